@@ -1,25 +1,22 @@
-"""One leadership: its state, its writes and its orders. Built from the tree alone (KAFKA-5310).
+"""The active controller: its state, its writes and its requests (KAFKA-5310: built from the store).
 
-Not who decides (the pure modules do), nor when (the owner in `run` calls, one thing at a time).
-Every write is refused once another controller has been elected: Fenced, and the term is over.
+Not the decisions (the pure modules make them), nor when they are made (`controller.run` calls, one
+event at a time). Every write fails with ControllerFenced once another controller has been elected.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Generic, NamedTuple, TypeVar
 
 from penstock.config.effective_config import EffectiveConfig, resolve_broker
 from penstock.config.raw_config import ConfigError, RawConfig
-from penstock.controller import broker_changes as decide
-from penstock.controller import config_change as alteration
-from penstock.controller import create_partitions as growth
-from penstock.controller import leader_changes
-from penstock.controller import topic_creation as creation
-from penstock.controller import topic_deletion as deletion
+from penstock.controller import broker_changes, leader_changes, topic_creation, topic_deletion
 from penstock.controller.alter_partition import alter_partition
 from penstock.controller.channel_manager import ControllerChannelManager, Delivery
+from penstock.controller.config_change import ConfigBasis, alter_configs, resolve_dynamic_config
+from penstock.controller.create_partitions import create_partitions
 from penstock.controller.interface import (
     ApiError,
     ConfigResourceChange,
@@ -31,7 +28,7 @@ from penstock.controller.interface import (
 from penstock.controller.new_partitions import MAX_PARTITIONS_PER_REQUEST, CreationDependencies
 from penstock.controller.offline_replicas import fail_replicas
 from penstock.controller.reassignment import alter_reassignments, find_reassignments
-from penstock.controller.refusals import check_topic_configs, find_duplicates, to_api_error
+from penstock.controller.refusals import check_topic_configs, find_duplicates
 from penstock.controller.state import AddressedRequest, ClusterState, ControllerDecision
 from penstock.controller.state_loader import (
     LoadWatches,
@@ -64,30 +61,29 @@ from penstock.model.cluster import (
 from penstock.model.errors import Refusal
 from penstock.model.ids import TopicId, TopicPartition
 
-TOPICS_AT_ONCE = 50
+TOPICS_PER_STEP = 50
 
-Answer = TypeVar("Answer")
-Asked = TypeVar("Asked")
+Result = TypeVar("Result")
 
 
 class ControllerFenced(Exception):
-    """Somebody else has been elected since."""
+    """Another controller has been elected."""
 
 
 class StateOutdated(Exception):
-    """The tree is not what this term knows of it: people have changed it, too."""
+    """The stored state differs from this controller's, because something else has written it."""
 
 
-class DecisionResult(NamedTuple, Generic[Answer]):
-    """Answers, and for each the deliveries that make it true for whoever asked."""
+class DecisionResult(NamedTuple, Generic[Result]):
+    """Results, and for each the deliveries that must be done before it is returned."""
 
-    answers: list[Answer | ApiError]
-    waits: Mapping[int, Sequence[Delivery]]  # by the answer's place
+    results: list[Result | ApiError]
+    deliveries: Mapping[int, Sequence[Delivery]]  # by the result's index
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerSetup:
-    """What a controller is given at the start, and hands to each of its terms."""
+    """What stays the same for every time that this broker becomes the active controller."""
 
     broker_id: BrokerId
     static: RawConfig
@@ -100,7 +96,7 @@ class ControllerSetup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerSignals:
-    """Called from watches and outboxes; each must only note that there is something to do."""
+    """Callbacks of watches and deliveries; each only queues an event."""
 
     brokers_changed: Watch
     topics_changed: Watch
@@ -108,137 +104,145 @@ class ControllerSignals:
     deletions_changed: Watch
     reassignments_changed: Watch
     elections_changed: Watch
-    data_removed: Callable[[BrokerId, tuple[str, ...]], None]
+    replicas_deleted: Callable[[BrokerId, tuple[str, ...]], None]
 
 
 class ActiveController:
-    """Owned by the controller's task. `state` is what the tree says, between two calls."""
+    """Owned by the controller's task. Between two calls, `state` is what the store holds."""
 
-    state: ClusterState  # from `begin` on
-    settings: EffectiveConfig  # of this broker, with what the tree adds
+    state: ClusterState  # set by `fail_over`
+    broker_config: EffectiveConfig  # of this broker, with the dynamic configs
 
     def __init__(
         self,
         *,
         session: Session,
-        leadership: ElectionResult,
+        elected: ElectionResult,
         setup: ControllerSetup,
         signals: ControllerSignals,
-        outboxes: ControllerChannelManager,
+        channels: ControllerChannelManager,
     ) -> None:
         self.session = session
-        self.leadership = leadership
+        self.elected = elected
         self.setup = setup
         self.signals = signals
-        self.outboxes = outboxes
-        self.requests = ZnodeRequests(self)
-        self._gone: dict[str, asyncio.Future[bool]] = {}
+        self.channels = channels
+        self.znode_requests = ZnodeRequests(self)
+        self._deletions: dict[str, asyncio.Future[bool]] = {}  # done once the topic is gone
 
-    async def begin(self) -> list[Delivery]:
-        """Read all, finish what was begun, elect, tell everybody: the deliveries to this broker."""
+    async def fail_over(self) -> list[Delivery]:
+        """Load the state, complete what was begun, elect leaders, send every broker the full state.
+
+        Returns the deliveries to this broker.
+        """
         watches = LoadWatches(
             brokers=self.signals.brokers_changed,
             topics=self.signals.topics_changed,
             deletions=self.signals.deletions_changed,
         )
-        tree = await read_stored_state(self.session, watches, self.setup.report)
-        for each in tree.unreadable:
-            self.setup.report(f"no topic is made of {each.name!r}: {each.why}")
+        stored = await read_stored_state(self.session, watches, self.setup.report)
+        for unreadable in stored.unreadable:
+            self.setup.report(f"ignoring topic {unreadable.name!r}: {unreadable.why}")
         loaded = repair(
-            tree,
+            stored,
             controller_id=self.setup.broker_id,
-            controller_epoch=ControllerEpoch(self.leadership.epoch),
+            controller_epoch=ControllerEpoch(self.elected.epoch),
             new_topic_id=self.setup.new_topic_id,
         )
         self.state = loaded.state
-        self._resolve_settings()
-        taken = decide.fail_over(loaded.state, self._allows_unclean, find_restarted(tree))
-        decision = loaded.then(taken)
-        deliveries = await self.carry_out(decision)
-        await self.requests.begin()
+        self._resolve_broker_config()
+        elections = broker_changes.fail_over(
+            loaded.state, self._allows_unclean, find_restarted(stored)
+        )
+        decision = loaded.then(elections)
+        deliveries = await self.apply(decision)
+        await self.znode_requests.fail_over()
         own = self.setup.broker_id
         return [
             delivery
-            for delivery, order in zip(deliveries, decision.requests, strict=True)
-            if order.broker == own
+            for delivery, request in zip(deliveries, decision.requests, strict=True)
+            if request.broker == own
         ]
 
-    # What is asked for.
+    # Requests.
 
     async def create_topics(
-        self, asked: Sequence[CreatableTopic], *, validate_only: bool
+        self, topics: Sequence[CreatableTopic], *, validate_only: bool
     ) -> DecisionResult[TopicState]:
-        """In portions, so that a long request does not hold up the loop; each topic is whole."""
-        twice = find_duplicates(topic.name for topic in asked)
-        means, state = self._creation_means(), self.state
-        answers: list[TopicState | ApiError] = []
+        """In steps of some topics, so that a long request does not block the event loop."""
+        duplicates = find_duplicates(topic.name for topic in topics)
+        dependencies, state = self._creation_dependencies(), self.state
+        results: list[TopicState | ApiError] = []
         deliveries: list[Delivery] = []
-        for portion in _portions(asked):
-            decision, some = creation.create_topics(state, portion, means, twice=twice)
+        for at in range(0, len(topics), TOPICS_PER_STEP):
+            decision, step_results = topic_creation.create_topics(
+                state, topics[at : at + TOPICS_PER_STEP], dependencies, duplicates=duplicates
+            )
             if not validate_only:
-                deliveries += await self.carry_out(decision)
-            answers += some
+                deliveries += await self.apply(decision)
+            results += step_results
             state = decision.state
-            made = sum(len(each.partitions) for each in some if isinstance(each, TopicState))
-            means = replace(means, left_partitions=means.left_partitions - made)
-        return DecisionResult(answers, _all_wait(answers, deliveries))
+            created = sum(
+                len(result.partitions) for result in step_results if isinstance(result, TopicState)
+            )
+            left = dependencies.left_partitions - created
+            dependencies = replace(dependencies, left_partitions=left)
+        return DecisionResult(results, _after_all(results, deliveries))
 
     async def create_partitions(
-        self, asked: Sequence[NewPartitions], *, validate_only: bool
+        self, requested: Sequence[NewPartitions], *, validate_only: bool
     ) -> DecisionResult[None]:
-        twice = find_duplicates(more.name for more in asked)
-        decision, answers = growth.create_partitions(
-            self.state, asked, self._creation_means(), twice=twice
+        duplicates = find_duplicates(request.name for request in requested)
+        decision, results = create_partitions(
+            self.state, requested, self._creation_dependencies(), duplicates=duplicates
         )
-        deliveries = [] if validate_only else await self.carry_out(decision)
-        return DecisionResult(answers, _all_wait(answers, deliveries))
+        deliveries = [] if validate_only else await self.apply(decision)
+        return DecisionResult(results, _after_all(results, deliveries))
 
     async def delete_topics(self, names: Sequence[str]) -> DecisionResult[None]:
-        decision, answers = deletion.delete_topics(
+        decision, results = topic_deletion.delete_topics(
             self.state, names, is_enabled=self.allows_deletion
         )
-        await self.carry_out(decision)
-        waits = {
-            place: [self._gone_future(name)]
-            for place, (name, answer) in enumerate(zip(names, answers, strict=True))
-            if answer is None
+        await self.apply(decision)
+        deleted = {
+            index: [self._deletion_future(name)]
+            for index, (name, result) in enumerate(zip(names, results, strict=True))
+            if result is None
         }
-        return DecisionResult(answers, waits)
+        return DecisionResult(results, deleted)
 
     async def alter_configs(
-        self, asked: Sequence[ConfigResourceChange], *, validate_only: bool
+        self, changes: Sequence[ConfigResourceChange], *, validate_only: bool
     ) -> DecisionResult[None]:
-        basis = alteration.ConfigBasis(static=self.setup.static, settings=self.settings)
-        decision, answers = alteration.alter_configs(self.state, asked, basis)
+        basis = ConfigBasis(static=self.setup.static, broker_config=self.broker_config)
+        decision, results = alter_configs(self.state, changes, basis)
         if validate_only:
-            return DecisionResult(answers, {})
-        deliveries = await self.carry_out(decision)
-        self._resolve_settings()
-        touched = [t for t in self.state.topics.values() if _is_leaderless(t)]
-        elected = decide.elect_leaderless(
-            self.state, [topic.name for topic in touched], self._allows_unclean
-        )
-        deliveries += await self.carry_out(elected)
-        return DecisionResult(answers, _all_wait(answers, deliveries))
+            return DecisionResult(results, {})
+        deliveries = await self.apply(decision)
+        self._resolve_broker_config()
+        leaderless = [topic.name for topic in self.state.topics.values() if _is_leaderless(topic)]
+        elections = broker_changes.elect_leaderless(self.state, leaderless, self._allows_unclean)
+        deliveries += await self.apply(elections)
+        return DecisionResult(results, _after_all(results, deliveries))
 
     async def elect_leaders(
         self, election: ElectionType, partitions: Sequence[TopicPartition] | None
     ) -> DecisionResult[dict[TopicPartition, ApiError | None]]:
-        decision, answers = leader_changes.elect_leaders(self.state, election, partitions)
-        deliveries = await self.carry_out(decision)
-        return DecisionResult([answers], {0: deliveries})
+        decision, results = leader_changes.elect_leaders(self.state, election, partitions)
+        deliveries = await self.apply(decision)
+        return DecisionResult([results], {0: deliveries})
 
     async def alter_reassignments(
         self, reassignments: Sequence[Reassignment], *, allow_replication_factor_change: bool
     ) -> DecisionResult[None]:
-        """Answered when they have begun: the tree has them then."""
-        decision, answers = alter_reassignments(
+        """Returns once they are stored, not once they are finished."""
+        decision, results = alter_reassignments(
             self.state,
             reassignments,
             allow_replication_factor_change=allow_replication_factor_change,
         )
-        await self.carry_out(decision)
-        return DecisionResult(answers, {})
+        await self.apply(decision)
+        return DecisionResult(results, {})
 
     async def list_reassignments(self) -> DecisionResult[Mapping[TopicPartition, PartitionState]]:
         return DecisionResult([find_reassignments(self.state)], {})
@@ -249,72 +253,66 @@ class ActiveController:
         broker: BrokerId,
         broker_epoch: BrokerEpoch,
     ) -> DecisionResult[list[AlterPartitionResult]]:
-        try:
-            decision, answers = alter_partition(
-                self.state, broker=broker, broker_epoch=broker_epoch, proposals=proposals
-            )
-        except Refusal as refusal:
-            return DecisionResult([to_api_error(refusal)], {})
-        await self.carry_out(decision)
-        return DecisionResult([answers], {})
+        decision, results = alter_partition(
+            self.state, broker=broker, broker_epoch=broker_epoch, proposals=proposals
+        )
+        await self.apply(decision)
+        return DecisionResult([results], {})
 
     async def controlled_shutdown(
         self, broker: BrokerId, broker_epoch: BrokerEpoch
     ) -> DecisionResult[tuple[TopicPartition, ...]]:
-        """Answered when the new leaders lead, and so do not meet their clients unprepared."""
-        try:
-            decision, left = leader_changes.controlled_shutdown(self.state, broker, broker_epoch)
-        except Refusal as refusal:
-            return DecisionResult([to_api_error(refusal)], {})
-        deliveries = await self.carry_out(decision)
-        others = [
+        """Returns once the new leaders have applied it, so that they are ready for clients."""
+        decision, remaining = leader_changes.controlled_shutdown(self.state, broker, broker_epoch)
+        deliveries = await self.apply(decision)
+        to_others = [
             delivery
-            for delivery, order in zip(deliveries, decision.requests, strict=True)
-            if order.broker != broker
+            for delivery, request in zip(deliveries, decision.requests, strict=True)
+            if request.broker != broker
         ]
-        return DecisionResult([left], {0: others})
+        return DecisionResult([remaining], {0: to_others})
 
     async def fail_replicas(
         self, broker: BrokerId, broker_epoch: BrokerEpoch, partitions: Sequence[TopicPartition]
     ) -> DecisionResult[None]:
-        try:
-            decision = fail_replicas(
-                self.state, broker, broker_epoch, partitions, self._allows_unclean
-            )
-        except Refusal as refusal:
-            return DecisionResult([to_api_error(refusal)], {})
-        await self.carry_out(decision)
+        await self.apply(
+            fail_replicas(self.state, broker, broker_epoch, partitions, self._allows_unclean)
+        )
         return DecisionResult([None], {})
 
-    # What happens.
+    # Events.
 
-    async def rebalance(self) -> None:
-        """Leaders back to where they belong, where too many are not."""
-        if not self.settings["auto.leader.rebalance.enable"]:
+    async def rebalance_leaders(self) -> None:
+        """Elect preferred leaders on brokers above leader.imbalance.per.broker.percentage."""
+        if not self.broker_config["auto.leader.rebalance.enable"]:
             return
-        limit = self.settings["leader.imbalance.per.broker.percentage"]
+        limit = self.broker_config["leader.imbalance.per.broker.percentage"]
         assert isinstance(limit, int)
-        names = leader_changes.find_imbalanced(self.state, limit_percent=limit)
-        decision, _ = leader_changes.elect_leaders(self.state, ElectionType.PREFERRED, names)
-        await self.carry_out(decision)
+        imbalanced = leader_changes.find_imbalanced(self.state, limit_percent=limit)
+        decision, _ = leader_changes.elect_leaders(self.state, ElectionType.PREFERRED, imbalanced)
+        await self.apply(decision)
 
     async def brokers_changed(self) -> None:
         brokers = await read_brokers(self.session, self.signals.brokers_changed, self.setup.report)
-        await self.carry_out(decide.brokers_changed(self.state, brokers, self._allows_unclean))
+        decision = broker_changes.brokers_changed(self.state, brokers, self._allows_unclean)
+        await self.apply(decision)
 
-    async def data_removed(self, broker: BrokerId, topics: tuple[str, ...]) -> None:
-        await self.carry_out(deletion.replicas_deleted(self.state, broker, topics))
-        await self._remove_ready()
+    async def replicas_deleted(self, broker: BrokerId, topics: tuple[str, ...]) -> None:
+        await self.apply(topic_deletion.replicas_deleted(self.state, broker, topics))
+        deletable = topic_deletion.find_deletable(self.state)
+        if deletable:
+            await self._remove_topics(deletable)
 
-    def end(self) -> None:
-        """Nothing is sent any more; whoever waits for a deletion does not learn of its end here."""
-        self.outboxes.close()
-        for future in self._gone.values():
+    def resign(self) -> None:
+        """Stop sending. Callers that wait for a deletion get NOT_CONTROLLER."""
+        self.channels.close()
+        for future in self._deletions.values():
             future.cancel()
 
-    # How it is done.
+    # From decision to effect.
 
-    async def carry_out(self, decision: ControllerDecision) -> list[Delivery]:
+    async def apply(self, decision: ControllerDecision) -> list[Delivery]:
+        """Write, adopt the state, send. One delivery per request of the decision."""
         for batch in batch_writes(decision.writes, self.setup.transaction_bytes):
             try:
                 await self.write(batch)
@@ -323,62 +321,56 @@ class ActiveController:
                     raise StateOutdated(str(failed)) from failed
                 raise
         self.state = decision.state
-        self.outboxes.follow(self.state.brokers)
-        deliveries = self.outboxes.push(decision.requests)
+        self.channels.set_brokers(self.state.brokers)
+        deliveries = self.channels.send(decision.requests)
         for addressed, delivery in zip(decision.requests, deliveries, strict=True):
-            self._heed_removal(addressed, delivery)
-        await self.requests.settle()
+            self._watch_deletion(addressed, delivery)
+        await self.znode_requests.remove_finished_reassignments()
         return deliveries
 
     async def write(self, operations: Sequence[Operation]) -> None:
-        """All or none, and only while nobody else has been elected."""
+        """Atomic, and only while no other controller has been elected."""
         try:
-            await self.session.multi(self.leadership.fence(operations))
+            await self.session.multi(self.elected.fence(operations))
         except MultiFailed as failed:
             if failed.failed_index == 0 and isinstance(failed.error, BadVersion):
                 raise ControllerFenced from failed
             raise
 
-    def _heed_removal(self, addressed: AddressedRequest, delivery: Delivery) -> None:
-        order = addressed.request
-        if not isinstance(order, StopReplicaRequest) or not order.delete:
+    def _watch_deletion(self, addressed: AddressedRequest, delivery: Delivery) -> None:
+        request = addressed.request
+        if not isinstance(request, StopReplicaRequest) or not request.delete:
             return
-        names = {each.topic: None for each in order.partitions}
+        names = {tp.topic: None for tp in request.partitions}
         topics = tuple(name for name in names if name in self.state.deleting)
-        if not topics:  # partitions that have moved away
+        if not topics:  # replicas that a reassignment removes
             return
 
-        def tell(done: Delivery) -> None:
+        def on_done(done: Delivery) -> None:
             if done.result():
-                self.signals.data_removed(addressed.broker, topics)
+                self.signals.replicas_deleted(addressed.broker, topics)
 
-        delivery.add_done_callback(tell)
+        delivery.add_done_callback(on_done)
 
-    async def _remove_ready(self) -> None:
-        """The tree's part of deletions of which no broker has data any more."""
-        ready = deletion.find_deletable(self.state)
-        if not ready:
-            return
-        found = {name: await find_topic_znodes(self.session, name) for name in ready}
-        await self._carry_out_removal(deletion.remove_topics(self.state, found), ready)
+    async def _remove_topics(self, names: Sequence[str]) -> None:
+        """Delete the znodes of topics of which no broker has replicas any more."""
+        znodes = {name: await find_topic_znodes(self.session, name) for name in names}
+        deliveries = await self.apply(topic_deletion.remove_topics(self.state, znodes))
+        futures = [self._deletions.pop(name) for name in names if name in self._deletions]
+        _complete_after(deliveries, futures)
 
-    async def _carry_out_removal(self, decision: ControllerDecision, names: Sequence[str]) -> None:
-        deliveries = await self.carry_out(decision)
-        futures = [self._gone.pop(name) for name in names if name in self._gone]
-        _settle_after(deliveries, futures)
-
-    def _gone_future(self, name: str) -> asyncio.Future[bool]:
-        if name not in self._gone:
-            self._gone[name] = asyncio.get_running_loop().create_future()
-        return self._gone[name]
+    def _deletion_future(self, name: str) -> asyncio.Future[bool]:
+        if name not in self._deletions:
+            self._deletions[name] = asyncio.get_running_loop().create_future()
+        return self._deletions[name]
 
     @property
     def allows_deletion(self) -> bool:
-        return bool(self.settings["delete.topic.enable"])
+        return bool(self.broker_config["delete.topic.enable"])
 
-    def _creation_means(self) -> CreationDependencies:
+    def _creation_dependencies(self) -> CreationDependencies:
         return CreationDependencies(
-            settings=self.settings,
+            broker_config=self.broker_config,
             random=self.setup.random,
             new_topic_id=self.setup.new_topic_id,
             max_partitions=self.setup.max_partitions,
@@ -387,52 +379,55 @@ class ActiveController:
 
     def _allows_unclean(self, topic: TopicState) -> bool:
         try:
-            resolved = check_topic_configs(topic.name, topic.configs, self.settings)
-        except Refusal as refusal:  # stored by another version, or before the broker's file changed
+            config = check_topic_configs(topic.name, topic.configs, self.broker_config)
+        except Refusal as refusal:  # stored by another version, or the broker's file has changed
             self.setup.report(
-                f"no unclean election for topic {topic.name}, since its settings cannot be used: "
-                f"{refusal.message}; alter or delete them"
+                f"no unclean leader election for topic {topic.name}, because its configs are "
+                f"invalid: {refusal.message}; alter or delete them"
             )
             return False
-        return bool(resolved["unclean.leader.election.enable"])
+        return bool(config["unclean.leader.election.enable"])
 
-    def _resolve_settings(self) -> None:
+    def _resolve_broker_config(self) -> None:
         own = str(self.setup.broker_id)
         try:
-            self.settings = alteration.resolve_dynamic_config(
+            self.broker_config = resolve_dynamic_config(
                 self.setup.static, self.state.broker_configs, own
             )
         except ConfigError as error:
-            # As Kafka: an operator must be able to correct through us what is wrong there.
-            self.settings = resolve_broker(self.setup.static)
+            # As in Kafka: an operator must be able to correct the configs through this controller.
+            self.broker_config = resolve_broker(self.setup.static)
             self.setup.report(
-                f"broker {own} uses none of the settings that were changed while it ran, since "
-                f"they do not fit its file: {'; '.join(error.problems)}; alter or delete them"
+                f"broker {own} ignores all dynamic configs, because they do not fit its file: "
+                f"{'; '.join(error.problems)}; alter or delete them"
             )
 
 
-def _portions(asked: Sequence[Asked]) -> Iterator[Sequence[Asked]]:
-    return (asked[at : at + TOPICS_AT_ONCE] for at in range(0, len(asked), TOPICS_AT_ONCE))
-
-
-def _all_wait(
-    answers: Sequence[object], deliveries: Sequence[Delivery]
+def _after_all(
+    results: Sequence[object], deliveries: Sequence[Delivery]
 ) -> dict[int, Sequence[Delivery]]:
-    return {p: deliveries for p, each in enumerate(answers) if not isinstance(each, ApiError)}
+    """Every result that is no error waits for all deliveries."""
+    return {
+        index: deliveries
+        for index, result in enumerate(results)
+        if not isinstance(result, ApiError)
+    }
 
 
 def _is_leaderless(topic: TopicState) -> bool:
-    return any(each.leader < 0 for each in topic.partitions)
+    return any(partition.leader < 0 for partition in topic.partitions)
 
 
-def _settle_after(deliveries: Sequence[Delivery], futures: Sequence[asyncio.Future[bool]]) -> None:
-    """When all brokers know: whether applied or gone, none of them tells the old any more."""
-    left = len(deliveries)
+def _complete_after(
+    deliveries: Sequence[Delivery], futures: Sequence[asyncio.Future[bool]]
+) -> None:
+    """Once all deliveries are done, applied or not: no broker serves the old metadata then."""
+    remaining = len(deliveries)
 
     def count(_: object) -> None:
-        nonlocal left
-        left -= 1
-        if left <= 0:
+        nonlocal remaining
+        remaining -= 1
+        if remaining <= 0:
             for future in futures:
                 if not future.done():
                     future.set_result(True)

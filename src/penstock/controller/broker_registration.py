@@ -1,6 +1,6 @@
-"""A broker's place in the tree: its registration, its candidacy, the cluster's and a topic's id.
+"""Broker registration, the candidacy for controller, and cluster, broker and topic ids.
 
-Not its life afterwards: the registration is ephemeral and goes with the session.
+Not what follows: the registration is an ephemeral znode and ends with the session.
 """
 
 from collections.abc import Collection
@@ -31,8 +31,8 @@ from penstock.metadata_store.paths import parent_of
 from penstock.model.cluster import BrokerEpoch, BrokerId, BrokerNode
 from penstock.model.ids import TopicId
 
-CONTROLLER_QUEUE = "/controller_queue"  # where controller.election=queue
-_RESERVED = frozenset((UUID(int=0), UUID(int=1)))  # Kafka gives them meanings of their own
+CONTROLLER_QUEUE = "/controller_queue"  # with controller.election=queue
+_RESERVED = frozenset((UUID(int=0), UUID(int=1)))  # Kafka gives them a special meaning
 
 
 class BrokerIdTaken(Exception):
@@ -46,11 +46,11 @@ async def register_broker(
     now_ms: int,
     own_sessions: Collection[SessionId] = (),
 ) -> BrokerEpoch:
-    """Its epoch; `node.epoch` is not looked at.
+    """Returns the broker epoch; `node.epoch` is ignored.
 
-    A registration that this broker's earlier life left behind is replaced at once, without a
-    wait for that session's end (KAFKA-1387, KAFKA-7165): known by its session, or by the same
-    addresses, which no other process can have while this one listens there.
+    A registration left over from before a restart is replaced at once, without waiting for its
+    session to expire (KAFKA-1387, KAFKA-7165). It is recognized by its session, or by the same
+    endpoints, which no other process can have while this one listens there.
     """
     await ensure_znodes(session, (parent_of(BROKER_IDS), BROKER_IDS))
     path = broker_path(node.id)
@@ -60,27 +60,27 @@ async def register_broker(
             created = await session.create(path, create.data, ephemeral=True)
             return BrokerEpoch(created.stat.czxid)
         except NodeExists:
-            found = await _find(session, path)
-        if found is None:
-            continue  # gone in between
-        if found.stat.ephemeral_owner == session.id:
-            return BrokerEpoch(found.stat.czxid)  # an earlier try came through after all
-        if found.stat.ephemeral_owner not in own_sessions and not _is_same(node, found):
+            existing = await _find(session, path)
+        if existing is None:
+            continue  # deleted meanwhile
+        if existing.stat.ephemeral_owner == session.id:
+            return BrokerEpoch(existing.stat.czxid)  # an earlier attempt did succeed
+        if existing.stat.ephemeral_owner not in own_sessions and not _is_same(node, existing):
             raise BrokerIdTaken(
                 f"broker id {node.id} is registered by another process, at "
-                f"{found.data[:200].decode(errors='replace')}; stop that one, give this one "
-                f"another broker.id, or wait until the other's session has ended"
+                f"{existing.data[:200].decode(errors='replace')}; stop that one, give this one "
+                f"another broker.id, or wait until the other's session has expired"
             )
-        with suppress(MultiFailed):  # it changed or went: look again
-            await session.multi([Delete(path=path, version=found.stat.version)])
+        with suppress(MultiFailed):  # changed or deleted meanwhile: read it again
+            await session.multi([Delete(path=path, version=existing.stat.version)])
 
 
 def controller_election(
     session: Session, broker_id: BrokerId, *, now_ms: int, policy: str = "race"
 ) -> Election:
-    """The candidacy of a registered broker: its own left-over node does not hold it up.
+    """The candidacy of a registered broker; a /controller left over from itself is no obstacle.
 
-    `policy` is `controller.election`, the same on all brokers: race, or queue.
+    `policy` is `controller.election`, race or queue; it must be the same on all brokers.
     """
     candidate = Candidate(
         data=encode_controller(broker_id, now_ms=now_ms),
@@ -98,33 +98,33 @@ def controller_election(
 
 
 async def get_or_create_cluster_id(session: Session) -> str:
-    """The same for all brokers of the cluster, for ever; the first of them makes it."""
-    found = await _find(session, CLUSTER_ID)
-    if found is None:
+    """The first broker of the cluster creates it; it never changes."""
+    value = await _find(session, CLUSTER_ID)
+    if value is None:
         cluster_id = encode_cluster_id(format_uuid(random_topic_id()))
         await ensure_znodes(session, (parent_of(CLUSTER_ID), CLUSTER_ID), cluster_id)
-        found = await session.get(CLUSTER_ID)
-    return decode_cluster_id(found.data)
+        value = await session.get(CLUSTER_ID)
+    return decode_cluster_id(value.data)
 
 
 async def next_generated_broker_id(session: Session, *, reserved_max: int) -> BrokerId:
-    """For a broker that was given none: above the ids that people give, never the same twice."""
+    """For a broker without broker.id: above the reserved ids, and never used before."""
     await ensure_znodes(session, (parent_of(BROKER_SEQUENCE), BROKER_SEQUENCE))
     stat = await session.set(BROKER_SEQUENCE, b"")
     return BrokerId(reserved_max + stat.version)
 
 
 def random_topic_id() -> TopicId:
-    """Not one of Kafka's reserved ids, and not one whose text looks like an option (-x)."""
+    """Not one of Kafka's reserved ids, and none whose text looks like an option (-x)."""
     while True:
         uuid = uuid4()
         if uuid not in _RESERVED and not format_uuid(uuid).startswith("-"):
             return TopicId(uuid)
 
 
-def _is_same(node: BrokerNode, found: Value) -> bool:
+def _is_same(node: BrokerNode, value: Value) -> bool:
     try:
-        registered = decode_broker(node.id, found)
+        registered = decode_broker(node.id, value)
     except DamagedZnode:
         return False
     return registered.endpoints == node.endpoints

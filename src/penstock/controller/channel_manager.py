@@ -1,8 +1,8 @@
-"""The way of the controller's orders: one outbox a broker, in order, tried until it is gone.
+"""Delivers the controller's requests: one queue per broker, in order, retried until applied.
 
-An order is never dropped while its broker lives. Outboxes are bounded: one that is full is
-emptied, and the broker is told everything anew. By an order's number its broker knows a copy that
-comes late.
+A request is never dropped while its broker is registered. Queues are bounded: one that overflows
+is cleared and the broker gets the full state instead. Requests are numbered, so that a broker
+recognizes a late duplicate.
 """
 
 import asyncio
@@ -22,143 +22,147 @@ from penstock.model.cluster import (
 from penstock.model.errors import ErrorCode, Refusal
 
 MAX_PENDING = 1000
-FIRST_PAUSE_MS = 50
-LONGEST_PAUSE_MS = 2000
+FIRST_BACKOFF_MS = 50
+MAX_BACKOFF_MS = 2000
 
-Delivery = asyncio.Future[bool]  # True: applied. False: the broker, or the leadership, went first
+# True: applied. False: the broker's registration or this controller's epoch ended first.
+Delivery = asyncio.Future[bool]
 
 
-class _Item(NamedTuple):
-    sent: ControllerRequest
+class _Pending(NamedTuple):
+    request: ControllerRequest
     delivery: Delivery
 
 
 class ChannelDependencies(NamedTuple):
-    """What an outbox needs of its controller."""
+    """What a request queue needs from its controller."""
 
     channel: ControllerChannel
-    everything: Callable[[BrokerId], tuple[ControllerRequestBody, ...]]  # as of now
-    on_stale: Callable[[], None]  # a broker knows of a newer controller
+    full_state: Callable[[BrokerId], tuple[ControllerRequestBody, ...]]  # as of now
+    on_stale_controller: Callable[[], None]  # a broker knows a newer controller
     wait_ms: Callable[[int], Awaitable[None]]
     report: Callable[[str], None]
-    # Of the orders: one series for all brokers and all terms of a controller. A term that begins
-    # anew may have the same epoch, and brokers count on.
+    # Request numbers: one sequence for all brokers and for every time that this broker becomes the
+    # active controller, because it may do so twice in the same controller epoch.
     numbers: Iterator[int]
 
 
 class ControllerChannelManager:
-    """Of all live brokers. Owned by the controller's task; each outbox's task only sends."""
+    """The request queues of all live brokers.
 
-    def __init__(self, tasks: asyncio.TaskGroup, wiring: ChannelDependencies) -> None:
+    Owned by the controller's task; the task of each queue only sends.
+    """
+
+    def __init__(self, tasks: asyncio.TaskGroup, dependencies: ChannelDependencies) -> None:
         self._tasks = tasks
-        self._wiring = wiring
-        self._outboxes: dict[BrokerId, _RequestQueue] = {}
+        self._dependencies = dependencies
+        self._queues: dict[BrokerId, _RequestQueue] = {}
 
-    def follow(self, brokers: Mapping[BrokerId, BrokerNode]) -> None:
-        """Begin with those that came, end those that went; another life is another broker."""
-        for broker, outbox in list(self._outboxes.items()):
-            if broker not in brokers or brokers[broker].epoch != outbox.epoch:
-                self._outboxes.pop(broker).close()
+    def set_brokers(self, brokers: Mapping[BrokerId, BrokerNode]) -> None:
+        """Open queues for new brokers, close those of brokers that went or restarted."""
+        for broker, queue in list(self._queues.items()):
+            if broker not in brokers or brokers[broker].epoch != queue.epoch:
+                self._queues.pop(broker).close()
         for broker, node in brokers.items():
-            if broker not in self._outboxes:
-                self._outboxes[broker] = _RequestQueue(node, self._tasks, self._wiring)
+            if broker not in self._queues:
+                self._queues[broker] = _RequestQueue(node, self._tasks, self._dependencies)
 
-    def push(self, orders: Sequence[AddressedRequest]) -> list[Delivery]:
-        return [self._outboxes[each.broker].push(each.request) for each in orders]
+    def send(self, requests: Sequence[AddressedRequest]) -> list[Delivery]:
+        return [self._queues[broker].put(request) for broker, request in requests]
 
     def close(self) -> None:
-        self.follow({})
+        self.set_brokers({})
 
 
 class _RequestQueue:
     def __init__(
-        self, node: BrokerNode, tasks: asyncio.TaskGroup, wiring: ChannelDependencies
+        self, node: BrokerNode, tasks: asyncio.TaskGroup, dependencies: ChannelDependencies
     ) -> None:
         self.epoch: BrokerEpoch = node.epoch
-        self._broker = node.id
         self._node = node
-        self._wiring = wiring
-        self._pending: deque[_Item] = deque()
+        self._dependencies = dependencies
+        self._pending: deque[_Pending] = deque()
         self._limit = MAX_PENDING
-        self._sending: _Item | None = None
+        self._sending: _Pending | None = None
         self._wake = asyncio.Event()
-        self._task = tasks.create_task(self._run(), name=f"controller-orders-{node.id}")
+        self._task = tasks.create_task(self._run(), name=f"controller-to-broker-{node.id}")
 
-    def push(self, order: ControllerRequestBody) -> Delivery:
-        delivery = self._put(order)
+    def put(self, body: ControllerRequestBody) -> Delivery:
+        delivery = self._append(body)
         if len(self._pending) > self._limit:
-            self._start_anew()
+            self._send_full_state()
         self._wake.set()
         return delivery
 
-    def _put(self, order: ControllerRequestBody) -> Delivery:
+    def _append(self, body: ControllerRequestBody) -> Delivery:
         delivery: Delivery = asyncio.get_running_loop().create_future()
-        sent = ControllerRequest(self.epoch, order, next(self._wiring.numbers))
-        self._pending.append(_Item(sent, delivery))
+        request = ControllerRequest(self.epoch, body, next(self._dependencies.numbers))
+        self._pending.append(_Pending(request, delivery))
         return delivery
 
     def close(self) -> None:
         self._task.cancel()
-        left = [*self._pending] if self._sending is None else [self._sending, *self._pending]
+        unsent = [*self._pending] if self._sending is None else [self._sending, *self._pending]
         self._pending.clear()
-        for item in left:
-            _settle(item.delivery, applied=False)
+        for pending in unsent:
+            _complete(pending.delivery, applied=False)
 
-    def _start_anew(self) -> None:
-        """All that waits is in the state by now: told as a whole, it is told."""
-        waiting = [item.delivery for item in self._pending]
-        self._wiring.report(
-            f"broker {self._broker} has not taken {len(waiting)} orders of the controller; it "
-            f"gets the whole state in their place"
+    def _send_full_state(self) -> None:
+        """Queue overflow: drop pending requests and send the full state, which subsumes them."""
+        dropped = [pending.delivery for pending in self._pending]
+        self._dependencies.report(
+            f"broker {self._node.id} has {len(dropped)} controller requests pending; sending the "
+            f"full state instead"
         )
         self._pending.clear()
-        whole = self._wiring.everything(self._broker)
-        self._limit = max(MAX_PENDING, 2 * len(whole))  # or each order would start it anew
-        for order in whole:
-            self._put(order)
+        full_state = self._dependencies.full_state(self._node.id)
+        # Or the next request would overflow the queue again.
+        self._limit = max(MAX_PENDING, 2 * len(full_state))
+        for body in full_state:
+            self._append(body)
 
-        def settle_all(last: Delivery) -> None:
-            for delivery in waiting:
-                _settle(delivery, applied=last.result())
+        def complete_dropped(last: Delivery) -> None:
+            for delivery in dropped:
+                _complete(delivery, applied=last.result())
 
-        self._pending[-1].delivery.add_done_callback(settle_all)
+        self._pending[-1].delivery.add_done_callback(complete_dropped)
 
     async def _run(self) -> None:
         while True:
             await self._wake.wait()
             self._wake.clear()
             while self._pending:
-                item = self._sending = self._pending.popleft()
-                applied = await self._send(item.sent)
+                pending = self._sending = self._pending.popleft()
+                applied = await self._send(pending.request)
                 self._sending = None
-                _settle(item.delivery, applied=applied)
+                _complete(pending.delivery, applied=applied)
 
-    async def _send(self, sent: ControllerRequest) -> bool:
-        pause_ms = FIRST_PAUSE_MS
+    async def _send(self, request: ControllerRequest) -> bool:
+        backoff_ms = FIRST_BACKOFF_MS
         while True:
             try:
-                await self._wiring.channel.send(self._node, sent)
+                await self._dependencies.channel.send(self._node, request)
             except ConnectionError as error:
-                if pause_ms == FIRST_PAUSE_MS:
-                    self._wiring.report(
-                        f"broker {self._broker} cannot be reached ({error}); its orders are "
-                        f"tried again until it answers or its registration ends"
+                if backoff_ms == FIRST_BACKOFF_MS:
+                    self._dependencies.report(
+                        f"broker {self._node.id} cannot be reached ({error}); retrying its "
+                        f"controller requests until it answers or its registration ends"
                     )
-                await self._wiring.wait_ms(pause_ms)
-                pause_ms = min(2 * pause_ms, LONGEST_PAUSE_MS)
+                await self._dependencies.wait_ms(backoff_ms)
+                backoff_ms = min(2 * backoff_ms, MAX_BACKOFF_MS)
             except Refusal as refusal:
-                return self._give_up(refusal)
+                self._on_refusal(refusal)
+                return False
             else:
                 return True
 
-    def _give_up(self, refusal: Refusal) -> bool:
+    def _on_refusal(self, refusal: Refusal) -> None:
         if refusal.code is ErrorCode.STALE_CONTROLLER_EPOCH:
-            self._wiring.on_stale()
-        elif refusal.code is not ErrorCode.STALE_BROKER_EPOCH:  # for a life that is over
+            self._dependencies.on_stale_controller()
+        elif refusal.code is not ErrorCode.STALE_BROKER_EPOCH:  # stale: the broker has restarted
             raise refusal
-        return False
 
 
-def _settle(delivery: Delivery, *, applied: bool) -> None:
+def _complete(delivery: Delivery, *, applied: bool) -> None:
     if not delivery.done():
         delivery.set_result(applied)

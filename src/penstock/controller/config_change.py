@@ -1,7 +1,7 @@
-"""Settings of topics and brokers that are changed while they run: what is refused, what is kept.
+"""AlterConfigs and IncrementalAlterConfigs: validates changes of topic and broker configs.
 
-Pure. A resource's changes are done all together or not at all; values are checked by the config
-room, together with everything else that applies to the resource.
+Pure. The changes of one resource are applied all together or not at all. The `config` package
+validates the values, together with all other configs of the resource.
 """
 
 from collections import Counter
@@ -31,58 +31,58 @@ from penstock.controller.znodes import broker_config_path, encode_configs, topic
 from penstock.metadata_store.interface import Create, SetData
 from penstock.model.errors import ErrorCode, Refusal
 
-MAX_CONFIGS_BYTES = 256 * 1024  # of one resource; together with a topic they fit one transaction
+MAX_CONFIGS_BYTES = 256 * 1024  # of one resource; with its topic they fit one transaction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigBasis:
-    """What was given at the start of the broker that decides, and what holds there now."""
+    """The controller's own static config, and its effective one."""
 
     static: RawConfig
-    settings: EffectiveConfig
+    broker_config: EffectiveConfig
 
 
 def resolve_dynamic_config(
     static: RawConfig, configs: Mapping[str, Mapping[str, str]], own: str
 ) -> EffectiveConfig:
-    """A broker's settings with what the tree adds to its file."""
+    """A broker's effective config: its static one and the dynamic ones in the metadata store."""
     return resolve_broker(
         static,
-        dynamic_cluster=_given(configs.get("", {}), "every broker"),
-        dynamic_broker=_given(configs.get(own, {}) if own else {}, f"broker {own}"),
+        dynamic_cluster=_raw_config(configs.get("", {}), "every broker"),
+        dynamic_broker=_raw_config(configs.get(own, {}) if own else {}, f"broker {own}"),
     )
 
 
 def alter_configs(
-    state: ClusterState, asked: Sequence[ConfigResourceChange], basis: ConfigBasis
+    state: ClusterState, changes: Sequence[ConfigResourceChange], basis: ConfigBasis
 ) -> tuple[ControllerDecision, list[ApiError | None]]:
     decision = ControllerDecision(state=state)
-    answers: list[ApiError | None] = []
-    counts = Counter((change.scope, change.name) for change in asked)
-    for change in asked:
+    results: list[ApiError | None] = []
+    counts = Counter((change.scope, change.name) for change in changes)
+    for change in changes:
         try:
             _check_request(change, counts[change.scope, change.name])
             alter = _alter_topic if change.scope is ConfigScope.TOPIC else _alter_broker
             decision = decision.then(alter(decision.state, change, basis))
-            answers.append(None)
+            results.append(None)
         except Refusal as refusal:
-            answers.append(to_api_error(refusal))
-    return decision, answers
+            results.append(to_api_error(refusal))
+    return decision, results
 
 
 def _check_request(change: ConfigResourceChange, times_named: int) -> None:
     if times_named > 1:
         raise _invalid(f"{_named(change)} is named more than once in the request")
-    names = Counter(each.name for each in change.changes)
-    twice = [name for name, count in names.items() if count > 1]
-    if twice:
-        raise _invalid(f"{_named(change)}: {', '.join(twice)} is named more than once")
+    names = Counter(entry.name for entry in change.changes)
+    duplicates = [name for name, count in names.items() if count > 1]
+    if duplicates:
+        raise _invalid(f"{_named(change)}: {', '.join(duplicates)} is named more than once")
     empty = [
         c.name for c in change.changes if c.value is None and c.kind is not ConfigOperation.DELETE
     ]
     if empty:
         raise _invalid(
-            f"{_named(change)}: {', '.join(empty)} has no value; delete the setting instead"
+            f"{_named(change)}: {', '.join(empty)} has no value; delete the config instead"
         )
 
 
@@ -90,17 +90,17 @@ def _alter_topic(
     state: ClusterState, change: ConfigResourceChange, basis: ConfigBasis
 ) -> ControllerDecision:
     if not change.name:
-        raise _invalid("there are no settings for all topics; set the broker's defaults instead")
+        raise _invalid("topics have no common config; set the broker's defaults instead")
     topic = state.find_topic(change.name)
     if topic is None:
         raise unknown_topic(state, change.name)
 
     def effective(name: str) -> str:
-        resolved = check_topic_configs(topic.name, topic.configs, basis.settings)
-        return format_value(resolved[name])
+        config = check_topic_configs(topic.name, topic.configs, basis.broker_config)
+        return format_value(config[name])
 
     configs = _changed(change, topic.configs, SettingScope.TOPIC, effective)
-    check_topic_configs(topic.name, configs, basis.settings)
+    check_topic_configs(topic.name, configs, basis.broker_config)
     after = state.with_topics([replace(topic, configs=configs)])
     data = _encode(change, configs)
     return ControllerDecision(
@@ -117,13 +117,13 @@ def _alter_broker(
     before = state.broker_configs.get(change.name, {})
 
     def effective(name: str) -> str:
-        return format_value(_checked_settings(basis, state.broker_configs, change.name)[name])
+        return format_value(_checked_config(basis, state.broker_configs, change.name)[name])
 
     configs = _changed(change, before, SettingScope.BROKER, effective)
     _refuse_secrets(configs)
-    everything = {**state.broker_configs, change.name: configs}
-    _checked_settings(basis, everything, change.name)
-    after = replace(state, broker_configs=everything)
+    broker_configs = {**state.broker_configs, change.name: configs}
+    _checked_config(basis, broker_configs, change.name)
+    after = replace(state, broker_configs=broker_configs)
     return ControllerDecision(
         state=after,
         writes=(_broker_write(state, change.name, _encode(change, configs)),),
@@ -131,7 +131,7 @@ def _alter_broker(
     )
 
 
-def _checked_settings(
+def _checked_config(
     basis: ConfigBasis, configs: Mapping[str, Mapping[str, str]], broker: str
 ) -> EffectiveConfig:
     try:
@@ -163,12 +163,12 @@ def _refuse_secrets(configs: Mapping[str, str]) -> None:
         if setting is not None and setting.sensitive:
             raise Refusal(
                 ErrorCode.INVALID_CONFIG,
-                f"{name} is a secret, which would stand in the tree for all to read; set it in "
+                f"{name} is a secret, which everybody could read in the metadata store; set it in "
                 f"the broker's file",
             )
 
 
-# From changes to the settings that a resource then has of its own.
+# The resource's configs after the changes.
 
 
 def _changed(
@@ -178,16 +178,16 @@ def _changed(
     effective: Callable[[str], str],
 ) -> dict[str, str]:
     configs = {} if change.replace else dict(before)
-    for each in change.changes:
-        match each.kind:
+    for entry in change.changes:
+        match entry.kind:
             case ConfigOperation.DELETE:
-                configs.pop(each.name, None)
+                configs.pop(entry.name, None)
             case ConfigOperation.SET:
-                configs[each.name] = each.value or ""
+                configs[entry.name] = entry.value or ""
             case _:
-                _check_list(each, scope)
-                current = configs[each.name] if each.name in configs else effective(each.name)
-                configs[each.name] = _changed_list(each, current)
+                _check_list(entry, scope)
+                current = configs[entry.name] if entry.name in configs else effective(entry.name)
+                configs[entry.name] = _changed_list(entry, current)
     return configs
 
 
@@ -201,15 +201,15 @@ def _check_list(change: ConfigEntryChange, scope: SettingScope) -> None:
 
 
 def _changed_list(change: ConfigEntryChange, current: str) -> str:
-    parts = _parts(current)
-    named = _parts(change.value or "")
+    items = _items(current)
+    named = _items(change.value or "")
     if change.kind is ConfigOperation.APPEND:
-        return ",".join([*parts, *(each for each in named if each not in parts)])
-    return ",".join(each for each in parts if each not in named)
+        return ",".join([*items, *(item for item in named if item not in items)])
+    return ",".join(item for item in items if item not in named)
 
 
-def _parts(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
+def _items(text: str) -> list[str]:
+    return [item.strip() for item in text.split(",") if item.strip()]
 
 
 def _encode(change: ConfigResourceChange, configs: Mapping[str, str]) -> bytes:
@@ -217,13 +217,13 @@ def _encode(change: ConfigResourceChange, configs: Mapping[str, str]) -> bytes:
     if len(data) > MAX_CONFIGS_BYTES:
         raise Refusal(
             ErrorCode.INVALID_CONFIG,
-            f"{_named(change)}: the settings take {len(data)} bytes, where at most "
-            f"{MAX_CONFIGS_BYTES} fit the tree",
+            f"{_named(change)}: the configs take {len(data)} bytes, but at most "
+            f"{MAX_CONFIGS_BYTES} fit in the metadata store",
         )
     return data
 
 
-def _given(configs: Mapping[str, str], where: str) -> RawConfig:
+def _raw_config(configs: Mapping[str, str], where: str) -> RawConfig:
     return RawConfig.from_mapping(configs, where=where) if configs else EMPTY_RAW_CONFIG
 
 

@@ -1,7 +1,7 @@
-"""The controller of a broker: stands for election, and while it leads, does one thing at a time.
+"""The controller of a broker: stands for election and, while elected, handles one event at a time.
 
-Not the decisions, which are pure, nor their writing, which a Term does. One task owns all of it;
-whoever asks puts a request in its bounded queue. Whatever it did not foresee ends `run`.
+Not the decisions, which are pure, nor their effects, which ActiveController has. One task, `run`,
+owns everything; callers put requests into its bounded queue. An unexpected error ends `run`.
 """
 
 import asyncio
@@ -18,7 +18,6 @@ from penstock.controller.active_controller import (
     ControllerFenced,
     ControllerSetup,
     ControllerSignals,
-    DecisionResult,
     StateOutdated,
 )
 from penstock.controller.broker_registration import random_topic_id
@@ -59,7 +58,7 @@ from penstock.model.ids import TopicId, TopicPartition
 
 __all__ = ["MAX_QUEUED_REQUESTS", "Controller", "ControllerStatistics"]
 
-ALTER_TIMEOUT_MS = 30_000  # AlterConfigs brings none of its own
+ALTER_CONFIGS_TIMEOUT_MS = 30_000  # AlterConfigs has no timeout
 
 
 async def _sleep_ms(duration_ms: int) -> None:
@@ -68,8 +67,8 @@ async def _sleep_ms(duration_ms: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerStatistics:
-    is_leading: bool
-    epoch: int  # 0: never led
+    is_active: bool
+    epoch: int  # 0: not active
     brokers: int
     topics: int
     partitions: int
@@ -79,7 +78,7 @@ class ControllerStatistics:
 
 
 class ControllerEvent(IntEnum):
-    """What the tree or the clock may tell, in the order in which it is looked after."""
+    """Events from watches and the clock, in the order in which they are handled."""
 
     BROKERS = 0
     TOPICS = 1
@@ -90,7 +89,10 @@ class ControllerEvent(IntEnum):
 
 
 class Controller:
-    """Implements Administration and Membership. `run` is its task; all else is called beside it."""
+    """Implements Administration and Membership.
+
+    `run` is its task; all other methods are called from other tasks of the same event loop.
+    """
 
     def __init__(
         self,
@@ -122,52 +124,53 @@ class Controller:
             max_partitions=max_partitions_per_request,
             transaction_bytes=transaction_bytes,
         )
-        self._term: ActiveController | None = None
+        self._active: ActiveController | None = None
         self._is_closing = False
         self._wake = asyncio.Event()
         self._ready = asyncio.Event()
-        self._is_idle = asyncio.Event()  # `run` is not under way
+        self._is_idle = asyncio.Event()  # `run` is not running
         self._is_idle.set()
-        self._requests = ControllerEventQueue(self._wake.set)
-        # What has happened; each is noted once, however often it is told.
-        self._is_lost = False
-        self._order_numbers = count(1)
-        self._happened: set[ControllerEvent] = set()
-        self._removed: dict[tuple[BrokerId, tuple[str, ...]], None] = {}
-        self._edited: dict[str, None] = {}  # topics
-        # The same for all terms: what an earlier one watches still is watched once.
+        self._queue = ControllerEventQueue(self._wake.set)
+        self._request_numbers = count(1)
+        self._is_deposed = False
+        # Pending events. Sets, because an event that is signalled twice is handled once.
+        self._events: set[ControllerEvent] = set()
+        self._deleted_replicas: dict[tuple[BrokerId, tuple[str, ...]], None] = {}
+        self._edited_topics: dict[str, None] = {}
+        # The same callbacks for every election, so that a znode that an earlier ActiveController
+        # still watches is watched once.
         self._signals = ControllerSignals(
-            brokers_changed=partial(self._note, ControllerEvent.BROKERS),
-            topics_changed=partial(self._note, ControllerEvent.TOPICS),
-            topic_edited=self._note_edited,
-            deletions_changed=partial(self._note, ControllerEvent.DELETIONS),
-            reassignments_changed=partial(self._note, ControllerEvent.REASSIGNMENTS),
-            elections_changed=partial(self._note, ControllerEvent.ELECTIONS),
-            data_removed=self._note_removed,
+            brokers_changed=partial(self._signal, ControllerEvent.BROKERS),
+            topics_changed=partial(self._signal, ControllerEvent.TOPICS),
+            topic_edited=self._signal_topic_edited,
+            deletions_changed=partial(self._signal, ControllerEvent.DELETIONS),
+            reassignments_changed=partial(self._signal, ControllerEvent.REASSIGNMENTS),
+            elections_changed=partial(self._signal, ControllerEvent.ELECTIONS),
+            replicas_deleted=self._signal_replicas_deleted,
         )
 
-    # The owner task.
+    # The task.
 
     async def run(self) -> None:
-        """Until `close`; raises what ends it, SessionExpired and ConnectionLost among it.
+        """Until `close`. Raises what ends it, including SessionExpired and ConnectionLoss.
 
-        After ConnectionLost it may be run again, once the session is back.
+        After ConnectionLoss it may be run again, once the session is connected.
         """
         self._is_idle.clear()
         try:
             if not self._is_closing:
                 await ensure_znodes(self._session, PERSISTENT_ZNODES)
             while not self._is_closing:
-                leadership = await self._campaign()
-                if leadership is not None:
-                    await self._lead(leadership)
+                elected = await self._campaign()
+                if elected is not None:
+                    await self._lead(elected)
         finally:
             self._is_idle.set()
 
     async def close(self) -> None:
-        """Have `run` give up the leadership, and wait until it has; requests are refused."""
+        """Resign, and wait until `run` has ended; requests get NOT_CONTROLLER."""
         self._is_closing = True
-        self._requests.is_open = False
+        self._queue.accepts_requests = False
         self._wake.set()
         await self._is_idle.wait()
 
@@ -176,66 +179,68 @@ class Controller:
         return self._is_closing
 
     def renew(self, session: Session, election: Election) -> None:
-        """Go on with another session, where the last one has expired; `run` has ended by then."""
-        assert self._is_idle.is_set(), "a controller that runs keeps its session"
+        """Use a new session after the last one expired; `run` must have ended."""
+        assert self._is_idle.is_set(), "a controller keeps its session while it runs"
         self._session = session
         self._election = election
 
     async def wait_ready(self) -> None:
-        """Until it leads, and its own broker has applied all that it was told."""
+        """Until it is the active controller and its own broker has applied the full state."""
         await self._ready.wait()
 
     def statistics(self) -> ControllerStatistics:
         state = self.find_state()
         partitions = [p for t in state.topics.values() for p in t.partitions] if state else []
         return ControllerStatistics(
-            is_leading=state is not None,
+            is_active=state is not None,
             epoch=state.controller_epoch if state else ControllerEpoch(0),
             brokers=len(state.brokers) if state else 0,
             topics=len(state.topics) if state else 0,
             partitions=len(partitions),
-            leaderless_partitions=sum(each.leader == NO_BROKER for each in partitions),
+            leaderless_partitions=sum(partition.leader == NO_BROKER for partition in partitions),
             deleting_topics=len(state.deleting) if state else 0,
-            queued_requests=len(self._requests),
+            queued_requests=len(self._queue),
         )
 
     def find_state(self) -> ClusterState | None:
-        """What the controller knows; None while it does not lead."""
-        return None if self._term is None else self._term.state
+        """The active controller's state; None if this broker is not the active controller."""
+        return None if self._active is None else self._active.state
 
     # Administration.
 
     async def create_topics(
         self, topics: Sequence[CreatableTopic], *, validate_only: bool, timeout_ms: int
     ) -> list[TopicState | ApiError]:
-        async def work(term: ActiveController) -> DecisionResult[TopicState]:
-            return await term.create_topics(topics, validate_only=validate_only)
-
-        return await self._requests.ask(work, len(topics), timeout_ms)
+        return await self._queue.ask(
+            lambda active: active.create_topics(topics, validate_only=validate_only),
+            len(topics),
+            timeout_ms,
+        )
 
     async def delete_topics(
         self, names: Sequence[str], *, timeout_ms: int
     ) -> list[ApiError | None]:
-        async def work(term: ActiveController) -> DecisionResult[None]:
-            return await term.delete_topics(names)
-
-        return await self._requests.ask(work, len(names), timeout_ms)
+        return await self._queue.ask(
+            lambda active: active.delete_topics(names), len(names), timeout_ms
+        )
 
     async def create_partitions(
         self, additions: Sequence[NewPartitions], *, validate_only: bool, timeout_ms: int
     ) -> list[ApiError | None]:
-        async def work(term: ActiveController) -> DecisionResult[None]:
-            return await term.create_partitions(additions, validate_only=validate_only)
-
-        return await self._requests.ask(work, len(additions), timeout_ms)
+        return await self._queue.ask(
+            lambda active: active.create_partitions(additions, validate_only=validate_only),
+            len(additions),
+            timeout_ms,
+        )
 
     async def alter_configs(
         self, changes: Sequence[ConfigResourceChange], *, validate_only: bool
     ) -> list[ApiError | None]:
-        async def work(term: ActiveController) -> DecisionResult[None]:
-            return await term.alter_configs(changes, validate_only=validate_only)
-
-        return await self._requests.ask(work, len(changes), ALTER_TIMEOUT_MS)
+        return await self._queue.ask(
+            lambda active: active.alter_configs(changes, validate_only=validate_only),
+            len(changes),
+            ALTER_CONFIGS_TIMEOUT_MS,
+        )
 
     async def elect_leaders(
         self,
@@ -244,12 +249,9 @@ class Controller:
         *,
         timeout_ms: int,
     ) -> dict[TopicPartition, ApiError | None] | ApiError:
-        async def work(
-            term: ActiveController,
-        ) -> DecisionResult[dict[TopicPartition, ApiError | None]]:
-            return await term.elect_leaders(election, partitions)
-
-        return await self._requests.ask_one(work, timeout_ms)
+        return await self._queue.ask_one(
+            lambda active: active.elect_leaders(election, partitions), timeout_ms
+        )
 
     async def alter_reassignments(
         self,
@@ -258,17 +260,18 @@ class Controller:
         allow_replication_factor_change: bool,
         timeout_ms: int,
     ) -> list[ApiError | None]:
-        async def work(term: ActiveController) -> DecisionResult[None]:
-            return await term.alter_reassignments(
+        return await self._queue.ask(
+            lambda active: active.alter_reassignments(
                 reassignments, allow_replication_factor_change=allow_replication_factor_change
-            )
-
-        return await self._requests.ask(work, len(reassignments), timeout_ms)
+            ),
+            len(reassignments),
+            timeout_ms,
+        )
 
     async def list_reassignments(
         self, *, timeout_ms: int
     ) -> Mapping[TopicPartition, PartitionState] | ApiError:
-        return await self._requests.ask_one(ActiveController.list_reassignments, timeout_ms)
+        return await self._queue.ask_one(ActiveController.list_reassignments, timeout_ms)
 
     # Membership.
 
@@ -280,18 +283,16 @@ class Controller:
         broker_epoch: BrokerEpoch,
         timeout_ms: int,
     ) -> list[AlterPartitionResult]:
-        async def work(term: ActiveController) -> DecisionResult[list[AlterPartitionResult]]:
-            return await term.alter_partition(proposals, broker, broker_epoch)
-
-        return await self._requests.ask_or_raise(work, timeout_ms)
+        return await self._queue.ask_or_raise(
+            lambda active: active.alter_partition(proposals, broker, broker_epoch), timeout_ms
+        )
 
     async def controlled_shutdown(
         self, broker: BrokerId, broker_epoch: BrokerEpoch, *, timeout_ms: int
     ) -> tuple[TopicPartition, ...]:
-        async def work(term: ActiveController) -> DecisionResult[tuple[TopicPartition, ...]]:
-            return await term.controlled_shutdown(broker, broker_epoch)
-
-        return await self._requests.ask_or_raise(work, timeout_ms)
+        return await self._queue.ask_or_raise(
+            lambda active: active.controlled_shutdown(broker, broker_epoch), timeout_ms
+        )
 
     async def fail_replicas(
         self,
@@ -301,15 +302,14 @@ class Controller:
         *,
         timeout_ms: int,
     ) -> None:
-        async def work(term: ActiveController) -> DecisionResult[None]:
-            return await term.fail_replicas(broker, broker_epoch, partitions)
+        await self._queue.ask_or_raise(
+            lambda active: active.fail_replicas(broker, broker_epoch, partitions), timeout_ms
+        )
 
-        await self._requests.ask_or_raise(work, timeout_ms)
-
-    # Of the owner task.
+    # Election.
 
     async def _campaign(self) -> ElectionResult | None:
-        """None when the controller is closed first."""
+        """None if the controller is closed first."""
         campaign = asyncio.create_task(self._election.campaign(), name="controller-campaign")
         closing = asyncio.create_task(self._wait_closing(), name="controller-closing")
         try:
@@ -325,130 +325,135 @@ class Controller:
             await self._wake.wait()
             self._wake.clear()
 
-    async def _lead(self, leadership: ElectionResult) -> None:
+    async def _lead(self, elected: ElectionResult) -> None:
         try:
             async with asyncio.TaskGroup() as tasks:
-                lost = tasks.create_task(self._wait_lost(leadership), name="controller-lost")
-                term = self._new_term(leadership, tasks)
-                clock = tasks.create_task(self._watch_clock(term), name="controller-clock")
+                lost = tasks.create_task(self._wait_lost(elected), name="controller-lost")
+                active = self._new_active_controller(elected, tasks)
+                clock = tasks.create_task(
+                    self._signal_rebalances(active), name="controller-rebalance"
+                )
                 try:
-                    await self._serve(term)
+                    await self._serve(active)
                 finally:
-                    self._end(term)
+                    self._resign(active)
                     lost.cancel()
                     clock.cancel()
         except BaseExceptionGroup as group:
-            self._raise_but_over(group)
-        await self._election.resign(leadership)  # harmless where it is over already
+            self._raise_unless_deposed(group)
+        await self._election.resign(elected)  # harmless if the election is lost already
 
-    def _new_term(self, leadership: ElectionResult, tasks: asyncio.TaskGroup) -> ActiveController:
-        self._is_lost = False
-        self._happened.clear()
-        self._removed.clear()
-        self._edited.clear()
-        wiring = ChannelDependencies(
+    def _new_active_controller(
+        self, elected: ElectionResult, tasks: asyncio.TaskGroup
+    ) -> ActiveController:
+        self._is_deposed = False
+        self._events.clear()
+        self._deleted_replicas.clear()
+        self._edited_topics.clear()
+        dependencies = ChannelDependencies(
             channel=self._channel,
-            everything=lambda broker: full_state_requests(term.state, broker),
-            on_stale=self._note_lost,
+            full_state=lambda broker: full_state_requests(active.state, broker),
+            on_stale_controller=self._signal_deposed,
             wait_ms=self._wait_ms,
             report=self._setup.report,
-            numbers=self._order_numbers,
+            numbers=self._request_numbers,
         )
-        term = ActiveController(
+        active = ActiveController(
             session=self._session,
-            leadership=leadership,
+            elected=elected,
             setup=self._setup,
             signals=self._signals,
-            outboxes=ControllerChannelManager(tasks, wiring),
+            channels=ControllerChannelManager(tasks, dependencies),
         )
-        return term
+        return active
 
-    async def _serve(self, term: ActiveController) -> None:
-        own = await term.begin()
-        self._term = term
-        self._requests.is_open = not self._is_closing
-        _when_all_done(own, self._ready.set)
-        while not self._is_lost and not self._is_closing:
-            if not await self._do_next(term):
+    async def _serve(self, active: ActiveController) -> None:
+        own_deliveries = await active.fail_over()
+        self._active = active
+        self._queue.accepts_requests = not self._is_closing
+        _when_all_done(own_deliveries, self._ready.set)
+        while not self._is_deposed and not self._is_closing:
+            if not await self._handle_next(active):
                 await self._wake.wait()
                 self._wake.clear()
 
-    async def _do_next(self, term: ActiveController) -> bool:
-        """One thing, what happened before what is asked for; False when there is nothing."""
-        if self._happened:
-            happening = min(self._happened)
-            self._happened.discard(happening)
-            await _LOOK_AFTER[happening](term)
-        elif self._edited:
-            names, self._edited = list(self._edited), {}
-            await term.requests.topics_edited(names)
-        elif self._removed:
-            broker, topics = next(iter(self._removed))
-            del self._removed[broker, topics]
-            await term.data_removed(broker, topics)
-        elif self._requests:
-            await self._requests.answer_next(term)
+    async def _handle_next(self, active: ActiveController) -> bool:
+        """One event, or one request if there is none; False if there is neither."""
+        if self._events:
+            event = min(self._events)
+            self._events.discard(event)
+            await _HANDLERS[event](active)
+        elif self._edited_topics:
+            names, self._edited_topics = list(self._edited_topics), {}
+            await active.znode_requests.topics_edited(names)
+        elif self._deleted_replicas:
+            broker, topics = next(iter(self._deleted_replicas))
+            del self._deleted_replicas[broker, topics]
+            await active.replicas_deleted(broker, topics)
+        elif self._queue:
+            await self._queue.serve_next(active)
         else:
             return False
         return True
 
-    def _end(self, term: ActiveController) -> None:
+    def _resign(self, active: ActiveController) -> None:
         self._ready.clear()
-        self._term = None
-        term.end()
-        self._requests.close()
+        self._active = None
+        active.resign()
+        self._queue.close()
 
-    def _raise_but_over(self, group: BaseExceptionGroup[BaseException]) -> None:
-        """What ended a term and no more: who leads next, here or elsewhere, reads all anew."""
+    def _raise_unless_deposed(self, group: BaseExceptionGroup[BaseException]) -> None:
+        """ControllerFenced and StateOutdated end this ActiveController only: the next one, here or
+        on another broker, loads the state again."""
         outdated, rest = group.split(StateOutdated)
         if outdated is not None:
             self._setup.report(
-                f"the controller begins anew, since somebody else has changed what it was about "
-                f"to change: {outdated.exceptions[0]}"
+                f"reloading the controller's state, because something else has written it: "
+                f"{outdated.exceptions[0]}"
             )
         _, rest = rest.split(ControllerFenced) if rest is not None else (None, None)
         if rest is not None:
             raise _one_of(rest) from None
 
-    async def _watch_clock(self, term: ActiveController) -> None:
-        """As often as the settings say at the time; the first look waits for them to be known."""
-        await self._ready.wait()
+    # Events, from watches, deliveries, the clock and the election.
+
+    async def _signal_rebalances(self, active: ActiveController) -> None:
+        """Every leader.imbalance.check.interval.seconds, as configured at the time."""
+        await self._ready.wait()  # the config is loaded then
         while True:
-            seconds = term.settings["leader.imbalance.check.interval.seconds"]
+            seconds = active.broker_config["leader.imbalance.check.interval.seconds"]
             assert isinstance(seconds, int)
             await self._wait_rebalance_ms(1000 * seconds)
-            self._note(ControllerEvent.REBALANCE)
+            self._signal(ControllerEvent.REBALANCE)
 
-    # Told by watches, outboxes and the election.
+    async def _wait_lost(self, elected: ElectionResult) -> None:
+        await self._election.wait_lost(elected)
+        self._signal_deposed()
 
-    async def _wait_lost(self, leadership: ElectionResult) -> None:
-        await self._election.wait_lost(leadership)
-        self._note_lost()
-
-    def _note_lost(self) -> None:
-        self._is_lost = True
+    def _signal_deposed(self) -> None:
+        self._is_deposed = True
         self._wake.set()
 
-    def _note(self, happening: ControllerEvent, event: WatchEvent | None = None) -> None:
-        self._happened.add(happening)
+    def _signal(self, event: ControllerEvent, watched: WatchEvent | None = None) -> None:
+        self._events.add(event)
         self._wake.set()
 
-    def _note_edited(self, event: WatchEvent) -> None:
-        self._edited[event.path.removeprefix(f"{TOPICS}/")] = None
+    def _signal_topic_edited(self, watched: WatchEvent) -> None:
+        self._edited_topics[watched.path.removeprefix(f"{TOPICS}/")] = None
         self._wake.set()
 
-    def _note_removed(self, broker: BrokerId, topics: tuple[str, ...]) -> None:
-        self._removed[broker, topics] = None
+    def _signal_replicas_deleted(self, broker: BrokerId, topics: tuple[str, ...]) -> None:
+        self._deleted_replicas[broker, topics] = None
         self._wake.set()
 
 
-_LOOK_AFTER: Mapping[ControllerEvent, Callable[[ActiveController], Awaitable[None]]] = {
+_HANDLERS: Mapping[ControllerEvent, Callable[[ActiveController], Awaitable[None]]] = {
     ControllerEvent.BROKERS: ActiveController.brokers_changed,
-    ControllerEvent.TOPICS: lambda term: term.requests.topics_changed(),
-    ControllerEvent.DELETIONS: lambda term: term.requests.deletions_changed(),
-    ControllerEvent.REASSIGNMENTS: lambda term: term.requests.reassignments_changed(),
-    ControllerEvent.ELECTIONS: lambda term: term.requests.elections_changed(),
-    ControllerEvent.REBALANCE: ActiveController.rebalance,
+    ControllerEvent.TOPICS: lambda active: active.znode_requests.topics_changed(),
+    ControllerEvent.DELETIONS: lambda active: active.znode_requests.deletions_changed(),
+    ControllerEvent.REASSIGNMENTS: lambda active: active.znode_requests.reassignments_changed(),
+    ControllerEvent.ELECTIONS: lambda active: active.znode_requests.elections_changed(),
+    ControllerEvent.REBALANCE: ActiveController.rebalance_leaders,
 }
 
 
@@ -458,11 +463,11 @@ def _when_all_done(deliveries: Sequence[Delivery], call: Callable[[], None]) -> 
 
 
 def _one_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Where several have met the end of the session, or of its connection, that is one error."""
+    """If several tasks met the end of the session or of its connection, that is one error."""
     lost, rest = group.split((ConnectionLoss, SessionExpired))
     if rest is not None or lost is None:
         return group.exceptions[0] if len(group.exceptions) == 1 else group
-    found: BaseException = lost.subgroup(SessionExpired) or lost
-    while isinstance(found, BaseExceptionGroup):
-        found = found.exceptions[0]
-    return found
+    first: BaseException = lost.subgroup(SessionExpired) or lost
+    while isinstance(first, BaseExceptionGroup):
+        first = first.exceptions[0]
+    return first

@@ -1,4 +1,4 @@
-"""Topics that get more partitions: what is refused and why, and how the rest is made. Pure."""
+"""CreatePartitions: validates the request and adds partitions to existing topics. Pure."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
@@ -13,6 +13,7 @@ from penstock.controller.new_partitions import (
     new_partitions,
     partition_creation,
 )
+from penstock.controller.reassignment import is_reassigning
 from penstock.controller.refusals import check_named_once, to_api_error, unknown_topic
 from penstock.controller.replica_assignment import assign_replicas
 from penstock.controller.state import ClusterState, ControllerDecision, WriteStep
@@ -26,63 +27,63 @@ PartitionsCreated = tuple[ControllerDecision, list[ApiError | None]]
 
 def create_partitions(
     state: ClusterState,
-    asked: Sequence[NewPartitions],
-    means: CreationDependencies,
+    requested: Sequence[NewPartitions],
+    dependencies: CreationDependencies,
     *,
-    twice: Collection[str] = (),
+    duplicates: Collection[str] = (),
 ) -> PartitionsCreated:
-    plan = CreationPlan(state, means)
-    answers: list[ApiError | None] = []
-    for more in asked:
+    plan = CreationPlan(state, dependencies)
+    results: list[ApiError | None] = []
+    for request in requested:
         try:
-            check_named_once(more.name, twice)
-            before = _topic_to_grow(plan.state, more)
-            plan.count(more.total - len(before.partitions))
-            grown = _grown(plan.state, before, more)
-            added = range(len(before.partitions), more.total)
-            plan.add(grown, checked_writes(grown, _growth(grown, added)), added)
-            answers.append(None)
+            check_named_once(request.name, duplicates)
+            before = _get_extensible_topic(plan.state, request)
+            plan.reserve(request.total - len(before.partitions))
+            after = _with_added(plan.state, before, request)
+            added = range(len(before.partitions), request.total)
+            plan.add(after, checked_writes(after, _writes(after, added)), added)
+            results.append(None)
         except Refusal as refusal:
-            answers.append(to_api_error(refusal))
-    return plan.decision(), answers
+            results.append(to_api_error(refusal))
+    return plan.decision(), results
 
 
-def _topic_to_grow(state: ClusterState, more: NewPartitions) -> TopicState:
-    topic = state.find_topic(more.name)
+def _get_extensible_topic(state: ClusterState, request: NewPartitions) -> TopicState:
+    topic = state.find_topic(request.name)
     if topic is None:
-        raise unknown_topic(state, more.name)
-    if any(each.adding or each.removing for each in topic.partitions):
+        raise unknown_topic(state, request.name)
+    if any(is_reassigning(partition) for partition in topic.partitions):
         raise Refusal(
             ErrorCode.REASSIGNMENT_IN_PROGRESS,
-            f"topic {more.name} is being reassigned; add partitions when that is done",
+            f"topic {request.name} is being reassigned; add partitions when that is done",
         )
-    if more.total <= len(topic.partitions):
+    if request.total <= len(topic.partitions):
         raise Refusal(
             ErrorCode.INVALID_PARTITIONS,
-            f"topic {more.name} has {len(topic.partitions)} partitions; {more.total} would not be "
-            f"more, and a topic cannot shrink",
+            f"topic {request.name} has {len(topic.partitions)} partitions; "
+            f"{request.total} would not be more, and a topic cannot shrink",
         )
     return topic
 
 
-def _grown(state: ClusterState, topic: TopicState, more: NewPartitions) -> TopicState:
+def _with_added(state: ClusterState, topic: TopicState, request: NewPartitions) -> TopicState:
     first = len(topic.partitions)
     factor = len(topic.partitions[0].replicas)
     assignment = (
-        _chosen_growth(state, topic, more.total - first, factor)
-        if more.assignment is None
-        else _given_growth(state, topic, more, factor)
+        _assigned(state, topic, request.total - first, factor)
+        if request.assignment is None
+        else _checked_assignment(state, topic, request, factor)
     )
     added = new_partitions(state, assignment)
     return replace(topic, partitions=topic.partitions + added)
 
 
-def _chosen_growth(
+def _assigned(
     state: ClusterState, topic: TopicState, count: int, factor: int
 ) -> list[tuple[BrokerId, ...]]:
     check_factor(factor, state)
     brokers = list(state.brokers.values())
-    # Go on where partition 0 began, as far as the brokers are still the same.
+    # Continue the sequence that started at partition 0, if the brokers are still the same.
     start = sum(1 for broker in state.brokers if broker < topic.partitions[0].replicas[0])
     return assign_replicas(
         brokers,
@@ -94,22 +95,22 @@ def _chosen_growth(
     )
 
 
-def _given_growth(
-    state: ClusterState, topic: TopicState, more: NewPartitions, factor: int
+def _checked_assignment(
+    state: ClusterState, topic: TopicState, request: NewPartitions, factor: int
 ) -> Sequence[tuple[BrokerId, ...]]:
-    assert more.assignment is not None
+    assert request.assignment is not None
     first = len(topic.partitions)
-    if len(more.assignment) != more.total - first:
+    if len(request.assignment) != request.total - first:
         raise Refusal(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"topic {more.name} gets {more.total - first} more partitions, but "
-            f"{len(more.assignment)} are assigned; assign each of the added ones",
+            f"topic {request.name} gets {request.total - first} more partitions, but "
+            f"{len(request.assignment)} are assigned; assign each of the new ones",
         )
-    check_replicas(state, more.name, more.assignment, factor=factor, first=first)
-    return more.assignment
+    check_replicas(state, request.name, request.assignment, factor=factor, first=first)
+    return request.assignment
 
 
-def _growth(topic: TopicState, added: range) -> Iterator[WriteStep]:
+def _writes(topic: TopicState, added: range) -> Iterator[WriteStep]:
     data = encode_topic(topic.topic_id, topic.partitions)
     yield (SetData(path=topic_path(topic.name), data=data),)
     for number in added:

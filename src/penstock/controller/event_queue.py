@@ -1,7 +1,8 @@
-"""Requests that wait for the controller's task: a bounded queue, and the askers' side of it.
+"""The controller's request queue: bounded, filled by callers, served by the controller's task.
 
-Every request is answered once: with its outcome, or refused when the controller stops leading.
-What an answer promises is waited for here, beside the task.
+Every request is answered exactly once: with its result, or with NOT_CONTROLLER when this broker
+stops being the active controller. Callers wait here for the deliveries that a result depends on,
+so that the controller's task does not.
 """
 
 import asyncio
@@ -16,111 +17,116 @@ from penstock.model.errors import ErrorCode, Refusal
 
 MAX_QUEUED_REQUESTS = 500
 
-Answer = TypeVar("Answer")
-Work = Callable[[ActiveController], Awaitable[DecisionResult[Answer]]]
+Result = TypeVar("Result")
+Work = Callable[[ActiveController], Awaitable[DecisionResult[Result]]]
 
 _NOT_CONTROLLER = ApiError(ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_CONTROLLER.message)
-_GIVEN_UP = ApiError(
+_RESIGNED = ApiError(
     ErrorCode.NOT_CONTROLLER,
-    "this broker stopped being the controller before all was done; the next one goes on with it",
+    "this broker stopped being the controller before all was done; the next one continues",
 )
 
 
 class NotActiveController(Exception):
-    """Another broker is the controller, or none is at the moment."""
+    """Another broker is the active controller, or there is none at the moment."""
 
 
-class _Request(NamedTuple):
+class _QueuedRequest(NamedTuple):
     work: Work[Any]
-    outcome: asyncio.Future[DecisionResult[Any]]
+    result: asyncio.Future[DecisionResult[Any]]
 
 
 class ControllerEventQueue:
-    """Filled by whoever asks, emptied by the controller's task."""
+    """Filled by callers, emptied by the controller's task."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
-        self._waiting: deque[_Request] = deque()
-        self._room = asyncio.Semaphore(MAX_QUEUED_REQUESTS)
-        self.is_open = False  # somebody leads here, and takes requests
+        self._queue: deque[_QueuedRequest] = deque()
+        self._slots = asyncio.Semaphore(MAX_QUEUED_REQUESTS)
+        self.accepts_requests = False  # this broker is the active controller
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._queue)
 
-    async def ask(self, work: Work[Answer], count: int, timeout_ms: int) -> list[Answer | ApiError]:
-        """`count` answers, each when what it says is true on the brokers as well."""
+    async def ask(self, work: Work[Result], count: int, timeout_ms: int) -> list[Result | ApiError]:
+        """`count` results, each once it is true on the brokers as well."""
         deadline = asyncio.get_running_loop().time() + max(timeout_ms, 0) / 1000
         try:
             async with asyncio.timeout_at(deadline):
-                outcome = await self._enqueue(work)
+                decided = await self._enqueue(work)
         except TimeoutError:
-            return [_late(timeout_ms)] * count
+            return [_timed_out(timeout_ms)] * count
         except NotActiveController:
             return [_NOT_CONTROLLER] * count
-        await _wait_all(outcome.waits.values(), deadline)
+        await _wait_all(decided.deliveries.values(), deadline)
         return [
-            _find_problem(outcome.waits.get(place, ()), timeout_ms) or answer
-            for place, answer in enumerate(outcome.answers)
+            _find_error(decided.deliveries.get(index, ()), timeout_ms) or result
+            for index, result in enumerate(decided.results)
         ]
 
-    async def ask_one(self, work: Work[Answer], timeout_ms: int) -> Answer | ApiError:
-        [answer] = await self.ask(work, 1, timeout_ms)
-        return answer
+    async def ask_one(self, work: Work[Result], timeout_ms: int) -> Result | ApiError:
+        [result] = await self.ask(work, 1, timeout_ms)
+        return result
 
-    async def ask_or_raise(self, work: Work[Answer], timeout_ms: int) -> Answer:
-        answer = await self.ask_one(work, timeout_ms)
-        if isinstance(answer, ApiError):
-            raise Refusal(answer.code, answer.message)
-        return answer
+    async def ask_or_raise(self, work: Work[Result], timeout_ms: int) -> Result:
+        """Refusal in place of an ApiError."""
+        result = await self.ask_one(work, timeout_ms)
+        if isinstance(result, ApiError):
+            raise Refusal(result.code, result.message)
+        return result
 
-    async def answer_next(self, term: ActiveController) -> None:
-        request = self._waiting.popleft()
-        if request.outcome.done():  # whoever asked has given up
+    async def serve_next(self, active: ActiveController) -> None:
+        request = self._queue.popleft()
+        if request.result.done():  # its caller has timed out
             return
         try:
-            outcome = await request.work(term)
+            decided = await request.work(active)
+        except Refusal as refusal:  # decided before anything was written
+            if not request.result.done():
+                request.result.set_exception(refusal)
+            return
         except BaseException:
             _refuse(request)
             raise
-        if not request.outcome.done():
-            request.outcome.set_result(outcome)
+        if not request.result.done():
+            request.result.set_result(decided)
 
     def close(self) -> None:
-        """Nobody leads here any more."""
-        self.is_open = False
-        while self._waiting:
-            _refuse(self._waiting.popleft())
+        """This broker is not the active controller any more."""
+        self.accepts_requests = False
+        while self._queue:
+            _refuse(self._queue.popleft())
 
-    async def _enqueue(self, work: Work[Answer]) -> DecisionResult[Answer]:
-        async with self._room:
-            if not self.is_open:
+    async def _enqueue(self, work: Work[Result]) -> DecisionResult[Result]:
+        async with self._slots:
+            if not self.accepts_requests:
                 raise NotActiveController
-            request = _Request(work, asyncio.get_running_loop().create_future())
-            self._waiting.append(request)
+            request = _QueuedRequest(work, asyncio.get_running_loop().create_future())
+            self._queue.append(request)
             self._wake()
-            return await request.outcome
+            return await request.result
 
 
-async def _wait_all(waits: Iterable[Sequence[Delivery]], deadline: float) -> None:
-    deliveries = {delivery for each in waits for delivery in each}
+async def _wait_all(awaited: Iterable[Sequence[Delivery]], deadline: float) -> None:
+    deliveries = {delivery for of_one_result in awaited for delivery in of_one_result}
     if deliveries:
-        left = max(deadline - asyncio.get_running_loop().time(), 0)
-        await asyncio.wait(deliveries, timeout=left)
+        remaining = max(deadline - asyncio.get_running_loop().time(), 0)
+        await asyncio.wait(deliveries, timeout=remaining)
 
 
-def _find_problem(deliveries: Sequence[Delivery], timeout_ms: int) -> ApiError | None:
+def _find_error(deliveries: Sequence[Delivery], timeout_ms: int) -> ApiError | None:
     if any(not delivery.done() for delivery in deliveries):
-        return _late(timeout_ms)
-    return _GIVEN_UP if any(delivery.cancelled() for delivery in deliveries) else None
+        return _timed_out(timeout_ms)
+    return _RESIGNED if any(delivery.cancelled() for delivery in deliveries) else None
 
 
-def _refuse(request: _Request) -> None:
-    if not request.outcome.done():
-        request.outcome.set_exception(NotActiveController())
+def _refuse(request: _QueuedRequest) -> None:
+    if not request.result.done():
+        request.result.set_exception(NotActiveController())
 
 
-def _late(timeout_ms: int) -> ApiError:
+def _timed_out(timeout_ms: int) -> ApiError:
     return ApiError(
         ErrorCode.REQUEST_TIMED_OUT,
-        f"not done on every broker within {timeout_ms} ms; what was begun goes on: look again",
+        f"not done on every broker within {timeout_ms} ms; it continues, so check again later",
     )

@@ -1,6 +1,6 @@
-"""What the topics of the coordinators must be like: their numbers, settings and what is refused.
+"""Configs of the internal topics: partitions, replication factor, defaults and forbidden values.
 
-Pure. They may be created by anybody, and are made in a way that the coordinators can rely on.
+Pure. Any client may create them; they get the configs that the coordinators rely on.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from penstock.controller.interface import CreatableTopic
 _TOPIC_MIN_IN_SYNC = "min.insync.replicas"
 _MIN_IN_SYNC = "transaction.state.log.min.isr"
 
-# Topic setting -> the broker setting that it is taken from, or the value itself after "=".
+# Topic config -> the broker config that it is taken from, or the value itself after "=".
 _OFFSETS = {
     "cleanup.policy": "=compact",
     "compression.type": "=producer",
@@ -30,53 +30,53 @@ _CONFIGS = {"__consumer_offsets": _OFFSETS, "__transaction_state": _TRANSACTIONS
 _PREFIXES = {"__consumer_offsets": "offsets.topic", "__transaction_state": "transaction.state.log"}
 
 
-def fill_in_defaults(asked: CreatableTopic, settings: EffectiveConfig) -> CreatableTopic:
-    """Numbers and settings that were not given; other topics stay as they are."""
-    if asked.name not in _CONFIGS:
-        return asked
-    own = _own_configs(_CONFIGS[asked.name], settings)
-    if asked.assignment:
-        return replace(asked, configs={**own, **asked.configs})
-    prefix = _PREFIXES[asked.name]
-    factor = _number(asked.replication_factor, settings, f"{prefix}.replication.factor")
+def fill_in_defaults(topic: CreatableTopic, broker_config: EffectiveConfig) -> CreatableTopic:
+    """Fills in what the request leaves out; topics that are not internal stay as they are."""
+    if topic.name not in _CONFIGS:
+        return topic
+    own = _own_configs(_CONFIGS[topic.name], broker_config)
+    if topic.assignment:
+        return replace(topic, configs={**own, **topic.configs})
+    prefix = _PREFIXES[topic.name]
+    factor = _or_default(topic.replication_factor, broker_config, f"{prefix}.replication.factor")
     return replace(
-        asked,
-        configs={**own, **_in_sync_within(factor, own, settings), **asked.configs},
-        partitions=_number(asked.partitions, settings, f"{prefix}.num.partitions"),
+        topic,
+        configs={**own, **_min_isr_within(factor, own, broker_config), **topic.configs},
+        partitions=_or_default(topic.partitions, broker_config, f"{prefix}.num.partitions"),
         replication_factor=factor,
     )
 
 
-def find_conflict(topic: str, resolved: EffectiveConfig) -> str | None:
-    """What in an internal topic's settings would lose what the coordinators keep in it."""
-    policy = resolved["cleanup.policy"]
+def find_conflict(topic: str, config: EffectiveConfig) -> str | None:
+    """A config with which an internal topic would lose coordinator state."""
+    policy = config["cleanup.policy"]
     if topic in _CONFIGS and policy != ("compact",):
         return (
-            f"cleanup.policy must be compact, not {format_value(policy)}: a coordinator keeps its "
-            f"state there"
+            f"cleanup.policy must be compact, not {format_value(policy)}: the topic holds "
+            f"coordinator state"
         )
     return None
 
 
-def _own_configs(wanted: Mapping[str, str], settings: EffectiveConfig) -> dict[str, str]:
+def _own_configs(sources: Mapping[str, str], broker_config: EffectiveConfig) -> dict[str, str]:
     return {
-        name: source[1:] if source.startswith("=") else format_value(settings[source])
-        for name, source in wanted.items()
+        name: source[1:] if source.startswith("=") else format_value(broker_config[source])
+        for name, source in sources.items()
     }
 
 
-def _in_sync_within(
-    factor: int, own: Mapping[str, str], settings: EffectiveConfig
+def _min_isr_within(
+    factor: int, own: Mapping[str, str], broker_config: EffectiveConfig
 ) -> dict[str, str]:
-    """Where nobody said how many: one replica fewer than there are, as with the default of three,
-    and one at least. Else a single broker could never write its transactions down."""
-    is_default = settings.get_effective(_MIN_IN_SYNC).source is SettingSource.DEFAULT
+    """Unless configured: one less than the replication factor, as with the default of three, but at
+    least one. Otherwise a single broker could never write transaction state."""
+    is_default = broker_config.get_effective(_MIN_IN_SYNC).source is SettingSource.DEFAULT
     if _TOPIC_MIN_IN_SYNC not in own or not is_default:
         return {}
     return {_TOPIC_MIN_IN_SYNC: str(max(1, min(int(own[_TOPIC_MIN_IN_SYNC]), factor - 1)))}
 
 
-def _number(asked: int, settings: EffectiveConfig, name: str) -> int:
-    default = settings[name]
+def _or_default(number: int, broker_config: EffectiveConfig, name: str) -> int:
+    default = broker_config[name]
     assert isinstance(default, int)
-    return default if asked == -1 else asked
+    return default if number == -1 else number

@@ -1,8 +1,8 @@
-"""Partitions in the making: their first state, their nodes, and what their brokers must be. Pure.
+"""New partitions: their first state, their znodes, and the checks of their replicas. Pure.
 
-Shared by new topics and those that grow. A topic is in the tree from its first step on; should the
-steps end there, the partitions that its node names and that have no state yet are made by whoever
-reads it next.
+Shared by CreateTopics and CreatePartitions. A topic exists once its first step is written; if a
+crash ends the steps there, the next controller creates the partitions that the topic's znode names
+and that have no state yet.
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
@@ -22,39 +22,40 @@ from penstock.model.cluster import NO_BROKER, BrokerId, ControllerEpoch, Partiti
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import LeaderEpoch, TopicId
 
-# As Kafka's newer controllers: one request must not keep everybody else waiting.
+# The limit of KRaft controllers: one request must not delay all others.
 MAX_PARTITIONS_PER_REQUEST = 10_000
 
-_MAX_STEP_BYTES = MAX_REQUEST_BYTES - 1024  # beside it stands the fence
+_MAX_STEP_BYTES = MAX_REQUEST_BYTES - 1024  # the rest is for the fence in the same transaction
 _FIRST_EPOCH = LeaderEpoch(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreationDependencies:
-    """What a creation needs beside the state: settings as of now, and chance."""
+    """What creation needs besides the state."""
 
-    settings: EffectiveConfig
+    broker_config: EffectiveConfig
     random: Random
     new_topic_id: Callable[[], TopicId]
     max_partitions: int = MAX_PARTITIONS_PER_REQUEST  # in one request
-    left_partitions: int = MAX_PARTITIONS_PER_REQUEST  # of those, for the part at hand
+    left_partitions: int = MAX_PARTITIONS_PER_REQUEST  # what is left of them for this batch
 
 
 class CreationPlan:
-    """A request as it is decided, topic by topic."""
+    """Collects the topics of one request."""
 
-    def __init__(self, state: ClusterState, means: CreationDependencies) -> None:
+    def __init__(self, state: ClusterState, dependencies: CreationDependencies) -> None:
         self.state = state
-        self._left = means.left_partitions
-        self._limit = means.max_partitions
+        self._left = dependencies.left_partitions
+        self._limit = dependencies.max_partitions
         self._writes: list[WriteStep] = []
         self._new: dict[str, range] = {}
 
-    def count(self, partitions: int) -> None:
+    def reserve(self, partitions: int) -> None:
         if partitions > self._left:
             raise Refusal(
                 ErrorCode.POLICY_VIOLATION,
-                f"one request may create at most {self._limit} partitions; ask for them in several",
+                f"one request may create at most {self._limit} partitions; "
+                f"split it into several requests",
             )
         self._left -= partitions
 
@@ -66,17 +67,18 @@ class CreationPlan:
     def decision(self) -> ControllerDecision:
         if not self._new:
             return ControllerDecision(state=self.state)
-        orders = leader_and_isr_requests(
+        requests = leader_and_isr_requests(
             self.state, self._new, brokers=self.state.brokers, is_new=True
         )
-        orders += update_metadata_requests(self.state, topics=self._new)
-        return ControllerDecision(state=self.state, writes=tuple(self._writes), requests=orders)
+        requests += update_metadata_requests(self.state, topics=self._new)
+        return ControllerDecision(state=self.state, writes=tuple(self._writes), requests=requests)
 
 
 def new_partition(
     replicas: tuple[BrokerId, ...], *, live: Container[BrokerId], epoch: ControllerEpoch
 ) -> PartitionState:
-    """Empty everywhere, so that any live replica may lead; if none lives, whichever comes first."""
+    """No replica has records, so that any live one may lead, and the ISR is all live ones; if none
+    is alive, the first to come online leads."""
     in_sync = tuple(broker for broker in replicas if broker in live)
     return PartitionState(
         leader=in_sync[0] if in_sync else NO_BROKER,
@@ -99,7 +101,9 @@ def new_partitions(
     state: ClusterState, assignment: Iterable[tuple[BrokerId, ...]]
 ) -> tuple[PartitionState, ...]:
     epoch = state.controller_epoch
-    return tuple(new_partition(each, live=state.brokers, epoch=epoch) for each in assignment)
+    return tuple(
+        new_partition(replicas, live=state.brokers, epoch=epoch) for replicas in assignment
+    )
 
 
 def check_factor(factor: int, state: ClusterState) -> None:
@@ -138,19 +142,19 @@ def _find_replica_problem(
     if unknown:
         return f"is assigned to {unknown}, which are not alive; alive are {sorted(state.brokers)}"
     if len(brokers) != factor:
-        return f"has {len(brokers)} replicas, where the others have {factor}"
+        return f"has {len(brokers)} replicas, but the others have {factor}"
     return None
 
 
 def checked_writes(topic: TopicState, steps: Iterator[WriteStep]) -> list[WriteStep]:
-    """The steps, of which the first has the topic's node, and must fit one request."""
+    """The steps; Refusal if the first, with the topic's znode, does not fit in one request."""
     first = next(steps)
     length = sum(map(request_bytes, first))
     if length > _MAX_STEP_BYTES:
         raise Refusal(
             ErrorCode.POLICY_VIOLATION,
             f"topic {topic.name} with {len(topic.partitions)} partitions and "
-            f"{len(topic.configs)} settings takes {length} bytes in the tree, where at most "
-            f"{_MAX_STEP_BYTES} fit; make several smaller topics",
+            f"{len(topic.configs)} configs takes {length} bytes in the metadata store, but at most "
+            f"{_MAX_STEP_BYTES} fit; create several smaller topics",
         )
     return [first, *steps]

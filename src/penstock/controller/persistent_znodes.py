@@ -1,4 +1,4 @@
-"""Nodes that have to be there before others: made where they are missing, all of them at once."""
+"""Creates the persistent znodes that others are created below."""
 
 import asyncio
 from collections.abc import Sequence
@@ -8,14 +8,17 @@ from penstock.metadata_store.interface import Session
 
 
 async def ensure_znodes(session: Session, paths: Sequence[str], last_data: bytes = b"") -> None:
-    """Parents first. A session answers in order, so that nothing is awaited one by one: in a tree
-    with a journal it is one round, not one for each. `last_data` is for the last of the paths."""
-    found = await asyncio.gather(*(session.exists(path) for path in paths))
-    missing = [path for path, stat in zip(paths, found, strict=True) if stat is None]
+    """Create those of `paths` (parents first) that are missing; `last_data` is for the last one.
+
+    All requests are sent at once, because a session answers in order: with the embedded store's
+    journal that is one write, not one per znode.
+    """
+    stats = await asyncio.gather(*(session.exists(path) for path in paths))
+    missing = [path for path, stat in zip(paths, stats, strict=True) if stat is None]
     data = {paths[-1]: last_data}
-    made = await asyncio.gather(
+    results = await asyncio.gather(
         *(session.create(path, data.get(path, b"")) for path in missing), return_exceptions=True
     )
-    for answer in made:
-        if isinstance(answer, BaseException) and not isinstance(answer, NodeExists):
-            raise answer  # NodeExists: another broker does the same
+    for result in results:
+        if isinstance(result, BaseException) and not isinstance(result, NodeExists):
+            raise result  # NodeExists: another broker created it meanwhile

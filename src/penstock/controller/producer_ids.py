@@ -1,6 +1,6 @@
-"""Producer ids that no producer of the cluster ever had: taken from the tree in blocks.
+"""Unique producer ids, allocated in blocks from /latest_producer_id_block.
 
-A block belongs to the broker that wrote it down; what is left of it at a crash is never given.
+A block belongs to the broker that wrote it; ids left over after a crash are never used.
 """
 
 import asyncio
@@ -20,35 +20,35 @@ _LAST_POSSIBLE = 2**63 - 1
 
 
 class ProducerIdsExhausted(Exception):
-    """All 64-bit ids have been given."""
+    """All 64-bit ids are allocated."""
 
 
 class BlockProducerIds:
-    """Implements ProducerIds. Owned by the event loop; only one of the callers asks the tree."""
+    """Implements ProducerIds. Owned by the event loop; one caller at a time allocates a block."""
 
     def __init__(self, session: Session, broker_id: BrokerId) -> None:
         self._session = session
         self._broker_id = broker_id
-        self._left = iter(range(0))
+        self._remaining = iter(range(0))
         self._lock = asyncio.Lock()
 
     async def next_producer_id(self) -> int:
-        found = next(self._left, None)
-        if found is not None:
-            return found
+        producer_id = next(self._remaining, None)
+        if producer_id is not None:
+            return producer_id
         async with self._lock:
-            while (found := next(self._left, None)) is None:
-                self._left = iter(await self._take_block())
-            return found
+            while (producer_id := next(self._remaining, None)) is None:
+                self._remaining = iter(await self._allocate_block())
+            return producer_id
 
-    async def _take_block(self) -> range:
-        """Written under the version that was read: of two brokers at once, one reads again."""
+    async def _allocate_block(self) -> range:
+        """The write is conditional on the version read: of two brokers at once, one retries."""
         while True:
             current = await self._read()
             first = decode_last_producer_id(current.data) + 1
             last = first + BLOCK_SIZE - 1
             if last > _LAST_POSSIBLE:
-                raise ProducerIdsExhausted(f"{PRODUCER_IDS} ends at {first - 1}: no block is left")
+                raise ProducerIdsExhausted(f"{PRODUCER_IDS} ends at {first - 1}; no block is left")
             block = encode_producer_block(self._broker_id, first=first, last=last)
             with suppress(BadVersion):
                 await self._session.set(PRODUCER_IDS, block, current.stat.version)

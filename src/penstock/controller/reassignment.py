@@ -1,8 +1,9 @@
-"""Partitions that move to other brokers (KIP-455): the new replicas join, catch up, then take over.
+"""Partition reassignment (KIP-455): new replicas are added, catch up, and then replace the old.
 
-Pure. While a move is under way a partition has the replicas of both, the target's first, and its
-topic's node says which are added and removed. Each step writes the partitions' states before the
-topic's node: cut short in between, the move has not begun or is still under way.
+Pure. While a reassignment is in progress a partition has both sets of replicas, the target's
+first, and the topic's znode lists those being added and removed. Each step writes the partition
+states before the topic's znode: after a crash in between, the reassignment has not begun or is
+still in progress.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,41 +31,42 @@ from penstock.model.ids import TopicPartition
 
 def alter_reassignments(
     state: ClusterState,
-    moves: Sequence[Reassignment],
+    reassignments: Sequence[Reassignment],
     *,
     allow_replication_factor_change: bool = True,
 ) -> tuple[ControllerDecision, list[ApiError | None]]:
-    """Begin these moves, or end them; what needs nobody to catch up is done at once."""
+    """Start or cancel reassignments; those whose targets are all in sync finish at once."""
     changed: dict[TopicPartition, PartitionState] = {}
-    answers: list[ApiError | None] = []
-    for move in moves:
+    results: list[ApiError | None] = []
+    for reassignment in reassignments:
+        tp = reassignment.tp
         try:
-            current = changed.get(move.tp) or get_partition(state, move.tp)
-            target = _target(
+            current = changed.get(tp) or get_partition(state, tp)
+            target = _checked_target(
                 state,
-                move,
+                reassignment,
                 current,
                 allow_replication_factor_change=allow_replication_factor_change,
             )
             if target != current.replicas or is_reassigning(current):
-                changed[move.tp] = _redirected(state, move.tp, current, target)
-            answers.append(None)
+                changed[tp] = _retargeted(state, tp, current, target)
+            results.append(None)
         except Refusal as refusal:
-            answers.append(to_api_error(refusal))
-    begun = _moved(state, changed)
-    return begun.then(finish_reassignments(begun.state, topics=by_topic(changed))), answers
+            results.append(to_api_error(refusal))
+    started = _reassign(state, changed)
+    return started.then(finish_reassignments(started.state, topics=by_topic(changed))), results
 
 
 def finish_reassignments(state: ClusterState, *, topics: Iterable[str]) -> ControllerDecision:
-    """End the moves of which every target replica is in sync; the others go on."""
+    """Finish the reassignments whose target replicas are all in sync; others stay in progress."""
     changed = {
         TopicPartition(name, number): _finished(state, partition)
         for name in topics
         if name not in state.deleting
         for number, partition in enumerate(state.topics[name].partitions)
-        if is_reassigning(partition) and _has_arrived(partition)
+        if is_reassigning(partition) and _is_caught_up(partition)
     }
-    return _moved(state, changed)
+    return _reassign(state, changed)
 
 
 def find_reassignments(state: ClusterState) -> dict[TopicPartition, PartitionState]:
@@ -89,31 +91,32 @@ def origin_of(partition: PartitionState) -> tuple[BrokerId, ...]:
     return _without(partition.replicas, partition.adding)
 
 
-# What is asked for.
+# The request.
 
 
-def _target(
+def _checked_target(
     state: ClusterState,
-    move: Reassignment,
+    reassignment: Reassignment,
     current: PartitionState,
     *,
     allow_replication_factor_change: bool,
 ) -> tuple[BrokerId, ...]:
-    if move.replicas is None:
+    tp, replicas = reassignment
+    if replicas is None:
         if not is_reassigning(current):
             raise Refusal(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
         return origin_of(current)
-    problem = _find_problem(state, current, move.replicas)
+    problem = _find_problem(state, current, replicas)
     if problem is not None:
-        raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{move.tp} {problem}")
+        raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{tp} {problem}")
     factor = len(origin_of(current))
-    if not allow_replication_factor_change and len(move.replicas) != factor:
+    if not allow_replication_factor_change and len(replicas) != factor:
         raise Refusal(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"{move.tp} has {factor} replicas, not {len(move.replicas)}, and the request "
-            f"does not allow to change that",
+            f"{tp} has {factor} replicas, not {len(replicas)}, and the request does not allow a "
+            f"replication factor change",
         )
-    return move.replicas
+    return replicas
 
 
 def _find_problem(
@@ -123,57 +126,61 @@ def _find_problem(
         return "would have no replica; name at least one broker"
     if len(set(target)) != len(target):
         return f"would have a broker twice: {list(target)}"
-    away = [each for each in target if each not in state.brokers and each not in current.replicas]
-    if away:
-        return f"would move to {away}, which are not alive; alive are {sorted(state.brokers)}"
+    offline = [
+        broker
+        for broker in target
+        if broker not in state.brokers and broker not in current.replicas
+    ]
+    if offline:
+        return f"would move to {offline}, which are not alive; alive are {sorted(state.brokers)}"
     return None
 
 
 # The steps of one partition.
 
 
-def _redirected(
+def _retargeted(
     state: ClusterState,
-    name: TopicPartition,
+    tp: TopicPartition,
     current: PartitionState,
     target: tuple[BrokerId, ...],
 ) -> PartitionState:
-    """On its way to the target, from wherever it was on its way to."""
+    """Reassigned to the target; replaces a reassignment in progress."""
     origin = origin_of(current)
     removing = _without(origin, target)
     after = current._replace(
         replicas=(*target, *removing), adding=_without(target, origin), removing=removing
     )
-    return _within(state, name, after, current)
+    return _with_valid_leader(state, tp, after, current)
 
 
 def _finished(state: ClusterState, partition: PartitionState) -> PartitionState:
     after = partition._replace(replicas=target_of(partition), adding=(), removing=())
-    return _within(state, None, after, partition)
+    return _with_valid_leader(state, None, after, partition)
 
 
-def _has_arrived(partition: PartitionState) -> bool:
+def _is_caught_up(partition: PartitionState) -> bool:
     return partition.leader != NO_BROKER and set(target_of(partition)) <= set(partition.in_sync)
 
 
-def _within(
+def _with_valid_leader(
     state: ClusterState,
-    name: TopicPartition | None,
+    tp: TopicPartition | None,
     after: PartitionState,
     before: PartitionState,
 ) -> PartitionState:
-    """Led and in sync by the replicas that it has now. Who is no replica any more is fenced by the
-    new epoch, since it may not have heard."""
+    """Leader and ISR limited to the new replicas. If a replica is dropped the leader epoch rises,
+    which fences it in case its StopReplica is delayed."""
     if set(before.replicas) <= set(after.replicas):
         return with_new_partition_epoch(after, state.controller_epoch)
-    in_sync = tuple(each for each in before.in_sync if each in after.replicas)
+    in_sync = tuple(broker for broker in before.in_sync if broker in after.replicas)
     leader: BrokerId | None = before.leader
     if leader not in (NO_BROKER, *in_sync):
         leader = find_successor(after.replicas, in_sync, state.shutting_down)
     if leader is None or not in_sync:
         raise Refusal(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"{name} cannot be left to {list(after.replicas)}, of which none is in sync; records "
+            f"{tp} cannot be left to {list(after.replicas)}, of which none is in sync; records "
             f"would be lost",
         )
     return with_new_leader_epoch(
@@ -185,32 +192,32 @@ def _without(brokers: tuple[BrokerId, ...], others: tuple[BrokerId, ...]) -> tup
     return tuple(broker for broker in brokers if broker not in others)
 
 
-# What is written and ordered.
+# Writes and requests.
 
 
-def _moved(
+def _reassign(
     state: ClusterState, changed: Mapping[TopicPartition, PartitionState]
 ) -> ControllerDecision:
     if not changed:
         return ControllerDecision(state=state)
     changes = by_topic(changed)
     after = with_changes(state, changes)
-    orders = stop_partition_requests(after, _dropped(state, changed))
-    orders += leader_and_isr_requests(after, changes, brokers=after.brokers)
-    orders += update_metadata_requests(after, topics=changes)
-    return ControllerDecision(state=after, writes=tuple(_writes(after, changes)), requests=orders)
+    requests = stop_partition_requests(after, _dropped_replicas(state, changed))
+    requests += leader_and_isr_requests(after, changes, brokers=after.brokers)
+    requests += update_metadata_requests(after, topics=changes)
+    return ControllerDecision(state=after, writes=tuple(_writes(after, changes)), requests=requests)
 
 
-def _dropped(
+def _dropped_replicas(
     state: ClusterState, changed: Mapping[TopicPartition, PartitionState]
 ) -> dict[BrokerId, list[TopicPartition]]:
-    """Live brokers that have replicas which they are to hold no more."""
-    found: dict[BrokerId, list[TopicPartition]] = {}
-    for name, after in changed.items():
-        for broker in _without(get_partition(state, name).replicas, after.replicas):
+    """The replicas that live brokers must delete, by broker."""
+    dropped: dict[BrokerId, list[TopicPartition]] = {}
+    for tp, after in changed.items():
+        for broker in _without(get_partition(state, tp).replicas, after.replicas):
             if broker in state.brokers:
-                found.setdefault(broker, []).append(name)
-    return found
+                dropped.setdefault(broker, []).append(tp)
+    return dropped
 
 
 def _writes(after: ClusterState, changes: Changes) -> Iterator[WriteStep]:

@@ -1,8 +1,8 @@
-"""Which brokers hold a new partition's replicas. Pure: chance is an argument.
+"""Assigns the replicas of new partitions to brokers, rack-aware. Pure: randomness is an argument.
 
-Leaders go round the brokers one by one; followers follow with a distance that grows after each
-round, so that a broker's partitions have their other copies on all the others. Each partition
-covers as many racks as it can.
+Leaders are assigned round-robin. The distance to the first follower grows after each round, so
+that a broker's partitions have their other replicas on all the other brokers. Each partition
+covers as many racks as possible.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,8 +22,8 @@ def assign_replicas(
 ) -> list[tuple[BrokerId, ...]]:
     """Replicas by partition, the preferred leader first.
 
-    `start` is the place of partition 0's leader, `shift` the distance of its first follower; a
-    topic that grows passes those of its creation and the number of the first added partition.
+    `start` is the index of partition 0's leader, `shift` the distance of its first follower. To
+    add partitions to a topic, pass those of its creation and `first_partition`.
     """
     ring = _alternate_racks(brokers)
     assert 1 <= replication_factor <= len(ring), (replication_factor, len(ring))
@@ -34,25 +34,25 @@ def assign_replicas(
 
 
 def _replicas(
-    ring: Sequence[BrokerNode], place: int, shift: int, replication_factor: int
+    ring: Sequence[BrokerNode], index: int, shift: int, replication_factor: int
 ) -> tuple[BrokerId, ...]:
-    place %= len(ring)
-    leader = ring[place]
+    index %= len(ring)
+    leader = ring[index]
     if replication_factor == 1:
         return (leader.id,)
-    others = _rotated([*ring[place + 1 :], *ring[:place]], shift * len(_racks(ring)))
+    others = _rotated([*ring[index + 1 :], *ring[:index]], shift * len(_racks(ring)))
     chosen = [leader]
     while len(chosen) < replication_factor:
-        free = [each for each in others if each not in chosen]
+        free = [broker for broker in others if broker not in chosen]
         covered = _racks(chosen)
-        chosen.append(next((each for each in free if _rack(each) not in covered), free[0]))
-    return tuple(each.id for each in chosen)
+        chosen.append(next((broker for broker in free if _rack(broker) not in covered), free[0]))
+    return tuple(broker.id for broker in chosen)
 
 
 def _alternate_racks(brokers: Iterable[BrokerNode]) -> list[BrokerNode]:
-    """By id within a rack, one of each rack in turn; brokers without one are a rack together."""
+    """One broker of each rack in turn, by id within a rack; brokers without a rack share one."""
     by_rack: dict[str, list[BrokerNode]] = {}
-    for broker in sorted(brokers, key=lambda each: each.id):
+    for broker in sorted(brokers, key=lambda broker: broker.id):
         by_rack.setdefault(_rack(broker), []).append(broker)
     rounds = zip_longest(*(by_rack[rack] for rack in sorted(by_rack)))
     return [broker for broker in chain.from_iterable(rounds) if broker is not None]
@@ -63,7 +63,7 @@ def _rack(broker: BrokerNode) -> str:
 
 
 def _racks(brokers: Iterable[BrokerNode]) -> set[str]:
-    return {_rack(each) for each in brokers}
+    return {_rack(broker) for broker in brokers}
 
 
 def _rotated(brokers: list[BrokerNode], by: int) -> list[BrokerNode]:

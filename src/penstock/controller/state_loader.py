@@ -1,7 +1,7 @@
-"""The controller's state, read anew from the tree at each election, with what is half made there.
+"""Reads the controller's state from the metadata store after an election.
 
-Reads go in batches, so that a tree behind a network answers many at once and the loop breathes.
-Writes nothing itself: what must be finished is part of the decision.
+Reads go in batches, so that ZooKeeper answers many at once and the event loop is not blocked.
+Writes nothing: completing what an earlier controller began is part of the decision.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ READS_AT_ONCE = 500
 
 Report = Callable[[str], None]
 
-Place = TypeVar("Place")
+Item = TypeVar("Item")
 
 
 def _say_nothing(message: str) -> None:
@@ -63,25 +63,25 @@ def _say_nothing(message: str) -> None:
 
 
 class StoredTopic(NamedTuple):
-    """A topic as the tree has it, perhaps half made."""
+    """A topic's znodes; some may be missing if its creation was interrupted."""
 
     name: str
     node: TopicZnode
-    partition_nodes: frozenset[int] | None  # None: not even their parent is there
+    partition_nodes: frozenset[int] | None  # None: not even their parent exists
     states: Mapping[int, PartitionState]
-    written: Mapping[int, int]  # the zxids of those states
-    configs: Mapping[str, str] | None  # None: no node
+    written: Mapping[int, int]  # the mzxids of those states
+    configs: Mapping[str, str] | None  # None: no znode
 
 
 class UnreadableTopic(NamedTuple):
-    """A node where a topic's should be, that is none and never was one."""
+    """A znode below /brokers/topics that is not a topic and never was one."""
 
     name: str
     why: str
 
 
 class LoadWatches(NamedTuple):
-    """For what comes or goes after the read."""
+    """Watches for changes after the read."""
 
     brokers: Watch | None = None
     topics: Watch | None = None
@@ -96,26 +96,26 @@ class StoredState(NamedTuple):
     topics: Sequence[StoredTopic]
     unreadable: Sequence[UnreadableTopic]
     marked: Collection[str]  # for deletion
-    configured: Collection[str]  # topics with a node for settings
+    configured: Collection[str]  # topics with a config znode
     broker_configs: Mapping[str, Mapping[str, str]]
 
 
 async def read_brokers(
     session: Session, watch: Watch | None, report: Report = _say_nothing
 ) -> dict[BrokerId, BrokerNode]:
-    """Those with a registration, and the watch for the next one that comes or goes. What cannot be
-    read is no broker's: it must not stop those that are."""
+    """The registered brokers; `watch` fires when one registers or goes. An unreadable registration
+    is reported and ignored, so that it does not affect the other brokers."""
     names = await session.children(BROKER_IDS, watch)
     brokers = [BrokerId(int(name)) for name in names if name.isdecimal()]
     values = await _find_all(session, [broker_path(broker) for broker in brokers])
-    found: dict[BrokerId, BrokerNode] = {}
+    registered: dict[BrokerId, BrokerNode] = {}
     for broker, value in sorted(zip(brokers, values, strict=True)):
         try:
-            if value is not None:  # else gone since: the watch tells
-                found[broker] = decode_broker(broker, value)
+            if value is not None:  # None: gone meanwhile, and the watch fires
+                registered[broker] = decode_broker(broker, value)
         except DamagedZnode as damaged:
-            report(f"broker {broker} is taken for absent: {damaged}")
-    return found
+            report(f"ignoring the registration of broker {broker}: {damaged}")
+    return registered
 
 
 async def read_stored_state(
@@ -137,8 +137,8 @@ async def read_stored_state(
 async def read_topics(
     session: Session, names: Sequence[str]
 ) -> tuple[list[StoredTopic], list[UnreadableTopic]]:
-    """Those that are there. People make topics by hand: what is none of it is not touched, but a
-    topic that was in use and is damaged raises DamagedNode."""
+    """The topics that exist. Tools create topics as znodes: one that cannot be read is left alone,
+    but DamagedZnode is raised if it has partitions, because then it was in use."""
     values = await _find_all(session, [topic_path(name) for name in names])
     nodes: dict[str, TopicZnode] = {}
     unreadable: list[UnreadableTopic] = []
@@ -156,20 +156,19 @@ async def read_topics(
 async def read_topic_values(
     session: Session, names: Sequence[str], watch: Watch
 ) -> dict[str, Value]:
-    """The nodes of those that are there, each with a watch for its next change."""
+    """The znodes of those that exist, each with a watch for its next change."""
     values = await _find_all(session, [topic_path(name) for name in names], watch)
-    found = zip(names, values, strict=True)
-    return {name: value for name, value in found if value is not None}
+    named = zip(names, values, strict=True)
+    return {name: value for name, value in named if value is not None}
 
 
 async def find_topic_znodes(session: Session, topic: str) -> list[str]:
-    """Every node that a topic has, its own first and parents before children."""
-    found: list[str] = []
+    """All znodes of a topic, its own first and parents before children."""
+    existing: list[str] = []
     level = [topic_path(topic)]
     while level:
         children = await _children_of_all(session, level)
-        there = [path for path, names in zip(level, children, strict=True) if names is not None]
-        found += there
+        existing += (path for path, names in zip(level, children, strict=True) if names is not None)
         level = [
             f"{path}/{name}"
             for path, names in zip(level, children, strict=True)
@@ -177,59 +176,61 @@ async def find_topic_znodes(session: Session, topic: str) -> list[str]:
         ]
     for path in (topic_config_path(topic), deletion_path(topic)):
         if await session.exists(path) is not None:
-            found.append(path)
-    return found
+            existing.append(path)
+    return existing
 
 
 def repair(
-    tree: StoredState,
+    stored: StoredState,
     *,
     controller_id: BrokerId,
     controller_epoch: ControllerEpoch,
     new_topic_id: Callable[[], TopicId],
 ) -> ControllerDecision:
-    """The state that the tree says, and the writes that finish what it has only begun."""
+    """The stored state, and the writes that complete what an earlier controller began."""
     topics: dict[str, TopicState] = {}
     writes: list[WriteStep] = []
-    for read in tree.topics:
-        topics[read.name] = to_topic_state(read, tree.brokers, controller_epoch, new_topic_id)
-        if read.name not in tree.marked:
+    for read in stored.topics:
+        topics[read.name] = to_topic_state(read, stored.brokers, controller_epoch, new_topic_id)
+        if read.name not in stored.marked:
             writes += missing_znodes(read, topics[read.name])
-    writes += _left_over(tree, topics)
-    deleting = {name: brokers_of(topics[name]) for name in tree.marked if name in topics}
+    writes += _orphans(stored, topics)
+    deleting = {name: brokers_of(topics[name]) for name in stored.marked if name in topics}
     state = ClusterState(
         controller_id=controller_id,
         controller_epoch=controller_epoch,
-        brokers=tree.brokers,
+        brokers=stored.brokers,
         topics=topics,
         deleting=deleting,
-        broker_configs=tree.broker_configs,
-        unreadable=frozenset(each.name for each in tree.unreadable),
+        broker_configs=stored.broker_configs,
+        unreadable=frozenset(topic.name for topic in stored.unreadable),
     )
     return ControllerDecision(state=state, writes=tuple(writes))
 
 
-def find_restarted(tree: StoredState) -> dict[TopicPartition, frozenset[BrokerId]]:
-    """Brokers that have registered since a partition's state was written, and are in sync by it.
+def find_restarted(stored: StoredState) -> dict[TopicPartition, frozenset[BrokerId]]:
+    """Members of an ISR whose broker registered after the partition's state was written.
 
-    Every controller writes the state of a partition anew when somebody of its in-sync set comes
-    back; where that is not so, there was none. A lone replica has nobody to differ from.
+    An active controller writes a partition's state again when a member of its ISR restarts; if it
+    did not, no controller was active then. A single replica has no other to diverge from.
     """
-    found: dict[TopicPartition, frozenset[BrokerId]] = {}
-    newest = max((node.epoch for node in tree.brokers.values()), default=0)
-    for read in tree.topics:
+    restarted: dict[TopicPartition, frozenset[BrokerId]] = {}
+    newest = max((node.epoch for node in stored.brokers.values()), default=0)
+    for read in stored.topics:
         for number, zxid in read.written.items():
             state = read.states[number]
             if zxid > newest or len(state.replicas) < 2:
                 continue
-            back = {each for each in state.in_sync if _came_after(tree, each, zxid)}
-            if back:
-                found[TopicPartition(read.name, number)] = frozenset(back)
-    return found
+            brokers = frozenset(
+                broker for broker in state.in_sync if _registered_after(stored, broker, zxid)
+            )
+            if brokers:
+                restarted[TopicPartition(read.name, number)] = brokers
+    return restarted
 
 
-def _came_after(tree: StoredState, broker: BrokerId, zxid: int) -> bool:
-    return broker in tree.brokers and tree.brokers[broker].epoch > zxid
+def _registered_after(stored: StoredState, broker: BrokerId, zxid: int) -> bool:
+    return broker in stored.brokers and stored.brokers[broker].epoch > zxid
 
 
 def to_topic_state(
@@ -257,7 +258,7 @@ def _partitions(
 
 
 def missing_znodes(read: StoredTopic, topic: TopicState) -> Iterator[WriteStep]:
-    """What a topic's node promises, and is not there yet."""
+    """The znodes that the topic's znode implies and that do not exist yet."""
     if read.node.topic_id is None:
         data = encode_topic(topic.topic_id, topic.partitions)
         yield (SetData(path=topic_path(topic.name), data=data),)
@@ -265,19 +266,19 @@ def missing_znodes(read: StoredTopic, topic: TopicState) -> Iterator[WriteStep]:
         yield (Create(path=topic_config_path(topic.name), data=encode_configs({})),)
     if read.partition_nodes is None:
         yield (Create(path=partitions_path(topic.name)),)
-    there = read.partition_nodes or frozenset()
+    existing = read.partition_nodes or frozenset()
     for number, partition in enumerate(topic.partitions):
         if number not in read.states:
             creation = partition_creation(topic.name, number, partition)
-            yield creation[1:] if number in there else creation
+            yield creation[1:] if number in existing else creation
 
 
-def _left_over(tree: StoredState, topics: Collection[str]) -> Iterator[WriteStep]:
-    """Settings and marks of no topic: they would fall upon the next one of the name."""
+def _orphans(stored: StoredState, topics: Collection[str]) -> Iterator[WriteStep]:
+    """Configs and deletion marks without a topic would apply to the next topic of that name."""
     yield from (
-        (Delete(path=topic_config_path(name)),) for name in tree.configured if name not in topics
+        (Delete(path=topic_config_path(name)),) for name in stored.configured if name not in topics
     )
-    yield from ((Delete(path=deletion_path(name)),) for name in tree.marked if name not in topics)
+    yield from ((Delete(path=deletion_path(name)),) for name in stored.marked if name not in topics)
 
 
 async def _read_topics(session: Session, nodes: Mapping[str, TopicZnode]) -> list[StoredTopic]:
@@ -289,12 +290,12 @@ async def _read_topics(session: Session, nodes: Mapping[str, TopicZnode]) -> lis
         StoredTopic(
             name,
             nodes[name],
-            None if found is None else frozenset(int(n) for n in found if n.isdecimal()),
+            None if numbers is None else frozenset(int(n) for n in numbers if n.isdecimal()),
             states[name],
             written[name],
             None if config is None else decode_configs(topic_config_path(name), config.data),
         )
-        for name, found, config in zip(names, children, configs, strict=True)
+        for name, numbers, config in zip(names, children, configs, strict=True)
     ]
 
 
@@ -303,8 +304,8 @@ async def _read_states(
 ) -> tuple[dict[str, dict[int, PartitionState]], dict[str, dict[int, int]]]:
     states: dict[str, dict[int, PartitionState]] = {name: {} for name in nodes}
     written: dict[str, dict[int, int]] = {name: {} for name in nodes}
-    places = [(name, number) for name, node in nodes.items() for number in node.replicas]
-    for chunk in _chunks(places):
+    keys = [(name, number) for name, node in nodes.items() for number in node.replicas]
+    for chunk in _chunks(keys):
         paths = [state_path(name, number) for name, number in chunk]
         for (name, number), path, value in zip(
             chunk, paths, await _find_all(session, paths), strict=True
@@ -345,10 +346,10 @@ async def _find_all(
         except NoNode:
             return None
 
-    found: list[Value | None] = []
+    values: list[Value | None] = []
     for chunk in _chunks(paths):
-        found += await asyncio.gather(*map(find, chunk))
-    return found
+        values += await asyncio.gather(*map(find, chunk))
+    return values
 
 
 async def _children_of_all(session: Session, paths: Sequence[str]) -> list[tuple[str, ...] | None]:
@@ -358,11 +359,11 @@ async def _children_of_all(session: Session, paths: Sequence[str]) -> list[tuple
         except NoNode:
             return None
 
-    found: list[tuple[str, ...] | None] = []
+    children: list[tuple[str, ...] | None] = []
     for chunk in _chunks(paths):
-        found += await asyncio.gather(*map(find, chunk))
-    return found
+        children += await asyncio.gather(*map(find, chunk))
+    return children
 
 
-def _chunks(places: Sequence[Place]) -> Iterator[Sequence[Place]]:
-    return (places[at : at + READS_AT_ONCE] for at in range(0, len(places), READS_AT_ONCE))
+def _chunks(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
+    return (items[at : at + READS_AT_ONCE] for at in range(0, len(items), READS_AT_ONCE))

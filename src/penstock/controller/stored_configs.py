@@ -1,4 +1,4 @@
-"""The settings of topics as the tree has them, for whoever opens their logs before a controller."""
+"""Topic configs from the metadata store, for opening logs before a controller is active."""
 
 import asyncio
 from itertools import islice
@@ -11,22 +11,24 @@ READS_AT_ONCE = 500
 
 
 async def read_topic_configs(session: Session) -> dict[str, dict[str, str]]:
-    """By topic; empty in a tree that no controller has seen."""
+    """By topic; empty if no controller was ever active."""
     try:
         names = iter(await session.children(TOPIC_CONFIGS))
     except NoNode:
         return {}
-    found: dict[str, dict[str, str]] = {}
+    by_topic: dict[str, dict[str, str]] = {}
     while chunk := list(islice(names, READS_AT_ONCE)):
         read = await asyncio.gather(*(_read(session, name) for name in chunk))
-        found.update((name, configs) for name, configs in zip(chunk, read, strict=True) if configs)
-    return found
+        by_topic.update(
+            (name, configs) for name, configs in zip(chunk, read, strict=True) if configs
+        )
+    return by_topic
 
 
 async def _read(session: Session, topic: str) -> dict[str, str]:
     path = topic_config_path(topic)
     try:
         value = await session.get(path)
-    except NoNode:  # deleted in between
+    except NoNode:  # deleted meanwhile
         return {}
     return dict(decode_configs(path, value.data))

@@ -1,4 +1,4 @@
-"""Topics that are asked for: what is refused and why, and how the rest is made. Pure."""
+"""CreateTopics: validates each topic, assigns its replicas and creates its znodes. Pure."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -35,37 +35,39 @@ TopicsCreated = tuple[ControllerDecision, list[TopicState | ApiError]]
 
 def create_topics(
     state: ClusterState,
-    asked: Sequence[CreatableTopic],
-    means: CreationDependencies,
+    topics: Sequence[CreatableTopic],
+    dependencies: CreationDependencies,
     *,
-    twice: Collection[str] = (),
+    duplicates: Collection[str] = (),
 ) -> TopicsCreated:
-    """Each topic or why not, and what makes those that may be; `twice`: named so in the request."""
-    plan = CreationPlan(state, means)
-    answers: list[TopicState | ApiError] = []
-    for topic in asked:
+    """Each topic's state, or its error. `duplicates`: names that occur twice in the request."""
+    plan = CreationPlan(state, dependencies)
+    results: list[TopicState | ApiError] = []
+    for topic in topics:
         try:
-            check_named_once(topic.name, twice)
-            made = _new_topic(plan.state, topic, means)
-            plan.count(len(made.partitions))
-            plan.add(made, checked_writes(made, _creation(made)), range(len(made.partitions)))
-            answers.append(made)
+            check_named_once(topic.name, duplicates)
+            created = _new_topic(plan.state, topic, dependencies)
+            plan.reserve(len(created.partitions))
+            plan.add(
+                created, checked_writes(created, _writes(created)), range(len(created.partitions))
+            )
+            results.append(created)
         except Refusal as refusal:
-            answers.append(to_api_error(refusal))
-    return plan.decision(), answers
+            results.append(to_api_error(refusal))
+    return plan.decision(), results
 
 
 def _new_topic(
-    state: ClusterState, asked: CreatableTopic, means: CreationDependencies
+    state: ClusterState, topic: CreatableTopic, dependencies: CreationDependencies
 ) -> TopicState:
-    _check_name(state, asked.name)
-    asked = fill_in_defaults(asked, means.settings)
-    assignment = _given_assignment(state, asked) or _chosen_assignment(state, asked, means)
+    _check_name(state, topic.name)
+    topic = fill_in_defaults(topic, dependencies.broker_config)
+    assignment = _checked_assignment(state, topic) or _assigned(state, topic, dependencies)
     return TopicState(
-        name=asked.name,
-        topic_id=means.new_topic_id(),
+        name=topic.name,
+        topic_id=dependencies.new_topic_id(),
         partitions=new_partitions(state, assignment),
-        configs=_checked_configs(asked, means.settings),
+        configs=_checked_configs(topic, dependencies.broker_config),
     )
 
 
@@ -84,7 +86,7 @@ def _check_name(state: ClusterState, name: str) -> None:
     if name in state.unreadable:
         raise Refusal(
             ErrorCode.TOPIC_ALREADY_EXISTS,
-            f"{topic_path(name)} stands in the tree and cannot be read; delete or repair it",
+            f"{topic_path(name)} exists, but cannot be read; delete or repair the znode",
         )
     collides = _find_collision(state, name)
     if collides is not None:
@@ -98,24 +100,27 @@ def _find_collision(state: ClusterState, name: str) -> str | None:
     if re.search(r"[._]", name) is None:
         return None
     flat = name.replace(".", "_")
-    return next((each for each in state.topics if each.replace(".", "_") == flat), None)
+    return next((other for other in state.topics if other.replace(".", "_") == flat), None)
 
 
-def _chosen_assignment(
-    state: ClusterState, asked: CreatableTopic, means: CreationDependencies
+def _assigned(
+    state: ClusterState, topic: CreatableTopic, dependencies: CreationDependencies
 ) -> list[tuple[BrokerId, ...]]:
-    partitions = _or_default(asked.partitions, means.settings["num.partitions"])
-    factor = _or_default(asked.replication_factor, means.settings["default.replication.factor"])
+    partitions = _or_default(topic.partitions, dependencies.broker_config["num.partitions"])
+    factor = _or_default(
+        topic.replication_factor, dependencies.broker_config["default.replication.factor"]
+    )
     if partitions < 1:
         raise Refusal(
             ErrorCode.INVALID_PARTITIONS,
-            f"topic {asked.name} cannot have {partitions} partitions; ask for at least 1, or for "
-            f"-1 to get the broker's num.partitions",
+            f"topic {topic.name} cannot have {partitions} partitions; request at least 1, or -1 "
+            f"for the broker's num.partitions",
         )
-    if partitions > means.max_partitions:  # before anything is made of that size
+    if partitions > dependencies.max_partitions:  # before anything of that size is built
         raise Refusal(
             ErrorCode.POLICY_VIOLATION,
-            f"one request may create at most {means.max_partitions} partitions, not {partitions}",
+            f"one request may create at most {dependencies.max_partitions} partitions, "
+            f"not {partitions}",
         )
     check_factor(factor, state)
     brokers = list(state.brokers.values())
@@ -123,49 +128,49 @@ def _chosen_assignment(
         brokers,
         partitions=partitions,
         replication_factor=factor,
-        start=means.random.randrange(len(brokers)),
-        shift=means.random.randrange(len(brokers)),
+        start=dependencies.random.randrange(len(brokers)),
+        shift=dependencies.random.randrange(len(brokers)),
     )
 
 
-def _or_default(asked: int, default: object) -> int:
+def _or_default(number: int, default: object) -> int:
     assert isinstance(default, int)
-    return default if asked == -1 else asked
+    return default if number == -1 else number
 
 
-def _given_assignment(state: ClusterState, asked: CreatableTopic) -> list[tuple[BrokerId, ...]]:
-    given = asked.assignment
-    if not given:
+def _checked_assignment(state: ClusterState, topic: CreatableTopic) -> list[tuple[BrokerId, ...]]:
+    assignment = topic.assignment
+    if not assignment:
         return []
-    if asked.partitions != -1 or asked.replication_factor != -1:
+    if topic.partitions != -1 or topic.replication_factor != -1:
         raise Refusal(
             ErrorCode.INVALID_REQUEST,
-            f"topic {asked.name} has an assignment, and numbers of partitions or replicas beside "
-            f"it; give one or the other",
+            f"topic {topic.name} has an assignment, but also a number of partitions or replicas; "
+            f"give one or the other",
         )
-    if sorted(given) != list(range(len(given))):
+    if sorted(assignment) != list(range(len(assignment))):
         raise Refusal(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"topic {asked.name}: partitions must count up from 0 without a gap, not "
-            f"{sorted(given)[:20]}",
+            f"topic {topic.name}: partitions must count up from 0 without a gap, not "
+            f"{sorted(assignment)[:20]}",
         )
-    replicas = [given[number] for number in range(len(given))]
-    check_replicas(state, asked.name, replicas, factor=len(replicas[0]), first=0)
+    replicas = [assignment[number] for number in range(len(assignment))]
+    check_replicas(state, topic.name, replicas, factor=len(replicas[0]), first=0)
     return replicas
 
 
-def _checked_configs(asked: CreatableTopic, settings: EffectiveConfig) -> Mapping[str, str]:
-    missing = [name for name, text in asked.configs.items() if text is None]
+def _checked_configs(topic: CreatableTopic, broker_config: EffectiveConfig) -> Mapping[str, str]:
+    missing = [name for name, text in topic.configs.items() if text is None]
     if missing:
         raise Refusal(
             ErrorCode.INVALID_CONFIG, f"{', '.join(missing)} has no value; leave it out instead"
         )
-    configs = {name: text for name, text in asked.configs.items() if text is not None}
-    check_topic_configs(asked.name, configs, settings)
+    configs = {name: text for name, text in topic.configs.items() if text is not None}
+    check_topic_configs(topic.name, configs, broker_config)
     return configs
 
 
-def _creation(topic: TopicState) -> Iterator[WriteStep]:
+def _writes(topic: TopicState) -> Iterator[WriteStep]:
     yield (
         Create(path=topic_config_path(topic.name), data=encode_configs(topic.configs)),
         Create(path=topic_path(topic.name), data=encode_topic(topic.topic_id, topic.partitions)),

@@ -1,6 +1,6 @@
-"""Topics that go: marked first, then their data on every broker, then the tree, then the metadata.
+"""DeleteTopics: mark in /admin/delete_topics, StopReplica on every broker, znodes, metadata.
 
-Pure. From the mark on a deletion ends only by being finished, whoever is the controller by then.
+Pure. Once marked, a deletion is always completed, by whichever controller is active.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,65 +20,66 @@ from penstock.model.errors import ErrorCode, Refusal
 def delete_topics(
     state: ClusterState, names: Sequence[str], *, is_enabled: bool, is_marked: bool = False
 ) -> tuple[ControllerDecision, list[ApiError | None]]:
-    """The mark, and the orders to remove the data; None: it is being deleted from now on.
+    """Mark the topics and send StopReplica; None: the topic is being deleted from now on.
 
-    `is_marked`: whoever wants it has made the mark in the tree.
+    `is_marked`: the mark exists already, because the request was made by creating it.
     """
-    answers: list[ApiError | None] = []
+    results: list[ApiError | None] = []
     marked: dict[str, frozenset[BrokerId]] = {}
     for name in names:
         try:
             _check_deletable(state, name, is_enabled)
-            answers.append(None)
+            results.append(None)
             if name not in state.deleting:
                 marked[name] = brokers_of(state.topics[name])
         except Refusal as refusal:
-            answers.append(to_api_error(refusal))
+            results.append(to_api_error(refusal))
     after = replace(state, deleting={**state.deleting, **marked})
     unmarked = () if is_marked else tuple(marked)
     writes: list[WriteStep] = [(Create(path=deletion_path(name)),) for name in unmarked]
     decision = ControllerDecision(
         state=after, writes=tuple(writes), requests=stop_deleted_requests(after, marked)
     )
-    return decision.then(unpublish_deleted(after, before=state)), answers
+    return decision.then(unpublish_deleted(after, before=state)), results
 
 
 def replicas_deleted(
     state: ClusterState, broker: BrokerId, topics: Iterable[str]
 ) -> ControllerDecision:
-    """A broker has nothing of these any more."""
-    rest = {name: state.deleting[name] - {broker} for name in topics if name in state.deleting}
-    after = replace(state, deleting={**state.deleting, **rest})
+    """A broker has deleted its replicas of these topics."""
+    remaining = {name: state.deleting[name] - {broker} for name in topics if name in state.deleting}
+    after = replace(state, deleting={**state.deleting, **remaining})
     return unpublish_deleted(after, before=state)
 
 
 def find_deletable(state: ClusterState) -> list[str]:
-    """Topics of which no broker has any data."""
-    return [name for name, waiting in state.deleting.items() if not waiting]
+    """Topics whose replicas all brokers have deleted."""
+    return [name for name, brokers in state.deleting.items() if not brokers]
 
 
-def remove_topics(state: ClusterState, found: Mapping[str, Sequence[str]]) -> ControllerDecision:
-    """With the nodes that each topic has, parents first: a deletion may have been cut short."""
+def remove_topics(state: ClusterState, znodes: Mapping[str, Sequence[str]]) -> ControllerDecision:
+    """`znodes`: those that exist of each topic, parents first; an earlier removal may have deleted
+    some of them."""
     after = replace(
         state,
-        topics={name: each for name, each in state.topics.items() if name not in found},
-        deleting={name: each for name, each in state.deleting.items() if name not in found},
-        # Another topic of that name has logs of its own.
-        failed={name: each for name, each in state.failed.items() if name.topic not in found},
+        topics={name: topic for name, topic in state.topics.items() if name not in znodes},
+        deleting={name: left for name, left in state.deleting.items() if name not in znodes},
+        # A new topic of that name has other logs.
+        failed={tp: brokers for tp, brokers in state.failed.items() if tp.topic not in znodes},
     )
-    writes = [step for name, paths in found.items() for step in _removal(name, paths)]
-    orders = update_metadata_requests(
-        after, deleted=found, with_failed=after.failed != state.failed
+    writes = [step for name, paths in znodes.items() for step in _removal(name, paths)]
+    requests = update_metadata_requests(
+        after, deleted=znodes, with_failed=after.failed != state.failed
     )
-    return ControllerDecision(state=after, writes=tuple(writes), requests=orders)
+    return ControllerDecision(state=after, writes=tuple(writes), requests=requests)
 
 
 def brokers_of(topic: TopicState) -> frozenset[BrokerId]:
-    return frozenset(broker for each in topic.partitions for broker in each.replicas)
+    return frozenset(broker for partition in topic.partitions for broker in partition.replicas)
 
 
 def _removal(name: str, paths: Sequence[str]) -> Iterable[WriteStep]:
-    # Each alone, children first; the settings and the mark go with the topic's own node.
+    # One by one, children first; configs and mark go together with the topic's own znode.
     marks = {topic_config_path(name), deletion_path(name)}
     own = [path for path in paths if path not in marks]
     for path in reversed(own[1:]):

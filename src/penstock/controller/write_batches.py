@@ -1,6 +1,6 @@
-"""Steps packed into as few transactions as the tree takes, in their order. Pure.
+"""Packs write steps into as few `multi` transactions as possible, in order. Pure.
 
-A step is never cut: all of its operations are in one transaction.
+A step is never split: all of its operations are in one transaction.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,14 +13,14 @@ from penstock.metadata_store.interface import (
     SetData,
 )
 
-# Far below what the tree takes: the embedded one applies a transaction in one go, on the loop.
+# Far below ZooKeeper's limit, because the embedded store applies a transaction on the event loop.
 TRANSACTION_BYTES = 128 * 1024
 
 
 def batch_writes(
     steps: Iterable[WriteStep], limit_bytes: int = TRANSACTION_BYTES
 ) -> Iterator[list[Operation]]:
-    """A larger step than the limit has a transaction of its own."""
+    """A step larger than the limit gets its own transaction."""
     batch: list[Operation] = []
     length = 0
     for step in steps:
@@ -35,6 +35,6 @@ def batch_writes(
 
 
 def request_bytes(operation: Operation) -> int:
-    """What an operation counts in the limit of the tree's requests; paths here are ASCII."""
+    """An operation's size as counted by the store's request limit; all paths are ASCII."""
     data = operation.data if isinstance(operation, Create | SetData) else b""
     return OPERATION_OVERHEAD_BYTES + len(operation.path) + len(data)

@@ -1,13 +1,12 @@
-"""What people ask of the controller by making nodes: topics, deletions, moves, elections.
+"""Requests that tools make by creating znodes: topics, deletions, reassignments, elections.
 
-Called by the controller's task, one at a time. A request's node goes when it is done, so that
-whoever made it can wait for that; what cannot be done is reported and its node removed as well.
+Called by the controller's task, one at a time. The znode of a request is deleted when it is done,
+so that a tool can wait for that. What cannot be done is reported, and its znode is deleted too.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.controller import topic_deletion as deletion
 from penstock.controller.interface import ApiError, ElectionType, Reassignment
 from penstock.controller.leader_changes import elect_leaders
 from penstock.controller.reassignment import alter_reassignments, find_reassignments
@@ -17,6 +16,7 @@ from penstock.controller.state_loader import (
     read_topic_values,
     read_topics,
 )
+from penstock.controller.topic_deletion import delete_topics
 from penstock.controller.znode_topics import add_edited_partitions, adopt_topics
 from penstock.controller.znodes import (
     DELETIONS,
@@ -41,131 +41,131 @@ if TYPE_CHECKING:
 
 
 class RequestedReassignments(NamedTuple):
-    """The node of moves, until the last of them is done."""
+    """The znode /admin/reassign_partitions, until its last reassignment is finished."""
 
     version: int
     partitions: frozenset[TopicPartition]
 
 
 class ZnodeRequests:
-    """Owned by its term."""
+    """Owned by its ActiveController."""
 
-    def __init__(self, term: "ActiveController") -> None:
-        self._term = term
-        self._moves: RequestedReassignments | None = None
-        self._watched: set[str] = set()  # topics whose node has a watch
+    def __init__(self, active: "ActiveController") -> None:
+        self._active = active
+        self._reassignments: RequestedReassignments | None = None
+        self._watched: set[str] = set()  # topics whose znode has a watch
 
-    async def begin(self) -> None:
-        """What was asked for while nobody looked; topics and deletions are read with the tree."""
-        await self.topics_edited(list(self._term.state.topics))
+    async def fail_over(self) -> None:
+        """Requests from before the election; topics and deletions are part of the loaded state."""
+        await self.topics_edited(list(self._active.state.topics))
         await self.reassignments_changed()
         await self.elections_changed()
 
     async def topics_changed(self) -> None:
-        term = self._term
-        state = term.state
-        names = await term.session.children(TOPICS, term.signals.topics_changed)
-        new = [each for each in names if each not in state.topics and each not in state.unreadable]
+        active = self._active
+        state = active.state
+        names = await active.session.children(TOPICS, active.signals.topics_changed)
+        new = [name for name in names if name not in state.topics and name not in state.unreadable]
         if new:
-            found, unreadable = await self._read_new(new)
-            for each in unreadable:
-                term.setup.report(f"no topic is made of {each.name!r}: {each.why}")
-            await term.carry_out(adopt_topics(state, found, unreadable, term.setup.new_topic_id))
-        await self.topics_edited([each for each in names if each not in self._watched])
+            stored, unreadable = await self._read_new(new)
+            for topic in unreadable:
+                active.setup.report(f"ignoring topic {topic.name!r}: {topic.why}")
+            await active.apply(adopt_topics(state, stored, unreadable, active.setup.new_topic_id))
+        await self.topics_edited([name for name in names if name not in self._watched])
 
     async def topics_edited(self, names: Sequence[str]) -> None:
-        """Their nodes may have changed, by this controller's hand or another's."""
-        term = self._term
-        values = await read_topic_values(term.session, names, term.signals.topic_edited)
+        """The topics' znodes may have changed, by this controller or by a tool."""
+        active = self._active
+        values = await read_topic_values(active.session, names, active.signals.topic_edited)
         self._watched.difference_update(names)
         self._watched.update(values)
         for name, value in values.items():
-            topic = term.state.find_topic(name)
+            topic = active.state.find_topic(name)
             if topic is None:
                 continue
             try:
-                await term.carry_out(
-                    add_edited_partitions(term.state, topic, decode_topic(name, value.data))
+                await active.apply(
+                    add_edited_partitions(active.state, topic, decode_topic(name, value.data))
                 )
             except (DamagedZnode, Refusal) as problem:
-                term.setup.report(f"topic {name!r} stays as it is: {problem}")
+                active.setup.report(f"topic {name!r} stays as it is: {problem}")
 
     async def _read_new(self, names: list[str]) -> tuple[list[StoredTopic], list[UnreadableTopic]]:
-        """One that is damaged inside is none as well, and keeps no other back."""
+        """A topic with a damaged znode is unreadable too, and does not hold up the others."""
         try:
-            return await read_topics(self._term.session, names)
+            return await read_topics(self._active.session, names)
         except DamagedZnode as damaged:
-            broken = next((each for each in names if _is_of(damaged.path, each)), None)
+            broken = next((name for name in names if _belongs_to(damaged.path, name)), None)
             if broken is None:
                 raise
-            rest = [each for each in names if each != broken]
-            found, unreadable = await self._read_new(rest)
-            return found, [*unreadable, UnreadableTopic(broken, str(damaged))]
+            rest = [name for name in names if name != broken]
+            stored, unreadable = await self._read_new(rest)
+            return stored, [*unreadable, UnreadableTopic(broken, str(damaged))]
 
     async def deletions_changed(self) -> None:
-        term = self._term
-        names = await term.session.children(DELETIONS, term.signals.deletions_changed)
-        new = [name for name in names if name not in term.state.deleting]
-        decision, answers = deletion.delete_topics(
-            term.state, new, is_enabled=term.allows_deletion, is_marked=True
+        active = self._active
+        names = await active.session.children(DELETIONS, active.signals.deletions_changed)
+        new = [name for name in names if name not in active.state.deleting]
+        decision, results = delete_topics(
+            active.state, new, is_enabled=active.allows_deletion, is_marked=True
         )
-        await term.carry_out(decision)
-        for name, refused in zip(new, answers, strict=True):
-            if refused is not None:
-                term.setup.report(f"topic {name!r} is not deleted: {refused.message}")
-                await self._drop(deletion_path(name), ANY_VERSION)
+        await active.apply(decision)
+        for name, error in zip(new, results, strict=True):
+            if error is not None:
+                active.setup.report(f"topic {name!r} is not deleted: {error.message}")
+                await self._delete(deletion_path(name), ANY_VERSION)
 
     async def reassignments_changed(self) -> None:
-        asked = await self._read(REASSIGNMENTS, self._term.signals.reassignments_changed)
-        self._moves = None
-        if asked is not None:
-            await self._try(REASSIGNMENTS, asked, self._move)
+        value = await self._read(REASSIGNMENTS, self._active.signals.reassignments_changed)
+        self._reassignments = None
+        if value is not None:
+            await self._try(REASSIGNMENTS, value, self._reassign)
 
     async def elections_changed(self) -> None:
-        asked = await self._read(ELECTIONS, self._term.signals.elections_changed)
-        if asked is not None:
-            await self._try(ELECTIONS, asked, self._elect)
+        value = await self._read(ELECTIONS, self._active.signals.elections_changed)
+        if value is not None:
+            await self._try(ELECTIONS, value, self._elect)
 
-    async def settle(self) -> None:
-        """After any change: the node of moves goes with the last of them."""
-        if self._moves is None:
+    async def remove_finished_reassignments(self) -> None:
+        """After any change: delete the reassignments' znode once the last one is finished."""
+        if self._reassignments is None:
             return
-        if self._moves.partitions.isdisjoint(find_reassignments(self._term.state)):
-            version, self._moves = self._moves.version, None
-            await self._drop(REASSIGNMENTS, version)
+        if self._reassignments.partitions.isdisjoint(find_reassignments(self._active.state)):
+            version, self._reassignments = self._reassignments.version, None
+            await self._delete(REASSIGNMENTS, version)
 
-    async def _move(self, asked: Value) -> None:
-        moves = [
-            Reassignment(name, replicas) for name, replicas in decode_reassignments(asked.data)
+    async def _reassign(self, value: Value) -> None:
+        reassignments = [
+            Reassignment(tp, replicas) for tp, replicas in decode_reassignments(value.data)
         ]
-        decision, answers = alter_reassignments(self._term.state, moves)
-        names = [each.tp for each in moves]
-        self._report("is not moved", zip(names, answers, strict=True))
-        self._moves = RequestedReassignments(asked.stat.version, frozenset(names))
-        await self._term.carry_out(decision)
+        decision, results = alter_reassignments(self._active.state, reassignments)
+        partitions = [reassignment.tp for reassignment in reassignments]
+        self._report("is not reassigned", zip(partitions, results, strict=True))
+        self._reassignments = RequestedReassignments(value.stat.version, frozenset(partitions))
+        await self._active.apply(decision)
 
-    async def _elect(self, asked: Value) -> None:
-        names = decode_elections(asked.data)
-        decision, answers = elect_leaders(self._term.state, ElectionType.PREFERRED, names)
-        self._report("keeps its leader", answers.items())
-        await self._term.carry_out(decision)
-        await self._drop(ELECTIONS, asked.stat.version)
+    async def _elect(self, value: Value) -> None:
+        partitions = decode_elections(value.data)
+        decision, results = elect_leaders(self._active.state, ElectionType.PREFERRED, partitions)
+        self._report("keeps its leader", results.items())
+        await self._active.apply(decision)
+        await self._delete(ELECTIONS, value.stat.version)
 
-    def _report(self, what: str, answers: Iterable[tuple[TopicPartition, ApiError | None]]) -> None:
-        for name, refused in answers:
-            if refused is not None:
-                self._term.setup.report(f"{name} {what}: {refused.message}")
+    def _report(self, what: str, results: Iterable[tuple[TopicPartition, ApiError | None]]) -> None:
+        for tp, error in results:
+            if error is not None:
+                self._active.setup.report(f"{tp} {what}: {error.message}")
 
-    async def _try(self, path: str, asked: Value, work: Callable[[Value], Awaitable[None]]) -> None:
+    async def _try(self, path: str, value: Value, work: Callable[[Value], Awaitable[None]]) -> None:
         try:
-            await work(asked)
+            await work(value)
         except DamagedZnode as damaged:
-            self._term.setup.report(f"{damaged}; it is removed")
-            await self._drop(path, asked.stat.version)
+            self._active.setup.report(f"{damaged}; it is deleted")
+            await self._delete(path, value.stat.version)
 
     async def _read(self, path: str, watch: Watch) -> Value | None:
         """With a watch for its next change, or for its creation."""
-        session = self._term.session
+        session = self._active.session
         while True:
             try:
                 return await session.get(path, watch)
@@ -173,15 +173,15 @@ class ZnodeRequests:
                 if await session.exists(path, watch) is None:
                     return None
 
-    async def _drop(self, path: str, version: int) -> None:
-        """Unless somebody has changed it: then its watch has told, and it is read anew."""
+    async def _delete(self, path: str, version: int) -> None:
+        """Unless it has changed: then its watch has fired, and it is read again."""
         try:
-            await self._term.write([Delete(path=path, version=version)])
+            await self._active.write([Delete(path=path, version=version)])
         except MultiFailed as failed:
             if not isinstance(failed.error, BadVersion | NoNode):
                 raise
 
 
-def _is_of(path: str, topic: str) -> bool:
+def _belongs_to(path: str, topic: str) -> bool:
     own = topic_path(topic)
     return path in (own, topic_config_path(topic)) or path.startswith(f"{own}/")

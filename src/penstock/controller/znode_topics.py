@@ -1,6 +1,4 @@
-"""Topics that somebody has made in the tree, or given more partitions there: taken up as if it had
-been asked for. Pure.
-"""
+"""Topics that a tool created or extended by writing znodes: adopted as if requested. Pure."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -26,62 +24,62 @@ from penstock.model.ids import TopicId
 
 def adopt_topics(
     state: ClusterState,
-    found: Iterable[StoredTopic],
+    stored: Iterable[StoredTopic],
     unreadable: Iterable[UnreadableTopic],
     new_topic_id: Callable[[], TopicId],
 ) -> ControllerDecision:
-    """The nodes that they lack, and their brokers' orders. What cannot be read is left alone."""
-    made: dict[str, TopicState] = {}
+    """Create their missing znodes and notify brokers. Unreadable topics are only recorded."""
+    adopted: dict[str, TopicState] = {}
     writes: list[WriteStep] = []
-    for read in found:
+    for read in stored:
         topic = to_topic_state(read, state.brokers, state.controller_epoch, new_topic_id)
-        made[read.name] = topic
+        adopted[read.name] = topic
         writes += missing_znodes(read, topic)
     after = replace(
-        state.with_topics(made.values()),
-        unreadable=state.unreadable | {each.name for each in unreadable},
+        state.with_topics(adopted.values()),
+        unreadable=state.unreadable | {topic.name for topic in unreadable},
     )
-    if not made:
+    if not adopted:
         return ControllerDecision(state=after)
-    numbers = {name: range(len(topic.partitions)) for name, topic in made.items()}
-    orders = leader_and_isr_requests(after, numbers, brokers=after.brokers, is_new=True)
+    numbers = {name: range(len(topic.partitions)) for name, topic in adopted.items()}
+    requests = leader_and_isr_requests(after, numbers, brokers=after.brokers, is_new=True)
     return ControllerDecision(
         state=after,
         writes=tuple(writes),
-        requests=orders + update_metadata_requests(after, topics=made),
+        requests=requests + update_metadata_requests(after, topics=adopted),
     )
 
 
 def add_edited_partitions(
     state: ClusterState, topic: TopicState, node: TopicZnode
 ) -> ControllerDecision:
-    """The partitions that somebody has added to its node; Refusal of any other edit."""
-    known = [each.replicas for each in topic.partitions]
-    told = [node.replicas[number] for number in range(len(node.replicas))]
-    if told[: len(known)] != known:
+    """Create the partitions added to the topic's znode; Refusal for any other edit."""
+    current = [partition.replicas for partition in topic.partitions]
+    edited = [node.replicas[number] for number in range(len(node.replicas))]
+    if edited[: len(current)] != current:
         raise Refusal(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"only partitions can be added to {topic_path(topic.name)}; moves are asked for with "
-            f"{REASSIGNMENTS}, and no partition can be taken away",
+            f"only partitions can be added to {topic_path(topic.name)}; request a reassignment "
+            f"with {REASSIGNMENTS}; partitions cannot be removed",
         )
-    added = new_partitions(state, told[len(known) :])
+    added = new_partitions(state, edited[len(current) :])
     if not added:
         return ControllerDecision(state=state)
-    grown = replace(topic, partitions=topic.partitions + added)
-    after = state.with_topics([grown])
-    numbers = range(len(known), len(told))
-    orders = leader_and_isr_requests(
+    extended = replace(topic, partitions=topic.partitions + added)
+    after = state.with_topics([extended])
+    numbers = range(len(current), len(edited))
+    requests = leader_and_isr_requests(
         after, {topic.name: numbers}, brokers=after.brokers, is_new=True
     )
     return ControllerDecision(
         state=after,
-        writes=tuple(_growth(grown, numbers)),
-        requests=orders + update_metadata_requests(after, topics=[topic.name]),
+        writes=tuple(_writes(extended, numbers)),
+        requests=requests + update_metadata_requests(after, topics=[topic.name]),
     )
 
 
-def _growth(topic: TopicState, numbers: range) -> Iterator[WriteStep]:
-    """The node as well: whoever edited it may have left out the topic's id."""
+def _writes(topic: TopicState, numbers: range) -> Iterator[WriteStep]:
+    """Including the topic's znode, because the edit may have dropped the topic id."""
     data = encode_topic(topic.topic_id, topic.partitions)
     yield (SetData(path=topic_path(topic.name), data=data),)
     for number in numbers:

@@ -1,7 +1,7 @@
-"""Where the cluster's facts stand in the tree, and their JSON: Kafka's paths and Kafka's fields.
+"""The cluster's znodes: Kafka's paths and Kafka's JSON.
 
-Not the tree itself. Writers write the newest version of each format; readers take older ones and
-skip fields they do not know, and raise DamagedNode where what they need is missing.
+Not the access to them. Writers write the newest version of each format. Readers accept older ones,
+ignore unknown fields, and raise DamagedZnode if a field that they need is missing.
 """
 
 import json
@@ -35,9 +35,9 @@ BROKER_CONFIGS = "/config/brokers"
 CLUSTER_ID = "/cluster/id"
 PRODUCER_IDS = "/latest_producer_id_block"
 
-ALL_BROKERS = "<default>"  # the name of the node that holds what is set for all brokers
+ALL_BROKERS = "<default>"  # the name of the znode with the configs of all brokers
 
-# What every cluster has, parents first.
+# The znodes of every cluster, parents first.
 PERSISTENT_ZNODES = (
     "/brokers",
     BROKER_IDS,
@@ -53,10 +53,10 @@ _ENDPOINT = re.compile(r"([^:/]+)://\[?([^\[\]]*)\]?:(-?[0-9]+)")
 
 
 class DamagedZnode(Exception):
-    """A node's data is not what its place asks for; nothing is guessed from it."""
+    """A znode's data does not match its format; nothing is guessed from it."""
 
     def __init__(self, path: str, why: str) -> None:
-        super().__init__(f"{path} cannot be read: {why}; repair the node's data, then restart")
+        super().__init__(f"{path} cannot be read: {why}; repair the znode's data, then restart")
         self.path = path
 
 
@@ -89,7 +89,7 @@ def topic_config_path(topic: str) -> str:
 
 
 def broker_config_path(broker: str) -> str:
-    """Of a broker's id as text; the empty name is every broker's."""
+    """`broker` is an id as text; empty means all brokers."""
     return f"{BROKER_CONFIGS}/{broker or ALL_BROKERS}"
 
 
@@ -97,14 +97,16 @@ def broker_config_path(broker: str) -> str:
 
 
 def encode_broker(node: BrokerNode, *, now_ms: int) -> bytes:
-    plaintext = next((each for each in node.endpoints if each.protocol == "PLAINTEXT"), None)
+    plaintext = next(
+        (endpoint for endpoint in node.endpoints if endpoint.protocol == "PLAINTEXT"), None
+    )
     fields: dict[str, Any] = {
         "version": 5,
         "host": plaintext.host if plaintext else None,
         "port": plaintext.port if plaintext else -1,
         "jmx_port": -1,
         "timestamp": str(now_ms),
-        "endpoints": [_format_endpoint(each) for each in node.endpoints],
+        "endpoints": [_format_endpoint(endpoint) for endpoint in node.endpoints],
         "listener_security_protocol_map": {e.listener: e.protocol for e in node.endpoints},
         "features": {},
     }
@@ -135,10 +137,10 @@ def _endpoints(node: "_Reader") -> Iterable[Endpoint]:
         return
     protocols = node.find("listener_security_protocol_map", dict) or {}
     for text in texts:
-        found = _ENDPOINT.fullmatch(str(text))
-        if found is None:
+        match = _ENDPOINT.fullmatch(str(text))
+        if match is None:
             raise node.damaged(f"endpoint {text!r} is not NAME://host:port")
-        name, host, port = found.groups()
+        name, host, port = match.groups()
         yield Endpoint(name, str(protocols.get(name, name)), host, int(port))
 
 
@@ -146,23 +148,27 @@ def _endpoints(node: "_Reader") -> Iterable[Endpoint]:
 
 
 class TopicZnode(NamedTuple):
-    """A topic's node: who holds which partition."""
+    """A topic's znode: the replicas of each partition."""
 
-    topic_id: TopicId | None  # None: made by a Kafka that had no ids
+    topic_id: TopicId | None  # None: created by a Kafka without topic ids
     replicas: Mapping[int, tuple[BrokerId, ...]]
     adding: Mapping[int, tuple[BrokerId, ...]]
     removing: Mapping[int, tuple[BrokerId, ...]]
 
 
 def encode_topic(topic_id: TopicId, partitions: Iterable[PartitionState]) -> bytes:
-    numbered = list(enumerate(partitions))
+    numbered = [(str(number), partition) for number, partition in enumerate(partitions)]
     return _write(
         {
             "version": 3,
             "topic_id": format_uuid(topic_id),
-            "partitions": {str(number): each.replicas for number, each in numbered},
-            "adding_replicas": {str(n): each.adding for n, each in numbered if each.adding},
-            "removing_replicas": {str(n): each.removing for n, each in numbered if each.removing},
+            "partitions": {number: partition.replicas for number, partition in numbered},
+            "adding_replicas": {
+                n: partition.adding for n, partition in numbered if partition.adding
+            },
+            "removing_replicas": {
+                n: partition.removing for n, partition in numbered if partition.removing
+            },
         }
     )
 
@@ -179,7 +185,7 @@ def decode_topic(topic: str, data: bytes) -> TopicZnode:
         raise node.damaged(f"its partitions {sorted(replicas)[:20]} do not count up from 0")
     if not all(replicas.values()):
         raise node.damaged("one of its partitions has no replica")
-    if any(min(each) < 0 or len(set(each)) != len(each) for each in replicas.values()):
+    if any(min(ids) < 0 or len(set(ids)) != len(ids) for ids in replicas.values()):
         raise node.damaged("one of its partitions has a broker twice, or one below 0")
     adding, removing = _assignment(node, "adding_replicas"), _assignment(node, "removing_replicas")
     return TopicZnode(topic_id, replicas, adding, removing)
@@ -188,7 +194,7 @@ def decode_topic(topic: str, data: bytes) -> TopicZnode:
 def _assignment(node: "_Reader", name: str) -> dict[int, tuple[BrokerId, ...]]:
     try:
         return {
-            int(number): tuple(BrokerId(int(each)) for each in brokers)
+            int(number): tuple(BrokerId(int(broker)) for broker in brokers)
             for number, brokers in (node.find(name, dict) or {}).items()
         }
     except (TypeError, ValueError):
@@ -196,7 +202,7 @@ def _assignment(node: "_Reader", name: str) -> dict[int, tuple[BrokerId, ...]]:
 
 
 def encode_state(state: PartitionState) -> bytes:
-    # By hand: this is written and read once for every partition there is.
+    # Formatted by hand: this runs once for every partition of the cluster.
     in_sync = ",".join(map(str, state.in_sync))
     return (
         f'{{"controller_epoch":{state.controller_epoch},"leader":{state.leader},"version":1,'
@@ -212,13 +218,13 @@ def decode_state(
     adding: tuple[BrokerId, ...] = (),
     removing: tuple[BrokerId, ...] = (),
 ) -> PartitionState:
-    """With the assignment, which the topic's node holds."""
+    """The assignment comes from the topic's znode."""
     node = _Reader(path, value.data)
     return PartitionState(
         leader=BrokerId(node.get("leader", int)),
         leader_epoch=LeaderEpoch(node.get("leader_epoch", int)),
         replicas=replicas,
-        in_sync=tuple(BrokerId(each) for each in node.get_numbers("isr")),
+        in_sync=tuple(BrokerId(broker) for broker in node.get_numbers("isr")),
         partition_epoch=value.stat.version,
         controller_epoch=ControllerEpoch(node.get("controller_epoch", int)),
         adding=adding,
@@ -226,13 +232,13 @@ def decode_state(
     )
 
 
-# What people ask for by making a node.
+# Requests made by creating a znode.
 
 
 def decode_reassignments(data: bytes) -> list[tuple[TopicPartition, tuple[BrokerId, ...]]]:
     node = _Reader(REASSIGNMENTS, data)
     return [
-        (_partition(node, entry), tuple(BrokerId(each) for each in _numbers(node, entry)))
+        (_partition(node, entry), tuple(BrokerId(broker) for broker in _numbers(node, entry)))
         for entry in node.get("partitions", list)
     ]
 
@@ -252,12 +258,12 @@ def _partition(node: "_Reader", entry: object) -> TopicPartition:
 
 def _numbers(node: "_Reader", entry: Mapping[str, object]) -> list[int]:
     numbers = entry.get("replicas")
-    if not isinstance(numbers, list) or not all(type(each) is int for each in numbers):
+    if not isinstance(numbers, list) or not all(type(number) is int for number in numbers):
         raise node.damaged(f"{str(entry)[:100]} has no list of brokers as its replicas")
     return numbers
 
 
-# Settings.
+# Configs.
 
 
 def encode_configs(configs: Mapping[str, str]) -> bytes:
@@ -271,7 +277,7 @@ def decode_configs(path: str, data: bytes) -> dict[str, str]:
     return {name: str(text) for name, text in (node.find("config", dict) or {}).items()}
 
 
-# Small ones.
+# Controller, cluster id and producer ids.
 
 
 def encode_controller(broker: BrokerId, *, now_ms: int) -> bytes:
@@ -297,8 +303,8 @@ def encode_producer_block(broker: BrokerId, *, first: int, last: int) -> bytes:
 
 
 def decode_last_producer_id(data: bytes) -> int:
-    """The last one given to any broker; -1 when none was."""
-    if not data:  # Kafka makes the node before it has a block
+    """The last id allocated to any broker; -1 if none was."""
+    if not data:  # Kafka creates the znode before it allocates a block
         return -1
     node = _Reader(PRODUCER_IDS, data)
     try:
@@ -308,7 +314,7 @@ def decode_last_producer_id(data: bytes) -> int:
 
 
 def format_uuid(uuid: UUID) -> str:
-    """As Kafka writes ids: 22 characters."""
+    """Kafka's text of an id: 22 characters."""
     return urlsafe_b64encode(uuid.bytes).rstrip(b"=").decode()
 
 
@@ -323,7 +329,7 @@ def _write(fields: Mapping[str, Any]) -> bytes:
 
 
 class _Reader:
-    """The fields of one node."""
+    """The fields of one znode."""
 
     __slots__ = ("_fields", "_path")
 
@@ -332,9 +338,9 @@ class _Reader:
         try:
             self._fields = json.loads(data)
         except ValueError as error:
-            raise self.damaged(f"its {len(data)} bytes are no JSON ({error})") from None
+            raise self.damaged(f"its {len(data)} bytes are not JSON ({error})") from None
         if not isinstance(self._fields, dict):
-            raise self.damaged("it is JSON, but no object")
+            raise self.damaged("it is JSON, but not an object")
 
     def find(self, name: str, kind: type) -> Any:
         value = self._fields.get(name)
@@ -350,7 +356,7 @@ class _Reader:
 
     def get_numbers(self, name: str) -> list[int]:
         numbers: list[int] = self.get(name, list)
-        if not all(type(each) is int for each in numbers):
+        if not all(type(number) is int for number in numbers):
             raise self.damaged(f"{name} is {numbers!r}, not a list of numbers")
         return numbers
 

@@ -1,4 +1,4 @@
-"""Orders on their way to brokers: in order, tried until they arrive, given up with the broker."""
+"""Orders on their way to brokers: in request, tried until they arrive, given up with the broker."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 from tests.unit.controller.cluster import Channel, node, settled
 
 from penstock.controller.channel_manager import (
-    FIRST_PAUSE_MS,
-    LONGEST_PAUSE_MS,
+    FIRST_BACKOFF_MS,
+    MAX_BACKOFF_MS,
     MAX_PENDING,
     ChannelDependencies,
     ControllerChannelManager,
@@ -30,205 +30,211 @@ from penstock.model.errors import ErrorCode, Refusal
 A, B = BrokerId(0), BrokerId(1)
 
 
-def news(number: int) -> UpdateMetadataRequest:
+def update(number: int) -> UpdateMetadataRequest:
     return UpdateMetadataRequest(
         controller_id=A, controller_epoch=ControllerEpoch(number), is_full=False
     )
 
 
 @dataclass
-class Post:
+class ChannelHarness:
     channel: Channel = field(default_factory=Channel)
-    pauses_ms: list[int] = field(default_factory=list)
+    backoffs_ms: list[int] = field(default_factory=list)
     reports: list[str] = field(default_factory=list)
     stale: list[bool] = field(default_factory=list)
-    whole: tuple[ControllerRequestBody, ...] = (news(1000), news(1001))
+    full_state: tuple[ControllerRequestBody, ...] = (update(1000), update(1001))
 
-    async def pause(self, duration_ms: int) -> None:
-        self.pauses_ms.append(duration_ms)
+    async def back_off(self, duration_ms: int) -> None:
+        self.backoffs_ms.append(duration_ms)
         await asyncio.sleep(0)
 
     def numbers(self, broker: BrokerId) -> list[int]:
-        return [order.controller_epoch for order in self.channel.twin(broker).orders]
+        return [request.controller_epoch for request in self.channel.twin(broker).orders]
 
     @asynccontextmanager
-    async def outboxes(self) -> AsyncIterator[ControllerChannelManager]:
-        wiring = ChannelDependencies(
+    async def open(self) -> AsyncIterator[ControllerChannelManager]:
+        dependencies = ChannelDependencies(
             channel=self.channel,
-            everything=lambda broker: self.whole,
-            on_stale=lambda: self.stale.append(True),
-            wait_ms=self.pause,
+            full_state=lambda broker: self.full_state,
+            on_stale_controller=lambda: self.stale.append(True),
+            wait_ms=self.back_off,
             report=self.reports.append,
             numbers=count(1),
         )
         async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
-            outboxes = ControllerChannelManager(tasks, wiring)
-            outboxes.follow({A: node(0, epoch=1), B: node(1, epoch=1)})
-            yield outboxes
-            outboxes.close()
+            channels = ControllerChannelManager(tasks, dependencies)
+            channels.set_brokers({A: node(0, epoch=1), B: node(1, epoch=1)})
+            yield channels
+            channels.close()
 
 
-def test_each_broker_gets_its_orders_in_their_order() -> None:
-    async def story() -> None:
-        post = Post()
-        async with post.outboxes() as outboxes:
-            orders = [AddressedRequest(broker, news(n)) for n in range(20) for broker in (A, B)]
-            assert await asyncio.gather(*outboxes.push(orders)) == [True] * 40
-        assert post.numbers(A) == post.numbers(B) == list(range(20))
+def test_each_broker_gets_its_requests_in_order() -> None:
+    async def scenario() -> None:
+        harness = ChannelHarness()
+        async with harness.open() as channels:
+            requests = [AddressedRequest(broker, update(n)) for n in range(20) for broker in (A, B)]
+            assert await asyncio.gather(*channels.send(requests)) == [True] * 40
+        assert harness.numbers(A) == harness.numbers(B) == list(range(20))
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_a_broker_that_cannot_be_reached_is_tried_again_and_nobody_waits_for_it() -> None:
-    async def story() -> None:
-        post = Post()
-        post.channel.unreachable.add(B)
-        async with post.outboxes() as outboxes:
-            first, second, other = outboxes.push(
+def test_an_unreachable_broker_is_retried_and_does_not_delay_others() -> None:
+    async def scenario() -> None:
+        harness = ChannelHarness()
+        harness.channel.unreachable.add(B)
+        async with harness.open() as channels:
+            first, second, other = channels.send(
                 [
-                    AddressedRequest(B, news(1)),
-                    AddressedRequest(B, news(2)),
-                    AddressedRequest(A, news(3)),
+                    AddressedRequest(B, update(1)),
+                    AddressedRequest(B, update(2)),
+                    AddressedRequest(A, update(3)),
                 ]
             )
             assert await other
             await settled()
-            assert len(post.pauses_ms) > 10
+            assert len(harness.backoffs_ms) > 10
             assert not first.done()
-            post.channel.unreachable.clear()
+            harness.channel.unreachable.clear()
             assert await first
             assert await second
-        assert post.numbers(B) == [1, 2]
-        assert post.pauses_ms[:3] == [FIRST_PAUSE_MS, 2 * FIRST_PAUSE_MS, 4 * FIRST_PAUSE_MS]
-        assert max(post.pauses_ms) == LONGEST_PAUSE_MS
-        assert len(post.reports) == 1
-        assert "broker 1 cannot be reached" in post.reports[0]
+        assert harness.numbers(B) == [1, 2]
+        assert harness.backoffs_ms[:3] == [
+            FIRST_BACKOFF_MS,
+            2 * FIRST_BACKOFF_MS,
+            4 * FIRST_BACKOFF_MS,
+        ]
+        assert max(harness.backoffs_ms) == MAX_BACKOFF_MS
+        assert len(harness.reports) == 1
+        assert "broker 1 cannot be reached" in harness.reports[0]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_numbers_grow_from_order_to_order_and_over_lives_and_a_copy_has_the_same() -> None:
-    async def story() -> None:
-        post = Post()
-        async with post.outboxes() as outboxes:
-            post.channel.unreachable.add(B)
-            (first,) = outboxes.push([AddressedRequest(B, news(1))])
+def test_request_numbers_increase_across_restarts_and_a_retry_keeps_its_number() -> None:
+    async def scenario() -> None:
+        harness = ChannelHarness()
+        async with harness.open() as channels:
+            harness.channel.unreachable.add(B)
+            (first,) = channels.send([AddressedRequest(B, update(1))])
             await settled()
-            post.channel.unreachable.clear()
+            harness.channel.unreachable.clear()
             assert await first
-            tries = len(post.channel.sent)
+            tries = len(harness.channel.sent)
             assert tries > 1
-            assert len(set(post.channel.sent)) == 1
-            outboxes.follow({B: node(1, epoch=2)})
+            assert len(set(harness.channel.sent)) == 1
+            channels.set_brokers({B: node(1, epoch=2)})
             await asyncio.gather(
-                *outboxes.push([AddressedRequest(B, news(2)), AddressedRequest(B, news(3))])
+                *channels.send([AddressedRequest(B, update(2)), AddressedRequest(B, update(3))])
             )
-        later = post.channel.sent[tries:]
+        later = harness.channel.sent[tries:]
         assert [request.broker_epoch for request in later] == [2, 2]
-        assert post.channel.sent[0].number < later[0].number < later[1].number
+        assert harness.channel.sent[0].number < later[0].number < later[1].number
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_what_waits_for_a_broker_ends_when_the_broker_does() -> None:
-    async def story() -> None:
-        post = Post()
-        post.channel.unreachable.add(B)
-        async with post.outboxes() as outboxes:
-            deliveries = outboxes.push([AddressedRequest(B, news(1)), AddressedRequest(B, news(2))])
+def test_pending_requests_end_with_the_broker_registration() -> None:
+    async def scenario() -> None:
+        harness = ChannelHarness()
+        harness.channel.unreachable.add(B)
+        async with harness.open() as channels:
+            deliveries = channels.send(
+                [AddressedRequest(B, update(1)), AddressedRequest(B, update(2))]
+            )
             await settled()
-            outboxes.follow({A: node(0, epoch=1)})
+            channels.set_brokers({A: node(0, epoch=1)})
             assert await asyncio.gather(*deliveries) == [False, False]
-            post.channel.unreachable.clear()
+            harness.channel.unreachable.clear()
             await settled()
-        assert post.numbers(B) == []
+        assert harness.numbers(B) == []
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_another_life_of_a_broker_gets_nothing_that_was_meant_for_the_first() -> None:
-    async def story() -> None:
-        post = Post()
-        post.channel.unreachable.add(B)
-        async with post.outboxes() as outboxes:
-            [old] = outboxes.push([AddressedRequest(B, news(1))])
+def test_a_restarted_broker_gets_no_request_for_its_old_epoch() -> None:
+    async def scenario() -> None:
+        harness = ChannelHarness()
+        harness.channel.unreachable.add(B)
+        async with harness.open() as channels:
+            [old] = channels.send([AddressedRequest(B, update(1))])
             await settled()
-            outboxes.follow({A: node(0, epoch=1), B: node(1, epoch=2)})
-            post.channel.unreachable.clear()
-            [new] = outboxes.push([AddressedRequest(B, news(2))])
+            channels.set_brokers({A: node(0, epoch=1), B: node(1, epoch=2)})
+            harness.channel.unreachable.clear()
+            [new] = channels.send([AddressedRequest(B, update(2))])
             assert await new
             assert not await old
-        assert post.numbers(B) == [2]
+        assert harness.numbers(B) == [2]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_a_full_outbox_is_emptied_and_the_broker_told_everything_anew() -> None:
-    async def story() -> None:
-        post = Post()
-        post.channel.unreachable.add(B)
-        async with post.outboxes() as outboxes:
-            deliveries = outboxes.push([AddressedRequest(B, news(0))])
-            await settled()  # the first is on its way
-            deliveries += outboxes.push(
-                [AddressedRequest(B, news(n)) for n in range(1, MAX_PENDING + 3)]
+def test_queue_overflow_sends_the_full_state() -> None:
+    async def scenario() -> None:
+        harness = ChannelHarness()
+        harness.channel.unreachable.add(B)
+        async with harness.open() as channels:
+            deliveries = channels.send([AddressedRequest(B, update(0))])
+            await settled()  # the first is being sent
+            deliveries += channels.send(
+                [AddressedRequest(B, update(n)) for n in range(1, MAX_PENDING + 3)]
             )
-            post.channel.unreachable.clear()
+            harness.channel.unreachable.clear()
             assert set(await asyncio.gather(*deliveries)) == {True}
-        assert post.numbers(B) == [0, 1000, 1001, MAX_PENDING + 2]
-        assert any("gets the whole state" in report for report in post.reports)
+        assert harness.numbers(B) == [0, 1000, 1001, MAX_PENDING + 2]
+        assert any("sending the full state" in report for report in harness.reports)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_a_whole_state_of_more_orders_than_an_outbox_holds_is_told_once() -> None:
-    async def story() -> None:
-        post = Post(whole=tuple(news(n) for n in range(2 * MAX_PENDING)))
-        post.channel.unreachable.add(B)
-        async with post.outboxes() as outboxes:
-            deliveries = outboxes.push(
-                [AddressedRequest(B, news(n)) for n in range(MAX_PENDING + 50)]
+def test_a_full_state_larger_than_the_queue_is_sent_once() -> None:
+    async def scenario() -> None:
+        harness = ChannelHarness(full_state=tuple(update(n) for n in range(2 * MAX_PENDING)))
+        harness.channel.unreachable.add(B)
+        async with harness.open() as channels:
+            deliveries = channels.send(
+                [AddressedRequest(B, update(n)) for n in range(MAX_PENDING + 50)]
             )
-            post.channel.unreachable.clear()
+            harness.channel.unreachable.clear()
             assert set(await asyncio.gather(*deliveries)) == {True}
-        assert len(post.numbers(B)) == len(post.whole) + 49
-        assert len([report for report in post.reports if "whole state" in report]) == 1
+        assert len(harness.numbers(B)) == len(harness.full_state) + 49
+        assert len([report for report in harness.reports if "full state" in report]) == 1
 
-    asyncio.run(story())
-
-
-def test_who_is_told_of_a_newer_controller_learns_that_its_time_is_over() -> None:
-    async def story() -> None:
-        post = Post()
-        post.channel.refusals[B] = Refusal(ErrorCode.STALE_CONTROLLER_EPOCH)
-        async with post.outboxes() as outboxes:
-            assert await asyncio.gather(*outboxes.push([AddressedRequest(B, news(1))])) == [False]
-        assert post.stale == [True]
-
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_an_order_for_an_earlier_life_is_dropped() -> None:
-    async def story() -> None:
-        post = Post()
-        post.channel.refusals[B] = Refusal(ErrorCode.STALE_BROKER_EPOCH)
-        async with post.outboxes() as outboxes:
-            orders = [AddressedRequest(B, news(1)), AddressedRequest(B, news(2))]
-            assert await asyncio.gather(*outboxes.push(orders)) == [False, True]
-        assert post.stale == []
+def test_stale_controller_epoch_deposes_the_controller() -> None:
+    async def scenario() -> None:
+        harness = ChannelHarness()
+        harness.channel.refusals[B] = Refusal(ErrorCode.STALE_CONTROLLER_EPOCH)
+        async with harness.open() as channels:
+            assert await asyncio.gather(*channels.send([AddressedRequest(B, update(1))])) == [False]
+        assert harness.stale == [True]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
+
+
+def test_a_request_with_a_stale_broker_epoch_is_dropped() -> None:
+    async def scenario() -> None:
+        harness = ChannelHarness()
+        harness.channel.refusals[B] = Refusal(ErrorCode.STALE_BROKER_EPOCH)
+        async with harness.open() as channels:
+            requests = [AddressedRequest(B, update(1)), AddressedRequest(B, update(2))]
+            assert await asyncio.gather(*channels.send(requests)) == [False, True]
+        assert harness.stale == []
+
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("error", [ValueError("a bug"), Refusal(ErrorCode.INVALID_REQUEST)])
-def test_what_nobody_foresaw_ends_the_controller(error: Exception) -> None:
-    async def story() -> None:
-        post = Post()
-        post.channel.refusals[B] = error
-        async with post.outboxes() as outboxes:
-            outboxes.push([AddressedRequest(B, news(1))])
+def test_an_unexpected_error_ends_the_controller(error: Exception) -> None:
+    async def scenario() -> None:
+        harness = ChannelHarness()
+        harness.channel.refusals[B] = error
+        async with harness.open() as channels:
+            channels.send([AddressedRequest(B, update(1))])
             await settled()
 
     with pytest.raises(ExceptionGroup) as raised:
-        asyncio.run(story())
+        asyncio.run(scenario())
     assert raised.value.exceptions == (error,)

@@ -48,7 +48,9 @@ def alter(
     static: Mapping[str, str] | None = None,
 ) -> tuple[ControllerDecision, list[ApiError | None]]:
     given = RawConfig.from_mapping(static, where="file") if static else EMPTY_RAW_CONFIG
-    return alter_configs(state, changes, ConfigBasis(static=given, settings=resolve_broker(given)))
+    return alter_configs(
+        state, changes, ConfigBasis(static=given, broker_config=resolve_broker(given))
+    )
 
 
 def topic_configs(*changes: ConfigResourceChange, state: ClusterState = STATE) -> Mapping[str, str]:
@@ -144,7 +146,7 @@ class TestABrokersSettings:
         (
             ConfigResourceChange(scope=ConfigScope.TOPIC, name="", changes=()),
             ErrorCode.INVALID_REQUEST,
-            "all topics",
+            "no common config",
         ),
         (change("9", ("log.retention.ms", SET, "1")), ErrorCode.INVALID_REQUEST, "[0, 1]"),
         (
@@ -165,7 +167,7 @@ class TestABrokersSettings:
         (
             change("t", ("leader.replication.throttled.replicas", SET, "0:1" + ",0:1" * 100_000)),
             ErrorCode.INVALID_CONFIG,
-            "fit the tree",
+            "fit in the metadata store",
         ),
     ],
 )

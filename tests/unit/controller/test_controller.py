@@ -381,7 +381,7 @@ def test_whoever_is_not_the_controller_says_so() -> None:
             other = cluster.controller(1)
             running = asyncio.create_task(other.run())
             await settled()
-            assert not other.statistics().is_leading
+            assert not other.statistics().is_active
             assert await create(other, CreatableTopic(name="t")) == [ErrorCode.NOT_CONTROLLER]
             assert await delete(other, "t") == [ErrorCode.NOT_CONTROLLER]
             await other.close()
@@ -619,7 +619,7 @@ def test_the_figures_are_those_of_the_cluster() -> None:
             await cluster.leave(1)
             await settled()
             found = controller.statistics()
-            assert (found.is_leading, found.epoch, found.brokers) == (True, 1, 1)
+            assert (found.is_active, found.epoch, found.brokers) == (True, 1, 1)
             assert (found.topics, found.partitions, found.deleting_topics) == (2, 3, 0)
             assert found.leaderless_partitions >= 1
 

@@ -153,7 +153,7 @@ def test_a_topic_whose_settings_cannot_be_used_gets_no_unclean_leader() -> None:
         [partition] = cluster.channel.twin().topics["t"].partitions
         assert (partition.leader, partition.leader_epoch) == (NO_BROKER, 4)
         [report] = cluster.reports
-        assert "no unclean election for topic t" in report
+        assert "no unclean leader election for topic t" in report
 
     story_with(prepare, check)
 

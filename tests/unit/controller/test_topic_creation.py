@@ -31,7 +31,7 @@ IDS = [TopicId(UUID(int=number)) for number in range(100, 200)]
 def means(limit: int = 10_000, given: Mapping[str, str] | None = None) -> CreationDependencies:
     ids = iter(IDS)
     return CreationDependencies(
-        settings=resolve_broker(RawConfig.from_mapping(given or {}, where="test")),
+        broker_config=resolve_broker(RawConfig.from_mapping(given or {}, where="test")),
         random=Random(1),
         new_topic_id=lambda: next(ids),
         max_partitions=limit,
@@ -49,8 +49,8 @@ THREE = cluster_state(
 def create(
     *asked: CreatableTopic, state: ClusterState = THREE, given: Mapping[str, str] | None = None
 ) -> list[TopicState | ApiError]:
-    twice = find_duplicates(creatable_topic.name for creatable_topic in asked)
-    return create_topics(state, asked, means(given=given), twice=twice)[1]
+    twice = find_duplicates(each.name for each in asked)
+    return create_topics(state, asked, means(given=given), duplicates=twice)[1]
 
 
 def assigned(*replicas: tuple[int, ...]) -> dict[int, tuple[BrokerId, ...]]:
@@ -154,7 +154,7 @@ def assigned(*replicas: tuple[int, ...]) -> dict[int, tuple[BrokerId, ...]]:
                 configs={"leader.replication.throttled.replicas": "0:1" + ",0:1" * 300_000},
             ),
             ErrorCode.POLICY_VIOLATION,
-            "bytes in the tree",
+            "bytes in the metadata store",
         ),
     ],
 )
@@ -249,7 +249,7 @@ def test_leaders_and_followers_are_ordered_first_then_everybody_is_told() -> Non
     ]
     first = decision.requests[0].request
     assert isinstance(first, LeaderAndIsrRequest)
-    assert all(leader_and_isr_partition.is_new for leader_and_isr_partition in first.partitions)
+    assert all(each.is_new for each in first.partitions)
 
 
 @pytest.mark.parametrize(
@@ -293,8 +293,8 @@ def test_the_state_of_transactions_can_be_written_by_as_many_brokers_as_there_ar
 
 
 def grow(*asked: NewPartitions, state: ClusterState = THREE) -> list[ApiError | None]:
-    twice = find_duplicates(partitions.name for partitions in asked)
-    return create_partitions(state, asked, means(limit=100), twice=twice)[1]
+    twice = find_duplicates(each.name for each in asked)
+    return create_partitions(state, asked, means(limit=100), duplicates=twice)[1]
 
 
 @pytest.mark.parametrize(
@@ -346,7 +346,7 @@ def test_a_topic_grows_by_the_added_partitions_alone() -> None:
 
 
 def test_the_added_partitions_go_on_where_the_first_ones_ended() -> None:
-    parts = [partition(number, (number,), (number,)) for number in (1, 2, 0, 1)]
+    parts = [partition(each, (each,), (each,)) for each in (1, 2, 0, 1)]
     state = cluster_state(alive(0, 1, 2), topic("t", *parts))
     decision, _ = create_partitions(state, [NewPartitions(name="t", total=9)], means())
     leaders = [each.leader for each in decision.state.topics["t"].partitions]
