@@ -334,7 +334,7 @@ def forget_markers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def take_late_markers(monkeypatch: pytest.MonkeyPatch) -> None:
     """A marker ends whatever is open."""
-    monkeypatch.setattr("penstock.apis.transactions.marker_append.FIRST_WITH_EPOCH_OF_ITS_OWN", 9)
+    monkeypatch.setattr("penstock.replication.marker_append.FIRST_WITH_EPOCH_OF_ITS_OWN", 9)
 
 
 def ask_nobody(monkeypatch: pytest.MonkeyPatch) -> None:

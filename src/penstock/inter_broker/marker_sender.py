@@ -7,7 +7,6 @@ leads at that moment: what is repeated, and when, is the coordinator's to say.
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from penstock.apis.transactions.marker_append import Codes, Wanted
 from penstock.client.call import Call
 from penstock.client.data_calls import group_numbers
 from penstock.coordinators.transaction.dependencies import MarkerCallback, TxnMarkerEntry
@@ -19,6 +18,7 @@ from penstock.model.errors import ErrorCode, known_error
 from penstock.model.ids import TopicPartition
 from penstock.model.markers import TransactionMarker
 from penstock.protocol.api_keys import ApiKey
+from penstock.replication.marker_append import MarkerCodes, MarkerWrite
 from penstock.replication.metadata_cache import MetadataCache
 
 _VERSIONS = range(1, 3)
@@ -47,7 +47,7 @@ class MarkerSender:
         own_id: BrokerId,
         *,
         metadata: MetadataCache,
-        write_here: Callable[[Sequence[Wanted]], Awaitable[list[Codes]]],
+        write_here: Callable[[Sequence[MarkerWrite]], Awaitable[list[MarkerCodes]]],
         brokers: BrokerCalls,
         config: Callable[[], InterBrokerConfig],
         run: Callable[[Coroutine[Any, Any, None]], None],
@@ -114,7 +114,7 @@ class MarkerSender:
             part.tell(found.get(part.marker.producer_id, {}))
 
 
-def _wanted(part: _Part) -> Wanted:
+def _wanted(part: _Part) -> MarkerWrite:
     marker = part.marker
     return (
         TransactionMarker(
@@ -143,7 +143,7 @@ def _call(parts: Sequence[_Part]) -> Call:
     return Call(ApiKey.WRITE_TXN_MARKERS, _VERSIONS, {"markers": markers})
 
 
-def _read(answer: Any) -> dict[int, Codes]:
+def _read(answer: Any) -> dict[int, MarkerCodes]:
     return {
         marker.producer_id: {
             TopicPartition(topic.name, each.partition_index): known_error(int(each.error_code))

@@ -32,10 +32,10 @@ from penstock.server.metadata_store import BrokerMetadataStore
 from penstock.storage.engine import Engine
 
 if TYPE_CHECKING:
-    from penstock.apis.transactions.marker_append import Codes, Wanted
     from penstock.coordinators.group.coordinator import GroupCoordinator
     from penstock.coordinators.transaction.coordinator import TransactionCoordinator
     from penstock.inter_broker.transaction_verifier import TransactionVerifier
+    from penstock.replication.marker_append import MarkerCodes, MarkerWrite
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,14 +152,22 @@ def _lazy_group_coordinator(
 def _build_transaction_coordinator(
     context: BrokerContext, links: ClusterLinks, producer_ids: ProducerIds, services: Services
 ) -> "TransactionCoordinator":
-    from penstock.apis.transactions.marker_append import write_markers
     from penstock.config.cached_config import CachedConfig
     from penstock.inter_broker.config import InterBrokerConfig
     from penstock.inter_broker.marker_sender import MarkerSender
+    from penstock.replication.marker_append import append_markers
     from penstock.server.transaction_coordinator import build_transaction_coordinator
 
-    async def write_here(markers: "Sequence[Wanted]") -> "list[Codes]":
-        return await write_markers(services, markers)
+    async def write_here(markers: "Sequence[MarkerWrite]") -> "list[MarkerCodes]":
+        return await append_markers(
+            markers,
+            replicas=context.replicas,
+            end_group_transaction=lambda partition, marker: services.groups.end_transaction(
+                partition, marker
+            ),
+            wall_ms=context.wall_ms,
+            timeout_ms=services.config().request_timeout_ms,
+        )
 
     return build_transaction_coordinator(
         context,

@@ -13,7 +13,6 @@ from tests.unit.inter_broker.other_brokers import (
     neighbourhood,
 )
 
-from penstock.apis.transactions.marker_append import Codes, Wanted
 from penstock.coordinators.transaction.dependencies import TxnMarkerEntry
 from penstock.inter_broker.config import InterBrokerConfig
 from penstock.inter_broker.marker_sender import MarkerSender
@@ -21,6 +20,7 @@ from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.model.markers import TransactionMarker
 from penstock.protocol.api_keys import ApiKey
+from penstock.replication.marker_append import MarkerCodes, MarkerWrite
 
 KEY = ApiKey.WRITE_TXN_MARKERS
 NONE = ErrorCode.NONE
@@ -45,7 +45,7 @@ class Bench:
         self.around = around
         self.other = around.other
         self.other.served[KEY] = (1, 2)
-        self.written: list[Sequence[Wanted]] = []
+        self.written: list[Sequence[MarkerWrite]] = []
         self.codes: dict[TopicPartition, ErrorCode] = {}  # of partitions here; else NONE
         self.heard: asyncio.Queue[tuple[TxnMarkerEntry, Mapping[TopicPartition, ErrorCode]]] = (
             asyncio.Queue()
@@ -60,7 +60,7 @@ class Bench:
             run=around.run,
         )
 
-    async def _write(self, wanted: Sequence[Wanted]) -> list[Codes]:
+    async def _write(self, wanted: Sequence[MarkerWrite]) -> list[MarkerCodes]:
         self.written.append(wanted)
         return [{name: self.codes.get(name, NONE) for name in names} for _, names in wanted]
 

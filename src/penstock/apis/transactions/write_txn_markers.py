@@ -5,19 +5,19 @@ own listener may end it either way, whoever may alter the cluster may abort it. 
 transaction's version (KIP-1228).
 """
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.apis.access import allows_cluster
 from penstock.apis.api import Api, Request
 from penstock.apis.inter_broker_access import check_broker
 from penstock.apis.response_shapes import response_shape
-from penstock.apis.transactions.marker_append import Codes, Wanted, write_markers
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import TopicPartition
 from penstock.model.markers import TransactionMarker
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import wire_error
+from penstock.replication.marker_append import MarkerCodes, MarkerWrite, append_markers
 from penstock.security.authorizer import AclOperation
 
 if TYPE_CHECKING:
@@ -30,12 +30,14 @@ def answer(request: Request, services: "Services") -> Any | Coroutine[Any, Any, 
     wanted = [_read(each) for each in request.message.markers]
     refusal = _find_refusal(request, services, wanted)
     if refusal is not ErrorCode.NONE:
-        refused: list[Codes] = [dict.fromkeys(partitions, refusal) for _, partitions in wanted]
+        refused: list[MarkerCodes] = [
+            dict.fromkeys(partitions, refusal) for _, partitions in wanted
+        ]
         return _build(request, wanted, refused)
     return _write(request, services, wanted)
 
 
-def _read(marker: Any) -> Wanted:
+def _read(marker: Any) -> MarkerWrite:
     partitions = [
         TopicPartition(topic.name, index)
         for topic in marker.topics
@@ -53,7 +55,9 @@ def _read(marker: Any) -> Wanted:
     )
 
 
-def _find_refusal(request: Request, services: "Services", wanted: Sequence[Wanted]) -> ErrorCode:
+def _find_refusal(
+    request: Request, services: "Services", wanted: Sequence[MarkerWrite]
+) -> ErrorCode:
     if not _is_broker(request, services):
         may_alter = allows_cluster(request, services, AclOperation.ALTER)
         if not may_alter or any(marker.commit for marker, _ in wanted):
@@ -73,11 +77,21 @@ def _is_broker(request: Request, services: "Services") -> bool:
     return True
 
 
-async def _write(request: Request, services: "Services", wanted: Sequence[Wanted]) -> Any:
-    return _build(request, wanted, await write_markers(services, wanted))
+async def _write(request: Request, services: "Services", wanted: Sequence[MarkerWrite]) -> Any:
+    def end_group_transaction(partition: int, marker: TransactionMarker) -> Awaitable[ErrorCode]:
+        return services.groups.end_transaction(partition, marker)
+
+    codes = await append_markers(
+        wanted,
+        replicas=services.replicas,
+        end_group_transaction=end_group_transaction,
+        wall_ms=services.wall_ms,
+        timeout_ms=services.config().request_timeout_ms,
+    )
+    return _build(request, wanted, codes)
 
 
-def _build(request: Request, wanted: Sequence[Wanted], answers: Sequence[Codes]) -> Any:
+def _build(request: Request, wanted: Sequence[MarkerWrite], answers: Sequence[MarkerCodes]) -> Any:
     shape = response_shape(KEY, request.version)
     return shape(
         markers=tuple(
@@ -87,7 +101,7 @@ def _build(request: Request, wanted: Sequence[Wanted], answers: Sequence[Codes])
     )
 
 
-def _build_topics(request: Request, codes: Codes) -> tuple[Any, ...]:
+def _build_topics(request: Request, codes: MarkerCodes) -> tuple[Any, ...]:
     shape = response_shape(KEY, request.version)["markers"]["topics"]
     by_topic: dict[str, list[Any]] = {}
     for name, code in codes.items():
