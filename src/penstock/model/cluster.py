@@ -1,5 +1,6 @@
-"""Who is in the cluster and who leads what, as plain values. The controller makes them, brokers
-apply them, clients see them as metadata. Nothing here changes once made.
+"""Brokers, topics, partition states and controller requests, as plain values.
+
+The controller creates them, brokers apply them, clients see them as metadata. All are immutable.
 """
 
 from collections.abc import Mapping
@@ -32,18 +33,20 @@ class BrokerNode:
     rack: str | None = None
 
     def find_endpoint(self, listener: str) -> Endpoint | None:
-        return next((each for each in self.endpoints if each.listener == listener), None)
+        return next(
+            (endpoint for endpoint in self.endpoints if endpoint.listener == listener), None
+        )
 
 
 class PartitionState(NamedTuple):
-    leader: BrokerId  # NO_BROKER: none at the moment
-    leader_epoch: LeaderEpoch  # rises with every election
+    leader: BrokerId  # NO_BROKER: offline, no leader
+    leader_epoch: LeaderEpoch  # raised by every election
     replicas: tuple[BrokerId, ...]  # the first is the preferred leader
     in_sync: tuple[BrokerId, ...]
-    partition_epoch: int = 0  # rises with every change of this state
+    partition_epoch: int = 0  # raised by every change of this state
     controller_epoch: ControllerEpoch = ControllerEpoch(0)
-    adding: tuple[BrokerId, ...] = ()  # of a reassignment under way
-    removing: tuple[BrokerId, ...] = ()
+    adding: tuple[BrokerId, ...] = ()  # replicas that a reassignment adds
+    removing: tuple[BrokerId, ...] = ()  # replicas that it removes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +54,7 @@ class TopicState:
     name: str
     topic_id: TopicId
     partitions: tuple[PartitionState, ...]  # by number
-    configs: Mapping[str, str] = field(default_factory=dict)  # the topic's own, as given
+    configs: Mapping[str, str] = field(default_factory=dict)  # those set for the topic itself
 
     @property
     def is_internal(self) -> bool:
@@ -63,33 +66,33 @@ TRANSACTIONS_TOPIC = "__transaction_state"
 INTERNAL_TOPICS = frozenset((OFFSETS_TOPIC, TRANSACTIONS_TOPIC))
 
 
-# The live brokers on which the log of a partition has failed; no entry is empty.
+# By partition, the live brokers whose log of it has failed; no entry is empty.
 FailedReplicas = Mapping[TopicPartition, frozenset[BrokerId]]
 
 
-# Orders of the controller to a broker; those of an older controller's epoch are refused.
+# Controller requests. A broker rejects those with a stale controller epoch.
 
 
 class LeaderAndIsrPartition(NamedTuple):
     tp: TopicPartition
     topic_id: TopicId
     state: PartitionState
-    is_new: bool  # just created: no broker may have records of it
+    is_new: bool  # just created: no broker can have records of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderAndIsrRequest:
-    """Lead these partitions, or follow their leader, as the states say."""
+    """Become leader or follower of these partitions, according to their states."""
 
     controller_id: BrokerId
     controller_epoch: ControllerEpoch
-    broker_epoch: BrokerEpoch  # of the addressed broker: a later life of it refuses the order
+    broker_epoch: BrokerEpoch  # of the receiver, which rejects a stale one
     partitions: tuple[LeaderAndIsrPartition, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopReplicaRequest:
-    """Stop serving these; `delete` removes their data as well."""
+    """Stop these replicas; `delete` also deletes their logs."""
 
     controller_id: BrokerId
     controller_epoch: ControllerEpoch
@@ -100,26 +103,26 @@ class StopReplicaRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateMetadataRequest:
-    """What changed: a broker's view is the sum of these since the controller's first, full one."""
+    """Metadata changes; a broker's metadata cache is the sum of these since the last full one."""
 
     controller_id: BrokerId
     controller_epoch: ControllerEpoch
-    is_full: bool  # replaces everything known before
-    brokers: tuple[BrokerNode, ...] | None = None  # None: as before
-    topics: tuple[TopicState, ...] = ()  # new or changed, each complete
+    is_full: bool  # replaces the whole metadata cache
+    brokers: tuple[BrokerNode, ...] | None = None  # None: unchanged
+    topics: tuple[TopicState, ...] = ()  # new or changed, with all their partitions
     deleted_topics: tuple[str, ...] = ()
     broker_configs: Mapping[str, Mapping[str, str]] | None = (
-        None  # "" is every broker; None: as before
+        None  # by broker id, "" for all brokers; None: unchanged
     )
-    failed: FailedReplicas | None = None  # all there are; None: as before
+    failed: FailedReplicas | None = None  # all of them; None: unchanged
 
 
 ControllerRequestBody = LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest
 
 
 class ControllerRequest(NamedTuple):
-    """An order on its way to one life of a broker."""
+    """A request to a broker, addressed to its broker epoch."""
 
-    broker_epoch: BrokerEpoch  # a later life refuses it
+    broker_epoch: BrokerEpoch  # the receiver rejects a stale one
     body: ControllerRequestBody
-    number: int  # grows with every order of one controller epoch; a copy has the same
+    number: int  # increases within a controller epoch; a retry keeps it
