@@ -1,8 +1,8 @@
-"""Two ways to choose one leader among candidates: race for a node, or wait in a queue.
+"""Leader election among candidates: race for an ephemeral znode, or wait in a queue.
 
-Not the leader's work. Each election raises the epoch node in the same transaction that decides it;
-a leader whose every write checks that node's version (`ElectionResult.fence`) can do no harm after
-it has lost, however late it learns of it (KAFKA-6082).
+Not the leader's work. The transaction that elects also raises the epoch znode. A leader whose every
+write checks that znode's version (`ElectionResult.fence`) changes nothing after it is deposed,
+however late it learns of it (KAFKA-6082).
 """
 
 import asyncio
@@ -32,31 +32,31 @@ from penstock.metadata_store.interface import (
 )
 from penstock.metadata_store.paths import parent_of
 
-_NUMBER_DIGITS = 10  # of a sequential node
-_PLACE = re.compile(r"[0-9a-f]{16}-[0-9]{10}")
+_NUMBER_DIGITS = 10  # of a sequential znode
+_ENTRY = re.compile(r"[0-9a-f]{16}-[0-9]{10}")
 _SESSION_MASK = (1 << 64) - 1  # ZooKeeper's ids are signed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElectionResult:
-    """Won once; over for good when its node is gone. A refused fence means the same: resign."""
+    """A won election. It ends when its znode is gone; a failed fence means that it has ended."""
 
     epoch: int
     epoch_path: str
-    epoch_version: int  # of the epoch node since this election
+    epoch_version: int  # of the epoch znode since this election
     node_path: str
-    node_czxid: int  # tells this leadership's node from a later one of the same path
+    node_czxid: int  # tells its znode from a later one of the same path
 
     def fence(self, operations: Sequence[Operation]) -> list[Operation]:
-        """The operations as a `multi` that fails once somebody else has been elected."""
+        """The operations as a `multi` that fails once another candidate has been elected."""
         return [CheckVersion(path=self.epoch_path, version=self.epoch_version), *operations]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """Who stands for election: what its node holds, and how it knows that a node is its own.
+    """A candidate: the data of its znode, and how it recognizes its own znodes.
 
-    At most one living process may own the same nodes: it removes those of its earlier sessions.
+    At most one running process may own the same znodes: it deletes those of its earlier sessions.
     """
 
     data: bytes
@@ -67,23 +67,23 @@ class Candidate:
 
 
 class Election(Protocol):
-    """Of one candidate in one session. After SessionExpired: a new session, a new election.
+    """One candidate in one session. After SessionExpired, open a session and a new election.
 
-    After ConnectionLost every method may be called again: it looks first at what has been done.
+    After ConnectionLoss every method may be called again: it first reads what has been done.
     """
 
     async def campaign(self) -> ElectionResult:
         """Wait until elected."""
 
-    async def wait_lost(self, leadership: ElectionResult) -> None:
-        """Wait until the leadership is over; returns at once when it is, also by the session."""
+    async def wait_lost(self, elected: ElectionResult) -> None:
+        """Wait until it is deposed or its session has ended; returns at once if so already."""
 
-    async def resign(self, leadership: ElectionResult) -> None:
-        """Give it up; fine when it is over already."""
+    async def resign(self, elected: ElectionResult) -> None:
+        """End the leadership; no error if it has ended already."""
 
 
 class RaceElection:
-    """Whoever creates the node first leads; when it goes, all the others are woken and race."""
+    """The candidate that creates the znode leads; when it is deleted, all others race again."""
 
     def __init__(
         self, session: Session, candidate: Candidate, *, leader_path: str, epoch_path: str
@@ -97,7 +97,7 @@ class RaceElection:
         await _ensure_path(self._session, parent_of(self._leader_path))
         while True:
             changed = _Signal()
-            # The epoch first: while its version stands, the node read after it stands too.
+            # Epoch first: as long as its version is unchanged, so is the znode read after it.
             epoch = await _read_epoch(self._session, self._epoch_path)
             leader = await self._session.exists(self._leader_path, changed)
             if leader is None:
@@ -112,43 +112,44 @@ class RaceElection:
             if won is not None:
                 return won
 
-    async def wait_lost(self, leadership: ElectionResult) -> None:
-        await _wait_gone(self._session, leadership)
+    async def wait_lost(self, elected: ElectionResult) -> None:
+        await _wait_gone(self._session, elected)
 
-    async def resign(self, leadership: ElectionResult) -> None:
-        await _delete_fenced(self._session, leadership)
+    async def resign(self, elected: ElectionResult) -> None:
+        await _delete_fenced(self._session, elected)
 
     async def _take(
         self, epoch: "_Epoch", before: Sequence[Operation] = ()
     ) -> ElectionResult | None:
-        """Raise the epoch and create the node in one step, or find that somebody was faster."""
+        """Raise the epoch and create the znode atomically; None if another candidate was faster."""
         node = Create(path=self._leader_path, data=self._candidate.data, ephemeral=True)
         raised = await _try_raise(self._session, epoch, [*before, node])
         if raised is None:
             return None
-        return raised.led_by(self._leader_path, czxid=raised.stat.mzxid)  # of the same step
+        return raised.led_by(self._leader_path, czxid=raised.stat.mzxid)  # of the same transaction
 
     async def _recognise(self, epoch: "_Epoch", leader: Stat) -> ElectionResult | None:
-        """An earlier try succeeded after all, though its answer was lost."""
+        """An earlier attempt succeeded, but its answer was lost."""
         if epoch.stat.mzxid == leader.czxid:
             return epoch.led_by(self._leader_path, czxid=leader.czxid)
-        # Somebody raised the epoch without being elected: nobody knows whom it fences.
+        # The epoch was raised without an election, so it is unknown what it fences.
         return await self._take(epoch, [Delete(path=self._leader_path)])
 
     async def _is_left_over(self, leader: Stat) -> bool:
-        """Of this candidate's earlier session, which has not expired yet (KAFKA-1387, 7165)."""
+        """From this candidate's earlier session, not expired yet (KAFKA-1387, KAFKA-7165)."""
         try:
             value = await self._session.get(self._leader_path)
         except NoNode:
-            return False  # the watch has seen that, and wakes us
+            return False  # the watch has fired and wakes this candidate
         return value.stat.czxid == leader.czxid and self._candidate.is_of(value.data)
 
 
 class QueueElection:
-    """First come, first served: each waits for the one before it, so that a change wakes one.
+    """First come, first served: each candidate watches the one before it, so that a change wakes
+    one.
 
-    The first makes the leader's node as well, where everybody looks for the leader: a place in the
-    queue is the right to make it, and when it goes, by whomever, the leadership is over.
+    The first in the queue also creates the leader's znode, where everybody looks for the leader.
+    The leadership ends when that znode is deleted, by whatever client.
     """
 
     def __init__(
@@ -172,50 +173,50 @@ class QueueElection:
         await self._remove_left_over()
         while True:
             queue = await self._queue()
-            place = next((n for n in queue if n.startswith(self._prefix)), None)
-            if place is None:
-                await self._line_up()
-            elif place == queue[0]:
-                won = await self._lead(self._path(place))
+            entry = next((name for name in queue if name.startswith(self._prefix)), None)
+            if entry is None:
+                await self._enqueue()
+            elif entry == queue[0]:
+                won = await self._lead(self._path(entry))
                 if won is not None:
                     return won
             else:
                 changed = _Signal()
-                before = queue[queue.index(place) - 1]
+                before = queue[queue.index(entry) - 1]
                 if await self._session.exists(self._path(before), changed) is not None:
                     await changed.wait_in(self._session)
 
-    async def wait_lost(self, leadership: ElectionResult) -> None:
-        await _wait_gone(self._session, leadership)
+    async def wait_lost(self, elected: ElectionResult) -> None:
+        await _wait_gone(self._session, elected)
 
-    async def resign(self, leadership: ElectionResult) -> None:
-        await _delete_fenced(self._session, leadership)
+    async def resign(self, elected: ElectionResult) -> None:
+        await _delete_fenced(self._session, elected)
         for name in await self._queue():
             if name.startswith(self._prefix):
                 await _delete_if_there(self._session, self._path(name))
 
-    async def _lead(self, place_path: str) -> ElectionResult | None:
-        """As the first, before whom nobody can come any more; None if the place is gone."""
-        # The epoch first: while its version stands, the node read after it stands too.
+    async def _lead(self, entry_path: str) -> ElectionResult | None:
+        """As the first of the queue; None if its entry is gone."""
+        # Epoch first: as long as its version is unchanged, so is the znode read after it.
         epoch = await _read_epoch(self._session, self._epoch_path)
         leader = await self._session.exists(self._leader_path)
-        # Of who led without a place any more; its writes are refused from this step on.
+        # A leader that lost its entry; its writes fail from this transaction on.
         before = [] if leader is None else [Delete(path=self._leader_path)]
         node = Create(path=self._leader_path, data=self._candidate.data, ephemeral=True)
         raised = await _try_raise(
-            self._session, epoch, [CheckVersion(path=place_path), *before, node]
+            self._session, epoch, [CheckVersion(path=entry_path), *before, node]
         )
         if raised is None:
             return None
-        return raised.led_by(self._leader_path, czxid=raised.stat.mzxid)  # of the same step
+        return raised.led_by(self._leader_path, czxid=raised.stat.mzxid)  # of the same transaction
 
-    async def _line_up(self) -> None:
+    async def _enqueue(self) -> None:
         await self._session.create(
             self._path(self._prefix), self._candidate.data, ephemeral=True, sequential=True
         )
 
     async def _remove_left_over(self) -> None:
-        """Places of this candidate's earlier sessions, which have not expired yet."""
+        """Entries of this candidate's earlier sessions that have not expired yet."""
         for name in await self._queue():
             if name.startswith(self._prefix):
                 continue
@@ -227,14 +228,14 @@ class QueueElection:
                 await _delete_if_there(self._session, self._path(name))
 
     async def _queue(self) -> list[str]:
-        """Places in their order. Not watched: only the one before is, or all would be woken."""
+        """Entries in order. Not watched: a watch on the queue would wake every candidate."""
         names = await self._session.children(self._queue_path)
-        places = [name for name in names if _PLACE.fullmatch(name)]  # people put other things too
-        return sorted(places, key=lambda name: int(name[-_NUMBER_DIGITS:]))
+        entries = [name for name in names if _ENTRY.fullmatch(name)]  # others may be there too
+        return sorted(entries, key=lambda name: int(name[-_NUMBER_DIGITS:]))
 
     @property
     def _prefix(self) -> str:
-        # Found again by it, if the answer of the creation is lost.
+        # Identifies the entry if the answer to its creation is lost.
         return f"{self._session.id & _SESSION_MASK:016x}-"
 
     def _path(self, name: str) -> str:
@@ -269,7 +270,7 @@ async def _read_epoch(session: Session, path: str) -> _Epoch:
 async def _try_raise(
     session: Session, epoch: _Epoch, operations: Sequence[Operation]
 ) -> _Epoch | None:
-    """The operations and the next epoch in one step; None if things are not as they were read."""
+    """The operations and the next epoch atomically; None if the znodes have changed since."""
     number = epoch.number + 1
     data = str(number).encode()
     step = SetData(path=epoch.path, data=data, version=epoch.stat.version)
@@ -284,15 +285,15 @@ async def _try_raise(
     return _Epoch(epoch.path, number, stat)
 
 
-async def _wait_gone(session: Session, leadership: ElectionResult) -> None:
+async def _wait_gone(session: Session, elected: ElectionResult) -> None:
     kind = None
     while kind is not EventKind.SESSION_ENDED:
         changed = _Signal()
         try:
-            stat = await session.exists(leadership.node_path, changed)
+            stat = await session.exists(elected.node_path, changed)
         except SessionExpired:
             return
-        if stat is None or stat.czxid != leadership.node_czxid:
+        if stat is None or stat.czxid != elected.node_czxid:
             return
         kind = (await changed.wait()).kind
 
@@ -305,14 +306,14 @@ async def _ensure_path(session: Session, path: str) -> None:
 
 
 async def _create_if_absent(session: Session, path: str, data: bytes) -> None:
-    with suppress(NodeExists):  # another candidate does the same
+    with suppress(NodeExists):  # another candidate created it
         await session.create(path, data)
 
 
-async def _delete_fenced(session: Session, leadership: ElectionResult) -> None:
-    """Only with the check: by now the node of this path may be another's."""
+async def _delete_fenced(session: Session, elected: ElectionResult) -> None:
+    """Fenced, because the znode may be another candidate's by now."""
     try:
-        await session.multi(leadership.fence([Delete(path=leadership.node_path)]))
+        await session.multi(elected.fence([Delete(path=elected.node_path)]))
     except MultiFailed as failed:
         if not isinstance(failed.error, BadVersion | NoNode):
             raise
@@ -324,7 +325,7 @@ async def _delete_if_there(session: Session, path: str) -> None:
 
 
 class _Signal:
-    """A watch that can be waited for."""
+    """A watch that can be awaited."""
 
     def __init__(self) -> None:
         self._event: asyncio.Future[WatchEvent] = asyncio.get_running_loop().create_future()
@@ -337,7 +338,7 @@ class _Signal:
         return await self._event
 
     async def wait_in(self, session: Session) -> None:
-        """As `wait`, where the session's end is an error."""
+        """Like `wait`, but raises SessionExpired if the session ends."""
         event = await self.wait()
         if event.kind is EventKind.SESSION_ENDED:
             raise SessionExpired(session.id)

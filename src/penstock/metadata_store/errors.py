@@ -1,24 +1,24 @@
-"""Every error that coordination raises on purpose, with ZooKeeper's meaning.
+"""All errors that a metadata store raises on purpose, with ZooKeeper's meaning.
 
-Not errors of the disk: the embedded store turns those into ConnectionLost, since nobody knows then
-what happened to the operations that were under way.
+Not disk errors: the embedded store turns those into ConnectionLoss, because the outcome of the
+operations in progress is unknown then.
 """
 
 
 class MetadataStoreError(Exception):
-    """The tree could not do what it was asked; the message says why and what next."""
+    """The store could not carry out the request; the message says why and what next."""
 
 
 class InvalidPath(MetadataStoreError, ValueError):
-    """No node can have this path."""
+    """No znode can have this path."""
 
 
 class DataTooLarge(MetadataStoreError):
-    """The request exceeds what the tree takes at once."""
+    """The request exceeds the store's limit."""
 
 
 class NoNode(MetadataStoreError):
-    """The node, or the parent it would need, is not there."""
+    """The znode, or the parent that it needs, does not exist."""
 
     def __init__(self, path: str) -> None:
         super().__init__(f"{path} or its parent does not exist; create it first")
@@ -26,7 +26,7 @@ class NoNode(MetadataStoreError):
 
 
 class NodeExists(MetadataStoreError):
-    """A node of this path is there already."""
+    """A znode of this path exists already."""
 
     def __init__(self, path: str) -> None:
         super().__init__(f"{path} exists already; read it, or delete it first")
@@ -34,16 +34,16 @@ class NodeExists(MetadataStoreError):
 
 
 class BadVersion(MetadataStoreError):
-    """The node has changed since the version that the caller knows."""
+    """The znode does not have the expected version."""
 
     def __init__(self, path: str, *, expected: int, actual: int | None = None) -> None:
         has = "does not have version" if actual is None else f"has version {actual}, not"
-        super().__init__(f"{path} {has} {expected}: somebody changed it; read it again")
+        super().__init__(f"{path} {has} {expected}: it has changed; read it again")
         self.path = path
 
 
 class NotEmpty(MetadataStoreError):
-    """A node with children cannot be deleted."""
+    """A znode with children cannot be deleted."""
 
     def __init__(self, path: str) -> None:
         super().__init__(f"{path} has children; delete them first")
@@ -51,15 +51,15 @@ class NotEmpty(MetadataStoreError):
 
 
 class NoChildrenForEphemerals(MetadataStoreError):
-    """A node that ends with its session can have no children."""
+    """An ephemeral znode cannot have children."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(f"{path} would be the child of an ephemeral node; choose another parent")
+        super().__init__(f"{path} would be the child of an ephemeral znode; choose another parent")
         self.path = path
 
 
 class RolledBack(MetadataStoreError):
-    """Part of a transaction of which another part failed."""
+    """An operation of a transaction in which another one failed."""
 
     def __init__(self) -> None:
         super().__init__("another operation of the transaction failed, so none was done")
@@ -76,30 +76,30 @@ class MultiFailed(MetadataStoreError):
         self.failed_index = failed_index
         self.error = error
         self.errors = tuple(
-            error if place == failed_index else RolledBack() for place in range(count)
+            error if index == failed_index else RolledBack() for index in range(count)
         )
 
 
 class SessionExpired(MetadataStoreError):
-    """The session is over and its ephemeral nodes are gone; only a new one helps."""
+    """The session and its ephemeral znodes are gone; open a new one."""
 
     def __init__(self, session_id: int) -> None:
         super().__init__(
-            f"session {session_id:#x} has ended, and its ephemeral nodes with it; open a new one"
+            f"session {session_id:#x} has ended, and its ephemeral znodes with it; open a new one"
         )
         self.session_id = session_id
 
 
 class ConnectionLoss(MetadataStoreError):
-    """No answer came: a write may have been done or not. Read before repeating it."""
+    """No answer arrived: a write may have been applied or not. Read before repeating it."""
 
 
 class ZooKeeperRefused(MetadataStoreError):
-    """ZooKeeper said no for a reason that the embedded tree does not know: rights, quotas."""
+    """ZooKeeper refused for a reason that the embedded store does not have: ACLs, quotas."""
 
 
 class ZooKeeperMissing(MetadataStoreError):
-    """A part that a cluster needs is not installed, or a server of its own did not start."""
+    """ZooKeeper is not installed, or its server did not start."""
 
 
 class StoreDamaged(MetadataStoreError):

@@ -1,15 +1,15 @@
-"""What coordination is for the rooms above: the same on the embedded store and on ZooKeeper.
+"""The interface of a metadata store: the same for the embedded store and for ZooKeeper.
 
-Not an implementation. One conformance suite holds every implementation to what is said here.
+Not an implementation. One conformance suite holds every implementation to these guarantees:
 
-- Every write has a zxid; zxids grow over all sessions and restarts, and a `multi` has one.
+- Every write has a zxid. Zxids increase over all sessions and restarts; a `multi` has one.
 - A session's requests take effect and are answered in the order they were made, also unawaited.
-- What a session reads never goes back in time; `sync` first brings it up to all that is answered.
-- A watch is armed by the read that it belongs to, in one step: no change fits between them.
-  It is called once, on the event loop, before its session can read the change, and after the
-  answer of the read that armed it. Several changes before it is armed again are one event: read
-  (and watch) again, and never count events.
-- A session's ephemeral nodes go when it ends, all in one step.
+- A session's reads never go back in time; `sync` brings them up to all writes answered before.
+- A read arms its watch atomically: no change is missed in between. A watch is called once, on the
+  event loop, after the answer of the read that armed it and before its session can read the
+  change. Several changes before it is armed again are one event: read and watch again, never count
+  events.
+- When a session ends, its ephemeral znodes are deleted atomically.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,17 +22,17 @@ from penstock.metadata_store.paths import check_path, check_path_to_create, chec
 
 SessionId = NewType("SessionId", int)
 
-NO_SESSION = SessionId(0)  # owns every node that is not ephemeral
+NO_SESSION = SessionId(0)  # the owner of every znode that is not ephemeral
 ANY_VERSION = -1
-# ZooKeeper drops a client that sends more (jute.maxbuffer), so nothing may be taken here either.
+# ZooKeeper disconnects a client that sends more (jute.maxbuffer).
 MAX_REQUEST_BYTES = 0xFFFFF
-OPERATION_OVERHEAD_BYTES = 128  # what goes with paths and data in a request, rounded up
+OPERATION_OVERHEAD_BYTES = 128  # of a request besides path and data, rounded up
 
 
 class Stat(NamedTuple):
-    """A node's numbers, as ZooKeeper names them."""
+    """A znode's stat, with ZooKeeper's names."""
 
-    czxid: int  # of the write that created the node: tells one life of a path from the next
+    czxid: int  # of the write that created it: tells it from a later znode of the same path
     mzxid: int  # of the write that last changed its data
     pzxid: int  # of the write that last created or deleted a child
     ctime_ms: int
@@ -50,16 +50,16 @@ class Value(NamedTuple):
 
 
 class Created(NamedTuple):
-    path: str  # with its number, if it is sequential
+    path: str  # with the sequence number, if sequential
     stat: Stat
 
 
-# Operations, alone or in a `multi`.
+# Operations, single or in a `multi`.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Create:
-    """Answers the path, in a `multi`. Sequential: ten digits follow, larger than any before."""
+    """Its result in a `multi` is the path. Sequential: ten digits are appended, ever larger."""
 
     path: str
     data: bytes = b""
@@ -69,7 +69,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetData:
-    """Answers the new Stat."""
+    """Its result is the new Stat."""
 
     path: str
     data: bytes
@@ -84,14 +84,14 @@ class Delete:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckVersion:
-    """The node exists, in this version."""
+    """The znode exists with this version."""
 
     path: str
     version: int = ANY_VERSION
 
 
 Operation = Create | SetData | Delete | CheckVersion
-Result = str | Stat | None  # of Create, SetData, and the others
+Result = str | Stat | None  # of Create, of SetData, of the others
 
 
 # Watches.
@@ -102,7 +102,7 @@ class EventKind(StrEnum):
     DELETED = "deleted"
     CHANGED = "changed"  # the data
     CHILD = "child"  # a child was created or deleted
-    SESSION_ENDED = "session_ended"  # the watch is gone with its session; the path is empty
+    SESSION_ENDED = "session_ended"  # the watch is gone too; the path is empty
 
 
 class WatchEvent(NamedTuple):
@@ -110,8 +110,8 @@ class WatchEvent(NamedTuple):
     path: str
 
 
-# Called once, on the event loop; must neither wait nor raise. The same callable armed twice for
-# the same path is one watch.
+# Called once, on the event loop; must neither block nor raise. The same callable armed twice for
+# one path is one watch.
 Watch = Callable[[WatchEvent], None]
 
 
@@ -120,12 +120,12 @@ Watch = Callable[[WatchEvent], None]
 
 class SessionState(Enum):
     CONNECTED = "connected"
-    SUSPENDED = "suspended"  # requests raise ConnectionLost; the session may still come back
-    ENDED = "ended"  # closed or expired: for good
+    SUSPENDED = "suspended"  # requests raise ConnectionLoss; the session may still recover
+    ENDED = "ended"  # closed or expired, final
 
 
 class Session(Protocol):
-    """One client's standing. Every method may raise SessionExpired or ConnectionLost."""
+    """A client's session. Every method may raise SessionExpired or ConnectionLoss."""
 
     @property
     def id(self) -> SessionId: ...
@@ -133,7 +133,7 @@ class Session(Protocol):
     def state(self) -> SessionState: ...
 
     def listen(self, listener: Callable[[SessionState], None]) -> None:
-        """Have every later change of state told, on the event loop."""
+        """Call the listener with every later state, on the event loop."""
 
     async def create(
         self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False
@@ -141,13 +141,13 @@ class Session(Protocol):
         """NodeExists, NoNode (of the parent), NoChildrenForEphemerals."""
 
     async def get(self, path: str, watch: Watch | None = None) -> Value:
-        """NoNode, and then nothing is watched. The watch is for changed and deleted."""
+        """NoNode arms no watch. The watch fires on changed and deleted."""
 
     async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
-        """Watches also what is not there: for created, changed and deleted."""
+        """The watch fires on created, changed and deleted, also if the znode does not exist."""
 
     async def children(self, path: str, watch: Watch | None = None) -> tuple[str, ...]:
-        """Names, sorted. NoNode. The watch is for child, and for deleted of the node itself."""
+        """Sorted names. NoNode. The watch fires on child, and when the znode itself is deleted."""
 
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
         """NoNode, BadVersion."""
@@ -156,29 +156,29 @@ class Session(Protocol):
         """NoNode, BadVersion, NotEmpty."""
 
     async def multi(self, operations: Sequence[Operation]) -> tuple[Result, ...]:
-        """All, each seeing those before it, or none: TransactionFailed."""
+        """All operations, each seeing those before it, or none: MultiFailed."""
 
     async def sync(self) -> None:
-        """Reads after this see every write that was answered, to anyone, before it was called."""
+        """Later reads see every write that any client got an answer to before this call."""
 
     async def close(self) -> None:
-        """End the session; doing so twice is fine."""
+        """End the session; idempotent."""
 
 
 class MetadataStore(Protocol):
-    """The tree, seen from outside of any session."""
+    """Opens sessions."""
 
     async def open_session(self) -> Session: ...
     async def close(self) -> None: ...
     async def wait_end(self) -> None:
-        """Until it is closed; raises what had stopped it before."""
+        """Until it is closed; raises the error that stopped it."""
 
 
-# Checks that every implementation makes before it sends anything.
+# Checks that every implementation makes before it sends a request.
 
 
 def check_operations(operations: Sequence[Operation]) -> None:
-    """InvalidPath or DataTooLarge, whatever the state of the tree."""
+    """InvalidPath or DataTooLarge, independent of the store's state."""
     length = 0
     for operation in operations:
         _check_operation_path(operation)
@@ -188,7 +188,7 @@ def check_operations(operations: Sequence[Operation]) -> None:
     if length > MAX_REQUEST_BYTES:
         raise DataTooLarge(
             f"a request of {length} bytes, the first for {operations[0].path[:100]}, exceeds the "
-            f"{MAX_REQUEST_BYTES} that the tree takes; split it or keep the data elsewhere"
+            f"limit of {MAX_REQUEST_BYTES}; split it or keep the data elsewhere"
         )
 
 

@@ -1,10 +1,10 @@
-"""Which paths a node can have: ZooKeeper's rules, checked before anything else sees a path."""
+"""Valid znode paths: ZooKeeper's rules, checked before a path is used."""
 
 import re
 
 from penstock.metadata_store.errors import InvalidPath
 
-# ZooKeeper counts in UTF-16 and refuses surrogates, hence everything beyond the basic plane.
+# ZooKeeper counts in UTF-16 and refuses surrogates, so everything beyond the basic plane.
 _REFUSED = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]")
 
 
@@ -16,7 +16,7 @@ def check_path(path: str) -> str:
         raise InvalidPath(f"path {path[:100]!r} must begin with /")
     refused = _REFUSED.search(path)
     if refused is not None:
-        raise InvalidPath(f"path {path[:100]!r} has {refused[0]!r}, which no node's name may have")
+        raise InvalidPath(f"path {path[:100]!r} has {refused[0]!r}, which no znode's name may have")
     for name in path[1:].split("/"):
         if name in ("", ".", ".."):
             raise InvalidPath(
@@ -26,7 +26,7 @@ def check_path(path: str) -> str:
 
 
 def check_path_to_create(path: str, *, sequential: bool) -> str:
-    """As `check_path`, for a name that may be nothing but the number that will follow."""
+    """Like `check_path`; a sequential name may be nothing but its number."""
     check_path(path + "0" if sequential else path)
     return path
 

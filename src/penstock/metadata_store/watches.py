@@ -1,6 +1,6 @@
-"""Who is called for which event. One-shot: a watch leaves the table when it is called.
+"""The armed watches of a store. One-shot: a watch is removed when its event is taken.
 
-Not when: the store calls them. A watch belongs to a session and goes with it.
+Not the calls, which the store makes. A watch belongs to a session and ends with it.
 """
 
 from typing import NamedTuple
@@ -13,7 +13,7 @@ class _Entry(NamedTuple):
     watch: Watch
 
 
-# By path. A dict for its order: who armed first is called first.
+# By path. A dict for its order: watches are called in the order in which they were armed.
 _Table = dict[str, dict[_Entry, None]]
 
 
@@ -21,7 +21,7 @@ class WatchManager:
     """Owned by one store."""
 
     def __init__(self) -> None:
-        self._on_data: _Table = {}  # existence too
+        self._on_data: _Table = {}  # and on existence
         self._on_children: _Table = {}
 
     def watch_data(self, session_id: SessionId, path: str, watch: Watch) -> None:
@@ -31,7 +31,7 @@ class WatchManager:
         self._on_children.setdefault(path, {})[_Entry(session_id, watch)] = None
 
     def take(self, event: WatchEvent) -> list[Watch]:
-        """Whom to call. One watch of both data and children hears of a deletion once."""
+        """The watches to call; one on both data and children is called once for a deletion."""
         entries: dict[_Entry, None] = {}
         if event.kind is not EventKind.CHILD:
             entries |= self._on_data.pop(event.path, {})
@@ -40,7 +40,7 @@ class WatchManager:
         return [entry.watch for entry in entries]
 
     def take_all_of(self, session_id: SessionId) -> list[Watch]:
-        """Whom to tell that their session has ended; each once, however many it has armed."""
+        """The watches of a session that has ended, each once."""
         watches: dict[Watch, None] = {}
         for table in (self._on_data, self._on_children):
             for path in list(table):
