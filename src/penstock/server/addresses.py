@@ -6,7 +6,7 @@ it by: right on loopback, on every interface and through tunnels that keep the a
 
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from penstock.config.effective_config import EffectiveConfig
 from penstock.config.listeners import Listener, get_listeners, get_protocol_map
@@ -15,8 +15,7 @@ from penstock.model.cluster import Endpoint
 _EVERY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104 (compared, not bound)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Addresses:
+class Addresses(NamedTuple):
     """Of listeners that are bound: ports are real."""
 
     bound: tuple[Endpoint, ...]

@@ -5,8 +5,7 @@ client request, or when this broker becomes leader of a partition of the interna
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.apis.config import ApiConfig
 from penstock.apis.data.fetch_sessions import FetchSessions
@@ -38,8 +37,7 @@ if TYPE_CHECKING:
     from penstock.replication.marker_append import MarkerCodes, MarkerWrite
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerParts:
+class BrokerParts(NamedTuple):
     handler: ControllerRequestHandler
     links: ClusterLinks
     controller: Controller

@@ -165,6 +165,7 @@ class BrokerServer:
             replicas=replicas,
             tasks=self._tasks,
             report=self._report,
+            logs_ready=asyncio.Event(),
         )
 
     def _bind(self, max_connections: int) -> None:

@@ -1,13 +1,11 @@
 """What a broker's config says about building the broker itself. Values only, already checked."""
 
-from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 from penstock.config.effective_config import EffectiveConfig
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerConfig:
+class ServerConfig(NamedTuple):
     broker_id: int  # below 0: not configured
     reserved_broker_max_id: int
     broker_id_generation_enable: bool

@@ -1,7 +1,7 @@
 """Reads and writes meta.properties; rejects a log dir that belongs to another broker or cluster."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 from uuid import uuid4
 
 from penstock.io.disk import Disk
@@ -16,8 +16,7 @@ class WrongOwner(Exception):
     """The log directory belongs to another broker or cluster."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DirectoryOwner:
+class DirectoryOwner(NamedTuple):
     broker_id: int | None  # None: no directory names one
     cluster_id: str | None
 

@@ -10,22 +10,20 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 STALL_MS = 5
 LOOK_EVERY_MS = 50
 KEPT = 32
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stall:
+class Stall(NamedTuple):
     at_ms: int  # wall clock, when it began or was noticed
     duration_ms: float
     stack: str  # of the loop's thread, when it was over the limit
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatchdogStatistics:
+class WatchdogStatistics(NamedTuple):
     stalls: int
     longest_ms: float
     recent: tuple[Stall, ...]

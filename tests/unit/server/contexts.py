@@ -14,7 +14,9 @@ def broker_context(
     harness: ReplicationHarness, tasks: asyncio.TaskGroup | None = None
 ) -> BrokerContext:
     """Without `tasks` nothing can run in it."""
-    context = BrokerContext(
+    logs_ready = asyncio.Event()
+    logs_ready.set()
+    return BrokerContext(
         broker_id=ME,
         config=lambda: harness.settings,
         timers=harness.clock,
@@ -23,6 +25,5 @@ def broker_context(
         replicas=harness.replicas,
         tasks=cast("asyncio.TaskGroup", tasks),
         report=harness.reports.append,
+        logs_ready=logs_ready,
     )
-    context.logs_ready.set()
-    return context
