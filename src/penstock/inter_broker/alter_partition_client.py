@@ -1,7 +1,7 @@
-"""Sends what leaders ask for of their in-sync sets to the controller, wherever that is.
+"""Sends AlterPartition proposals of the leaders on this broker to the active controller.
 
-One request at a time, with all that has gathered. It repeats nothing: an answer that says that
-nobody knows comes after a pause, and the leader asks again with what it knows by then.
+One request at a time, with all proposals that are pending. It retries nothing: a result of unknown
+outcome is delivered after a pause, and the leader proposes again from its state at that time.
 """
 
 import asyncio
@@ -22,12 +22,12 @@ from penstock.model.ids import LeaderEpoch, TopicId
 from penstock.protocol.api_keys import ApiKey
 from penstock.replication.alter_partition import Answered
 
-PROPOSALS_AT_ONCE = 2000
+PROPOSALS_PER_REQUEST = 2000
 TIMEOUT_MS = 20_000  # longer than the controller takes to give up
-PAUSE_MS = 100  # after a failure: a controller that is being elected is soon known
+PAUSE_MS = 100  # after a failure; a controller election is over soon
 
-_STATED = (ErrorCode.NONE, ErrorCode.INVALID_UPDATE_VERSION)
-_Asked = tuple[AlterPartitionProposal, Answered]
+_WITH_STATE = (ErrorCode.NONE, ErrorCode.INVALID_UPDATE_VERSION)
+_Pending = tuple[AlterPartitionProposal, Answered]
 
 
 class AlterPartitionClient:
@@ -37,7 +37,7 @@ class AlterPartitionClient:
         self,
         controller: ControllerClient,
         *,
-        membership: Membership,  # of the controller here
+        membership: Membership,  # of this broker's own controller
         broker_epoch: Callable[[], BrokerEpoch],
         wait_ms: Callable[[int], Awaitable[None]],
     ) -> None:
@@ -45,31 +45,31 @@ class AlterPartitionClient:
         self._membership = membership
         self._broker_epoch = broker_epoch
         self._wait_ms = wait_ms
-        self._waiting: list[_Asked] = []  # at most one of each partition: leaders wait for answers
+        self._pending: list[_Pending] = []  # one per partition: leaders wait for the result
         self._wake = asyncio.Event()
 
     def propose(self, proposal: AlterPartitionProposal, done: Answered) -> None:
-        self._waiting.append((proposal, done))
+        self._pending.append((proposal, done))
         self._wake.set()
 
     async def run(self) -> None:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            while self._waiting:
-                some = self._waiting[:PROPOSALS_AT_ONCE]
-                del self._waiting[: len(some)]
-                answers = await self._send([proposal for proposal, _ in some])
-                for (_, done), answer in zip(some, answers, strict=True):
-                    done(answer)
+            while self._pending:
+                batch = self._pending[:PROPOSALS_PER_REQUEST]
+                del self._pending[: len(batch)]
+                results = await self._send([proposal for proposal, _ in batch])
+                for (_, done), result in zip(batch, results, strict=True):
+                    done(result)
 
     async def _send(
         self, proposals: Sequence[AlterPartitionProposal]
     ) -> Sequence[AlterPartitionResult]:
         try:
             if self._controller.is_here:
-                return await self._ask_own(proposals)
-            return await self._ask_other(proposals)
+                return await self._propose_here(proposals)
+            return await self._send_request(proposals)
         except ConnectionError:
             code = ErrorCode.NETWORK_EXCEPTION
         except Refusal as refusal:
@@ -77,18 +77,18 @@ class AlterPartitionClient:
         await self._wait_ms(PAUSE_MS)
         return [AlterPartitionResult(code)] * len(proposals)
 
-    async def _ask_own(
+    async def _propose_here(
         self, proposals: Sequence[AlterPartitionProposal]
     ) -> list[AlterPartitionResult]:
-        outcomes = await self._membership.alter_partition(
+        results = await self._membership.alter_partition(
             proposals,
             broker=self._controller.own_id,
             broker_epoch=self._broker_epoch(),
             timeout_ms=TIMEOUT_MS,
         )
-        return [_answer(code, state) for code, state in outcomes]
+        return [_result(code, state) for code, state in results]
 
-    async def _ask_other(
+    async def _send_request(
         self, proposals: Sequence[AlterPartitionProposal]
     ) -> list[AlterPartitionResult]:
         call = alter_partition_call(self._controller.own_id, self._broker_epoch(), proposals)
@@ -100,8 +100,8 @@ def alter_partition_call(
     broker: BrokerId, broker_epoch: BrokerEpoch, proposals: Sequence[AlterPartitionProposal]
 ) -> Call:
     by_topic: dict[TopicId, list[dict[str, Any]]] = {}
-    for each in proposals:
-        by_topic.setdefault(each.topic_id, []).append(_partition_fields(each))
+    for proposal in proposals:
+        by_topic.setdefault(proposal.topic_id, []).append(_partition_fields(proposal))
     topics = [
         {"topic_id": topic_id, "partitions": partitions}
         for topic_id, partitions in by_topic.items()
@@ -113,15 +113,17 @@ def alter_partition_call(
 def read_alter_partition(
     response: Any, proposals: Sequence[AlterPartitionProposal]
 ) -> list[AlterPartitionResult]:
-    """An answer for each; Refusal where the whole request was refused."""
+    """One result per proposal; Refusal if the whole request was rejected."""
     if response.error_code != ErrorCode.NONE:
         raise Refusal(known_error(int(response.error_code)))
-    found = {
-        (topic.topic_id, each.partition_index): each
+    partitions = {
+        (topic.topic_id, partition.partition_index): partition
         for topic in response.topics
-        for each in topic.partitions
+        for partition in topic.partitions
     }
-    return [_read(found.get((each.topic_id, each.partition))) for each in proposals]
+    return [
+        _read(partitions.get((proposal.topic_id, proposal.partition))) for proposal in proposals
+    ]
 
 
 def _read(partition: Any) -> AlterPartitionResult:
@@ -134,11 +136,11 @@ def _read(partition: Any) -> AlterPartitionResult:
         tuple(map(BrokerId, partition.isr)),
         partition.partition_epoch,
     )
-    return _answer(code, state)
+    return _result(code, state)
 
 
-def _answer(code: ErrorCode, state: AlterPartitionState | None) -> AlterPartitionResult:
-    return AlterPartitionResult(code, state if code in _STATED else None)
+def _result(code: ErrorCode, state: AlterPartitionState | None) -> AlterPartitionResult:
+    return AlterPartitionResult(code, state if code in _WITH_STATE else None)
 
 
 def _partition_fields(proposal: AlterPartitionProposal) -> dict[str, Any]:
@@ -146,6 +148,6 @@ def _partition_fields(proposal: AlterPartitionProposal) -> dict[str, Any]:
         "partition_index": proposal.partition,
         "leader_epoch": proposal.leader_epoch,
         "partition_epoch": proposal.partition_epoch,
-        "new_isr": [each.broker_id for each in proposal.in_sync],
-        "new_isr_with_epochs": [each._asdict() for each in proposal.in_sync],
+        "new_isr": [member.broker_id for member in proposal.in_sync],
+        "new_isr_with_epochs": [member._asdict() for member in proposal.in_sync],
     }

@@ -1,7 +1,7 @@
-"""Requests to the other brokers, on the listener that brokers use among themselves.
+"""Requests to the other brokers, on the inter-broker listener.
 
-One connection a broker, opened when it is needed. Whatever keeps an answer from coming is a
-ConnectionError: what was asked may have been done or not.
+One connection per broker, opened on first use. Without a response every failure is a
+ConnectionError: the request may have been handled or not.
 """
 
 from collections.abc import Callable
@@ -37,13 +37,15 @@ class BrokerConnections:
             client_id=f"broker-{own_id}",
             limits=ConnectionLimits(connect_timeout_ms=CONNECT_TIMEOUT_MS),
         )
-        self._versions: dict[tuple[BrokerId, BrokerEpoch, PrivateKey], int] = {}  # where not ours
+        self._versions: dict[
+            tuple[BrokerId, BrokerEpoch, PrivateKey], int
+        ] = {}  # where not our newest
 
     async def call(self, node: BrokerNode, call: Call, *, timeout_ms: int) -> Any:
-        """One of Kafka's requests."""
+        """Send one of Kafka's requests."""
         return await self._call(node, call, timeout_ms)
 
-    async def ask(
+    async def call_private(
         self,
         node: BrokerNode,
         key: PrivateKey,
@@ -52,22 +54,22 @@ class BrokerConnections:
         *,
         timeout_ms: int,
     ) -> PrivateResponse:
-        """One of our own requests, in the newest version that both know."""
-        place = node.id, node.epoch, key
-        version = self._versions.get(place, versions[-1])
-        answer = await self._call(node, PrivateCall(key, version, body(version)), timeout_ms)
-        assert isinstance(answer, PrivateResponse)
-        if answer.code is not ErrorCode.UNSUPPORTED_VERSION:
-            return answer
-        common = min(versions[-1], answer.last_version)
-        if common < max(versions[0], answer.first_version) or common == version:
+        """Send a private request, in the newest version that both brokers support."""
+        negotiated = node.id, node.epoch, key
+        version = self._versions.get(negotiated, versions[-1])
+        response = await self._call(node, PrivateCall(key, version, body(version)), timeout_ms)
+        assert isinstance(response, PrivateResponse)
+        if response.code is not ErrorCode.UNSUPPORTED_VERSION:
+            return response
+        common = min(versions[-1], response.last_version)
+        if common < max(versions[0], response.first_version) or common == version:
             raise ConnectionError(
-                f"broker {node.id} knows {key.title} in versions {answer.first_version} to "
-                f"{answer.last_version}, this one in {versions[0]} to {versions[-1]}; upgrade the "
-                f"older of the two"
+                f"broker {node.id} supports {key.title} v{response.first_version} to "
+                f"v{response.last_version}, this broker v{versions[0]} to v{versions[-1]}; upgrade "
+                f"the older of the two"
             )
-        self._versions[place] = common
-        return await self.ask(node, key, versions, body, timeout_ms=timeout_ms)
+        self._versions[negotiated] = common
+        return await self.call_private(node, key, versions, body, timeout_ms=timeout_ms)
 
     async def close(self) -> None:
         await self._links.close()

@@ -1,7 +1,7 @@
-"""A controlled stop: what this broker leads is moved to others before it goes.
+"""Controlled shutdown: this broker's leaderships move to other brokers before it stops.
 
-It tries as often as the settings say, and then the broker stops all the same: its partitions are
-led by others, or by nobody, once its session has ended.
+After `controlled.shutdown.max.retries` attempts the broker stops anyway: once its session expires,
+the controller elects other leaders, or none.
 """
 
 from collections.abc import Awaitable, Callable
@@ -24,14 +24,14 @@ ATTEMPT_MS = 10_000
 
 
 class ControlledShutdown:
-    """One broker's way out."""
+    """Owned by the event loop; run once, when the broker stops."""
 
     def __init__(
         self,
         controller: ControllerClient,
         *,
         metadata: MetadataCache,
-        membership: Membership,  # of the controller here
+        membership: Membership,  # of this broker's own controller
         config: Callable[[], InterBrokerConfig],
         wait_ms: Callable[[int], Awaitable[None]],
         report: Callable[[str], None],
@@ -43,43 +43,46 @@ class ControlledShutdown:
         self._wait_ms = wait_ms
         self._report = report
 
-    async def hand_over(self, broker_epoch: BrokerEpoch) -> bool:
-        """True when this broker leads nothing any more that others can lead."""
+    async def run(self, broker_epoch: BrokerEpoch) -> bool:
+        """True once this broker leads only partitions that no other replica can lead."""
         config = self._config()
         if not config.controlled_shutdown_enable or len(self._metadata.brokers) < 2:
             return True
         attempts = config.controlled_shutdown_max_retries
-        for number in range(attempts):
+        for attempt in range(1, attempts + 1):
             problem = await self._try(broker_epoch)
             if problem is None:
                 return True
-            self._report(f"attempt {number + 1} of {attempts} to hand leaders over: {problem}")
-            if number + 1 < attempts:
+            self._report(f"controlled shutdown, attempt {attempt} of {attempts}: {problem}")
+            if attempt < attempts:
                 await self._wait_ms(config.controlled_shutdown_retry_backoff_ms)
         return False
 
     async def _try(self, broker_epoch: BrokerEpoch) -> str | None:
-        """What is in the way."""
+        """What prevents it, for the log."""
         try:
-            left = await self._ask(broker_epoch)
+            remaining = await self._request(broker_epoch)
         except ConnectionError as error:
-            return f"the controller cannot be reached ({error})"
+            return f"the controller is unreachable ({error})"
         except Refusal as refusal:
-            return f"the controller refuses ({refusal.code.name}: {refusal.message})"
-        if left:
-            return f"{len(left)} partitions have no other replica in sync, {left[0]} among them"
+            return f"the controller rejects it ({refusal.code.name}: {refusal.message})"
+        if remaining:
+            return (
+                f"{len(remaining)} partitions have no other replica in sync, "
+                f"{remaining[0]} among them"
+            )
         return None
 
-    async def _ask(self, broker_epoch: BrokerEpoch) -> tuple[TopicPartition, ...]:
+    async def _request(self, broker_epoch: BrokerEpoch) -> tuple[TopicPartition, ...]:
         own_id = self._controller.own_id
         if self._controller.is_here:
             return await self._membership.controlled_shutdown(
                 own_id, broker_epoch, timeout_ms=ATTEMPT_MS
             )
-        answer = await self._controller.ask(
+        response = await self._controller.call_private(
             PrivateKey.CONTROLLED_SHUTDOWN,
             CONTROLLED_SHUTDOWN_VERSIONS,
             encode_controlled_shutdown(ControlledShutdownRequest(own_id, broker_epoch, ATTEMPT_MS)),
             timeout_ms=2 * ATTEMPT_MS,
         )
-        return answer.partitions
+        return response.partitions

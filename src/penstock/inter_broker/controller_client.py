@@ -1,7 +1,7 @@
-"""The way from a broker to the controller, which may be here or elsewhere, or known to nobody yet.
+"""Requests to the active controller: on another broker, in this process, or not known yet.
 
-Asks once and repeats nothing: what a ConnectionError or a Refusal means is the caller's to say.
-Where nobody is known to be the controller, that is a Refusal with NOT_CONTROLLER.
+Sends once and retries nothing: the caller decides what a ConnectionError or a Refusal means.
+Without a known controller it raises Refusal with NOT_CONTROLLER.
 """
 
 from typing import Any
@@ -19,38 +19,38 @@ class ControllerClient:
     """Owned by the event loop."""
 
     def __init__(
-        self, own_id: BrokerId, *, cluster: MetadataCache, peers: BrokerConnections
+        self, own_id: BrokerId, *, metadata: MetadataCache, connections: BrokerConnections
     ) -> None:
         self.own_id = own_id
-        self._cluster = cluster
-        self._peers = peers
+        self._metadata = metadata
+        self._connections = connections
 
     @property
     def is_here(self) -> bool:
-        """Then it is asked in process, and not through this."""
-        return self._cluster.controller_id == self.own_id
+        """This broker is the controller: call it in process instead of through this client."""
+        return self._metadata.controller_id == self.own_id
 
     def find_other(self) -> BrokerNode | None:
-        """The controller, where it is not here; None also where none is known."""
-        return None if self.is_here else self._cluster.brokers.get(self._cluster.controller_id)
+        """The controller if it is another broker; None if it is this one or unknown."""
+        return None if self.is_here else self._metadata.brokers.get(self._metadata.controller_id)
 
     async def call(self, call: Call, *, timeout_ms: int) -> Any:
-        """One of Kafka's requests; what its answer says is the caller's to read."""
-        return await self._peers.call(self._get_other(), call, timeout_ms=timeout_ms)
+        """Send one of Kafka's requests; the caller checks the response's error codes."""
+        return await self._connections.call(self._get_other(), call, timeout_ms=timeout_ms)
 
-    async def ask(
+    async def call_private(
         self, key: PrivateKey, versions: range, body: bytes, *, timeout_ms: int
     ) -> PrivateResponse:
-        """One of our own requests, whose body is the same in all versions."""
-        answer = await self._peers.ask(
+        """Send a private request, whose body is the same in all versions."""
+        response = await self._connections.call_private(
             self._get_other(), key, versions, lambda version: body, timeout_ms=timeout_ms
         )
-        if answer.code is not ErrorCode.NONE:
-            raise Refusal(answer.code, answer.message)
-        return answer
+        if response.code is not ErrorCode.NONE:
+            raise Refusal(response.code, response.message)
+        return response
 
     def _get_other(self) -> BrokerNode:
         node = self.find_other()
         if node is None:
-            raise Refusal(ErrorCode.NOT_CONTROLLER, "no controller is known")
+            raise Refusal(ErrorCode.NOT_CONTROLLER, "the active controller is not known yet")
         return node

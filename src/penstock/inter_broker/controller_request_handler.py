@@ -1,8 +1,8 @@
-"""The broker's end of the controller's orders: applied in one step each, however they came.
+"""Applies the controller's requests to this broker, each in one step on the event loop.
 
-Not the way to it: that is a channel. An order to an earlier life of this broker, or of an older
-controller, is refused with Refusal and changes nothing, as is any before the first registration.
-One that was taken is not taken again: a copy that comes late would take back what came since.
+Not the transport: that is a ControllerChannel. Requests with a stale controller or broker epoch,
+and any request before the first registration, are rejected with Refusal and change nothing.
+Invariant: a request is applied once, because a late copy would undo newer requests.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -23,13 +23,13 @@ from penstock.replication.metadata_cache import MetadataCache, refuse_stale_cont
 from penstock.replication.replica_manager import ReplicaManager
 
 
-class DynamicSettings(Protocol):
+class TakesDynamicConfigs(Protocol):
     def take_dynamic(self, configs: Mapping[str, Mapping[str, str]]) -> bool:
-        """What is stored for brokers; True if values of this one have changed."""
+        """All stored broker configs; True if the effective config of this broker changed."""
 
 
 class _Position(NamedTuple):
-    """Of an order among all that controllers ever gave."""
+    """Orders requests across controllers."""
 
     controller_epoch: ControllerEpoch
     number: int
@@ -43,88 +43,90 @@ class ControllerRequestHandler:
         broker_id: BrokerId,
         *,
         replicas: ReplicaManager,
-        cluster: MetadataCache,
-        settings: DynamicSettings,
+        metadata: MetadataCache,
+        dynamic_config: TakesDynamicConfigs,
         report: Callable[[str], None],
     ) -> None:
         self.broker_id = broker_id
-        self.broker_epoch = BrokerEpoch(-1)  # of the present registration; -1: none yet
-        self._last = _Position(ControllerEpoch(-1), 0)  # of what was taken; never moves back
+        self.broker_epoch = BrokerEpoch(-1)  # of the current registration; -1: none yet
+        self._last = _Position(ControllerEpoch(-1), 0)  # applied last; never moves back
         self._replicas = replicas
-        self._cluster = cluster
-        self._settings = settings
+        self._metadata = metadata
+        self._dynamic_config = dynamic_config
         self._report = report
 
     def set_broker_epoch(self, epoch: BrokerEpoch) -> None:
-        """Called with each registration, before an order can come that knows of it."""
+        """Call it at every registration, before a request with the new epoch can arrive."""
         self.broker_epoch = epoch
         self._replicas.set_broker_epoch(epoch)
 
-    def handle(self, sent: ControllerRequest) -> None:
+    def handle(self, request: ControllerRequest) -> None:
         if self.broker_epoch < 0:
-            # It may be for the life before this one, whose registration is still there: what that
-            # one had on its disk, this one may have lost.
+            # It may be meant for the previous incarnation, whose registration still exists and
+            # whose disk may have had records that this one has lost.
             raise Refusal(
                 ErrorCode.BROKER_NOT_AVAILABLE,
-                f"broker {self.broker_id} has started and not registered yet",
+                f"broker {self.broker_id} has started and is not registered yet",
             )
-        # A newer epoch is this life's own, of which the answer has not come yet (KAFKA-9839).
-        if sent.broker_epoch < self.broker_epoch:
+        # A newer epoch is our own, and the store's response has not arrived yet (KAFKA-9839).
+        if request.broker_epoch < self.broker_epoch:
             raise Refusal(
                 ErrorCode.STALE_BROKER_EPOCH,
-                f"the order is for broker {self.broker_id} of epoch {sent.broker_epoch}, which "
-                f"has registered anew as {self.broker_epoch}",
+                f"the request is for epoch {request.broker_epoch} of broker {self.broker_id}, "
+                f"whose epoch is now {self.broker_epoch}",
             )
-        order = sent.body
-        refuse_stale_controller(order.controller_epoch, self._last.controller_epoch)
-        position = _Position(order.controller_epoch, sent.number)
+        controller_epoch = request.body.controller_epoch
+        refuse_stale_controller(controller_epoch, self._last.controller_epoch)
+        position = _Position(controller_epoch, request.number)
         if position > self._last:
-            self._obey(sent)
+            self._apply(request)
             self._last = position
 
-    def _obey(self, sent: ControllerRequest) -> None:
-        order = sent.body
-        if isinstance(order, LeaderAndIsrRequest):
-            self._tell_failures("take up", self._replicas.become_leader_or_follower(order))
-        elif isinstance(order, StopReplicaRequest):
-            self._tell_failures("stop", self._replicas.stop_replicas(order))
+    def _apply(self, request: ControllerRequest) -> None:
+        body = request.body
+        if isinstance(body, LeaderAndIsrRequest):
+            codes = self._replicas.become_leader_or_follower(body)
+            self._report_failures("apply LeaderAndIsr to", codes)
+        elif isinstance(body, StopReplicaRequest):
+            self._report_failures("stop", self._replicas.stop_replicas(body))
         else:
-            self._update(order, sent.broker_epoch)
+            self._update_metadata(body, request.broker_epoch)
 
-    def _update(self, update: UpdateMetadataRequest, broker_epoch: BrokerEpoch) -> None:
-        if update.broker_configs is not None and self._settings.take_dynamic(update.broker_configs):
+    def _update_metadata(self, update: UpdateMetadataRequest, broker_epoch: BrokerEpoch) -> None:
+        configs = update.broker_configs
+        if configs is not None and self._dynamic_config.take_dynamic(configs):
             self._replicas.reconfigure_all()
-        self._cluster.apply(update)
-        if update.is_full and len(self._cluster.brokers) > 1:
+        self._metadata.apply(update)
+        if update.is_full and len(self._metadata.brokers) > 1:
             self._remove_strays(update, broker_epoch)
 
     def _remove_strays(self, update: UpdateMetadataRequest, broker_epoch: BrokerEpoch) -> None:
-        """Replicas that have moved to other brokers while this one was away."""
+        """Delete replicas that were reassigned to other brokers while this one was down."""
         strays = tuple(self._find_strays())
         if strays:
-            self._report(f"removing {', '.join(map(str, strays))}: moved to other brokers")
-            order = StopReplicaRequest(
+            self._report(f"deleting {', '.join(map(str, strays))}: reassigned to other brokers")
+            stop = StopReplicaRequest(
                 controller_id=update.controller_id,
                 controller_epoch=update.controller_epoch,
                 broker_epoch=broker_epoch,
                 partitions=strays,
                 delete=True,
             )
-            self._tell_failures("remove", self._replicas.stop_replicas(order))
+            self._report_failures("delete", self._replicas.stop_replicas(stop))
 
     def _find_strays(self) -> Iterator[TopicPartition]:
-        """Only of topics that are known, by their ids: of others nobody says that they may go."""
-        for each in self._replicas.statistics().partitions:
-            name, number = each.tp
-            topic = self._cluster.find_topic(name)
-            if topic is None or topic.topic_id != each.topic_id:
+        """Only of topics that the metadata has, by id: nothing says that others may be deleted."""
+        for replica in self._replicas.statistics().partitions:
+            name, partition = replica.tp
+            topic = self._metadata.find_topic(name)
+            if topic is None or topic.topic_id != replica.topic_id:
                 continue
-            is_there = number < len(topic.partitions)
-            if is_there and self.broker_id not in topic.partitions[number].replicas:
-                yield each.tp
+            exists = partition < len(topic.partitions)
+            if exists and self.broker_id not in topic.partitions[partition].replicas:
+                yield replica.tp
 
-    def _tell_failures(self, verb: str, answers: dict[TopicPartition, ErrorCode]) -> None:
-        """Such a partition answers its clients with the error; the operator hears of it here."""
-        for partition, code in answers.items():
+    def _report_failures(self, action: str, codes: dict[TopicPartition, ErrorCode]) -> None:
+        """Clients of such a partition get the error code; the operator sees it in the log."""
+        for tp, code in codes.items():
             if code is not ErrorCode.NONE:
-                self._report(f"could not {verb} {partition}: {code.name}")
+                self._report(f"could not {action} {tp}: {code.name}")

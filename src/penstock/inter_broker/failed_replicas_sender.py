@@ -1,7 +1,7 @@
-"""Tells the controller of replicas whose log has failed here, until it has heard of them.
+"""Reports replicas whose log has failed on this broker to the controller, until it responds.
 
-What it does about it is the controller's. Told again whenever an order comes that such a replica
-cannot obey: a new controller does not know.
+The controller decides what follows. A replica is reported again whenever a LeaderAndIsr request
+reaches it, because a new controller does not know of the failure.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from penstock.protocol.private_keys import PrivateKey
 
 TIMEOUT_MS = 10_000
 PAUSE_MS = 100
-AT_ONCE = 2000
+REPLICAS_PER_REQUEST = 2000
 
 
 class FailedReplicasSender:
@@ -31,7 +31,7 @@ class FailedReplicasSender:
         self,
         controller: ControllerClient,
         *,
-        membership: Membership,  # of the controller here
+        membership: Membership,  # of this broker's own controller
         broker_epoch: Callable[[], BrokerEpoch],
         wait_ms: Callable[[int], Awaitable[None]],
     ) -> None:
@@ -39,41 +39,41 @@ class FailedReplicasSender:
         self._membership = membership
         self._broker_epoch = broker_epoch
         self._wait_ms = wait_ms
-        self._waiting: dict[TopicPartition, None] = {}  # each once
+        self._pending: dict[TopicPartition, None] = {}  # an ordered set
         self._wake = asyncio.Event()
 
-    def note(self, partition: TopicPartition) -> None:
-        self._waiting[partition] = None
+    def add(self, tp: TopicPartition) -> None:
+        self._pending[tp] = None
         self._wake.set()
 
     async def run(self) -> None:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            while self._waiting:
-                some = list(self._waiting)[:AT_ONCE]
-                for each in some:  # before it is told: what is noted meanwhile is told again
-                    del self._waiting[each]
-                if not await self._try_tell(some):
-                    self._waiting.update(dict.fromkeys(some))
+            while self._pending:
+                batch = list(self._pending)[:REPLICAS_PER_REQUEST]
+                for tp in batch:  # before sending: one that is added meanwhile is sent again
+                    del self._pending[tp]
+                if not await self._try_send(batch):
+                    self._pending.update(dict.fromkeys(batch))
                     await self._wait_ms(PAUSE_MS)
 
-    async def _try_tell(self, partitions: Sequence[TopicPartition]) -> bool:
+    async def _try_send(self, partitions: Sequence[TopicPartition]) -> bool:
         try:
-            await self._tell(tuple(partitions))
+            await self._send(tuple(partitions))
         except ConnectionError:
             return False
         except Refusal as refusal:
-            # Another life of this broker is ordered everything anew.
+            # This broker has re-registered since, and gets a LeaderAndIsr for every replica.
             return refusal.code is ErrorCode.STALE_BROKER_EPOCH
         return True
 
-    async def _tell(self, partitions: tuple[TopicPartition, ...]) -> None:
+    async def _send(self, partitions: tuple[TopicPartition, ...]) -> None:
         own_id, epoch = self._controller.own_id, self._broker_epoch()
         if self._controller.is_here:
             await self._membership.fail_replicas(own_id, epoch, partitions, timeout_ms=TIMEOUT_MS)
             return
-        await self._controller.ask(
+        await self._controller.call_private(
             PrivateKey.FAILED_REPLICAS,
             FAILED_REPLICAS_VERSIONS,
             encode_failed_replicas(FailedReplicasRequest(own_id, epoch, TIMEOUT_MS, partitions)),

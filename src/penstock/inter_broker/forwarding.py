@@ -1,8 +1,8 @@
 """Administration at a broker that may not be the controller.
 
-New topics and settings are sent on to the controller: brokers themselves need topics, and clients
-send settings to any broker. The rest is answered by the broker's own controller, which refuses it
-with NOT_CONTROLLER where another leads: clients send that to the controller by themselves.
+CreateTopics and config changes are forwarded to the controller, because brokers create internal
+topics and clients send config changes to any broker. Everything else goes to the broker's own
+controller, which rejects it with NOT_CONTROLLER if another one is active; clients then retry there.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,9 +33,9 @@ from penstock.model.ids import NO_LEADER_EPOCH, TopicId, TopicPartition
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.private_keys import PrivateKey
 
-_NO_ID = UUID(int=0)  # nothing was made: it was only checked
+_NO_ID = UUID(int=0)  # nothing was created: validate_only
 CONFIGS_TIMEOUT_MS = 35_000  # longer than the controller takes to give up
-EXTRA_MS = 1_000  # for the way, beside the time that the controller is given
+NETWORK_MS = 1_000  # on top of the controller's own timeout
 
 
 class ForwardingAdministration:
@@ -54,7 +54,7 @@ class ForwardingAdministration:
             )
         call = _create_call(topics, validate_only, timeout_ms)
         try:
-            response = await self._controller.call(call, timeout_ms=timeout_ms + EXTRA_MS)
+            response = await self._controller.call(call, timeout_ms=timeout_ms + NETWORK_MS)
         except ConnectionError as error:
             return [_unreachable(error)] * len(topics)
         return _read_created(response, topics)
@@ -66,7 +66,7 @@ class ForwardingAdministration:
             return await self._local.alter_configs(changes, validate_only=validate_only)
         body = encode_forwarded_configs(ForwardedConfigsRequest(tuple(changes), validate_only))
         try:
-            answer = await self._controller.ask(
+            response = await self._controller.call_private(
                 PrivateKey.FORWARDED_CONFIGS,
                 FORWARDED_CONFIGS_VERSIONS,
                 body,
@@ -76,7 +76,7 @@ class ForwardingAdministration:
             return [_unreachable(error)] * len(changes)
         except Refusal as refusal:
             return [ApiError(refusal.code, refusal.message or refusal.code.message)] * len(changes)
-        return read_results(answer, changes)
+        return read_results(response, changes)
 
     async def delete_topics(
         self, names: Sequence[str], *, timeout_ms: int
@@ -120,7 +120,7 @@ class ForwardingAdministration:
 
 def _unreachable(error: ConnectionError) -> ApiError:
     return ApiError(
-        ErrorCode.NOT_CONTROLLER, f"the controller cannot be reached ({error}); try again shortly"
+        ErrorCode.NOT_CONTROLLER, f"the controller is unreachable ({error}); try again shortly"
     )
 
 
@@ -135,8 +135,8 @@ def _create_call(topics: Sequence[CreatableTopic], validate_only: bool, timeout_
 
 def _new_topic_fields(topic: CreatableTopic) -> dict[str, Any]:
     assignments = [
-        {"partition_index": number, "broker_ids": brokers}
-        for number, brokers in topic.assignment.items()
+        {"partition_index": partition, "broker_ids": brokers}
+        for partition, brokers in topic.assignment.items()
     ]
     return {
         "name": topic.name,
@@ -148,22 +148,25 @@ def _new_topic_fields(topic: CreatableTopic) -> dict[str, Any]:
 
 
 def _read_created(response: Any, topics: Sequence[CreatableTopic]) -> list[TopicState | ApiError]:
-    found = {each.name: each for each in response.topics}
-    return [_read_topic(found.get(topic.name), topic) for topic in topics]
+    results = {result.name: result for result in response.topics}
+    return [_read_topic(results.get(topic.name), topic) for topic in topics]
 
 
-def _read_topic(result: Any, asked: CreatableTopic) -> TopicState | ApiError:
+def _read_topic(result: Any, topic: CreatableTopic) -> TopicState | ApiError:
     if result is None:
-        return ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{asked.name!r} was not answered")
+        return ApiError(
+            ErrorCode.UNKNOWN_SERVER_ERROR,
+            f"the controller did not return a result for {topic.name!r}",
+        )
     code = known_error(int(result.error_code))
     if code is not ErrorCode.NONE:
         return ApiError(code, result.error_message or code.message)
-    # Who leads it is told by the controller, as of every topic; here only its size is known.
-    somewhere = (NO_BROKER,) * result.replication_factor
-    partition = PartitionState(NO_BROKER, NO_LEADER_EPOCH, somewhere, somewhere)
+    # Leaders arrive with UpdateMetadata, as for every topic; the response has only the counts.
+    replicas = (NO_BROKER,) * result.replication_factor
+    partition = PartitionState(NO_BROKER, NO_LEADER_EPOCH, replicas, replicas)
     return TopicState(
-        name=asked.name,
+        name=topic.name,
         topic_id=TopicId(result.topic_id or _NO_ID),
         partitions=(partition,) * result.num_partitions,
-        configs={name: value for name, value in asked.configs.items() if value is not None},
+        configs={name: value for name, value in topic.configs.items() if value is not None},
     )

@@ -1,7 +1,7 @@
-"""Sends a coordinator's markers to the leaders of the partitions: here, or on other brokers.
+"""Sends a transaction coordinator's markers to the leaders of the partitions, here or elsewhere.
 
-To each broker one request at a time, with all that has gathered. Every marker is sent once, to who
-leads at that moment: what is repeated, and when, is the coordinator's to say.
+One WriteTxnMarkers request at a time per broker, with all markers that are pending. Every marker is
+sent once, to the leader at that moment: the coordinator decides what is retried, and when.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -24,23 +24,23 @@ from penstock.replication.metadata_cache import MetadataCache
 _VERSIONS = range(1, 3)
 
 
-class _Part(NamedTuple):
-    """Of a marker, what goes to one broker."""
+class _MarkerPart(NamedTuple):
+    """The partitions of one marker that one broker leads."""
 
     marker: TxnMarkerEntry
     partitions: tuple[TopicPartition, ...]
     done: MarkerCallback
 
-    def tell(self, codes: Mapping[TopicPartition, ErrorCode]) -> None:
+    def complete(self, codes: Mapping[TopicPartition, ErrorCode]) -> None:
         missing = ErrorCode.UNKNOWN_SERVER_ERROR
-        self.done(self.marker, {each: codes.get(each, missing) for each in self.partitions})
+        self.done(self.marker, {tp: codes.get(tp, missing) for tp in self.partitions})
 
-    def tell_all(self, code: ErrorCode) -> None:
-        self.tell(dict.fromkeys(self.partitions, code))
+    def fail(self, code: ErrorCode) -> None:
+        self.complete(dict.fromkeys(self.partitions, code))
 
 
 class MarkerSender:
-    """Implements `transactions.MarkerChannel`. Owned by the event loop."""
+    """Implements `MarkerChannel` of the transaction coordinator. Owned by the event loop."""
 
     def __init__(
         self,
@@ -58,63 +58,65 @@ class MarkerSender:
         self._brokers = brokers
         self._config = config
         self._run = run
-        # A producer's next transaction waits for this one's markers: of each there is one at most,
-        # but what a fenced one left may still be on its way.
-        self._gathering: RequestBatcher[_Part] = RequestBatcher(
-            self._send, key=lambda part: part.marker.producer_id, run=run
+        # A producer's next transaction waits for the markers of this one, so that each producer has
+        # one marker at most; but one of a fenced transaction may still be in flight.
+        self._batcher: RequestBatcher[_MarkerPart] = RequestBatcher(
+            self._send_request, key=lambda part: part.marker.producer_id, run=run
         )
 
     def send(self, markers: Sequence[TxnMarkerEntry], done: MarkerCallback) -> None:
-        here: list[_Part] = []
+        here: list[_MarkerPart] = []
         for marker in markers:
-            for place, partitions in self._by_place(marker).items():
-                part = _Part(marker, tuple(partitions), done)
-                if isinstance(place, ErrorCode):
-                    part.tell_all(place)
-                elif place == self._own_id:
+            for leader, partitions in self._by_leader(marker).items():
+                part = _MarkerPart(marker, tuple(partitions), done)
+                if isinstance(leader, ErrorCode):
+                    part.fail(leader)
+                elif leader == self._own_id:
                     here.append(part)
-                elif not self._gathering.try_add(place, part):
-                    part.tell_all(ErrorCode.NETWORK_EXCEPTION)
+                elif not self._batcher.try_add(leader, part):
+                    part.fail(ErrorCode.NETWORK_EXCEPTION)
         if here:
             self._run(self._write_own(here))
 
-    def _by_place(self, marker: TxnMarkerEntry) -> dict[BrokerId | ErrorCode, list[TopicPartition]]:
-        found: dict[BrokerId | ErrorCode, list[TopicPartition]] = {}
-        for each in marker.partitions:
-            found.setdefault(self._place_of(each), []).append(each)
-        return found
+    def _by_leader(
+        self, marker: TxnMarkerEntry
+    ) -> dict[BrokerId | ErrorCode, list[TopicPartition]]:
+        partitions: dict[BrokerId | ErrorCode, list[TopicPartition]] = {}
+        for tp in marker.partitions:
+            partitions.setdefault(self._leader_of(tp), []).append(tp)
+        return partitions
 
-    def _place_of(self, name: TopicPartition) -> BrokerId | ErrorCode:
-        """The broker that leads, or why there is none."""
-        if not self._metadata.has_partition(name):
+    def _leader_of(self, tp: TopicPartition) -> BrokerId | ErrorCode:
+        """The leader, or why there is none."""
+        if not self._metadata.has_partition(tp):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        leader = self._metadata.topics[name.topic].partitions[name.partition].leader
+        leader = self._metadata.topics[tp.topic].partitions[tp.partition].leader
         return leader if leader in self._metadata.brokers else ErrorCode.LEADER_NOT_AVAILABLE
 
-    async def _write_own(self, parts: Sequence[_Part]) -> None:
-        answers = await self._write_here([_wanted(part) for part in parts])
-        for part, codes in zip(parts, answers, strict=True):
-            part.tell(codes)
+    async def _write_own(self, parts: Sequence[_MarkerPart]) -> None:
+        results = await self._write_here([_marker_write(part) for part in parts])
+        for part, codes in zip(parts, results, strict=True):
+            part.complete(codes)
 
-    async def _send(self, broker: BrokerId, parts: Sequence[_Part]) -> None:
-        """Returns when all have been told."""
+    async def _send_request(self, broker: BrokerId, parts: Sequence[_MarkerPart]) -> None:
+        """Returns when every part is complete."""
         node = self._metadata.brokers.get(broker)
         try:
             if node is None:
-                raise ConnectionError(f"broker {broker} is not there any more")
-            # Longer than the leader waits for its replicas.
+                raise ConnectionError(f"broker {broker} is not registered any more")
+            # Longer than the leader waits for its followers.
             timeout_ms = 2 * self._config().request_timeout_ms
-            answer = await self._brokers.call(node, _call(parts), timeout_ms=timeout_ms)
+            response = await self._brokers.call(node, _request(parts), timeout_ms=timeout_ms)
         except ConnectionError:
             for part in parts:
-                part.tell_all(ErrorCode.NETWORK_EXCEPTION)
+                part.fail(ErrorCode.NETWORK_EXCEPTION)
             return
-        found = _read(answer)
+        codes_by_producer = _read(response)
         for part in parts:
-            part.tell(found.get(part.marker.producer_id, {}))
+            part.complete(codes_by_producer.get(part.marker.producer_id, {}))
 
 
-def _wanted(part: _Part) -> MarkerWrite:
+def _marker_write(part: _MarkerPart) -> MarkerWrite:
     marker = part.marker
     return (
         TransactionMarker(
@@ -128,7 +130,7 @@ def _wanted(part: _Part) -> MarkerWrite:
     )
 
 
-def _call(parts: Sequence[_Part]) -> Call:
+def _request(parts: Sequence[_MarkerPart]) -> Call:
     markers = [
         {
             "producer_id": marker.producer_id,
@@ -143,12 +145,14 @@ def _call(parts: Sequence[_Part]) -> Call:
     return Call(ApiKey.WRITE_TXN_MARKERS, _VERSIONS, {"markers": markers})
 
 
-def _read(answer: Any) -> dict[int, MarkerCodes]:
+def _read(response: Any) -> dict[int, MarkerCodes]:
     return {
         marker.producer_id: {
-            TopicPartition(topic.name, each.partition_index): known_error(int(each.error_code))
+            TopicPartition(topic.name, partition.partition_index): known_error(
+                int(partition.error_code)
+            )
             for topic in marker.topics
-            for each in topic.partitions
+            for partition in topic.partitions
         }
-        for marker in answer.markers
+        for marker in response.markers
     }

@@ -38,7 +38,7 @@ class RemoteControllerChannel:
             await self._local.send(node, request)
             return
         encoded = encode_controller_request(request)
-        response = await self._connections.ask(
+        response = await self._connections.call_private(
             node,
             PrivateKey.CONTROLLER_REQUEST,
             CONTROLLER_REQUEST_VERSIONS,

@@ -1,7 +1,7 @@
-"""What is to be asked of other brokers, gathered: one request at a time to each, with all that has
-come meanwhile. Knows no request: what one looks like, and what an answer means, is the owner's.
+"""Batches items into requests to other brokers: one request at a time per broker.
 
-Invariant: of each key there is one item in a request, and they go in the order in which they came.
+It knows no request format: the owner encodes and sends. Invariant: a request has one item per key,
+and items leave in the order in which they were added.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
@@ -9,8 +9,8 @@ from typing import Any, Generic, TypeVar
 
 from penstock.model.cluster import BrokerId
 
-ITEMS_AT_ONCE = 1_000
-MAX_WAITING = 20_000  # for one broker: it has long stopped to answer
+ITEMS_PER_REQUEST = 1_000
+MAX_PENDING = 20_000  # per broker: beyond it, the broker has long stopped responding
 
 Item = TypeVar("Item")
 
@@ -20,41 +20,41 @@ class RequestBatcher(Generic[Item]):
 
     def __init__(
         self,
-        ask: Callable[[BrokerId, Sequence[Item]], Awaitable[None]],
+        send: Callable[[BrokerId, Sequence[Item]], Awaitable[None]],
         *,
         key: Callable[[Item], Hashable],
         run: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
-        self._ask = ask  # returns when all of them have their answer
+        self._send = send  # returns when all items have their result
         self._key = key
         self._run = run
-        self._waiting: dict[BrokerId, list[Item]] = {}  # there while the broker is being asked
+        self._pending: dict[BrokerId, list[Item]] = {}  # a key while a request is in flight
 
     def try_add(self, broker: BrokerId, item: Item) -> bool:
-        """False: too many wait already."""
-        waiting = self._waiting.get(broker)
-        if waiting is None:
-            self._waiting[broker] = [item]
-            self._run(self._ask_all(broker))
-        elif len(waiting) < MAX_WAITING:
-            waiting.append(item)
+        """False: too many are pending already."""
+        pending = self._pending.get(broker)
+        if pending is None:
+            self._pending[broker] = [item]
+            self._run(self._send_all(broker))
+        elif len(pending) < MAX_PENDING:
+            pending.append(item)
         else:
             return False
         return True
 
-    async def _ask_all(self, broker: BrokerId) -> None:
-        while waiting := self._waiting[broker]:
-            now, later = self._split(waiting)
-            self._waiting[broker] = later
-            await self._ask(broker, now)
-        del self._waiting[broker]
+    async def _send_all(self, broker: BrokerId) -> None:
+        while pending := self._pending[broker]:
+            now, later = self._split(pending)
+            self._pending[broker] = later
+            await self._send(broker, now)
+        del self._pending[broker]
 
-    def _split(self, waiting: Sequence[Item]) -> tuple[list[Item], list[Item]]:
+    def _split(self, pending: Sequence[Item]) -> tuple[list[Item], list[Item]]:
         now: dict[Hashable, Item] = {}
         later = []
-        for item in waiting:
+        for item in pending:
             key = self._key(item)
-            if key in now or len(now) == ITEMS_AT_ONCE:
+            if key in now or len(now) == ITEMS_PER_REQUEST:
                 later.append(item)
             else:
                 now[key] = item

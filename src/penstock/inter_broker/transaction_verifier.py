@@ -1,8 +1,8 @@
-"""Asks a transaction's coordinator whether partitions belong to it, for a leader about to write.
+"""Verifies with a transaction's coordinator that partitions belong to it, before a leader appends.
 
-On this broker directly, elsewhere with AddPartitionsToTxn: one request at a time to each broker,
-with all that has gathered. It keeps nothing: what an answer is worth, and for how long, is for the
-partition to know (KIP-890).
+In process if the coordinator is this broker, else with AddPartitionsToTxn: one request at a time
+per broker, with all that is pending. It caches nothing: the partition decides how long a result
+holds (KIP-890).
 """
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -29,24 +29,24 @@ _VERSIONS = range(4, 6)
 _Codes = Mapping[TopicPartition, ErrorCode]
 
 
-class _Question(NamedTuple):
+class _Verification(NamedTuple):
     transactional_id: str
     producer_id: int
     producer_epoch: int
     partitions: tuple[TopicPartition, ...]
     adds: bool
     done: Verified
-    rested_ms: int = 0  # before this attempt
+    backed_off_ms: int = 0  # before this attempt
 
     def all_with(self, code: ErrorCode) -> dict[TopicPartition, ErrorCode]:
         return dict.fromkeys(self.partitions, code)
 
 
-_CodesOf = Callable[[_Question], _Codes]
+_CodesOf = Callable[[_Verification], _Codes]
 
 
 class TransactionVerifier:
-    """Implements `handlers.VerifiesTransactions`. Owned by the event loop."""
+    """Implements `apis.VerifiesTransactions`. Owned by the event loop."""
 
     def __init__(
         self,
@@ -66,8 +66,8 @@ class TransactionVerifier:
         self._config = config
         self._timers = timers
         self._run = run
-        self._gathering: RequestBatcher[_Question] = RequestBatcher(
-            self._ask_other, key=lambda each: each.transactional_id, run=run
+        self._batcher: RequestBatcher[_Verification] = RequestBatcher(
+            self._verify_remotely, key=lambda item: item.transactional_id, run=run
         )
 
     def verify(
@@ -80,18 +80,20 @@ class TransactionVerifier:
         adds: bool,
         done: Verified,
     ) -> None:
-        self._ask(
-            _Question(transactional_id, producer_id, producer_epoch, tuple(partitions), adds, done)
+        self._start(
+            _Verification(
+                transactional_id, producer_id, producer_epoch, tuple(partitions), adds, done
+            )
         )
 
-    def _ask(self, question: _Question) -> None:
-        broker = self._find_coordinator(question.transactional_id)
+    def _start(self, verification: _Verification) -> None:
+        broker = self._find_coordinator(verification.transactional_id)
         if broker is None:
-            question.done(question.all_with(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            verification.done(verification.all_with(ErrorCode.COORDINATOR_NOT_AVAILABLE))
         elif broker == self._own_id:
-            self._run(self._ask_own(question))
-        elif not self._gathering.try_add(broker, question):
-            question.done(question.all_with(ErrorCode.NETWORK_EXCEPTION))
+            self._run(self._verify_here(verification))
+        elif not self._batcher.try_add(broker, verification):
+            verification.done(verification.all_with(ErrorCode.NETWORK_EXCEPTION))
 
     def _find_coordinator(self, transactional_id: str) -> BrokerId | None:
         topic = self._metadata.find_topic(TRANSACTIONS_TOPIC)
@@ -100,93 +102,102 @@ class TransactionVerifier:
         leader = topic.partitions[partition_for(transactional_id, len(topic.partitions))].leader
         return leader if leader in self._metadata.brokers else None
 
-    def _settle(self, question: _Question, codes: _Codes) -> None:
-        """Told, or asked again where the transaction before is just being ended."""
+    def _settle(self, verification: _Verification, codes: _Codes) -> None:
+        """Complete it, or retry while the producer's previous transaction is being ended."""
         config = self._config()
-        rest_ms = config.add_partitions_retry_backoff_ms
-        rested_ms = question.rested_ms + rest_ms
-        is_early = question.adds and ErrorCode.CONCURRENT_TRANSACTIONS in codes.values()
-        if is_early and rested_ms <= config.add_partitions_retry_backoff_max_ms:
-            again = question._replace(rested_ms=rested_ms)
-            self._timers.add_after(rest_ms, lambda: self._ask(again))
+        backoff_ms = config.add_partitions_retry_backoff_ms
+        backed_off_ms = verification.backed_off_ms + backoff_ms
+        is_early = verification.adds and ErrorCode.CONCURRENT_TRANSACTIONS in codes.values()
+        if is_early and backed_off_ms <= config.add_partitions_retry_backoff_max_ms:
+            retry = verification._replace(backed_off_ms=backed_off_ms)
+            self._timers.add_after(backoff_ms, lambda: self._start(retry))
             return
-        question.done({each: _told(codes.get(each)) for each in question.partitions})
+        verification.done({tp: _partition_code(codes.get(tp)) for tp in verification.partitions})
 
-    # -- this broker -----------------------------------------------------------------------
+    # -- the coordinator is this broker ----------------------------------------------------
 
-    async def _ask_own(self, question: _Question) -> None:
+    async def _verify_here(self, verification: _Verification) -> None:
         coordinator = self._get_coordinator()
-        asked = (question.transactional_id, question.producer_id, question.producer_epoch)
-        if question.adds:
-            code = await coordinator.add_partitions(
-                *asked, question.partitions, version=_VERSIONS[-1]
-            )
-            self._settle(question, question.all_with(code))
+        producer = (
+            verification.transactional_id,
+            verification.producer_id,
+            verification.producer_epoch,
+        )
+        partitions = verification.partitions
+        if verification.adds:
+            code = await coordinator.add_partitions(*producer, partitions, version=_VERSIONS[-1])
+            self._settle(verification, verification.all_with(code))
         else:
-            self._settle(question, await coordinator.verify_partitions(*asked, question.partitions))
+            codes = await coordinator.verify_partitions(*producer, partitions)
+            self._settle(verification, codes)
 
-    # -- another broker --------------------------------------------------------------------
+    # -- the coordinator is another broker -------------------------------------------------
 
-    async def _ask_other(self, broker: BrokerId, asked: Sequence[_Question]) -> None:
-        codes = await self._call(broker, asked)
-        for question in asked:
-            self._settle(question, codes(question))
+    async def _verify_remotely(
+        self, broker: BrokerId, verifications: Sequence[_Verification]
+    ) -> None:
+        codes_of = await self._call(broker, verifications)
+        for verification in verifications:
+            self._settle(verification, codes_of(verification))
 
-    async def _call(self, broker: BrokerId, asked: Sequence[_Question]) -> _CodesOf:
+    async def _call(self, broker: BrokerId, verifications: Sequence[_Verification]) -> _CodesOf:
         node = self._metadata.brokers.get(broker)
         if node is None:
-            return lambda each: each.all_with(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        timeout_ms = self._config().request_timeout_ms
+            return lambda verification: verification.all_with(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         try:
-            answer = await self._brokers.call(
-                node, _add_partitions_call(asked), timeout_ms=timeout_ms
+            response = await self._brokers.call(
+                node,
+                _add_partitions_request(verifications),
+                timeout_ms=self._config().request_timeout_ms,
             )
         except ConnectionError:
-            return lambda each: each.all_with(ErrorCode.NETWORK_EXCEPTION)
-        return _read(answer)
+            return lambda verification: verification.all_with(ErrorCode.NETWORK_EXCEPTION)
+        return _read(response)
 
 
-def _add_partitions_call(asked: Sequence[_Question]) -> Call:
+def _add_partitions_request(verifications: Sequence[_Verification]) -> Call:
     transactions = [
         {
-            "transactional_id": each.transactional_id,
-            "producer_id": each.producer_id,
-            "producer_epoch": each.producer_epoch,
-            "verify_only": not each.adds,
-            "topics": group_numbers(each.partitions, "partitions"),
+            "transactional_id": verification.transactional_id,
+            "producer_id": verification.producer_id,
+            "producer_epoch": verification.producer_epoch,
+            "verify_only": not verification.adds,
+            "topics": group_numbers(verification.partitions, "partitions"),
         }
-        for each in asked
+        for verification in verifications
     ]
     return Call(ApiKey.ADD_PARTITIONS_TO_TXN, _VERSIONS, {"transactions": transactions})
 
 
-def _read(answer: Any) -> _CodesOf:
-    refused = known_error(int(answer.error_code))
-    if refused is not ErrorCode.NONE:
-        return lambda each: each.all_with(refused)
-    found = {each.transactional_id: _codes(each) for each in answer.results_by_transaction}
-    return lambda each: found.get(each.transactional_id, {})
+def _read(response: Any) -> _CodesOf:
+    error = known_error(int(response.error_code))
+    if error is not ErrorCode.NONE:
+        return lambda verification: verification.all_with(error)
+    results = {
+        result.transactional_id: _codes(result) for result in response.results_by_transaction
+    }
+    return lambda verification: results.get(verification.transactional_id, {})
 
 
 def _codes(result: Any) -> dict[TopicPartition, ErrorCode]:
     return {
-        TopicPartition(topic.name, each.partition_index): known_error(
-            int(each.partition_error_code)
+        TopicPartition(topic.name, partition.partition_index): known_error(
+            int(partition.partition_error_code)
         )
         for topic in result.topic_results
-        for each in topic.results_by_partition
+        for partition in topic.results_by_partition
     }
 
 
-def _told(code: ErrorCode | None) -> ErrorCode:
-    """As those who write to a partition know it."""
+def _partition_code(code: ErrorCode | None) -> ErrorCode:
+    """The code that producers expect from a partition."""
     if code is None:
-        return ErrorCode.UNKNOWN_SERVER_ERROR  # it was not answered
-    return _AT_A_PARTITION.get(code, code)
+        return ErrorCode.UNKNOWN_SERVER_ERROR  # missing in the response
+    return _PARTITION_CODES.get(code, code)
 
 
-_AT_A_PARTITION = {
+_PARTITION_CODES = {
     ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
-    # Between brokers: the client was never asked for that permission.
+    # It concerns the brokers; the client was never checked for that permission.
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: ErrorCode.INVALID_TXN_STATE,
 }

@@ -59,8 +59,8 @@ def build_parts(
     handler = ControllerRequestHandler(
         context.broker_id,
         replicas=context.replicas,
-        cluster=context.metadata,
-        settings=dynamic_config,
+        metadata=context.metadata,
+        dynamic_config=dynamic_config,
         report=context.report,
     )
     links = build_cluster_links(context, handler)
@@ -68,7 +68,7 @@ def build_parts(
     producer_ids = BlockProducerIds(store.session, context.broker_id)
     groups = _lazy_group_coordinator(context, links, store)
     transactions: Lazy[TransactionCoordinator] = Lazy(
-        lambda: _build_transaction_coordinator(context, links, producer_ids, services)
+        lambda: _build_transaction_coordinator(context, links, producer_ids, groups)
     )
     build_when_leading(transactions, TRANSACTIONS_TOPIC, context)
     verifier: Lazy[TransactionVerifier] = Lazy(
@@ -148,23 +148,27 @@ def _lazy_group_coordinator(
 
 
 def _build_transaction_coordinator(
-    context: BrokerContext, links: ClusterLinks, producer_ids: ProducerIds, services: Services
+    context: BrokerContext,
+    links: ClusterLinks,
+    producer_ids: ProducerIds,
+    groups: "Lazy[GroupCoordinator]",
 ) -> "TransactionCoordinator":
-    from penstock.config.cached_config import CachedConfig
     from penstock.inter_broker.config import InterBrokerConfig
     from penstock.inter_broker.marker_sender import MarkerSender
     from penstock.replication.marker_append import append_markers
     from penstock.server.transaction_coordinator import build_transaction_coordinator
 
+    config = CachedConfig(context.config, InterBrokerConfig.from_broker)
+
     async def write_here(markers: "Sequence[MarkerWrite]") -> "list[MarkerCodes]":
         return await append_markers(
             markers,
             replicas=context.replicas,
-            end_group_transaction=lambda partition, marker: services.groups.end_transaction(
+            end_group_transaction=lambda partition, marker: groups.get().end_transaction(
                 partition, marker
             ),
             wall_ms=context.wall_ms,
-            timeout_ms=services.config().request_timeout_ms,
+            timeout_ms=config().request_timeout_ms,
         )
 
     return build_transaction_coordinator(
@@ -176,7 +180,7 @@ def _build_transaction_coordinator(
             metadata=context.metadata,
             write_here=write_here,
             brokers=links.open_connections(),
-            config=CachedConfig(context.config, InterBrokerConfig.from_broker),
+            config=config,
             run=context.run,
         ),
     )
@@ -185,7 +189,6 @@ def _build_transaction_coordinator(
 def _build_verifier(
     context: BrokerContext, links: ClusterLinks, transactions: "Lazy[TransactionCoordinator]"
 ) -> "TransactionVerifier":
-    from penstock.config.cached_config import CachedConfig
     from penstock.inter_broker.config import InterBrokerConfig
     from penstock.inter_broker.transaction_verifier import TransactionVerifier
 

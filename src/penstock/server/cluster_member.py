@@ -58,7 +58,7 @@ class ClusterMember:
     def join(self, controller: Controller) -> None:
         context, config = self._context, self._config
         client = ControllerClient(
-            context.broker_id, cluster=context.metadata, peers=self._connections
+            context.broker_id, metadata=context.metadata, connections=self._connections
         )
         self.administration = ForwardingAdministration(client, local=controller)
         self.inter_broker = InterBroker(
@@ -87,7 +87,7 @@ class ClusterMember:
             client, membership=controller, broker_epoch=self._broker_epoch, wait_ms=_sleep_ms
         )
         self._context.replicas.isr_manager.changes = isr_changes
-        self._context.replicas.listen_for_log_failures(failures.note)
+        self._context.replicas.listen_for_log_failures(failures.add)
         tasks = self._context.tasks
         self._senders = [
             tasks.create_task(isr_changes.run(), name="alter-partition"),
@@ -112,7 +112,7 @@ class ClusterMember:
         )
 
     async def shut_down_controlled(self) -> None:
-        await self._shutdown.hand_over(self._broker_epoch())
+        await self._shutdown.run(self._broker_epoch())
         self._stop_fetchers()
 
     async def close(self) -> None:

@@ -1,87 +1,89 @@
-"""Tells of transactions that wait long for the decision of a two-phase commit.
+"""Logs transactions that wait long for the decision of a two-phase commit.
 
-They never time out, and readers of committed records wait before them: somebody should know.
-Ends nothing. Owned by the event loop. Invariant: each is told of once by who coordinates it.
+Such transactions never time out, and read_committed consumers cannot read past them. This only
+reports; it ends nothing. Owned by the event loop. Invariant: a coordinator reports each once.
 """
 
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from penstock.config.effective_config import EffectiveConfig
 from penstock.coordinators.runtime.dependencies import CoordinatorTimers, Report
 from penstock.coordinators.transaction.records import State
 from penstock.coordinators.transaction.requests import (
     DescribedTransaction,
     ListedTransactions,
     ListTransactions,
-    TransactionListing,
 )
 
-LOOK_EVERY_MS = 60_000
+CHECK_EVERY_MS = 60_000
 
 
-class Looks(Protocol):
-    """The coordinator."""
+class ListsTransactions(Protocol):
+    """The transaction coordinator."""
 
-    def list(self, asked: ListTransactions, /) -> ListedTransactions: ...
+    def list(self, request: ListTransactions, /) -> ListedTransactions: ...
 
     def describe(self, transactional_id: str, /) -> DescribedTransaction: ...
 
 
-class _Key(NamedTuple):
+class _TransactionKey(NamedTuple):
     transactional_id: str
     started_ms: int
 
 
-class PreparedAlarm:
-    """`start` it once; it goes on for as long as the timers do."""
+class PreparedTransactionAlarm:
+    """`start` it once; it checks as long as the timers run."""
 
     def __init__(
         self,
-        coordinator: Looks,
+        coordinator: ListsTransactions,
         *,
-        settings: Callable[[], EffectiveConfig],
+        alarm_after_ms: Callable[[], int],  # below 0: never
         timers: CoordinatorTimers,
         wall_ms: Callable[[], int],
         report: Report,
     ) -> None:
         self._coordinator = coordinator
-        self._settings = settings
+        self._alarm_after_ms = alarm_after_ms
         self._timers = timers
         self._wall_ms = wall_ms
         self._report = report
-        self._told: set[_Key] = set()
+        self._reported: set[_TransactionKey] = set()
 
     def start(self) -> None:
-        self._timers.add_after(LOOK_EVERY_MS, self._look_and_rest)
+        self._timers.add_after(CHECK_EVERY_MS, self._check_and_restart)
 
-    def _look_and_rest(self) -> None:
-        self.look()
+    def _check_and_restart(self) -> None:
+        self.check()
         self.start()
 
-    def look(self) -> None:
-        age_ms = self._settings()["transaction.prepared.alarm.ms"]
-        assert isinstance(age_ms, int)
-        asked = ListTransactions(states=frozenset((State.ONGOING.value,)), min_duration_ms=age_ms)
-        listed = self._coordinator.list(asked).transactions if age_ms >= 0 else ()
-        found = {_key(each): each for each in self._describe(listed) if each.is_two_phase}
-        for key in found.keys() - self._told:
-            self._report(self._words(found[key]))
-        self._told = set(found)
+    def check(self) -> None:
+        prepared = {_key(transaction): transaction for transaction in self._list_prepared()}
+        for key in prepared.keys() - self._reported:
+            self._report(self._describe(prepared[key]))
+        self._reported = set(prepared)
 
-    def _describe(self, listed: tuple[TransactionListing, ...]) -> list[DescribedTransaction]:
-        return [self._coordinator.describe(each.transactional_id) for each in listed]
+    def _list_prepared(self) -> list[DescribedTransaction]:
+        age_ms = self._alarm_after_ms()
+        if age_ms < 0:
+            return []
+        ongoing = frozenset((State.ONGOING.value,))
+        listed = self._coordinator.list(ListTransactions(states=ongoing, min_duration_ms=age_ms))
+        described = [
+            self._coordinator.describe(listing.transactional_id) for listing in listed.transactions
+        ]
+        return [transaction for transaction in described if transaction.is_two_phase]
 
-    def _words(self, transaction: DescribedTransaction) -> str:
+    def _describe(self, transaction: DescribedTransaction) -> str:
         minutes = (self._wall_ms() - transaction.started_ms) // 60_000
         return (
             f"the transaction of {transaction.transactional_id!r} (producer "
-            f"{transaction.producer_id}, epoch {transaction.producer_epoch}) has waited "
-            f"{minutes} min to be committed or aborted; readers of committed records wait before "
+            f"{transaction.producer_id}, epoch {transaction.producer_epoch}) has been waiting "
+            f"{minutes} min to be committed or aborted; read_committed consumers cannot read past "
             f"it in {len(transaction.partitions)} partitions: decide it, or abort it with "
             f"`penstock transaction abort`"
         )
 
 
-def _key(transaction: DescribedTransaction) -> _Key:
-    return _Key(transaction.transactional_id, transaction.started_ms)
+def _key(transaction: DescribedTransaction) -> _TransactionKey:
+    return _TransactionKey(transaction.transactional_id, transaction.started_ms)

@@ -13,7 +13,7 @@ from penstock.model.producer_ids import ProducerIds
 from penstock.server.context import BrokerContext
 from penstock.server.coordinator_leadership import CoordinatorLeadership
 from penstock.server.coordinator_log import ReplicatedCoordinatorLog
-from penstock.server.prepared_transaction_alarm import PreparedAlarm
+from penstock.server.prepared_transaction_alarm import PreparedTransactionAlarm
 
 
 def build_transaction_coordinator(
@@ -46,9 +46,9 @@ def build_transaction_coordinator(
         coordinator.on_leaders_changed()
 
     async def run() -> None:
-        PreparedAlarm(
+        PreparedTransactionAlarm(
             coordinator,
-            settings=context.config,
+            alarm_after_ms=lambda: context.config().get_int("transaction.prepared.alarm.ms"),
             timers=context.timers,
             wall_ms=context.wall_ms,
             report=context.report,

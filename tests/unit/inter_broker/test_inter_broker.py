@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.inter_broker.little_cluster import (
+from tests.unit.inter_broker.cluster_harness import (
     BROKERS,
     CLIENTS,
-    LittleBroker,
-    LittleCluster,
-    tell,
+    BrokerHarness,
+    ClusterHarness,
+    run_scenario,
     until,
 )
 
@@ -53,13 +53,13 @@ from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import TopicPartition
 from penstock.protocol.private_keys import PrivateKey
 
-pytestmark = pytest.mark.xdist_group("little-cluster")
+pytestmark = pytest.mark.xdist_group("cluster-harness")
 
 WAIT_MS = 60_000
 T0 = TopicPartition("t", 0)
 
 
-async def make(broker: LittleBroker, name: str, *replicas: tuple[int, ...]) -> TopicState:
+async def make(broker: BrokerHarness, name: str, *replicas: tuple[int, ...]) -> TopicState:
     assignment = {n: tuple(map(BrokerId, each)) for n, each in enumerate(replicas)}
     [made] = await broker.administration.create_topics(
         [CreatableTopic(name=name, assignment=assignment)], validate_only=False, timeout_ms=WAIT_MS
@@ -68,20 +68,20 @@ async def make(broker: LittleBroker, name: str, *replicas: tuple[int, ...]) -> T
     return made
 
 
-def seen(broker: LittleBroker, name: TopicPartition = T0) -> PartitionState:
-    topic = broker.cluster.find_topic(name.topic)
+def seen(broker: BrokerHarness, name: TopicPartition = T0) -> PartitionState:
+    topic = broker.metadata.find_topic(name.topic)
     assert topic is not None
     return topic.partitions[name.partition]
 
 
 async def propose(
-    broker: LittleBroker, state: PartitionState, *in_sync: int
+    broker: BrokerHarness, state: PartitionState, *in_sync: int
 ) -> AlterPartitionResult:
-    topic = broker.cluster.find_topic("t")
+    topic = broker.metadata.find_topic("t")
     assert topic is not None
     answered: asyncio.Future[AlterPartitionResult] = asyncio.get_running_loop().create_future()
     members = tuple(IsrMember(BrokerId(number), BrokerEpoch(-1)) for number in in_sync)
-    broker.in_sync.propose(
+    broker.alter_partition.propose(
         AlterPartitionProposal(
             topic.topic_id, T0.partition, state.leader_epoch, state.partition_epoch, members
         ),
@@ -91,8 +91,8 @@ async def propose(
 
 
 def test_orders_reach_every_broker_before_a_topic_is_answered() -> None:
-    async def story(cluster: LittleCluster) -> None:
-        await make(cluster.leading, "t", (2, 3), (3, 1))
+    async def scenario(cluster: ClusterHarness) -> None:
+        await make(cluster.controller, "t", (2, 3), (3, 1))
         for broker in cluster.brokers.values():
             assert seen(broker).leader == 2
         two, three = cluster.brokers[2], cluster.brokers[3]
@@ -101,15 +101,15 @@ def test_orders_reach_every_broker_before_a_topic_is_answered() -> None:
         assert three.replicas.get(TopicPartition("t", 1)).is_leader
         assert cluster.brokers[1].replicas.find(T0) is None
 
-    tell(story, 1, 2, 3)
+    run_scenario(scenario, 1, 2, 3)
 
 
 def test_any_broker_takes_new_topics_and_settings_and_sends_them_on() -> None:
-    async def story(cluster: LittleCluster) -> None:
-        other = next(b for b in cluster.brokers.values() if b is not cluster.leading)
+    async def scenario(cluster: ClusterHarness) -> None:
+        other = next(b for b in cluster.brokers.values() if b is not cluster.controller)
         made = await make(other, "t", (1, 2))
         assert len(made.partitions) == 1
-        assert made.topic_id == seen_id(cluster.leading)
+        assert made.topic_id == seen_id(cluster.controller)
         changes = [
             ConfigResourceChange(
                 scope=ConfigScope.TOPIC,
@@ -122,7 +122,7 @@ def test_any_broker_takes_new_topics_and_settings_and_sends_them_on() -> None:
         assert done is None
         assert isinstance(refused, ApiError)
         assert refused.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        topic = other.cluster.find_topic("t")
+        topic = other.metadata.find_topic("t")
         assert topic is not None
         assert topic.configs == {"retention.ms": "77"}
         [again] = await other.administration.create_topics(
@@ -134,19 +134,19 @@ def test_any_broker_takes_new_topics_and_settings_and_sends_them_on() -> None:
         assert refusal is not None
         assert refusal.code is ErrorCode.NOT_CONTROLLER
 
-    tell(story, 1, 2)
+    run_scenario(scenario, 1, 2)
 
 
-def seen_id(broker: LittleBroker) -> object:
-    topic = broker.cluster.find_topic("t")
+def seen_id(broker: BrokerHarness) -> object:
+    topic = broker.metadata.find_topic("t")
     assert topic is not None
     return topic.topic_id
 
 
 @pytest.mark.parametrize("leader", [1, 2])
 def test_a_leader_changes_who_is_in_sync_wherever_the_controller_is(leader: int) -> None:
-    async def story(cluster: LittleCluster) -> None:
-        await make(cluster.leading, "t", (leader, 3 - leader))
+    async def scenario(cluster: ClusterHarness) -> None:
+        await make(cluster.controller, "t", (leader, 3 - leader))
         broker = cluster.brokers[leader]
         before = seen(broker)
         answer = await propose(broker, before, leader)
@@ -161,51 +161,51 @@ def test_a_leader_changes_who_is_in_sync_wherever_the_controller_is(leader: int)
         assert (stranger.code, stranger.state) == (ErrorCode.INVALID_REQUEST, None)
         await until(lambda: seen(broker).in_sync == (leader,))
 
-    tell(story, 1, 2)
+    run_scenario(scenario, 1, 2)
 
 
 def test_nobody_knows_what_became_of_a_proposal_while_no_controller_answers() -> None:
-    async def story(cluster: LittleCluster) -> None:
-        await make(cluster.leading, "t", (2, 1))
+    async def scenario(cluster: ClusterHarness) -> None:
+        await make(cluster.controller, "t", (2, 1))
         broker = cluster.brokers[2]
-        assert cluster.leading.id == 1
-        broker.cluster.controller_id = BrokerId(9)  # one that has died since
+        assert cluster.controller.id == 1
+        broker.metadata.controller_id = BrokerId(9)  # one that has died since
         answer = await propose(broker, seen(broker), 2)
         assert (answer.code, answer.code.is_retriable) == (ErrorCode.NOT_CONTROLLER, True)
-        broker.cluster.controller_id = broker.id  # which it is not
+        broker.metadata.controller_id = broker.id  # which it is not
         answer = await propose(broker, seen(broker), 2)
         assert answer.code is ErrorCode.NOT_CONTROLLER
 
-    tell(story, 1, 2)
+    run_scenario(scenario, 1, 2)
 
 
 def test_a_broker_hands_over_before_it_stops_as_soon_as_somebody_has_caught_up() -> None:
-    async def story(cluster: LittleCluster) -> None:
-        await make(cluster.leading, "t", (2, 1))
+    async def scenario(cluster: ClusterHarness) -> None:
+        await make(cluster.controller, "t", (2, 1))
         one, two = cluster.brokers[1], cluster.brokers[2]
         assert (await propose(two, seen(two), 2)).code is ErrorCode.NONE
-        assert not await two.leaving.hand_over(two.orders.broker_epoch)
+        assert not await two.shutdown.run(two.handler.broker_epoch)
         assert len([report for report in two.reports if "t-0 among them" in report]) == 3
         assert (await propose(two, seen(two), 2, 1)).code is ErrorCode.NONE
-        assert await two.leaving.hand_over(two.orders.broker_epoch)
+        assert await two.shutdown.run(two.handler.broker_epoch)
         assert one.replicas.get(T0).is_leader  # by now, not soon
         await until(lambda: seen(two).leader == 1)
-        assert await one.leaving.hand_over(one.orders.broker_epoch)  # nobody is left to wait for
+        assert await one.shutdown.run(one.handler.broker_epoch)  # nobody is left to wait for
         assert seen(one).leader == 1
 
-    tell(story, 1, 2)
+    run_scenario(scenario, 1, 2)
 
 
 def test_a_killed_broker_is_followed_and_a_moved_replica_does_not_stay_on_it() -> None:
-    async def story(cluster: LittleCluster) -> None:
-        await make(cluster.leading, "t", (2, 1))
+    async def scenario(cluster: ClusterHarness) -> None:
+        await make(cluster.controller, "t", (2, 1))
         dead = cluster.brokers.pop(2)
         await dead.kill()
         one = cluster.brokers[1]
         await until(lambda: seen(one).leader == 1 and one.replicas.get(T0).is_leader)
         await cluster.add(3)
         await cluster.wait_joined()
-        [answer] = await cluster.leading.controller.alter_reassignments(
+        [answer] = await cluster.controller.controller.alter_reassignments(
             [Reassignment(T0, (BrokerId(1), BrokerId(3)))],
             allow_replication_factor_change=True,
             timeout_ms=WAIT_MS,
@@ -217,81 +217,81 @@ def test_a_killed_broker_is_followed_and_a_moved_replica_does_not_stay_on_it() -
         # It comes back with what it had, and is told that this is not its own any more.
         dead.replicas.adopt({})
         cluster.brokers[2] = dead
-        dead.peers = type(dead.peers)(own_id=dead.id, listener=BROKERS)
+        dead.connections = type(dead.connections)(own_id=dead.id, listener=BROKERS)
         dead.timers = type(dead.timers)()
         await dead.start()
         await cluster.wait_joined()
         await until(lambda: dead.replicas.find(T0) is None)
-        assert any("moved to other brokers" in report for report in dead.reports)
+        assert any("reassigned to other brokers" in report for report in dead.reports)
 
-    tell(story, 1, 2)
+    run_scenario(scenario, 1, 2)
 
 
 def test_a_new_controller_is_known_to_all_and_the_old_one_is_not_obeyed() -> None:
-    async def story(cluster: LittleCluster) -> None:
-        await make(cluster.leading, "t", (2, 3))
-        old = cluster.leading
+    async def scenario(cluster: ClusterHarness) -> None:
+        await make(cluster.controller, "t", (2, 3))
+        old = cluster.controller
         state = old.controller.find_state()
         assert state is not None
         await old.session.close()  # as if it had been cut off from the tree for too long
-        await until(lambda: old.orders.broker_epoch > state.brokers[old.id].epoch)
+        await until(lambda: old.handler.broker_epoch > state.brokers[old.id].epoch)
         await cluster.wait_joined()
-        assert cluster.leading is not old
+        assert cluster.controller is not old
         three = cluster.brokers[3]
         stale = UpdateMetadataRequest(
             controller_id=old.id, controller_epoch=state.controller_epoch, is_full=True
         )
         with pytest.raises(Refusal) as refused:
-            three.orders.handle(ControllerRequest(three.orders.broker_epoch, stale, 1))
+            three.handler.handle(ControllerRequest(three.handler.broker_epoch, stale, 1))
         assert refused.value.code is ErrorCode.STALE_CONTROLLER_EPOCH
         assert seen(three).leader == 2
 
-    tell(story, 1, 2, 3)
+    run_scenario(scenario, 1, 2, 3)
 
 
 def test_an_order_to_an_earlier_life_is_refused_and_one_to_the_next_is_taken() -> None:
-    async def story(cluster: LittleCluster) -> None:
+    async def scenario(cluster: ClusterHarness) -> None:
         one = cluster.brokers[1]
         update = UpdateMetadataRequest(
             controller_id=BrokerId(1), controller_epoch=ControllerEpoch(50), is_full=False
         )
-        epoch = one.orders.broker_epoch
+        epoch = one.handler.broker_epoch
         with pytest.raises(Refusal) as refused:
-            one.orders.handle(ControllerRequest(BrokerEpoch(epoch - 1), update, 1))
+            one.handler.handle(ControllerRequest(BrokerEpoch(epoch - 1), update, 1))
         assert refused.value.code is ErrorCode.STALE_BROKER_EPOCH
-        one.orders.handle(ControllerRequest(BrokerEpoch(epoch + 1), replace(update), 1))
-        assert one.cluster.controller_epoch == 50
+        one.handler.handle(ControllerRequest(BrokerEpoch(epoch + 1), replace(update), 1))
+        assert one.metadata.controller_epoch == 50
 
-    tell(story, 1)
+    run_scenario(scenario, 1)
 
 
 def test_a_broker_that_is_not_registered_yet_takes_no_order_and_is_asked_again() -> None:
     """It could be one to the life before, whose registration has not ended."""
 
-    async def story(cluster: LittleCluster) -> None:
-        await make(cluster.leading, "t", (1, 2))
+    async def scenario(cluster: ClusterHarness) -> None:
+        await make(cluster.controller, "t", (1, 2))
         two = cluster.brokers[2]
-        epoch = two.orders.broker_epoch
-        two.orders.broker_epoch = BrokerEpoch(-1)
-        making = asyncio.ensure_future(make(cluster.leading, "u", (2, 1)))
+        epoch = two.handler.broker_epoch
+        two.handler.broker_epoch = BrokerEpoch(-1)
+        making = asyncio.ensure_future(make(cluster.controller, "u", (2, 1)))
         await until(
-            lambda: any("cannot be reached" in report for report in cluster.leading.reports)
+            lambda: any("cannot be reached" in report for report in cluster.controller.reports)
         )
         assert two.replicas.find(TopicPartition("u", 0)) is None
-        two.orders.broker_epoch = epoch
+        two.handler.broker_epoch = epoch
         await making
         assert two.replicas.find(TopicPartition("u", 0)) is not None
 
-    tell(story, 1, 2)
+    run_scenario(scenario, 1, 2)
 
 
 def test_a_late_copy_of_an_order_takes_nothing_back() -> None:
     """Its connection was given up, and what was ordered since came first."""
 
-    async def story(cluster: LittleCluster) -> None:
-        topic = await make(cluster.leading, "t", (1,))
+    async def scenario(cluster: ClusterHarness) -> None:
+        topic = await make(cluster.controller, "t", (1,))
         one = cluster.brokers[1]
-        epoch = one.orders.broker_epoch
+        epoch = one.handler.broker_epoch
         head: dict[str, Any] = {
             "controller_id": BrokerId(1),
             "controller_epoch": ControllerEpoch(50),
@@ -303,35 +303,35 @@ def test_a_late_copy_of_an_order_takes_nothing_back() -> None:
         learn = UpdateMetadataRequest(**head, is_full=False, topics=(topic,))
 
         def send(number: int, order: ControllerRequestBody) -> None:
-            one.orders.handle(ControllerRequest(epoch, order, number))
+            one.handler.handle(ControllerRequest(epoch, order, number))
 
         orders: tuple[ControllerRequestBody, ...] = (stop, forget, lead, learn)
         for number, each in enumerate(orders, 1):
             send(number, each)
         for number, copy in ((1, stop), (2, forget), (4, forget)):
             send(number, copy)
-            assert one.cluster.find_topic("t") is topic
+            assert one.metadata.find_topic("t") is topic
             assert one.replicas.find(T0) is not None
         send(5, forget)
-        assert one.cluster.find_topic("t") is None
+        assert one.metadata.find_topic("t") is None
 
-    tell(story, 1)
+    run_scenario(scenario, 1)
 
 
-async def connect(broker: LittleBroker, listener: str) -> BrokerConnection:
+async def connect(broker: BrokerHarness, listener: str) -> BrokerConnection:
     endpoint = broker.address(listener)
     return await BrokerConnection.open(Address(endpoint.host, endpoint.port))
 
 
 def test_private_requests_exist_on_the_brokers_listener_alone() -> None:
-    async def story(cluster: LittleCluster) -> None:
+    async def scenario(cluster: ClusterHarness) -> None:
         one = cluster.brokers[1]
         update = UpdateMetadataRequest(
             controller_id=BrokerId(7), controller_epoch=ControllerEpoch(70), is_full=True
         )
-        order = encode_controller_request(ControllerRequest(one.orders.broker_epoch, update, 1))
+        order = encode_controller_request(ControllerRequest(one.handler.broker_epoch, update, 1))
         leave = encode_controlled_shutdown(
-            ControlledShutdownRequest(one.id, one.orders.broker_epoch, 100)
+            ControlledShutdownRequest(one.id, one.handler.broker_epoch, 100)
         )
         for key, body in (
             (PrivateKey.CONTROLLER_REQUEST, order),
@@ -341,21 +341,21 @@ def test_private_requests_exist_on_the_brokers_listener_alone() -> None:
             client = await connect(one, CLIENTS)
             with pytest.raises(Disconnected):
                 await client.call(PrivateCall(key, 0, body), timeout_ms=30_000)
-        assert one.cluster.controller_epoch < 70
+        assert one.metadata.controller_epoch < 70
         assert one.controller.find_state() is not None
         broker = await connect(one, BROKERS)
         answer = await broker.call(
             PrivateCall(PrivateKey.CONTROLLER_REQUEST, 0, order), timeout_ms=30_000
         )
         assert answer.code is ErrorCode.NONE
-        assert one.cluster.controller_epoch == 70
+        assert one.metadata.controller_epoch == 70
         await broker.close()
 
-    tell(story, 1)
+    run_scenario(scenario, 1)
 
 
 def test_a_version_that_is_not_known_is_answered_with_those_that_are() -> None:
-    async def story(cluster: LittleCluster) -> None:
+    async def scenario(cluster: ClusterHarness) -> None:
         broker = await connect(cluster.brokers[1], BROKERS)
         call = PrivateCall(PrivateKey.CONTROLLED_SHUTDOWN, 9, b"whatever")
         answer = await broker.call(call, timeout_ms=30_000)
@@ -363,16 +363,16 @@ def test_a_version_that_is_not_known_is_answered_with_those_that_are() -> None:
         assert (answer.first_version, answer.last_version) == (0, CONTROLLED_SHUTDOWN_VERSIONS[-1])
         await broker.close()
         two = cluster.brokers[2]
-        node = two.cluster.brokers[BrokerId(1)]
+        node = two.metadata.brokers[BrokerId(1)]
         body = encode_controlled_shutdown(
             ControlledShutdownRequest(BrokerId(5), BrokerEpoch(5), 100)
         )
-        newer = await two.peers.ask(
+        newer = await two.connections.call_private(
             node, PrivateKey.CONTROLLED_SHUTDOWN, range(4), lambda version: body, timeout_ms=30_000
         )
         assert newer.code is ErrorCode.STALE_BROKER_EPOCH  # understood in version 0
         with pytest.raises(ConnectionError, match="upgrade the older"):
-            await two.peers.ask(
+            await two.connections.call_private(
                 node,
                 PrivateKey.CONTROLLER_REQUEST,
                 range(2, 4),
@@ -380,11 +380,11 @@ def test_a_version_that_is_not_known_is_answered_with_those_that_are() -> None:
                 timeout_ms=30_000,
             )
 
-    tell(story, 1, 2)
+    run_scenario(scenario, 1, 2)
 
 
 def test_malformed_private_requests_cost_their_connection_alone() -> None:
-    async def story(cluster: LittleCluster) -> None:
+    async def scenario(cluster: ClusterHarness) -> None:
         one = cluster.brokers[1]
         for body in (b"", b"\xff" * 40, bytes(17)):
             broker = await connect(one, BROKERS)
@@ -394,4 +394,4 @@ def test_malformed_private_requests_cost_their_connection_alone() -> None:
                 )
         assert one.controller.find_state() is not None
 
-    tell(story, 1)
+    run_scenario(scenario, 1)

@@ -7,10 +7,10 @@ import json
 from collections.abc import Awaitable, Callable
 
 import pytest
-from tests.unit.inter_broker.little_cluster import (
-    LittleBroker,
-    LittleCluster,
-    little_cluster,
+from tests.unit.inter_broker.cluster_harness import (
+    BrokerHarness,
+    ClusterHarness,
+    cluster_harness,
     until,
 )
 from tests.unit.metadata_store.backends import expire, opened
@@ -25,17 +25,17 @@ from penstock.model.ids import TopicPartition
 pytestmark = pytest.mark.xdist_group("zookeeper")
 
 T0 = TopicPartition("t", 0)
-Story = Callable[[LittleCluster, Session], Awaitable[None]]
+Story = Callable[[ClusterHarness, Session], Awaitable[None]]
 
 
-def tell(story: Story, connect: str, *brokers: int) -> None:
+def run_scenario(scenario: Story, connect: str, *brokers: int) -> None:
     """With the session of a plain client beside the brokers'."""
 
     async def run() -> None:
         async with asyncio.timeout(120), opened(connect) as store:
             client = await store.open_session()
-            async with little_cluster(store, *brokers) as cluster:
-                await story(cluster, client)
+            async with cluster_harness(store, *brokers) as cluster:
+                await scenario(cluster, client)
 
     asyncio.run(run())
 
@@ -44,17 +44,17 @@ def json_of(**fields: object) -> bytes:
     return json.dumps({"version": 1, **fields}).encode()
 
 
-def seen(broker: LittleBroker) -> PartitionState | None:
-    topic = broker.cluster.find_topic("t")
+def seen(broker: BrokerHarness) -> PartitionState | None:
+    topic = broker.metadata.find_topic("t")
     return None if topic is None else topic.partitions[0]
 
 
-async def lose_session(broker: LittleBroker, connect: str) -> None:
+async def lose_session(broker: BrokerHarness, connect: str) -> None:
     """Against its will; returns when it has registered anew."""
-    session, epoch = broker.session, broker.orders.broker_epoch
+    session, epoch = broker.session, broker.handler.broker_epoch
     assert isinstance(session, ZooKeeperSession)
     await expire(session, connect)
-    await until(lambda: broker.orders.broker_epoch > epoch)
+    await until(lambda: broker.handler.broker_epoch > epoch)
 
 
 async def until_gone(client: Session, path: str) -> None:
@@ -64,14 +64,14 @@ async def until_gone(client: Session, path: str) -> None:
         gone.clear()
 
 
-async def propose(broker: LittleBroker, *in_sync: int) -> AlterPartitionResult:
-    topic = broker.cluster.find_topic("t")
+async def propose(broker: BrokerHarness, *in_sync: int) -> AlterPartitionResult:
+    topic = broker.metadata.find_topic("t")
     assert topic is not None
     state = topic.partitions[0]
-    epochs = {each: node.epoch for each, node in broker.cluster.brokers.items()}
+    epochs = {each: node.epoch for each, node in broker.metadata.brokers.items()}
     members = tuple(IsrMember(BrokerId(b), epochs[BrokerId(b)]) for b in in_sync)
     answered: asyncio.Future[AlterPartitionResult] = asyncio.get_running_loop().create_future()
-    broker.in_sync.propose(
+    broker.alter_partition.propose(
         AlterPartitionProposal(
             topic.topic_id, T0.partition, state.leader_epoch, state.partition_epoch, members
         ),
@@ -81,7 +81,7 @@ async def propose(broker: LittleBroker, *in_sync: int) -> AlterPartitionResult:
 
 
 def test_a_plain_client_s_nodes_make_move_and_delete_a_topic(zookeeper_connect: str) -> None:
-    async def story(cluster: LittleCluster, client: Session) -> None:
+    async def scenario(cluster: ClusterHarness, client: Session) -> None:
         await client.create("/brokers/topics/t", json_of(partitions={"0": [2, 1]}))
         two = cluster.brokers[2]
         await until(lambda: two.replicas.find(T0) is not None and two.replicas.get(T0).is_leader)
@@ -98,11 +98,11 @@ def test_a_plain_client_s_nodes_make_move_and_delete_a_topic(zookeeper_connect: 
         await until_gone(client, "/admin/delete_topics/t")
         assert await client.children("/brokers/topics") == ()
 
-    tell(story, zookeeper_connect, 1, 2, 3)
+    run_scenario(scenario, zookeeper_connect, 1, 2, 3)
 
 
 def test_brokers_and_controllers_outlive_their_sessions(zookeeper_connect: str) -> None:
-    async def story(cluster: LittleCluster, client: Session) -> None:
+    async def scenario(cluster: ClusterHarness, client: Session) -> None:
         await client.create("/brokers/topics/t", json_of(partitions={"0": [1, 2, 3]}))
         await until(lambda: all(seen(broker) is not None for broker in cluster.brokers.values()))
         for _ in range(2):
@@ -110,10 +110,10 @@ def test_brokers_and_controllers_outlive_their_sessions(zookeeper_connect: str) 
                 await lose_session(broker, zookeeper_connect)
                 await cluster.wait_joined()
         await until(lambda: len({seen(broker) for broker in cluster.brokers.values()}) == 1)
-        state = seen(cluster.leading)
+        state = seen(cluster.controller)
         assert state is not None
         led = [b for b, each in cluster.brokers.items() if each.replicas.get(T0).is_leader]
         assert led == [state.leader]
         assert state.leader_epoch >= 2  # its leader was among those who went
 
-    tell(story, zookeeper_connect, 1, 2, 3)
+    run_scenario(scenario, zookeeper_connect, 1, 2, 3)

@@ -9,8 +9,8 @@ from tests.unit.inter_broker.other_brokers import (
     GONE,
     ME,
     OTHER,
-    Neighbourhood,
-    neighbourhood,
+    TwoBrokers,
+    two_brokers,
 )
 
 from penstock.coordinators.transaction.dependencies import TxnMarkerEntry
@@ -40,8 +40,8 @@ def marker(producer_id: int, *partitions: TopicPartition, epoch: int = 4) -> Txn
     )
 
 
-class Bench:
-    def __init__(self, around: Neighbourhood) -> None:
+class Harness:
+    def __init__(self, around: TwoBrokers) -> None:
         self.around = around
         self.other = around.other
         self.other.served[KEY] = (1, 2)
@@ -53,9 +53,9 @@ class Bench:
         around.lead("orders", ME, OTHER, GONE)
         self.sender = MarkerSender(
             ME,
-            metadata=around.cluster,
+            metadata=around.metadata,
             write_here=self._write,
-            brokers=around.peers,
+            brokers=around.connections,
             config=InterBrokerConfig,
             run=around.run,
         )
@@ -77,10 +77,10 @@ class Bench:
         return found
 
 
-def tell(story: Callable[[Bench], Awaitable[None]]) -> None:
+def run_scenario(scenario: Callable[[Harness], Awaitable[None]]) -> None:
     async def run() -> None:
-        async with neighbourhood() as around:
-            await story(Bench(around))
+        async with two_brokers() as around:
+            await scenario(Harness(around))
 
     asyncio.run(run())
 
@@ -107,17 +107,17 @@ def answer_all(asked: Asked, code: ErrorCode = NONE) -> dict[str, Any]:
 
 
 def test_each_leader_gets_its_part_and_what_has_none_is_told_at_once() -> None:
-    async def story(bench: Bench) -> None:
-        bench.other.handlers[KEY] = answer_all
-        bench.codes = {MINE: ErrorCode.NOT_ENOUGH_REPLICAS}
-        bench.send(marker(5, MINE, THEIRS, LOST, NOWHERE))
-        assert await bench.hear(4) == {
+    async def scenario(harness: Harness) -> None:
+        harness.other.handlers[KEY] = answer_all
+        harness.codes = {MINE: ErrorCode.NOT_ENOUGH_REPLICAS}
+        harness.send(marker(5, MINE, THEIRS, LOST, NOWHERE))
+        assert await harness.hear(4) == {
             (5, MINE): ErrorCode.NOT_ENOUGH_REPLICAS,
             (5, THEIRS): NONE,
             (5, LOST): ErrorCode.LEADER_NOT_AVAILABLE,
             (5, NOWHERE): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         }
-        (((written, names),),) = bench.written
+        (((written, names),),) = harness.written
         assert names == (MINE,)
         assert written == TransactionMarker(
             producer_id=5,
@@ -126,57 +126,57 @@ def test_each_leader_gets_its_part_and_what_has_none_is_told_at_once() -> None:
             coordinator_epoch=9,
             transaction_version=2,
         )
-        (sent,) = (each for each in bench.other.asked if each.api_key is KEY)
+        (sent,) = (each for each in harness.other.asked if each.api_key is KEY)
         (told,) = sent.message.markers
         assert (told.producer_id, told.producer_epoch, told.transaction_result) == (5, 4, True)
         assert (told.coordinator_epoch, told.transaction_version) == (9, 2)
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_markers_that_come_meanwhile_go_together_and_two_of_a_producer_apart() -> None:
-    async def story(bench: Bench) -> None:
+    async def scenario(harness: Harness) -> None:
         may_answer = asyncio.Event()
 
         async def answer(asked: Asked) -> Answer:
             await may_answer.wait()
             return answer_all(asked)
 
-        bench.other.handlers[KEY] = answer
-        bench.send(marker(1, THEIRS))
-        while not bench.other.count(KEY):  # noqa: ASYNC110 - a socket has no event
+        harness.other.handlers[KEY] = answer
+        harness.send(marker(1, THEIRS))
+        while not harness.other.count(KEY):  # noqa: ASYNC110 - a socket has no event
             await asyncio.sleep(0.001)
-        bench.send(marker(2, THEIRS), marker(3, THEIRS), marker(2, THEIRS, epoch=5))
+        harness.send(marker(2, THEIRS), marker(3, THEIRS), marker(2, THEIRS, epoch=5))
         may_answer.set()
         for _ in range(4):
-            await bench.heard.get()
+            await harness.heard.get()
         requests = [
             [(each.producer_id, each.producer_epoch) for each in asked.message.markers]
-            for asked in bench.other.asked
+            for asked in harness.other.asked
             if asked.api_key is KEY
         ]
         assert requests == [[(1, 4)], [(2, 4), (3, 4)], [(2, 5)]]
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_a_broker_that_hangs_up_has_answered_nothing() -> None:
-    async def story(bench: Bench) -> None:
+    async def scenario(harness: Harness) -> None:
         def hang_up(asked: Asked) -> Answer:
             raise HangUp
 
-        bench.other.handlers[KEY] = hang_up
-        bench.send(marker(5, THEIRS), marker(6, THEIRS))
+        harness.other.handlers[KEY] = hang_up
+        harness.send(marker(5, THEIRS), marker(6, THEIRS))
         lost = ErrorCode.NETWORK_EXCEPTION
-        assert await bench.hear(2) == {(5, THEIRS): lost, (6, THEIRS): lost}
+        assert await harness.hear(2) == {(5, THEIRS): lost, (6, THEIRS): lost}
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_what_an_answer_leaves_out_is_not_taken_for_done() -> None:
-    async def story(bench: Bench) -> None:
-        bench.other.handlers[KEY] = lambda asked: {"markers": []}
-        bench.send(marker(5, THEIRS))
-        assert await bench.hear(1) == {(5, THEIRS): ErrorCode.UNKNOWN_SERVER_ERROR}
+    async def scenario(harness: Harness) -> None:
+        harness.other.handlers[KEY] = lambda asked: {"markers": []}
+        harness.send(marker(5, THEIRS))
+        assert await harness.hear(1) == {(5, THEIRS): ErrorCode.UNKNOWN_SERVER_ERROR}
 
-    tell(story)
+    run_scenario(scenario)

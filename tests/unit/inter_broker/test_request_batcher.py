@@ -16,7 +16,7 @@ class Item(NamedTuple):
     value: int
 
 
-class Bench:
+class Harness:
     """Requests are answered when a test says so."""
 
     def __init__(self, tasks: asyncio.TaskGroup) -> None:
@@ -46,61 +46,61 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-def tell(story: Callable[[Bench], Awaitable[None]]) -> None:
+def run_scenario(scenario: Callable[[Harness], Awaitable[None]]) -> None:
     async def run() -> None:
         async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
-            await story(Bench(tasks))
+            await scenario(Harness(tasks))
 
     asyncio.run(run())
 
 
 def test_what_comes_while_a_broker_is_asked_goes_with_its_next_request() -> None:
-    async def story(bench: Bench) -> None:
+    async def scenario(harness: Harness) -> None:
         items = [Item("a", 1), Item("b", 2), Item("c", 3)]
-        bench.gathering.try_add(ONE, items[0])
+        harness.gathering.try_add(ONE, items[0])
         await settle()
-        bench.gathering.try_add(ONE, items[1])
-        bench.gathering.try_add(ONE, items[2])
-        bench.gathering.try_add(TWO, items[1])
+        harness.gathering.try_add(ONE, items[1])
+        harness.gathering.try_add(ONE, items[2])
+        harness.gathering.try_add(TWO, items[1])
         await settle()
-        assert bench.asked == [(ONE, items[:1]), (TWO, items[1:2])]
-        await bench.answer(ONE)
-        assert bench.asked[2:] == [(ONE, items[1:])]
-        await bench.answer(ONE)
-        await bench.answer(TWO)
-        bench.gathering.try_add(ONE, items[0])  # after a rest, too
+        assert harness.asked == [(ONE, items[:1]), (TWO, items[1:2])]
+        await harness.answer(ONE)
+        assert harness.asked[2:] == [(ONE, items[1:])]
+        await harness.answer(ONE)
+        await harness.answer(TWO)
+        harness.gathering.try_add(ONE, items[0])  # after a rest, too
         await settle()
-        assert bench.asked[3:] == [(ONE, items[:1])]
-        await bench.answer(ONE)
+        assert harness.asked[3:] == [(ONE, items[:1])]
+        await harness.answer(ONE)
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_two_of_one_key_go_one_after_the_other() -> None:
-    async def story(bench: Bench) -> None:
+    async def scenario(harness: Harness) -> None:
         first, second, other = Item("a", 1), Item("a", 2), Item("b", 3)
         for item in (first, second, other):
-            bench.gathering.try_add(ONE, item)
+            harness.gathering.try_add(ONE, item)
         await settle()
-        assert bench.asked == [(ONE, [first, other])]
-        await bench.answer(ONE)
-        assert bench.asked[1:] == [(ONE, [second])]
-        await bench.answer(ONE)
+        assert harness.asked == [(ONE, [first, other])]
+        await harness.answer(ONE)
+        assert harness.asked[1:] == [(ONE, [second])]
+        await harness.answer(ONE)
 
-    tell(story)
+    run_scenario(scenario)
 
 
 def test_a_request_has_a_bound_and_so_has_what_waits() -> None:
-    async def story(bench: Bench) -> None:
-        many = [Item(str(number), number) for number in range(gathering.MAX_WAITING + 1)]
-        assert bench.gathering.try_add(ONE, Item("first", 0))
+    async def scenario(harness: Harness) -> None:
+        many = [Item(str(number), number) for number in range(gathering.MAX_PENDING + 1)]
+        assert harness.gathering.try_add(ONE, Item("first", 0))
         await settle()
-        taken = [bench.gathering.try_add(ONE, item) for item in many]
-        assert taken == [True] * gathering.MAX_WAITING + [False]
-        await bench.answer(ONE)
-        assert bench.asked[1][1] == many[: gathering.ITEMS_AT_ONCE]
-        for _ in range(gathering.MAX_WAITING // gathering.ITEMS_AT_ONCE):
-            await bench.answer(ONE)
-        assert sum(len(items) for _, items in bench.asked) == gathering.MAX_WAITING + 1
+        taken = [harness.gathering.try_add(ONE, item) for item in many]
+        assert taken == [True] * gathering.MAX_PENDING + [False]
+        await harness.answer(ONE)
+        assert harness.asked[1][1] == many[: gathering.ITEMS_PER_REQUEST]
+        for _ in range(gathering.MAX_PENDING // gathering.ITEMS_PER_REQUEST):
+            await harness.answer(ONE)
+        assert sum(len(items) for _, items in harness.asked) == gathering.MAX_PENDING + 1
 
-    tell(story)
+    run_scenario(scenario)

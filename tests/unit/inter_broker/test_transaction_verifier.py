@@ -11,8 +11,8 @@ from tests.unit.inter_broker.other_brokers import (
     GONE,
     ME,
     OTHER,
-    Neighbourhood,
-    neighbourhood,
+    TwoBrokers,
+    two_brokers,
 )
 
 from penstock.inter_broker.config import InterBrokerConfig
@@ -28,10 +28,10 @@ NONE, BUSY = ErrorCode.NONE, ErrorCode.CONCURRENT_TRANSACTIONS
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
-class Bench:
+class Harness:
     """The coordinator is on this broker, or on the other one."""
 
-    def __init__(self, around: Neighbourhood, timers: LoopTimers, coordinator: BrokerId) -> None:
+    def __init__(self, around: TwoBrokers, timers: LoopTimers, coordinator: BrokerId) -> None:
         self.other = around.other
         self.other.served[KEY] = (0, 5)
         self.own = TransactionsTwin()
@@ -41,9 +41,9 @@ class Bench:
         around.lead(TRANSACTIONS_TOPIC, coordinator)
         self.verifier = TransactionVerifier(
             ME,
-            metadata=around.cluster,
+            metadata=around.metadata,
             get_coordinator=lambda: self.own,
-            brokers=around.peers,
+            brokers=around.connections,
             config=lambda: self.config,
             timers=timers,
             run=around.run,
@@ -59,12 +59,12 @@ class Bench:
         return await told
 
 
-def tell(story: Callable[[Bench], Awaitable[None]], coordinator: BrokerId) -> None:
+def run_scenario(scenario: Callable[[Harness], Awaitable[None]], coordinator: BrokerId) -> None:
     async def run() -> None:
-        async with neighbourhood() as around:
+        async with two_brokers() as around:
             timers = LoopTimers()
             around.run(timers.run())
-            await story(Bench(around, timers, coordinator))
+            await scenario(Harness(around, timers, coordinator))
             timers.stop()
 
     asyncio.run(run())
@@ -98,93 +98,93 @@ def answer_with(*codes: ErrorCode) -> Callable[[Asked], Answer]:
 
 
 def test_a_coordinator_on_this_broker_is_asked_without_the_network() -> None:
-    async def story(bench: Bench) -> None:
-        bench.own.unverified = {P1: ErrorCode.TRANSACTION_ABORTABLE}
-        assert await bench.verify() == {P0: NONE, P1: ErrorCode.TRANSACTION_ABORTABLE}
-        assert await bench.verify(adds=True) == {P0: NONE, P1: NONE}
+    async def scenario(harness: Harness) -> None:
+        harness.own.unverified = {P1: ErrorCode.TRANSACTION_ABORTABLE}
+        assert await harness.verify() == {P0: NONE, P1: ErrorCode.TRANSACTION_ABORTABLE}
+        assert await harness.verify(adds=True) == {P0: NONE, P1: NONE}
         who = ("t", 7, 3, (P0, P1))
-        assert bench.own.asked == [("verify", *who), ("add", *who, 5)]
-        assert bench.other.asked == []
+        assert harness.own.asked == [("verify", *who), ("add", *who, 5)]
+        assert harness.other.asked == []
 
-    tell(story, ME)
+    run_scenario(scenario, ME)
 
 
 @pytest.mark.parametrize("adds", [True, False])
 def test_a_coordinator_elsewhere_is_asked_in_the_brokers_version(adds: bool) -> None:
-    async def story(bench: Bench) -> None:
-        bench.other.handlers[KEY] = answer_with(NONE, ErrorCode.TRANSACTION_ABORTABLE)
-        codes = await bench.verify(adds=adds)
+    async def scenario(harness: Harness) -> None:
+        harness.other.handlers[KEY] = answer_with(NONE, ErrorCode.TRANSACTION_ABORTABLE)
+        codes = await harness.verify(adds=adds)
         assert codes == {P0: NONE, P1: ErrorCode.TRANSACTION_ABORTABLE}
-        (asked,) = (each for each in bench.other.asked if each.api_key is KEY)
+        (asked,) = (each for each in harness.other.asked if each.api_key is KEY)
         (sent,) = asked.message.transactions
         assert (asked.version, sent.verify_only) == (5, not adds)
         assert (sent.transactional_id, sent.producer_id, sent.producer_epoch) == ("t", 7, 3)
 
-    tell(story, OTHER)
+    run_scenario(scenario, OTHER)
 
 
 @pytest.mark.parametrize("coordinator", [ME, OTHER])
 def test_a_newer_producer_is_told_of_as_partitions_do(coordinator: BrokerId) -> None:
-    async def story(bench: Bench) -> None:
+    async def scenario(harness: Harness) -> None:
         fenced = ErrorCode.PRODUCER_FENCED
-        bench.own.code = fenced
-        bench.other.handlers[KEY] = answer_with(fenced, fenced)
+        harness.own.code = fenced
+        harness.other.handlers[KEY] = answer_with(fenced, fenced)
         told = ErrorCode.INVALID_PRODUCER_EPOCH
-        assert await bench.verify() == {P0: told, P1: told}
+        assert await harness.verify() == {P0: told, P1: told}
 
-    tell(story, coordinator)
+    run_scenario(scenario, coordinator)
 
 
 def test_adding_waits_a_little_for_the_transaction_before() -> None:
-    async def story(bench: Bench) -> None:
+    async def scenario(harness: Harness) -> None:
         busy = answer_with(BUSY, BUSY)
-        bench.other.handlers[KEY] = lambda asked: (
-            busy(asked) if bench.other.count(KEY) < 3 else answer_with(NONE, NONE)(asked)
+        harness.other.handlers[KEY] = lambda asked: (
+            busy(asked) if harness.other.count(KEY) < 3 else answer_with(NONE, NONE)(asked)
         )
-        assert await bench.verify(adds=True) == {P0: NONE, P1: NONE}
-        bench.other.handlers[KEY] = busy
-        asked_before = bench.other.count(KEY)
-        assert await bench.verify(adds=True) == {P0: BUSY, P1: BUSY}
-        assert bench.other.count(KEY) - asked_before == 4  # and three rests of 1 ms
-        assert await bench.verify(adds=False) == {P0: BUSY, P1: BUSY}
-        assert bench.other.count(KEY) - asked_before == 5
+        assert await harness.verify(adds=True) == {P0: NONE, P1: NONE}
+        harness.other.handlers[KEY] = busy
+        asked_before = harness.other.count(KEY)
+        assert await harness.verify(adds=True) == {P0: BUSY, P1: BUSY}
+        assert harness.other.count(KEY) - asked_before == 4  # and three rests of 1 ms
+        assert await harness.verify(adds=False) == {P0: BUSY, P1: BUSY}
+        assert harness.other.count(KEY) - asked_before == 5
 
-    tell(story, OTHER)
+    run_scenario(scenario, OTHER)
 
 
 def test_a_coordinator_that_is_not_there_or_does_not_answer_is_told_apart() -> None:
-    async def not_there(bench: Bench) -> None:
+    async def not_there(harness: Harness) -> None:
         gone = ErrorCode.COORDINATOR_NOT_AVAILABLE
-        assert await bench.verify() == {P0: gone, P1: gone}
+        assert await harness.verify() == {P0: gone, P1: gone}
 
-    async def silent(bench: Bench) -> None:
+    async def silent(harness: Harness) -> None:
         def hang_up(asked: Asked) -> Answer:
             raise HangUp
 
-        bench.other.handlers[KEY] = hang_up
+        harness.other.handlers[KEY] = hang_up
         lost = ErrorCode.NETWORK_EXCEPTION
-        assert await bench.verify() == {P0: lost, P1: lost}
+        assert await harness.verify() == {P0: lost, P1: lost}
 
-    tell(not_there, GONE)
-    tell(silent, OTHER)
+    run_scenario(not_there, GONE)
+    run_scenario(silent, OTHER)
 
 
 def test_a_broker_that_is_not_let_in_verifies_nothing() -> None:
-    async def story(bench: Bench) -> None:
-        bench.other.handlers[KEY] = lambda asked: {
+    async def scenario(harness: Harness) -> None:
+        harness.other.handlers[KEY] = lambda asked: {
             "throttle_time": ZERO,
             "error_code": ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
             "results_by_transaction": [],
         }
         refused = ErrorCode.INVALID_TXN_STATE
-        assert await bench.verify() == {P0: refused, P1: refused}
+        assert await harness.verify() == {P0: refused, P1: refused}
 
-    tell(story, OTHER)
+    run_scenario(scenario, OTHER)
 
 
 def test_what_an_answer_leaves_out_is_not_verified() -> None:
-    async def story(bench: Bench) -> None:
-        bench.other.handlers[KEY] = answer_with(NONE)
-        assert await bench.verify() == {P0: NONE, P1: ErrorCode.UNKNOWN_SERVER_ERROR}
+    async def scenario(harness: Harness) -> None:
+        harness.other.handlers[KEY] = answer_with(NONE)
+        assert await harness.verify() == {P0: NONE, P1: ErrorCode.UNKNOWN_SERVER_ERROR}
 
-    tell(story, OTHER)
+    run_scenario(scenario, OTHER)

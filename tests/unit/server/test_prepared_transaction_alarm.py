@@ -1,9 +1,8 @@
-"""Transactions that wait for their decision are told of, each once."""
+"""Prepared transactions that wait long for their decision are reported, each once."""
 
 from collections.abc import Callable
 
 from tests.unit.apis.transactions_twin import TransactionsTwin
-from tests.unit.inter_broker.other_brokers import settings_of
 
 from penstock.coordinators.transaction.requests import (
     DescribedTransaction,
@@ -14,7 +13,7 @@ from penstock.coordinators.transaction.requests import (
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.purgatory.timing_wheel import Timer, TimingWheel
-from penstock.server.prepared_transaction_alarm import LOOK_EVERY_MS, PreparedAlarm
+from penstock.server.prepared_transaction_alarm import CHECK_EVERY_MS, PreparedTransactionAlarm
 
 HOUR_MS = 3_600_000
 NOW_MS = 10 * HOUR_MS
@@ -22,7 +21,7 @@ P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
 class Timers:
-    """Keeps what is added; a test calls it."""
+    """Keeps the timers; the test calls them."""
 
     def __init__(self) -> None:
         self.added: list[tuple[int, Callable[[], None]]] = []
@@ -36,21 +35,21 @@ class Timers:
         raise AssertionError
 
 
-class Bench:
+class Harness:
     def __init__(self, age_ms: int = HOUR_MS) -> None:
         self.coordinator = TransactionsTwin()
         self.reports: list[str] = []
         self.timers = Timers()
-        self.alarm = PreparedAlarm(
+        self.alarm = PreparedTransactionAlarm(
             self.coordinator,
-            settings=lambda: settings_of({"transaction.prepared.alarm.ms": str(age_ms)}),
+            alarm_after_ms=lambda: age_ms,
             timers=self.timers,
             wall_ms=lambda: NOW_MS,
             report=self.reports.append,
         )
 
     def show(self, transactional_id: str, *, two_phase: bool, started_ms: int = 0) -> None:
-        """It is what the coordinator lists from now on."""
+        """The coordinator lists this transaction from now on."""
         listed = TransactionListing(transactional_id, 7, "Ongoing")
         self.coordinator.listed = ListedTransactions(ErrorCode.NONE, (), (listed,))
         self.coordinator.described[transactional_id] = DescribedTransaction(
@@ -65,47 +64,47 @@ class Bench:
         )
 
 
-def test_what_waits_for_its_decision_is_told_of_once() -> None:
-    bench = Bench()
-    bench.show("sink-0", two_phase=True)
-    bench.alarm.look()
-    bench.alarm.look()
-    (told,) = bench.reports
+def test_a_prepared_transaction_is_reported_once() -> None:
+    harness = Harness()
+    harness.show("sink-0", two_phase=True)
+    harness.alarm.check()
+    harness.alarm.check()
+    (report,) = harness.reports
     for words in ("sink-0", "producer 7", "600 min", "2 partitions", "penstock transaction abort"):
-        assert words in told
-    assert bench.coordinator.asked[0] == ListTransactions(
+        assert words in report
+    assert harness.coordinator.asked[0] == ListTransactions(
         states=frozenset({"Ongoing"}), min_duration_ms=HOUR_MS
     )
 
 
-def test_the_next_transaction_of_the_same_id_is_another_one() -> None:
-    bench = Bench()
+def test_the_next_transaction_of_the_same_id_is_reported_again() -> None:
+    harness = Harness()
     for started_ms in (0, HOUR_MS):
-        bench.show("sink-0", two_phase=True, started_ms=started_ms)
-        bench.alarm.look()
-    assert len(bench.reports) == 2
+        harness.show("sink-0", two_phase=True, started_ms=started_ms)
+        harness.alarm.check()
+    assert len(harness.reports) == 2
 
 
-def test_others_time_out_by_themselves() -> None:
-    bench = Bench()
-    bench.show("billing", two_phase=False)
-    bench.alarm.look()
-    assert bench.reports == []
+def test_a_transaction_without_two_phase_commit_is_not_reported() -> None:
+    harness = Harness()
+    harness.show("billing", two_phase=False)
+    harness.alarm.check()
+    assert harness.reports == []
 
 
-def test_who_wants_no_alarm_gets_none() -> None:
-    bench = Bench(age_ms=-1)
-    bench.show("sink-0", two_phase=True)
-    bench.alarm.look()
-    assert (bench.reports, bench.coordinator.asked) == ([], [])
+def test_a_negative_alarm_time_disables_the_alarm() -> None:
+    harness = Harness(age_ms=-1)
+    harness.show("sink-0", two_phase=True)
+    harness.alarm.check()
+    assert (harness.reports, harness.coordinator.asked) == ([], [])
 
 
-def test_it_looks_every_so_often() -> None:
-    bench = Bench()
-    bench.show("sink-0", two_phase=True)
-    bench.alarm.start()
-    for place in range(2):
-        delay_ms, look = bench.timers.added[place]
-        assert delay_ms == LOOK_EVERY_MS
-        look()
-    assert len(bench.reports) == 1
+def test_the_alarm_checks_once_a_minute() -> None:
+    harness = Harness()
+    harness.show("sink-0", two_phase=True)
+    harness.alarm.start()
+    for number in range(2):
+        delay_ms, check = harness.timers.added[number]
+        assert delay_ms == CHECK_EVERY_MS
+        check()
+    assert len(harness.reports) == 1

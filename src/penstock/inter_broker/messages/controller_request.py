@@ -38,25 +38,25 @@ _UPDATE_METADATA = 2
 _FAILED_REPLICAS_TAG = 0
 
 
-def encode_controller_request(sent: ControllerRequest) -> bytes:
+def encode_controller_request(request: ControllerRequest) -> bytes:
     writer = ValueWriter(flexible=True)
-    writer.int64(sent.broker_epoch)
-    order = sent.body
-    writer.int32(order.controller_id)
-    writer.int32(order.controller_epoch)
-    writer.int64(sent.number)
-    match order:
+    writer.int64(request.broker_epoch)
+    body = request.body
+    writer.int32(body.controller_id)
+    writer.int32(body.controller_epoch)
+    writer.int64(request.number)
+    match body:
         case LeaderAndIsrRequest():
             writer.int8(_LEADER_AND_ISR)
-            writer.array(order.partitions, _write_leader_and_isr_partition)
+            writer.array(body.partitions, _write_leader_and_isr_partition)
         case StopReplicaRequest():
             writer.int8(_STOP_REPLICA)
-            writer.array(order.partitions, write_topic_partition)
-            _write_bool(writer, order.delete)
+            writer.array(body.partitions, write_topic_partition)
+            _write_bool(writer, body.delete)
         case UpdateMetadataRequest():
             writer.int8(_UPDATE_METADATA)
-            _write_update(writer, order)
-    writer.tags(*_tagged(order))
+            _write_update(writer, body)
+    writer.tags(*_tagged(body))
     return writer.done()
 
 
@@ -70,9 +70,9 @@ def decode_controller_request(body: Buffer) -> ControllerRequest:
     read = _READERS.get(kind)
     if read is None:
         raise MalformedRecord(f"unknown controller request kind {kind}")
-    order = _with_tagged(read(reader, head), reader.tags())
+    request_body = _with_tagged(read(reader, head), reader.tags())
     reader.end()
-    return ControllerRequest(head.broker_epoch, order, number)
+    return ControllerRequest(head.broker_epoch, request_body, number)
 
 
 class _Head(NamedTuple):
@@ -142,23 +142,23 @@ def _write_update(writer: ValueWriter, update: UpdateMetadataRequest) -> None:
 # Tagged fields of UpdateMetadata.
 
 
-def _tagged(order: ControllerRequestBody) -> tuple[tuple[int, bytes], ...]:
-    if not isinstance(order, UpdateMetadataRequest) or order.failed is None:
+def _tagged(body: ControllerRequestBody) -> tuple[tuple[int, bytes], ...]:
+    if not isinstance(body, UpdateMetadataRequest) or body.failed is None:
         return ()
     writer = ValueWriter(flexible=True)
-    writer.array(tuple(order.failed.items()), _write_failed_replicas)
+    writer.array(tuple(body.failed.items()), _write_failed_replicas)
     return ((_FAILED_REPLICAS_TAG, writer.done()),)
 
 
 def _with_tagged(
-    order: ControllerRequestBody, tagged: Mapping[int, memoryview]
+    body: ControllerRequestBody, tagged: Mapping[int, memoryview]
 ) -> ControllerRequestBody:
-    if not isinstance(order, UpdateMetadataRequest) or _FAILED_REPLICAS_TAG not in tagged:
-        return order
+    if not isinstance(body, UpdateMetadataRequest) or _FAILED_REPLICAS_TAG not in tagged:
+        return body
     reader = ValueReader(tagged[_FAILED_REPLICAS_TAG], flexible=True)
     failed = dict(reader.array(_read_failed_replicas))
     reader.end()
-    return replace(order, failed=failed)
+    return replace(body, failed=failed)
 
 
 def _write_failed_replicas(

@@ -79,8 +79,8 @@ class SimulatedBroker(Process):
         self.orders = ControllerRequestHandler(
             broker_id,
             replicas=self.replicas,
-            cluster=self.view,
-            settings=_FixedSettings(),
+            metadata=self.view,
+            dynamic_config=_FixedSettings(),
             report=_ignore,
         )
         self.replicas.isr_manager.changes = self

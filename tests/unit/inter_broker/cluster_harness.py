@@ -1,5 +1,5 @@
 """Brokers of one cluster in one process: real controllers, channels, servers and replicas on
-loopback, over one tree with a session each. Disks are simulated; nobody fetches."""
+loopback, over one metadata store with a session each. Disks are simulated; no follower fetches."""
 
 from __future__ import annotations
 
@@ -58,16 +58,16 @@ async def sleep_ms(duration_ms: int) -> None:
     await asyncio.sleep(min(duration_ms, 20) / 1000)
 
 
-class LittleBroker:
-    """Listens twice: for brokers and for clients."""
+class BrokerHarness:
+    """Has two listeners: for brokers and for clients."""
 
     def __init__(
-        self, broker: int, store: MetadataStore, tasks: asyncio.TaskGroup, given: RawConfig
+        self, broker: int, store: MetadataStore, tasks: asyncio.TaskGroup, raw_config: RawConfig
     ) -> None:
         self.id = BrokerId(broker)
         self.reports: list[str] = []
-        self.cluster = MetadataCache()
-        self.settings = DynamicBrokerConfig(given, broker, self.reports.append)
+        self.metadata = MetadataCache()
+        self.config = DynamicBrokerConfig(raw_config, broker, self.reports.append)
         self.timers = LoopTimers()
         self.disk = SimulatedDisk("/data")
         self.engine = SegmentedEngine(
@@ -76,24 +76,24 @@ class LittleBroker:
             disk=self.disk,
         )
         self.engine.recover(lambda *, done, total: None, NOW_MS)
-        self.peers = BrokerConnections(own_id=self.id, listener=BROKERS)
+        self.connections = BrokerConnections(own_id=self.id, listener=BROKERS)
         self._store = store
         self._tasks = tasks
         self._running: list[asyncio.Task[None]] = []
         self.replicas = ReplicaManager(
             broker_id=self.id,
             engine=self.engine,
-            metadata=self.cluster,
-            effective_config=self.settings,
+            metadata=self.metadata,
+            effective_config=self.config,
             timers=self.timers,
             wall_ms=lambda: NOW_MS,
             report=self.reports.append,
         )
-        self.orders = ControllerRequestHandler(
+        self.handler = ControllerRequestHandler(
             self.id,
             replicas=self.replicas,
-            cluster=self.cluster,
-            settings=self.settings,
+            metadata=self.metadata,
+            dynamic_config=self.config,
             report=self.reports.append,
         )
 
@@ -101,8 +101,8 @@ class LittleBroker:
         self.current = CurrentSession(await self._store.open_session())
         channel = RemoteControllerChannel(
             self.id,
-            local=LocalControllerChannel(self.orders),
-            connections=self.peers,
+            local=LocalControllerChannel(self.handler),
+            connections=self.connections,
             timeout_ms=30_000,
         )
         self.controller = Controller(
@@ -113,31 +113,33 @@ class LittleBroker:
             wait_ms=sleep_ms,
             report=self.reports.append,
         )
-        to_controller = ControllerClient(self.id, cluster=self.cluster, peers=self.peers)
+        to_controller = ControllerClient(
+            self.id, metadata=self.metadata, connections=self.connections
+        )
         self.administration = ForwardingAdministration(to_controller, local=self.controller)
-        self.in_sync = AlterPartitionClient(
+        self.alter_partition = AlterPartitionClient(
             to_controller,
             membership=self.controller,
-            broker_epoch=lambda: self.orders.broker_epoch,
+            broker_epoch=lambda: self.handler.broker_epoch,
             wait_ms=sleep_ms,
         )
-        self.failures = FailedReplicasSender(
+        self.failed_replicas = FailedReplicasSender(
             to_controller,
             membership=self.controller,
-            broker_epoch=lambda: self.orders.broker_epoch,
+            broker_epoch=lambda: self.handler.broker_epoch,
             wait_ms=sleep_ms,
         )
-        self.replicas.listen_for_log_failures(self.failures.note)
-        self.leaving = ControlledShutdown(
+        self.replicas.listen_for_log_failures(self.failed_replicas.add)
+        self.shutdown = ControlledShutdown(
             to_controller,
-            metadata=self.cluster,
+            metadata=self.metadata,
             membership=self.controller,
-            config=CachedConfig(self.settings, InterBrokerConfig.from_broker),
+            config=CachedConfig(self.config, InterBrokerConfig.from_broker),
             wait_ms=sleep_ms,
             report=self.reports.append,
         )
         self._serve()
-        self.standing = BrokerRegistration(
+        self.registration = BrokerRegistration(
             broker_id=self.id,
             store=self._store,
             session=self.current,
@@ -146,8 +148,13 @@ class LittleBroker:
             make_election=self._make_election,
             report=self.reports.append,
         )
-        await self.standing.register()
-        works = (self.standing.run(), self.in_sync.run(), self.failures.run(), self.timers.run())
+        await self.registration.register()
+        works = (
+            self.registration.run(),
+            self.alter_partition.run(),
+            self.failed_replicas.run(),
+            self.timers.run(),
+        )
         for work in works:
             self._running.append(self._tasks.create_task(work))
 
@@ -157,7 +164,7 @@ class LittleBroker:
     async def _register(self, session: Session, own_sessions: list[SessionId]) -> None:
         node = BrokerNode(id=self.id, epoch=BrokerEpoch(-1), endpoints=self.endpoints)
         epoch = await register_broker(session, node, now_ms=NOW_MS, own_sessions=own_sessions)
-        self.orders.set_broker_epoch(epoch)
+        self.handler.set_broker_epoch(epoch)
 
     @property
     def session(self) -> Session:
@@ -166,8 +173,8 @@ class LittleBroker:
     def _serve(self) -> None:
         services = Services(
             broker_id=self.id,
-            cluster_id="little",
-            metadata=self.cluster,
+            cluster_id="harness",
+            metadata=self.metadata,
             replicas=self.replicas,
             engine=self.engine,
             administration=self.administration,
@@ -177,8 +184,8 @@ class LittleBroker:
             authorizer=AllowAll(),
             timers=self.timers,
             wall_ms=lambda: NOW_MS,
-            config=CachedConfig(self.settings, ApiConfig.from_broker),
-            effective_config=self.settings,
+            config=CachedConfig(self.config, ApiConfig.from_broker),
+            effective_config=self.config,
             advertised={},
             fetch_sessions=FetchSessions(max_sessions=10),
             run=lambda work: self._running.append(self._tasks.create_task(work)),
@@ -187,14 +194,14 @@ class LittleBroker:
                 listener=BROKERS,
                 membership=self.controller,
                 configs=self.controller,
-                handle_controller_request=self.orders.handle,
+                handle_controller_request=self.handler.handle,
                 load_api=load_private_api,
             ),
         )
         self.server = Server(
             on_request=Dispatcher(APIS, services).on_request,
             timers=self.timers,
-            limits=NetworkLimits.from_broker(self.settings()),
+            limits=NetworkLimits.from_broker(self.config()),
             report=self.reports.append,
         )
         self.endpoints = tuple(
@@ -209,15 +216,15 @@ class LittleBroker:
     async def stop(self) -> None:
         await self.controller.close()
         await self.server.close(1000)
-        await self.peers.close()
+        await self.connections.close()
         self.timers.stop()
         await self.session.close()
         await self._end_tasks()
 
     async def kill(self) -> None:
-        """Nothing is handed over and nobody is told: its session ends later."""
+        """Without controlled shutdown; its session ends last."""
         await self.server.close(0)
-        await self.peers.close()
+        await self.connections.close()
         await self._end_tasks()
         await self.session.close()
 
@@ -229,34 +236,39 @@ class LittleBroker:
                 await task
 
 
-class LittleCluster:
+class ClusterHarness:
     def __init__(self, store: MetadataStore, tasks: asyncio.TaskGroup) -> None:
         self.store = store
         self.tasks = tasks
-        self.brokers: dict[int, LittleBroker] = {}
+        self.brokers: dict[int, BrokerHarness] = {}
 
-    async def add(self, broker: int, given: RawConfig | None = None) -> LittleBroker:
-        given = given or RawConfig.from_mapping({"broker.id": str(broker)}, where="test")
-        made = LittleBroker(broker, self.store, self.tasks, given)
-        self.brokers[broker] = made
-        await made.start()
-        return made
+    async def add(self, broker_id: int, raw_config: RawConfig | None = None) -> BrokerHarness:
+        raw_config = raw_config or RawConfig.from_mapping(
+            {"broker.id": str(broker_id)}, where="test"
+        )
+        broker = BrokerHarness(broker_id, self.store, self.tasks, raw_config)
+        self.brokers[broker_id] = broker
+        await broker.start()
+        return broker
 
     @property
-    def leading(self) -> LittleBroker:
-        [found] = [b for b in self.brokers.values() if b.controller.find_state() is not None]
-        return found
+    def controller(self) -> BrokerHarness:
+        """The broker of the active controller."""
+        [active] = [
+            broker for broker in self.brokers.values() if broker.controller.find_state() is not None
+        ]
+        return active
 
     async def wait_joined(self) -> None:
-        """Until each broker knows of all the others, and who the controller is."""
-        known = set(self.brokers)
+        """Until every broker has all brokers and the controller in its metadata."""
+        all_ids = set(self.brokers)
 
         def is_joined() -> bool:
-            found = [broker.controller.find_state() for broker in self.brokers.values()]
-            epochs = [state.controller_epoch for state in found if state is not None]
+            states = [broker.controller.find_state() for broker in self.brokers.values()]
+            epochs = [state.controller_epoch for state in states if state is not None]
             return len(epochs) == 1 and all(
-                set(broker.cluster.brokers) == known
-                and broker.cluster.controller_epoch == epochs[0]
+                set(broker.metadata.brokers) == all_ids
+                and broker.metadata.controller_epoch == epochs[0]
                 for broker in self.brokers.values()
             )
 
@@ -264,29 +276,29 @@ class LittleCluster:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """Network and threads take their time; nothing is assumed about how much."""
+    """Network and threads take an unknown time."""
     async with asyncio.timeout(SOON_S):
-        while not holds():  # noqa: ASYNC110 - what it looks at has no events
+        while not holds():  # noqa: ASYNC110 - the condition has no event
             await asyncio.sleep(0.002)
 
 
 @asynccontextmanager
-async def little_cluster(store: MetadataStore, *brokers: int) -> AsyncIterator[LittleCluster]:
+async def cluster_harness(store: MetadataStore, *brokers: int) -> AsyncIterator[ClusterHarness]:
     async with asyncio.TaskGroup() as tasks:
-        cluster = LittleCluster(store, tasks)
+        cluster = ClusterHarness(store, tasks)
         for broker in brokers:
             await cluster.add(broker)
         await cluster.wait_joined()
         yield cluster
-        for little_broker in cluster.brokers.values():
-            await little_broker.stop()
+        for started in cluster.brokers.values():
+            await started.stop()
 
 
-def tell(story: Callable[[LittleCluster], Awaitable[None]], *brokers: int) -> None:
+def run_scenario(scenario: Callable[[ClusterHarness], Awaitable[None]], *brokers: int) -> None:
     async def run() -> None:
-        store = await EmbeddedMetadataStore.open(SimulatedDisk("/data"), "/data/tree")
-        async with asyncio.timeout(60), little_cluster(store, *brokers) as cluster:
-            await story(cluster)
+        store = await EmbeddedMetadataStore.open(SimulatedDisk("/data"), "/data/store")
+        async with asyncio.timeout(60), cluster_harness(store, *brokers) as cluster:
+            await scenario(cluster)
         await store.close()
 
     asyncio.run(run())
