@@ -1,7 +1,7 @@
-# ruff: noqa: N802 - methods have the names that Spark calls
-"""`spark.read.format("penstock")`: a fixed range of each partition, found at planning.
+# ruff: noqa: N802 - Spark names these methods
+"""`spark.read.format("penstock")`: reads a range of each partition that is fixed at planning.
 
-One object lives in three places: it plans on the driver, is pickled, and reads on executors.
+The same reader plans on the driver, is pickled, and reads on executors.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -47,8 +47,8 @@ class PenstockReader(DataSourceReader):
             min_partitions=options.min_partitions,
             max_records=options.max_records_per_partition,
         )
-        # Without any, Spark would ask for the rows of a task that it makes up itself.
-        return plan_tasks(pieces, history) or [ReadRange(_NOTHING)]
+        # Without any, Spark would read a partition that it invents itself.
+        return plan_tasks(pieces, history) or [ReadRange(_EMPTY_RANGE)]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         assert isinstance(partition, ReadRange)
@@ -56,14 +56,14 @@ class PenstockReader(DataSourceReader):
 
 
 class FilteringReader(PenstockReader):
-    """Spark refuses a reader that has `pushFilters` unless its own setting is on as well."""
+    """A class of its own, because Spark rejects `pushFilters` unless its own config is on."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         self._pushed = parse_filters(filters)
-        return filters  # ranges get narrower; rows are still Spark's to filter
+        return filters  # only narrows ranges; Spark still filters the rows
 
 
-_NOTHING = OffsetRange(TopicPartition("", 0), 0, 0)
+_EMPTY_RANGE = OffsetRange(TopicPartition("", 0), 0, 0)
 
 
 def _find_ranges(discovery: Discovery, options: SourceOptions) -> list[OffsetRange]:
@@ -72,34 +72,34 @@ def _find_ranges(discovery: Discovery, options: SourceOptions) -> list[OffsetRan
     ends: Offsets = discovery.resolve(options.ending, partitions, is_start=False)
     if {options.starting.kind, options.ending.kind} & {BoundKind.OFFSETS, BoundKind.GROUP}:
         starts, ends = _within_logs(discovery, partitions, starts, ends)
-    return [OffsetRange(each, starts[each], ends[each]) for each in partitions]
+    return [OffsetRange(tp, starts[tp], ends[tp]) for tp in partitions]
 
 
 def _within_logs(
     discovery: Discovery, partitions: list[TopicPartition], starts: Offsets, ends: Offsets
 ) -> tuple[Offsets, Offsets]:
-    """Offsets that a user gave may not be there any more, or not yet."""
+    """Offsets from options or groups may be deleted, or not exist yet."""
     earliest, latest = discovery.earliest(partitions), discovery.latest(partitions)
-    for each in partitions:
-        first, last = earliest[each], latest[each]
-        if not first <= starts[each] <= last or not first <= ends[each] <= last:
-            asked = f"offsets {starts[each]} to {ends[each]} of {each} are asked for"
-            discovery.report_losses([f"{asked}, and the log holds {first} to {last}"])
+    for tp in partitions:
+        first, last = earliest[tp], latest[tp]
+        if not first <= starts[tp] <= last or not first <= ends[tp] <= last:
+            requested = f"offsets {starts[tp]} to {ends[tp]} of {tp} are requested"
+            discovery.report_losses([f"{requested}, but the log holds {first} to {last}"])
     return (
-        {each: max(starts[each], earliest[each]) for each in partitions},
-        {each: min(ends[each], latest[each]) for each in partitions},
+        {tp: max(starts[tp], earliest[tp]) for tp in partitions},
+        {tp: min(ends[tp], latest[tp]) for tp in partitions},
     )
 
 
 def _skip_older(
     discovery: Discovery, ranges: list[OffsetRange], time_ms: int | None
 ) -> list[OffsetRange]:
-    """The first record that is late enough: nothing before it can pass."""
+    """Start each range at the first record that is late enough."""
     if time_ms is None or not ranges:
         return ranges
-    firsts = discovery.at_times(dict.fromkeys((each.tp for each in ranges), time_ms))
+    firsts = discovery.at_times(dict.fromkeys((wanted.tp for wanted in ranges), time_ms))
     return [
-        each._replace(start=max(each.start, first))
-        for each in ranges
-        if (first := firsts[each.tp]) is not None and first < each.end
+        wanted._replace(start=max(wanted.start, first))
+        for wanted in ranges
+        if (first := firsts[wanted.tp]) is not None and first < wanted.end
     ]

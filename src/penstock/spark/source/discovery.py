@@ -1,7 +1,7 @@
-"""Partitions and offsets of what a query reads, asked of the cluster.
+"""Looks up the partitions that a query reads and their offsets in the cluster.
 
-Decides nothing about batches: that is `plan.py`. Invariant: offsets it gives are those of the
-isolation level that records are read with.
+Decides nothing about batches: that is `plan.py`. Invariant: its offsets are those of the isolation
+level that records are read with.
 """
 
 import logging
@@ -21,7 +21,7 @@ from penstock.spark.source.offset_json import Offsets, format_partitions
 from penstock.spark.source.options import BoundKind, OffsetFallback, RangeBound, SourceOptions
 
 _log = logging.getLogger(__name__)
-_SOON_S = 0.1  # a topic that was just created is not known to every broker yet
+_RETRY_S = 0.1  # a broker may not know a topic yet that was just created
 _PROBE_BYTES = 64 * 1024
 
 
@@ -42,17 +42,18 @@ class Discovery:
     # Partitions.
 
     def find_partitions(self, *, is_lenient: bool = False) -> list[TopicPartition]:
-        """All that the subscription names now. Lenient: topics that are gone are left out."""
+        """All partitions that the subscription matches now. Lenient: omits missing topics."""
         subscription = self._options.subscription
         if subscription.pattern is not None:
-            match = subscription.pattern.search  # a part of the name is enough, as in Spark
-            found = self._client.metadata().topics.values()
+            match = subscription.pattern.search  # matches a part of the name, as in Spark
+            topics = self._client.metadata().topics.values()
             return _partitions_of(
-                each for each in found if each.exists and not each.is_internal and match(each.name)
+                topic
+                for topic in topics
+                if topic.exists and not topic.is_internal and match(topic.name)
             )
-        names = subscription.topics or {each.topic for each in subscription.assigned}
-        topics = self._get_topics(sorted(names), is_lenient=is_lenient)
-        existing = _partitions_of(topics)
+        names = subscription.topics or {tp.topic for tp in subscription.assigned}
+        existing = _partitions_of(self._get_topics(sorted(names), is_lenient=is_lenient))
         if not subscription.assigned:
             return existing
         missing = set(subscription.assigned) - set(existing)
@@ -61,70 +62,68 @@ class Discovery:
                 f"option assign names {format_partitions(missing)}, which the cluster does not "
                 "have: correct the option, or add partitions to the topic"
             )
-        return [each for each in subscription.assigned if each not in missing]
+        return [tp for tp in subscription.assigned if tp not in missing]
 
     def _get_topics(self, names: list[str], *, is_lenient: bool) -> list[TopicMetadata]:
         for attempt in range(self._options.offset_retries + 1):
-            found = self._client.metadata(names).topics
-            missing = [name for name in names if name not in found or not found[name].exists]
+            topics = self._client.metadata(names).topics
+            missing = [name for name in names if name not in topics or not topics[name].exists]
             if not missing or is_lenient:
                 break
             if attempt < self._options.offset_retries:
-                self._sleep(_SOON_S)
+                self._sleep(_RETRY_S)
         if missing and not is_lenient:
-            raise _no_such_topics(missing, found)
-        return [found[name] for name in names if name not in missing]
+            raise _no_such_topics(missing, topics)
+        return [topics[name] for name in names if name not in missing]
 
     # Offsets.
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Of the logs, or of the tables that hold what the logs have not any more."""
-        found = self._listed(dict.fromkeys(partitions, EARLIEST))
-        return found if self._history is None else self._history.earliest(found)
+        """The first offsets of the logs, or of tables that hold what the logs no longer have."""
+        log_starts = self._listed(dict.fromkeys(partitions, EARLIEST))
+        return log_starts if self._history is None else self._history.earliest(log_starts)
 
     def latest(
-        self, partitions: Iterable[TopicPartition], known: Offsets | None = None
+        self, partitions: Iterable[TopicPartition], consumed: Offsets | None = None
     ) -> dict[TopicPartition, int]:
-        """The ends of the logs. One that lies before what is known already is asked again, as a
-        broker that has just become leader may not know it yet."""
+        """The ends of the logs. Retries if one is before the offset already consumed, because a
+        broker that has just become leader may not know its high watermark yet."""
         wanted = dict.fromkeys(partitions, LATEST)
         for attempt in range(self._options.offset_retries + 1):
-            found = self._listed(wanted)
-            behind = [each for each, at in (known or {}).items() if found.get(each, at) < at]
+            ends = self._listed(wanted)
+            behind = [tp for tp, at in (consumed or {}).items() if ends.get(tp, at) < at]
             if not behind:
                 break
             if attempt < self._options.offset_retries:
-                _log.warning("the ends of %s moved back; asking again", format_partitions(behind))
+                _log.warning("the ends of %s moved back; retrying", format_partitions(behind))
                 self._sleep(self._options.offset_retry_interval_ms / 1000)
-        return found
+        return ends
 
     def at_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """The first record that is not older, if there is one."""
-        found = {
-            each: None if offset < 0 else offset for each, offset in self._listed(times).items()
-        }
-        return found if self._history is None else {**found, **self._history.at_times(times)}
+        """The offset of the first record that is not older, if there is one."""
+        listed = {tp: None if offset < 0 else offset for tp, offset in self._listed(times).items()}
+        return listed if self._history is None else {**listed, **self._history.at_times(times)}
 
     def _listed(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         if not wanted:
             return {}
         listed = self._client.list_offsets(wanted, isolation=self._options.isolation)
-        return {each: found.offset for each, found in listed.items()}
+        return {tp: entry.offset for tp, entry in listed.items()}
 
     def bytes_per_offset(self, starts: Offsets) -> dict[TopicPartition, float]:
-        """What an offset takes in the log, measured where reading goes on."""
+        """Average bytes per offset in the log, measured where reading continues."""
         if not starts:
             return {}
-        wanted = [FetchFrom(each, Offset(at), _PROBE_BYTES) for each, at in starts.items()]
+        wanted = [FetchFrom(tp, Offset(start), _PROBE_BYTES) for tp, start in starts.items()]
         fetched = self._client.fetch(wanted, isolation=self._options.isolation, max_wait_ms=0)
-        return {each.partition: _bytes_per_offset(each.batches) for each in fetched}
+        return {entry.partition: _bytes_per_offset(entry.batches) for entry in fetched}
 
-    # What was asked for.
+    # Bounds.
 
     def resolve(
         self, bound: RangeBound, partitions: list[TopicPartition], *, is_start: bool
     ) -> dict[TopicPartition, int]:
-        """The offset of each partition that an option means now."""
+        """The offset of each partition that the bound means now."""
         match bound.kind:
             case BoundKind.EARLIEST:
                 return self.earliest(partitions)
@@ -143,29 +142,29 @@ class Discovery:
                 return self._not_before(bound, times, is_start=is_start)
 
     def _fill_in(self, offsets: Offsets) -> dict[TopicPartition, int]:
-        first = [each for each, at in offsets.items() if at == offset_json.EARLIEST]
-        last = [each for each, at in offsets.items() if at == offset_json.LATEST]
+        first = [tp for tp, offset in offsets.items() if offset == offset_json.EARLIEST]
+        last = [tp for tp, offset in offsets.items() if offset == offset_json.LATEST]
         return {**offsets, **self.earliest(first), **self.latest(last)}
 
     def _not_before(
         self, bound: RangeBound, times: Mapping[TopicPartition, int], *, is_start: bool
     ) -> dict[TopicPartition, int]:
-        found = self.at_times(times)
-        unmatched = [each for each, offset in found.items() if offset is None]
+        at_times = self.at_times(times)
+        unmatched = [tp for tp, offset in at_times.items() if offset is None]
         if unmatched and is_start and self._options.without_match is OffsetFallback.ERROR:
             raise SparkSourceError(
                 f"option {bound.option}: no record of {format_partitions(unmatched)} is as late as "
-                "that; set startingOffsetsByTimestampStrategy to latest to begin at the end there"
+                "that; set startingOffsetsByTimestampStrategy to latest to start at the end there"
             )
-        matched = {each: offset for each, offset in found.items() if offset is not None}
+        matched = {tp: offset for tp, offset in at_times.items() if offset is not None}
         return {**matched, **self.latest(unmatched)}
 
     def _of_group(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
         group = self._options.group
-        assert group is not None, "checked when the options were parsed"
+        assert group is not None, "checked when the options are parsed"
         committed = self._client.groups.fetch_offsets(group, partitions)
-        offsets = {each: found.offset for each, found in committed.items() if each in partitions}
-        without = [each for each in partitions if each not in offsets]
+        offsets = {tp: entry.offset for tp, entry in committed.items() if tp in partitions}
+        without = [tp for tp in partitions if tp not in offsets]
         if not without:
             return offsets
         match self._options.without_commit:
@@ -175,26 +174,28 @@ class Discovery:
                 return {**offsets, **self.latest(without)}
             case OffsetFallback.ERROR:
                 raise SparkSourceError(
-                    f"group {group!r} has committed nothing for {format_partitions(without)}; set "
-                    "startingOffsetsByGroupStrategy to earliest or latest to begin there anyway"
+                    f"group {group!r} has no committed offset for {format_partitions(without)}; "
+                    "set startingOffsetsByGroupStrategy to earliest or latest to start there"
                 )
 
     def report_losses(self, losses: Iterable[str]) -> None:
-        for what in losses:
+        for loss in losses:
             if self._options.fail_on_data_loss:
-                raise DataLoss(what)
-            _log.warning("%s; going on, since failOnDataLoss is false", what)
+                raise DataLoss(loss)
+            _log.warning("%s; continuing because failOnDataLoss is false", loss)
 
 
 def _partitions_of(topics: Iterable[TopicMetadata]) -> list[TopicPartition]:
     return sorted(
-        TopicPartition(topic.name, each.partition) for topic in topics for each in topic.partitions
+        TopicPartition(topic.name, entry.partition)
+        for topic in topics
+        for entry in topic.partitions
     )
 
 
-def _no_such_topics(missing: list[str], found: Mapping[str, TopicMetadata]) -> SparkSourceError:
+def _no_such_topics(missing: list[str], topics: Mapping[str, TopicMetadata]) -> SparkSourceError:
     for name in missing:
-        error = found[name].error if name in found else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        error = topics[name].error if name in topics else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if error is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return SparkSourceError(f"topic {name!r} cannot be read: {error.message}")
     names = ", ".join(repr(name) for name in missing)
@@ -205,15 +206,15 @@ def _no_such_topics(missing: list[str], found: Mapping[str, TopicMetadata]) -> S
 
 
 def _check_same(bound: RangeBound, partitions: list[TopicPartition]) -> None:
-    given, found = bound.per_partition.keys(), set(partitions)
-    if given == found:
+    named, read = bound.per_partition.keys(), set(partitions)
+    if named == read:
         return
     parts = []
-    if found - given:
-        parts.append(f"it lacks {format_partitions(found - given)}")
-    if given - found:
+    if read - named:
+        parts.append(f"it lacks {format_partitions(read - named)}")
+    if named - read:
         parts.append(
-            f"{format_partitions(given - found)} are not read by this query or do not exist"
+            f"{format_partitions(named - read)} are not read by this query or do not exist"
         )
     raise SparkSourceError(
         f"option {bound.option} must name every partition that is read and no other: "
@@ -222,9 +223,9 @@ def _check_same(bound: RangeBound, partitions: list[TopicPartition]) -> None:
 
 
 def _bytes_per_offset(batches: Buffer) -> float:
-    """Of whole batches, gaps included; 0 where nothing can be measured."""
+    """Over whole batches, including gaps; 0 if there is no batch."""
     headers = [header for _, header in iter_headers(batches)]
     if not headers:
         return 0.0
     span = headers[-1].next_offset - headers[0].base_offset
-    return sum(each.size for each in headers) / span
+    return sum(header.size for header in headers) / span

@@ -1,7 +1,7 @@
-"""Raw batches of a range of offsets, the next request always under way while one is being decoded.
+"""Fetches the raw batches of an offset range, with the next request in flight while one is decoded.
 
-Decodes nothing. Invariant: every offset of the range is either in a reply, a gap that the log
-really has, or reported as lost.
+Decodes nothing. Invariant: every offset of the range is in a response, a real gap in the log, or
+reported as lost.
 """
 
 import logging
@@ -26,12 +26,12 @@ from penstock.spark.errors import DataLoss, SparkSourceError
 from penstock.spark.source.plan import OffsetRange
 
 _log = logging.getLogger(__name__)
-_GONE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+_DELETED = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 _FIRST_BYTES = 1024 * 1024
-_LEAST_BYTES = 64 * 1024
-_SPARE = 1.25  # records ahead may be larger than those behind
+_MIN_BYTES = 64 * 1024
+_MARGIN = 1.25  # the next records may be larger than the last ones
 _MAX_WAIT_MS = 500
-_ENOUGH_EMPTY_REPLIES = 2  # one may have been on its way while records came
+_EMPTY_RESPONSES_OF_GAP = 2  # one may have been sent before records arrived
 
 
 class FetchConfig(NamedTuple):
@@ -42,134 +42,136 @@ class FetchConfig(NamedTuple):
 
 
 class FetchedPiece(NamedTuple):
-    """One reply: what it holds from `start` on, up to `end`."""
+    """One response: its records from `start` up to `end`."""
 
     start: int
-    end: int  # where the next piece goes on, in the range
+    end: int  # where the next piece starts, within the range
     fetched: FetchedPartition
 
 
 class FetchAhead:
-    """`for piece in FetchAhead(client, wanted, rules)`; ended early, it asks for no more."""
+    """`for piece in FetchAhead(client, wanted, config)`; leaving the loop cancels the request."""
 
-    def __init__(self, client: BlockingClient, wanted: OffsetRange, rules: FetchConfig) -> None:
+    def __init__(self, client: BlockingClient, wanted: OffsetRange, config: FetchConfig) -> None:
         self._client = client
         self._wanted = wanted
-        self._rules = rules
-        self._max_bytes = min(_FIRST_BYTES, rules.fetch_bytes)
-        self._empty_replies = 0  # in a row
+        self._config = config
+        self._max_bytes = min(_FIRST_BYTES, config.fetch_bytes)
+        self._empty_responses = 0  # in a row
         self._waiting_since = time.monotonic()
 
     def __iter__(self) -> Iterator[FetchedPiece]:
         offset, end = self._wanted.start, self._wanted.end
-        reply: Future[list[FetchedPartition]] | None = None
+        response: Future[list[FetchedPartition]] | None = None
         try:
             while offset < end:
-                reply = reply or self._ask(offset)
-                fetched, reply = self._wait(reply), None
+                response = response or self._request(offset)
+                fetched, response = self._wait(response), None
                 if fetched is None:
                     return
                 following = min(end, self._following(offset, fetched))
                 if fetched.batches and following > offset:
                     self._adapt(fetched, following - offset, end - following)
-                    reply = self._ask(following) if following < end else None
+                    response = self._request(following) if following < end else None
                     yield FetchedPiece(offset, following, fetched)
                     self._waiting_since = time.monotonic()
                 offset = following
         finally:
-            if reply is not None:
-                reply.cancel()
+            if response is not None:
+                response.cancel()
 
-    def _ask(self, offset: int) -> "Future[list[FetchedPartition]]":
+    def _request(self, offset: int) -> "Future[list[FetchedPartition]]":
         wanted = [FetchFrom(self._wanted.tp, Offset(offset), self._max_bytes)]
         return self._client.start(
             lambda client: client.fetch(
                 wanted,
-                isolation=self._rules.isolation,
+                isolation=self._config.isolation,
                 max_wait_ms=_MAX_WAIT_MS,
                 max_bytes=self._max_bytes,
             )
         )
 
-    def _wait(self, reply: "Future[list[FetchedPartition]]") -> FetchedPartition | None:
-        """None: the topic was deleted, and that is to be borne."""
+    def _wait(self, response: "Future[list[FetchedPartition]]") -> FetchedPartition | None:
+        """None: the topic was deleted, and failOnDataLoss is false."""
         try:
-            (fetched,) = reply.result()
+            (fetched,) = response.result()
         except ClientError as error:
-            if not _is_gone(error):
+            if not _is_deleted(error):
                 raise
-            self._lose(f"{self._wanted.tp} is gone: its topic was deleted")
+            self._report_loss(f"the topic of {self._wanted.tp} was deleted")
             return None
         return fetched
 
     def _adapt(self, fetched: FetchedPartition, offsets: int, left: int) -> None:
-        """Ask for what the rest of the range is likely to take: a small batch of a large backlog
-        would fetch far too much."""
-        expected = int(len(fetched.batches) / offsets * left * _SPARE)
-        self._max_bytes = min(max(expected, _LEAST_BYTES), self._rules.fetch_bytes)
+        """Request about as many bytes as the rest of the range needs, because a small batch of a
+        large backlog would otherwise fetch far too much."""
+        expected = int(len(fetched.batches) / offsets * left * _MARGIN)
+        self._max_bytes = min(max(expected, _MIN_BYTES), self._config.fetch_bytes)
 
     def _following(self, offset: int, fetched: FetchedPartition) -> int:
-        """The offset to go on with; the same one where it has to be asked for again."""
+        """The offset to continue with; the same one if it must be fetched again."""
         if fetched.error is ErrorCode.OFFSET_OUT_OF_RANGE:
             return self._after_loss(offset)
-        if fetched.error in _GONE:
-            self._lose(f"{self._wanted.tp} is gone: its topic was deleted")
+        if fetched.error in _DELETED:
+            self._report_loss(f"the topic of {self._wanted.tp} was deleted")
             return self._wanted.end
         if fetched.error is not ErrorCode.NONE:
             raise SparkSourceError(
-                f"{self._wanted.tp} cannot be read at offset {offset}: "
+                f"cannot read {self._wanted.tp} at offset {offset}: "
                 f"{fetched.error.message} ({fetched.error.name})"
             )
         following = next_offset(fetched.batches)
         if following is not None and following > offset:
-            self._empty_replies = 0
+            self._empty_responses = 0
             return following
-        return self._after_nothing(offset, fetched)
+        return self._after_empty(offset, fetched)
 
-    def _after_nothing(self, offset: int, fetched: FetchedPartition) -> int:
-        """Nothing below the visible end is a gap (compaction leaves such); above, it is to come."""
-        is_committed = self._rules.isolation is IsolationLevel.READ_COMMITTED
+    def _after_empty(self, offset: int, fetched: FetchedPartition) -> int:
+        """Below the visible end, an empty response is a gap, as compaction leaves; above, wait."""
+        is_committed = self._config.isolation is IsolationLevel.READ_COMMITTED
         visible = fetched.last_stable_offset if is_committed else fetched.high_watermark
         if visible >= self._wanted.end:
-            self._empty_replies += 1
-            is_gap = self._empty_replies >= _ENOUGH_EMPTY_REPLIES
+            self._empty_responses += 1
+            is_gap = self._empty_responses >= _EMPTY_RESPONSES_OF_GAP
             return self._wanted.end if is_gap else offset
         waited_ms = (time.monotonic() - self._waiting_since) * 1000
-        if waited_ms < self._rules.poll_timeout_ms:
+        if waited_ms < self._config.poll_timeout_ms:
             return offset
-        self._lose(
+        self._report_loss(
             f"{self._wanted.tp} ends at offset {visible} and did not reach "
-            f"{self._wanted.end} within kafkaConsumer.pollTimeoutMs={self._rules.poll_timeout_ms}"
+            f"{self._wanted.end} within kafkaConsumer.pollTimeoutMs={self._config.poll_timeout_ms}"
         )
         return self._wanted.end
 
     def _after_loss(self, offset: int) -> int:
-        partition = self._wanted.tp
+        tp = self._wanted.tp
         earliest, latest = self._find_edges()
         if earliest > offset:
-            self._lose(f"offsets {offset} to {earliest - 1} of {partition} are deleted")
+            self._report_loss(f"offsets {offset} to {earliest - 1} of {tp} are deleted")
             return earliest
         if latest < offset:
-            self._lose(f"{partition} ends at offset {latest}, before {offset} which was to be read")
+            self._report_loss(
+                f"{tp} ends at offset {latest}, before offset {offset} which is to be read"
+            )
             return self._wanted.end
         return offset
 
     def _find_edges(self) -> tuple[int, int]:
-        partition = self._wanted.tp
-        earliest = self._client.list_offsets({partition: EARLIEST})
-        latest = self._client.list_offsets({partition: LATEST})
-        return earliest[partition].offset, latest[partition].offset
+        tp = self._wanted.tp
+        earliest = self._client.list_offsets({tp: EARLIEST})
+        latest = self._client.list_offsets({tp: LATEST})
+        return earliest[tp].offset, latest[tp].offset
 
-    def _lose(self, what: str) -> None:
-        if self._rules.fails_on_data_loss:
-            raise DataLoss(what)
-        _log.warning("%s; going on, since failOnDataLoss is false", what)
+    def _report_loss(self, loss: str) -> None:
+        if self._config.fails_on_data_loss:
+            raise DataLoss(loss)
+        _log.warning("%s; continuing because failOnDataLoss is false", loss)
 
 
-def _is_gone(error: ClientError) -> bool:
-    """Also where the client has asked again until its time was over."""
+def _is_deleted(error: ClientError) -> bool:
+    """Also true when the client has retried until its timeout."""
     reason = error.__cause__ if isinstance(error, OutOfTime) else error
-    return isinstance(reason, RefusedByBroker) and reason.code in _GONE
+    return isinstance(reason, RefusedByBroker) and reason.code in _DELETED
 
 
 def next_offset(batches: Buffer) -> int | None:

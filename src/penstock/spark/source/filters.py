@@ -1,7 +1,8 @@
-"""Filters of a batch query that spare reading: on topic, partition, offset and timestamp.
+"""Filter pushdown of batch queries: filters on topic, partition, offset and timestamp narrow what
+is read.
 
-Only narrows what is read: Spark still applies every filter to the rows, so that a filter that is
-not understood here costs time and nothing else.
+Spark still applies every filter to the rows, so a filter that is not understood here only costs
+time.
 """
 
 import math
@@ -40,88 +41,86 @@ _TESTS: dict[str, Callable[[Any, Any], bool]] = {
     ">=": operator.ge,
     "<": operator.lt,
     "<=": operator.le,
-    "in": lambda each, values: each in values,
-    "starts with": lambda each, prefix: each.startswith(prefix),
+    "in": lambda value, values: value in values,
+    "starts with": lambda value, prefix: value.startswith(prefix),
 }
 _COLUMNS = {"topic", "partition", "offset", "timestamp"}
 
 
 def parse_filters(filters: Iterable[ds.Filter]) -> list[PushedFilter]:
-    found = []
-    for each in filters:
-        comparison = _COMPARISONS.get(type(each))
-        column: tuple[str, ...] = getattr(each, "attribute", ())
+    pushed = []
+    for spark_filter in filters:
+        comparison = _COMPARISONS.get(type(spark_filter))
+        column: tuple[str, ...] = getattr(spark_filter, "attribute", ())
         if comparison is not None and len(column) == 1 and column[0] in _COLUMNS:
-            value: Any = each.value  # type: ignore[attr-defined] # all of these have one
+            value: Any = spark_filter.value  # type: ignore[attr-defined] # all of these have one
             if value is not None:
-                found.append(PushedFilter(column[0], comparison, value))
-    return found
+                pushed.append(PushedFilter(column[0], comparison, value))
+    return pushed
 
 
 def narrow_ranges(
     ranges: Iterable[OffsetRange], pushed: Sequence[PushedFilter]
 ) -> list[OffsetRange]:
-    """What of the ranges can hold rows that pass."""
-    kept = (each for each in ranges if _may_hold(each.tp, pushed))
-    cut = (_cut(each, pushed) for each in kept)
-    return [each for each in cut if each.size]
+    """The parts of the ranges that can hold matching rows."""
+    narrowed = (_cut(wanted, pushed) for wanted in ranges if _may_match(wanted.tp, pushed))
+    return [wanted for wanted in narrowed if wanted.size]
 
 
 def least_time_ms(pushed: Iterable[PushedFilter]) -> int | None:
-    """No record before this passes. There is no like bound above: a later record may be older, as
-    its producer chose its time."""
-    bounds = [_lower_ms(each) for each in pushed if each.column == "timestamp"]
-    return max((each for each in bounds if each is not None), default=None)
+    """No record older than this matches. There is no upper bound, because producers choose
+    timestamps, so a later offset may have an older one."""
+    bounds = [_lower_ms(comparison) for comparison in pushed if comparison.column == "timestamp"]
+    return max((bound for bound in bounds if bound is not None), default=None)
 
 
-def _may_hold(partition: TopicPartition, pushed: Iterable[PushedFilter]) -> bool:
-    values = {"topic": partition.topic, "partition": partition.partition}
+def _may_match(tp: TopicPartition, pushed: Iterable[PushedFilter]) -> bool:
+    values = {"topic": tp.topic, "partition": tp.partition}
     return all(
-        _TESTS[each.comparison](values[each.column], each.value)
-        for each in pushed
-        if each.column in values
+        _TESTS[comparison.comparison](values[comparison.column], comparison.value)
+        for comparison in pushed
+        if comparison.column in values
     )
 
 
 def _cut(whole: OffsetRange, pushed: Iterable[PushedFilter]) -> OffsetRange:
     start, end = whole.start, whole.end
-    for each in pushed:
-        if each.column == "offset":
-            least, most = _offsets(each)
-            start, end = max(start, least), min(end, most + 1)
+    for comparison in pushed:
+        if comparison.column == "offset":
+            lowest, highest = _offsets(comparison)
+            start, end = max(start, lowest), min(end, highest + 1)
     return OffsetRange(whole.tp, start, max(start, end))
 
 
-_NO_MOST = 2**63
+_NO_LIMIT = 2**63
 
 
 def _offsets(pushed: PushedFilter) -> tuple[int, int]:
-    """The least and the greatest that can pass."""
+    """The lowest and highest offset that can match."""
     value = pushed.value
     match pushed.comparison:
         case "=":
             return value, value
         case ">":
-            return value + 1, _NO_MOST
+            return value + 1, _NO_LIMIT
         case ">=":
-            return value, _NO_MOST
+            return value, _NO_LIMIT
         case "<":
             return 0, value - 1
         case "<=":
             return 0, value
         case "in":
-            known = [each for each in value if each is not None]
-            return min(known, default=1), max(known, default=0)
-    return 0, _NO_MOST
+            offsets = [offset for offset in value if offset is not None]
+            return min(offsets, default=1), max(offsets, default=0)
+    return 0, _NO_LIMIT
 
 
 def _lower_ms(pushed: PushedFilter) -> int | None:
-    """Records count whole milliseconds, filters microseconds: rounded down, it spares a little
-    less and misses nothing."""
+    """Rounded down, because records have milliseconds and filters microseconds."""
     times = pushed.value if pushed.comparison == "in" else [pushed.value]
     if pushed.comparison not in ("=", ">", ">=", "in"):
         return None
-    known = [each for each in times if isinstance(each, datetime)]
-    if not known or len(known) != len(times):
+    datetimes = [time for time in times if isinstance(time, datetime)]
+    if not datetimes or len(datetimes) != len(times):
         return None
-    return max(0, min(math.floor(each.timestamp() * 1000) for each in known))
+    return max(0, min(math.floor(time.timestamp() * 1000) for time in datetimes))

@@ -1,7 +1,8 @@
-"""A query's progress as a consumer group's committed offsets, so that lag shows wherever groups do.
+"""Publishes a query's progress as a consumer group's committed offsets, so that tools for groups
+show its lag.
 
-Spark's checkpoint stays the truth: nothing here is read back by a running query, and a group that
-cannot be written to never stops one.
+Spark's checkpoint remains authoritative: a running query never reads these offsets back, and a
+failed commit never stops it.
 """
 
 import logging
@@ -14,49 +15,49 @@ from penstock.spark.connect.connections import BlockingClient
 from penstock.spark.source.offset_json import Offsets
 
 _log = logging.getLogger(__name__)
-_TIMEOUT_MS = 5_000  # a coordinator that is slow must not hold up the batches for longer
+_TIMEOUT_MS = 5_000  # a slow coordinator must not delay batches for longer
 _METADATA = "penstock.spark"
 _PUBLISH = "@publish"
 
 
 class GroupOffsetPublisher:
-    """Of one group. Offsets that are committed already are not sent again."""
+    """For one group. Does not commit the same offsets again."""
 
     def __init__(self, client: BlockingClient, group: str) -> None:
         self._client = client
         self._group = group
         self._published: dict[TopicPartition, int] = {}
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
 
     def publish(self, offsets: Offsets) -> None:
-        """Everything before them has been processed."""
-        news = {
-            each: CommittedOffset(offset, metadata=_METADATA)
-            for each, offset in offsets.items()
-            if self._published.get(each) != offset
+        """Commit these offsets: everything before them has been processed."""
+        changed = {
+            tp: CommittedOffset(offset, metadata=_METADATA)
+            for tp, offset in offsets.items()
+            if self._published.get(tp) != offset
         }
-        if not news:
+        if not changed:
             return
         try:
             self._client.run(
                 lambda client: client.groups.commit_offsets(
-                    self._group, news, timeout_ms=_TIMEOUT_MS
+                    self._group, changed, timeout_ms=_TIMEOUT_MS
                 )
             )
         except ClientError as error:
-            self._tell_once(error)
+            self._warn_once(error)
         else:
             self._published.update(offsets)
 
-    def _tell_once(self, error: ClientError) -> None:
-        text = f"the offsets of group {self._group!r} are not published: {error}"
-        if text not in self._told:
-            self._told.add(text)
-            _log.warning("%s; the query goes on, with its offsets in Spark's checkpoint", text)
+    def _warn_once(self, error: ClientError) -> None:
+        text = f"cannot publish the offsets of group {self._group!r}: {error}"
+        if text not in self._warned:
+            self._warned.add(text)
+            _log.warning("%s; the query continues, with its offsets in Spark's checkpoint", text)
 
 
-# A source tells a listener in the progress it reports where its offsets are to be published: that
-# is the one text of a query that reaches its driver and no checkpoint.
+# A source tells `progress_listener` where to publish through the progress it reports, because that
+# is the only data of a query that reaches the driver and no checkpoint.
 
 
 class PublishedGroup(NamedTuple):
@@ -64,11 +65,11 @@ class PublishedGroup(NamedTuple):
     group: str
 
 
-def add_published_group(reported: dict[str, Any], where: PublishedGroup) -> dict[str, Any]:
-    return {**reported, _PUBLISH: where._asdict()}
+def add_published_group(reported: dict[str, Any], group: PublishedGroup) -> dict[str, Any]:
+    return {**reported, _PUBLISH: group._asdict()}
 
 
 def read_published_group(reported: Any) -> PublishedGroup | None:
-    """If this is a report of ours."""
-    mark = reported.get(_PUBLISH) if isinstance(reported, dict) else None
-    return None if mark is None else PublishedGroup(**mark)
+    """None unless the progress is of this source and publishes offsets."""
+    fields = reported.get(_PUBLISH) if isinstance(reported, dict) else None
+    return None if fields is None else PublishedGroup(**fields)

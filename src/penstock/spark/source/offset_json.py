@@ -1,8 +1,8 @@
-"""Offsets as JSON: what users write into options, and what Spark keeps in a checkpoint.
+"""Offsets as JSON, in options and in Spark's checkpoints.
 
-`{"orders": {"0": 23, "1": 42}}`, as Spark's Kafka connector has it. An end offset may carry more,
-under names that no topic can have: where partitions begin that the offset before does not know.
-Invariant: what `write_offset` gives can be read by `read_offset`, of any version.
+`{"orders": {"0": 23, "1": 42}}`, like Spark's Kafka connector. An end offset may carry more, under
+names that no topic can have: where partitions start that the previous offset does not contain.
+Invariant: `read_offset` of every version reads what `write_offset` of every version has written.
 """
 
 import json
@@ -25,37 +25,37 @@ _ASSIGN_FORM = '{"topic": [0, 1]}'
 
 
 class StreamOffset(NamedTuple):
-    """A place in a stream, between two batches."""
+    """A position in a stream, between two batches."""
 
-    offsets: Offsets  # the next to be read of each partition
-    # Where a batch began in partitions that the offset before it did not know, or that no
-    # checkpoint had yet: a batch that is run again after a crash must begin there again.
+    offsets: Offsets  # the next offset to read of each partition
+    # Where a batch starts in partitions that the previous offset does not contain, or that are in
+    # no checkpoint yet, so that a rerun after a crash starts there again.
     starts: Offsets
-    is_initial: bool = False  # where a new query begins: Spark does not save it
+    is_initial: bool = False  # where a new query starts; Spark does not save it
 
 
-def write_offset(place: StreamOffset) -> dict[str, Any]:
-    written: dict[str, Any] = nest_by_topic(place.offsets)
-    if place.starts:
-        written[_START] = nest_by_topic(place.starts)
-    if place.is_initial:
+def write_offset(offset: StreamOffset) -> dict[str, Any]:
+    written: dict[str, Any] = nest_by_topic(offset.offsets)
+    if offset.starts:
+        written[_START] = nest_by_topic(offset.starts)
+    if offset.is_initial:
         written[_INITIAL] = True
     return written
 
 
 def read_offset(written: Mapping[str, Any]) -> StreamOffset:
-    """Also one that Spark's Kafka connector has written."""
-    topics = {name: each for name, each in written.items() if not name.startswith("@")}
+    """Also reads offsets of Spark's Kafka connector."""
+    topics = {name: value for name, value in written.items() if not name.startswith("@")}
     return StreamOffset(
         _flatten(topics), _flatten(written.get(_START, {})), bool(written.get(_INITIAL))
     )
 
 
 def nest_by_topic(offsets: Offsets) -> dict[str, Any]:
-    """By topic, then by number: sorted, so that equal offsets are equal texts."""
+    """By topic, then by partition; sorted, so that equal offsets give equal JSON."""
     nested: dict[str, Any] = {}
-    for partition in sorted(offsets):
-        nested.setdefault(partition.topic, {})[str(partition.partition)] = offsets[partition]
+    for tp in sorted(offsets):
+        nested.setdefault(tp.topic, {})[str(tp.partition)] = offsets[tp]
     return nested
 
 
@@ -67,11 +67,11 @@ def _flatten(nested: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, in
     }
 
 
-# What users write.
+# Options.
 
 
 def parse_offsets(option: str, text: str) -> dict[TopicPartition, int]:
-    """Offsets, EARLIEST or LATEST of partitions."""
+    """For each partition an offset, EARLIEST or LATEST."""
     return _parse_numbers(option, text, least=EARLIEST, form=_OFFSETS_FORM)
 
 
@@ -81,43 +81,43 @@ def parse_times(option: str, text: str) -> dict[TopicPartition, int]:
 
 def parse_assign(option: str, text: str) -> tuple[TopicPartition, ...]:
     topics = _parse_topics(option, text, _ASSIGN_FORM)
-    found: set[TopicPartition] = set()
+    assigned: set[TopicPartition] = set()
     for topic, numbers in topics.items():
-        if not isinstance(numbers, list) or not all(_is_whole(each) for each in numbers):
+        if not isinstance(numbers, list) or not all(_is_whole(number) for number in numbers):
             raise BadOption(option, text, f"{topic!r} needs a list of numbers: {_ASSIGN_FORM}")
-        found.update(_partition(option, text, topic, each) for each in numbers)
-    if not found:
-        raise BadOption(option, text, f"it names no partition: write {_ASSIGN_FORM}")
-    return tuple(sorted(found))
+        assigned.update(_tp(option, text, topic, number) for number in numbers)
+    if not assigned:
+        raise BadOption(option, text, f"names no partition: write {_ASSIGN_FORM}")
+    return tuple(sorted(assigned))
 
 
 def _parse_numbers(option: str, text: str, *, least: int, form: str) -> dict[TopicPartition, int]:
-    found: dict[TopicPartition, int] = {}
+    values: dict[TopicPartition, int] = {}
     for topic, numbers in _parse_topics(option, text, form).items():
         if not isinstance(numbers, dict):
             raise BadOption(option, text, f"{topic!r} needs a number for each partition: {form}")
         for number, value in numbers.items():
             if not number.isascii() or not number.isdecimal():
-                raise BadOption(option, text, f"{number!r} is no partition's number: write {form}")
+                raise BadOption(option, text, f"{number!r} is not a partition number: write {form}")
             if not _is_whole(value) or value < least:
                 raise BadOption(option, text, f"{topic}-{number} has {value!r}: write {form}")
-            found[_partition(option, text, topic, int(number))] = value
-    if not found:
-        raise BadOption(option, text, f"it names no partition: write {form}")
-    return found
+            values[_tp(option, text, topic, int(number))] = value
+    if not values:
+        raise BadOption(option, text, f"names no partition: write {form}")
+    return values
 
 
 def _parse_topics(option: str, text: str, form: str) -> dict[str, Any]:
     try:
         parsed = json.loads(text)
     except ValueError as error:
-        raise BadOption(option, text, f"it is no JSON ({error}): write {form}") from None
+        raise BadOption(option, text, f"not valid JSON ({error}): write {form}") from None
     if not isinstance(parsed, dict):
         raise BadOption(option, text, f"write {form}")
     return parsed
 
 
-def _partition(option: str, text: str, topic: str, number: int) -> TopicPartition:
+def _tp(option: str, text: str, topic: str, number: int) -> TopicPartition:
     try:
         return TopicPartition(check_topic_name(topic), check_partition(number))
     except ValueError as error:
@@ -129,7 +129,7 @@ def _is_whole(value: object) -> bool:
 
 
 def format_partitions(partitions: Iterable[TopicPartition], *, at_most: int = 10) -> str:
-    """For people: names with commas between, the first few."""
-    names = [str(each) for each in sorted(partitions)]
+    """For messages: the first few names, separated by commas."""
+    names = [str(tp) for tp in sorted(partitions)]
     more = f" and {len(names) - at_most} more" if len(names) > at_most else ""
     return ", ".join(names[:at_most]) + more

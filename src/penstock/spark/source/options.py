@@ -1,6 +1,7 @@
-"""What a user asks of the source: every option of Spark's Kafka connector and ours, as one value.
+"""The source's options, parsed: those of Spark's Kafka connector and our own.
 
-Asks no cluster. Invariant: options that parse can be carried out, unless the cluster says no.
+Does not contact the cluster. Invariant: options that parse are consistent; only the cluster can
+still reject them.
 """
 
 import enum
@@ -25,18 +26,18 @@ from penstock.spark.source.offset_json import (
 from penstock.spark.source.topic_pattern import compile_pattern
 
 _MIB = 1024 * 1024
-_MOST_FETCH_BYTES = 512 * _MIB  # a reply that a client takes
+_MAX_FETCH_BYTES = 512 * _MIB  # the largest response that a client accepts
 
-# What a client may not be told, since the source decides it itself.
-_REFUSED = {
-    "auto.offset.reset": "say where to begin with startingOffsets",
+# Client configs that the source controls itself.
+_UNSUPPORTED = {
+    "auto.offset.reset": "set startingOffsets instead",
     "key.deserializer": "keys come as bytes; decode the column instead",
     "value.deserializer": "values come as bytes; decode the column instead",
     "enable.auto.commit": "offsets live in Spark's checkpoint; kafka.group.id publishes them",
     "interceptor.classes": "records do not pass through a Java consumer",
 }
 
-_OWN_OPTIONS = (
+_SOURCE_OPTIONS = (
     *("assign", "subscribe", "subscribePattern"),
     *("startingOffsets", "startingOffsetsByTimestamp", "startingTimestamp"),
     *("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"),
@@ -47,7 +48,7 @@ _OWN_OPTIONS = (
     *("fetchOffset.numRetries", "fetchOffset.retryIntervalMs"),
     *("publishGroupOffsets", "filterPushdown", "history"),
 )
-_OF_CLIENT = (
+_KAFKA_OPTIONS = (
     *("group.id", "isolation.level", "max.partition.fetch.bytes", "fetch.max.bytes"),
     *CLIENT_OPTIONS,
 )
@@ -61,15 +62,15 @@ class ReadMode(enum.Enum):
 class BoundKind(enum.Enum):
     EARLIEST = "earliest"
     LATEST = "latest"
-    GROUP = "group"  # where a consumer group has come to
-    OFFSETS = "offsets"  # of each partition: a number, EARLIEST or LATEST
-    TIMES = "times"  # of each partition: the first record that is not older
-    TIME = "time"  # one for all partitions
+    GROUP = "group"  # the committed offsets of a consumer group
+    OFFSETS = "offsets"  # per partition: an offset, EARLIEST or LATEST
+    TIMES = "times"  # per partition: the first record that is not older
+    TIME = "time"  # one timestamp for all partitions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeBound:
-    """Where reading begins or ends, as it was asked for."""
+    """Where reading starts or ends, as the options say."""
 
     kind: BoundKind
     option: str  # its name, for messages
@@ -78,7 +79,7 @@ class RangeBound:
 
 
 class OffsetFallback(enum.Enum):
-    """Where a partition begins that what was asked for says nothing about."""
+    """Where a partition starts if the requested bound does not apply to it."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -86,7 +87,7 @@ class OffsetFallback(enum.Enum):
 
 
 class TopicSubscription(NamedTuple):
-    """One of the three is given."""
+    """Exactly one of the three is set."""
 
     assigned: tuple[TopicPartition, ...] = ()
     topics: tuple[str, ...] = ()
@@ -99,8 +100,8 @@ class SourceOptions:
     subscription: TopicSubscription
     starting: RangeBound
     ending: RangeBound
-    without_match: OffsetFallback  # no record is as late as the time asked for
-    without_commit: OffsetFallback  # the group has committed nothing
+    without_match: OffsetFallback  # no record is as late as the requested time
+    without_commit: OffsetFallback  # the group has no committed offset
     fail_on_data_loss: bool
     include_headers: bool
     isolation: IsolationLevel
@@ -112,86 +113,86 @@ class SourceOptions:
     max_bytes_per_trigger: int | None
     min_offsets_per_trigger: int | None
     max_trigger_delay_ms: int
-    poll_timeout_ms: int  # how long a task waits for records that ought to be there
+    poll_timeout_ms: int  # how long a task waits for records that should be there
     offset_retries: int
     offset_retry_interval_ms: int
     fetch_bytes: int
     pushes_filters: bool
-    history: str | None = None  # a folder of tables that hold what topics have deleted
+    history: str | None = None  # a folder of tables with records that topics have deleted
 
 
 def parse_source_options(options: Mapping[str, str], mode: ReadMode) -> SourceOptions:
-    given = RawOptions(options)
-    _check_refused(given)
-    given.reject_near_misses(_OWN_OPTIONS, _OF_CLIENT)
-    group = given.find_kafka("group.id") or None
-    starting = _starting(given, mode)
+    raw = RawOptions(options)
+    _check_supported(raw)
+    raw.reject_near_misses(_SOURCE_OPTIONS, _KAFKA_OPTIONS)
+    group = raw.find_kafka("group.id") or None
+    starting = _starting(raw, mode)
     if starting.kind is BoundKind.GROUP and group is None:
-        raise BadOption("startingOffsets", "group", "say which with option kafka.group.id")
-    fallbacks = {each.value: each for each in OffsetFallback}
+        raise BadOption("startingOffsets", "group", "set the group with option kafka.group.id")
+    fallbacks = {fallback.value: fallback for fallback in OffsetFallback}
     without_earliest = {name: fallbacks[name] for name in ("error", "latest")}
     parsed = SourceOptions(
         client=client_settings(options),
-        subscription=_subscription(given),
+        subscription=_subscription(raw),
         starting=starting,
-        ending=_ending(given, mode),
-        without_match=given.choice(
+        ending=_ending(raw, mode),
+        without_match=raw.choice(
             "startingOffsetsByTimestampStrategy", without_earliest, OffsetFallback.ERROR
         ),
-        without_commit=given.choice(
+        without_commit=raw.choice(
             "startingOffsetsByGroupStrategy", fallbacks, OffsetFallback.EARLIEST
         ),
-        fail_on_data_loss=given.flag("failOnDataLoss", True),
-        include_headers=given.flag("includeHeaders", False),
-        isolation=_isolation(given),
+        fail_on_data_loss=raw.flag("failOnDataLoss", True),
+        include_headers=raw.flag("includeHeaders", False),
+        isolation=_isolation(raw),
         group=group,
-        publishes_offsets=given.flag("publishGroupOffsets", group is not None),
-        min_partitions=given.positive("minPartitions"),
-        max_records_per_partition=given.positive("maxRecordsPerPartition"),
-        max_offsets_per_trigger=given.positive("maxOffsetsPerTrigger"),
-        max_bytes_per_trigger=given.positive("maxBytesPerTrigger"),
-        min_offsets_per_trigger=given.positive("minOffsetsPerTrigger"),
-        max_trigger_delay_ms=given.duration_ms("maxTriggerDelay", 15 * 60_000),
-        poll_timeout_ms=given.positive("kafkaConsumer.pollTimeoutMs") or 120_000,
-        offset_retries=given.natural("fetchOffset.numRetries", 3),
-        offset_retry_interval_ms=given.natural("fetchOffset.retryIntervalMs", 1_000),
-        fetch_bytes=_fetch_bytes(given),
-        pushes_filters=given.flag("filterPushdown", False),
-        history=given.find("history") or None,
+        publishes_offsets=raw.flag("publishGroupOffsets", group is not None),
+        min_partitions=raw.positive("minPartitions"),
+        max_records_per_partition=raw.positive("maxRecordsPerPartition"),
+        max_offsets_per_trigger=raw.positive("maxOffsetsPerTrigger"),
+        max_bytes_per_trigger=raw.positive("maxBytesPerTrigger"),
+        min_offsets_per_trigger=raw.positive("minOffsetsPerTrigger"),
+        max_trigger_delay_ms=raw.duration_ms("maxTriggerDelay", 15 * 60_000),
+        poll_timeout_ms=raw.positive("kafkaConsumer.pollTimeoutMs") or 120_000,
+        offset_retries=raw.natural("fetchOffset.numRetries", 3),
+        offset_retry_interval_ms=raw.natural("fetchOffset.retryIntervalMs", 1_000),
+        fetch_bytes=_fetch_bytes(raw),
+        pushes_filters=raw.flag("filterPushdown", False),
+        history=raw.find("history") or None,
     )
     _check_together(parsed)
     return parsed
 
 
-def _check_refused(given: RawOptions) -> None:
-    for name, what_next in _REFUSED.items():
-        value = given.find_kafka(name)
+def _check_supported(raw: RawOptions) -> None:
+    for name, what_next in _UNSUPPORTED.items():
+        value = raw.find_kafka(name)
         if value is not None:
-            raise BadOption(f"kafka.{name}", value, f"not for a source: {what_next}")
+            raise BadOption(f"kafka.{name}", value, f"not supported by the source: {what_next}")
 
 
 def _check_together(options: SourceOptions) -> None:
-    least, most = options.min_offsets_per_trigger, options.max_offsets_per_trigger
-    if least is not None and most is not None and least > most:
+    minimum, maximum = options.min_offsets_per_trigger, options.max_offsets_per_trigger
+    if minimum is not None and maximum is not None and minimum > maximum:
         raise BadOption(
-            "minOffsetsPerTrigger", least, f"it is more than maxOffsetsPerTrigger={most}"
+            "minOffsetsPerTrigger", minimum, f"more than maxOffsetsPerTrigger={maximum}"
         )
     if options.publishes_offsets and options.group is None:
-        raise BadOption("publishGroupOffsets", "true", "say of which group with kafka.group.id")
+        raise BadOption("publishGroupOffsets", "true", "set the group with kafka.group.id")
 
 
-# What is read.
+# Topics and partitions.
 
 
-def _subscription(given: RawOptions) -> TopicSubscription:
+def _subscription(raw: RawOptions) -> TopicSubscription:
     names = ("assign", "subscribe", "subscribePattern")
-    found = [(name, text) for name in names if (text := given.find(name)) is not None]
-    if len(found) != 1:
-        seen = " and ".join(name for name, _ in found) or "none"
+    subscriptions = [(name, text) for name in names if (text := raw.find(name)) is not None]
+    if len(subscriptions) != 1:
+        seen = " and ".join(name for name, _ in subscriptions) or "none"
         raise SparkSourceError(
-            f"say what to read with exactly one of the options {', '.join(names)}; given: {seen}"
+            f"set exactly one of the options {', '.join(names)}; there is: {seen}"
         )
-    ((name, text),) = found
+    ((name, text),) = subscriptions
     if name == "assign":
         return TopicSubscription(assigned=parse_assign(name, text))
     if name == "subscribe":
@@ -202,31 +203,31 @@ def _subscription(given: RawOptions) -> TopicSubscription:
 def _topics(text: str) -> tuple[str, ...]:
     names = dict.fromkeys(name.strip() for name in text.split(",") if name.strip())
     if not names:
-        raise BadOption("subscribe", text, "name one or more topics, with commas between")
+        raise BadOption("subscribe", text, "name one or more topics, separated by commas")
     try:
         return tuple(check_topic_name(name) for name in names)
     except ValueError as error:
         raise BadOption("subscribe", text, str(error)) from None
 
 
-# From where, and to where.
+# Start and end.
 
 
-def _starting(given: RawOptions, mode: ReadMode) -> RangeBound:
+def _starting(raw: RawOptions, mode: ReadMode) -> RangeBound:
     words = {kind.value: kind for kind in (BoundKind.EARLIEST, BoundKind.LATEST, BoundKind.GROUP)}
     default = BoundKind.LATEST if mode is ReadMode.STREAM else BoundKind.EARLIEST
-    bound = _bound(given, "starting", words, default)
+    bound = _bound(raw, "starting", words, default)
     if mode is ReadMode.BATCH and (
         bound.kind is BoundKind.LATEST or LATEST in bound.per_partition.values()
     ):
-        raise BadOption(bound.option, "latest", "a batch query cannot begin at the end of the log")
+        raise BadOption(bound.option, "latest", "a batch query cannot start at the end of the log")
     return bound
 
 
-def _ending(given: RawOptions, mode: ReadMode) -> RangeBound:
-    bound = _bound(given, "ending", {BoundKind.LATEST.value: BoundKind.LATEST}, BoundKind.LATEST)
-    is_given = given.find(bound.option) is not None
-    if mode is ReadMode.STREAM and is_given:
+def _ending(raw: RawOptions, mode: ReadMode) -> RangeBound:
+    bound = _bound(raw, "ending", {BoundKind.LATEST.value: BoundKind.LATEST}, BoundKind.LATEST)
+    is_set = raw.find(bound.option) is not None
+    if mode is ReadMode.STREAM and is_set:
         raise SparkSourceError(
             f"option {bound.option} is not valid in streaming queries: they have no end; "
             "use spark.read, or the trigger availableNow"
@@ -237,19 +238,19 @@ def _ending(given: RawOptions, mode: ReadMode) -> RangeBound:
 
 
 def _bound(
-    given: RawOptions, edge: str, words: Mapping[str, BoundKind], default: BoundKind
+    raw: RawOptions, edge: str, words: Mapping[str, BoundKind], default: BoundKind
 ) -> RangeBound:
-    """The most exact option that is given: a time, times, offsets."""
+    """The option with the highest precedence: one time, times per partition, offsets."""
     option = f"{edge}Timestamp"
-    if (text := given.find(option)) is not None:
+    if (text := raw.find(option)) is not None:
         return RangeBound(kind=BoundKind.TIME, option=option, time_ms=_time_ms(option, text))
     option = f"{edge}OffsetsByTimestamp"
-    if (text := given.find(option)) is not None:
+    if (text := raw.find(option)) is not None:
         return RangeBound(
             kind=BoundKind.TIMES, option=option, per_partition=parse_times(option, text)
         )
     option = f"{edge}Offsets"
-    text = given.find(option)
+    text = raw.find(option)
     if text is not None and text.startswith("{"):
         offsets = parse_offsets(option, text)
         return RangeBound(kind=BoundKind.OFFSETS, option=option, per_partition=offsets)
@@ -271,12 +272,12 @@ def _time_ms(option: str, text: str) -> int:
     return int(text)
 
 
-# How it is read.
+# Fetching.
 
 
-def _isolation(given: RawOptions) -> IsolationLevel:
-    text = given.find_kafka("isolation.level")
-    words = {each.name.lower(): each for each in IsolationLevel}
+def _isolation(raw: RawOptions) -> IsolationLevel:
+    text = raw.find_kafka("isolation.level")
+    words = {level.name.lower(): level for level in IsolationLevel}
     return (
         IsolationLevel.READ_UNCOMMITTED
         if text is None
@@ -284,7 +285,7 @@ def _isolation(given: RawOptions) -> IsolationLevel:
     )
 
 
-def _fetch_bytes(given: RawOptions) -> int:
-    """Larger than Kafka's 1 MiB: a task reads one partition and asks for nothing else."""
-    of_partition = given.positive_kafka("max.partition.fetch.bytes", 8 * _MIB)
-    return min(of_partition, given.positive_kafka("fetch.max.bytes", 50 * _MIB), _MOST_FETCH_BYTES)
+def _fetch_bytes(raw: RawOptions) -> int:
+    """The default is larger than Kafka's 1 MiB, because a task fetches a single partition."""
+    per_partition = raw.positive_kafka("max.partition.fetch.bytes", 8 * _MIB)
+    return min(per_partition, raw.positive_kafka("fetch.max.bytes", 50 * _MIB), _MAX_FETCH_BYTES)

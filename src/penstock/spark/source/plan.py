@@ -1,6 +1,7 @@
-"""What a query reads next, decided from offsets alone: limits, splits, new and lost partitions.
+"""Plans what a query reads next, from offsets alone: limits, splits, new and lost partitions.
 
-Pure: no cluster, no clock, no Spark. Invariant: ranges of a plan never overlap, and none is empty.
+Pure: no cluster, no clock, no Spark. Invariant: the ranges of a plan never overlap, and none is
+empty.
 """
 
 import heapq
@@ -15,33 +16,32 @@ from penstock.spark.source.offset_json import Offsets, StreamOffset, format_part
 class OffsetRange(NamedTuple):
     tp: TopicPartition
     start: int
-    end: int  # not read any more
+    end: int  # exclusive
 
     @property
     def size(self) -> int:
         return max(0, self.end - self.start)
 
 
-# How far a batch goes.
+# Where a batch ends.
 
 
 def backlog(starts: Offsets, ends: Offsets) -> dict[TopicPartition, int]:
-    """Offsets to be read of each partition that has any."""
-    sizes = {each: end - starts.get(each, end) for each, end in ends.items()}
-    return {each: size for each, size in sizes.items() if size > 0}
+    """Unread offsets of each partition that has any."""
+    sizes = {tp: end - starts.get(tp, end) for tp, end in ends.items()}
+    return {tp: size for tp, size in sizes.items() if size > 0}
 
 
 def limit_ends(starts: Offsets, ends: Offsets, limit: int) -> dict[TopicPartition, int]:
-    """Ends of a batch of about `limit` offsets: each partition's share follows its backlog, and
-    none that has one gets nothing."""
+    """Ends of a batch of about `limit` offsets. Each partition's share is proportional to its
+    backlog, and at least 1."""
     sizes = backlog(starts, ends)
     total = sum(sizes.values())
     if total <= limit:
         return dict(ends)
-    shares = {each: max(1, limit * size // total) for each, size in sizes.items()}
+    shares = {tp: max(1, limit * size // total) for tp, size in sizes.items()}
     return {
-        each: min(end, starts[each] + shares[each]) if each in shares else end
-        for each, end in ends.items()
+        tp: min(end, starts[tp] + shares[tp]) if tp in shares else end for tp, end in ends.items()
     }
 
 
@@ -51,7 +51,7 @@ def rows_within_bytes(
     limit: int,
 ) -> int:
     """How many offsets of this backlog hold about `limit` bytes; at least one."""
-    total_bytes = sum(size * bytes_per_offset.get(each, 0.0) for each, size in sizes.items())
+    total_bytes = sum(size * bytes_per_offset.get(tp, 0.0) for tp, size in sizes.items())
     total = sum(sizes.values())
     if total_bytes <= limit:
         return total
@@ -59,7 +59,7 @@ def rows_within_bytes(
 
 
 def should_wait(available: int, *, at_least: int, since_last_ms: float, max_delay_ms: int) -> bool:
-    """For more records: there are too few, and the last batch is not long ago."""
+    """Whether to wait for more records: too few are available, and the last batch was recent."""
     return since_last_ms < max_delay_ms and available < at_least
 
 
@@ -68,80 +68,80 @@ def should_wait(available: int, *, at_least: int, since_last_ms: float, max_dela
 
 class BatchPlan(NamedTuple):
     ranges: list[OffsetRange]
-    losses: list[str]  # what may be missing, for people
+    losses: list[str]  # messages about records that may be missing
 
 
-def find_begins(start: StreamOffset, end: StreamOffset) -> dict[TopicPartition, int]:
-    """What the end carries wins. It is all that counts where a new query begins: a run after a
-    crash has an initial offset of its own, of another moment."""
+def find_starts(start: StreamOffset, end: StreamOffset) -> dict[TopicPartition, int]:
+    """Starts carried by the end offset take precedence. For the first batch of a query only they
+    count, because a restart after a crash computes a different initial offset."""
     return dict(end.starts) if start.is_initial else {**start.offsets, **end.starts}
 
 
-def plan_batch(start: StreamOffset, end: StreamOffset, begins: Offsets) -> BatchPlan:
+def plan_batch(start: StreamOffset, end: StreamOffset, starts: Offsets) -> BatchPlan:
     ranges = [
-        OffsetRange(each, begins[each], stop)
-        for each, stop in sorted(end.offsets.items())
-        if each in begins
+        OffsetRange(tp, starts[tp], stop)
+        for tp, stop in sorted(end.offsets.items())
+        if tp in starts
     ]
     return BatchPlan(
-        [each for each in ranges if each.size],
-        [*_lost_partitions(start, end, begins), *_moved_back(ranges)],
+        [wanted for wanted in ranges if wanted.size],
+        [*_lost_partitions(start, end, starts), *_moved_back(ranges)],
     )
 
 
-def _lost_partitions(start: StreamOffset, end: StreamOffset, begins: Offsets) -> Iterable[str]:
-    unknown = end.offsets.keys() - begins.keys()
+def _lost_partitions(start: StreamOffset, end: StreamOffset, starts: Offsets) -> Iterable[str]:
+    unknown = end.offsets.keys() - starts.keys()
     if unknown:
-        yield f"the earliest offsets of {format_partitions(unknown)} cannot be found"
+        yield f"cannot find the earliest offsets of {format_partitions(unknown)}"
     if start.is_initial:
         return
     gone = start.offsets.keys() - end.offsets.keys()
     if gone:
         yield f"{format_partitions(gone)} are gone; was a topic deleted?"
-    for added in sorted(begins.keys() - start.offsets.keys()):
-        if begins[added] > 0:
-            yield f"the new partition {added} begins at offset {begins[added]} instead of 0"
+    for added in sorted(starts.keys() - start.offsets.keys()):
+        if starts[added] > 0:
+            yield f"the new partition {added} starts at offset {starts[added]} instead of 0"
 
 
 def _moved_back(ranges: Iterable[OffsetRange]) -> Iterable[str]:
-    for each in ranges:
-        if each.end < each.start:
+    for wanted in ranges:
+        if wanted.end < wanted.start:
             yield (
-                f"{each.tp} ends at offset {each.end}, before {each.start} where reading "
-                "was to go on; was the topic made anew?"
+                f"{wanted.tp} ends at offset {wanted.end}, before {wanted.start} where reading "
+                "was to continue; was the topic recreated?"
             )
 
 
-# Who reads it.
+# How it is split into tasks.
 
 
 def split_ranges(
     ranges: Sequence[OffsetRange], *, min_partitions: int | None, max_records: int | None
 ) -> list[OffsetRange]:
-    """Pieces for tasks: none larger than `max_records`, at least `min_partitions` where there are
-    as many offsets; the largest pieces are divided first."""
-    pieces = [-(-each.size // max_records) if max_records else 1 for each in ranges]
-    _divide_more(ranges, pieces, min_partitions or 0)
+    """Pieces for tasks: none larger than `max_records`, and at least `min_partitions` if there are
+    as many offsets. The largest pieces are split first."""
+    counts = [-(-whole.size // max_records) if max_records else 1 for whole in ranges]
+    _add_pieces(ranges, counts, min_partitions or 0)
     return [
-        piece for each, count in zip(ranges, pieces, strict=True) for piece in _cut(each, count)
+        piece for whole, count in zip(ranges, counts, strict=True) for piece in _cut(whole, count)
     ]
 
 
-def _divide_more(ranges: Sequence[OffsetRange], pieces: list[int], wanted: int) -> None:
-    heap = [(-each.size / pieces[place], place) for place, each in enumerate(ranges)]
+def _add_pieces(ranges: Sequence[OffsetRange], counts: list[int], wanted: int) -> None:
+    heap = [(-whole.size / counts[index], index) for index, whole in enumerate(ranges)]
     heapq.heapify(heap)
-    missing = wanted - sum(pieces)
+    missing = wanted - sum(counts)
     while missing > 0 and heap:
-        _, place = heapq.heappop(heap)
-        if pieces[place] < ranges[place].size:
-            pieces[place] += 1
+        _, index = heapq.heappop(heap)
+        if counts[index] < ranges[index].size:
+            counts[index] += 1
             missing -= 1
-            heapq.heappush(heap, (-ranges[place].size / pieces[place], place))
+            heapq.heappush(heap, (-ranges[index].size / counts[index], index))
 
 
 def _cut(whole: OffsetRange, count: int) -> Iterable[OffsetRange]:
-    """Pieces whose sizes differ by one at most."""
-    edges = [whole.start + whole.size * place // count for place in range(count + 1)]
+    """Pieces whose sizes differ by at most one."""
+    edges = [whole.start + whole.size * index // count for index in range(count + 1)]
     for start, end in pairwise(edges):
         yield OffsetRange(whole.tp, start, end)
 
@@ -150,7 +150,7 @@ def _cut(whole: OffsetRange, count: int) -> Iterable[OffsetRange]:
 
 
 class OffsetsBehind(NamedTuple):
-    """Of the partitions that a query reads: offsets between where it is and their ends."""
+    """The lag of a query's partitions, in offsets."""
 
     least: int
     most: int
@@ -159,7 +159,7 @@ class OffsetsBehind(NamedTuple):
 
 
 def offsets_behind(consumed: Offsets, latest: Offsets) -> OffsetsBehind:
-    behind = [max(0, latest[each] - at) for each, at in consumed.items() if each in latest]
+    behind = [max(0, latest[tp] - offset) for tp, offset in consumed.items() if tp in latest]
     if not behind:
         return OffsetsBehind(0, 0, 0.0, 0)
     total = sum(behind)

@@ -1,4 +1,4 @@
-"""How far behind a streaming query is, out of the progress that Spark reports for it."""
+"""The lag of a streaming query, from the progress that Spark reports."""
 
 import json
 from collections.abc import Mapping
@@ -9,8 +9,8 @@ from penstock.spark.source.plan import OffsetsBehind, offsets_behind
 
 
 def source_behind(source: Mapping[str, Any]) -> OffsetsBehind | None:
-    """Of one source of `query.lastProgress["sources"]`: least, most, average and all offsets
-    between where its last batch ended and where the log did. None: nothing was read yet."""
+    """The lag of one source of `query.lastProgress["sources"]` after its last batch: smallest,
+    largest, average and total. None: nothing was read yet."""
     latest, end = (
         parse_reported(source.get("latestOffset")),
         parse_reported(source.get("endOffset")),
@@ -21,5 +21,5 @@ def source_behind(source: Mapping[str, Any]) -> OffsetsBehind | None:
 
 
 def parse_reported(offset: Any) -> Any:
-    """An offset in a progress: Spark gives JSON as text or parsed, as it pleases."""
+    """An offset in a progress report, which Spark gives as JSON text or already parsed."""
     return json.loads(offset) if isinstance(offset, str) else offset

@@ -1,9 +1,9 @@
-# ruff: noqa: N802 - methods have the names that Spark calls
-"""Publishes where a query ended, for lag to be right also when no next batch is asked for.
+# ruff: noqa: N802 - Spark names these methods
+"""Publishes where a query ended, so that its lag is right although no further batch is planned.
 
-The source publishes the start of each batch as it plans it; after the last batch of a query that is
-stopped between two triggers, or that had a single one, nobody asks it any more. Spark tells a
-listener in the driver what was processed: `spark.streams.addListener(GroupOffsetsListener())`.
+The source publishes the start of each batch when it plans it. It is not called after the last batch
+of a query that is stopped between two triggers or has a single one; a listener in the driver is:
+`spark.streams.addListener(GroupOffsetsListener())`.
 """
 
 from pyspark.sql.streaming.listener import (
@@ -25,11 +25,11 @@ from penstock.spark.source.progress import parse_reported
 
 
 class GroupOffsetsListener(StreamingQueryListener):
-    """Of all queries of a session. Publishes when a query ends: events come late, and one of a
-    running query could set its group back."""
+    """For all queries of a session. Publishes only when a query ends, because events arrive late
+    and could move the group of a running query back."""
 
     def __init__(self) -> None:
-        self._ended_at: dict[str, dict[PublishedGroup, Offsets]] = {}  # by the query's run
+        self._ended_at: dict[str, dict[PublishedGroup, Offsets]] = {}  # by run id
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         pass
@@ -40,13 +40,13 @@ class GroupOffsetsListener(StreamingQueryListener):
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         ends = {}
         for source in event.progress.sources:
-            where = read_published_group(parse_reported(source.latestOffset))
-            if where is not None and source.endOffset:
-                ends[where] = read_offset(parse_reported(source.endOffset)).offsets
+            group = read_published_group(parse_reported(source.latestOffset))
+            if group is not None and source.endOffset:
+                ends[group] = read_offset(parse_reported(source.endOffset)).offsets
         if ends:
             self._ended_at[str(event.progress.runId)] = ends
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        for where, offsets in self._ended_at.pop(str(event.runId), {}).items():
-            client = shared_client(ClientSettings(where.bootstrap))
-            GroupOffsetPublisher(client, where.group).publish(offsets)
+        for published, offsets in self._ended_at.pop(str(event.runId), {}).items():
+            client = shared_client(ClientSettings(published.bootstrap))
+            GroupOffsetPublisher(client, published.group).publish(offsets)

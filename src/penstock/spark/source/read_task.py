@@ -1,4 +1,4 @@
-"""What a task does on an executor: fetch a range of one partition, and hand it over as Arrow.
+"""One task of the source, on an executor: fetches an offset range and returns it as Arrow batches.
 
 Imported by Spark's workers, which keep connections and compiled code for their next task.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class ReadRange(InputPartition):
-    """The work of one task."""
+    """The input of one task."""
 
     def __init__(self, wanted: OffsetRange) -> None:
         super().__init__(wanted)
@@ -43,43 +43,43 @@ def plan_tasks(ranges: Sequence[OffsetRange], history: History | None) -> list[I
 
 
 class ReadSettings(NamedTuple):
-    """All that a task needs to know besides its range; sent to every executor."""
+    """What a task needs besides its range; sent to every executor."""
 
     client: ClientSettings
     columns: tuple[str, ...]
-    rules: FetchConfig
+    fetch: FetchConfig
 
 
 def read_settings(options: SourceOptions, columns: tuple[str, ...]) -> ReadSettings:
-    rules = FetchConfig(
+    fetch = FetchConfig(
         isolation=options.isolation,
         fails_on_data_loss=options.fail_on_data_loss,
         poll_timeout_ms=options.poll_timeout_ms,
         fetch_bytes=options.fetch_bytes,
     )
-    return ReadSettings(options.client, columns, rules)
+    return ReadSettings(options.client, columns, fetch)
 
 
 def read_range(wanted: OffsetRange, settings: ReadSettings) -> "Iterator[pa.RecordBatch]":
-    from penstock.spark.codec.decode import Decoder  # brings pyarrow, which planning does not need
+    from penstock.spark.codec.decode import Decoder  # imports pyarrow, which planning does not need
 
     client = shared_client(settings.client)
-    is_committed = settings.rules.isolation is IsolationLevel.READ_COMMITTED
+    is_committed = settings.fetch.isolation is IsolationLevel.READ_COMMITTED
     decoder = Decoder(wanted.tp, settings.columns, read_committed=is_committed)
     try:
-        for piece in FetchAhead(client, wanted, settings.rules):
+        for piece in FetchAhead(client, wanted, settings.fetch):
             yield from _decode(decoder, piece)
     except (ClientError, CorruptBatch) as error:
-        raise SparkSourceError(f"{wanted.tp} cannot be read: {error}") from error
+        raise SparkSourceError(f"cannot read {wanted.tp}: {error}") from error
 
 
 def _decode(decoder: "Decoder", piece: FetchedPiece) -> "Iterator[pa.RecordBatch]":
-    """In several steps where a piece holds far more than its compressed size lets expect."""
+    """In several steps if a piece is far larger than its compressed size suggests."""
     start, fetched = piece.start, piece.fetched
     while start < piece.end:
         decoded = decoder.decode(
             fetched.batches, start=start, end=piece.end, aborted=fetched.aborted
         )
         yield from decoded.batches
-        assert decoded.next_offset > start, f"no way forward from {start} in {fetched.partition}"
+        assert decoded.next_offset > start, f"no progress at offset {start} of {fetched.partition}"
         start = decoded.next_offset

@@ -1,4 +1,4 @@
-"""The columns of the source, with their types in Spark, and which of them a query asks for."""
+"""The source's columns with their Spark types, and the selection of a query."""
 
 from typing import TYPE_CHECKING
 
@@ -21,27 +21,27 @@ COLUMN_TYPES = {
 
 
 def full_schema(*, include_headers: bool) -> str:
-    """As DDL; every column may be null."""
+    """As DDL; every column is nullable."""
     names = [name for name in COLUMN_TYPES if include_headers or name != HEADERS]
     return ", ".join(f"`{name}` {COLUMN_TYPES[name]}" for name in names)
 
 
 def find_columns(schema: "StructType") -> tuple[str, ...]:
-    """Those of `.schema(...)`, in its order: what is not asked for is not decoded."""
-    for each in schema.fields:
-        expected = COLUMN_TYPES.get(each.name)
+    """The columns of `.schema(...)`, in its order; others are not decoded."""
+    for field in schema.fields:
+        expected = COLUMN_TYPES.get(field.name)
         if expected is None:
-            known = ", ".join(COLUMN_TYPES)
+            columns = ", ".join(COLUMN_TYPES)
             raise SparkSourceError(
-                f"there is no column {each.name!r} to read: choose from {known}; what is inside "
-                "of a value is for functions such as from_json"
+                f"there is no column {field.name!r} to read: choose from {columns}; to read fields "
+                "inside a value, use functions such as from_json"
             )
-        if each.dataType.simpleString() != expected:
+        if field.dataType.simpleString() != expected:
             raise SparkSourceError(
-                f"column {each.name!r} is {expected}, not {each.dataType.simpleString()}: read it "
-                "as that and cast it afterwards"
+                f"column {field.name!r} is {expected}, not {field.dataType.simpleString()}: read "
+                "it as that and cast it afterwards"
             )
-    names = tuple(each.name for each in schema.fields)
+    names = tuple(field.name for field in schema.fields)
     if len(set(names)) != len(names):
-        raise SparkSourceError(f"a column is asked for twice: {', '.join(names)}")
+        raise SparkSourceError(f"a column occurs twice: {', '.join(names)}")
     return names

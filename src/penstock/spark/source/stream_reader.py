@@ -1,10 +1,12 @@
-# ruff: noqa: N802 - methods have the names that Spark calls
-"""`spark.readStream.format("penstock")`: where each micro-batch begins and ends, and who reads it.
+# ruff: noqa: N802 - Spark names these methods
+"""`spark.readStream.format("penstock")`: decides where each micro-batch starts and ends, and plans
+its tasks.
 
-Spark calls it from one process per query, in order: initialOffset, then for each batch latestOffset
-and partitions. Two habits of Spark's shape it. The initial offset is never saved, so the end of the
-first batch carries it. `commit` comes a batch late and never for the last one, so progress is
-published when the next batch is asked for: what it begins with has been processed.
+Spark calls it from one process per query, in order: initialOffset, then latestOffset and partitions
+for each batch. Two properties of Spark shape it. Spark never saves the initial offset, so the end
+offset of the first batch carries it. Spark calls `commit` a batch late and never for the last one,
+so progress is published when the next batch is planned: everything before its start has been
+processed.
 """
 
 import time
@@ -41,7 +43,7 @@ from penstock.spark.source.offset_json import (
 from penstock.spark.source.options import SourceOptions
 from penstock.spark.source.plan import (
     backlog,
-    find_begins,
+    find_starts,
     limit_ends,
     plan_batch,
     rows_within_bytes,
@@ -55,7 +57,7 @@ if TYPE_CHECKING:
 
 
 class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Pickled to executors for `read` alone, so that everything else is made when it is needed."""
+    """Pickled to executors for `read` alone, so everything else is created when needed."""
 
     def __init__(
         self,
@@ -72,8 +74,8 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return write_offset(self._get_driver().initial_offset())
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Spark knows one limit at a time. It only has to be something else than all: which limits
-        there are is known here."""
+        """Spark supports one limit at a time. Any value but ReadAllAvailable will do, because the
+        limits themselves are applied here."""
         options = self._options
         if options.max_offsets_per_trigger is not None:
             return ReadMaxRows(options.max_offsets_per_trigger)
@@ -111,7 +113,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class _Driver:
-    """The reader's memory, in the process that plans."""
+    """The reader's state, in the process that plans."""
 
     def __init__(self, options: SourceOptions, open_history: OpenHistory | None) -> None:
         self._options = options
@@ -119,21 +121,21 @@ class _Driver:
         self._history = None if open_history is None else open_history(client)
         self._discovery = Discovery(client, options, self._history)
         self._initial: StreamOffset | None = None
-        self._latest: Offsets = {}  # as of the last question
-        self._fixed_end: Offsets | None = None  # with the trigger availableNow
+        self._latest: Offsets = {}  # as of the last call
+        self._fixed_end: Offsets | None = None  # with Trigger.AvailableNow
         self._last_batch_at = float("-inf")  # monotonic seconds
         self._group: GroupOffsetPublisher | None = None
         if options.publishes_offsets and options.group is not None:
             self._group = GroupOffsetPublisher(client, options.group)
 
     def initial_offset(self) -> StreamOffset:
-        """Found once: Spark asks for it more than once in the first batch."""
+        """Computed once, although Spark asks for it several times in the first batch."""
         if self._initial is None:
             partitions = self._discovery.find_partitions()
             starts = self._discovery.resolve(self._options.starting, partitions, is_start=True)
             self._initial = StreamOffset(starts, {}, is_initial=True)
             if self._fixed_end is not None:
-                self.fix_end()  # never before the beginning
+                self.fix_end()  # never before the start
         return self._initial
 
     def fix_end(self) -> None:
@@ -147,21 +149,21 @@ class _Driver:
     # Where a batch ends.
 
     def end_of_batch(self, start: StreamOffset, *, is_limited: bool) -> StreamOffset | None:
-        """None: there is nothing new, or too little."""
+        """None: there are no new records, or too few."""
         if self._group is not None:
             self._group.publish(start.offsets)
         self._latest = ends = self._find_ends(start)
         added = ends.keys() - start.offsets.keys()
         new_starts = self._discovery.earliest(sorted(added))
-        begins = {**start.offsets, **new_starts}
+        starts = {**start.offsets, **new_starts}
         if is_limited:
-            if not start.is_initial and self._must_wait(begins, ends):
+            if not start.is_initial and self._must_wait(starts, ends):
                 return None
-            ends = self._limit(begins, ends)
+            ends = self._limit(starts, ends)
         if ends == start.offsets and not start.is_initial:
             return None
         self._last_batch_at = time.monotonic()
-        return StreamOffset(ends, begins if start.is_initial else new_starts)
+        return StreamOffset(ends, starts if start.is_initial else new_starts)
 
     def _find_ends(self, start: StreamOffset) -> Offsets:
         if self._fixed_end is not None:
@@ -169,52 +171,53 @@ class _Driver:
         partitions = self._discovery.find_partitions(is_lenient=self._is_lenient)
         return self._discovery.latest(partitions, start.offsets)
 
-    def _must_wait(self, begins: Offsets, ends: Offsets) -> bool:
-        """With a fixed end nothing more will come, however long it waits."""
+    def _must_wait(self, starts: Offsets, ends: Offsets) -> bool:
+        """Never with a fixed end, because no more records will count."""
         at_least = self._options.min_offsets_per_trigger
         if at_least is None or self._fixed_end is not None:
             return False
         return should_wait(
-            sum(backlog(begins, ends).values()),
+            sum(backlog(starts, ends).values()),
             at_least=at_least,
             since_last_ms=(time.monotonic() - self._last_batch_at) * 1000,
             max_delay_ms=self._options.max_trigger_delay_ms,
         )
 
-    def _limit(self, begins: Offsets, ends: Offsets) -> dict[TopicPartition, int]:
-        sizes = backlog(begins, ends)
+    def _limit(self, starts: Offsets, ends: Offsets) -> dict[TopicPartition, int]:
+        sizes = backlog(starts, ends)
         limit = self._options.max_offsets_per_trigger
-        most_bytes = self._options.max_bytes_per_trigger
-        if most_bytes is not None and sizes:
-            measured = self._discovery.bytes_per_offset({each: begins[each] for each in sizes})
-            within = rows_within_bytes(sizes, measured, most_bytes)
+        max_bytes = self._options.max_bytes_per_trigger
+        if max_bytes is not None and sizes:
+            measured = self._discovery.bytes_per_offset({tp: starts[tp] for tp in sizes})
+            within = rows_within_bytes(sizes, measured, max_bytes)
             limit = within if limit is None else min(limit, within)
-        return dict(ends) if limit is None else limit_ends(begins, ends, limit)
+        return dict(ends) if limit is None else limit_ends(starts, ends, limit)
 
     # What it reads.
 
     def plan(self, start: StreamOffset, end: StreamOffset) -> list[InputPartition]:
         lost = self._find_lost(end) if self._fixed_end is not None else set()
-        begins = find_begins(start, end)
-        unknown = end.offsets.keys() - begins.keys() - lost
-        begins |= self._discovery.earliest(sorted(unknown))
-        begins |= {each: end.offsets[each] for each in lost}
-        ranges, losses = plan_batch(start, end, begins)
+        starts = find_starts(start, end)
+        unknown = end.offsets.keys() - starts.keys() - lost
+        starts |= self._discovery.earliest(sorted(unknown))
+        starts |= {tp: end.offsets[tp] for tp in lost}
+        ranges, losses = plan_batch(start, end, starts)
         self._discovery.report_losses(losses)
         pieces = split_ranges(
-            [each for each in ranges if each.tp not in lost],
+            [wanted for wanted in ranges if wanted.tp not in lost],
             min_partitions=self._options.min_partitions,
             max_records=self._options.max_records_per_partition,
         )
         return plan_tasks(pieces, self._history)
 
     def _find_lost(self, end: StreamOffset) -> set[TopicPartition]:
-        """With the trigger availableNow a run reads what it found at its beginning."""
-        found = self._discovery.find_partitions(is_lenient=True)
-        lost = end.offsets.keys() - set(found)
+        """Partitions that existed when a run with Trigger.AvailableNow started, and no longer
+        do."""
+        existing = self._discovery.find_partitions(is_lenient=True)
+        lost = end.offsets.keys() - set(existing)
         if lost:
-            told = f"{format_partitions(lost)} were there when this run began and are gone"
-            self._discovery.report_losses([told])
+            loss = f"{format_partitions(lost)} were there when this run started and are gone"
+            self._discovery.report_losses([loss])
         return lost
 
     def report(self) -> dict[str, Any] | None:
@@ -223,5 +226,5 @@ class _Driver:
         reported = nest_by_topic(self._latest)
         if self._group is None or self._options.group is None:
             return reported
-        where = PublishedGroup(self._options.client.bootstrap, self._options.group)
-        return add_published_group(reported, where)
+        group = PublishedGroup(self._options.client.bootstrap, self._options.group)
+        return add_published_group(reported, group)

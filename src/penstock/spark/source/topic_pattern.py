@@ -1,6 +1,6 @@
-"""`subscribePattern`: topics by a regular expression as Java writes them, found anywhere in a name.
+"""`subscribePattern`: a Java regular expression that matches anywhere in a topic's name.
 
-What Python's expressions lack is refused, never guessed.
+Rejects syntax that Python's regular expressions lack instead of guessing.
 """
 
 import re
@@ -26,11 +26,11 @@ def compile_pattern(option: str, text: str) -> re.Pattern[str]:
     try:
         return re.compile(_as_python(text), re.ASCII)
     except (re.error, KeyError) as error:
-        raise BadOption(option, text, f"no regular expression that is read here: {error}") from None
+        raise BadOption(option, text, f"not a supported regular expression: {error}") from None
 
 
 def _as_python(text: str) -> str:
-    """Topic names have no other than ASCII letters, so classes can be spelled out."""
+    """Topic names are ASCII, so character classes can be spelled out."""
     text = _NAMED_GROUP.sub("(?P<", text)
     text = _REFERENCE.sub(r"(?P=\1)", text)
     return _CLASS.sub(lambda match: _spell_out(match, text), text)

@@ -1,5 +1,5 @@
-"""A topic to read from, written batch by batch, and a query that reads it as Spark would: the same
-calls in the same order, offsets as texts, and a checkpoint that outlives the reader.
+"""A topic that is written batch by batch, and a query that reads it like Spark: the same calls in
+the same order, offsets as JSON text, and a checkpoint that outlives the reader.
 """
 
 import json
@@ -30,8 +30,8 @@ class Log:
     def client(self) -> BlockingClient:
         return shared_client(ClientSettings(self.servers))
 
-    def partition(self, number: int) -> TopicPartition:
-        return TopicPartition(self.topic, number)
+    def tp(self, partition: int) -> TopicPartition:
+        return TopicPartition(self.topic, partition)
 
     def create(self, partitions: int = 1, **configs: str) -> None:
         dotted = {name.replace("_", "."): value for name, value in configs.items()}
@@ -41,44 +41,46 @@ class Log:
     def delete(self) -> None:
         self.client.run(lambda client: client.admin.delete_topics([self.topic]))
 
-    def widen(self, partitions: int) -> None:
+    def add_partitions(self, partitions: int) -> None:
         self.client.run(lambda client: client.admin.create_partitions({self.topic: partitions}))
 
-    def trim(self, number: int, offset: int) -> None:
-        """Delete what is before this offset."""
-        before = {self.partition(number): Offset(offset)}
+    def delete_records(self, partition: int, offset: int) -> None:
+        """Delete the records before this offset."""
+        before = {self.tp(partition): Offset(offset)}
         self.client.run(lambda client: client.admin.delete_records(before))
 
-    def write(self, number: int, values: Sequence[bytes], *, time_ms: int = 1_000) -> None:
+    def write(self, partition: int, values: Sequence[bytes], *, time_ms: int = 1_000) -> None:
         """One batch."""
-        records = [Record(place, time_ms, None, each) for place, each in enumerate(values)]
-        self.client.produce(self.partition(number), build_batch(records))
+        records = [Record(index, time_ms, None, value) for index, value in enumerate(values)]
+        self.client.produce(self.tp(partition), build_batch(records))
 
     def options(self, mode: ReadMode = ReadMode.STREAM, /, **options: str) -> SourceOptions:
         dotted = {name.replace("__", "."): value for name, value in options.items()}
-        what = {} if {"assign", "subscribePattern"} & dotted.keys() else {"subscribe": self.topic}
+        subscription = (
+            {} if {"assign", "subscribePattern"} & dotted.keys() else {"subscribe": self.topic}
+        )
         servers = {"kafka.bootstrap.servers": self.servers}
-        return parse_source_options({**servers, **what, **dotted}, mode)
+        return parse_source_options({**servers, **subscription, **dotted}, mode)
 
 
 class Query:
-    """A streaming query and its checkpoint; `crash` ends the process that plans."""
+    """A streaming query and its checkpoint; `crash` kills the process that plans."""
 
     def __init__(self, options: SourceOptions, *, available_now: bool = False) -> None:
         self._options = options
         self._available_now = available_now
         self.offset_log: list[str] = []  # the end of each batch, saved before it runs
-        self.committed = 0  # batches that ran to their end
+        self.committed = 0  # batches that completed
         self.crash()
 
     def crash(self) -> None:
-        """Nothing but the checkpoint stays."""
+        """Only the checkpoint survives."""
         self.reader = PenstockStreamReader(self._options, ("partition", "offset", "value"))
         if self._available_now:
             self.reader.prepareForTriggerAvailableNow()
 
     def run_batch(self) -> Rows | None:
-        """None: there is nothing new."""
+        """None: there are no new records."""
         planned = self.plan_batch()
         if planned is None:
             return None
@@ -99,7 +101,7 @@ class Query:
         return self.reader.partitions(json.loads(begin), json.loads(end))
 
     def read(self, planned: Sequence[Any]) -> Rows:
-        """On an executor: nothing gets there but what can be pickled."""
+        """Like an executor, which receives only what can be pickled."""
         rows: Rows = []
         for part in planned:
             reader, work = pickle.loads(pickle.dumps((self.reader, part)))
@@ -114,16 +116,16 @@ class Query:
         return batches
 
     def end(self) -> Mapping[str, Any]:
-        ended: dict[str, Any] = json.loads(self.offset_log[-1])
-        return ended
+        offset: dict[str, Any] = json.loads(self.offset_log[-1])
+        return offset
 
 
 def values(batches: Sequence[Rows] | Rows | None) -> list[bytes]:
-    """Of all rows, in the order read."""
-    found: list[bytes] = []
+    """The values of all rows, in the order read."""
+    flat: list[bytes] = []
     for batch in batches or ():
-        found += values(batch) if isinstance(batch, list) else [batch[2]]
-    return found
+        flat += values(batch) if isinstance(batch, list) else [batch[2]]
+    return flat
 
 
 ALL = ReadAllAvailable()

@@ -1,4 +1,4 @@
-"""The batch source against a real broker, with Spark's calls made by hand."""
+"""The batch source against a real broker, called like Spark does."""
 
 import pickle
 from datetime import UTC, datetime
@@ -69,11 +69,11 @@ def letters(rows: Rows) -> str:
         ({"maxRecordsPerPartition": "1"}, "abcdef"),
     ],
 )
-def test_a_query_reads_what_it_asks_for(log: Log, options: dict[str, str], expected: str) -> None:
+def test_query_reads_the_requested_range(log: Log, options: dict[str, str], expected: str) -> None:
     assert letters(read(make(log, **options))) == expected
 
 
-def test_the_end_is_that_of_planning(log: Log) -> None:
+def test_end_is_fixed_at_planning(log: Log) -> None:
     reader = make(log)
     planned = reader.partitions()
     log.write(1, [b"later"])
@@ -88,21 +88,21 @@ def test_the_end_is_that_of_planning(log: Log) -> None:
         {"endingOffsets": '{"TOPIC": {"0": 99, "1": 0}}'},
     ],
 )
-def test_offsets_that_are_not_there_fail_or_are_left_out(log: Log, options: dict[str, str]) -> None:
+def test_missing_offsets_fail_or_are_skipped(log: Log, options: dict[str, str]) -> None:
     with pytest.raises(SparkSourceError, match=r"99.* the log holds 0 to 5.*failOnDataLoss"):
         make(log, **options).partitions()
     rows = read(make(log, **options, failOnDataLoss="false"))
     assert letters(rows) in ("f", "abcde")
 
 
-def test_what_is_far_larger_than_its_compressed_size_comes_in_several_steps(
+def test_highly_compressed_data_is_decoded_in_several_steps(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(decode, "MAX_DECODED_BYTES", 1)
     assert letters(read(make(log))) == "abcdef"
 
 
-def test_nothing_to_read_is_a_task_that_reads_nothing(log: Log) -> None:
+def test_empty_range_is_one_task_without_rows(log: Log) -> None:
     reader = make(log, subscribePattern="nothing-matches")
     assert len(reader.partitions()) == 1
     assert read(reader) == []
@@ -121,7 +121,7 @@ FILTERS: list[tuple[list[Any], str]] = [
 
 
 @pytest.mark.parametrize(("filters", "expected"), FILTERS)
-def test_filters_spare_reading_and_stay_spark_s_to_apply(
+def test_pushed_filters_narrow_reading_and_are_returned_to_spark(
     log: Log, filters: list[Any], expected: str
 ) -> None:
     reader = make(log, FilteringReader)

@@ -1,4 +1,4 @@
-"""Filters that spare reading."""
+"""Filter pushdown."""
 
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
@@ -51,7 +51,7 @@ def left(*filters: ds.Filter) -> list[tuple[str, int, int]]:
         ),
     ],
 )
-def test_ranges_get_narrower(
+def test_filters_narrow_ranges(
     filters: list[ds.Filter], expected: list[tuple[str, int, int]]
 ) -> None:
     assert left(*filters) == expected
@@ -68,7 +68,7 @@ def test_ranges_get_narrower(
         ds.StringEndsWith(("topic",), "s"),
     ],
 )
-def test_what_is_not_understood_narrows_nothing(unknown: ds.Filter) -> None:
+def test_unsupported_filters_are_ignored(unknown: ds.Filter) -> None:
     assert parse_filters([unknown]) == []
 
 
@@ -80,17 +80,17 @@ def test_what_is_not_understood_narrows_nothing(unknown: ds.Filter) -> None:
         (NOON.astimezone(timezone(timedelta(hours=5))), NOON_MS),
     ],
 )
-def test_times_are_bounded_from_below(value: datetime, expected: int) -> None:
+def test_timestamps_have_a_lower_bound(value: datetime, expected: int) -> None:
     for kind in (ds.GreaterThan, ds.GreaterThanOrEqual, ds.EqualTo):
         filters: list[Any] = [kind(("timestamp",), value)]
         assert least_time_ms(parse_filters(filters)) == expected
 
 
-def test_the_latest_of_several_bounds_counts() -> None:
+def test_latest_of_several_lower_bounds_applies() -> None:
     later = NOON + timedelta(hours=1)
     filters = [ds.GreaterThan(("timestamp",), NOON), ds.In(("timestamp",), (later, later))]
     assert least_time_ms(parse_filters(filters)) == NOON_MS + 3_600_000
 
 
-def test_times_are_not_bounded_from_above() -> None:
+def test_timestamps_have_no_upper_bound() -> None:
     assert least_time_ms(parse_filters([ds.LessThan(("timestamp",), NOON)])) is None

@@ -1,4 +1,4 @@
-"""Every option of the source: defaults, values, refusals."""
+"""Every option of the source: defaults, values, rejections."""
 
 import pickle
 
@@ -24,7 +24,7 @@ def parse(mode: ReadMode = ReadMode.STREAM, /, **options: str) -> SourceOptions:
     return parse_source_options({**SERVERS, **TOPIC, **dotted}, mode)
 
 
-def test_defaults_are_those_of_spark_s_kafka_connector() -> None:
+def test_defaults_are_those_of_sparks_kafka_connector() -> None:
     stream, batch = parse(ReadMode.STREAM), parse(ReadMode.BATCH)
     assert stream.starting.kind is BoundKind.LATEST
     assert batch.starting.kind is BoundKind.EARLIEST
@@ -89,13 +89,13 @@ def test_options_can_be_sent_to_executors() -> None:
 
 
 def test_exactly_one_subscription_is_needed() -> None:
-    with pytest.raises(SparkSourceError, match="given: none"):
+    with pytest.raises(SparkSourceError, match="there is: none"):
         parse_source_options(SERVERS, ReadMode.BATCH)
-    with pytest.raises(SparkSourceError, match="given: subscribe and subscribePattern"):
+    with pytest.raises(SparkSourceError, match="there is: subscribe and subscribePattern"):
         parse(subscribePattern="a.*")
 
 
-def test_a_subscription_names_partitions_topics_or_a_pattern() -> None:
+def test_subscription_names_partitions_topics_or_a_pattern() -> None:
     assigned = parse_source_options({**SERVERS, "assign": '{"a": [1, 0]}'}, ReadMode.BATCH)
     assert assigned.subscription.assigned == (TopicPartition("a", 0), TopicPartition("a", 1))
     named = parse_source_options({**SERVERS, "subscribe": " a, b,a ,"}, ReadMode.BATCH)
@@ -104,7 +104,7 @@ def test_a_subscription_names_partitions_topics_or_a_pattern() -> None:
     assert matched.subscription.pattern is not None
 
 
-def test_the_most_exact_beginning_wins() -> None:
+def test_most_specific_start_takes_precedence() -> None:
     times = '{"orders": {"0": 5}}'
     options = {"startingOffsets": "earliest", "startingOffsetsByTimestamp": times}
     assert parse(**options).starting.kind is BoundKind.TIMES
@@ -115,8 +115,8 @@ def test_the_most_exact_beginning_wins() -> None:
 @pytest.mark.parametrize(
     ("mode", "options", "hint"),
     [
-        (ReadMode.BATCH, {"startingOffsets": "latest"}, "cannot begin at the end"),
-        (ReadMode.BATCH, {"startingOffsets": '{"a": {"0": -1}}'}, "cannot begin at the end"),
+        (ReadMode.BATCH, {"startingOffsets": "latest"}, "cannot start at the end"),
+        (ReadMode.BATCH, {"startingOffsets": '{"a": {"0": -1}}'}, "cannot start at the end"),
         (ReadMode.BATCH, {"endingOffsets": "earliest"}, "write one of latest"),
         (ReadMode.BATCH, {"endingOffsets": '{"a": {"0": -2}}'}, "cannot end at the earliest"),
         (ReadMode.STREAM, {"endingOffsets": "latest"}, "not valid in streaming"),
@@ -150,7 +150,7 @@ def test_the_most_exact_beginning_wins() -> None:
         (ReadMode.STREAM, {"startingOfsets": "earliest"}, "startingOffsets?"),
     ],
 )
-def test_what_cannot_be_is_refused_by_name(
+def test_invalid_options_are_rejected_by_name(
     mode: ReadMode, options: dict[str, str], hint: str
 ) -> None:
     with pytest.raises(SparkSourceError) as caught:
@@ -159,6 +159,6 @@ def test_what_cannot_be_is_refused_by_name(
     assert any(name.lower() in str(caught.value).lower() for name in options)
 
 
-def test_a_refusal_survives_the_way_between_processes() -> None:
+def test_rejection_survives_pickling() -> None:
     error = BadOption("minPartitions", "0", "write more")
     assert str(pickle.loads(pickle.dumps(error))) == str(error)

@@ -1,4 +1,4 @@
-"""Which columns a query asks for."""
+"""The columns that a query selects."""
 
 import pytest
 from pyspark.sql.types import (
@@ -22,11 +22,11 @@ HEADERS = ArrayType(
 )
 
 
-def test_columns_are_those_that_can_be_decoded_in_spark_s_order() -> None:
+def test_columns_are_those_of_the_decoder_in_sparks_order() -> None:
     assert tuple(COLUMN_TYPES) == COLUMNS
 
 
-def test_headers_come_only_when_asked_for() -> None:
+def test_headers_are_included_on_request_only() -> None:
     assert "headers" not in full_schema(include_headers=False)
     assert (
         PenstockDataSource({"includeheaders": "true"})
@@ -35,7 +35,7 @@ def test_headers_come_only_when_asked_for() -> None:
     )
 
 
-def test_a_schema_chooses_columns_and_their_order() -> None:
+def test_schema_selects_columns_and_their_order() -> None:
     schema = StructType(
         [
             StructField("timestamp", TimestampType()),
@@ -55,12 +55,12 @@ def test_a_schema_chooses_columns_and_their_order() -> None:
         (StructField("offset", IntegerType()), "column 'offset' is bigint, not int"),
     ],
 )
-def test_columns_that_cannot_be_read_are_named(field: StructField, hint: str) -> None:
+def test_invalid_columns_are_named(field: StructField, hint: str) -> None:
     with pytest.raises(SparkSourceError, match=hint):
         find_columns(StructType([field]))
 
 
-def test_a_column_cannot_be_asked_for_twice() -> None:
+def test_duplicate_column_is_rejected() -> None:
     twice = StructType([StructField("value", BinaryType()), StructField("value", BinaryType())])
     with pytest.raises(SparkSourceError, match="twice"):
         find_columns(twice)

@@ -1,4 +1,4 @@
-"""The streaming source against a real broker, with Spark's calls made by hand."""
+"""The streaming source against a real broker, called like Spark does."""
 
 from itertools import count
 
@@ -25,7 +25,7 @@ def letters(text: str) -> list[bytes]:
 # Where a query begins, also after a crash.
 
 
-def test_a_new_query_begins_at_the_end_unless_told_otherwise(log: Log) -> None:
+def test_new_query_starts_at_the_end_by_default(log: Log) -> None:
     log.create()
     log.write(0, letters("abc"))
     latest, earliest = Query(log.options()), Query(log.options(startingOffsets="earliest"))
@@ -36,7 +36,7 @@ def test_a_new_query_begins_at_the_end_unless_told_otherwise(log: Log) -> None:
     assert values(earliest.drain()) == letters("de")
 
 
-def test_a_crash_in_the_first_batch_loses_nothing_with_latest(log: Log) -> None:
+def test_crash_in_the_first_batch_loses_nothing_with_latest(log: Log) -> None:
     log.create()
     log.write(0, letters("before"))
     query = Query(log.options())
@@ -45,13 +45,13 @@ def test_a_crash_in_the_first_batch_loses_nothing_with_latest(log: Log) -> None:
     assert query.plan_batch()  # its end is saved, and it never ran
     log.write(0, letters("de"))
     query.crash()
-    log.widen(2)
+    log.add_partitions(2)
     log.write(1, letters("f"))
     assert values(query.run_batch()) == letters("abc")
     assert values(query.drain()) == letters("def")
 
 
-def test_a_crash_in_the_first_batch_of_an_idle_topic_keeps_its_start(log: Log) -> None:
+def test_crash_in_the_first_batch_of_an_idle_topic_keeps_its_start(log: Log) -> None:
     log.create()
     query = Query(log.options())
     assert query.plan_batch() == []
@@ -60,30 +60,30 @@ def test_a_crash_in_the_first_batch_of_an_idle_topic_keeps_its_start(log: Log) -
     assert values(query.drain()) == letters("abc")
 
 
-def test_a_batch_run_again_reads_the_same_rows(log: Log) -> None:
+def test_rerun_batch_reads_the_same_rows(log: Log) -> None:
     log.create(partitions=2)
     query = Query(log.options(startingOffsets="earliest", maxOffsetsPerTrigger="4"))
     log.write(0, letters("abcdef"))
     log.write(1, letters("gh"))
     query.run_batch()
-    log.widen(3)
+    log.add_partitions(3)
     log.write(2, letters("ijk"))
     planned = query.plan_batch()
     assert planned is not None
     first = query.read(planned)
     log.write(0, letters("xyz"))
-    log.trim(2, 1)  # what the new partition begins with has been saved
+    log.delete_records(2, 1)  # the start of the new partition is saved
     query.crash()
     planned = query.plan_batch()
     assert planned is not None
-    assert [(each.wanted.tp, each.wanted.start) for each in planned][-1] == (
-        log.partition(2),
+    assert [(task.wanted.tp, task.wanted.start) for task in planned][-1] == (
+        log.tp(2),
         0,
     )
     assert first
 
 
-def test_offsets_of_a_checkpoint_are_those_of_spark_s_kafka_connector(log: Log) -> None:
+def test_checkpoint_offsets_are_those_of_sparks_kafka_connector(log: Log) -> None:
     log.create(partitions=2)
     log.write(0, letters("abc"))
     query = Query(log.options(startingOffsets="earliest"))
@@ -93,7 +93,7 @@ def test_offsets_of_a_checkpoint_are_those_of_spark_s_kafka_connector(log: Log) 
     assert query.end() == {log.topic: {"0": 3, "1": 1}}
 
 
-def test_a_checkpoint_of_spark_s_kafka_connector_goes_on(log: Log) -> None:
+def test_checkpoint_of_sparks_kafka_connector_is_continued(log: Log) -> None:
     log.create(partitions=2)
     log.write(0, letters("abc"))
     log.write(1, letters("de"))
@@ -111,16 +111,18 @@ def test_a_checkpoint_of_spark_s_kafka_connector_goes_on(log: Log) -> None:
         ({"startingOffsetsByTimestamp": '{"TOPIC": {"0": 1, "1": 2001}}'}, "abc"),
     ],
 )
-def test_a_query_begins_where_it_is_told(log: Log, options: dict[str, str], expected: str) -> None:
+def test_query_starts_where_its_options_say(
+    log: Log, options: dict[str, str], expected: str
+) -> None:
     log.create(partitions=2)
     log.write(0, letters("abc"), time_ms=1000)
     log.write(1, letters("de"), time_ms=2000)
-    told = {name: text.replace("TOPIC", log.topic) for name, text in options.items()}
-    told["startingOffsetsByTimestampStrategy"] = "latest"
-    assert values(Query(log.options(**told)).drain()) == letters(expected)
+    resolved = {name: text.replace("TOPIC", log.topic) for name, text in options.items()}
+    resolved["startingOffsetsByTimestampStrategy"] = "latest"
+    assert values(Query(log.options(**resolved)).drain()) == letters(expected)
 
 
-def test_a_time_that_nothing_matches_is_an_error_unless_told_otherwise(log: Log) -> None:
+def test_timestamp_without_match_is_an_error_by_default(log: Log) -> None:
     log.create()
     log.write(0, letters("a"), time_ms=1000)
     with pytest.raises(SparkSourceError, match="startingOffsetsByTimestampStrategy"):
@@ -135,7 +137,7 @@ def test_a_time_that_nothing_matches_is_an_error_unless_told_otherwise(log: Log)
         ('{"TOPIC": {"0": 0, "1": 0}, "other": {"0": 0}}', "other-0 are not read"),
     ],
 )
-def test_offsets_must_name_the_partitions_that_are_read(log: Log, offsets: str, hint: str) -> None:
+def test_starting_offsets_must_name_all_partitions(log: Log, offsets: str, hint: str) -> None:
     log.create(partitions=2)
     query = Query(log.options(startingOffsets=offsets.replace("TOPIC", log.topic)))
     with pytest.raises(SparkSourceError, match=hint.replace("TOPIC", log.topic)):
@@ -146,11 +148,11 @@ def test_offsets_must_name_the_partitions_that_are_read(log: Log, offsets: str, 
 
 
 def committed(log: Log, group: str) -> dict[int, int]:
-    found = log.client.groups.fetch_offsets(group)
-    return {each.partition: at.offset for each, at in found.items()}
+    offsets = log.client.groups.fetch_offsets(group)
+    return {tp.partition: entry.offset for tp, entry in offsets.items()}
 
 
-def test_progress_is_published_as_a_group_s_offsets(log: Log) -> None:
+def test_progress_is_published_as_committed_offsets(log: Log) -> None:
     log.create(partitions=2)
     log.write(0, letters("abcdefgh"))
     group = f"{log.topic}-group"
@@ -166,7 +168,7 @@ def test_progress_is_published_as_a_group_s_offsets(log: Log) -> None:
     assert committed(log, group) == {0: 8, 1: 0}
 
 
-def test_a_run_with_available_now_leaves_no_lag(log: Log) -> None:
+def test_available_now_leaves_no_lag(log: Log) -> None:
     log.create()
     log.write(0, letters("abc"))
     options = log.options(startingOffsets="earliest", group__id=f"{log.topic}-group")
@@ -174,7 +176,7 @@ def test_a_run_with_available_now_leaves_no_lag(log: Log) -> None:
     assert committed(log, f"{log.topic}-group") == {0: 3}
 
 
-def test_nothing_is_published_where_that_is_not_wanted(log: Log) -> None:
+def test_publishing_offsets_can_be_disabled(log: Log) -> None:
     log.create()
     log.write(0, letters("abc"))
     group = f"{log.topic}-group"
@@ -185,10 +187,10 @@ def test_nothing_is_published_where_that_is_not_wanted(log: Log) -> None:
     assert committed(log, group) == {}
 
 
-def test_a_query_goes_on_when_its_group_cannot_be_written(
+def test_query_continues_when_its_group_rejects_commits(
     log: Log, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Here: somebody is a member of it."""
+    """The group has an active member."""
     log.create()
     log.write(0, letters("abc"))
     group = f"{log.topic}-group"
@@ -198,15 +200,15 @@ def test_a_query_goes_on_when_its_group_cannot_be_written(
         next(consumer)
         query = Query(log.options(startingOffsets="earliest", kafka__group__id=group))
         assert values(query.drain()) == letters("abc")
-    told = [message for message in caplog.messages if "not published" in message]
-    assert len(told) == 1
-    assert group in told[0]
+    warnings = [message for message in caplog.messages if "cannot publish" in message]
+    assert len(warnings) == 1
+    assert group in warnings[0]
 
 
 @pytest.mark.parametrize(
     ("strategy", "expected"), [("earliest", "cde"), ("latest", "c"), (None, "cde")]
 )
-def test_a_query_begins_where_a_group_has_come_to(
+def test_query_starts_at_a_groups_committed_offsets(
     log: Log, strategy: str | None, expected: str
 ) -> None:
     log.create(partitions=2)
@@ -226,37 +228,37 @@ def test_a_query_begins_where_a_group_has_come_to(
     assert values(Query(options).drain()) == letters(expected)
 
 
-def test_a_group_without_commits_can_be_an_error(log: Log) -> None:
+def test_group_without_committed_offsets_can_be_an_error(log: Log) -> None:
     log.create()
     options = log.options(
         startingOffsets="group", kafka__group__id="nobody", startingOffsetsByGroupStrategy="error"
     )
-    with pytest.raises(SparkSourceError, match=r"'nobody' has committed nothing for .*-0"):
+    with pytest.raises(SparkSourceError, match=r"'nobody' has no committed offset for .*-0"):
         Query(options).drain()
 
 
 # How much a batch takes.
 
 
-def test_a_batch_takes_no_more_than_its_limit(log: Log) -> None:
+def test_batch_respects_max_offsets_per_trigger(log: Log) -> None:
     log.create(partitions=2)
     log.write(0, letters("abcdef"))
     log.write(1, letters("ghi"))
     query = Query(log.options(startingOffsets="earliest", maxOffsetsPerTrigger="3"))
-    assert [len(each) for each in query.drain()] == [3, 3, 3]
+    assert [len(rows) for rows in query.drain()] == [3, 3, 3]
 
 
-def test_bytes_can_be_the_limit(log: Log) -> None:
+def test_batch_respects_max_bytes_per_trigger(log: Log) -> None:
     log.create()
     for _ in range(10):
         log.write(0, [b"x" * 1000] * 10)
     query = Query(log.options(startingOffsets="earliest", maxBytesPerTrigger="25000"))
-    sizes = [len(each) for each in query.drain()]
+    sizes = [len(rows) for rows in query.drain()]
     assert sum(sizes) == 100
     assert sizes[:4] == [24] * 4  # 1000 bytes of value and a few more each
 
 
-def test_of_two_limits_the_smaller_counts(log: Log) -> None:
+def test_smaller_of_two_limits_applies(log: Log) -> None:
     log.create()
     log.write(0, [b"x" * 1000] * 20)
     query = Query(
@@ -264,10 +266,10 @@ def test_of_two_limits_the_smaller_counts(log: Log) -> None:
             startingOffsets="earliest", maxBytesPerTrigger="10500", maxOffsetsPerTrigger="7"
         )
     )
-    assert [len(each) for each in query.drain()] == [7, 7, 6]
+    assert [len(rows) for rows in query.drain()] == [7, 7, 6]
 
 
-def test_spark_may_ask_for_all_there_is(log: Log) -> None:
+def test_spark_may_read_all_available(log: Log) -> None:
     log.create()
     log.write(0, letters("abcdef"))
     reader = Query(log.options(startingOffsets="earliest", maxOffsetsPerTrigger="3")).reader
@@ -275,7 +277,7 @@ def test_spark_may_ask_for_all_there_is(log: Log) -> None:
     assert end[log.topic] == {"0": 6}
 
 
-def test_a_batch_waits_for_enough_records(log: Log) -> None:
+def test_batch_waits_for_min_offsets_per_trigger(log: Log) -> None:
     log.create()
     query = Query(log.options(minOffsetsPerTrigger="3", maxTriggerDelay="1h"))
     assert query.run_batch() == []  # the first never waits: Spark saves where the query begins
@@ -285,7 +287,7 @@ def test_a_batch_waits_for_enough_records(log: Log) -> None:
     assert values(query.run_batch()) == letters("abc")
 
 
-def test_a_batch_does_not_wait_longer_than_it_may(log: Log) -> None:
+def test_batch_waits_at_most_max_trigger_delay(log: Log) -> None:
     log.create()
     query = Query(log.options(minOffsetsPerTrigger="3", maxTriggerDelay="0ms"))
     query.run_batch()
@@ -293,7 +295,7 @@ def test_a_batch_does_not_wait_longer_than_it_may(log: Log) -> None:
     assert values(query.run_batch()) == letters("ab")
 
 
-def test_large_partitions_are_split_over_tasks(log: Log) -> None:
+def test_large_partitions_are_split_into_tasks(log: Log) -> None:
     log.create(partitions=2)
     log.write(0, letters("abcdef"))
     log.write(1, letters("gh"))
@@ -308,17 +310,17 @@ def test_large_partitions_are_split_over_tasks(log: Log) -> None:
 # Topics that change.
 
 
-def test_new_partitions_are_read_from_their_beginning(log: Log) -> None:
+def test_new_partitions_are_read_from_their_start(log: Log) -> None:
     log.create()
     query = Query(log.options())
     query.drain()
-    log.widen(3)
+    log.add_partitions(3)
     log.write(2, letters("ab"))
     log.write(0, letters("c"))
     assert sorted(values(query.drain())) == letters("abc")
 
 
-def test_a_pattern_finds_new_topics(log: Log) -> None:
+def test_pattern_finds_new_topics(log: Log) -> None:
     log.create()
     other = Log(log.servers, f"{log.topic}-more")
     query = Query(log.options(subscribePattern=f"{log.topic}(-more)?"))
@@ -328,7 +330,7 @@ def test_a_pattern_finds_new_topics(log: Log) -> None:
     assert values(query.drain()) == letters("ab")
 
 
-def test_a_pattern_may_match_nothing_yet(log: Log) -> None:
+def test_pattern_may_match_nothing_yet(log: Log) -> None:
     query = Query(log.options(subscribePattern=log.topic))
     assert query.run_batch() == []
     log.create()
@@ -336,12 +338,12 @@ def test_a_pattern_may_match_nothing_yet(log: Log) -> None:
     assert values(query.drain()) == letters("ab")
 
 
-def test_a_missing_topic_is_named(log: Log) -> None:
+def test_missing_topic_is_named(log: Log) -> None:
     with pytest.raises(SparkSourceError, match=f"no topic '{log.topic}'"):
         Query(log.options(fetchOffset__numRetries="0")).drain()
 
 
-def test_a_missing_partition_is_named(log: Log) -> None:
+def test_missing_partition_is_named(log: Log) -> None:
     log.create()
     with pytest.raises(SparkSourceError, match=f"{log.topic}-7"):
         Query(log.options(assign=f'{{"{log.topic}": [0, 7]}}')).drain()
@@ -353,23 +355,23 @@ def test_deleted_records_fail_the_query_or_are_skipped(log: Log) -> None:
     strict = Query(log.options(startingOffsets="earliest"))
     lenient = Query(log.options(startingOffsets="earliest", failOnDataLoss="false"))
     planned = [query.plan_batch() for query in (strict, lenient)]
-    log.trim(0, 4)
+    log.delete_records(0, 4)
     with pytest.raises(DataLoss, match=r"offsets 0 to 3 of .* are deleted.*failOnDataLoss"):
         strict.read(planned[0] or [])
     assert values(lenient.read(planned[1] or [])) == letters("ef")
 
 
-def test_a_range_that_is_deleted_whole_is_skipped(log: Log) -> None:
+def test_completely_deleted_range_is_skipped(log: Log) -> None:
     log.create()
     log.write(0, letters("abcdef"))
     options = {"startingOffsets": "earliest", "failOnDataLoss": "false"}
     query = Query(log.options(**options, maxOffsetsPerTrigger="3"))
     planned = query.plan_batch()
-    log.trim(0, 5)
+    log.delete_records(0, 5)
     assert query.read(planned or []) == []
 
 
-def test_a_topic_made_anew_is_data_loss(log: Log) -> None:
+def test_recreated_topic_is_data_loss(log: Log) -> None:
     log.create()
     log.write(0, letters("abcdef"))
     query = Query(log.options(startingOffsets="earliest", fetchOffset__retryIntervalMs="1"))
@@ -377,11 +379,11 @@ def test_a_topic_made_anew_is_data_loss(log: Log) -> None:
     log.delete()
     log.create()
     log.write(0, letters("ab"))
-    with pytest.raises(DataLoss, match="was the topic made anew"):
+    with pytest.raises(DataLoss, match="was the topic recreated"):
         query.drain()
 
 
-def test_a_deleted_topic_is_data_loss(log: Log) -> None:
+def test_deleted_topic_is_data_loss(log: Log) -> None:
     log.create()
     other = Log(log.servers, f"{log.topic}-other")
     other.create()
@@ -402,7 +404,7 @@ def test_a_deleted_topic_is_data_loss(log: Log) -> None:
 # A run that reads what is there.
 
 
-def test_available_now_ends_where_the_log_ended_when_it_began(log: Log) -> None:
+def test_available_now_ends_where_the_log_ended_at_start(log: Log) -> None:
     log.create()
     log.write(0, letters("abcdef"))
     query = Query(
@@ -424,7 +426,7 @@ def test_available_now_never_waits_for_more_records(log: Log) -> None:
     assert values(query.drain()) == letters("abc")
 
 
-def test_available_now_with_latest_reads_nothing_and_begins_there(log: Log) -> None:
+def test_available_now_with_latest_reads_nothing_and_starts_there(log: Log) -> None:
     log.create()
     query = Query(log.options(), available_now=True)
     log.write(0, letters("abc"))  # after the end was fixed, before the beginning was found
@@ -434,7 +436,7 @@ def test_available_now_with_latest_reads_nothing_and_begins_there(log: Log) -> N
     assert values(query.drain()) == letters("d")
 
 
-def test_available_now_goes_on_without_partitions_it_began_with_only_if_told_to(log: Log) -> None:
+def test_available_now_with_deleted_partitions_fails_unless_data_loss_is_allowed(log: Log) -> None:
     log.create()
     log.write(0, letters("abcd"))
     options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "2"}
@@ -444,7 +446,7 @@ def test_available_now_goes_on_without_partitions_it_began_with_only_if_told_to(
     )
     assert values(strict.run_batch()) == values(lenient.run_batch()) == letters("ab")
     log.delete()
-    with pytest.raises(DataLoss, match="were there when this run began and are gone"):
+    with pytest.raises(DataLoss, match="were there when this run started and are gone"):
         strict.run_batch()
     assert values(lenient.drain()) == []
 
@@ -452,7 +454,7 @@ def test_available_now_goes_on_without_partitions_it_began_with_only_if_told_to(
 # What it tells.
 
 
-def test_the_latest_offsets_are_reported(log: Log) -> None:
+def test_latest_offsets_are_reported(log: Log) -> None:
     log.create()
     log.write(0, letters("abcdef"))
     group = f"{log.topic}-group"
@@ -469,13 +471,13 @@ def test_the_latest_offsets_are_reported(log: Log) -> None:
     }
 
 
-def test_a_topic_is_read_while_it_is_written(log: Log) -> None:
+def test_topic_is_read_while_it_is_written(log: Log) -> None:
     log.create(partitions=2)
     query = Query(log.options(startingOffsets="earliest", maxOffsetsPerTrigger="50"))
     sent: list[bytes] = []
     read: list[bytes] = []
     for number in range(20):
-        batch = [b"%d-%d" % (number, each) for each in range(17)]
+        batch = [b"%d-%d" % (number, index) for index in range(17)]
         log.write(number % 2, batch)
         sent += batch
         read += values(query.run_batch())

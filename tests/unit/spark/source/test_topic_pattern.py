@@ -1,4 +1,4 @@
-"""Topics by a regular expression of Java's."""
+"""Java regular expressions for topic names."""
 
 import pytest
 
@@ -17,13 +17,13 @@ from penstock.spark.source.topic_pattern import compile_pattern
         (r"[a-z]++x?", "abc", "1"),
     ],
 )
-def test_a_pattern_is_found_anywhere_in_a_name(pattern: str, matching: str, other: str) -> None:
+def test_pattern_matches_anywhere_in_a_name(pattern: str, matching: str, other: str) -> None:
     compiled = compile_pattern("subscribePattern", pattern)
     assert compiled.search(matching)
     assert not compiled.search(other)
 
 
 @pytest.mark.parametrize("pattern", ["", "a(", r"\p{Greek}", "[z-a]"])
-def test_what_cannot_be_read_is_refused(pattern: str) -> None:
+def test_unsupported_pattern_is_rejected(pattern: str) -> None:
     with pytest.raises(BadOption, match="subscribePattern"):
         compile_pattern("subscribePattern", pattern)
