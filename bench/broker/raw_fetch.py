@@ -7,10 +7,11 @@ import time
 from datetime import timedelta
 from typing import Any
 
-from kio.schema.fetch.v12 import request as schema
-
 from bench.broker.wire import Wire
+from penstock.client.call import compose
+from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.batch import LAST_OFFSET_DELTA_POSITION, LENGTH_POSITION, LOG_OVERHEAD
+from penstock.protocol.messages import get_request_schema
 
 PARTITION_MAX_BYTES = 1 << 20
 MAX_BYTES = 50 << 20
@@ -36,20 +37,17 @@ def read_all(wire: Wire, topic: str, partitions: int, records: int) -> float:
 
 
 def _request(topic: str, offsets: list[int]) -> Any:
-    build: Any = schema
-    partitions = tuple(
-        build.FetchPartition(
-            partition=index, fetch_offset=offset, partition_max_bytes=PARTITION_MAX_BYTES
-        )
+    partitions = [
+        {"partition": index, "fetch_offset": offset, "partition_max_bytes": PARTITION_MAX_BYTES}
         for index, offset in enumerate(offsets)
-    )
-    return build.FetchRequest(
-        max_wait=timedelta(milliseconds=500),
-        min_bytes=1,
-        max_bytes=MAX_BYTES,
-        topics=(build.FetchTopic(topic=topic, partitions=partitions),),
-        forgotten_topics_data=(),
-    )
+    ]
+    fields = {
+        "max_wait": timedelta(milliseconds=500),
+        "min_bytes": 1,
+        "max_bytes": MAX_BYTES,
+        "topics": [{"topic": topic, "partitions": partitions}],
+    }
+    return compose(get_request_schema(ApiKey.FETCH, 12), fields)
 
 
 def _next_offset(records: memoryview | None, offset: int) -> int:

@@ -7,14 +7,12 @@ import struct
 from datetime import timedelta
 from typing import Any
 
-from kio.schema.create_topics.v5 import request as create_topics
-from kio.schema.delete_topics.v4 import request as delete_topics
-from kio.schema.produce.v9 import request as produce
-
+from penstock.client.call import compose
 from penstock.model.errors import ErrorCode, get_error
+from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.frames import encode_request_frame
 from penstock.protocol.headers import read_response_header
-from penstock.protocol.messages import decode_response
+from penstock.protocol.messages import decode_response, get_request_schema
 
 TIMEOUT_S = 60.0
 REQUEST_TIMEOUT = timedelta(seconds=30)
@@ -57,24 +55,18 @@ class Wire:
             filled += received
 
     def create_topic(self, name: str, partitions: int) -> ErrorCode:
-        build: Any = create_topics
-        topic = build.CreatableTopic(
-            name=name, num_partitions=partitions, replication_factor=1, assignments=(), configs=()
-        )
-        answer = self.ask(build.CreateTopicsRequest(topics=(topic,), timeout=REQUEST_TIMEOUT))
-        return get_error(answer.topics[0].error_code.value)
+        topic = {"name": name, "num_partitions": partitions, "replication_factor": 1}
+        fields = {"topics": [topic], "timeout": REQUEST_TIMEOUT}
+        answer = self.ask(compose(get_request_schema(ApiKey.CREATE_TOPICS, 5), fields))
+        return get_error(answer.topics[0].error_code)
 
     def delete_topic(self, name: str) -> None:
-        build: Any = delete_topics
-        self.ask(build.DeleteTopicsRequest(topic_names=(name,), timeout=REQUEST_TIMEOUT))
+        fields = {"topic_names": [name], "timeout": REQUEST_TIMEOUT}
+        self.ask(compose(get_request_schema(ApiKey.DELETE_TOPICS, 4), fields))
 
     def produce(self, topic: str, partition: int, batch: bytes) -> ErrorCode:
         """One batch, acknowledged by all replicas."""
-        build: Any = produce
-        data = build.TopicProduceData(
-            name=topic,
-            partition_data=(build.PartitionProduceData(index=partition, records=batch),),
-        )
-        request = build.ProduceRequest(acks=-1, timeout=REQUEST_TIMEOUT, topic_data=(data,))
-        answer = self.ask(request)
-        return get_error(answer.responses[0].partition_responses[0].error_code.value)
+        data = {"name": topic, "partition_data": [{"index": partition, "records": batch}]}
+        fields = {"acks": -1, "timeout": REQUEST_TIMEOUT, "topic_data": [data]}
+        answer = self.ask(compose(get_request_schema(ApiKey.PRODUCE, 9), fields))
+        return get_error(answer.responses[0].partition_responses[0].error_code)

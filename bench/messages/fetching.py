@@ -6,10 +6,11 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 from kio.schema.fetch.v12 import request, response
 
-from bench.messages.peer import compare, kio_reader, write_with_kio
+from bench.messages.peer import compare, kio_reader, to_ours, write_with_kio
+from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.decoder import decode
 from penstock.protocol.frames import encode_response_parts
-from penstock.protocol.messages import encode
+from penstock.protocol.messages import encode, get_request_schema, get_response_schema
 
 
 class Slice:
@@ -20,11 +21,12 @@ class Slice:
 
 
 def measure_request(partitions: int) -> dict[str, Any]:
-    body = encode(_make_request(partitions))
+    schema = get_request_schema(ApiKey.FETCH, 12)
+    body = encode(to_ours(_make_request(partitions), schema))
     read = kio_reader(request.FetchRequest)
     measured = compare(
         lambda: read(body),
-        lambda: decode(request.FetchRequest, body),
+        lambda: decode(schema, body),
         rounds=40,
         repeats=max(5, 2000 // partitions),
     )
@@ -34,7 +36,7 @@ def measure_request(partitions: int) -> dict[str, Any]:
 def measure_response(partitions: int) -> dict[str, Any]:
     """kio has to be given the bytes themselves, which ours never touches."""
     copied = _make_response(partitions, bytes(1024))
-    sliced = _make_response(partitions, Slice())
+    sliced = _with_slices(to_ours(copied, get_response_schema(ApiKey.FETCH, 12)))
     measured = compare(
         lambda: write_with_kio(copied),
         lambda: encode_response_parts(sliced, correlation_id=1),
@@ -42,6 +44,12 @@ def measure_response(partitions: int) -> dict[str, Any]:
         repeats=max(5, 500 // partitions),
     )
     return {"partitions": partitions, **measured}
+
+
+def _with_slices(response: Any) -> Any:
+    (topic,) = response.responses
+    partitions = tuple(data.__replace__(records=Slice()) for data in topic.partitions)
+    return response.__replace__(responses=(topic.__replace__(partitions=partitions),))
 
 
 def _make_request(partitions: int) -> Any:

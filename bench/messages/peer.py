@@ -4,17 +4,26 @@ import io
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 from kio.serial import entity_reader, entity_writer
 
 from bench.measure import ratio
+from penstock.client.call import compose
+from penstock.protocol.schemas import Message
 
 
 def write_with_kio(message: Any) -> bytes:
     buffer = io.BytesIO()
     entity_writer(type(message))(buffer, message)
     return buffer.getvalue()
+
+
+def to_ours(message: Any, schema: type[Message]) -> Message:
+    """kio's message as one of ours; `records` must be bytes."""
+    made: Message = compose(schema, asdict(message))
+    return made
 
 
 def kio_reader(schema: Any) -> Callable[[bytes], Any]:

@@ -5,8 +5,9 @@ from typing import Any
 
 from kio.schema.produce.v9 import request as schema
 
-from bench.messages.peer import compare, kio_reader
-from penstock.protocol.messages import encode
+from bench.messages.peer import compare, kio_reader, to_ours
+from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.messages import encode, get_request_schema
 from penstock.protocol.produce_request import read_produce_request
 
 BATCH = bytes(1024)
@@ -27,7 +28,7 @@ def measure(partitions: int) -> dict[str, Any]:
             ),
         ),
     )
-    body = encode(message)
+    body = encode(to_ours(message, get_request_schema(ApiKey.PRODUCE, 9)))
     received = memoryview(bytearray(body))
     read = kio_reader(schema.ProduceRequest)
     measured = compare(

@@ -6,10 +6,10 @@ import time
 from datetime import timedelta
 from typing import Any
 
-from kio.schema.produce.v9 import request as schema
-
+from penstock.client.call import compose
+from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.frames import encode_request_frame
-from penstock.protocol.messages import encode
+from penstock.protocol.messages import encode, get_request_schema
 from penstock.protocol.records import Record, build_batch
 
 PARTITIONS = 200
@@ -18,13 +18,14 @@ TOPIC = "two-hundred"
 
 
 def make_message() -> Any:
-    build: Any = schema
     batch = bytes(build_batch([Record(0, int(time.time() * 1000), None, bytes(1000), ())]))
-    entries = tuple(
-        build.PartitionProduceData(index=index, records=batch) for index in range(PARTITIONS)
-    )
-    topic = build.TopicProduceData(name=TOPIC, partition_data=entries)
-    return build.ProduceRequest(acks=1, timeout=timedelta(seconds=30), topic_data=(topic,))
+    entries = [{"index": index, "records": batch} for index in range(PARTITIONS)]
+    fields = {
+        "acks": 1,
+        "timeout": timedelta(seconds=30),
+        "topic_data": [{"name": TOPIC, "partition_data": entries}],
+    }
+    return compose(get_request_schema(ApiKey.PRODUCE, VERSION), fields)
 
 
 def make_frame() -> bytes:

@@ -5,7 +5,6 @@ Nothing in them can harm a healthy client legitimately: no name of its topic, no
 
 import random
 from collections.abc import Iterator
-from dataclasses import fields
 from datetime import timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -91,10 +90,7 @@ def _is_old(key: ApiKey, version: int) -> bool:
 
 
 def draw_entity(entity: Any, chance: random.Random) -> Any:
-    shapes = {shape.name: shape for shape in describe_fields(entity)}
-    return entity(
-        **{field.name: _draw_field(shapes[field.name], chance) for field in fields(entity)}
-    )
+    return entity(**{field.name: _draw_field(field, chance) for field in describe_fields(entity)})
 
 
 def _draw_field(shape: FieldShape, chance: random.Random) -> Any:

@@ -5,16 +5,18 @@ exists.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, fields
-from functools import cache
 from typing import Any, NamedTuple
 
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import get_request_schema
 from penstock.protocol.private_keys import PrivateKey
-from penstock.protocol.schemas import FieldShape, describe_fields
+from penstock.protocol.schemas import REQUIRED, FieldShape, Message, describe_fields
 
 Fields = Mapping[str, Any]
+# Name, nested class, whether it is an array, and the value of a field that is not given.
+Plan = list[tuple[str, type[Message] | None, bool, Any]]
+
+_PLANS: dict[type[Message], Plan] = {}  # one per message class, so bounded
 
 
 class Call(NamedTuple):
@@ -43,12 +45,12 @@ class PrivateCall(NamedTuple):
     body: bytes
 
 
-def compose(entity: type, values: Fields) -> Any:
+def compose(entity: type[Message], values: Fields) -> Any:
     """The message of this class; nested entities are mappings, arrays sequences of them."""
     made = {}
     for name, nested, is_array, default in _plan(entity):
         value = values.get(name, default)
-        if value is MISSING:
+        if value is REQUIRED:
             continue  # the dataclass knows its default, or complains by name
         if nested is not None and value is not None:
             value = _compose_nested(nested, value, is_array)
@@ -58,20 +60,24 @@ def compose(entity: type, values: Fields) -> Any:
     return entity(**made)
 
 
-def _compose_nested(entity: type, value: Any, is_array: bool) -> Any:
+def _compose_nested(entity: type[Message], value: Any, is_array: bool) -> Any:
     if not is_array:
         return compose(entity, value)
     items: Sequence[Fields] = value
     return tuple([compose(entity, each) for each in items])
 
 
-@cache
-def _plan(entity: type) -> list[tuple[str, type | None, bool, Any]]:
-    """Name, nested class, whether an array, and what stands there when nothing is given."""
-    has_default = {each.name for each in fields(entity) if each.default is not MISSING}
-    plan = []
+def _plan(entity: type[Message]) -> Plan:
+    plan = _PLANS.get(entity)
+    if plan is None:
+        plan = _PLANS[entity] = _make_plan(entity)
+    return plan
+
+
+def _make_plan(entity: type[Message]) -> Plan:
+    plan: Plan = []
     for shape in describe_fields(entity):
-        default = MISSING if shape.name in has_default else _nothing(shape)
+        default = _nothing(shape) if shape.default is REQUIRED else REQUIRED
         plan.append((shape.name, shape.entity, shape.is_array, default))
     return plan
 
@@ -81,4 +87,4 @@ def _nothing(shape: FieldShape) -> Any:
         return None
     if shape.is_array:
         return ()
-    return False if shape.kafka_type == "bool" else MISSING
+    return False if shape.kafka_type == "bool" else REQUIRED

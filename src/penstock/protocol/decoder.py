@@ -6,13 +6,12 @@ unknown tagged fields are skipped (KIP-482). `records` come out as views of the 
 
 import struct
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 from penstock.protocol.batch import Buffer
 from penstock.protocol.generated import FunctionSource
 from penstock.protocol.malformed import MalformedMessage
-from penstock.protocol.schemas import FieldShape, describe_fields
+from penstock.protocol.schemas import FieldShape, Message, describe_fields
 from penstock.protocol.unsigned_varint import read_unsigned_varint
 from penstock.protocol.wire_types import CONVERSIONS, FIXED_TYPES, FixedType
 
@@ -20,10 +19,11 @@ Decoder = Callable[[memoryview, int, int], tuple[Any, int]]
 
 _LENGTH_CODES = {"string": "h", "bytes": "i", "records": "i"}
 _MAX_CACHED_LENGTH = 256
+_DECODERS: dict[type[Message], Decoder] = {}  # one per message class, so bounded
 MAX_STRING_BYTES = 0x7FFF  # what a classic string can hold, and Kafka's limit for all of them
 
 
-def decode(entity: type, buffer: Buffer) -> Any:
+def decode(entity: type[Message], buffer: Buffer) -> Any:
     """The message that fills this buffer to its last byte, or MalformedMessage."""
     view = memoryview(buffer)
     end = len(view)
@@ -40,16 +40,18 @@ def decode(entity: type, buffer: Buffer) -> Any:
     return message
 
 
-@cache
-def decoder_of(entity: type) -> Decoder:
+def decoder_of(entity: type[Message]) -> Decoder:
     """Reads one entity at a position: (view, position, end) to the value and the position after.
 
     May leave with struct.error, IndexError, UnicodeDecodeError or OverflowError; see `decode`.
     """
-    return _Generator(entity).compile()
+    decoder = _DECODERS.get(entity)
+    if decoder is None:
+        decoder = _DECODERS[entity] = _Generator(entity).compile()
+    return decoder
 
 
-def decoder_source(entity: type) -> str:
+def decoder_source(entity: type[Message]) -> str:
     """What was generated, for people who wonder."""
     return _Generator(entity).source.text()
 
@@ -76,8 +78,8 @@ class _Generator:
     the position, `n` the end, and every field has a local of its own, `f_` and its name.
     """
 
-    def __init__(self, entity: type) -> None:
-        self.is_flexible: bool = entity.__flexible__  # type: ignore[attr-defined]
+    def __init__(self, entity: type[Message]) -> None:
+        self.is_flexible = entity.__flexible__
         self.entity = entity
         self.shapes = describe_fields(entity)
         self.source = FunctionSource("def decode(view, p, n):", **_HELPERS)
@@ -154,7 +156,7 @@ class _Generator:
             self.source.line(f"raise negative({shape.name!r}, {length})")
         self.source.line(f"{local} = None")
 
-    def _entity(self, entity: type, local: str, is_nullable: bool) -> None:
+    def _entity(self, entity: type[Message], local: str, is_nullable: bool) -> None:
         decoder = self.source.name(decoder_of(entity), "decode_entity")
         if not is_nullable:
             self._flush()
@@ -236,11 +238,16 @@ class _Generator:
             self.source.line("n = outer")
 
     def _build(self) -> None:
-        """Fill a mutable class of the same slots and hand it over to the frozen one: a third of the
-        time of the dataclass's own `__init__`, which sets every field through object.__setattr__.
+        """Fill a mutable class of the same layout and hand it over to the immutable one: a third of
+        the time of the class's own `__init__`, which goes through its slots' setters.
         """
-        twin = type("Twin", (), {"__slots__": self.entity.__slots__})  # type: ignore[attr-defined]
-        self.source.line(f"message = new({self.source.name(twin, 'twin')})")
+        members = {
+            "__slots__": self.entity.__slots__,
+            "__setattr__": object.__setattr__,
+            "__delattr__": object.__delattr__,  # both, else neither is the interpreter's fast one
+        }
+        mutable = type("Mutable", (Message,), members)
+        self.source.line(f"message = new({self.source.name(mutable, 'mutable')})")
         for shape in self.shapes:
             self.source.line(f"message.{shape.name} = f_{shape.name}")
         self.source.line(f"message.__class__ = {self.source.name(self.entity, 'entity')}")
@@ -261,9 +268,8 @@ class _Unpackers(dict[int, Callable[[Buffer, int], tuple[Any, ...]]]):
         return unpack
 
 
-@cache
-def _least_bytes(entity: type) -> int:
-    is_flexible: bool = entity.__flexible__  # type: ignore[attr-defined]
+def _least_bytes(entity: type[Message]) -> int:
+    is_flexible = entity.__flexible__
     untagged = (shape for shape in describe_fields(entity) if shape.tag is None)
     return is_flexible + sum(_least_field_bytes(shape, is_flexible) for shape in untagged)
 
@@ -284,8 +290,8 @@ def _least_item_bytes(shape: FieldShape, is_flexible: bool) -> int:
     return max(1, _least_field_bytes(item, is_flexible))
 
 
-def _title(entity: type) -> str:
-    return f"{entity.__name__} v{getattr(entity, '__version__', '?')}"
+def _title(entity: type[Message]) -> str:
+    return f"{entity.__name__} v{entity.__version__}"
 
 
 def _too_long(field: str, length: int, available: int) -> MalformedMessage:

@@ -6,12 +6,11 @@ parts; a `records` value that is no bytes (a file slice with a length) stays in 
 
 import struct
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 from penstock.protocol.generated import FunctionSource
 from penstock.protocol.malformed import UnencodableMessage
-from penstock.protocol.schemas import FieldShape, describe_fields
+from penstock.protocol.schemas import FieldShape, Message, describe_fields
 from penstock.protocol.unsigned_varint import encode_unsigned_varint
 from penstock.protocol.wire_runs import PackRun
 from penstock.protocol.wire_types import CONVERSIONS, FIXED_TYPES
@@ -19,32 +18,35 @@ from penstock.protocol.wire_types import CONVERSIONS, FIXED_TYPES
 Append = Callable[[Any], None]
 Encoder = Callable[[Any, Append], None]
 
+_ENCODERS: dict[type[Message], Encoder] = {}  # one per message class, so bounded
 _LENGTH_CODES = {"string": "h", "bytes": "i", "records": "i"}
 
 
-def encode(message: object) -> bytes:
+def encode(message: Message) -> bytes:
     """The message's bytes, without size or header."""
     return b"".join(encode_parts(message))
 
 
-def encode_parts(message: object) -> list[Any]:
+def encode_parts(message: Message) -> list[Any]:
     """Bytes and, as they were given, the `records` among them, in the order of the wire."""
     parts: list[Any] = []
-    kind: Any = type(message)
+    entity = type(message)
     try:
-        encoder_of(kind)(message, parts.append)
+        encoder_of(entity)(message, parts.append)
     except (struct.error, TypeError, AttributeError, ValueError) as error:
-        title = f"{kind.__name__} v{getattr(kind, '__version__', '?')}"
+        title = f"{entity.__name__} v{entity.__version__}"
         raise UnencodableMessage(f"{title} cannot be written: {error}") from error
     return parts
 
 
-@cache
-def encoder_of(entity: type) -> Encoder:
-    return _Generator(entity).compile()
+def encoder_of(entity: type[Message]) -> Encoder:
+    encoder = _ENCODERS.get(entity)
+    if encoder is None:
+        encoder = _ENCODERS[entity] = _Generator(entity).compile()
+    return encoder
 
 
-def encoder_source(entity: type) -> str:
+def encoder_source(entity: type[Message]) -> str:
     """What was generated, for people who wonder."""
     return _Generator(entity).source.text()
 
@@ -52,8 +54,8 @@ def encoder_source(entity: type) -> str:
 class _Generator:
     """Writes one entity's encoder: fixed fields gather in `run` and are packed together."""
 
-    def __init__(self, entity: type) -> None:
-        self.is_flexible: bool = entity.__flexible__  # type: ignore[attr-defined]
+    def __init__(self, entity: type[Message]) -> None:
+        self.is_flexible = entity.__flexible__
         self.entity = entity
         self.source = FunctionSource(
             "def encode(message, append):",
@@ -119,7 +121,7 @@ class _Generator:
             self.source.line(f"{local} = {local}{convert}")
         self.source.line(f"{length} = len({local}){plus}")
 
-    def _entity(self, entity: type, value: str, is_nullable: bool) -> None:
+    def _entity(self, entity: type[Message], value: str, is_nullable: bool) -> None:
         encoder = self.source.name(encoder_of(entity), "encode_entity")
         if not is_nullable:
             self.run.flush()

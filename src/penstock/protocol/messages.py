@@ -1,18 +1,17 @@
-"""Requests and responses by API key and version: bytes to kio's dataclasses and back.
+"""Requests and responses by API key and version: bytes to messages and back.
 
 No sockets, and no opinion on which versions are served: that is the handlers' table.
 """
 
 from typing import Any
 
-from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.batch import Buffer
 from penstock.protocol.client_quirks import mend
 from penstock.protocol.decoder import decode
 from penstock.protocol.encoder import encode, encode_parts
 from penstock.protocol.malformed import MalformedMessage, MalformedRequest, MalformedResponse
-from penstock.protocol.schemas import WireErrorCode, get_request_schema, get_response_schema
+from penstock.protocol.schemas import get_request_schema, get_response_schema
 
 __all__ = [
     "decode_request",
@@ -22,7 +21,6 @@ __all__ = [
     "get_request_schema",
     "get_response_schema",
     "preload",
-    "wire_error",
 ]
 
 
@@ -47,17 +45,9 @@ def decode_response(api_key: int, version: int, body: Buffer) -> Any:
         raise MalformedResponse(str(error)) from None
 
 
-def wire_error(error: ErrorCode) -> WireErrorCode:
-    """The error as kio's dataclasses want it."""
-    return _WIRE_ERRORS[error]
-
-
 def preload(versions: dict[ApiKey, range]) -> None:
     """Import these schemas now rather than in front of a waiting client."""
     for api_key, served in versions.items():
         for version in served:
             get_request_schema(api_key, version)
             get_response_schema(api_key, version)
-
-
-_WIRE_ERRORS = {error: WireErrorCode(error.value) for error in ErrorCode}

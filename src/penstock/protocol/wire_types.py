@@ -11,15 +11,13 @@ from types import MappingProxyType
 from typing import NamedTuple
 from uuid import UUID
 
-from penstock.protocol.schemas import WireErrorCode
+from penstock.model.errors import known_error
 
 _ZERO_UUID = bytes(16)
 _ZERO_DELTA = timedelta(0)
 _MILLISECOND = timedelta(milliseconds=1)
 _LONGEST_MS = timedelta.max // _MILLISECOND - 86_400_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_UNKNOWN = WireErrorCode.unknown_server_error
-_ERRORS: Mapping[int, WireErrorCode] = MappingProxyType({int(e): e for e in WireErrorCode})
 
 
 class FixedType(NamedTuple):
@@ -44,7 +42,7 @@ FIXED_TYPES: Mapping[str, FixedType] = MappingProxyType(
         "uint32": FixedType("I"),
         "uint64": FixedType("Q"),
         "float64": FixedType("d"),
-        "error_code": FixedType("h", None, "error_of"),
+        "error_code": FixedType("h", None, "known_error"),
         "uuid": FixedType("16s", "bytes_of_uuid", "uuid_of"),
         "timedelta_i32": FixedType("i", "ms_of_delta", "delta_of"),
         "timedelta_i64": FixedType("q", "ms_of_delta", "delta_of"),
@@ -81,14 +79,14 @@ def time_of(ms: int) -> datetime | None:
     return None if ms == -1 else _EPOCH + timedelta(milliseconds=ms)
 
 
-def error_of(code: int) -> WireErrorCode:
-    """A newer broker's code reads as UNKNOWN_SERVER_ERROR, as in Kafka's own clients."""
-    return _ERRORS.get(code, _UNKNOWN)
-
-
 CONVERSIONS: Mapping[str, object] = MappingProxyType(
     {
-        each.__name__: each
-        for each in (bytes_of_uuid, uuid_of, ms_of_delta, delta_of, ms_of_time, time_of, error_of)
+        "bytes_of_uuid": bytes_of_uuid,
+        "uuid_of": uuid_of,
+        "ms_of_delta": ms_of_delta,
+        "delta_of": delta_of,
+        "ms_of_time": ms_of_time,
+        "time_of": time_of,
+        "known_error": known_error,
     }
 )

@@ -7,7 +7,6 @@ import asyncio
 import gc
 import os
 from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import MISSING, fields
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -56,7 +55,7 @@ from penstock.protocol.frames import encode_request_frame
 from penstock.protocol.headers import read_response_header
 from penstock.protocol.messages import decode_response
 from penstock.protocol.records import Record, build_batch
-from penstock.protocol.schemas import describe_fields, get_request_schema
+from penstock.protocol.schemas import REQUIRED, describe_fields, get_request_schema
 from penstock.replication.metadata_cache import MetadataCache
 from penstock.replication.replica_manager import ReplicaManager
 from penstock.security.authorizer import AclOperation, ResourceType
@@ -241,7 +240,7 @@ class Sent:
 
     @property
     def reply(self) -> Any:
-        """kio's response of the same version, checked with its frame."""
+        """The response of the same version, checked with its frame."""
         return self.read(self.version)
 
     def read(self, version: int) -> Any:
@@ -498,15 +497,13 @@ def batch(*values: bytes, at_ms: int = NOW_MS, **options: Any) -> bytearray:
 
 
 def build(entity: Any, values: Mapping[str, Any]) -> Any:
-    """kio's class from plain values: lists of mappings for its entries."""
+    """A message from plain values: lists of mappings for its entries."""
     given: dict[str, Any] = {}
-    shapes = {shape.name: shape for shape in describe_fields(entity)}
-    for field in fields(entity):
-        shape = shapes[field.name]
+    for field in describe_fields(entity):
         if field.name in values:
-            given[field.name] = _convert(shape, values[field.name])
-        elif field.default is MISSING and field.default_factory is MISSING:
-            given[field.name] = _default(shape)
+            given[field.name] = _convert(field, values[field.name])
+        elif field.default is REQUIRED:
+            given[field.name] = _default(field)
     return entity(**given)
 
 

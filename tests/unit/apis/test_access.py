@@ -4,7 +4,6 @@ The rows say what is sent, what must be asked, and the code that a caller gets w
 """
 
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -21,6 +20,7 @@ from penstock.coordinators.transaction.requests import (
 from penstock.model.errors import ErrorCode, get_error
 from penstock.model.ids import TopicPartition
 from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.message_class import Message
 from penstock.security.authorizer import CLUSTER_NAME, AclOperation, ResourceType
 
 TOPIC, CLUSTER = ResourceType.TOPIC, ResourceType.CLUSTER
@@ -460,11 +460,11 @@ def _shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiHarness]:
 
 def error_codes(message: Any) -> Iterator[int]:
     """All of them, wherever they stand."""
-    for field in fields(message):
+    for field in message.__fields__:
         value = getattr(message, field.name)
         if field.name.endswith("error_code"):
             yield value
         elif isinstance(value, tuple):
             for each in value:
-                if is_dataclass(each):
+                if isinstance(each, Message):
                     yield from error_codes(each)

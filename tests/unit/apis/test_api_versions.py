@@ -11,7 +11,7 @@ from penstock.apis.registry import APIS
 from penstock.apis.response_shapes import response_shape
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
-from penstock.protocol.messages import encode, wire_error
+from penstock.protocol.messages import encode
 
 KEY = ApiKey.API_VERSIONS
 SOFTWARE: dict[str, Any] = {
@@ -40,7 +40,7 @@ def test_the_bytes_are_those_of_the_generic_encoder(
         shape["api_keys"](api_key=key.value, min_version=key % 3, max_version=6)
         for key in sorted(served)
     )
-    message = shape(error_code=wire_error(error), api_keys=keys, throttle_time=timedelta())
+    message = shape(error_code=error, api_keys=keys, throttle_time=timedelta())
     assert encode_body(version, error, served) == encode(message)
 
 
@@ -50,7 +50,7 @@ def test_the_bytes_of_features_are_those_of_the_generic_encoder(version: int) ->
     told = features if version >= 4 else {"of.old": features["of.old"]}
     shape = response_shape(KEY, version)
     message = shape(
-        error_code=wire_error(ErrorCode.NONE),
+        error_code=ErrorCode.NONE,
         api_keys=(),
         throttle_time=timedelta(),
         supported_features=tuple(

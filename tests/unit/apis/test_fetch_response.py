@@ -16,7 +16,7 @@ from penstock.model.errors import ErrorCode
 from penstock.model.ids import LeaderEpoch, Offset, ProducerId
 from penstock.model.slices import FileRun, FileSlice
 from penstock.protocol.api_keys import ApiKey
-from penstock.protocol.messages import encode_parts, wire_error
+from penstock.protocol.messages import encode_parts
 from penstock.storage.leader_epoch_cache import EpochEndOffset
 from penstock.storage.transaction_index import AbortedTxn
 
@@ -94,7 +94,7 @@ def generic(version: int, given: list[FetchPartitionData], nodes: list[HintedBro
         )
     return shape(
         throttle_time=timedelta(),
-        error_code=wire_error(ErrorCode.NONE),
+        error_code=ErrorCode.NONE,
         session_id=9,
         responses=responses,
         node_endpoints=endpoints,
@@ -119,7 +119,7 @@ def generic_partition(version: int, each: FetchPartitionData) -> Any:
         values["current_leader"] = shape["current_leader"](leader_id=OTHER, leader_epoch=3)
     return shape(
         partition_index=each.requested.index,
-        error_code=wire_error(each.code),
+        error_code=each.code,
         high_watermark=each.high_watermark,
         last_stable_offset=each.last_stable_offset,
         log_start_offset=each.log_start_offset,

@@ -25,7 +25,7 @@ from penstock.model.cluster import NO_BROKER, BrokerId, Endpoint, PartitionState
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import LeaderEpoch, TopicPartition
 from penstock.protocol.api_keys import ApiKey
-from penstock.protocol.messages import encode, wire_error
+from penstock.protocol.messages import encode
 from penstock.security.authorizer import AclOperation, ResourceType
 
 KEY = ApiKey.METADATA
@@ -142,7 +142,7 @@ def generic(version: int, topic: TopicState) -> bytes:
     shape = response_shape(KEY, version)["topics"]
     return encode(
         shape(
-            error_code=wire_error(ErrorCode.NONE),
+            error_code=ErrorCode.NONE,
             name=topic.name,
             topic_id=topic.topic_id,
             is_internal=topic.is_internal,
@@ -169,7 +169,7 @@ def described(version: int, number: int, state: PartitionState, has_failed: bool
     elif state.leader != ME:
         error = ErrorCode.LEADER_NOT_AVAILABLE
     return {
-        "error_code": wire_error(error),
+        "error_code": error,
         "partition_index": number,
         "leader_id": ME if state.leader == ME else NO_BROKER,
         "leader_epoch": state.leader_epoch,

@@ -12,7 +12,6 @@ from penstock.apis.groups.offset_commit_response import encode_commit_answer
 from penstock.apis.response_shapes import response_shape
 from penstock.model.errors import ErrorCode
 from penstock.protocol.encoder import encode
-from penstock.protocol.messages import wire_error
 
 VERSIONS = range(2, 11)
 CODES = [
@@ -38,9 +37,7 @@ def generic(version: int) -> Any:
             name=topic.name,
             topic_id=topic.topic_id,
             partitions=tuple(
-                topic_shape["partitions"](
-                    partition_index=entry.partition_index, error_code=wire_error(code)
-                )
+                topic_shape["partitions"](partition_index=entry.partition_index, error_code=code)
                 for entry, code in zip(topic.partitions, codes, strict=True)
             ),
         )

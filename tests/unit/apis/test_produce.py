@@ -29,7 +29,6 @@ from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.compression import Codec
 from penstock.protocol.frames import encode_response_frame
 from penstock.protocol.malformed import MalformedRequest
-from penstock.protocol.messages import wire_error
 from penstock.protocol.produce_request import TopicRecords
 from penstock.protocol.records import Record, build_batch
 from penstock.replication.delayed_produce import PartitionAppended
@@ -169,7 +168,7 @@ def generic(
             place, answer = next(places)
             values: dict[str, Any] = {
                 "index": index,
-                "error_code": wire_error(answer.code),
+                "error_code": answer.code,
                 "base_offset": answer.base_offset,
                 "log_append_time": as_time(answer.log_append_time_ms),
                 "log_start_offset": answer.log_start_offset,

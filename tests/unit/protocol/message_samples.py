@@ -1,5 +1,5 @@
-"""Random messages of every kio schema, made from the dataclasses alone: not through our own reading
-of them, which is what the tests examine."""
+"""Random messages of every schema, made from kio's dataclasses alone: not through our own message
+classes, which are what the tests examine."""
 
 import random
 import types
@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from pkgutil import resolve_name
 from typing import Any
 
 from kio.schema.errors import ErrorCode
-from kio.schema.index import schema_name_map
+from kio.static.constants import EntityType
+from tests.unit.protocol.schema_table_from_kio import messages
+
+from penstock.protocol.schemas import Message, get_request_schema, get_response_schema
 
 _INTEGER_BITS = {
     "int8": (8, True),
@@ -31,14 +33,36 @@ _TEXTS = ["", "a", "topic-1", "grüße", "日本", "x" * 126, "x" * 127, "é" * 
 
 @cache
 def all_schemas() -> list[type]:
-    """Every message that stands for itself; headers are written by hand and tested apart."""
-    return [
-        resolve_name(path)
-        for name, versions in sorted(schema_name_map.items())
-        if not name.endswith("_header")
-        for kinds in versions.values()
-        for path in kinds.values()
-    ]
+    """kio's class of every version of every request and response."""
+    return [schema for versions in messages().values() for schema in versions.values()]
+
+
+def kio_class(schema: type[Message]) -> Any:
+    return messages()[schema.__name__][schema.__version__]
+
+
+def our_class(schema: Any) -> type[Message]:
+    is_request = schema.__type__ is EntityType.request
+    get_schema = get_request_schema if is_request else get_response_schema
+    return get_schema(schema.__api_key__, schema.__version__)
+
+
+def ours(message: Any) -> Any:
+    """kio's message as one of ours."""
+    return _convert(message, our_class(type(message)))
+
+
+def _convert(message: Any, entity: type[Message]) -> Message:
+    values = {field.name: getattr(message, field.name) for field in entity.__fields__}
+    for field in entity.__fields__:
+        value = values[field.name]
+        if field.entity is not None and value is not None:
+            values[field.name] = (
+                tuple(_convert(item, field.entity) for item in value)
+                if field.is_array
+                else _convert(value, field.entity)
+            )
+    return entity(**values)
 
 
 def title(schema: Any) -> str:
@@ -46,10 +70,14 @@ def title(schema: Any) -> str:
 
 
 def sample(schema: type, source: random.Random, *, width: int = 3) -> Any:
-    """`width` bounds how many entries arrays have, but for a few of numbers and texts."""
+    """A message of this class, kio's or ours. `width` bounds how many entries arrays have, but for
+    a few of numbers and texts."""
+    if issubclass(schema, Message):
+        return ours(sample(kio_class(schema), source, width=width))
+    dataclass: Any = schema
     values = {
         field.name: _value(field.type, field.metadata.get("kafka_type"), source, width)
-        for field in fields(schema)
+        for field in fields(dataclass)
         if "tag" not in field.metadata or source.random() < 0.5 or not _has_default(field)
     }
     return schema(**values)

@@ -3,17 +3,14 @@
 import io
 import random
 import struct
-from dataclasses import replace
 from typing import Any
 
 import pytest
-from kio.schema.api_versions.v0.response import ApiVersionsResponse as ApiVersionsResponseV0
-from kio.schema.errors import ErrorCode
-from kio.schema.fetch.v12.response import FetchResponse
 from kio.schema.index import api_key_map, schema_name_map
 from kio.serial import entity_writer
-from tests.unit.protocol.message_samples import sample
+from tests.unit.protocol.message_samples import kio_class, sample
 
+from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import FIRST_FLEXIBLE_VERSIONS
 from penstock.protocol.frames import (
     FrameSizeRefused,
@@ -50,7 +47,7 @@ def written_by_kio(entity: Any) -> bytes:
 @pytest.mark.parametrize("client_id", [None, "", "librdkafka", "grüße"])
 def test_request_headers_are_those_of_kio_for_every_version(client_id: str | None) -> None:
     for key, version in ALL_VERSIONS:
-        header: Any = get_request_schema(key, version).__header_schema__
+        header: Any = kio_class(get_request_schema(key, version)).__header_schema__
         kios = written_by_kio(
             header(
                 request_api_key=key,
@@ -67,7 +64,7 @@ def test_request_headers_are_those_of_kio_for_every_version(client_id: str | Non
 
 def test_response_headers_are_those_of_kio_for_every_version() -> None:
     for key, version in ALL_VERSIONS:
-        header: Any = get_response_schema(key, version).__header_schema__
+        header: Any = kio_class(get_response_schema(key, version)).__header_schema__
         kios = written_by_kio(header(correlation_id=99))
         assert encode_response_header(key, version, 99) == kios
         read: Any = read_response_header(kios + b"body", key, version)
@@ -85,7 +82,7 @@ def test_api_versions_of_an_unknown_version_can_be_answered_in_version_0(version
     frame = encode_request_header(18, version, 5, "new") + b"\xffwhatever the future sends"
     request = read_request_header(frame)
     assert (request.correlation_id, request.client_id) == (5, "new")
-    refusal = ApiVersionsResponseV0(error_code=ErrorCode.unsupported_version, api_keys=())
+    refusal = get_response_schema(18, 0)(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=())
     reply = encode_response_frame(refusal, correlation_id=request.correlation_id)
     assert reply == struct.pack(">iihi", 10, 5, 35, 0)
 
@@ -176,21 +173,22 @@ class FileSlice:
 
 def test_a_frame_around_file_slices_counts_them_and_joins_the_rest() -> None:
     source = random.Random(6)
-    messages = (sample(FetchResponse, source) for _ in range(50))
+    messages = (sample(get_response_schema(1, 12), source) for _ in range(50))
     message = next(m for m in messages if sum(len(t.partitions) for t in m.responses) >= 3)
     topics = tuple(
-        replace(topic, partitions=tuple(replace(p, records=bytes(70)) for p in topic.partitions))
+        topic.__replace__(
+            partitions=tuple(p.__replace__(records=bytes(70)) for p in topic.partitions)
+        )
         for topic in message.responses
     )
-    expected = encode_response_frame(replace(message, responses=topics), correlation_id=4)
+    expected = encode_response_frame(message.__replace__(responses=topics), correlation_id=4)
     sliced = tuple(
-        replace(
-            topic,
-            partitions=tuple(replace(p, records=FileSlice(70)) for p in topic.partitions),
+        topic.__replace__(
+            partitions=tuple(p.__replace__(records=FileSlice(70)) for p in topic.partitions),
         )
         for topic in topics
     )
-    parts = encode_response_parts(replace(message, responses=sliced), correlation_id=4)
+    parts = encode_response_parts(message.__replace__(responses=sliced), correlation_id=4)
     assert b"".join(p if isinstance(p, bytes) else bytes(len(p)) for p in parts) == expected
     kinds = [isinstance(part, bytes) for part in parts]
     assert kinds == [number % 2 == 0 for number in range(len(kinds))]

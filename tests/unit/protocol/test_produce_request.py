@@ -1,15 +1,13 @@
 """Produce requests read in place: equal to kio's reading, and strict about what is not one."""
 
-import importlib
 import random
 import struct
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from kio.serial import entity_reader
 from tests.profile import scaled
-from tests.unit.protocol.message_samples import sample
+from tests.unit.protocol.message_samples import kio_class, sample
 
 from penstock.protocol.malformed import MalformedRequest
 from penstock.protocol.messages import encode, get_request_schema
@@ -40,22 +38,21 @@ def flat(request: Any) -> tuple[Any, ...]:
 
 def with_distinct_partitions(request: Any) -> Any:
     topics = tuple(
-        replace(
-            topic,
+        topic.__replace__(
             name=f"{number}{topic.name}",
             partition_data=tuple(
-                replace(each, index=index) for index, each in enumerate(topic.partition_data)
+                entry.__replace__(index=index) for index, entry in enumerate(topic.partition_data)
             ),
         )
         for number, topic in enumerate(request.topic_data)
     )
-    return replace(request, topic_data=topics)
+    return request.__replace__(topic_data=topics)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_request_reads_as_kio_reads_it(version: int) -> None:
     schema = get_request_schema(0, version)
-    read_by_kio: Any = entity_reader(schema)
+    read_by_kio: Any = entity_reader(kio_class(schema))
     source = random.Random(version)
     for _ in range(scaled(test=100, verify=1000, release=10_000)):
         body = encode(with_distinct_partitions(sample(schema, source, width=4)))
@@ -67,8 +64,7 @@ def request_body(version: int, *topics: tuple[str, list[tuple[int, bytes | None]
     message = sample(schema, random.Random(1), width=1)
     topic, entry = _classes(version)
     return encode(
-        replace(
-            message,
+        message.__replace__(
             topic_data=tuple(
                 topic(
                     name=name,
@@ -81,8 +77,8 @@ def request_body(version: int, *topics: tuple[str, list[tuple[int, bytes | None]
 
 
 def _classes(version: int) -> tuple[Any, Any]:
-    module = importlib.import_module(f"kio.schema.produce.v{version}.request")
-    return module.TopicProduceData, module.PartitionProduceData
+    topic: Any = get_request_schema(0, version).__fields__[-1].entity
+    return topic, topic.__fields__[-1].entity
 
 
 @pytest.mark.parametrize("version", [CLASSIC, FLEXIBLE])

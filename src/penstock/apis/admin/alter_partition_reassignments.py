@@ -18,7 +18,6 @@ from penstock.model.cluster import BrokerId
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.protocol.api_keys import ApiKey
-from penstock.protocol.messages import wire_error
 from penstock.protocol.wire_types import ms_of_delta
 from penstock.security.authorizer import AclOperation
 
@@ -85,7 +84,7 @@ def _response(request: Request, whole: ApiError | None, answers: list[ApiError |
         allow_replication_factor_change=getattr(
             request.message, "allow_replication_factor_change", True
         ),
-        error_code=wire_error(ErrorCode.NONE if whole is None else whole.code),
+        error_code=(ErrorCode.NONE if whole is None else whole.code),
         error_message=None if whole is None else clip(whole.message),
         responses=tuple(
             inner(
@@ -105,6 +104,6 @@ def _response(request: Request, whole: ApiError | None, answers: list[ApiError |
 def _result(shape: Shape, number: int, refused: ApiError | None) -> Any:
     return shape(
         partition_index=number,
-        error_code=wire_error(ErrorCode.NONE if refused is None else refused.code),
+        error_code=(ErrorCode.NONE if refused is None else refused.code),
         error_message=None if refused is None else clip(refused.message),
     )

@@ -27,7 +27,6 @@ from penstock.controller.interface import (
     ConfigScope,
 )
 from penstock.model.errors import ErrorCode, Refusal
-from penstock.protocol.messages import wire_error
 from penstock.security.authorizer import AclOperation
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ async def alter(
         throttle_time=timedelta(),
         responses=tuple(
             shape["responses"](
-                error_code=wire_error(ErrorCode.NONE if refused is None else refused.code),
+                error_code=(ErrorCode.NONE if refused is None else refused.code),
                 error_message=None if refused is None else clip(refused.message),
                 resource_type=resource.resource_type,
                 resource_name=resource.resource_name,

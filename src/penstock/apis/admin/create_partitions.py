@@ -16,7 +16,6 @@ from penstock.controller.interface import ApiError, NewPartitions
 from penstock.model.cluster import BrokerId
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
-from penstock.protocol.messages import wire_error
 from penstock.protocol.wire_types import ms_of_delta
 from penstock.security.authorizer import AclOperation
 
@@ -86,6 +85,6 @@ def _result(shape: Shape, name: str, refused: ApiError | None) -> Any:
     code = ErrorCode.NONE if refused is None else refused.code
     return shape(
         name=name,
-        error_code=wire_error(code),
+        error_code=code,
         error_message=None if refused is None else clip(refused.message),
     )

@@ -20,7 +20,6 @@ from penstock.controller.new_partitions import MAX_PARTITIONS_PER_REQUEST
 from penstock.model.cluster import BrokerId, TopicState
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
-from penstock.protocol.messages import wire_error
 from penstock.protocol.wire_types import ms_of_delta
 from penstock.security.authorizer import AclOperation
 
@@ -151,7 +150,7 @@ def _result(
         return shape(
             name=name,
             topic_id=None,
-            error_code=wire_error(result.code),
+            error_code=result.code,
             error_message=clip(result.message),
             configs=(),
         )
@@ -160,7 +159,7 @@ def _result(
         "name": name,
         # Nothing was made, so there is nothing that an id could name.
         "topic_id": None if request.message.validate_only else result.topic_id,
-        "error_code": wire_error(ErrorCode.NONE),
+        "error_code": ErrorCode.NONE,
         "error_message": None,
     }
     return shape(**created, **_description(shape, result, request, services))

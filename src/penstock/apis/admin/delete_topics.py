@@ -17,7 +17,6 @@ from penstock.controller.interface import ApiError
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicId
 from penstock.protocol.api_keys import ApiKey
-from penstock.protocol.messages import wire_error
 from penstock.protocol.wire_types import ms_of_delta
 from penstock.security.authorizer import AclOperation
 
@@ -151,6 +150,6 @@ def _result(shape: Shape, outcome: DeletionResult, refused: ApiError | None) -> 
     return shape(
         name=outcome.name,
         topic_id=outcome.topic_id,
-        error_code=wire_error(code),
+        error_code=code,
         error_message=None if refused is None else clip(refused.message),
     )

@@ -32,7 +32,7 @@ from penstock.model.cluster import TopicState
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import InvalidTopicName, check_topic_name
 from penstock.protocol.api_keys import ApiKey
-from penstock.protocol.messages import encode, wire_error
+from penstock.protocol.messages import encode
 from penstock.protocol.unsigned_varint import encode_unsigned_varint
 from penstock.security.authorizer import AclOperation
 
@@ -104,7 +104,7 @@ class _Description:
         empty = self._shape["results"](
             resource_type=asked.code,
             resource_name=asked.name,
-            error_code=wire_error(refusal.code),
+            error_code=refusal.code,
             error_message=clip(message),
             configs=(),
         )

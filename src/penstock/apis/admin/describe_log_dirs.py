@@ -17,7 +17,6 @@ from penstock.apis.response_shapes import Shape, response_shape
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.protocol.api_keys import ApiKey
-from penstock.protocol.messages import wire_error
 from penstock.security.authorizer import AclOperation
 from penstock.storage.engine import EngineStatistics, LogStatistics
 
@@ -37,7 +36,7 @@ async def answer(request: Request, services: "Services") -> Any:
     shape = response_shape(request.key, request.version)
     if not allows_cluster(request, services, AclOperation.DESCRIBE):
         code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        return shape(throttle_time=timedelta(), error_code=wire_error(code), results=())
+        return shape(throttle_time=timedelta(), error_code=code, results=())
     statistics = services.engine.statistics()
     paths = _log_directories(services)
     # A disk that hangs must hold up this answer and nothing else.
@@ -46,7 +45,7 @@ async def answer(request: Request, services: "Services") -> Any:
     results = tuple(
         _directory(shape["results"], path, volumes[path], statistics, wanted) for path in paths
     )
-    return shape(throttle_time=timedelta(), error_code=wire_error(ErrorCode.NONE), results=results)
+    return shape(throttle_time=timedelta(), error_code=ErrorCode.NONE, results=results)
 
 
 API = Api(
@@ -94,14 +93,14 @@ def _directory(
     failed = {os.path.abspath(each) for each in statistics.failed_directories}
     if path in failed:
         code = ErrorCode.KAFKA_STORAGE_ERROR
-        return shape(error_code=wire_error(code), log_dir=path, topics=())
+        return shape(error_code=code, log_dir=path, topics=())
     topics = _by_topic(
         log
         for log in statistics.logs
         if _lies_in(path, log) and (wanted is None or log.tp in wanted)
     )
     return shape(
-        error_code=wire_error(ErrorCode.NONE),
+        error_code=ErrorCode.NONE,
         log_dir=path,
         topics=tuple(_topic(shape["topics"], name, logs) for name, logs in topics.items()),
         **volume._asdict(),

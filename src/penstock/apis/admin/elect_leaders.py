@@ -16,7 +16,6 @@ from penstock.controller.interface import ApiError, ElectionType
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.protocol.api_keys import ApiKey
-from penstock.protocol.messages import wire_error
 from penstock.protocol.wire_types import ms_of_delta
 from penstock.security.authorizer import AclOperation
 
@@ -71,7 +70,7 @@ def _response(request: Request, code: ErrorCode, results: Results) -> Any:
         by_topic.setdefault(name.topic, []).append(result)
     return shape(
         throttle_time=timedelta(),
-        error_code=wire_error(code),
+        error_code=code,
         replica_election_results=_by_name(inner, by_topic.items()),
     )
 
@@ -83,6 +82,6 @@ def _by_name(shape: Shape, items: Iterable[tuple[str, list[Any]]]) -> tuple[Any,
 def _result(shape: Shape, number: int, refused: ApiError | None) -> Any:
     return shape(
         partition_id=number,
-        error_code=wire_error(ErrorCode.NONE if refused is None else refused.code),
+        error_code=(ErrorCode.NONE if refused is None else refused.code),
         error_message=None if refused is None else clip(refused.message),
     )

@@ -13,7 +13,6 @@ from penstock.model.cluster import PartitionState
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.protocol.api_keys import ApiKey
-from penstock.protocol.messages import wire_error
 from penstock.protocol.wire_types import ms_of_delta
 from penstock.security.authorizer import AclOperation
 
@@ -65,7 +64,7 @@ def _response(request: Request, refused: ApiError | None, moves: Moves) -> Any:
         by_topic.setdefault(name.topic, []).append(entry)
     return shape(
         throttle_time=timedelta(),
-        error_code=wire_error(ErrorCode.NONE if refused is None else refused.code),
+        error_code=(ErrorCode.NONE if refused is None else refused.code),
         error_message=None if refused is None else clip(refused.message),
         topics=tuple(
             inner(name=name, partitions=tuple(entries)) for name, entries in by_topic.items()

@@ -17,7 +17,6 @@ from penstock.model.cluster import BrokerEpoch, BrokerId
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import LeaderEpoch, TopicId
 from penstock.protocol.api_keys import ApiKey
-from penstock.protocol.messages import wire_error
 
 if TYPE_CHECKING:
     from penstock.apis.services import Services
@@ -73,7 +72,7 @@ def _response(request: Request, code: ErrorCode, outcomes: list[AlterPartitionRe
     topics = request.message.topics if outcomes else ()
     return shape(
         throttle_time=timedelta(),
-        error_code=wire_error(code),
+        error_code=code,
         topics=tuple(
             shape["topics"](
                 topic_id=topic.topic_id,
@@ -91,7 +90,7 @@ def _partition(shape: Shape, number: int, outcome: AlterPartitionResult) -> Any:
     state = outcome.state
     return shape(
         partition_index=number,
-        error_code=wire_error(outcome.code),
+        error_code=outcome.code,
         leader_id=-1 if state is None else state.leader,
         leader_epoch=-1 if state is None else state.leader_epoch,
         isr=() if state is None else state.in_sync,

@@ -19,7 +19,6 @@ from penstock.apis.response_shapes import Shape, response_shape
 from penstock.model.cluster import NO_BROKER
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
-from penstock.protocol.messages import wire_error
 from penstock.security.authorizer import CLUSTER_NAME, AclOperation, ResourceType
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ def answer(request: Request, services: "Services") -> Any:
     controller_id = services.metadata.controller_id
     return shape(
         throttle_time=timedelta(),
-        error_code=wire_error(ErrorCode.NONE),
+        error_code=ErrorCode.NONE,
         endpoint_type=_BROKERS,
         cluster_id=services.cluster_id,
         # A controller that this client cannot reach would only confuse it.
@@ -75,7 +74,7 @@ def _refuse(shape: Shape, refusal: tuple[ErrorCode, str]) -> Any:
     code, message = refusal
     return shape(
         throttle_time=timedelta(),
-        error_code=wire_error(code),
+        error_code=code,
         error_message=message,
         cluster_id="",
         brokers=(),

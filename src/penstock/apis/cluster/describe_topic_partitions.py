@@ -17,7 +17,6 @@ from penstock.model.cluster import NO_BROKER, BrokerId, TopicState
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import InvalidTopicName, TopicPartition, check_topic_name
 from penstock.protocol.api_keys import ApiKey
-from penstock.protocol.messages import wire_error
 from penstock.security.authorizer import AclOperation, ResourceType
 
 if TYPE_CHECKING:
@@ -114,7 +113,7 @@ class _Page:
         shape = self._shape["topics"]
         self._topics.append(
             shape(
-                error_code=wire_error(ErrorCode.NONE),
+                error_code=ErrorCode.NONE,
                 name=topic.name,
                 topic_id=topic.topic_id,
                 is_internal=topic.is_internal,
@@ -142,7 +141,7 @@ class _Page:
         state = topic.partitions[number]
         failed = self._services.metadata.failed.get(TopicPartition(topic.name, number), ())
         return shape(
-            error_code=wire_error(ErrorCode.NONE),
+            error_code=ErrorCode.NONE,
             partition_index=number,
             leader_id=state.leader if state.leader in self._reachable else NO_BROKER,
             leader_epoch=state.leader_epoch,
@@ -178,7 +177,7 @@ def _why_absent(name: str) -> ErrorCode:
 
 def _failed_topic(shape: Shape, name: str, code: ErrorCode) -> Any:
     return shape(
-        error_code=wire_error(code),
+        error_code=code,
         name=name,
         topic_id=None,
         is_internal=False,

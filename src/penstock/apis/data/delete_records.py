@@ -13,7 +13,6 @@ from penstock.apis.response_shapes import Shape, response_shape
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import Offset, TopicPartition
 from penstock.protocol.api_keys import ApiKey
-from penstock.protocol.messages import wire_error
 from penstock.security.authorizer import AclOperation
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ def _topic_result(
             shape["partitions"](
                 partition_index=partition,
                 low_watermark=result.low_watermark,
-                error_code=wire_error(result.code),
+                error_code=result.code,
             )
             for partition, result in results.items()
         ),

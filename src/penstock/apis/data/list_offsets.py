@@ -23,7 +23,6 @@ from penstock.model.ids import (
     TopicPartition,
 )
 from penstock.protocol.api_keys import ApiKey
-from penstock.protocol.messages import wire_error
 from penstock.replication.partition import FetchIsolation, Partition
 from penstock.replication.storage_errors import as_refusal
 from penstock.security.authorizer import AclOperation
@@ -86,7 +85,7 @@ def _answer_topic(
         answers.append(
             shape(
                 partition_index=asked.partition_index,
-                error_code=wire_error(code),
+                error_code=code,
                 timestamp=found.timestamp_ms,
                 offset=found.offset,
                 leader_epoch=found.leader_epoch,

@@ -13,7 +13,6 @@ from penstock.apis.response_shapes import Shape, response_shape
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import NO_LEADER_EPOCH, LeaderEpoch, Offset, TopicPartition
 from penstock.protocol.api_keys import ApiKey
-from penstock.protocol.messages import wire_error
 from penstock.security.authorizer import AclOperation
 from penstock.storage.leader_epoch_cache import EpochEndOffset
 
@@ -51,7 +50,7 @@ def _answer_topic(
             code, found = refusal.code, UNKNOWN
         answers.append(
             shape(
-                error_code=wire_error(code),
+                error_code=code,
                 partition=asked.partition,
                 leader_epoch=found.epoch,
                 end_offset=found.end_offset,

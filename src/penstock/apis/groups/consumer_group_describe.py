@@ -25,7 +25,6 @@ from penstock.coordinators.group.consumer.requests import (
 )
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
-from penstock.protocol.messages import wire_error
 from penstock.security.authorizer import AclOperation, ResourceType
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ def _build(
     request: Request, services: "Services", shape: Shape, group: DescribedConsumerGroup
 ) -> Any:
     return shape(
-        error_code=wire_error(group.error),
+        error_code=group.error,
         error_message=clip(group.message),
         group_id=group.group,
         group_state=group.state,

@@ -18,7 +18,6 @@ from penstock.coordinators.group.consumer.requests import ConsumerHeartbeat, Con
 from penstock.coordinators.group.records import TopicPartitions
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
-from penstock.protocol.messages import wire_error
 from penstock.protocol.wire_types import ms_of_delta
 from penstock.security.authorizer import AclOperation
 
@@ -94,7 +93,7 @@ def _build(version: int, told: ConsumerHeartbeatReply) -> Any:
         )
     return shape(
         throttle_time=timedelta(),
-        error_code=wire_error(told.error),
+        error_code=told.error,
         error_message=clip(told.message),
         member_id=told.member,
         member_epoch=told.member_epoch,

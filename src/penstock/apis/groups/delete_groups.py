@@ -10,7 +10,6 @@ from penstock.apis.groups.per_group import ask_each
 from penstock.apis.response_shapes import response_shape
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
-from penstock.protocol.messages import wire_error
 from penstock.security.authorizer import AclOperation
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ async def _answer(request: Request, services: "Services") -> Any:
         code = ErrorCode.GROUP_AUTHORIZATION_FAILED
         if allows_group(request, services, AclOperation.DELETE, group):
             code = await services.groups.delete_group(group)
-        return shape["results"](group_id=group, error_code=wire_error(code))
+        return shape["results"](group_id=group, error_code=code)
 
     results = await ask_each(request.message.groups_names, ask)
     return shape(throttle_time=timedelta(), results=tuple(results))

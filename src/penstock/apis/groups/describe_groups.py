@@ -16,7 +16,6 @@ from penstock.apis.response_shapes import Shape, response_shape
 from penstock.coordinators.group.requests import DescribedGroup
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
-from penstock.protocol.messages import wire_error
 from penstock.security.authorizer import AclOperation, ResourceType
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ def _build(request: Request, services: "Services", shape: Shape, group: Describe
         if request.version < FIRST_WITH_NOT_FOUND:
             code = ErrorCode.NONE
     return shape(
-        error_code=wire_error(code),
+        error_code=code,
         error_message=clip(group.message),
         group_id=group.group,
         group_state=state,

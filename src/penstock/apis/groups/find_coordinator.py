@@ -15,7 +15,6 @@ from penstock.apis.response_shapes import response_shape
 from penstock.model.cluster import NO_BROKER, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, BrokerId
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
-from penstock.protocol.messages import wire_error
 from penstock.security.authorizer import AclOperation, ResourceType
 
 if TYPE_CHECKING:
@@ -114,7 +113,7 @@ def _find_leader(request: Request, services: "Services", name: str) -> _Found:
 
 def _show(found: _Found) -> dict[str, Any]:
     return {
-        "error_code": wire_error(found.code),
+        "error_code": found.code,
         "error_message": found.message,
         "node_id": found.broker,
         "host": found.host,

@@ -13,7 +13,6 @@ from penstock.apis.response_shapes import response_shape
 from penstock.coordinators.group.requests import Heartbeat
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
-from penstock.protocol.messages import wire_error
 from penstock.security.authorizer import AclOperation
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ async def _beat(request: Request, services: "Services") -> Any:
 
 
 def _build(version: int, code: ErrorCode) -> Any:
-    return response_shape(KEY, version)(throttle_time=timedelta(), error_code=wire_error(code))
+    return response_shape(KEY, version)(throttle_time=timedelta(), error_code=code)
 
 
 API = Api(key=KEY, versions=range(5), answer=answer, max_frame_bytes=1 << 20)

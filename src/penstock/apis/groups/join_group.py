@@ -21,7 +21,6 @@ from penstock.coordinators.group.requests import (
 )
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
-from penstock.protocol.messages import wire_error
 from penstock.protocol.wire_types import ms_of_delta
 from penstock.security.authorizer import AclOperation
 
@@ -70,7 +69,7 @@ def _build(version: int, joined: JoinGroupReply) -> Any:
     takes_null = version >= FIRST_WITH_NULL_PROTOCOL
     return shape(
         throttle_time=timedelta(),
-        error_code=wire_error(joined.error),
+        error_code=joined.error,
         generation_id=joined.generation,
         protocol_type=joined.protocol_type,
         protocol_name=joined.protocol if takes_null else joined.protocol or "",

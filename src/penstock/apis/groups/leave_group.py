@@ -14,7 +14,6 @@ from penstock.apis.response_shapes import response_shape
 from penstock.coordinators.group.requests import LeaveResult, LeavingMember
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
-from penstock.protocol.messages import wire_error
 from penstock.security.authorizer import AclOperation
 
 if TYPE_CHECKING:
@@ -55,11 +54,11 @@ def _build(version: int, code: ErrorCode, left: tuple[LeaveResult, ...]) -> Any:
             shape["members"](
                 member_id=each.member,
                 group_instance_id=each.instance,
-                error_code=wire_error(each.error),
+                error_code=each.error,
             )
             for each in left
         )
-    return shape(throttle_time=timedelta(), error_code=wire_error(code), members=members)
+    return shape(throttle_time=timedelta(), error_code=code, members=members)
 
 
 API = Api(key=KEY, versions=range(6), answer=answer, max_frame_bytes=1 << 20)

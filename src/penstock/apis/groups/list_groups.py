@@ -12,7 +12,6 @@ from penstock.apis.access import allows_cluster, allows_group
 from penstock.apis.api import Api, Request
 from penstock.apis.response_shapes import response_shape
 from penstock.protocol.api_keys import ApiKey
-from penstock.protocol.messages import wire_error
 from penstock.security.authorizer import AclOperation
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ async def _answer(request: Request, services: "Services") -> Any:
     shape = response_shape(KEY, request.version)
     return shape(
         throttle_time=timedelta(),
-        error_code=wire_error(code),
+        error_code=code,
         groups=tuple(
             shape["groups"](
                 group_id=each.group,

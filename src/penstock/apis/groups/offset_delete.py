@@ -14,7 +14,6 @@ from penstock.apis.response_shapes import response_shape
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.protocol.api_keys import ApiKey
-from penstock.protocol.messages import wire_error
 from penstock.security.authorizer import AclOperation
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ def _find_refusals(request: Request, services: "Services") -> dict[TopicPartitio
 
 def _refuse(request: Request, code: ErrorCode) -> Any:
     shape = response_shape(KEY, request.version)
-    return shape(error_code=wire_error(code), throttle_time=timedelta(), topics=())
+    return shape(error_code=code, throttle_time=timedelta(), topics=())
 
 
 def _build(request: Request, codes: Mapping[TopicPartition, ErrorCode]) -> Any:
@@ -65,14 +64,14 @@ def _build(request: Request, codes: Mapping[TopicPartition, ErrorCode]) -> Any:
             partitions=tuple(
                 shape["topics"]["partitions"](
                     partition_index=entry.partition_index,
-                    error_code=wire_error(codes[TopicPartition(topic.name, entry.partition_index)]),
+                    error_code=codes[TopicPartition(topic.name, entry.partition_index)],
                 )
                 for entry in topic.partitions
             ),
         )
         for topic in request.message.topics
     )
-    return shape(error_code=wire_error(ErrorCode.NONE), throttle_time=timedelta(), topics=topics)
+    return shape(error_code=ErrorCode.NONE, throttle_time=timedelta(), topics=topics)
 
 
 API = Api(key=KEY, versions=range(1), answer=answer, max_frame_bytes=1 << 20)

@@ -18,7 +18,6 @@ from penstock.coordinators.group.requests import FetchedOffset, FetchedOffsets, 
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import NO_LEADER_EPOCH, TopicId, TopicPartition
 from penstock.protocol.api_keys import ApiKey
-from penstock.protocol.messages import wire_error
 from penstock.security.authorizer import AclOperation
 
 if TYPE_CHECKING:
@@ -174,7 +173,7 @@ def _build_group(shape: Shape, group: _Group) -> Any:
     return shape(
         throttle_time=timedelta(),
         group_id=group.group,
-        error_code=wire_error(group.code),
+        error_code=group.code,
         topics=tuple(
             topic_shape(
                 name=topic.name,
@@ -185,7 +184,7 @@ def _build_group(shape: Shape, group: _Group) -> Any:
                         committed_offset=each.offset,
                         committed_leader_epoch=each.leader_epoch,
                         metadata=each.metadata,
-                        error_code=wire_error(each.code),
+                        error_code=each.code,
                     )
                     for each in topic.partitions
                 ),

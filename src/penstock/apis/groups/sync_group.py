@@ -14,7 +14,6 @@ from penstock.apis.response_shapes import response_shape
 from penstock.coordinators.group.requests import SyncGroup, SyncGroupReply
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
-from penstock.protocol.messages import wire_error
 from penstock.security.authorizer import AclOperation
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ def _read(request: Request) -> SyncGroup:
 def _build(version: int, synced: SyncGroupReply) -> Any:
     return response_shape(KEY, version)(
         throttle_time=timedelta(),
-        error_code=wire_error(synced.error),
+        error_code=synced.error,
         protocol_type=synced.protocol_type,
         protocol_name=synced.protocol,
         assignment=synced.assignment,

@@ -17,7 +17,6 @@ from penstock.model.cluster import OFFSETS_TOPIC
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.protocol.api_keys import ApiKey
-from penstock.protocol.messages import wire_error
 from penstock.security.authorizer import AclOperation
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ async def _add(request: Request, services: "Services") -> Any:
 def _build(request: Request, code: ErrorCode) -> Any:
     return response_shape(KEY, request.version)(
         throttle_time=timedelta(),
-        error_code=wire_error(code_for(request, code, FIRST_WITH_FENCED)),
+        error_code=code_for(request, code, FIRST_WITH_FENCED),
     )
 
 

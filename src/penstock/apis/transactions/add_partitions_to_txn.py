@@ -20,7 +20,6 @@ from penstock.model.cluster import INTERNAL_TOPICS
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import TopicPartition
 from penstock.protocol.api_keys import ApiKey
-from penstock.protocol.messages import wire_error
 from penstock.security.authorizer import AclOperation
 
 if TYPE_CHECKING:
@@ -99,7 +98,7 @@ async def _answer_broker(request: Request, services: "Services") -> Any:
     except Refusal as refusal:
         return shape(
             throttle_time=timedelta(),
-            error_code=wire_error(refusal.code),
+            error_code=refusal.code,
             results_by_transaction=(),
         )
     async with asyncio.TaskGroup() as tasks:
@@ -111,7 +110,7 @@ async def _answer_broker(request: Request, services: "Services") -> Any:
         ]
     return shape(
         throttle_time=timedelta(),
-        error_code=wire_error(ErrorCode.NONE),
+        error_code=ErrorCode.NONE,
         results_by_transaction=tuple(each.result() for each in answers),
     )
 
@@ -166,7 +165,7 @@ def _topics(shape: Shape, codes: _Codes) -> tuple[Any, ...]:
     by_topic: dict[str, list[Any]] = {}
     for name, code in codes.items():
         entry = shape["results_by_partition"](
-            partition_index=name.partition, partition_error_code=wire_error(code)
+            partition_index=name.partition, partition_error_code=code
         )
         by_topic.setdefault(name.topic, []).append(entry)
     return tuple(

@@ -11,7 +11,6 @@ from penstock.apis.response_shapes import Shape, response_shape
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import TopicPartition
 from penstock.protocol.api_keys import ApiKey
-from penstock.protocol.messages import wire_error
 from penstock.security.authorizer import AclOperation
 from penstock.storage.producer_state_manager import ProducerStateEntry
 
@@ -54,7 +53,7 @@ def _answer_topic(
         answers.append(
             shape(
                 partition_index=index,
-                error_code=wire_error(code),
+                error_code=code,
                 error_message=message,
                 active_producers=producers,
             )

@@ -14,7 +14,6 @@ from penstock.apis.response_shapes import Shape, response_shape
 from penstock.coordinators.transaction.requests import DescribedTransaction
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
-from penstock.protocol.messages import wire_error
 from penstock.protocol.wire_types import time_of
 from penstock.security.authorizer import AclOperation
 
@@ -52,7 +51,7 @@ def _build(
     request: Request, services: "Services", shape: Shape, found: DescribedTransaction
 ) -> Any:
     return shape(
-        error_code=wire_error(found.code),
+        error_code=found.code,
         transactional_id=found.transactional_id,
         transaction_state=found.state,
         transaction_timeout=timedelta(milliseconds=found.timeout_ms),

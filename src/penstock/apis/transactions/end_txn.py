@@ -15,7 +15,6 @@ from penstock.apis.transactions.producer_fenced import code_for
 from penstock.coordinators.transaction.requests import EndTxnReply
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
-from penstock.protocol.messages import wire_error
 from penstock.security.authorizer import AclOperation
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ async def _end(request: Request, services: "Services") -> Any:
 def _build(request: Request, ended: EndTxnReply) -> Any:
     return response_shape(KEY, request.version)(
         throttle_time=timedelta(),
-        error_code=wire_error(code_for(request, ended.code, FIRST_WITH_FENCED)),
+        error_code=code_for(request, ended.code, FIRST_WITH_FENCED),
         producer_id=ended.producer_id,
         producer_epoch=ended.producer_epoch,
     )

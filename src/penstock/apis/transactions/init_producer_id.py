@@ -18,7 +18,6 @@ from penstock.coordinators.transaction.requests import NO_EPOCH, InitProducerId,
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import NO_PRODUCER_ID
 from penstock.protocol.api_keys import ApiKey
-from penstock.protocol.messages import wire_error
 from penstock.protocol.wire_types import ms_of_delta
 from penstock.security.authorizer import AclOperation
 
@@ -104,7 +103,7 @@ def _field(request: Request, name: str, default: Any) -> Any:
 def _build(request: Request, made: InitProducerIdReply) -> Any:
     return response_shape(KEY, request.version)(
         throttle_time=timedelta(),
-        error_code=wire_error(code_for(request, made.code, FIRST_WITH_FENCED)),
+        error_code=code_for(request, made.code, FIRST_WITH_FENCED),
         producer_id=made.producer_id,
         producer_epoch=made.producer_epoch,
         ongoing_txn_producer_id=made.ongoing_producer_id,

@@ -14,7 +14,6 @@ from penstock.coordinators.transaction.requests import ListedTransactions, ListT
 from penstock.model.errors import ErrorCode
 from penstock.model.name_pattern import InvalidPattern, compile_pattern
 from penstock.protocol.api_keys import ApiKey
-from penstock.protocol.messages import wire_error
 from penstock.security.authorizer import AclOperation
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ def _build(request: Request, services: "Services", found: ListedTransactions) ->
     shape = response_shape(KEY, request.version)
     return shape(
         throttle_time=timedelta(),
-        error_code=wire_error(found.code),
+        error_code=found.code,
         unknown_state_filters=found.unknown_states,
         transaction_states=tuple(
             shape["transaction_states"](

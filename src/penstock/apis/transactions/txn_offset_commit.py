@@ -26,7 +26,6 @@ from penstock.model.cluster import OFFSETS_TOPIC
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import NO_LEADER_EPOCH, TopicPartition
 from penstock.protocol.api_keys import ApiKey
-from penstock.protocol.messages import wire_error
 from penstock.security.authorizer import AclOperation, ResourceType
 
 if TYPE_CHECKING:
@@ -168,7 +167,7 @@ def _build(request: Request, codes: Codes) -> Any:
             partitions=tuple(
                 partition_shape(
                     partition_index=entry.partition_index,
-                    error_code=wire_error(codes[TopicPartition(topic.name, entry.partition_index)]),
+                    error_code=codes[TopicPartition(topic.name, entry.partition_index)],
                 )
                 for entry in topic.partitions
             ),

@@ -16,7 +16,6 @@ from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import TopicPartition
 from penstock.model.markers import TransactionMarker
 from penstock.protocol.api_keys import ApiKey
-from penstock.protocol.messages import wire_error
 from penstock.replication.marker_append import MarkerCodes, MarkerWrite, append_markers
 from penstock.security.authorizer import AclOperation
 
@@ -105,7 +104,7 @@ def _build_topics(request: Request, codes: MarkerCodes) -> tuple[Any, ...]:
     shape = response_shape(KEY, request.version)["markers"]["topics"]
     by_topic: dict[str, list[Any]] = {}
     for name, code in codes.items():
-        entry = shape["partitions"](partition_index=name.partition, error_code=wire_error(code))
+        entry = shape["partitions"](partition_index=name.partition, error_code=code)
         by_topic.setdefault(name.topic, []).append(entry)
     return tuple(shape(name=name, partitions=tuple(each)) for name, each in by_topic.items())
 

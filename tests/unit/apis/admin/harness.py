@@ -361,7 +361,7 @@ def node(broker: BrokerId, *endpoints: Endpoint, rack: str | None = None) -> Bro
 
 
 def build(entity: type, values: Mapping[str, Any]) -> Any:
-    """kio's class from plain mappings; a field that it does not have is the test's mistake."""
+    """A message from plain mappings; a field that it does not have is the test's mistake."""
     fields = {shape.name: shape for shape in describe_fields(entity)}
     assert values.keys() <= fields.keys(), f"{entity.__name__} has only {sorted(fields)}"
     defaults = {"timeout": timedelta(seconds=30)} if "timeout" in fields else {}
