@@ -23,9 +23,9 @@ from tests.unit.coordinators.group.test_records import WRITTEN
 from penstock.client.admin_values import NewTopicSpec
 from penstock.client.cluster import ClusterClient
 from penstock.client.group_values import CommittedOffset
-from penstock.coordinators.group.classic.state import ClassicGroup
+from penstock.coordinators.group.classic.state import ClassicGroupState
 from penstock.coordinators.group.config import GroupConfig
-from penstock.coordinators.group.consumer.state import ConsumerGroup
+from penstock.coordinators.group.consumer.state import ConsumerGroupState
 from penstock.coordinators.group.record_batches import build_batches
 from penstock.coordinators.group.record_batches import read_batches as read_entries
 from penstock.coordinators.group.records import (
@@ -191,10 +191,10 @@ def test_we_load_the_groups_and_offsets_of_a_kafka_broker(
     assert {each: value.offset for each, value in state.offsets.of_group("modern")} == {T1: 4}
     assert not state.offsets.has_group("deleted")
     classic, modern = state.groups["classic"], state.groups["modern"]
-    assert isinstance(classic, ClassicGroup)
+    assert isinstance(classic, ClassicGroupState)
     assert state.describe("classic").state == "Stable"
-    assert [member.client_id for member in classic.members.values()] == ["of-classic"]
-    assert isinstance(modern, ConsumerGroup)
+    assert [each.client_id for each in classic.members.values()] == ["of-classic"]
+    assert isinstance(modern, ConsumerGroupState)
     (member,) = modern.members.values()
     assert member.subscription.client_id == "of-modern"
     assert [sorted(each) for each in member.assigned.values()] == [[0, 1]]
@@ -241,7 +241,7 @@ def _load(data: Path, reports: list[str]) -> GroupShardState:
     state = GroupShardState(topics=_NoTopics(), config=GroupConfig)
     content = b"".join(batch for _, batch in read_batches(logs.logs[FOLDER]))
     for entry in read_entries(content, reports.append):
-        state.take(entry)
+        state.load(entry)
     logs.close()
     return state
 

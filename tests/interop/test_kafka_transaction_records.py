@@ -120,11 +120,11 @@ def test_we_load_the_transactions_of_a_kafka_broker(kafka_jars: KafkaJars, tmp_p
         broker.kill()  # one is open still
     left.clear()
     reports: list[str] = []
-    known = _load(tmp_path / "data", reports).known
+    transactions = _load(tmp_path / "data", reports).transactions
     assert reports == []
-    assert known["committed"].state is State.COMPLETE_COMMIT
-    assert known["aborted"].state is State.COMPLETE_ABORT
-    ongoing = known["open"]
+    assert transactions["committed"].state is State.COMPLETE_COMMIT
+    assert transactions["aborted"].state is State.COMPLETE_ABORT
+    ongoing = transactions["open"]
     assert ongoing.state is State.ONGOING
     assert ongoing.partitions == {T0, T1}
     assert (ongoing.producer_epoch, ongoing.timeout_ms) == (0, 60_000)

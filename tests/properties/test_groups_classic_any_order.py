@@ -11,13 +11,17 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.profile import scaled
-from tests.unit.coordinators.group.classic_desk import Call, Client, Desk, replayed
+from tests.unit.coordinators.group.classic_harness import (
+    Call,
+    ClassicGroupHarness,
+    Client,
+    replay_log,
+)
 
-from penstock.coordinators.group.classic import protocol as classic
-from penstock.coordinators.group.classic.protocol import ClassicState
+from penstock.coordinators.group.classic.state import ClassicState
 from penstock.coordinators.group.config import GroupConfig
 from penstock.coordinators.group.requests import JoinGroupReply, LeavingMember, SyncGroupReply
-from penstock.coordinators.group.result import TimerKey
+from penstock.coordinators.group.timer_key import TimerKey
 from penstock.model.errors import ErrorCode
 
 CLIENTS = st.integers(0, 5)
@@ -33,20 +37,20 @@ class Watched(Client):
 
     seen: "Ledger"
 
-    def _on_joined(self, answer: object) -> None:
-        super()._on_joined(answer)
-        if isinstance(answer, JoinGroupReply):
-            self.seen.on_joined(self, answer)
-            if answer.error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
+    def _on_joined(self, reply: object) -> None:
+        super()._on_joined(reply)
+        if isinstance(reply, JoinGroupReply):
+            self.seen.on_joined(self, reply)
+            if reply.error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
                 self.id = ""
 
     def sync(self, assignments: Any = None, **changes: Any) -> Call:
         """Remembers for which generation it asked: the answer may come much later."""
-        asked, whose = self.generation, self.instance or self.id
+        generation, whose = self.generation, self.instance or self.id
         call = super().sync(assignments, **changes)
-        call.told = lambda answer: self.seen.on_synced(asked, whose, answer)
-        if call.answer is not None:
-            call.told(call.answer)
+        call.on_reply = lambda reply: self.seen.on_synced(generation, whose, reply)
+        if call.reply is not None:
+            call.on_reply(call.reply)
         return call
 
 
@@ -58,26 +62,26 @@ class Ledger:
         self.assigned: dict[int, dict[str, bytes]] = {}  # by generation and instance or id
         self.newest = 0
 
-    def on_joined(self, client: Client, answer: JoinGroupReply) -> None:
-        if answer.error is not ErrorCode.NONE:
+    def on_joined(self, client: Client, reply: JoinGroupReply) -> None:
+        if reply.error is not ErrorCode.NONE:
             return
-        assert answer.generation >= self.newest, "an old generation is handed out"
-        self.newest = answer.generation
-        told = (answer.protocol_type, answer.protocol)
-        assert self.generations.setdefault(answer.generation, told) == told
-        assert answer.member
-        assert (client.instance or client.name) in answer.member
-        if answer.members:
-            assert client.id in {member.member for member in answer.members}
+        assert reply.generation >= self.newest, "an old generation is handed out"
+        self.newest = reply.generation
+        told = (reply.protocol_type, reply.protocol)
+        assert self.generations.setdefault(reply.generation, told) == told
+        assert reply.member
+        assert (client.instance or client.name) in reply.member
+        if reply.members:
+            assert client.id in {each.member for each in reply.members}
 
     def on_assigned(self, generation: int, assigned: dict[str, bytes]) -> None:
         assert generation not in self.assigned, "one generation is assigned twice"
         self.assigned[generation] = assigned
 
-    def on_synced(self, generation: int, whose: str, answer: object) -> None:
-        if isinstance(answer, SyncGroupReply) and answer.error is ErrorCode.NONE:
-            assert answer.assignment == self.assigned[generation][whose]
-            assert answer.assignment
+    def on_synced(self, generation: int, whose: str, reply: object) -> None:
+        if isinstance(reply, SyncGroupReply) and reply.error is ErrorCode.NONE:
+            assert reply.assignment == self.assigned[generation][whose]
+            assert reply.assignment
 
 
 class AnyOrder(RuleBasedStateMachine):
@@ -87,21 +91,23 @@ class AnyOrder(RuleBasedStateMachine):
         first=st.lists(CLIENTS, unique=True, max_size=4),
     )
     def begin(self, delay_ms: int, max_size: int, first: list[int]) -> None:
-        self.desk = Desk(GroupConfig(initial_rebalance_delay_ms=delay_ms, max_size=max_size))
+        self.harness = ClassicGroupHarness(
+            GroupConfig(initial_rebalance_delay_ms=delay_ms, max_size=max_size)
+        )
         self.ledger = Ledger()
         self.payloads = 0
         self.everyone: list[Watched] = []  # those too that came back as others
         self.clients = [self._new_client(place) for place in range(6)]
         for place in first:
             self.join(place=place)
-        self.desk.pass_time(6000)
+        self.harness.pass_time(6000)
         self.all_follow_the_protocol()
 
     def _new_client(self, place: int) -> Watched:
         instance = f"static-{place}" if place in (1, 2) else None
         old_style = place in (2, 3)
         client = Watched(
-            self.desk,
+            self.harness,
             f"member-{place}",
             instance=instance,
             requires_known_member=not old_style,
@@ -133,7 +139,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule()
     def ask_for_an_id_only(self) -> None:
-        Client(self.desk, "passer-by").join()
+        Client(self.harness, "passer-by").join()
 
     @rule(place=CLIENTS)
     def sync(self, place: int) -> None:
@@ -146,7 +152,7 @@ class AnyOrder(RuleBasedStateMachine):
     @rule()
     def all_follow_the_protocol(self) -> None:
         """Without it few groups of several members would ever be stable."""
-        self.desk.commit()
+        self.harness.commit()
         for client in self.clients:
             if client.id and self._hears_of_rebalance(client):
                 client.join()
@@ -161,7 +167,7 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(place=CLIENTS, by_instance=st.booleans())
     def leave(self, place: int, by_instance: bool) -> None:
         client = self.clients[place]
-        self.desk.leave(
+        self.harness.leave(
             LeavingMember("" if by_instance else client.id, client.instance),
             LeavingMember("stranger", None),
         )
@@ -170,19 +176,19 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(delay_ms=SHORT_MS)
     def pass_time(self, delay_ms: int) -> None:
-        self.desk.pass_time(delay_ms)
+        self.harness.pass_time(delay_ms)
 
-    @precondition(lambda self: self.desk.timers)
+    @precondition(lambda self: self.harness.timers)
     @rule()
     def next_timer(self) -> None:
-        key = self.desk.next_timer()
+        key = self.harness.next_timer()
         assert key is not None
-        self.desk.fire(key)
+        self.harness.fire(key)
 
     @rule(at_once=st.booleans())
     def commit(self, at_once: bool) -> None:
-        self.desk.commit()
-        self.desk.commits_at_once = at_once
+        self.harness.commit()
+        self.harness.commits_at_once = at_once
 
     @rule(data=st.data())
     def suffer(self, data: st.DataObject) -> None:
@@ -194,21 +200,21 @@ class AnyOrder(RuleBasedStateMachine):
 
     @invariant()
     def the_state_is_what_the_log_gives(self) -> None:
-        group, log = self.desk.group, self.desk.log
-        again, compacted = replayed(log), replayed(log[-1:])
+        group, log = self.harness.group, self.harness.log
+        again, compacted = replay_log(log), replay_log(log[-1:])
         assert again.stored == group.stored == compacted.stored
         if group.state in (ClassicState.STABLE, ClassicState.EMPTY):
-            assert classic.describe(again) == classic.describe(group)
-            assert classic.describe(compacted) == classic.describe(group)
+            assert again.describe() == group.describe()
+            assert compacted.describe() == group.describe()
         if group.state is ClassicState.STABLE:
             assigned = {member.id: member.assignment for member in group.members.values()}
             assert group.record(assigned, group.state_since_ms).value == group.stored
 
     @invariant()
     def whatever_waits_has_an_end(self) -> None:
-        group, timers = self.desk.group, self.desk.timers
+        group, timers = self.harness.group, self.harness.timers
         for member in group.members.values():
-            assert member.is_heard or self._key("session", member.id) in timers
+            assert member.is_waiting or self._key("session", member.id) in timers
         for member_id in group.pending:
             assert self._key("session", member_id) in timers
         if group.state is ClassicState.PREPARING_REBALANCE:
@@ -218,19 +224,19 @@ class AnyOrder(RuleBasedStateMachine):
 
     @invariant()
     def whoever_waits_does_so_for_the_phase_that_runs(self) -> None:
-        group = self.desk.group
+        group = self.harness.group
         members = group.members.values()
-        joining = [member for member in members if member.join_waiter is not None]
-        syncing = [member for member in members if member.sync_waiter is not None]
-        assert self.desk.waiting == len(joining) + len(syncing)
+        joining = [each for each in members if each.join_waiter is not None]
+        syncing = [each for each in members if each.sync_waiter is not None]
+        assert self.harness.waiting == len(joining) + len(syncing)
         assert group.joining == len(joining)
         assert not joining or group.state is ClassicState.PREPARING_REBALANCE
         assert not syncing or group.state is ClassicState.COMPLETING_REBALANCE
 
     @invariant()
     def the_members_fit_together(self) -> None:
-        group = self.desk.group
-        names = {member.instance: member.id for member in group.members.values() if member.instance}
+        group = self.harness.group
+        names = {each.instance: each.id for each in group.members.values() if each.instance}
         assert group.instances == names
         assert not group.pending & group.members.keys()
         assert group.unsynced <= group.members.keys()
@@ -247,27 +253,27 @@ class AnyOrder(RuleBasedStateMachine):
         """If nobody does anything any more, the group ends in peace and all calls are answered."""
         if not hasattr(self, "desk"):
             return
-        self.desk.commits_at_once = True
-        self.desk.commit()
+        self.harness.commits_at_once = True
+        self.harness.commit()
         for _ in range(1000):
-            if not self.desk.timers:
+            if not self.harness.timers:
                 break
             self.next_timer()
-        assert self.desk.group.state is ClassicState.EMPTY
-        assert not self.desk.group.pending
-        assert self.desk.waiting == 0
+        assert self.harness.group.state is ClassicState.EMPTY
+        assert not self.harness.group.pending
+        assert self.harness.waiting == 0
         assert all(not call.waits for call in self._all_calls())
         self.the_state_is_what_the_log_gives()
 
     # -- within ----------------------------------------------------------------------------
 
     def _hears_of_rebalance(self, client: Client) -> bool:
-        call = self.desk.heartbeat(client.heartbeat_request())
+        call = self.harness.heartbeat(client.heartbeat_request())
         return call.error is ErrorCode.REBALANCE_IN_PROGRESS
 
     def _sync_as_leader(self, client: Watched) -> None:
         assert client.joined is not None
-        group, generation = self.desk.group, client.generation
+        group, generation = self.harness.group, client.generation
         was_completing = group.state is ClassicState.COMPLETING_REBALANCE
         self.payloads += 1
         given = {
@@ -284,24 +290,24 @@ class AnyOrder(RuleBasedStateMachine):
         client.sync(given)
 
     def _restart(self, data: st.DataObject) -> None:
-        self.desk.restart()
+        self.harness.restart()
         self._begin_new_life()
 
     def _fail_writes(self, data: st.DataObject) -> None:
-        self.desk.fail_writes()
+        self.harness.fail_writes()
         self._begin_new_life()
 
     def _delete(self, data: st.DataObject) -> None:
-        self.desk.delete()
-        if self.desk.group.state is ClassicState.DEAD:
+        self.harness.delete()
+        if self.harness.group.state is ClassicState.DEAD:
             self._restart(data)
 
     def _all_are_silent(self, data: st.DataObject) -> None:
-        self.desk.pass_time(data.draw(LONG_MS))
+        self.harness.pass_time(data.draw(LONG_MS))
 
     def _begin_new_life(self) -> None:
         """Generations that were not stored may be given again; those stored are as they were."""
-        stored = self.desk.group.stored
+        stored = self.harness.group.stored
         self.ledger = Ledger()
         if stored is not None and stored.members:
             self.ledger.assigned[stored.generation] = {
@@ -315,7 +321,7 @@ class AnyOrder(RuleBasedStateMachine):
             yield from client.calls
 
     def _key(self, kind: str, member: str = "") -> TimerKey:
-        return TimerKey(self.desk.group.name, kind, member)
+        return TimerKey(self.harness.group.name, kind, member)
 
 
 TestAnyOrder = AnyOrder.TestCase

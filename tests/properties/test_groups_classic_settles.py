@@ -13,9 +13,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.profile import scaled
-from tests.unit.coordinators.group.classic_desk import Call, Client, Desk, work_of
+from tests.unit.coordinators.group.classic_harness import Call, ClassicGroupHarness, Client, work_of
 
-from penstock.coordinators.group.classic.protocol import ClassicState
+from penstock.coordinators.group.classic.state import ClassicState
 from penstock.coordinators.group.config import GroupConfig
 from penstock.coordinators.group.requests import JoinGroupReply, LeavingMember, SyncGroupReply
 from penstock.model.errors import ErrorCode
@@ -34,9 +34,9 @@ class World:
 
     def __init__(self, seed: int, *, initial_delay_ms: int) -> None:
         self.random = Random(seed)
-        self.desk = Desk(GroupConfig(initial_rebalance_delay_ms=initial_delay_ms))
-        self.desk.commits_at_once = False
-        self.start_ms = self.desk.now_ms
+        self.harness = ClassicGroupHarness(GroupConfig(initial_rebalance_delay_ms=initial_delay_ms))
+        self.harness.commits_at_once = False
+        self.start_ms = self.harness.now_ms
         self.live: list[Consumer] = []
         self.restarts = 0
         self._events: list[tuple[int, int, Callable[[], None]]] = []
@@ -44,7 +44,7 @@ class World:
         self._commit()
 
     def after(self, at_most_ms: int, event: Callable[[], None]) -> None:
-        self.at(self.desk.now_ms + self.random.randint(0, at_most_ms), event)
+        self.at(self.harness.now_ms + self.random.randint(0, at_most_ms), event)
 
     def at(self, time_ms: int, event: Callable[[], None]) -> None:
         heapq.heappush(self._events, (time_ms, next(self._numbers), event))
@@ -56,15 +56,15 @@ class World:
         end_ms = self.start_ms + TROUBLE_MS + SETTLED_MS
         while self._events[0][0] <= end_ms:
             time_ms, _, event = heapq.heappop(self._events)
-            self.desk.pass_time(max(time_ms - self.desk.now_ms, 0))
+            self.harness.pass_time(max(time_ms - self.harness.now_ms, 0))
             event()
 
     def restart(self) -> None:
         self.restarts += 1
-        self.desk.fail_writes(ErrorCode.NOT_COORDINATOR)
+        self.harness.fail_writes(ErrorCode.NOT_COORDINATOR)
 
     def _commit(self) -> None:
-        self.desk.commit()
+        self.harness.commit()
         self.after(400, self._commit)
 
 
@@ -74,7 +74,7 @@ class Consumer:
     def __init__(self, world: World, name: str, instance: str | None = None) -> None:
         self.world = world
         self.client = Client(
-            world.desk, name, instance=instance, supports_skipping=world.random.random() < 0.5
+            world.harness, name, instance=instance, supports_skipping=world.random.random() < 0.5
         )
         self.is_running = True
         self.work: bytes | None = None  # of the generation it is in
@@ -87,14 +87,14 @@ class Consumer:
             self.is_running = False
             self.world.live.remove(self)
             if politely and self.client.id:
-                self.world.desk.leave(LeavingMember(self.client.id, self.client.instance))
+                self.world.harness.leave(LeavingMember(self.client.id, self.client.instance))
 
     def join(self) -> None:
         self.work = None
         self._ask(self.client.join, self._on_joined)
 
-    def _on_joined(self, answer: JoinGroupReply | ErrorCode) -> None:
-        error = answer if isinstance(answer, ErrorCode) else answer.error
+    def _on_joined(self, reply: JoinGroupReply | ErrorCode) -> None:
+        error = reply if isinstance(reply, ErrorCode) else reply.error
         if error is ErrorCode.NONE:
             self._later(500, self._sync)
         elif error is ErrorCode.UNKNOWN_MEMBER_ID:
@@ -116,11 +116,11 @@ class Consumer:
         else:
             self._ask(self.client.sync, self._on_synced)
 
-    def _on_synced(self, answer: SyncGroupReply | ErrorCode) -> None:
-        error = answer if isinstance(answer, ErrorCode) else answer.error
-        if isinstance(answer, SyncGroupReply) and error is ErrorCode.NONE:
-            assert answer.assignment, "a member got nothing to do"
-            self.work = answer.assignment
+    def _on_synced(self, reply: SyncGroupReply | ErrorCode) -> None:
+        error = reply if isinstance(reply, ErrorCode) else reply.error
+        if isinstance(reply, SyncGroupReply) and error is ErrorCode.NONE:
+            assert reply.assignment, "a member got nothing to do"
+            self.work = reply.assignment
             self._later(HEARTBEAT_MS, self._heartbeat)
         elif error is ErrorCode.UNKNOWN_MEMBER_ID:
             self._forget_id()
@@ -129,7 +129,9 @@ class Consumer:
             self._later(POLL_MS, self.join)
 
     def _heartbeat(self) -> None:
-        self._ask(lambda: self.world.desk.heartbeat(self.client.heartbeat_request()), self._on_beat)
+        self._ask(
+            lambda: self.world.harness.heartbeat(self.client.heartbeat_request()), self._on_beat
+        )
 
     def _on_beat(self, error: ErrorCode) -> None:
         if error in (ErrorCode.NONE, ErrorCode.NOT_COORDINATOR):
@@ -158,7 +160,7 @@ class Consumer:
             if call.waits:
                 self._later(50, look)
             else:
-                on_answer(call.answer)
+                on_answer(call.reply)
 
         self._later(50, look)
 
@@ -183,7 +185,7 @@ def let_members_come_and_go(world: World) -> None:
 def begin(world: World, name: str, instance: str | None) -> None:
     consumer = Consumer(world, name, instance)
     fate = world.random.random()
-    ends_ms = world.desk.now_ms + world.random.randint(0, TROUBLE_MS)
+    ends_ms = world.harness.now_ms + world.random.randint(0, TROUBLE_MS)
     if fate < 0.2:
         world.at(ends_ms, lambda: consumer.stop(politely=True))
     elif fate < 0.4:
@@ -199,11 +201,11 @@ def come_back(world: World, consumer: Consumer, name: str, instance: str) -> Non
 
 
 def assert_settled(world: World) -> None:
-    group = world.desk.group
-    assert set(group.members) == {consumer.client.id for consumer in world.live}
+    group = world.harness.group
+    assert set(group.members) == {each.client.id for each in world.live}
     assert group.state is (ClassicState.STABLE if world.live else ClassicState.EMPTY)
-    assert {consumer.client.generation for consumer in world.live} <= {group.generation}
-    assert world.desk.waiting == 0
+    assert {each.client.generation for each in world.live} <= {group.generation}
+    assert world.harness.waiting == 0
     for consumer in world.live:
         assert consumer.work == group.members[consumer.client.id].assignment
         if consumer.client.instance is None:

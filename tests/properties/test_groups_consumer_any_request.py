@@ -5,16 +5,15 @@ from uuid import UUID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.profile import scaled
-from tests.unit.coordinators.group.consumer_desk import (
+from tests.unit.coordinators.group.consumer_harness import (
     GROUP,
     Consumer,
-    ConsumerDesk,
+    ConsumerGroupHarness,
     durable,
-    replayed,
+    replay_log,
 )
-from tests.unit.coordinators.group.mixed_desk import ClassicConsumer
+from tests.unit.coordinators.group.mixed_members import ClassicConsumer
 
-from penstock.coordinators.group import either_protocol as consumer_or_classic
 from penstock.coordinators.group.config import GroupConfig
 from penstock.coordinators.group.consumer.requests import ConsumerHeartbeat
 from penstock.coordinators.group.records import TopicPartitions
@@ -83,29 +82,19 @@ BEATS = st.builds(Heartbeat, group=st.just(GROUP), member=NAMES, instance=MAYBE,
 LEAVERS = st.builds(LeavingMember, NAMES, MAYBE)
 
 
-def send(desk: ConsumerDesk, request: object) -> None:
-    now_ms, config, topics = desk.now_ms, desk.config, desk.topics
+def send(harness: ConsumerGroupHarness, request: object) -> None:
+    state, now_ms = harness.state, harness.now_ms
     if isinstance(request, ConsumerHeartbeat):
-        desk.heartbeat(request)
+        harness.heartbeat(request)
     elif isinstance(request, JoinGroup):
-        desk.ask(
-            lambda waiter: consumer_or_classic.join(
-                desk.groups, request, waiter, now_ms, config, topics
-            ),
-            lambda answer: None,
-        )
-    elif (group := desk.group) is None:
-        return
+        harness.ask(lambda waiter: state.join(request, waiter, now_ms), lambda reply: None)
     elif isinstance(request, SyncGroup):
-        desk.ask(
-            lambda waiter: consumer_or_classic.sync(group, request, waiter, now_ms, config, topics),
-            lambda answer: None,
-        )
+        harness.ask(lambda waiter: state.sync(request, waiter, now_ms), lambda reply: None)
     elif isinstance(request, Heartbeat):
-        desk.carry_out(consumer_or_classic.heartbeat(group, request, now_ms, config, topics))
+        harness.carry_out(state.heartbeat(request, now_ms))
     else:
         assert isinstance(request, LeavingMember)
-        desk.carry_out(consumer_or_classic.leave(group, [request], now_ms, config, topics))
+        harness.carry_out(state.leave(GROUP, [request], now_ms))
 
 
 @given(
@@ -114,12 +103,12 @@ def send(desk: ConsumerDesk, request: object) -> None:
 )
 @settings(max_examples=scaled(test=200, verify=1000, release=20_000), deadline=None)
 def test_any_requests_are_answered(requests: list[object], begins_mixed: bool) -> None:
-    desk = ConsumerDesk(GroupConfig(initial_rebalance_delay_ms=0), orders=2)
+    harness = ConsumerGroupHarness(GroupConfig(initial_rebalance_delay_ms=0), orders=2)
     if begins_mixed:
-        Consumer(desk, "anna").join()
-        ClassicConsumer(desk, "bob").join()
+        Consumer(harness, "anna").join()
+        ClassicConsumer(harness, "bob").join()
     for request in requests:
-        send(desk, request)
-        desk.pass_time(100)
-    assert durable(replayed(desk.log)) == durable(desk.groups)
-    desk.pass_time(2**31)
+        send(harness, request)
+        harness.pass_time(100)
+    assert durable(replay_log(harness.log)) == durable(harness.groups)
+    harness.pass_time(2**31)

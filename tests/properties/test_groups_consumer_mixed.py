@@ -8,17 +8,19 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from tests.profile import scaled
-from tests.unit.coordinators.group.consumer_desk import (
+from tests.unit.coordinators.group.consumer_harness import (
     Consumer,
-    ConsumerDesk,
+    ConsumerGroupHarness,
     compacted,
     durable,
-    replayed,
+    replay_log,
 )
-from tests.unit.coordinators.group.mixed_desk import COOPERATIVE, EAGER, ClassicConsumer
+from tests.unit.coordinators.group.mixed_members import COOPERATIVE, EAGER, ClassicConsumer
 
-from penstock.coordinators.group.classic.protocol import ClassicGroup, ClassicState
+from penstock.coordinators.group.classic.group import ClassicGroup
+from penstock.coordinators.group.classic.state import ClassicState
 from penstock.coordinators.group.config import GroupConfig
+from penstock.coordinators.group.consumer.group import ConsumerGroup
 from penstock.coordinators.group.consumer.partitions import Partitions, overlap, together
 from penstock.coordinators.group.consumer.requests import JOIN_EPOCH
 from penstock.coordinators.group.consumer.state import ConsumerState
@@ -36,11 +38,10 @@ class Mixed(RuleBasedStateMachine):
     @initialize(assignor=st.sampled_from([COOPERATIVE, EAGER]), policy=st.just("bidirectional"))
     def begin(self, assignor: str, policy: str) -> None:
         config = GroupConfig(initial_rebalance_delay_ms=0, consumer_migration_policy=policy)
-        self.desk = ConsumerDesk(config, orders=5)
-        self.newer = [Consumer(self.desk, f"newer-{next(self.ids)}") for _ in range(2)]
+        self.harness = ConsumerGroupHarness(config, orders=5)
+        self.newer = [Consumer(self.harness, f"newer-{next(self.ids)}") for _ in range(2)]
         self.classic = [
-            ClassicConsumer(self.desk, f"classic-{number}", assignor=assignor)
-            for number in range(3)
+            ClassicConsumer(self.harness, f"classic-{each}", assignor=assignor) for each in range(3)
         ]
 
     # -- what members do -------------------------------------------------------------------
@@ -50,8 +51,8 @@ class Mixed(RuleBasedStateMachine):
         self._speak(self.newer[place])
 
     def _speak(self, who: Consumer) -> None:
-        answer = who.join() if who.epoch == JOIN_EPOCH else who.beat()
-        assert answer.error in (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID)
+        reply = who.join() if who.epoch == JOIN_EPOCH else who.beat()
+        assert reply.error in (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID)
 
     @rule(place=NEWER)
     def newer_leaves(self, place: int) -> None:
@@ -61,7 +62,7 @@ class Mixed(RuleBasedStateMachine):
 
     @rule(place=NEWER)
     def newer_dies(self, place: int) -> None:
-        self.newer[place] = Consumer(self.desk, f"newer-{next(self.ids)}")
+        self.newer[place] = Consumer(self.harness, f"newer-{next(self.ids)}")
 
     @rule(place=CLASSIC)
     def classic_goes_on(self, place: int) -> None:
@@ -76,19 +77,19 @@ class Mixed(RuleBasedStateMachine):
     @rule(place=CLASSIC)
     def classic_dies(self, place: int) -> None:
         who = self.classic[place]
-        self.classic[place] = ClassicConsumer(self.desk, who.name, assignor=who.assignor)
+        self.classic[place] = ClassicConsumer(self.harness, who.name, assignor=who.assignor)
         who.is_dead = True
 
     @rule(partitions=st.integers(5, 9))
     def topic_grows(self, partitions: int) -> None:
-        known = self.desk.topics.find("orders")
+        known = self.harness.topics.find("orders")
         assert known is not None
-        self.desk.topics.grow("orders", max(partitions, known.partitions))
-        self.desk.change_topics()
+        self.harness.topics.grow("orders", max(partitions, known.partitions))
+        self.harness.change_topics()
 
     @rule(delay_ms=DELAYS_MS)
     def time_passes(self, delay_ms: int) -> None:
-        self.desk.pass_time(delay_ms)
+        self.harness.pass_time(delay_ms)
 
     @rule()
     def all_is_quiet(self) -> None:
@@ -97,8 +98,8 @@ class Mixed(RuleBasedStateMachine):
                 self._speak(newer)
             for classic in self.classic:
                 classic.go_on()
-            self.desk.pass_time(delay_ms)
-        assert self.desk.living.state is ConsumerState.STABLE
+            self.harness.pass_time(delay_ms)
+        assert self.harness.consumer.state is ConsumerState.STABLE
         self._check_shares([*self.newer, *self.classic])
 
     @rule()
@@ -110,15 +111,15 @@ class Mixed(RuleBasedStateMachine):
         for _ in range(40):
             for classic in self.classic:
                 classic.go_on()
-            self.desk.pass_time(5000)
-        assert self.desk.classic.state is ClassicState.STABLE
-        assert len(self.desk.classic.members) == len(self.classic)
+            self.harness.pass_time(5000)
+        assert self.harness.classic.state is ClassicState.STABLE
+        assert len(self.harness.classic.members) == len(self.classic)
 
     def _check_shares(self, everybody: list[Consumer | ClassicConsumer]) -> None:
         everything: Partitions = {}
         for who in everybody:
             everything = together(everything, who.owned)
-        view = self.desk.topics.find("orders")
+        view = self.harness.topics.find("orders")
         assert view is not None
         assert everything == {view.topic_id: frozenset(range(view.partitions))}
         loads = [len(who.work) for who in everybody]
@@ -127,8 +128,10 @@ class Mixed(RuleBasedStateMachine):
     # -- what must hold --------------------------------------------------------------------
 
     def _members(self) -> frozenset[str]:
-        group = self.desk.group
-        return frozenset() if group is None else frozenset(group.members)
+        group = self.harness.group
+        if isinstance(group, ClassicGroup | ConsumerGroup):
+            return frozenset(group.members)
+        return frozenset()
 
     @invariant()
     def no_partition_has_two_owners(self) -> None:
@@ -140,16 +143,16 @@ class Mixed(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def log_gives_the_same(self, data: st.DataObject) -> None:
-        log, live = self.desk.log, durable(self.desk.groups)
+        log, live = self.harness.log, durable(self.harness.groups)
         place = data.draw(st.integers(0, len(log)))
-        assert durable(replayed(log)) == live
-        assert durable(replayed([*compacted(log[:place]), *log[place:]])) == live
-        assert durable(replayed(compacted(log, keep_tombstones=False))) == live
+        assert durable(replay_log(log)) == live
+        assert durable(replay_log([*compacted(log[:place]), *log[place:]])) == live
+        assert durable(replay_log(compacted(log, keep_tombstones=False))) == live
 
     @invariant()
     def whoever_waits_is_in_a_classic_group(self) -> None:
         if any(who.waits for who in self.classic):
-            assert isinstance(self.desk.group, ClassicGroup)
+            assert isinstance(self.harness.group, ClassicGroup)
 
 
 TestMixed = Mixed.TestCase

@@ -7,16 +7,16 @@ from typing import Any, NamedTuple, TypeVar
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.profile import scaled
-from tests.unit.coordinators.group.coordinator_desk import (
-    Desk,
+from tests.unit.coordinators.group.coordinator_harness import (
     FixedTopics,
+    GroupCoordinatorHarness,
     TableLog,
     commit_of,
     join_request,
-    replayed,
+    replay_log,
 )
 
-from penstock.coordinators.group.classic.state import ClassicGroup, ClassicState
+from penstock.coordinators.group.classic.state import ClassicGroupState, ClassicState
 from penstock.coordinators.group.consumer.requests import JOIN_EPOCH, LEAVE_EPOCH, ConsumerHeartbeat
 from penstock.coordinators.group.requests import Heartbeat, LeavingMember, SyncGroup
 from penstock.coordinators.group.state import GroupShardState
@@ -145,45 +145,47 @@ class Life:
             segment_bytes=1_000, min_cleanable_dirty_ratio=0.0, delete_retention_ms=HOUR_MS
         )
         self.clock = ManualClock()
-        self.desk = self._open()
+        self.harness = self._open()
         self.classic: dict[str, tuple[str, int]] = {}  # group -> member, generation
         self.modern: dict[str, tuple[str, int]] = {}  # group -> member, epoch
         self.names = 0
 
-    def _open(self) -> Desk:
-        return Desk(self.log, clock=self.clock, topics=FixedTopics(TOPICS))
+    def _open(self) -> GroupCoordinatorHarness:
+        return GroupCoordinatorHarness(self.log, clock=self.clock, topics=FixedTopics(TOPICS))
 
     async def live(self, history: list[tuple[object, ...]]) -> None:
         async with asyncio.TaskGroup() as tasks:
-            run = tasks.create_task(self.desk.coordinator.run())
-            await self.desk.take_all()
+            run = tasks.create_task(self.harness.coordinator.run())
+            await self.harness.take_all()
             for step in history:
                 await self.take(step)
                 if isinstance(step, Restart):
-                    self.desk.coordinator.close()
+                    self.harness.coordinator.close()
                     await run
-                    self.desk = self._open()
+                    self.harness = self._open()
                     self.log.lead()
-                    run = tasks.create_task(self.desk.coordinator.run())
-                    await self.desk.take_all()
+                    run = tasks.create_task(self.harness.coordinator.run())
+                    await self.harness.take_all()
                 await self.settle()
                 self.check()
-            self.desk.coordinator.close()
+            self.harness.coordinator.close()
 
     async def settle(self) -> None:
         """A refusal sets off a reload."""
         self.log.refusal = None
         for _ in range(5):
             await asyncio.sleep(0)
-        if self.desk.coordinator.statistics().loading:
+        if self.harness.coordinator.statistics().loading:
             self.clock.advance_ms(100)
-            await self.desk.loaded()
+            await self.harness.loaded()
 
     def check(self) -> None:
-        assert not [line for line in self.desk.reports if "not foreseen" in line], self.desk.reports
-        live, stored = self.desk.state, replayed(self.log)
+        assert not [line for line in self.harness.reports if "unexpected error" in line], (
+            self.harness.reports
+        )
+        live, stored = self.harness.state, replay_log(self.log)
         assert live.snapshot() == stored.snapshot()
-        shard = self.desk.coordinator.find_shard(0)
+        shard = self.harness.coordinator.find_shard(0)
         assert shard is not None
         assert shard.groups_with_timers() <= set(live.groups)
         settled = _settled(live)
@@ -200,32 +202,34 @@ class Life:
             case Compact(is_all):
                 if is_all:
                     table.roll()
-                before = replayed(self.log).snapshot()
+                before = replay_log(self.log).snapshot()
                 table.compact()
-                assert replayed(self.log).snapshot() == before
+                assert replay_log(self.log).snapshot() == before
             case Wait(duration_ms):
                 self.clock.advance_ms(duration_ms)
             case DeleteTopic(topic):
-                self.desk.coordinator.on_topics_deleted([topic])
+                self.harness.coordinator.on_topics_deleted([topic])
             case CommitInTransaction(group, producer, offsets, as_member):
                 member, generation = self.classic.get(group, ("", -1)) if as_member else ("", -1)
                 commits = [commit_of(each, offset) for each, offset in offsets]
-                await self.desk.commit_in_transaction(
+                await self.harness.commit_in_transaction(
                     *commits, producer=producer, group=group, member=member, generation=generation
                 )
             case EndTransaction(producer, commit):
-                await self.desk.end_transaction(producer, commit=commit)
+                await self.harness.end_transaction(producer, commit=commit)
             case _:
                 await self.ask(step)
 
     async def ask(self, step: object) -> None:
-        coordinator = self.desk.coordinator
+        coordinator = self.harness.coordinator
         match step:
             case CommitSome(group, offsets, expires_after_ms, as_member):
                 expires = expires_after_ms and self.clock.wall_ms() + expires_after_ms
                 member, generation = self.classic.get(group, ("", -1)) if as_member else ("", -1)
                 commits = [commit_of(each, offset, expires_ms=expires) for each, offset in offsets]
-                await self.desk.commit(*commits, group=group, member=member, generation=generation)
+                await self.harness.commit(
+                    *commits, group=group, member=member, generation=generation
+                )
             case JoinStep(group, topics, and_sync):
                 known = self.classic.get(group, ("", -1))[0]
                 joined = await self._soon(
@@ -268,7 +272,7 @@ class Life:
         self.names += group not in self.modern
         member, epoch = self.modern.get(group, (f"member-{self.names}", JOIN_EPOCH))
         is_new = epoch == JOIN_EPOCH
-        answer = await self.desk.coordinator.consumer_heartbeat(
+        reply = await self.harness.coordinator.consumer_heartbeat(
             ConsumerHeartbeat(
                 group=group,
                 member=member,
@@ -280,16 +284,16 @@ class Life:
                 owned=() if is_new else None,
             )
         )
-        if answer.error is ErrorCode.NONE:
-            self.modern[group] = member, answer.member_epoch
+        if reply.error is ErrorCode.NONE:
+            self.modern[group] = member, reply.member_epoch
         else:
             self.modern.pop(group, None)
 
     async def _leave(self, group: str) -> None:
         member, _ = self.classic.pop(group, ("nobody", -1))
-        await self.desk.coordinator.leave(group, [LeavingMember(member, None)])
+        await self.harness.coordinator.leave(group, [LeavingMember(member, None)])
         member, _ = self.modern.pop(group, ("nobody", 0))
-        await self.desk.coordinator.consumer_heartbeat(
+        await self.harness.coordinator.consumer_heartbeat(
             ConsumerHeartbeat(
                 group=group,
                 member=member,
@@ -315,7 +319,7 @@ def _settled(state: GroupShardState) -> dict[str, object]:
     return {
         name: state.describe(name)
         for name, group in state.groups.items()
-        if isinstance(group, ClassicGroup)
+        if isinstance(group, ClassicGroupState)
         and group.state in (ClassicState.STABLE, ClassicState.EMPTY)
         and group.stored is not None
         and not group.pending

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.profile import scaled
-from tests.unit.coordinators.group.coordinator_desk import replayed_of
+from tests.unit.coordinators.group.coordinator_harness import replay_batches
 from tests.unit.storage.compacted_logs import Table
 
 from penstock.coordinators.group.offsets.store import OffsetStore
@@ -108,7 +108,7 @@ class Model:
                 self.committed[key] = value, offset
 
     def check(self) -> None:
-        stored = replayed_of(content for _, content in self.table.batches())
+        stored = replay_batches(content for _, content in self.table.batches())
         assert stored.offsets.snapshot() == self.store.snapshot()
         for key in KEYS:
             partition = TopicPartition(key.topic, key.partition)

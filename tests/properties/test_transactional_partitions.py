@@ -52,7 +52,7 @@ class Coordinator:
         self.unmarked: set[TopicPartition] = set()
         self.decisions: dict[int, bool] = {}
 
-    def answer(self, epoch: int, partition: TopicPartition) -> ErrorCode:
+    def reply(self, epoch: int, partition: TopicPartition) -> ErrorCode:
         if epoch != self.epoch:
             return ErrorCode.INVALID_PRODUCER_EPOCH
         if not self.is_open:
@@ -150,7 +150,7 @@ class World:
             question, transaction = asked[self.asked], self.asked_for[self.asked]
             self.asked += 1
             (partition,) = question.partitions
-            code = self.coordinator.answer(question.producer_epoch, partition)
+            code = self.coordinator.reply(question.producer_epoch, partition)
             if self.is_past_telling(transaction, partition):
                 code = ErrorCode.NETWORK_EXCEPTION
             self.seen[code.name] += 1

@@ -7,9 +7,18 @@ from typing import NamedTuple
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.profile import scaled
-from tests.unit.coordinators.group.coordinator_desk import START_MS, TableLog
-from tests.unit.coordinators.transaction.desk import T0, T1, U0, Desk, Ids, Partitions, replayed
+from tests.unit.coordinators.group.coordinator_harness import START_MS, TableLog
+from tests.unit.coordinators.transaction.harness import (
+    T0,
+    T1,
+    U0,
+    Ids,
+    Partitions,
+    TransactionCoordinatorHarness,
+    replay_log,
+)
 
+from penstock.coordinators.transaction.producer_epochs import LAST_EPOCH, MAX_EPOCH
 from penstock.coordinators.transaction.records import (
     State,
     Transaction,
@@ -17,7 +26,6 @@ from penstock.coordinators.transaction.records import (
     encode_record,
 )
 from penstock.coordinators.transaction.requests import NO_PRODUCER, ProducerIdAndEpoch
-from penstock.coordinators.transaction.result import LAST_EPOCH, MAX_EPOCH
 from penstock.coordinators.transaction.transaction_version import BUMPING
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
@@ -135,7 +143,7 @@ class Life:
         self.given: dict[str, list[ProducerIdAndEpoch]] = {name: [] for name in NAMES}
         if first_epoch is not None:
             self._begin_at(first_epoch)
-        self.desk = self._open()
+        self.harness = self._open()
 
     def _begin_at(self, epoch: int) -> None:
         """Somebody has used the name before, for long."""
@@ -150,28 +158,30 @@ class Life:
         self.log.tables[0].put(encode_record(TransactionRecord("a", value)))
         self.given["a"].append(ProducerIdAndEpoch(value.producer_id, min(epoch, LAST_EPOCH)))
 
-    def _open(self) -> Desk:
-        return Desk(self.log, clock=self.clock, partitions=self.partitions, ids=self.ids)
+    def _open(self) -> TransactionCoordinatorHarness:
+        return TransactionCoordinatorHarness(
+            self.log, clock=self.clock, partitions=self.partitions, ids=self.ids
+        )
 
     async def live(self, history: list[tuple[object, ...]]) -> None:
         async with asyncio.TaskGroup() as tasks:
-            run = tasks.create_task(self.desk.coordinator.run())
-            await self.desk.take_all(self.leader_epoch)
+            run = tasks.create_task(self.harness.coordinator.run())
+            await self.harness.take_all(self.leader_epoch)
             for step in history:
                 await self.take(step)
                 if isinstance(step, Restart):
-                    self.desk.coordinator.close()
+                    self.harness.coordinator.close()
                     await run
                     self.log.lead()
                     self.leader_epoch += 1
-                    self.desk = self._open()
-                    run = tasks.create_task(self.desk.coordinator.run())
-                    await self.desk.take_all(self.leader_epoch)
-                await self.desk.turns()
+                    self.harness = self._open()
+                    run = tasks.create_task(self.harness.coordinator.run())
+                    await self.harness.take_all(self.leader_epoch)
+                await self.harness.turns()
                 self.check()
             await self.heal()
             self.check()
-            self.desk.coordinator.close()
+            self.harness.coordinator.close()
 
     async def heal(self) -> None:
         """With everybody well again, every decision gets to every partition."""
@@ -182,17 +192,17 @@ class Life:
             self.log.commit()
             self.partitions.let_go()
             self.clock.advance_ms(11_000)
-            await self.desk.turns()
-        assert self.desk.shard.untold == 0
-        assert not self.desk.shard.state.prepared()
+            await self.harness.turns()
+        assert self.harness.shard.pending_markers == 0
+        assert not self.harness.shard.state.prepared()
 
     # -- what must hold --------------------------------------------------------------------
 
     def check(self) -> None:
-        assert not self.desk.reports, self.desk.reports
-        live, stored = self.desk.shard.state, replayed(self.log)
+        assert not self.harness.reports, self.harness.reports
+        live, stored = self.harness.shard.state, replay_log(self.log)
         assert live.snapshot() == stored.snapshot()
-        for transaction in live.known.values():
+        for transaction in live.transactions.values():
             is_open = transaction.state is State.ONGOING or transaction.state.is_prepared
             assert bool(transaction.partitions) == is_open
         self.check_markers()
@@ -256,44 +266,44 @@ class Life:
         table = self.log.tables[0]
         if is_all:
             table.roll()
-        before = replayed(self.log).snapshot()
+        before = replay_log(self.log).snapshot()
         table.compact()
-        assert replayed(self.log).snapshot() == before
+        assert replay_log(self.log).snapshot() == before
 
     async def ask(self, step: object) -> None:
         asking = asyncio.create_task(self.request(step))
-        await self.desk.turns()
+        await self.harness.turns()
         if not asking.done():
             self.log.time_out()  # its writes are held back
         await asking
 
     async def request(self, step: object) -> None:
-        desk = self.desk
+        harness = self.harness
         match step:
             case Init(name, claims, is_two_phase, keep_prepared):
                 claimed = None if claims is None else self.handle(name, claims)
-                answer = await desk.init(
+                reply = await harness.init(
                     name,
                     claimed=claimed,
                     two_phase=is_two_phase,
                     keep_prepared=is_two_phase and keep_prepared,
                 )
-                assert answer.code in CODES, answer
-                if answer.code is NONE:
-                    who = ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
+                assert reply.code in CODES, reply
+                if reply.code is NONE:
+                    who = ProducerIdAndEpoch(reply.producer_id, reply.producer_epoch)
                     self.note(name, who, is_fresh=claimed in (None, NO_PRODUCER))
             case Add(name, handle, some, version):
                 who = self.handle(name, handle)
-                assert await desk.add(who, *some, name=name, version=version) in CODES
+                assert await harness.add(who, *some, name=name, version=version) in CODES
             case Verify(name, handle):
                 who = self.handle(name, handle)
-                codes = await desk.coordinator.verify_partitions(
+                codes = await harness.coordinator.verify_partitions(
                     name, who.id, who.epoch, PARTITIONS
                 )
                 assert CODES.issuperset(codes.values())
             case End(name, handle, commit, version):
                 who = self.handle(name, handle)
-                ended = await desk.end(who, commit=commit, name=name, version=version)
+                ended = await harness.end(who, commit=commit, name=name, version=version)
                 assert ended.code in CODES, ended
                 if ended.code is NONE:
                     self.note(

@@ -35,7 +35,7 @@ def build_group_coordinator(
     topics = MetadataTopics(context.metadata)
     if config().offsets_storage == "zookeeper":
         coordinator: GroupCoordinator = ZooKeeperGroupCoordinator(
-            keeper=ZooKeeperOffsets(session),
+            store=ZooKeeperOffsets(session),
             log=log,
             topics=topics,
             timers=context.timers,

@@ -76,10 +76,7 @@ class GroupsTwin:
 
     async def commit(self, request: CommitOffsets) -> Mapping[TopicPartition, ErrorCode]:
         self.asked.append(request)
-        return {
-            offset.partition: self.refused.get(offset.partition, self.code)
-            for offset in request.offsets
-        }
+        return {each.tp: self.refused.get(each.tp, self.code) for each in request.offsets}
 
     async def commit_in_transaction(
         self, request: CommitInTransaction
@@ -87,11 +84,8 @@ class GroupsTwin:
         self.asked.append(request)
         code = request.find_refusal()
         if code is not NONE:
-            return {offset.partition: code for offset in request.commit.offsets}
-        return {
-            offset.partition: self.refused.get(offset.partition, self.code)
-            for offset in request.commit.offsets
-        }
+            return {each.tp: code for each in request.commit.offsets}
+        return {each.tp: self.refused.get(each.tp, self.code) for each in request.commit.offsets}
 
     def end_transaction(self, partition: int, marker: TransactionMarker) -> Awaitable[ErrorCode]:
         self.asked.append((partition, marker))

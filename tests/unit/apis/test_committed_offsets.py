@@ -147,7 +147,7 @@ def test_each_partition_of_a_commit_has_its_own_answer_in_order(
     ]
     (asked,) = harness.groups.asked
     assert isinstance(asked, CommitOffsets)
-    assert [offset.partition for offset in asked.offsets] == [P0]
+    assert [offset.tp for offset in asked.offsets] == [P0]
 
 
 @pytest.mark.parametrize("version", APIS[COMMIT].versions)
@@ -163,7 +163,7 @@ def test_of_two_offsets_for_a_partition_the_later_counts(harness: ApiHarness) ->
     reply = ask_to_commit(harness, 8, first, topic("orders", partitions=[entry(0, 3)]))
     (asked,) = harness.groups.asked
     assert isinstance(asked, CommitOffsets)
-    assert [(offset.partition, offset.offset) for offset in asked.offsets] == [(P0, 3)]
+    assert [(offset.tp, offset.offset) for offset in asked.offsets] == [(P0, 3)]
     assert told(reply) == [(0, 0)] * 3
 
 

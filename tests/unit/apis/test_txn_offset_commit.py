@@ -138,7 +138,7 @@ def test_topics_that_may_not_be_read_or_do_not_exist_are_refused_one_by_one(
         NONE,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ]
-    assert [offset.partition for offset in kept(harness).commit.offsets] == [P0]
+    assert [offset.tp for offset in kept(harness).commit.offsets] == [P0]
 
 
 def test_if_nothing_can_be_kept_nobody_is_asked(harness: ApiHarness) -> None:

@@ -93,7 +93,7 @@ class Harness:
             FetchOffsets(group=GROUP, member=None, member_epoch=-1, partitions=None)
         )
         assert answer.error is NONE
-        return {offset.partition for offset in answer.offsets}
+        return {offset.tp for offset in answer.offsets}
 
 
 def topic(name: str, topic_id: TopicId, *states: PartitionState) -> TopicState:

@@ -75,10 +75,10 @@ def _expires_ms(request: Request, services: "Services") -> int | None:
 
 
 def _read_commit(
-    partition: TopicPartition, entry: Any, topic_id: Any, expires_ms: int | None
+    tp: TopicPartition, entry: Any, topic_id: Any, expires_ms: int | None
 ) -> OffsetCommit:
     return OffsetCommit(
-        partition=partition,
+        tp=tp,
         offset=entry.committed_offset,
         leader_epoch=getattr(entry, "committed_leader_epoch", NO_LEADER_EPOCH),
         metadata=entry.committed_metadata or "",

@@ -116,7 +116,7 @@ def _tell_asked(
     refused: Sequence[ErrorCode],
     fetched: FetchedOffsets,
 ) -> list[_Topic]:
-    found = {each.partition: each for each in fetched.offsets}
+    found = {offset.tp: offset for offset in fetched.offsets}
     told = []
     for topic, name, code in zip(topics, names, refused, strict=True):
         if name is None or code is not ErrorCode.NONE:
@@ -132,7 +132,7 @@ def _tell_asked(
 def _tell_all(request: Request, services: "Services", fetched: FetchedOffsets) -> list[_Topic]:
     told: dict[str, _Topic] = {}
     for each in fetched.offsets:
-        name = each.partition.topic
+        name = each.tp.topic
         if name not in told:
             known = services.metadata.find_topic(name)
             told[name] = _Topic(name, None if known is None else known.topic_id, [])

@@ -97,7 +97,7 @@ def _read_commits(request: Request, refused: Codes) -> dict[TopicPartition, Offs
             name = TopicPartition(topic.name, entry.partition_index)
             if name not in refused:
                 commits[name] = OffsetCommit(
-                    partition=name,
+                    tp=name,
                     offset=entry.committed_offset,
                     leader_epoch=getattr(entry, "committed_leader_epoch", NO_LEADER_EPOCH),
                     metadata=entry.committed_metadata or "",

@@ -1,4 +1,4 @@
-"""What a broker grants its groups, typed from its settings. Values only, already checked.
+"""GroupConfig: the broker's settings for groups as a typed value, already validated.
 
 Kafka's names and defaults, in milliseconds and bytes throughout.
 """
@@ -16,23 +16,25 @@ _MINUTE_MS = 60_000
 class GroupConfig:
     """A field's default is the declared setting's default."""
 
-    # The classic protocol.
+    # Classic groups.
     min_session_timeout_ms: int = 6000
     max_session_timeout_ms: int = 1_800_000
-    max_size: int = INT_MAX  # members of a group
-    initial_rebalance_delay_ms: int = 3000  # 0: the first member is answered at once
-    new_member_join_timeout_ms: int = 300_000  # of a member that cannot send heartbeats yet
-    max_pending_members: int = 10_000  # ids handed out (KIP-394) whose owner has not come back
+    max_size: int = INT_MAX  # members per group
+    initial_rebalance_delay_ms: int = 3000  # 0: the first member gets its reply at once
+    new_member_join_timeout_ms: int = (
+        300_000  # session of a member that has no id for heartbeats yet
+    )
+    max_pending_members: int = 10_000  # sent MEMBER_ID_REQUIRED (KIP-394), not joined yet
 
-    # The consumer protocol (KIP-848).
+    # Consumer groups (KIP-848).
     consumer_session_timeout_ms: int = 45_000
     consumer_heartbeat_interval_ms: int = 5000
     consumer_max_size: int = INT_MAX
-    consumer_assignors: tuple[str, ...] = ("uniform", "range")  # the default first
+    consumer_assignors: tuple[str, ...] = ("uniform", "range")  # the first is the default
     consumer_migration_policy: str = "bidirectional"
     consumer_regex_refresh_interval_ms: int = 600_000
 
-    # Committed offsets and the topic that keeps them and the groups.
+    # Committed offsets and __consumer_offsets.
     offset_metadata_max_bytes: int = 4096
     offsets_retention_ms: int = 10_080 * _MINUTE_MS
     offsets_retention_check_interval_ms: int = 600_000
@@ -43,18 +45,18 @@ class GroupConfig:
     offsets_topic_segment_bytes: int = 104_857_600
     offsets_topic_compression_codec: int = 0
     offsets_storage: str = "kafka"  # or "zookeeper"
-    max_record_bytes: int = 1_048_588  # a batch of that topic
+    max_record_bytes: int = 1_048_588  # of a batch of __consumer_offsets
 
     @classmethod
-    def from_broker(cls, resolved: Mapping[str, Any]) -> Self:
-        """From a broker's resolved settings: setting name -> typed value, all present."""
-        picked = {field: resolved[name] for field, name in _SOURCE_NAMES.items()}
+    def from_broker(cls, config: Mapping[str, Any]) -> Self:
+        """From the broker's effective config: setting name -> typed value, all present."""
+        picked = {field: config[name] for field, name in _SOURCE_NAMES.items()}
         return cls(
             **picked,
-            consumer_assignors=tuple(resolved["group.consumer.assignors"]),
-            consumer_migration_policy=resolved["group.consumer.migration.policy"].lower(),
-            offsets_retention_ms=resolved["offsets.retention.minutes"] * _MINUTE_MS,
-            offsets_storage=resolved["offsets.storage"].lower(),
+            consumer_assignors=tuple(config["group.consumer.assignors"]),
+            consumer_migration_policy=config["group.consumer.migration.policy"].lower(),
+            offsets_retention_ms=config["offsets.retention.minutes"] * _MINUTE_MS,
+            offsets_storage=config["offsets.storage"].lower(),
         )
 
 

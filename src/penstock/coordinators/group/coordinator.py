@@ -1,7 +1,7 @@
-"""The group coordinator of a broker: what handlers ask of groups and offsets, by group.
+"""The group coordinator of a broker: the requests of the group and offset APIs, by group.
 
-Finds the shard of each group and has it decide; faults of clients are answers, never exceptions.
-Owned by the event loop.
+Finds the shard of each group and runs a command on it; a client's fault is a reply, never an
+exception. Owned by the event loop.
 """
 
 from asyncio import Future
@@ -17,6 +17,7 @@ from penstock.coordinators.group.consumer.requests import (
 )
 from penstock.coordinators.group.dependencies import Topics
 from penstock.coordinators.group.offsets.commands import MAX_TEXT_BYTES, Codes, refuse_commit
+from penstock.coordinators.group.records import GroupRecord
 from penstock.coordinators.group.requests import (
     CommitInTransaction,
     CommitOffsets,
@@ -32,20 +33,22 @@ from penstock.coordinators.group.requests import (
     SyncGroup,
     SyncGroupReply,
 )
-from penstock.coordinators.group.result import GroupResult
-from penstock.coordinators.group.shard import Command, GroupDependencies, GroupShard
-from penstock.coordinators.group.state import refuse_join
+from penstock.coordinators.group.shard import GroupDependencies, GroupShard
+from penstock.coordinators.group.state import GroupShardState, refuse_join
 from penstock.coordinators.runtime.coordinator_runtime import CoordinatorRuntime
 from penstock.coordinators.runtime.coordinator_shard import Status
 from penstock.coordinators.runtime.dependencies import CoordinatorLog, CoordinatorTimers
 from penstock.coordinators.runtime.pending_replies import Failed
+from penstock.coordinators.runtime.result import Command, CoordinatorResult
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.model.markers import TransactionMarker
 
-Answer = TypeVar("Answer")
+ReplyType = TypeVar("ReplyType")
 
-UNIQUE_BYTES = 37  # what makes a member's id its own
+GroupCommand = Command[GroupShardState, ReplyType, GroupRecord]
+
+UNIQUE_BYTES = 37  # of a member id: "-" and a UUID
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,10 +57,13 @@ class GroupCoordinatorStatistics:
     loading: int
     groups: int
     offsets: int
-    waiting: int  # requests that wait for a group's members
+    waiting: int  # requests that wait for a reply
+    unexpected_errors: int  # each reloaded a shard from its log
 
 
 class GroupCoordinator(CoordinatorRuntime[GroupShard]):
+    NAME = "group coordinator"
+
     def __init__(
         self,
         *,
@@ -68,9 +74,9 @@ class GroupCoordinator(CoordinatorRuntime[GroupShard]):
         config: Callable[[], GroupConfig],
         report: Callable[[str], None],
     ) -> None:
-        super().__init__(log=log, timers=timers)
+        super().__init__(log=log, timers=timers, report=report)
         self._config = config
-        self._around = GroupDependencies(
+        self._dependencies = GroupDependencies(
             log=log,
             topics=topics,
             timers=timers,
@@ -78,212 +84,230 @@ class GroupCoordinator(CoordinatorRuntime[GroupShard]):
             config=config,
             report=report,
             load_again=self._load_again,
+            on_unexpected_error=self._on_unexpected_error,
         )
 
     def _new_shard(self, partition: int) -> GroupShard:
-        return GroupShard(partition, self._around)
+        return GroupShard(partition, self._dependencies)
 
     def _planned_partitions(self) -> int:
         return self._config().offsets_topic_partitions
 
     def on_topics_deleted(self, topics: Sequence[str]) -> None:
-        """Their offsets go; a topic of the same name begins anew."""
+        """Deletes their offsets, because a new topic of the same name starts from scratch."""
         for shard in list(self._shards.values()):
             shard.delete_of_topics(frozenset(topics))
 
     def on_topics_changed(self) -> None:
-        """Some came, went or have more partitions: groups that the broker assigns may care."""
+        """Topics were created, deleted or got partitions, so target assignments may be stale."""
         for shard in self._shards.values():
             shard.state.topics_changed()
 
-    async def _ask(
-        self, group: str, command: Command[Answer], *, is_soft: bool = False
-    ) -> Answer | Failed:
-        if len(group) * 4 > MAX_TEXT_BYTES and len(group.encode()) > MAX_TEXT_BYTES:
+    async def _run(
+        self,
+        group: str,
+        command: GroupCommand[ReplyType],
+        *,
+        is_volatile: bool = False,
+        requires_name: bool = False,
+    ) -> ReplyType | Failed:
+        """`requires_name`: of the offset APIs only, some allow an empty group id."""
+        is_long = len(group) * 4 > MAX_TEXT_BYTES and len(group.encode()) > MAX_TEXT_BYTES
+        if is_long or (requires_name and not group):
             return Failed(ErrorCode.INVALID_GROUP_ID)
         shard = self._find_shard(group)
         if isinstance(shard, ErrorCode):
             return Failed(shard)
-        return await shard.run(command, group=group, is_soft=is_soft)
-
-    async def _ask_named(self, group: str, command: Command[Answer]) -> Answer | Failed:
-        """Of groups with members: those have a name, and the command may change who they are."""
-        if not group:
-            return Failed(ErrorCode.INVALID_GROUP_ID)
-        return await self._ask(group, command, is_soft=True)
+        return await shard.run(command, is_volatile=is_volatile)
 
     # -- members ---------------------------------------------------------------------------
 
     async def join(self, request: JoinGroup) -> JoinGroupReply:
-        if not _can_be_written(request):
+        if not _fits_into_record(request):
             return refuse_join(request, ErrorCode.INVALID_REQUEST)
-        answer = await self._ask_named(
-            request.group, lambda state, waiter, now_ms: state.join(request, waiter, now_ms)
+        reply = await self._run(
+            request.group,
+            lambda state, waiter, now_ms: state.join(request, waiter, now_ms),
+            is_volatile=True,
+            requires_name=True,
         )
-        return refuse_join(request, answer.code) if isinstance(answer, Failed) else answer
+        return refuse_join(request, reply.code) if isinstance(reply, Failed) else reply
 
     async def sync(self, request: SyncGroup) -> SyncGroupReply:
-        answer = await self._ask_named(
-            request.group, lambda state, waiter, now_ms: state.sync(request, waiter, now_ms)
+        reply = await self._run(
+            request.group,
+            lambda state, waiter, now_ms: state.sync(request, waiter, now_ms),
+            is_volatile=True,
+            requires_name=True,
         )
-        return SyncGroupReply(error=answer.code) if isinstance(answer, Failed) else answer
+        return SyncGroupReply(error=reply.code) if isinstance(reply, Failed) else reply
 
     async def heartbeat(self, request: Heartbeat) -> ErrorCode:
-        answer = await self._ask_named(
-            request.group, lambda state, _, now_ms: state.heartbeat(request, now_ms)
+        reply = await self._run(
+            request.group,
+            lambda state, _, now_ms: state.heartbeat(request, now_ms),
+            is_volatile=True,
+            requires_name=True,
         )
-        if not isinstance(answer, Failed):
-            return answer
-        # Sessions begin when the groups are loaded: until then nobody can be late.
-        is_loading = answer.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        return ErrorCode.NONE if is_loading else answer.code
+        if not isinstance(reply, Failed):
+            return reply
+        # Sessions start when the group is loaded, so no member can be late before that.
+        is_loading = reply.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return ErrorCode.NONE if is_loading else reply.code
 
     async def leave(
-        self, group: str, members: Sequence[LeavingMember]
+        self, group: str, leaving: Sequence[LeavingMember]
     ) -> tuple[ErrorCode, tuple[LeaveResult, ...]]:
-        answer = await self._ask_named(
-            group, lambda state, _, now_ms: state.leave(group, members, now_ms)
+        reply = await self._run(
+            group,
+            lambda state, _, now_ms: state.leave(group, leaving, now_ms),
+            is_volatile=True,
+            requires_name=True,
         )
-        return (answer.code, ()) if isinstance(answer, Failed) else answer
+        return (reply.code, ()) if isinstance(reply, Failed) else reply
 
     async def consumer_heartbeat(self, request: ConsumerHeartbeat) -> ConsumerHeartbeatReply:
-        answer = await self._ask_named(
-            request.group, lambda state, _, now_ms: state.consumer_heartbeat(request, now_ms)
+        reply = await self._run(
+            request.group,
+            lambda state, _, now_ms: state.consumer_heartbeat(request, now_ms),
+            is_volatile=True,
+            requires_name=True,
         )
-        if isinstance(answer, Failed):
-            return ConsumerHeartbeatReply(error=answer.code, message=answer.code.message)
-        return answer
+        if isinstance(reply, Failed):
+            return ConsumerHeartbeatReply(error=reply.code, message=reply.code.message)
+        return reply
 
     # -- offsets ---------------------------------------------------------------------------
 
     async def commit(self, request: CommitOffsets) -> Mapping[TopicPartition, ErrorCode]:
-        answer = await self._ask(
+        reply = await self._run(
             request.group, lambda state, _, now_ms: state.commit(request, now_ms)
         )
-        return refuse_commit(request, answer.code) if isinstance(answer, Failed) else answer
+        return refuse_commit(request, reply.code) if isinstance(reply, Failed) else reply
 
     async def commit_in_transaction(
         self, request: CommitInTransaction
     ) -> Mapping[TopicPartition, ErrorCode]:
-        """Every group has a name here, since a transaction names it."""
-        group = request.commit.group
-        if not group:
-            return refuse_commit(request.commit, ErrorCode.INVALID_GROUP_ID)
-        answer = await self._ask(
-            group, lambda state, _, now_ms: state.commit_in_transaction(request, now_ms)
+        reply = await self._run(
+            request.commit.group,
+            lambda state, _, now_ms: state.commit_in_transaction(request, now_ms),
+            requires_name=True,
         )
-        return refuse_commit(request.commit, answer.code) if isinstance(answer, Failed) else answer
+        return refuse_commit(request.commit, reply.code) if isinstance(reply, Failed) else reply
 
     def end_transaction(self, partition: int, marker: TransactionMarker) -> Awaitable[ErrorCode]:
-        """The marker is written when this returns; the answer comes when it is committed."""
-        shard = self._find_shard_of(partition)
-        return _Ended(shard if isinstance(shard, ErrorCode) else shard.end_transaction(marker))
+        """The marker is written when this returns, and committed when the awaited code is NONE."""
+        shard = self._find_active_shard(partition)
+        return _MarkerReply(
+            shard if isinstance(shard, ErrorCode) else shard.end_transaction(marker)
+        )
 
     async def fetch(self, request: FetchOffsets) -> FetchedOffsets:
-        answer = await self._ask(
-            request.group,
-            lambda state, _, now_ms: GroupResult(answer=state.fetch(request)),
+        reply = await self._run(
+            request.group, lambda state, _, now_ms: CoordinatorResult(reply=state.fetch(request))
         )
-        if not isinstance(answer, Failed):
-            return answer
-        # Clients before 3.9 take no other error of those for a reason to try again.
-        is_away = answer.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
-        return FetchedOffsets(error=ErrorCode.NOT_COORDINATOR if is_away else answer.code)
+        if not isinstance(reply, Failed):
+            return reply
+        # Clients before 3.9 retry only on NOT_COORDINATOR.
+        is_unavailable = reply.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return FetchedOffsets(error=ErrorCode.NOT_COORDINATOR if is_unavailable else reply.code)
 
     async def delete_offsets(
         self, group: str, partitions: Sequence[TopicPartition]
     ) -> tuple[ErrorCode, Codes]:
-        answer = await self._ask_named(
-            group, lambda state, _, now_ms: state.delete_offsets(group, partitions)
+        reply = await self._run(
+            group,
+            lambda state, _, now_ms: state.delete_offsets(group, partitions),
+            is_volatile=True,
+            requires_name=True,
         )
-        return (answer.code, {}) if isinstance(answer, Failed) else answer
+        return (reply.code, {}) if isinstance(reply, Failed) else reply
 
-    # -- looking and deleting --------------------------------------------------------------
+    # -- queries and deletion --------------------------------------------------------------
 
     async def delete_group(self, group: str) -> ErrorCode:
-        answer = await self._ask(
-            group, lambda state, _, now_ms: state.delete_group(group, now_ms), is_soft=True
+        reply = await self._run(
+            group, lambda state, _, now_ms: state.delete_group(group, now_ms), is_volatile=True
         )
-        return answer.code if isinstance(answer, Failed) else answer
+        return reply.code if isinstance(reply, Failed) else reply
 
     async def describe(self, group: str) -> DescribedGroup:
-        answer = await self._ask(
-            group, lambda state, _, now_ms: GroupResult(answer=state.describe(group))
+        reply = await self._run(
+            group, lambda state, _, now_ms: CoordinatorResult(reply=state.describe(group))
         )
-        if isinstance(answer, Failed):
-            return DescribedGroup(group=group, error=answer.code)
-        return answer
+        if isinstance(reply, Failed):
+            return DescribedGroup(group=group, error=reply.code)
+        return reply
 
     async def consumer_describe(self, group: str) -> DescribedConsumerGroup:
-        answer = await self._ask(
-            group, lambda state, _, now_ms: GroupResult(answer=state.consumer_describe(group))
+        reply = await self._run(
+            group, lambda state, _, now_ms: CoordinatorResult(reply=state.consumer_describe(group))
         )
-        if isinstance(answer, Failed):
-            return DescribedConsumerGroup(
-                group=group, error=answer.code, message=answer.code.message
-            )
-        return answer
+        if isinstance(reply, Failed):
+            return DescribedConsumerGroup(group=group, error=reply.code, message=reply.code.message)
+        return reply
 
     async def list_groups(
         self, states: frozenset[str], kinds: frozenset[str]
     ) -> tuple[ErrorCode, list[GroupListing]]:
-        """Of the shards here; of none, where other brokers lead them all."""
+        """From this broker's shards only."""
         if self._closed.is_set():
             return ErrorCode.COORDINATOR_NOT_AVAILABLE, []
         code = ErrorCode.NONE
-        found: list[GroupListing] = []
+        listings: list[GroupListing] = []
         for shard in list(self._shards.values()):
             if shard.status is Status.LOADING:
                 code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             elif shard.status is Status.ACTIVE and shard.is_led:
-                answer = await shard.run(
-                    lambda state, _, now_ms: GroupResult(answer=state.list_groups()), is_soft=False
+                reply = await shard.run(
+                    lambda state, _, now_ms: CoordinatorResult(reply=state.list_groups())
                 )
-                if isinstance(answer, Failed):
-                    code = answer.code
+                if isinstance(reply, Failed):
+                    code = reply.code
                 else:
-                    found += answer
-        return code, [each for each in found if is_wanted(each, states, kinds)]
+                    listings += reply
+        return code, [listing for listing in listings if matches(listing, states, kinds)]
 
     def statistics(self) -> GroupCoordinatorStatistics:
         shards = self._shards.values()
         return GroupCoordinatorStatistics(
             shards=len(shards),
-            loading=sum(each.status is Status.LOADING for each in shards),
-            groups=sum(len(each.state.group_names()) for each in shards),
-            offsets=sum(each.state.offsets.count() for each in shards),
-            waiting=sum(each.waiting for each in shards),
+            loading=sum(shard.status is Status.LOADING for shard in shards),
+            groups=sum(len(shard.state.group_names()) for shard in shards),
+            offsets=sum(shard.state.offsets.count() for shard in shards),
+            waiting=sum(shard.waiting for shard in shards),
+            unexpected_errors=self._unexpected_errors,
         )
 
 
-def is_wanted(group: GroupListing, states: frozenset[str], kinds: frozenset[str]) -> bool:
-    """Names are compared without regard to case, as Kafka does; of nothing asked all is wanted."""
-    has_state = not states or group.state.lower() in {each.lower() for each in states}
-    return has_state and (not kinds or group.kind.lower() in {each.lower() for each in kinds})
+def matches(listing: GroupListing, states: frozenset[str], kinds: frozenset[str]) -> bool:
+    """Case-insensitive, as in Kafka; an empty filter matches everything."""
+    has_state = not states or listing.state.lower() in {state.lower() for state in states}
+    return has_state and (not kinds or listing.kind.lower() in {kind.lower() for kind in kinds})
 
 
-class _Ended:
-    """Waits for a marker, or for nothing; may be dropped."""
+class _MarkerReply:
+    """Awaits the commit of a marker. The marker is written already, so it may be dropped."""
 
-    def __init__(self, told: "ErrorCode | Future[ErrorCode | Failed]") -> None:
-        self._told = told
+    def __init__(self, reply: "ErrorCode | Future[ErrorCode | Failed]") -> None:
+        self._reply = reply
 
     def __await__(self) -> Generator[Any, None, ErrorCode]:
-        told = self._told
-        answer = told if isinstance(told, ErrorCode) else (yield from told)
-        return answer.code if isinstance(answer, Failed) else answer
+        pending = self._reply
+        reply = pending if isinstance(pending, ErrorCode) else (yield from pending)
+        return reply.code if isinstance(reply, Failed) else reply
 
 
-def _can_be_written(request: JoinGroup) -> bool:
-    """Texts of a record are shorter than those of newer requests may be, and a member's id begins
-    with its instance or its client's name."""
-    names = (request.instance or "", request.client_id)
+def _fits_into_record(request: JoinGroup) -> bool:
+    """Strings of a record are shorter than those of newer requests may be, and a member id begins
+    with its instance or its client id."""
+    prefixes = (request.instance or "", request.client_id)
     texts = (
         request.member,
         request.client_host,
         request.protocol_type,
-        *(each.name for each in request.protocols),
+        *(protocol.name for protocol in request.protocols),
     )
-    return all(len(each.encode()) <= MAX_TEXT_BYTES for each in texts) and all(
-        len(each.encode()) <= MAX_TEXT_BYTES - UNIQUE_BYTES for each in names
+    return all(len(text.encode()) <= MAX_TEXT_BYTES for text in texts) and all(
+        len(prefix.encode()) <= MAX_TEXT_BYTES - UNIQUE_BYTES for prefix in prefixes
     )

@@ -1,12 +1,12 @@
-"""What the group coordinator needs of the rooms beside it; the broker joins them. No behaviour.
+"""Interfaces that the group coordinator needs from other packages. No behaviour.
 
-Its log is a `state_topics.StateLog` of the topic `__consumer_offsets`.
+Its log is a `runtime.CoordinatorLog` of the topic `__consumer_offsets`.
 """
 
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
-from penstock.model.ids import TopicId, TopicPartition
+from penstock.model.ids import TopicId
 
 
 class TopicView(NamedTuple):
@@ -15,15 +15,10 @@ class TopicView(NamedTuple):
 
 
 class Topics(Protocol):
-    """What this broker knows of the cluster's topics."""
+    """The topics in this broker's metadata."""
 
     def find(self, name: str) -> TopicView | None: ...
 
     def all(self) -> Mapping[str, TopicView]: ...
 
     def find_name(self, topic_id: TopicId) -> str | None: ...
-
-
-def has_partition(topics: Topics, partition: TopicPartition) -> bool:
-    found = topics.find(partition.topic)
-    return found is not None and 0 <= partition.partition < found.partitions

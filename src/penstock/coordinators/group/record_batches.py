@@ -1,6 +1,6 @@
-"""Records of groups as batches for the log, and back from the log's bytes. No I/O.
+"""Encodes records of groups as batches, and decodes them from log bytes. No I/O.
 
-Reading never fails, as `state_topics.batches` says.
+Reading never fails, as in `runtime.record_batches`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,10 +34,10 @@ class TransactionEnd(NamedTuple):
 
 
 Entry = Replayed | TransactionEnd
-Latest = dict[bytes, tuple[bytes | None, int]]  # key -> its last value, and where that stands
+Latest = dict[bytes, tuple[bytes | None, int]]  # key -> its last value, and the offset of that
 
-RECORDS_A_STOP = 32
-# How the records of offsets begin that we write, and their length without the note.
+RECORDS_PER_STOP = 32
+# The prefixes of the offset records that we write, and the length of a value without metadata.
 _OFFSET_KEY = b"\x00\x01"
 _OFFSET_VALUE = b"\x00\x03"
 _OFFSET_VALUE_BYTES = 24
@@ -69,55 +69,55 @@ def build_batches(
 
 
 def read_batches(data: bytes, report: Report) -> Iterator[Entry]:
-    """What the log's bytes say, in order. Damage is reported, and what can be read goes on."""
-    for found in iter_sound_batches(data, report):
-        if found is not None:
-            yield from _read_batch(*found, report)
+    """All entries, in order. Damage is reported and skipped."""
+    for sound in iter_sound_batches(data, report):
+        if sound is not None:
+            yield from _read_batch(*sound, report)
 
 
 class OffsetsLoader:
-    """A `state_topics.loading.Reader`."""
+    """A `runtime.loader.Reader` that decodes only the last offset of each key."""
 
     def __init__(self, report: Report) -> None:
         self._report = report
         self._latest: Latest = {}
 
     def read(self, data: bytes) -> Iterator[Entry | None]:
-        return skim_batches(data, self._latest, self._report)
+        return read_latest(data, self._latest, self._report)
 
     def rest(self) -> Iterator[Entry]:
         return take_latest(self._latest, self._report)
 
 
-def skim_batches(data: bytes, latest: Latest, report: Report) -> Iterator[Entry | None]:
+def read_latest(data: bytes, latest: Latest, report: Report) -> Iterator[Entry | None]:
     """As `read_batches`, for a whole log: of offsets only the last of each key is decoded.
 
-    Most of a log is offsets that were committed anew. They are gathered in `latest`, and are due
-    when a transaction comes, whose order with them counts, or with `take_latest` at the end. None
-    is nothing: a place to stop for a moment.
+    Most of a log consists of offsets that were overwritten later. They are collected in `latest`,
+    and yielded before a transactional batch, because their order matters there, or by `take_latest`
+    at the end. None is no entry, only a point where loading may yield.
     """
-    for found in iter_sound_batches(data, report):
+    for sound in iter_sound_batches(data, report):
         yield None
-        if found is None:
+        if sound is None:
             continue
-        batch, header = found
+        batch, header = sound
         if header.is_transactional or header.is_control:
             yield from take_latest(latest, report)
             yield from _read_batch(batch, header, report)
         else:
-            yield from _skim_batch(batch, header, latest, report)
+            yield from _collect_batch(batch, header, latest, report)
 
 
 def take_latest(latest: Latest, report: Report) -> Iterator[Entry]:
-    gathered = list(latest.items())
+    collected = list(latest.items())
     latest.clear()
-    for key, (value, offset) in gathered:
+    for key, (value, offset) in collected:
         decoded = _read_record(Record(offset, -1, key, value), report)
         if decoded is not None:
             yield Replayed(decoded, offset, NO_PRODUCER_ID)
 
 
-def _skim_batch(
+def _collect_batch(
     batch: memoryview, header: BatchHeader, latest: Latest, report: Report
 ) -> Iterator[Entry | None]:
     try:
@@ -125,7 +125,7 @@ def _skim_batch(
             key = record.key
             if key is not None and key[:2] == _OFFSET_KEY and _is_offset(record.value):
                 latest[key] = record.value, record.offset
-                if record.offset % RECORDS_A_STOP == 0:
+                if record.offset % RECORDS_PER_STOP == 0:
                     yield None
                 continue
             decoded = _read_record(record, report)
@@ -133,12 +133,12 @@ def _skim_batch(
                 latest.pop(key or b"", None)
                 yield Replayed(decoded, record.offset, NO_PRODUCER_ID)
     except CorruptBatch as error:
-        report(f"the batch at offset {header.base_offset} is passed over from there: {error}")
+        report(f"skipping the rest of the batch at offset {header.base_offset}: {error}")
 
 
 def _is_offset(value: bytes | None) -> bool:
-    """As we write it: what cannot be read must not replace what can. A tombstone is none: an open
-    transaction's offset goes with it, and does not come back with a later one."""
+    """As we write it, because a value that cannot be decoded must not replace one that can. A
+    tombstone is none: it also removes pending offsets, so it must not be overtaken."""
     if value is None:
         return False
     is_ours = len(value) >= _OFFSET_VALUE_BYTES and value[:2] == _OFFSET_VALUE
@@ -158,7 +158,7 @@ def _read_batch(batch: memoryview, header: BatchHeader, report: Report) -> Itera
             if decoded is not None:
                 yield Replayed(decoded, record.offset, producer_id)
     except CorruptBatch as error:
-        report(f"the batch at offset {header.base_offset} is passed over from there: {error}")
+        report(f"skipping the rest of the batch at offset {header.base_offset}: {error}")
 
 
 def _read_record(record: Record, report: Report) -> GroupRecord | None:

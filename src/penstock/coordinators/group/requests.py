@@ -1,6 +1,6 @@
-"""What clients ask of a group coordinator and what it answers, as plain values.
+"""Requests to the group coordinator and its replies, as plain values.
 
-Handlers turn messages of any version into these and back. An error is an ErrorCode; NONE is done.
+Handlers convert messages of any version to and from these. An error is an ErrorCode.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,12 +12,13 @@ from penstock.model.ids import TopicId, TopicPartition
 
 NO_GENERATION = -1
 UNKNOWN_MEMBER = ""
+DEAD = "Dead"  # the state of a group that does not exist
 
 # The classic protocol: join, sync, heartbeat, leave.
 
 
 class MemberProtocol(NamedTuple):
-    """A way to assign that a member offers, with what its assignor wants to know of the member."""
+    """A protocol (assignor) that a member supports, with its metadata for it."""
 
     name: str
     metadata: bytes
@@ -26,7 +27,7 @@ class MemberProtocol(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinGroup:
     group: str
-    member: str  # UNKNOWN_MEMBER: give me an id
+    member: str  # UNKNOWN_MEMBER: the coordinator chooses an id
     instance: str | None  # static membership (KIP-345)
     client_id: str
     client_host: str
@@ -63,9 +64,9 @@ class SyncGroup:
     member: str
     instance: str | None
     generation: int
-    protocol_type: str | None  # None: an older client does not say
+    protocol_type: str | None  # None: an older client does not send it
     protocol: str | None
-    assignments: Mapping[str, bytes] = field(default_factory=dict)  # of the leader
+    assignments: Mapping[str, bytes] = field(default_factory=dict)  # from the leader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,38 +101,38 @@ class LeaveResult(NamedTuple):
 
 
 class OffsetCommit(NamedTuple):
-    partition: TopicPartition
+    tp: TopicPartition
     offset: int
-    leader_epoch: int  # -1: not known
+    leader_epoch: int  # -1: unknown
     metadata: str
     topic_id: TopicId | None = None
     timestamp_ms: int | None = None  # None: now
-    expires_ms: int | None = None  # of requests before v5 that ask for a retention
+    expires_ms: int | None = None  # before v5 a request may set a retention
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitOffsets:
     group: str
-    member: str  # with NO_GENERATION and UNKNOWN_MEMBER: a group without members may be used so
+    member: str  # with NO_GENERATION and UNKNOWN_MEMBER: a client without group membership
     instance: str | None
     generation: int  # or member epoch
     offsets: tuple[OffsetCommit, ...]
-    is_consumer_protocol: bool = False  # the request's version knows STALE_MEMBER_EPOCH (v9+)
+    is_consumer_protocol: bool = False  # the request version has STALE_MEMBER_EPOCH (v9+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitInTransaction:
-    """Offsets that count once their producer's transaction has committed (KIP-98)."""
+    """Offsets that take effect when their producer's transaction commits (KIP-98)."""
 
     producer_id: int
     producer_epoch: int
     commit: CommitOffsets
-    # NONE while the transaction may be written to; asked in the same turn as the write.
+    # NONE while the transaction accepts writes; called in the same loop iteration as the write.
     find_refusal: Callable[[], ErrorCode]
 
 
 class FetchedOffset(NamedTuple):
-    partition: TopicPartition
+    tp: TopicPartition
     offset: int  # -1: none
     leader_epoch: int
     metadata: str
@@ -140,9 +141,9 @@ class FetchedOffset(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchOffsets:
     group: str
-    member: str | None  # None: the request does not say (before v9)
+    member: str | None  # None: the request has none (before v9)
     member_epoch: int
-    partitions: tuple[TopicPartition, ...] | None  # None: all there are
+    partitions: tuple[TopicPartition, ...] | None  # None: all
     require_stable: bool = False
 
 
@@ -150,10 +151,12 @@ class FetchOffsets:
 class FetchedOffsets:
     error: ErrorCode
     offsets: tuple[FetchedOffset, ...] = ()
-    unstable: frozenset[TopicPartition] = frozenset()  # an open transaction commits to them
+    unstable: frozenset[TopicPartition] = (
+        frozenset()
+    )  # an open transaction has pending offsets for them
 
 
-# Looking and deleting.
+# Queries and deletion.
 
 
 class GroupListing(NamedTuple):

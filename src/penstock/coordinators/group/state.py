@@ -1,31 +1,44 @@
-"""The groups and offsets of one shard, and what each command to them comes to.
+"""The groups and committed offsets of one shard, and the commands on them.
 
-Joins the deciders of groups with those of offsets; changes nothing durable but in `replay`. A
-group that has only offsets is no object here: it is there while they are.
+Looks a group up and calls it; decides itself only when one group replaces another. Durable state
+changes in `replay` alone. A group that only has offsets is no object here: it exists as long as
+they do.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
-from penstock.coordinators.group import either_protocol as consumer_or_classic
-from penstock.coordinators.group.classic.state import ClassicGroup
+from penstock.coordinators.group.classic import state as classic_state
+from penstock.coordinators.group.classic.group import ClassicGroup
+from penstock.coordinators.group.command_context import CommandEnvironment
 from penstock.coordinators.group.config import GroupConfig
-from penstock.coordinators.group.consumer import protocol as consumer
+from penstock.coordinators.group.consumer import state as consumer_state
+from penstock.coordinators.group.consumer.group import ConsumerGroup
 from penstock.coordinators.group.consumer.requests import (
     ConsumerHeartbeat,
     ConsumerHeartbeatReply,
     DescribedConsumerGroup,
 )
-from penstock.coordinators.group.consumer.state import ConsumerGroup
+from penstock.coordinators.group.consumer.upgrade import upgrade_on_heartbeat
 from penstock.coordinators.group.dependencies import Topics
-from penstock.coordinators.group.either_protocol import DEAD, Group
+from penstock.coordinators.group.group import Group
 from penstock.coordinators.group.offsets import commands as offset_commands
 from penstock.coordinators.group.offsets.commands import Codes
 from penstock.coordinators.group.offsets.expiration import expire
 from penstock.coordinators.group.offsets.store import OffsetStore
 from penstock.coordinators.group.record_batches import Entry, TransactionEnd
-from penstock.coordinators.group.records import GroupRecord, OffsetKey, OffsetValue
+from penstock.coordinators.group.records import (
+    ConsumerTopicsKey,
+    GroupKey,
+    GroupRecord,
+    GroupValue,
+    OffsetKey,
+    OffsetValue,
+)
 from penstock.coordinators.group.requests import (
+    DEAD,
     NO_GENERATION,
+    UNKNOWN_MEMBER,
     CommitInTransaction,
     CommitOffsets,
     DescribedGroup,
@@ -40,9 +53,15 @@ from penstock.coordinators.group.requests import (
     SyncGroup,
     SyncGroupReply,
 )
-from penstock.coordinators.group.result import CancelTimer, GroupResult, SetTimer, TimerKey
-from penstock.coordinators.runtime.pending_replies import Waiter
+from penstock.coordinators.group.timer_key import TimerKey
 from penstock.coordinators.runtime.record_batches import WrittenBy
+from penstock.coordinators.runtime.result import (
+    LATER,
+    CoordinatorResult,
+    ReplyType,
+    SetTimer,
+    Waiter,
+)
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import NO_PRODUCER_ID, TopicPartition
 
@@ -56,10 +75,13 @@ class GroupShardState:
         self._topics = topics
         self._config = config
 
+    def _environment(self, now_ms: int) -> CommandEnvironment:
+        return CommandEnvironment(now_ms, self._config(), self._topics)
+
     # -- replaying -------------------------------------------------------------------------
 
-    def take(self, entry: Entry) -> None:
-        """What the log says, while it is loaded."""
+    def load(self, entry: Entry) -> None:
+        """One entry of the log, while the shard loads."""
         if isinstance(entry, TransactionEnd):
             self.end_transaction(entry.producer_id, commit=entry.commit)
         else:
@@ -72,73 +94,138 @@ class GroupShardState:
         if isinstance(key, OffsetKey):
             assert value is None or isinstance(value, OffsetValue)
             self.offsets.replay(key, value, record_offset=offset, producer_id=producer_id)
-        else:
-            consumer_or_classic.replay(self.groups, record)
+        elif isinstance(key, GroupKey):
+            assert value is None or isinstance(value, GroupValue)
+            self._replay_classic(key.group, value)
+        elif not isinstance(key, ConsumerTopicsKey):
+            self._replay_consumer(key.group, record)
+
+    def _replay_classic(self, name: str, value: GroupValue | None) -> None:
+        """A tombstone does not concern a group of the other protocol: that one came later."""
+        group = self.groups.get(name)
+        if not isinstance(group, ClassicGroup):
+            if value is None:
+                return
+            group = self.groups[name] = ClassicGroup(name)
+        classic_state.replay(group, value)
+        if value is None:
+            del self.groups[name]
+
+    def _replay_consumer(self, name: str, record: GroupRecord) -> None:
+        """As for classic groups."""
+        group = self.groups.get(name)
+        if not isinstance(group, ConsumerGroup):
+            if record.value is None:
+                return
+            group = self.groups[name] = ConsumerGroup(name=name)
+        consumer_state.replay(group, record)
+        if not group.is_stored:
+            del self.groups[name]
 
     def snapshot(self) -> object:
         """What is durable; equal for equal states."""
-        groups = {name: consumer_or_classic.snapshot(each) for name, each in self.groups.items()}
-        stored = {name: each for name, each in groups.items() if each is not None}
+        groups = {name: group.snapshot() for name, group in self.groups.items()}
+        stored = {name: snapshot for name, snapshot in groups.items() if snapshot is not None}
         return self.offsets.snapshot(), stored
 
-    # -- groups ----------------------------------------------------------------------------
+    # -- members ---------------------------------------------------------------------------
+
+    def join(
+        self, request: JoinGroup, waiter: Waiter, now_ms: int
+    ) -> CoordinatorResult[JoinGroupReply, GroupRecord]:
+        group = self.groups.get(request.group)
+        environment = self._environment(now_ms)
+        if isinstance(group, ClassicGroup) or (isinstance(group, ConsumerGroup) and group.members):
+            return self._cleaned(request.group, group.join(request, waiter, environment))
+        if request.member != UNKNOWN_MEMBER:
+            return CoordinatorResult(reply=refuse_join(request, ErrorCode.UNKNOWN_MEMBER_ID))
+        new = ClassicGroup(request.group)
+        result = new.join(request, waiter, environment)
+        if not _is_admitted(result):
+            return result
+        self.groups[request.group] = new
+        old = () if group is None else group.tombstones()  # an empty consumer group is replaced
+        return replace(result, records=(*old, *result.records))
+
+    def sync(
+        self, request: SyncGroup, waiter: Waiter, now_ms: int
+    ) -> CoordinatorResult[SyncGroupReply, GroupRecord]:
+        group = self.groups.get(request.group)
+        if group is None:
+            return CoordinatorResult(reply=SyncGroupReply(error=ErrorCode.UNKNOWN_MEMBER_ID))
+        return group.sync(request, waiter, self._environment(now_ms))
+
+    def heartbeat(
+        self, request: Heartbeat, now_ms: int
+    ) -> CoordinatorResult[ErrorCode, GroupRecord]:
+        group = self.groups.get(request.group)
+        if group is None:
+            return CoordinatorResult(reply=ErrorCode.UNKNOWN_MEMBER_ID)
+        return group.heartbeat(request, self._environment(now_ms))
+
+    def leave(
+        self, name: str, leaving: Sequence[LeavingMember], now_ms: int
+    ) -> CoordinatorResult[tuple[ErrorCode, tuple[LeaveResult, ...]], GroupRecord]:
+        group = self.groups.get(name)
+        if group is None:
+            unknown = ErrorCode.UNKNOWN_MEMBER_ID
+            results = tuple(
+                LeaveResult(member.member, member.instance, unknown) for member in leaving
+            )
+            return CoordinatorResult(reply=(ErrorCode.NONE, results))
+        return self._cleaned(name, group.leave(leaving, self._environment(now_ms)))
+
+    def consumer_heartbeat(
+        self, request: ConsumerHeartbeat, now_ms: int
+    ) -> CoordinatorResult[ConsumerHeartbeatReply, GroupRecord]:
+        """The replay of a join's records creates the group, or replaces the classic one."""
+        group = self.groups.get(request.group)
+        environment = self._environment(now_ms)
+        if isinstance(group, ClassicGroup):
+            return upgrade_on_heartbeat(group, request, environment)
+        if not isinstance(group, ConsumerGroup):
+            group = ConsumerGroup(name=request.group)
+        return group.consumer_heartbeat(request, environment)
+
+    def on_timer(self, key: TimerKey, now_ms: int) -> CoordinatorResult[None, GroupRecord]:
+        group = self.groups.get(key.group)
+        if group is None:
+            return CoordinatorResult(reply=None)
+        return self._cleaned(key.group, group.on_timer(key, self._environment(now_ms)))
+
+    def on_loaded(self, now_ms: int) -> CoordinatorResult[None, GroupRecord]:
+        """Every session of every group starts now."""
+        environment = self._environment(now_ms)
+        results = [group.on_loaded(environment) for group in self.groups.values()]
+        return CoordinatorResult(
+            reply=None,
+            records=[record for result in results for record in result.records],
+            timers=[change for result in results for change in result.timers],
+        )
+
+    def topics_changed(self) -> None:
+        for group in self.groups.values():
+            group.topics_changed()
+
+    def _cleaned(
+        self, name: str, result: CoordinatorResult[ReplyType, GroupRecord]
+    ) -> CoordinatorResult[ReplyType, GroupRecord]:
+        """Drops a group that never got a member: its pending ones left, or timed out."""
+        if not result.records and self.groups[name].is_vacant:
+            del self.groups[name]
+        return result
+
+    # -- queries and deletion --------------------------------------------------------------
 
     def group_names(self) -> list[str]:
         return sorted(self.offsets.groups().union(self.groups))
 
     def find_group(self, name: str) -> Group | None:
-        """One that only has offsets looks like one that nobody ever joined."""
+        """A group that only has offsets looks like one that nobody ever joined."""
         group = self.groups.get(name)
         if group is None and self.offsets.has_group(name):
             return ClassicGroup(name)
         return group
-
-    def drop_if_vacant(self, name: str) -> None:
-        """A group that somebody asked for and nobody joined."""
-        group = self.groups.get(name)
-        if group is not None and consumer_or_classic.is_vacant(group):
-            del self.groups[name]
-
-    def join(self, request: JoinGroup, waiter: Waiter, now_ms: int) -> GroupResult[JoinGroupReply]:
-        return consumer_or_classic.join(
-            self.groups, request, waiter, now_ms, self._config(), self._topics
-        )
-
-    def sync(self, request: SyncGroup, waiter: Waiter, now_ms: int) -> GroupResult[SyncGroupReply]:
-        group = self.groups.get(request.group)
-        if group is None:
-            return GroupResult(answer=SyncGroupReply(error=ErrorCode.UNKNOWN_MEMBER_ID))
-        return consumer_or_classic.sync(
-            group, request, waiter, now_ms, self._config(), self._topics
-        )
-
-    def heartbeat(self, request: Heartbeat, now_ms: int) -> GroupResult[ErrorCode]:
-        group = self.groups.get(request.group)
-        if group is None:
-            return GroupResult(answer=ErrorCode.UNKNOWN_MEMBER_ID)
-        return consumer_or_classic.heartbeat(group, request, now_ms, self._config(), self._topics)
-
-    def consumer_heartbeat(
-        self, request: ConsumerHeartbeat, now_ms: int
-    ) -> GroupResult[ConsumerHeartbeatReply]:
-        group = self.groups.get(request.group)
-        return consumer.heartbeat(group, request, now_ms, self._config(), self._topics)
-
-    def topics_changed(self) -> None:
-        """Groups that the broker assigns look at them with the next heartbeat."""
-        for group in self.groups.values():
-            if isinstance(group, ConsumerGroup):
-                group.topics_changed()
-
-    def leave(
-        self, name: str, members: Sequence[LeavingMember], now_ms: int
-    ) -> GroupResult[tuple[ErrorCode, tuple[LeaveResult, ...]]]:
-        group = self.groups.get(name)
-        if group is None:
-            unknown = ErrorCode.UNKNOWN_MEMBER_ID
-            left = tuple(LeaveResult(each.member, each.instance, unknown) for each in members)
-            return GroupResult(answer=(ErrorCode.NONE, left))
-        return consumer_or_classic.leave(group, members, now_ms, self._config(), self._topics)
 
     def describe(self, name: str) -> DescribedGroup:
         group = self.find_group(name)
@@ -146,151 +233,126 @@ class GroupShardState:
             return DescribedGroup(
                 group=name,
                 error=ErrorCode.GROUP_ID_NOT_FOUND,
-                message=f"there is no group {name}",
+                message=f"group {name} does not exist",
                 state=DEAD,
             )
-        return consumer_or_classic.describe(group)
+        return group.describe()
 
     def consumer_describe(self, name: str) -> DescribedConsumerGroup:
         group = self.find_group(name)
-        return consumer_or_classic.consumer_describe(name, group, self._config(), self._topics)
+        if group is None:
+            return DescribedConsumerGroup(
+                group=name,
+                error=ErrorCode.GROUP_ID_NOT_FOUND,
+                message=f"group {name} does not exist",
+                state=DEAD,
+            )
+        return group.consumer_describe(self._config(), self._topics)
 
     def list_groups(self) -> list[GroupListing]:
-        found = map(self.find_group, self.group_names())
-        return [consumer_or_classic.list_group(each) for each in found if each is not None]
+        groups = map(self.find_group, self.group_names())
+        return [group.list_group() for group in groups if group is not None]
 
-    def delete_group(self, name: str, now_ms: int) -> GroupResult[ErrorCode]:
+    def delete_group(self, name: str, now_ms: int) -> CoordinatorResult[ErrorCode, GroupRecord]:
         group = self.find_group(name)
         if group is None:
-            return GroupResult(answer=ErrorCode.GROUP_ID_NOT_FOUND)
-        outcome = consumer_or_classic.delete(group, now_ms, self._config())
-        if outcome.answer is not ErrorCode.NONE:
-            return outcome
+            return CoordinatorResult(reply=ErrorCode.GROUP_ID_NOT_FOUND)
+        result = group.delete(self._environment(now_ms))
+        if result.reply is not ErrorCode.NONE:
+            return result
         offsets = offset_commands.delete_all(self.offsets, name)
-        return _with_records(outcome, (*offsets, *outcome.records))
-
-    def on_timer(self, key: TimerKey, now_ms: int) -> GroupResult[None]:
-        group = self.groups.get(key.group)
-        if group is None:
-            return GroupResult(answer=None)
-        return consumer_or_classic.on_timer(group, key, now_ms, self._config(), self._topics)
-
-    def on_loaded(self, now_ms: int) -> GroupResult[None]:
-        """Every member of every group has its time to be heard of, from now on."""
-        outcomes = [
-            consumer_or_classic.on_loaded(each, now_ms, self._config(), self._topics)
-            for each in self.groups.values()
-        ]
-        records: list[GroupRecord] = [one for each in outcomes for one in each.records]
-        timers: list[SetTimer | CancelTimer] = [one for each in outcomes for one in each.timers]
-        return GroupResult(answer=None, records=records, timers=timers)
+        return replace(result, records=(*offsets, *result.records))
 
     # -- offsets ---------------------------------------------------------------------------
 
     def check_commit(self, request: CommitOffsets, *, is_transactional: bool = False) -> ErrorCode:
-        """Whether the group lets them be committed; without one, whoever claims no membership."""
+        """Whether the group allows it. Without a group, only a client without membership may."""
         group = self.find_group(request.group)
         if group is not None:
-            return consumer_or_classic.check_commit(
-                group, request, is_transactional=is_transactional
-            )
+            return group.check_commit(request, is_transactional=is_transactional)
         if request.generation <= NO_GENERATION:
             return ErrorCode.NONE
         is_new_request = request.is_consumer_protocol
         return ErrorCode.GROUP_ID_NOT_FOUND if is_new_request else ErrorCode.ILLEGAL_GENERATION
 
-    def sign_of_life(self, request: CommitOffsets) -> Sequence[SetTimer]:
-        """A member that commits is alive."""
+    def session_timer(self, request: CommitOffsets) -> Sequence[SetTimer]:
+        """A commit shows that the member is alive."""
         group = self.groups.get(request.group)
-        if group is None:
-            return ()
-        return consumer_or_classic.session_timer(group, request.member, self._config())
+        return () if group is None else group.session_timer(request.member, self._config())
 
-    def commit(self, request: CommitOffsets, now_ms: int) -> GroupResult[Codes]:
+    def commit(self, request: CommitOffsets, now_ms: int) -> CoordinatorResult[Codes, GroupRecord]:
         refusal = self.check_commit(request)
         if refusal is not ErrorCode.NONE:
-            return GroupResult(answer=offset_commands.refuse_commit(request, refusal))
-        outcome = offset_commands.commit(
+            return CoordinatorResult(reply=offset_commands.refuse_commit(request, refusal))
+        result = offset_commands.commit(
             request, topics=self._topics, now_ms=now_ms, config=self._config()
         )
-        return GroupResult(
-            answer=outcome.answer, records=outcome.records, timers=self.sign_of_life(request)
-        )
+        return replace(result, timers=self.session_timer(request))
 
     def commit_in_transaction(
         self, request: CommitInTransaction, now_ms: int
-    ) -> GroupResult[Codes]:
-        """Whether the transaction goes on counts first: a fenced producer learns that it is."""
+    ) -> CoordinatorResult[Codes, GroupRecord]:
+        """The transaction is checked first, so that a fenced producer learns that it is fenced."""
         refusal = request.find_refusal()
         if refusal is ErrorCode.NONE:
             refusal = self.check_commit(request.commit, is_transactional=True)
         if refusal is not ErrorCode.NONE:
-            return GroupResult(answer=offset_commands.refuse_commit(request.commit, refusal))
-        outcome = offset_commands.commit(
+            return CoordinatorResult(reply=offset_commands.refuse_commit(request.commit, refusal))
+        result = offset_commands.commit(
             request.commit, topics=self._topics, now_ms=now_ms, config=self._config()
         )
-        return GroupResult(
-            answer=outcome.answer,
-            records=outcome.records,
-            written_by=WrittenBy(request.producer_id, request.producer_epoch),
-        )
+        return replace(result, written_by=WrittenBy(request.producer_id, request.producer_epoch))
 
     def end_transaction(self, producer_id: int, *, commit: bool) -> None:
-        """A marker stands in the log."""
+        """Replays a marker."""
         self.offsets.end_transaction(producer_id, commit=commit)
 
     def fetch(self, request: FetchOffsets) -> FetchedOffsets:
-        refusal = consumer_or_classic.check_fetch(self.groups.get(request.group), request)
+        group = self.groups.get(request.group)
+        refusal = ErrorCode.NONE if group is None else group.check_fetch(request)
         if refusal is not ErrorCode.NONE:
             return FetchedOffsets(error=refusal)
         return offset_commands.fetch(self.offsets, request)
 
     def delete_offsets(
         self, name: str, partitions: Sequence[TopicPartition]
-    ) -> GroupResult[tuple[ErrorCode, Codes]]:
+    ) -> CoordinatorResult[tuple[ErrorCode, Codes], GroupRecord]:
         group = self.find_group(name)
         if group is None:
-            return GroupResult(answer=(ErrorCode.GROUP_ID_NOT_FOUND, {}))
-        checks = {
-            each.topic: consumer_or_classic.check_delete_offsets(group, each.topic)
-            for each in partitions
-        }
+            return CoordinatorResult(reply=(ErrorCode.GROUP_ID_NOT_FOUND, {}))
+        checks = {topic: group.check_delete_offsets(topic) for topic in _topics_of(partitions)}
         for code in checks.values():
             if code in _OF_THE_WHOLE_GROUP:
-                return GroupResult(answer=(code, {}))
-        outcome = offset_commands.delete_offsets(
+                return CoordinatorResult(reply=(code, {}))
+        codes, records = offset_commands.delete_offsets(
             self.offsets, name, partitions, check_topic=checks.__getitem__
         )
-        assert isinstance(outcome.answer, dict)
-        return GroupResult(answer=(ErrorCode.NONE, outcome.answer), records=outcome.records)
+        return CoordinatorResult(reply=(ErrorCode.NONE, codes), records=records)
 
-    def delete_of_topics(self, topics: frozenset[str]) -> GroupResult[None]:
-        return GroupResult(
-            answer=None, records=offset_commands.delete_of_topics(self.offsets, topics)
-        )
+    def delete_of_topics(self, topics: frozenset[str]) -> CoordinatorResult[None, GroupRecord]:
+        records = offset_commands.delete_of_topics(self.offsets, topics)
+        return CoordinatorResult(reply=None, records=records)
 
-    def expire(self, names: Iterable[str], now_ms: int) -> GroupResult[None]:
+    def expire(self, names: Iterable[str], now_ms: int) -> CoordinatorResult[None, GroupRecord]:
         records = [record for name in names for record in self._expire(name, now_ms)]
-        return GroupResult(answer=None, records=records)
+        return CoordinatorResult(reply=None, records=records)
 
     def _expire(self, name: str, now_ms: int) -> Sequence[GroupRecord]:
-        """With the last offset goes the group, if nobody is in it."""
+        """With its last offset an empty group goes too."""
         group = self.find_group(name)
         if group is None:
             return ()
-        over = expire(
+        expired = expire(
             self.offsets,
             name,
-            lambda topic, committed_ms: consumer_or_classic.expiry_base_ms(
-                group, topic, committed_ms
-            ),
+            group.expiry_base_ms,
             now_ms=now_ms,
             retention_ms=self._config().offsets_retention_ms,
         )
-        left = sum(1 for _ in self.offsets.of_group(name)) - len(over)
-        if left or self.offsets.has_pending(name) or not consumer_or_classic.is_deserted(group):
-            return over
-        return (*over, *consumer_or_classic.tombstones(group))
+        left = sum(1 for _ in self.offsets.of_group(name)) - len(expired)
+        if left or self.offsets.has_pending(name) or not group.is_deserted:
+            return expired
+        return (*expired, *group.tombstones())
 
 
 _OF_THE_WHOLE_GROUP = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.NON_EMPTY_GROUP)
@@ -300,9 +362,12 @@ def refuse_join(request: JoinGroup, code: ErrorCode) -> JoinGroupReply:
     return JoinGroupReply(error=code, member=request.member)
 
 
-def _with_records(
-    outcome: GroupResult[ErrorCode], records: Sequence[GroupRecord]
-) -> GroupResult[ErrorCode]:
-    return GroupResult(
-        answer=outcome.answer, records=records, replies=outcome.replies, timers=outcome.timers
-    )
+def _is_admitted(result: CoordinatorResult[JoinGroupReply, GroupRecord]) -> bool:
+    if result.reply is LATER:
+        return True
+    assert isinstance(result.reply, JoinGroupReply)
+    return result.reply.error in (ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED)
+
+
+def _topics_of(partitions: Sequence[TopicPartition]) -> Iterable[str]:
+    return dict.fromkeys(tp.topic for tp in partitions)

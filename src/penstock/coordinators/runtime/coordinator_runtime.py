@@ -1,78 +1,106 @@
-"""The life of a coordinator's shards: taken, loaded, dropped with the partitions that are led here.
+"""CoordinatorRuntime: creates, loads and drops shards as their partitions gain and lose leadership.
 
-A coordinator adds what can be asked of them. Owned by the event loop. Invariant: a shard serves
-only while the partition is led under the same term that it was loaded in.
+A coordinator adds the requests that can be sent to them. It also holds the failure policy: an
+unexpected error reloads one shard; too many in a row stop the broker. Owned by the event loop.
+Invariant: a shard serves only under the leadership that it was loaded in.
 """
 
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from penstock.coordinators.runtime.coordinator_shard import CoordinatorShard, Status
-from penstock.coordinators.runtime.dependencies import CoordinatorLog, CoordinatorTimers
+from penstock.coordinators.runtime.dependencies import CoordinatorLog, CoordinatorTimers, Report
 from penstock.coordinators.runtime.key_hash import partition_for
 from penstock.model.errors import ErrorCode
 
-Shard = TypeVar("Shard", bound=CoordinatorShard[Any])
+Shard = TypeVar("Shard", bound=CoordinatorShard[Any, Any])
 
-LOADS_AT_A_TIME = 4
-RELOAD_PAUSE_MS = 100  # so that a shard that fails at once again does not spin
+MAX_CONCURRENT_LOADS = 4
+RELOAD_PAUSE_MS = 100  # so that a shard whose load fails at once does not spin
+MAX_ERRORS_IN_A_ROW = 3  # unexpected ones in a shard, before the broker stops
+
+
+class CoordinatorFailed(Exception):
+    """A shard keeps failing in ways nobody foresaw, so its log or this code is broken."""
 
 
 class CoordinatorRuntime(ABC, Generic[Shard]):
     """`run` is its task; everything else is called beside it, on the same loop."""
 
-    def __init__(self, *, log: CoordinatorLog, timers: CoordinatorTimers) -> None:
+    NAME: ClassVar[str]  # as log lines call it, such as "group coordinator"
+
+    def __init__(self, *, log: CoordinatorLog, timers: CoordinatorTimers, report: Report) -> None:
         self._log = log
         self._timers = timers
+        self._report = report
         self._shards: dict[int, Shard] = {}
-        self._tasks: asyncio.TaskGroup | None = None  # while `run` is under way
+        self._tasks: asyncio.TaskGroup | None = None  # while `run` runs
         self._to_start: list[tuple[Coroutine[Any, Any, None], str]] = []  # until then
-        self._loading = asyncio.Semaphore(LOADS_AT_A_TIME)
+        self._load_slots = asyncio.Semaphore(MAX_CONCURRENT_LOADS)
         self._closed = asyncio.Event()
+        self._failure: CoordinatorFailed | None = None
+        self._unexpected_errors = 0
 
     @abstractmethod
     def _new_shard(self, partition: int) -> Shard: ...
 
     @abstractmethod
     def _planned_partitions(self) -> int:
-        """Of the topic, while it does not exist."""
+        """How many partitions the topic will have, while it does not exist."""
 
     async def run(self) -> None:
-        """Until `close`. Loads the shards of partitions as they are taken."""
+        """Until `close`. Loads shards as their partitions are taken. Raises CoordinatorFailed."""
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
-            waiting, self._to_start = self._to_start, []
-            for work, name in waiting:
+            to_start, self._to_start = self._to_start, []
+            for work, name in to_start:
                 self._start(work, name)
             await self._closed.wait()
+            if self._failure is not None:
+                raise self._failure
 
     def close(self) -> None:
-        """Whoever waits is sent elsewhere, and no more is taken."""
+        """Sends everyone who waits to another coordinator; no partition is taken from now on."""
         self._closed.set()
         while self._to_start:
             self._to_start.pop()[0].close()
         for partition in list(self._shards):
             self.drop_partition(partition)
 
+    # -- failure policy --------------------------------------------------------------------
+
+    def _on_unexpected_error(self, shard: Shard, trace: str) -> None:
+        self._unexpected_errors += 1
+        self._report(
+            f"unexpected error in {self.NAME} shard {shard}; reloading from the log\n{trace}"
+        )
+        if shard.errors_in_a_row < MAX_ERRORS_IN_A_ROW or self._failure is not None:
+            return
+        self._failure = CoordinatorFailed(
+            f"{self.NAME} shard {shard} failed {shard.errors_in_a_row} times in a row; "
+            "stopping the broker, the errors are in the log above"
+        )
+        self._closed.set()
+
     # -- partitions ------------------------------------------------------------------------
 
     def take_partition(self, partition: int, leader_epoch: int) -> None:
-        """This broker leads it, from now on or still."""
-        known = self._shards.get(partition)
-        if known is not None and known.status is not Status.GONE and known.is_led:
-            known.leader_epoch = leader_epoch
-            return  # a later epoch of the same time of leading: nobody else has written
-        if known is not None:
-            known.end(ErrorCode.NOT_COORDINATOR)
+        """This broker leads the partition, from now on or still."""
+        shard = self._shards.get(partition)
+        if shard is not None and shard.status is not Status.GONE and shard.is_led:
+            shard.leader_epoch = leader_epoch
+            return  # a later epoch of the same leadership: nobody else has written
+        if shard is not None:
+            shard.end(ErrorCode.NOT_COORDINATOR)
         if self._closed.is_set():
             return
         shard = self._shards[partition] = self._new_shard(partition)
         shard.leader_epoch = leader_epoch
         if not shard.is_led:
-            self.drop_partition(partition)  # lost again before we heard of it
+            self.drop_partition(partition)  # leadership was lost again in the meantime
             return
         ends = self._log.ends(partition)
         if ends.start == ends.end:
@@ -86,10 +114,10 @@ class CoordinatorRuntime(ABC, Generic[Shard]):
             shard.end(ErrorCode.NOT_COORDINATOR)
 
     def _load(self, shard: Shard) -> None:
-        self._start(self._load_in_turn(shard), f"load {shard}")
+        self._start(self._load_in_slot(shard), f"load {shard}")
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        """A task of `run`, now or when that begins."""
+        """As a task of `run`, now or when that starts."""
         if self._closed.is_set():
             work.close()
         elif self._tasks is None:
@@ -97,15 +125,15 @@ class CoordinatorRuntime(ABC, Generic[Shard]):
         else:
             self._tasks.create_task(work, name=name)
 
-    async def _load_in_turn(self, shard: Shard) -> None:
-        async with self._loading:
+    async def _load_in_slot(self, shard: Shard) -> None:
+        async with self._load_slots:
             if shard.status is Status.LOADING:
                 await shard.load()
 
     def _load_again(self, shard: Shard) -> None:
-        self._timers.add_after(RELOAD_PAUSE_MS, partial(self._load_if_led, shard))
+        self._timers.add_after(RELOAD_PAUSE_MS, partial(self._load_if_current, shard))
 
-    def _load_if_led(self, shard: Shard) -> None:
+    def _load_if_current(self, shard: Shard) -> None:
         if self._shards.get(shard.partition) is shard and shard.status is Status.LOADING:
             self._load(shard)
 
@@ -115,7 +143,7 @@ class CoordinatorRuntime(ABC, Generic[Shard]):
         return partition_for(name, self._log.partition_count() or self._planned_partitions())
 
     async def ensure_topic(self) -> ErrorCode:
-        """For who looks for a coordinator: NONE once its topic exists."""
+        """For FindCoordinator: NONE once the topic exists."""
         if self._log.partition_count() is not None:
             return ErrorCode.NONE
         return await self._log.ensure_topic()
@@ -124,13 +152,13 @@ class CoordinatorRuntime(ABC, Generic[Shard]):
         return self._shards.get(partition)
 
     def _find_shard(self, name: str) -> Shard | ErrorCode:
-        """One that can be asked, or why there is none."""
+        """The active shard of this name, or why there is none."""
         count = self._log.partition_count()
         if count is None:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        return self._find_shard_of(partition_for(name, count))
+        return self._find_active_shard(partition_for(name, count))
 
-    def _find_shard_of(self, partition: int) -> Shard | ErrorCode:
+    def _find_active_shard(self, partition: int) -> Shard | ErrorCode:
         if self._closed.is_set():
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         shard = self._shards.get(partition)

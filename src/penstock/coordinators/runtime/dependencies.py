@@ -1,6 +1,7 @@
-"""What a coordinator needs to keep its state in a topic; the broker joins them. No behaviour.
+"""Interfaces through which a coordinator keeps its state in a topic. No behaviour.
 
-The log of a partition is known by its number: each coordinator has one topic of its own.
+A partition is named by its number alone, because each coordinator has one topic of its own. The
+server package implements them.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,55 +18,56 @@ Report = Callable[[str], None]
 
 
 class LogEnds(NamedTuple):
-    start: int  # where its records begin
-    committed: int  # the high watermark: every replica in sync has what is below
-    end: int
+    start: int  # log start offset
+    committed: int  # high watermark
+    end: int  # log end offset
 
 
 class LogChunk(NamedTuple):
-    batches: bytes  # whole ones
-    end_offset: int  # where the next read goes on
+    batches: bytes  # whole batches
+    end_offset: int  # where the next read starts
 
 
 class Append(NamedTuple):
-    """How far an append got at once. `code`: None if it is written and `done` will tell the rest;
-    NONE if it is committed already; else why it was refused, or is not known to be committed."""
+    """The immediate result of an append. `code` is None if the batches are written and `done` will
+    be called; NONE if they are committed already; else why they were refused, or are not known to
+    be committed."""
 
-    base_offset: int  # NOT_WRITTEN where it was refused
+    base_offset: int  # NOT_WRITTEN if it was refused
     code: ErrorCode | None
 
 
 class CoordinatorLog(Protocol):
-    """The topic's partitions on this broker. Nothing here blocks but what awaits."""
+    """The topic's partitions on this broker. Only the coroutines block."""
 
     def partition_count(self) -> int | None:
         """None while the topic does not exist."""
 
     async def ensure_topic(self) -> ErrorCode:
-        """Create it unless it is there; NONE when this broker knows of it."""
+        """Creates the topic if needed; NONE when this broker's metadata has it."""
 
     def find_leadership(self, partition: int) -> object | None:
-        """Stands for one time of leading, by its identity; None while another broker leads."""
+        """An object that identifies the current leadership; None while another broker leads."""
 
     def ends(self, partition: int) -> LogEnds:
-        """All 0 where there is no such log here."""
+        """All 0 if this broker has no such log."""
 
     def max_batch_bytes(self, partition: int) -> int: ...
 
     async def read(self, partition: int, start: int, max_bytes: int) -> LogChunk:
-        """From `start` to the log's end, so many bytes at most or one batch. May raise Refusal."""
+        """From `start` towards the log end, at most `max_bytes` or one batch. May raise Refusal."""
 
     def append(
         self, partition: int, batches: Sequence[bytearray], *, timeout_ms: int, done: Done
     ) -> Append:
-        """All in one write. `done` later and once, if the answer's code is None."""
+        """All in one write. If the returned code is None, `done` is called later, once."""
 
     def when_committed(self, partition: int, offset: int, *, timeout_ms: int, done: Done) -> None:
-        """`done`, perhaps at once, when everything below `offset` is committed, or why not."""
+        """Calls `done`, perhaps at once: NONE when all below `offset` is committed, or why not."""
 
 
 class CoordinatorTimers(Protocol):
-    """`waiting.LoopTimers`, or a clock that tests move."""
+    """`purgatory.LoopTimers`, or a clock that tests advance."""
 
     def add_after(self, delay_ms: int, value: Call, /) -> Timer[Call]: ...
 

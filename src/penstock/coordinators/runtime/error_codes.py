@@ -1,4 +1,4 @@
-"""What a client of a coordinator is told when its topic refuses a write: as Kafka maps it."""
+"""Maps the error of a failed append to the code that a coordinator's client gets, as Kafka does."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -7,15 +7,15 @@ from penstock.model.errors import ErrorCode
 
 _CODES: Mapping[ErrorCode, ErrorCode] = MappingProxyType(
     {
-        # Try again, here: the replicas may be back soon.
+        # Retry here: the replicas may be back soon.
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        # Ask who is it now.
+        # Find the coordinator again.
         ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
         ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-        # The same again would fail again.
+        # A retry would fail in the same way.
         ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
         ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
         ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
@@ -23,5 +23,5 @@ _CODES: Mapping[ErrorCode, ErrorCode] = MappingProxyType(
 )
 
 
-def answer_code(code: ErrorCode) -> ErrorCode:
+def to_client_error(code: ErrorCode) -> ErrorCode:
     return _CODES.get(code, code)

@@ -1,7 +1,8 @@
-"""Brings a shard's state up from its log, in steps that leave the event loop to others.
+"""Rebuilds a shard's state from its log, in steps that yield the event loop.
 
-Reads to the log's end, beyond the high watermark: what a former leader has acknowledged may lie
-there. Then waits until that is committed, so that nothing is shown that could still be lost.
+Reads to the log end offset, beyond the high watermark, because records that a former leader
+acknowledged may lie there. Then waits until all of it is committed, so that no reply shows state
+that could still be lost.
 """
 
 import asyncio
@@ -16,28 +17,29 @@ from penstock.model.errors import ErrorCode
 Entry = TypeVar("Entry")
 EntryRead = TypeVar("EntryRead", covariant=True)
 
-TURN_S = 0.002  # of decoding, before others get the loop
-ENTRIES_BETWEEN_LOOKS = 16  # at the clock
-COMMIT_WAIT_MS = 10_000  # at a time, for the high watermark
+STEP_S = 0.002  # of decoding, before the event loop is yielded
+ENTRIES_PER_CLOCK_CHECK = 16
+COMMIT_WAIT_MS = 10_000  # per attempt, for the high watermark
 MAX_LINES = 20  # about damage, per load
 
 
 class LoadStopped(Exception):
-    """The partition is not led here any more, or the shard is not wanted."""
+    """The partition is no longer led here, or the shard is no longer needed."""
 
 
 class Reader(Protocol[EntryRead]):
-    """Makes entries of a log's bytes; None among them is nothing: a place to stop for a moment."""
+    """Decodes entries from a log's bytes. None is no entry, only a point where loading may
+    yield."""
 
     def read(self, data: bytes) -> Iterator[EntryRead | None]: ...
 
     def rest(self) -> Iterator[EntryRead | None]:
-        """What it has kept back until everything is read."""
+        """Entries that it holds back until everything is read."""
 
 
 async def load(
     partition: int,
-    take: Callable[[Entry], None],
+    load_entry: Callable[[Entry], None],
     *,
     log: CoordinatorLog,
     new_reader: Callable[[Report], Reader[Entry]],
@@ -45,53 +47,57 @@ async def load(
     is_wanted: Callable[[], bool],
     report: Report,
 ) -> int:
-    """Replays everything; the offset up to which it did, which is committed."""
-    said = _Bounded(report)
-    reader = new_reader(said)
+    """Replays everything; returns the offset up to which it did, which is committed by then."""
+    bounded_report = _BoundedReport(report)
+    reader = new_reader(bounded_report)
     position = log.ends(partition).start
     while position < log.ends(partition).end:
         chunk = await log.read(partition, position, chunk_bytes)
         _check(is_wanted)
-        await _replay(reader.read(chunk.batches), take, is_wanted)
-        # A log that ends in a gap, as compaction leaves them, has an end that no read reaches.
+        await _replay(reader.read(chunk.batches), load_entry, is_wanted)
+        # Compaction can leave a gap at the end of the log, so that no read reaches its end offset.
         if chunk.end_offset <= position:
             break
         position = chunk.end_offset
         _check(is_wanted)
-    await _replay(reader.rest(), take, is_wanted)
+    await _replay(reader.rest(), load_entry, is_wanted)
     position = log.ends(partition).end
     await _wait_committed(partition, position, log, is_wanted)
     _check(is_wanted)
-    said.finish()
+    bounded_report.finish()
     return position
 
 
 async def _replay(
-    entries: Iterator[Entry | None], take: Callable[[Entry], None], is_wanted: Callable[[], bool]
+    entries: Iterator[Entry | None],
+    load_entry: Callable[[Entry], None],
+    is_wanted: Callable[[], bool],
 ) -> None:
-    turn_ends_s = time.monotonic() + TURN_S
+    step_ends_s = time.monotonic() + STEP_S
     for number, entry in enumerate(entries):
         if entry is not None:
-            take(entry)
-        if number % ENTRIES_BETWEEN_LOOKS == 0 and time.monotonic() >= turn_ends_s:
+            load_entry(entry)
+        if number % ENTRIES_PER_CLOCK_CHECK == 0 and time.monotonic() >= step_ends_s:
             await asyncio.sleep(0)
             _check(is_wanted)
-            turn_ends_s = time.monotonic() + TURN_S
+            step_ends_s = time.monotonic() + STEP_S
 
 
 async def _wait_committed(
     partition: int, offset: int, log: CoordinatorLog, is_wanted: Callable[[], bool]
 ) -> None:
     while log.ends(partition).committed < offset:
-        told: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
-        log.when_committed(partition, offset, timeout_ms=COMMIT_WAIT_MS, done=partial(_tell, told))
-        await told
+        done: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+        log.when_committed(
+            partition, offset, timeout_ms=COMMIT_WAIT_MS, done=partial(_resolve, done)
+        )
+        await done
         _check(is_wanted)
 
 
-def _tell(told: "asyncio.Future[ErrorCode]", code: ErrorCode) -> None:
-    if not told.done():
-        told.set_result(code)
+def _resolve(done: "asyncio.Future[ErrorCode]", code: ErrorCode) -> None:
+    if not done.done():
+        done.set_result(code)
 
 
 def _check(is_wanted: Callable[[], bool]) -> None:
@@ -99,8 +105,8 @@ def _check(is_wanted: Callable[[], bool]) -> None:
         raise LoadStopped
 
 
-class _Bounded:
-    """A report that says the first lines and counts the rest."""
+class _BoundedReport:
+    """Passes on the first lines and counts the rest."""
 
     def __init__(self, report: Report) -> None:
         self._report = report
@@ -113,4 +119,4 @@ class _Bounded:
 
     def finish(self) -> None:
         if self._lines > MAX_LINES:
-            self._report(f"{self._lines - MAX_LINES} more records or batches were passed over")
+            self._report(f"{self._lines - MAX_LINES} more damaged records or batches were skipped")

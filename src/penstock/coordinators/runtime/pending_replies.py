@@ -1,35 +1,34 @@
-"""Answers on their way: a shard's clients wait here until what they are told is committed.
+"""Replies on hold: a shard's clients wait here until the records behind their reply are committed.
 
-Not the writing itself. Invariant: an answer leaves only when every write before it is committed,
-or it is replaced by the reason why that is not known.
+Does not write. Invariant: a reply leaves only when every write before it is committed; if that
+cannot be confirmed, the client gets the error instead.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple, NewType
+from typing import Any, NamedTuple
 
+from penstock.coordinators.runtime.result import Waiter
 from penstock.model.errors import ErrorCode
-
-Waiter = NewType("Waiter", int)  # a request whose answer may come later, from another command
 
 
 class Failed(NamedTuple):
-    """In the place of an answer: nobody knows, or nobody may know."""
+    """In place of a reply: the outcome is unknown, or must not be disclosed."""
 
     code: ErrorCode
 
 
-Future = asyncio.Future[Any]  # of an answer, or of Failed
+Future = asyncio.Future[Any]  # resolves to a reply, or to Failed
 
 
 class PendingWrite:
-    """One append that is not known to be committed, and the answers that wait for it."""
+    """One append that is not known to be committed, and the replies that wait for it."""
 
-    __slots__ = ("answers",)
+    __slots__ = ("replies",)
 
     def __init__(self) -> None:
-        self.answers: list[tuple[Future, object]] = []
+        self.replies: list[tuple[Future, object]] = []
 
 
 class PendingReplies:
@@ -37,8 +36,8 @@ class PendingReplies:
 
     def __init__(self, new_future: Callable[[], Future]) -> None:
         self._new_future = new_future
-        self._writes: deque[PendingWrite] = deque()  # in the order of the log
-        self._waiters: dict[Waiter, Future] = {}  # of requests that another command answers
+        self._writes: deque[PendingWrite] = deque()  # in log order
+        self._waiters: dict[Waiter, Future] = {}  # requests that some command has yet to answer
         self._last_waiter = 0
 
     @property
@@ -60,21 +59,21 @@ class PendingReplies:
     def find(self, waiter: Waiter) -> Future | None:
         return self._waiters.get(waiter)
 
-    def answer(self, waiter: Waiter, answer: object) -> None:
-        """Once everything that is written now is committed. Later answers to it are dropped."""
+    def reply(self, waiter: Waiter, reply: object) -> None:
+        """Once everything written so far is committed. Further replies to it are dropped."""
         future = self._waiters.pop(waiter, None)
         if future is None:
             return
         if self._writes:
-            self._writes[-1].answers.append((future, answer))
+            self._writes[-1].replies.append((future, reply))
         else:
-            _settle(future, answer)
+            _resolve(future, reply)
 
     def fail(self, waiter: Waiter, code: ErrorCode) -> None:
-        """At once: nothing is claimed."""
+        """At once, because an error claims nothing about the log."""
         future = self._waiters.pop(waiter, None)
         if future is not None:
-            _settle(future, Failed(code))
+            _resolve(future, Failed(code))
 
     # -- writes ----------------------------------------------------------------------------
 
@@ -84,39 +83,39 @@ class PendingReplies:
         return write
 
     def withdraw(self, write: PendingWrite) -> None:
-        """It was refused. Answers that joined it, none as yet, would wait for nothing."""
-        assert not write.answers
+        """The append was refused, before any reply joined it."""
+        assert not write.replies
         self._writes.remove(write)
 
     def end(self, write: PendingWrite, code: ErrorCode) -> None:
-        """It is committed, and with it all before; or its answers are not to be given."""
+        """NONE: this write and all before it are committed. Else its replies become the error."""
         if write not in self._writes:
-            return  # what was waiting has been told
+            return  # its replies have been sent already
         if code is not ErrorCode.NONE:
             self._writes.remove(write)
-            _fail_all(write, code)
+            _fail_write(write, code)
             return
         while self._writes:
-            each = self._writes.popleft()
-            for future, answer in each.answers:
-                _settle(future, answer)
-            if each is write:
+            committed = self._writes.popleft()
+            for future, reply in committed.replies:
+                _resolve(future, reply)
+            if committed is write:
                 return
 
     def fail_all(self, code: ErrorCode) -> None:
-        """Whoever waits, for a write or for another command."""
+        """Everyone who waits, for a write or for another command."""
         while self._writes:
-            _fail_all(self._writes.popleft(), code)
+            _fail_write(self._writes.popleft(), code)
         waiters, self._waiters = self._waiters, {}
         for future in waiters.values():
-            _settle(future, Failed(code))
+            _resolve(future, Failed(code))
 
 
-def _fail_all(write: PendingWrite, code: ErrorCode) -> None:
-    for future, _ in write.answers:
-        _settle(future, Failed(code))
+def _fail_write(write: PendingWrite, code: ErrorCode) -> None:
+    for future, _ in write.replies:
+        _resolve(future, Failed(code))
 
 
-def _settle(future: Future, answer: object) -> None:
-    if not future.done():  # else whoever asked has gone
-        future.set_result(answer)
+def _resolve(future: Future, reply: object) -> None:
+    if not future.done():  # done: the client has gone
+        future.set_result(reply)

@@ -1,7 +1,7 @@
-"""A coordinator's records as batches for its log, and back from the log's bytes. No state, no I/O.
+"""Encodes a coordinator's records as batches, and decodes them from log bytes. No state, no I/O.
 
-Reading never fails: what is damaged or of a kind not known is told and passed over, so that one bad
-record costs itself and not all that stands beside it.
+Reading never fails: a damaged record or one of an unknown kind is reported and skipped, so that one
+bad record costs only itself.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -17,17 +17,17 @@ from penstock.protocol.records import Record, build_batch
 
 R = TypeVar("R")
 
-# What a record costs beside key and value, at most; a batch's own header.
+# Upper bounds: a record's bytes besides key and value, and a batch header.
 _RECORD_OVERHEAD_BYTES = 32
 _BATCH_OVERHEAD_BYTES = 61
 
 
 class TooLarge(Exception):
-    """A single record does not fit in a batch of the topic."""
+    """A single record does not fit into a batch of the topic."""
 
 
 class WrittenBy(NamedTuple):
-    """The producer in whose transaction the records stand, until a marker ends it."""
+    """The producer whose transaction the records belong to, until a marker ends it."""
 
     producer_id: int
     producer_epoch: int
@@ -48,26 +48,26 @@ def build_batches(
     codec: Codec = Codec.NONE,
     written_by: WrittenBy = NO_TRANSACTION,
 ) -> list[bytearray]:
-    """As few as the limit allows, in order; TooLarge where one record alone exceeds it. `name`
-    says whose a record is, to people."""
+    """As few as the limit allows, in order; TooLarge if one record alone exceeds it. `name`
+    describes a record in the error message."""
     batches: list[bytearray] = []
-    gathered: list[Record] = []
+    pending: list[Record] = []
     size_bytes = _BATCH_OVERHEAD_BYTES
     for record in records:
         key, value = encode(record)
         record_bytes = len(key) + len(value or b"") + _RECORD_OVERHEAD_BYTES
         if record_bytes + _BATCH_OVERHEAD_BYTES > max_bytes:
             raise TooLarge(
-                f"a record of {name(record)} takes {record_bytes} bytes, the topic's "
-                f"batches may have {max_bytes}; raise its max.message.bytes"
+                f"a record of {name(record)} takes {record_bytes} bytes, but a batch of the topic "
+                f"may have only {max_bytes}; raise its max.message.bytes"
             )
-        if gathered and size_bytes + record_bytes > max_bytes:
-            batches.append(_build(gathered, codec, written_by))
-            gathered, size_bytes = [], _BATCH_OVERHEAD_BYTES
-        gathered.append(Record(len(gathered), now_ms, key, value))
+        if pending and size_bytes + record_bytes > max_bytes:
+            batches.append(_build(pending, codec, written_by))
+            pending, size_bytes = [], _BATCH_OVERHEAD_BYTES
+        pending.append(Record(len(pending), now_ms, key, value))
         size_bytes += record_bytes
-    if gathered:
-        batches.append(_build(gathered, codec, written_by))
+    if pending:
+        batches.append(_build(pending, codec, written_by))
     return batches
 
 
@@ -87,29 +87,31 @@ def _build(records: list[Record], codec: Codec, written_by: WrittenBy) -> bytear
 def iter_sound_batches(
     data: bytes, report: Report
 ) -> Iterator[tuple[memoryview, BatchHeader] | None]:
-    """Batches whose bytes are as they were written; None for one that is not, which is told."""
+    """Batches with a valid CRC. A batch without one is reported and yields None."""
     view = memoryview(data)
     try:
         for position, header in iter_headers(data):
             if is_crc_valid(data, position, header.size):
                 yield view[position : position + header.size], header
             else:
-                report(f"the batch at offset {header.base_offset} is damaged; it is passed over")
+                report(f"the batch at offset {header.base_offset} has a wrong CRC; skipping it")
                 yield None
     except CorruptBatch as error:
-        report(f"batches cannot be told apart any more, the rest is passed over: {error}")
+        report(f"batch boundaries are lost; skipping the rest of this chunk: {error}")
 
 
 def find_decoded(
     record: Record, decode: Callable[[bytes, bytes | None], R], report: Report
 ) -> R | None:
     if record.key is None:
-        report(f"the record at offset {record.offset} has no key; it is passed over")
+        report(f"the record at offset {record.offset} has no key; skipping it")
         return None
     try:
         return decode(record.key, record.value)
     except UnknownKey as error:
-        report(f"the record at offset {record.offset} is left alone: {error}")
+        report(
+            f"the record at offset {record.offset} is of an unknown kind; leaving it alone: {error}"
+        )
     except MalformedMessage as error:
-        report(f"the record at offset {record.offset} is damaged and passed over: {error}")
+        report(f"the record at offset {record.offset} is damaged; skipping it: {error}")
     return None

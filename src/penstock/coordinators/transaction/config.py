@@ -1,6 +1,6 @@
-"""What a broker grants its transactions, typed from its settings. Values only, already checked.
+"""TransactionConfig: the broker's settings for transactions as a typed value, already validated.
 
-Kafka's names, and its defaults but for two-phase commit, in milliseconds and bytes throughout.
+Kafka's names, and its defaults except for two-phase commit, in milliseconds and bytes throughout.
 """
 
 from collections.abc import Mapping
@@ -14,18 +14,18 @@ class TransactionConfig:
 
     max_timeout_ms: int = 900_000
     id_expiration_ms: int = 604_800_000
-    abort_interval_ms: int = 10_000  # between two looks for what has taken too long
-    expiry_interval_ms: int = 3_600_000  # between two looks for ids to forget
+    abort_interval_ms: int = 10_000  # between two sweeps for timed-out transactions
+    expiry_interval_ms: int = 3_600_000  # between two sweeps for expired transactional ids
     two_phase_enabled: bool = True
 
-    # The topic that keeps them.
+    # __transaction_state
     topic_partitions: int = 50
     load_buffer_bytes: int = 5_242_880
 
     @classmethod
-    def from_broker(cls, resolved: Mapping[str, Any]) -> Self:
-        """From a broker's resolved settings: setting name -> typed value, all present."""
-        return cls(**{field: resolved[name] for field, name in _SOURCE_NAMES.items()})
+    def from_broker(cls, config: Mapping[str, Any]) -> Self:
+        """From the broker's effective config: setting name -> typed value, all present."""
+        return cls(**{field: config[name] for field, name in _SOURCE_NAMES.items()})
 
 
 _SOURCE_NAMES: Mapping[str, str] = {

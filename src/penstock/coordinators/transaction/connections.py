@@ -1,33 +1,31 @@
-"""Over which connections a transactional id was written to: tells late ends of old clients.
+"""The connections that a transactional id was written over: detects late EndTxn of old clients.
 
-Their epoch does not tell it from the end of the next transaction. But a client that has given up on
-a request has left its connection, and goes on over another one. Soft: not known after a reload.
+Before KIP-890 the epoch of a late EndTxn equals that of the next transaction's. But a client that
+gives up on a request also gives up its connection and continues over another. Volatile: a reload
+forgets it.
 """
 
-_REMEMBERED = 4  # connections of an id
+_REMEMBERED = 4  # connections per transactional id
 
 
 class Connections:
-    """Owned by its shard. A connection's number is higher than that of every one before it."""
+    """Owned by its shard's state. Every connection has a higher number than those before it."""
 
     def __init__(self) -> None:
-        self._of: dict[str, tuple[int, ...]] = {}  # id -> in the order of use, the last in use
+        self._by_id: dict[str, tuple[int, ...]] = {}  # in order of use, the current one last
 
     def note(self, transactional_id: str, connection: int) -> None:
-        """The owner has added to its transaction over it."""
-        known = self._of.get(transactional_id, ())
-        if connection in known[:-1]:
-            known = ()  # in use again: this client has several, and leaves none
-        if known[-1:] != (connection,):
-            self._of[transactional_id] = (*known[1 - _REMEMBERED :], connection)
+        """The owner has added partitions over this connection."""
+        used = self._by_id.get(transactional_id, ())
+        if connection in used[:-1]:
+            used = ()  # used again: this client has several at once and abandons none
+        if used[-1:] != (connection,):
+            self._by_id[transactional_id] = (*used[1 - _REMEMBERED :], connection)
 
-    def is_left(self, transactional_id: str, connection: int) -> bool:
-        """Whether the owner has used it, and has gone on over one that was made later."""
-        known = self._of.get(transactional_id, ())
-        return connection in known[:-1] and connection < known[-1]
+    def is_abandoned(self, transactional_id: str, connection: int) -> bool:
+        """Whether the owner has used it and has since moved on to a newer one."""
+        used = self._by_id.get(transactional_id, ())
+        return connection in used[:-1] and connection < used[-1]
 
     def forget(self, transactional_id: str) -> None:
-        self._of.pop(transactional_id, None)
-
-    def clear(self) -> None:
-        self._of.clear()
+        self._by_id.pop(transactional_id, None)

@@ -1,7 +1,8 @@
-"""The transaction coordinator of a broker: what handlers ask, by transactional id.
+"""The transaction coordinator of a broker: the requests of the transaction APIs, by transactional
+id.
 
-Finds the shard of each id and has it decide; faults of clients are answers, never exceptions.
-Owned by the event loop.
+Finds the shard of each id and runs a command on it; a client's fault is a reply, never an
+exception. Owned by the event loop.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,16 +13,15 @@ from penstock.coordinators.runtime.coordinator_runtime import CoordinatorRuntime
 from penstock.coordinators.runtime.coordinator_shard import Status
 from penstock.coordinators.runtime.dependencies import CoordinatorLog, CoordinatorTimers, Report
 from penstock.coordinators.runtime.pending_replies import Failed
-from penstock.coordinators.transaction import end_transaction as ending
-from penstock.coordinators.transaction import init_producer_id as init_producer
-from penstock.coordinators.transaction import partitions as partition_commands
+from penstock.coordinators.runtime.result import Command, CoordinatorResult, Waiter
 from penstock.coordinators.transaction import queries
 from penstock.coordinators.transaction.config import TransactionConfig
-from penstock.coordinators.transaction.dependencies import (
-    KnownPartitions,
-    MarkerChannel,
-)
-from penstock.coordinators.transaction.records import State, Transaction
+from penstock.coordinators.transaction.dependencies import MarkerChannel, PartitionLookup
+from penstock.coordinators.transaction.end_transaction import end_transaction
+from penstock.coordinators.transaction.init_producer_id import check_init, init_producer_id
+from penstock.coordinators.transaction.partitions import add_partitions, verify_partitions
+from penstock.coordinators.transaction.producer_epochs import NeedsProducerId
+from penstock.coordinators.transaction.records import TransactionRecord
 from penstock.coordinators.transaction.requests import (
     DescribedTransaction,
     EndTxnReply,
@@ -32,31 +32,23 @@ from penstock.coordinators.transaction.requests import (
     ProducerIdAndEpoch,
     TransactionListing,
 )
-from penstock.coordinators.transaction.result import (
-    NeedsProducerId,
-    TransactionResult,
-    find_stranger,
-)
-from penstock.coordinators.transaction.shard import (
-    Command,
-    TransactionDependencies,
-    TransactionShard,
-)
-from penstock.coordinators.transaction.transaction_version import (
-    bumps_epoch,
-    version_of_add,
-    version_of_end,
-)
+from penstock.coordinators.transaction.shard import TransactionDependencies, TransactionShard
+from penstock.coordinators.transaction.state import TransactionShardState
+from penstock.coordinators.transaction.transaction_version import version_of_add, version_of_end
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import TopicPartition
 from penstock.model.producer_ids import ProducerIds
 
-Answer = TypeVar("Answer")
+ReplyType = TypeVar("ReplyType")
 
-# A command that may need an id that nobody has had: None until it says so.
-CommandWithId = Callable[[Mapping[str, Transaction], int, int | None], TransactionResult[Answer]]
+TransactionCommand = Command[TransactionShardState, ReplyType, TransactionRecord]
+# A command that may need a fresh producer id: it gets None until it replies that it does.
+CommandWithId = Callable[
+    [TransactionShardState, int, int | None],
+    CoordinatorResult[ReplyType | NeedsProducerId, TransactionRecord],
+]
 
-MAX_ID_BYTES = 32_767  # of a text in a record's key
+MAX_ID_BYTES = 32_767  # of a string in a record's key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,16 +57,19 @@ class TransactionCoordinatorStatistics:
     loading: int
     transactional_ids: int
     ongoing: int
-    untold: int  # decided, and not known to every partition
-    waiting: int  # requests that wait for an answer
+    pending_markers: int  # transactions decided, but not marked in all their partitions
+    waiting: int  # requests that wait for a reply
+    unexpected_errors: int  # each reloaded a shard from its log
 
 
 class TransactionCoordinator(CoordinatorRuntime[TransactionShard]):
+    NAME = "transaction coordinator"
+
     def __init__(
         self,
         *,
         log: CoordinatorLog,
-        partitions: KnownPartitions,
+        partitions: PartitionLookup,
         producer_ids: ProducerIds,
         markers: MarkerChannel,
         timers: CoordinatorTimers,
@@ -82,45 +77,47 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionShard]):
         config: Callable[[], TransactionConfig],
         report: Report,
     ) -> None:
-        super().__init__(log=log, timers=timers)
+        super().__init__(log=log, timers=timers, report=report)
         self._config = config
         self._producer_ids = producer_ids
+        self._partitions = partitions
         self._wall_ms = wall_ms
-        self._around = TransactionDependencies(
+        self._dependencies = TransactionDependencies(
             log=log,
             timers=timers,
             channel=markers,
-            known=partitions,
+            partitions=partitions,
             wall_ms=wall_ms,
             config=config,
             report=report,
             load_again=self._load_again,
+            on_unexpected_error=self._on_unexpected_error,
         )
 
     def _new_shard(self, partition: int) -> TransactionShard:
-        return TransactionShard(partition, self._around)
+        return TransactionShard(partition, self._dependencies)
 
     def _planned_partitions(self) -> int:
         return self._config().topic_partitions
 
     def on_leaders_changed(self) -> None:
-        """Markers that did not get through may do so now."""
+        """Markers that could not be delivered may be deliverable now."""
         for shard in list(self._shards.values()):
             shard.on_leaders_changed()
 
     # -- producers -------------------------------------------------------------------------
 
     async def init_producer_id(self, request: InitProducerId) -> InitProducerIdReply:
-        refusal = init_producer.refuse(request, self._config())
+        refusal = check_init(request, self._config())
         if refusal is not ErrorCode.NONE:
             return InitProducerIdReply(code=refusal)
-        answer = await self._ask_with_id(
+        reply = await self._run_with_id(
             request.transactional_id,
-            lambda known, now_ms, new_id: init_producer.init_producer(
-                known, request, new_producer_id=new_id, now_ms=now_ms
+            lambda state, now_ms, new_id: init_producer_id(
+                state.transactions, request, new_producer_id=new_id, now_ms=now_ms
             ),
         )
-        return InitProducerIdReply(code=answer.code) if isinstance(answer, Failed) else answer
+        return InitProducerIdReply(code=reply.code) if isinstance(reply, Failed) else reply
 
     async def add_partitions(
         self,
@@ -132,31 +129,28 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionShard]):
         version: int,
         connection: int | None = None,
     ) -> ErrorCode:
-        """`version` is the request's; `connection` rises from one that is made to the next."""
+        """`version` is the request's; a newer `connection` has a higher number."""
 
-        def decide(known: Mapping[str, Transaction], now_ms: int) -> TransactionResult[ErrorCode]:
-            outcome = partition_commands.add_partitions(
-                known,
+        def decide(
+            state: TransactionShardState, _: Waiter, now_ms: int
+        ) -> CoordinatorResult[ErrorCode, TransactionRecord]:
+            result = add_partitions(
+                state.transactions,
                 transactional_id,
                 ProducerIdAndEpoch(producer_id, producer_epoch),
                 partitions,
                 version=version_of_add(version),
                 now_ms=now_ms,
             )
-            if outcome.records and not all(map(self._around.known.has_partition, partitions)):
-                # One that is not known here would be taken for deleted when markers are sent.
-                return TransactionResult(answer=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            shard = self._find_for(transactional_id)
-            if (
-                outcome.answer is ErrorCode.NONE
-                and connection
-                and isinstance(shard, TransactionShard)
-            ):
-                shard.connections.note(transactional_id, connection)
-            return outcome
+            if result.records and not all(map(self._partitions.has_partition, partitions)):
+                # One unknown here would count as deleted when the markers are sent.
+                return CoordinatorResult(reply=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            if result.reply is ErrorCode.NONE and connection:
+                state.connections.note(transactional_id, connection)
+            return result
 
-        answer = await self._ask(transactional_id, decide)
-        return answer.code if isinstance(answer, Failed) else answer
+        reply = await self._run(transactional_id, decide)
+        return reply.code if isinstance(reply, Failed) else reply
 
     async def verify_partitions(
         self,
@@ -166,15 +160,13 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionShard]):
         partitions: Sequence[TopicPartition],
     ) -> Mapping[TopicPartition, ErrorCode]:
         claimed = ProducerIdAndEpoch(producer_id, producer_epoch)
-        answer = await self._ask(
+        reply = await self._run(
             transactional_id,
-            lambda known, now_ms: TransactionResult(
-                answer=partition_commands.verify_partitions(
-                    known, transactional_id, claimed, partitions
-                )
+            lambda state, _, now_ms: CoordinatorResult(
+                reply=verify_partitions(state.transactions, transactional_id, claimed, partitions)
             ),
         )
-        return dict.fromkeys(partitions, answer.code) if isinstance(answer, Failed) else answer
+        return dict.fromkeys(partitions, reply.code) if isinstance(reply, Failed) else reply
 
     async def end(
         self,
@@ -186,110 +178,90 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionShard]):
         version: int,
         connection: int | None = None,
     ) -> EndTxnReply:
-        """`version` is the request's; `connection` rises from one that is made to the next."""
+        """`version` is the request's; a newer `connection` has a higher number."""
         claimed = ProducerIdAndEpoch(producer_id, producer_epoch)
-        if self._is_late(transactional_id, claimed, connection, version):
-            return EndTxnReply(ErrorCode.CONCURRENT_TRANSACTIONS)
-        answer = await self._ask_with_id(
+        reply = await self._run_with_id(
             transactional_id,
-            lambda known, now_ms, new_id: ending.end(
-                known,
+            lambda state, now_ms, new_id: end_transaction(
+                state.transactions,
                 transactional_id,
                 claimed,
                 commit=commit,
                 version=version_of_end(version),
+                is_from_abandoned_connection=connection is not None
+                and state.connections.is_abandoned(transactional_id, connection),
                 new_producer_id=new_id,
                 now_ms=now_ms,
             ),
         )
-        return EndTxnReply(answer.code) if isinstance(answer, Failed) else answer
+        return EndTxnReply(reply.code) if isinstance(reply, Failed) else reply
 
-    def _is_late(
-        self,
-        transactional_id: str,
-        claimed: ProducerIdAndEpoch,
-        connection: int | None,
-        version: int,
-    ) -> bool:
-        """An end that a client of old has given up on and repeated elsewhere: its epoch does not
-        tell it from the end of the transaction that is open by now (KAFKA-17754). A fenced producer
-        has left its connection too, but is to learn that it is fenced, not to try again."""
-        shard = self._find_for(transactional_id)
-        if isinstance(shard, ErrorCode) or bumps_epoch(version_of_end(version)):
-            return False
-        known = shard.state.known.get(transactional_id)
-        if connection is None or known is None or known.state is not State.ONGOING:
-            return False
-        if find_stranger(known, claimed) is not ErrorCode.NONE:
-            return False
-        return shard.connections.is_left(transactional_id, connection)
+    # -- running commands ------------------------------------------------------------------
 
-    # -- asking a shard --------------------------------------------------------------------
-
-    async def _ask_with_id(
-        self, transactional_id: str, command: CommandWithId[Answer]
-    ) -> Answer | Failed:
-        """Ids come from the controller and take time: meanwhile the state may have changed, so the
-        command decides anew."""
-        answer = await self._try(
-            transactional_id, lambda known, now_ms: command(known, now_ms, None)
+    async def _run_with_id(
+        self, transactional_id: str, command: CommandWithId[ReplyType]
+    ) -> ReplyType | Failed:
+        """The controller allocates producer ids, which takes time. The state may have changed
+        meanwhile, so the command decides again."""
+        reply = await self._run(
+            transactional_id, lambda state, _, now_ms: command(state, now_ms, None)
         )
-        if not isinstance(answer, NeedsProducerId):
-            return answer
+        if not isinstance(reply, NeedsProducerId):
+            return reply
         try:
             new_id = await self._producer_ids.next_producer_id()
         except Refusal as refusal:
             return Failed(refusal.code)
-        return await self._ask(
-            transactional_id, lambda known, now_ms: command(known, now_ms, new_id)
+        reply = await self._run(
+            transactional_id, lambda state, _, now_ms: command(state, now_ms, new_id)
         )
+        assert not isinstance(reply, NeedsProducerId)
+        return reply
 
-    async def _ask(self, transactional_id: str, command: Command[Answer]) -> Answer | Failed:
-        answer = await self._try(transactional_id, command)
-        assert not isinstance(answer, NeedsProducerId)
-        return answer
-
-    async def _try(
-        self, transactional_id: str, command: Command[Answer]
-    ) -> Answer | NeedsProducerId | Failed:
-        shard = self._find_for(transactional_id)
+    async def _run(
+        self, transactional_id: str, command: TransactionCommand[ReplyType]
+    ) -> ReplyType | Failed:
+        shard = self._find_shard_of(transactional_id)
         if isinstance(shard, ErrorCode):
             return Failed(shard)
         return await shard.run(command)
 
-    def _find_for(self, transactional_id: str) -> TransactionShard | ErrorCode:
+    def _find_shard_of(self, transactional_id: str) -> TransactionShard | ErrorCode:
         if not transactional_id or len(transactional_id.encode()) > MAX_ID_BYTES:
             return ErrorCode.INVALID_REQUEST
         return self._find_shard(transactional_id)
 
-    # -- looking ---------------------------------------------------------------------------
+    # -- queries ---------------------------------------------------------------------------
 
     def describe(self, transactional_id: str) -> DescribedTransaction:
-        shard = self._find_for(transactional_id)
+        shard = self._find_shard_of(transactional_id)
         if isinstance(shard, ErrorCode):
             return DescribedTransaction(transactional_id=transactional_id, code=shard)
         return shard.describe(transactional_id)
 
-    def list(self, asked: ListTransactions) -> ListedTransactions:
-        """Of the shards here; of none, where other brokers lead them all."""
+    def list(self, filters: ListTransactions) -> ListedTransactions:
+        """From this broker's shards only."""
         if self._closed.is_set():
             return ListedTransactions(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        shards = [each for each in self._shards.values() if each.is_led]
-        if any(each.status is Status.LOADING for each in shards):
+        shards = [shard for shard in self._shards.values() if shard.is_led]
+        if any(shard.status is Status.LOADING for shard in shards):
             return ListedTransactions(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        found: list[TransactionListing] = []
+        listings: list[TransactionListing] = []
         for shard in shards:
-            found += queries.list_transactions(shard.state.known, asked, self._wall_ms())
-        unknown = tuple(sorted(asked.states - queries.STATES))
-        return ListedTransactions(ErrorCode.NONE, unknown, tuple(found))
+            listings += queries.list_transactions(
+                shard.state.transactions, filters, self._wall_ms()
+            )
+        unknown = tuple(sorted(filters.states - queries.STATES))
+        return ListedTransactions(ErrorCode.NONE, unknown, tuple(listings))
 
     def statistics(self) -> TransactionCoordinatorStatistics:
         shards = self._shards.values()
         return TransactionCoordinatorStatistics(
             shards=len(shards),
-            loading=sum(each.status is Status.LOADING for each in shards),
-            transactional_ids=sum(len(each.state.known) for each in shards),
-            ongoing=sum(len(each.state.ongoing()) for each in shards),
-            untold=sum(each.untold for each in shards),
-            waiting=sum(each.waiting for each in shards),
+            loading=sum(shard.status is Status.LOADING for shard in shards),
+            transactional_ids=sum(len(shard.state.transactions) for shard in shards),
+            ongoing=sum(len(shard.state.ongoing()) for shard in shards),
+            pending_markers=sum(shard.pending_markers for shard in shards),
+            waiting=sum(shard.waiting for shard in shards),
+            unexpected_errors=self._unexpected_errors,
         )

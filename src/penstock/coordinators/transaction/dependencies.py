@@ -1,6 +1,6 @@
-"""What the transaction coordinator needs of the rooms beside it; the broker joins them.
+"""Interfaces that the transaction coordinator needs from other packages. No behaviour.
 
-No behaviour. Its log is a `state_topics.StateLog` of the topic `__transaction_state`.
+Its log is a `runtime.CoordinatorLog` of the topic `__transaction_state`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +11,7 @@ from penstock.model.ids import TopicPartition
 
 
 class TxnMarkerEntry(NamedTuple):
-    """To be written to each of the partitions: how this producer's transaction has ended."""
+    """How a producer's transaction has ended, to be written to each of the partitions."""
 
     transactional_id: str
     producer_id: int
@@ -22,19 +22,18 @@ class TxnMarkerEntry(NamedTuple):
     partitions: tuple[TopicPartition, ...]
 
 
-# Some of a marker's partitions, each with what became of it: all in one call or in several.
+# The results for some of a marker's partitions: all in one call or in several.
 MarkerCallback = Callable[[TxnMarkerEntry, Mapping[TopicPartition, ErrorCode]], None]
 
 
 class MarkerChannel(Protocol):
-    """To the leaders of partitions, wherever they are."""
+    """To the leaders of partitions, on whichever broker they are."""
 
     def send(self, markers: Sequence[TxnMarkerEntry], done: MarkerCallback) -> None:
-        """`done`, now or later, exactly once for each partition of each marker. A partition
-        without a leader or of a topic that is not known is answered too: what is sent again, and
-        when, is the coordinator's to say."""
+        """Calls `done`, now or later, exactly once per partition of each marker, also if the
+        partition has no leader or its topic is unknown. Retrying is the coordinator's decision."""
 
 
-class KnownPartitions(Protocol):
-    def has_partition(self, partition: TopicPartition) -> bool:
-        """Whether it is there, as far as this broker knows: the topic may have been deleted."""
+class PartitionLookup(Protocol):
+    def has_partition(self, tp: TopicPartition, /) -> bool:
+        """Whether this broker's metadata has it: its topic may have been deleted."""

@@ -1,33 +1,36 @@
-"""How transactions end: by their owner, by the coordinator, and when every partition knows. Pure.
+"""The end of a transaction: by its owner, by the coordinator, and its completion. Pure.
 
-An end is decided with the record of PrepareX, and over with the one of CompleteX; between them the
-markers are written. Of a transaction without partitions the second says it all.
+The record of PrepareX decides the end and the record of CompleteX finishes it; the markers are
+written in between. A transaction without partitions goes to CompleteX at once.
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
 
-from penstock.coordinators.transaction.records import State, Transaction, TransactionRecord
-from penstock.coordinators.transaction.requests import NO_EPOCH, EndTxnReply, ProducerIdAndEpoch
-from penstock.coordinators.transaction.result import (
+from penstock.coordinators.runtime.result import CoordinatorResult
+from penstock.coordinators.transaction.producer_epochs import (
     LAST_EPOCH,
     MAX_EPOCH,
     NEEDS_PRODUCER_ID,
-    TransactionResult,
-    find_id_before,
-    find_stranger,
+    NeedsProducerId,
+    check_producer_epoch,
+    find_previous_id,
     is_exhausted,
     with_owner,
 )
+from penstock.coordinators.transaction.records import State, Transaction, TransactionRecord
+from penstock.coordinators.transaction.requests import NO_EPOCH, EndTxnReply, ProducerIdAndEpoch
 from penstock.coordinators.transaction.transaction_version import bumps_epoch
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import NO_PRODUCER_ID
 
+EndResult = CoordinatorResult[EndTxnReply | NeedsProducerId, TransactionRecord]
+
 # -- by its owner --------------------------------------------------------------------------
 
 
-def end(
-    known: Mapping[str, Transaction],
+def end_transaction(
+    transactions: Mapping[str, Transaction],
     transactional_id: str,
     claimed: ProducerIdAndEpoch,
     *,
@@ -35,94 +38,101 @@ def end(
     version: int,
     new_producer_id: int | None,
     now_ms: int,
-) -> TransactionResult[EndTxnReply]:
-    """EndTxn. `version` is the client's: since KIP-890 it gets an epoch of its own for what comes
-    next, so that a request that is late meets another one and is known for what it is."""
-    transaction = known.get(transactional_id)
+    is_from_abandoned_connection: bool = False,
+) -> EndResult:
+    """EndTxn. `version` is the client's: since KIP-890 every transaction has its own epoch, so that
+    a late request carries an old one.
+
+    `is_from_abandoned_connection`: an older client has given up on this request and continued over
+    another connection, so with a transaction open again this is a late copy: its epoch cannot tell
+    (KAFKA-17754). A fenced producer must still learn that it is fenced, so that is checked first.
+    """
+    transaction = transactions.get(transactional_id)
     if transaction is None:
         return _refuse(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if bumps_epoch(version) and _is_repeated(transaction, claimed):
-        return _answer_again(
+        return _repeat_reply(
             transactional_id, transaction, commit=commit, new_producer_id=new_producer_id
         )
-    stranger = find_stranger(transaction, claimed)
-    if stranger is not ErrorCode.NONE:
-        return _refuse(stranger)
+    fenced = check_producer_epoch(transaction, claimed)
+    if fenced is not ErrorCode.NONE:
+        return _refuse(fenced)
+    is_ongoing = transaction.state is State.ONGOING
+    if is_from_abandoned_connection and is_ongoing and not bumps_epoch(version):
+        return _refuse(ErrorCode.CONCURRENT_TRANSACTIONS)
     if not _may_end(transaction.state, commit=commit, version=version):
-        return _answer_in_state(transaction, commit=commit, version=version)
+        return _reply_in_state(transaction, commit=commit, version=version)
     if not bumps_epoch(version):
         after = transaction.owner
     elif not is_exhausted(transaction.owner.epoch):
         after = ProducerIdAndEpoch(transaction.owner.id, transaction.owner.epoch + 1)
     elif new_producer_id is None:
-        return TransactionResult(answer=NEEDS_PRODUCER_ID)
+        return CoordinatorResult(reply=NEEDS_PRODUCER_ID)
     else:
         after = ProducerIdAndEpoch(new_producer_id, 0)
     decided = _prepare(transaction, after, commit=commit, version=version, now_ms=now_ms)
-    return TransactionResult(
-        answer=EndTxnReply(ErrorCode.NONE, *after),
+    return CoordinatorResult(
+        reply=EndTxnReply(ErrorCode.NONE, *after),
         records=(TransactionRecord(transactional_id, decided),),
     )
 
 
-def _refuse(code: ErrorCode) -> TransactionResult[EndTxnReply]:
-    return TransactionResult(answer=EndTxnReply(code))
+def _refuse(code: ErrorCode) -> EndResult:
+    return CoordinatorResult(reply=EndTxnReply(code))
 
 
 def _is_repeated(transaction: Transaction, claimed: ProducerIdAndEpoch) -> bool:
-    """Whether the claimed one is the owner as it was before its last end: its answer was lost."""
+    """Whether the claimed producer is the owner before its last EndTxn, whose reply was lost."""
     owner, state = transaction.owner, transaction.state
     if not (state.is_prepared or state.is_complete):
         return False
     if claimed.id == owner.id:
         return claimed.epoch + 1 == owner.epoch
-    before = find_id_before(transaction)
-    return before is not None and owner.epoch == 0 and claimed == (before, LAST_EPOCH)
+    previous = find_previous_id(transaction)
+    return previous is not None and owner.epoch == 0 and claimed == (previous, LAST_EPOCH)
 
 
-def _answer_again(
+def _repeat_reply(
     transactional_id: str,
     transaction: Transaction,
     *,
     commit: bool,
     new_producer_id: int | None,
-) -> TransactionResult[EndTxnReply]:
+) -> EndResult:
     state, owner = transaction.state, transaction.owner
     if commit != state.commits:
-        # The coordinator has aborted it: out of time, or for another instance.
+        # The coordinator aborted it: it timed out, or another instance took over.
         return _refuse(ErrorCode.PRODUCER_FENCED if commit else ErrorCode.INVALID_TXN_STATE)
     if state.is_prepared:
         return _refuse(ErrorCode.CONCURRENT_TRANSACTIONS)
     if owner.epoch != MAX_EPOCH:
-        return TransactionResult(answer=EndTxnReply(ErrorCode.NONE, *owner))
-    if new_producer_id is None:  # the coordinator's abort took the last epoch there is
-        return TransactionResult(answer=NEEDS_PRODUCER_ID)
+        return CoordinatorResult(reply=EndTxnReply(ErrorCode.NONE, *owner))
+    if new_producer_id is None:  # the coordinator's abort used up the last epoch
+        return CoordinatorResult(reply=NEEDS_PRODUCER_ID)
     other = with_owner(
         transaction, ProducerIdAndEpoch(new_producer_id, 0), last_producer_epoch=LAST_EPOCH
     )
-    return TransactionResult(
-        answer=EndTxnReply(ErrorCode.NONE, new_producer_id, 0),
+    return CoordinatorResult(
+        reply=EndTxnReply(ErrorCode.NONE, new_producer_id, 0),
         records=(TransactionRecord(transactional_id, other),),
     )
 
 
 def _may_end(state: State, *, commit: bool, version: int) -> bool:
-    """Since KIP-890 a producer may abort what the coordinator has not heard of yet."""
+    """Since KIP-890 a producer may abort a transaction that the coordinator does not know yet."""
     if state is State.ONGOING:
         return True
     return bumps_epoch(version) and not commit and not state.is_prepared
 
 
-def _answer_in_state(
-    transaction: Transaction, *, commit: bool, version: int
-) -> TransactionResult[EndTxnReply]:
-    """To the owner, where nothing is open. Of old, it may be repeating itself."""
+def _reply_in_state(transaction: Transaction, *, commit: bool, version: int) -> EndResult:
+    """To the owner while nothing is open. Before KIP-890 it may be repeating its request."""
     state = transaction.state
     is_same = state is not State.EMPTY and commit == state.commits
     if state.is_prepared and (is_same or bumps_epoch(version)):
         return _refuse(ErrorCode.CONCURRENT_TRANSACTIONS)
     if is_same and not bumps_epoch(version):
-        return TransactionResult(answer=EndTxnReply(ErrorCode.NONE, *transaction.owner))
+        return CoordinatorResult(reply=EndTxnReply(ErrorCode.NONE, *transaction.owner))
     return _refuse(ErrorCode.INVALID_TXN_STATE)
 
 
@@ -130,8 +140,8 @@ def _answer_in_state(
 
 
 def abort(transaction: Transaction, *, now_ms: int, may_come_back: bool) -> Transaction:
-    """Whoever has it open is fenced, by one epoch and no more (KAFKA-19367). `may_come_back`: it
-    has only been too slow, and may ask for its next epoch (KIP-588)."""
+    """Fences its producer, by exactly one epoch (KAFKA-19367). `may_come_back`: the producer was
+    only too slow and may ask for its next epoch (KIP-588)."""
     assert transaction.state is State.ONGOING
     owner = transaction.owner
     decided = _prepare(
@@ -150,7 +160,7 @@ def abort(transaction: Transaction, *, now_ms: int, may_come_back: bool) -> Tran
 def _prepare(
     transaction: Transaction, after: ProducerIdAndEpoch, *, commit: bool, version: int, now_ms: int
 ) -> Transaction:
-    """Decided, for `after` to go on. The epoch of its markers fences all that came before."""
+    """Decided; `after` is the next owner. The markers' epoch fences all earlier ones."""
     owner, state = transaction.owner, transaction.state
     if owner.id != transaction.producer_id:
         marker_epoch = _next_epoch(transaction.producer_epoch)
@@ -158,13 +168,13 @@ def _prepare(
         marker_epoch = after.epoch
     else:
         marker_epoch = _next_epoch(owner.epoch)
-    goes_on = after == (transaction.producer_id, marker_epoch)
+    is_same_producer = after == (transaction.producer_id, marker_epoch)
     is_ongoing = state is State.ONGOING
     decided = replace(
         transaction,
         producer_epoch=marker_epoch,
-        next_producer_id=NO_PRODUCER_ID if goes_on else after.id,
-        next_producer_epoch=NO_EPOCH if goes_on else after.epoch,
+        next_producer_id=NO_PRODUCER_ID if is_same_producer else after.id,
+        next_producer_epoch=NO_EPOCH if is_same_producer else after.epoch,
         last_producer_epoch=owner.epoch if after != owner else transaction.last_producer_epoch,
         state=State.PREPARE_COMMIT if commit else State.PREPARE_ABORT,
         client_version=version,
@@ -174,12 +184,15 @@ def _prepare(
     return decided if decided.partitions else complete(decided, now_ms=now_ms)
 
 
-def complete(transaction: Transaction, *, now_ms: int, is_outlived: bool = False) -> Transaction:
-    """Every partition has its marker: the next one may begin. `is_outlived`: partitions have seen
-    later epochs of this producer id, which would be given away again. Then it has had its last."""
+def complete(
+    transaction: Transaction, *, now_ms: int, newer_epoch_seen: bool = False
+) -> Transaction:
+    """Every partition has its marker: the next transaction may begin. `newer_epoch_seen`:
+    partitions have seen later epochs of this producer id, which must not be given out again, so
+    this id gets no further epoch."""
     assert transaction.state.is_prepared
     commits, owner = transaction.state.commits, transaction.owner
-    if is_outlived and owner.id == transaction.producer_id:
+    if newer_epoch_seen and owner.id == transaction.producer_id:
         owner = ProducerIdAndEpoch(owner.id, MAX_EPOCH)
     return with_owner(
         transaction,

@@ -1,14 +1,24 @@
-"""A producer says that it is there, or there again: it gets an id and an epoch. Pure.
+"""InitProducerId: gives a new or restarted producer its id and epoch. Pure.
 
-Whoever had the transactional id before is fenced by the new epoch. What it has left open is aborted
-first, or kept for the new one to end (KIP-939).
+The new epoch fences the previous holder of the transactional id. A transaction that it left open is
+aborted first, or kept for the new producer to end (KIP-939).
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
 
+from penstock.coordinators.runtime.result import CoordinatorResult
 from penstock.coordinators.transaction.config import TransactionConfig
 from penstock.coordinators.transaction.end_transaction import abort
+from penstock.coordinators.transaction.producer_epochs import (
+    LAST_EPOCH,
+    MAX_EPOCH,
+    NEEDS_PRODUCER_ID,
+    NeedsProducerId,
+    find_previous_id,
+    is_exhausted,
+    with_owner,
+)
 from penstock.coordinators.transaction.records import (
     NO_TIMEOUT_MS,
     State,
@@ -23,22 +33,15 @@ from penstock.coordinators.transaction.requests import (
     InitProducerIdReply,
     ProducerIdAndEpoch,
 )
-from penstock.coordinators.transaction.result import (
-    LAST_EPOCH,
-    MAX_EPOCH,
-    NEEDS_PRODUCER_ID,
-    TransactionResult,
-    find_id_before,
-    is_exhausted,
-    with_owner,
-)
 from penstock.coordinators.transaction.transaction_version import CLASSIC
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import NO_PRODUCER_ID
 
+InitResult = CoordinatorResult[InitProducerIdReply | NeedsProducerId, TransactionRecord]
 
-def refuse(request: InitProducerId, config: TransactionConfig) -> ErrorCode:
-    """What is wrong with the request whatever the state is; NONE: nothing."""
+
+def check_init(request: InitProducerId, config: TransactionConfig) -> ErrorCode:
+    """What is wrong with the request regardless of any state."""
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_EPOCH):
         return ErrorCode.INVALID_REQUEST
     if request.keep_prepared and not request.two_phase:
@@ -50,14 +53,14 @@ def refuse(request: InitProducerId, config: TransactionConfig) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def init_producer(
-    known: Mapping[str, Transaction],
+def init_producer_id(
+    transactions: Mapping[str, Transaction],
     request: InitProducerId,
     *,
     new_producer_id: int | None,
     now_ms: int,
-) -> TransactionResult[InitProducerIdReply]:
-    transaction = known.get(request.transactional_id)
+) -> InitResult:
+    transaction = transactions.get(request.transactional_id)
     if transaction is None:
         return _begin(request, new_producer_id, now_ms)
     claimed = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
@@ -66,42 +69,40 @@ def init_producer(
     if transaction.state.is_prepared:
         return _refuse(ErrorCode.CONCURRENT_TRANSACTIONS)
     if transaction.state is not State.ONGOING:
-        return _go_on(request, transaction, claimed, new_producer_id, now_ms)
+        return _bump_epoch(request, transaction, claimed, new_producer_id, now_ms)
     if request.keep_prepared:
         return _keep(request, transaction, new_producer_id, now_ms)
     aborted = abort(transaction, now_ms=now_ms, may_come_back=False)
-    return TransactionResult(
-        answer=InitProducerIdReply(code=ErrorCode.CONCURRENT_TRANSACTIONS),  # to be asked again
+    return CoordinatorResult(
+        reply=InitProducerIdReply(code=ErrorCode.CONCURRENT_TRANSACTIONS),  # the client retries
         records=(TransactionRecord(request.transactional_id, aborted),),
     )
 
 
-def _refuse(code: ErrorCode) -> TransactionResult[InitProducerIdReply]:
-    return TransactionResult(answer=InitProducerIdReply(code=code))
+def _refuse(code: ErrorCode) -> InitResult:
+    return CoordinatorResult(reply=InitProducerIdReply(code=code))
 
 
 def _may_claim(transaction: Transaction, claimed: ProducerIdAndEpoch) -> bool:
-    """The owner; or the owner as it was before its last request, whose answer was lost: unless it
-    must have come, since the transaction of after is open."""
+    """The owner, or the owner before its last request, whose reply may have been lost. Once the
+    next transaction is open, that reply must have arrived."""
     owner = transaction.owner
     if claimed == owner:
         return True
     if transaction.state is State.ONGOING:
         return False
-    return _is_before(transaction, claimed) and claimed.epoch == transaction.last_producer_epoch
+    return _is_previous(transaction, claimed) and claimed.epoch == transaction.last_producer_epoch
 
 
-def _is_before(transaction: Transaction, claimed: ProducerIdAndEpoch) -> bool:
+def _is_previous(transaction: Transaction, claimed: ProducerIdAndEpoch) -> bool:
     if claimed.id == transaction.owner.id:
         return True
-    return claimed.id == find_id_before(transaction) and is_exhausted(claimed.epoch)
+    return claimed.id == find_previous_id(transaction) and is_exhausted(claimed.epoch)
 
 
-def _begin(
-    request: InitProducerId, new_producer_id: int | None, now_ms: int
-) -> TransactionResult[InitProducerIdReply]:
+def _begin(request: InitProducerId, new_producer_id: int | None, now_ms: int) -> InitResult:
     if new_producer_id is None:
-        return TransactionResult(answer=NEEDS_PRODUCER_ID)
+        return CoordinatorResult(reply=NEEDS_PRODUCER_ID)
     begun = Transaction(
         producer_id=new_producer_id,
         producer_epoch=0,
@@ -111,14 +112,14 @@ def _begin(
     return _write(request, begun)
 
 
-def _go_on(
+def _bump_epoch(
     request: InitProducerId,
     transaction: Transaction,
     claimed: ProducerIdAndEpoch,
     new_producer_id: int | None,
     now_ms: int,
-) -> TransactionResult[InitProducerIdReply]:
-    """Nothing is open: the next epoch, or the first of another id."""
+) -> InitResult:
+    """Nothing is open: the next epoch, or the first one of another id."""
     owner = transaction.owner
     is_repeated = claimed not in (NO_PRODUCER, owner)
     if is_repeated and owner.epoch != MAX_EPOCH:
@@ -126,7 +127,7 @@ def _go_on(
     elif not is_exhausted(owner.epoch):
         after, last_epoch = ProducerIdAndEpoch(owner.id, owner.epoch + 1), claimed.epoch
     elif new_producer_id is None:
-        return TransactionResult(answer=NEEDS_PRODUCER_ID)
+        return CoordinatorResult(reply=NEEDS_PRODUCER_ID)
     else:
         after, last_epoch = ProducerIdAndEpoch(new_producer_id, 0), claimed.epoch
     ready = with_owner(
@@ -145,13 +146,13 @@ def _go_on(
 
 def _keep(
     request: InitProducerId, transaction: Transaction, new_producer_id: int | None, now_ms: int
-) -> TransactionResult[InitProducerIdReply]:
-    """The transaction stays as it is, with its own id and epoch; only its owner changes."""
+) -> InitResult:
+    """The transaction keeps its producer id and epoch; only its owner changes."""
     owner = transaction.owner
     if not is_exhausted(owner.epoch):
         after = ProducerIdAndEpoch(owner.id, owner.epoch + 1)
     elif new_producer_id is None:
-        return TransactionResult(answer=NEEDS_PRODUCER_ID)
+        return CoordinatorResult(reply=NEEDS_PRODUCER_ID)
     else:
         after = ProducerIdAndEpoch(new_producer_id, 0)
     kept = replace(
@@ -167,10 +168,10 @@ def _keep(
 
 def _write(
     request: InitProducerId, transaction: Transaction, *, ongoing: ProducerIdAndEpoch = NO_PRODUCER
-) -> TransactionResult[InitProducerIdReply]:
+) -> InitResult:
     assert transaction.owner.epoch <= LAST_EPOCH
-    return TransactionResult(
-        answer=InitProducerIdReply(
+    return CoordinatorResult(
+        reply=InitProducerIdReply(
             code=ErrorCode.NONE,
             producer_id=transaction.owner.id,
             producer_epoch=transaction.owner.epoch,

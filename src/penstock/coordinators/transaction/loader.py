@@ -1,7 +1,7 @@
-"""Records of transactions back from the log's bytes: of each id the last one alone. No I/O.
+"""Decodes the records of `__transaction_state` from log bytes. No I/O.
 
-Reading never fails, as `state_topics.batches` says: a record that cannot be read leaves the one
-before it standing.
+Reading never fails, as in `runtime.record_batches`: a record that cannot be decoded is reported and
+skipped, so that the record before it stays in effect.
 """
 
 from collections.abc import Iterator
@@ -14,17 +14,17 @@ from penstock.protocol.records import iter_records
 
 
 class TransactionsLoader:
-    """A `state_topics.loading.Reader`."""
+    """A `runtime.loader.Reader`."""
 
     def __init__(self, report: Report) -> None:
         self._report = report
 
     def read(self, data: bytes) -> Iterator[TransactionRecord | None]:
-        for found in iter_sound_batches(data, self._report):
-            if found is None or found[1].is_control:
+        for sound in iter_sound_batches(data, self._report):
+            if sound is None or sound[1].is_control:
                 yield None
             else:
-                yield from self._read_batch(found[0])
+                yield from self._read_batch(sound[0])
 
     def rest(self) -> Iterator[TransactionRecord | None]:
         return iter(())
@@ -34,4 +34,4 @@ class TransactionsLoader:
             for record in iter_records(batch):
                 yield find_decoded(record, decode_record, self._report)
         except CorruptBatch as error:
-            self._report(f"a batch is passed over from there: {error}")
+            self._report(f"skipping the rest of a batch: {error}")

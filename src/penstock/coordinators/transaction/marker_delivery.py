@@ -1,22 +1,22 @@
-"""Sends a shard's markers, and again what did not get through, until every partition has its own.
+"""Sends a shard's transaction markers and retries until every partition has its own.
 
-A partition that knows better is asked again too, but seldom: others do not wait for it. Decides
-nothing about transactions: tells its shard when one is marked. Owned by the event loop.
-Invariant: a marker is sent only when the decision that it tells of is committed in the log.
+A partition that refuses a marker as stale is retried too, but seldom, and without delaying others.
+Decides nothing about transactions: it tells its shard when one is fully marked. Owned by the event
+loop. Invariant: a marker is sent only after the decision it announces is committed in the log.
 """
 
 from collections.abc import Callable, Mapping
 
 from penstock.coordinators.runtime.dependencies import CoordinatorTimers, Report
 from penstock.coordinators.transaction.dependencies import (
-    KnownPartitions,
     MarkerChannel,
+    PartitionLookup,
     TxnMarkerEntry,
 )
 from penstock.coordinators.transaction.pending_markers import (
-    KNOWS_BETTER,
-    OUTLIVING,
-    PAST,
+    ALREADY_ENDED,
+    NEWER_EPOCH_SEEN,
+    REFUSED_AS_STALE,
     EndKey,
     PendingMarkers,
 )
@@ -25,142 +25,140 @@ from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.purgatory.timing_wheel import Timer
 
-FIRST_PAUSE_MS = 50
-LONGEST_PAUSE_MS = 5_000
-REFUSED_PAUSE_MS = 60_000  # before those are asked again who know better
+FIRST_BACKOFF_MS = 50
+MAX_BACKOFF_MS = 5_000
+REFUSED_BACKOFF_MS = 60_000  # before a marker is sent again that was refused as stale
 
 
 class MarkerDelivery:
-    """`forget` it when its shard is loaded anew or gone: answers of before are nobody's then."""
+    """`forget` it when its shard reloads or ends, so that results of earlier sends are ignored."""
 
     def __init__(
         self,
         *,
         channel: MarkerChannel,
-        known: KnownPartitions,
+        partitions: PartitionLookup,
         timers: CoordinatorTimers,
         report: Report,
         coordinator_epoch: Callable[[], int],
         on_marked: Callable[[EndKey], None],
     ) -> None:
         self._channel = channel
-        self._known = known
+        self._partitions = partitions
         self._timers = timers
         self._report = report
         self._coordinator_epoch = coordinator_epoch
         self._on_marked = on_marked
-        self._outstanding = PendingMarkers()
-        self._complained: set[EndKey] = set()  # that it was told to people
-        self._pause_ms = FIRST_PAUSE_MS
+        self._pending = PendingMarkers()
+        self._warned: set[EndKey] = set()  # a warning has been logged
+        self._backoff_ms = FIRST_BACKOFF_MS
         self._timer: Timer[Callable[[], None]] | None = None
         self._refused_timer: Timer[Callable[[], None]] | None = None
 
     def __len__(self) -> int:
-        return len(self._outstanding)
+        return len(self._pending)
 
-    def begin(self, decided: Mapping[str, Transaction]) -> None:
-        """These ends are committed."""
-        outstanding = self._outstanding
-        keys = [outstanding.begin(name, each) for name, each in decided.items()]
-        self._send(outstanding.take_due(keys, epoch=self._coordinator_epoch()))
+    def begin(self, prepared: Mapping[str, Transaction]) -> None:
+        """The decisions of these transactions are committed."""
+        pending = self._pending
+        keys = [pending.begin(name, transaction) for name, transaction in prepared.items()]
+        self._send(pending.take_due(keys, epoch=self._coordinator_epoch()))
 
     def end(self, key: EndKey) -> None:
-        """It is over."""
-        self._outstanding.end(key)
-        self._complained.discard(key)
-        if self._outstanding.is_through:
-            self._pause_ms = FIRST_PAUSE_MS
+        """The transaction is complete."""
+        self._pending.end(key)
+        self._warned.discard(key)
+        if self._pending.only_refused_left:
+            self._backoff_ms = FIRST_BACKOFF_MS
 
-    def is_outlived(self, key: EndKey) -> bool:
-        """Whether the producer may not go on with the epochs that are known of it here."""
-        return self._outstanding.is_outlived(key)
+    def newer_epoch_seen(self, key: EndKey) -> bool:
+        """Whether the producer must not continue with the epochs that are known here."""
+        return self._pending.newer_epoch_seen(key)
 
-    def later(self, key: EndKey) -> frozenset[TopicPartition]:
-        """Partitions that hold a later transaction open, of which nobody knows here."""
-        return self._outstanding.later(key)
+    def newer_open(self, key: EndKey) -> frozenset[TopicPartition]:
+        """Partitions on which a newer transaction is open that is unknown here."""
+        return self._pending.newer_open(key)
 
-    def hurry(self) -> None:
-        """Leaders have changed, or topics: what waits may get through now."""
+    def retry_now(self) -> None:
+        """Leaders or topics have changed, so a pending retry may succeed now."""
         if self._timer is not None:
             self._timers.cancel(self._timer)
-            self._send_again()
+            self._retry()
 
-    def try_again_later(self) -> None:
-        """Something did not get through."""
+    def retry_later(self) -> None:
         if self._timer is None:
-            self._timer = self._timers.add_after(self._pause_ms, self._send_again)
-            self._pause_ms = min(2 * self._pause_ms, LONGEST_PAUSE_MS)
+            self._timer = self._timers.add_after(self._backoff_ms, self._retry)
+            self._backoff_ms = min(2 * self._backoff_ms, MAX_BACKOFF_MS)
 
     def forget(self) -> None:
-        self._outstanding = PendingMarkers()
-        self._complained.clear()
-        self._pause_ms = FIRST_PAUSE_MS
+        self._pending = PendingMarkers()
+        self._warned.clear()
+        self._backoff_ms = FIRST_BACKOFF_MS
         for timer in (self._timer, self._refused_timer):
             if timer is not None:
                 self._timers.cancel(timer)
         self._timer = self._refused_timer = None
 
-    def _send_again(self) -> None:
+    def _retry(self) -> None:
         self._timer = None
-        for key in self._outstanding.marked():
+        for key in self._pending.marked():
             self._on_marked(key)
-        self._send(self._outstanding.take_due(epoch=self._coordinator_epoch()))
+        self._send(self._pending.take_due(epoch=self._coordinator_epoch()))
 
-    def _ask_again_later(self) -> None:
-        """Those who know better."""
+    def _retry_refused_later(self) -> None:
         if self._refused_timer is None:
-            self._refused_timer = self._timers.add_after(REFUSED_PAUSE_MS, self._ask_again)
+            self._refused_timer = self._timers.add_after(REFUSED_BACKOFF_MS, self._retry_refused)
 
-    def _ask_again(self) -> None:
+    def _retry_refused(self) -> None:
         self._refused_timer = None
-        self._outstanding.ask_again()
-        self._send(self._outstanding.take_due(epoch=self._coordinator_epoch()))
+        self._pending.retry_refused()
+        self._send(self._pending.take_due(epoch=self._coordinator_epoch()))
 
     def _send(self, markers: list[TxnMarkerEntry]) -> None:
         if not markers:
             return
-        outstanding = self._outstanding
+        pending = self._pending
 
-        def take(marker: TxnMarkerEntry, codes: Mapping[TopicPartition, ErrorCode]) -> None:
-            if outstanding is self._outstanding:
-                self._take_answers(marker, codes)
+        def on_results(marker: TxnMarkerEntry, codes: Mapping[TopicPartition, ErrorCode]) -> None:
+            if pending is self._pending:
+                self._on_results(marker, codes)
 
-        self._channel.send(markers, take)
+        self._channel.send(markers, on_results)
 
-    def _take_answers(
+    def _on_results(
         self, marker: TxnMarkerEntry, codes: Mapping[TopicPartition, ErrorCode]
     ) -> None:
-        judged = {each: self._judge(each, code) for each, code in codes.items()}
-        key = self._outstanding.take_answers(marker, judged)
-        found = set(judged.values())
-        if not found.isdisjoint(OUTLIVING):
-            self._complain(key, judged)
-        if not found.isdisjoint(KNOWS_BETTER):
-            self._ask_again_later()
-        if self._outstanding.is_marked(key):
+        results = {tp: self._without_deleted(tp, code) for tp, code in codes.items()}
+        key = self._pending.on_results(marker, results)
+        distinct = set(results.values())
+        if not distinct.isdisjoint(NEWER_EPOCH_SEEN):
+            self._warn(key, results)
+        if not distinct.isdisjoint(REFUSED_AS_STALE):
+            self._retry_refused_later()
+        if self._pending.is_marked(key):
             self._on_marked(key)
-        elif not found <= {ErrorCode.NONE, *OUTLIVING}:
-            self.try_again_later()
+        elif not distinct <= {ErrorCode.NONE, *NEWER_EPOCH_SEEN}:
+            self.retry_later()
 
-    def _judge(self, partition: TopicPartition, code: ErrorCode) -> ErrorCode:
-        """With its topic, a partition's part of the transaction has gone too."""
+    def _without_deleted(self, tp: TopicPartition, code: ErrorCode) -> ErrorCode:
+        """NONE for a deleted partition: its part of the transaction went with the topic."""
         is_unknown = code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        is_gone = is_unknown and not self._known.has_partition(partition)
-        return ErrorCode.NONE if is_gone else code
+        is_deleted = is_unknown and not self._partitions.has_partition(tp)
+        return ErrorCode.NONE if is_deleted else code
 
-    def _complain(self, key: EndKey, codes: Mapping[TopicPartition, ErrorCode]) -> None:
-        """Once for each."""
-        if key in self._complained:
+    def _warn(self, key: EndKey, codes: Mapping[TopicPartition, ErrorCode]) -> None:
+        """Once per end of a transaction."""
+        if key in self._warned:
             return
-        self._complained.add(key)
-        told = ", ".join(
-            f"{each}: {code.name}" for each, code in codes.items() if code in OUTLIVING
+        self._warned.add(key)
+        refusals = ", ".join(
+            f"{tp}: {code.name}" for tp, code in codes.items() if code in NEWER_EPOCH_SEEN
         )
         self._report(
-            f"the end of {key.transactional_id!r}'s transaction (producer {key.producer_id}, epoch "
-            f"{key.producer_epoch}) meets a later producer or coordinator, of which nothing is "
-            f"known here: {told}. The newest state of this id was lost; it goes on with another "
-            f"producer id. Where that is not {PAST.name}, something is open: find it with "
-            f"`penstock transaction find-hanging` and abort it; until then the end is sent again "
-            f"every {REFUSED_PAUSE_MS // 1000} s"
+            f"the markers of transactional id {key.transactional_id!r} (producer id "
+            f"{key.producer_id}, epoch {key.producer_epoch}) meet a newer producer or coordinator "
+            f"epoch that is unknown here: {refusals}. The newest state of this id was lost; it "
+            f"continues with another producer id. Where the code is not {ALREADY_ENDED.name}, a "
+            f"transaction is still open: find it with `penstock transaction find-hanging` and "
+            f"abort it; until then the marker is sent again every {REFUSED_BACKOFF_MS // 1000} s"
         )

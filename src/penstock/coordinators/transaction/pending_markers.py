@@ -1,8 +1,8 @@
-"""What still has to be marked: the partitions of ended transactions that do not know of it yet.
+"""Pending markers: the partitions of ended transactions that have not confirmed their marker.
 
-Pure: changed by what happens to markers, and decides what is sent and when a transaction is over.
-Invariant: an entry is of one end of one transaction, by transactional id, producer id and epoch, so
-an answer that is late is nobody's (KAFKA-9777).
+Pure: updated with the results of sent markers; decides what to send and when a transaction is
+complete. Invariant: an entry belongs to one end of one transaction, by transactional id, producer
+id and epoch, so that a late result is attributed to no other (KAFKA-9777).
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,25 +25,33 @@ class EndKey(NamedTuple):
         return self[1:] == (transaction.producer_id, transaction.producer_epoch)
 
 
-# Of a partition that knows of a later producer or coordinator than this one does: state was lost.
-PAST = ErrorCode.PRODUCER_FENCED  # nothing is open there: what the marker was to end has ended
-HOLDS_LATER = ErrorCode.INVALID_PRODUCER_EPOCH  # a later transaction is open there
-KNOWS_BETTER = (HOLDS_LATER, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
-OUTLIVING = frozenset((PAST, *KNOWS_BETTER))
-_DONE = (ErrorCode.NONE, PAST)
+# From a partition that has seen a newer producer or coordinator epoch: state was lost here.
+ALREADY_ENDED = ErrorCode.PRODUCER_FENCED  # nothing is open there: the transaction has ended
+NEWER_OPEN = ErrorCode.INVALID_PRODUCER_EPOCH  # a newer transaction is open there
+REFUSED_AS_STALE = (NEWER_OPEN, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+NEWER_EPOCH_SEEN = frozenset((ALREADY_ENDED, *REFUSED_AS_STALE))
+_DONE = (ErrorCode.NONE, ALREADY_ENDED)
 
 
 class _Entry:
-    __slots__ = ("commit", "is_outlived", "later", "refused", "sent", "unmarked", "version")
+    __slots__ = (
+        "commit",
+        "newer_epoch_seen",
+        "newer_open",
+        "refused",
+        "sent",
+        "unmarked",
+        "version",
+    )
 
     def __init__(self, transaction: Transaction) -> None:
         self.commit = transaction.state.commits
         self.version = transaction.client_version
         self.unmarked = set(transaction.partitions)
-        self.sent: set[TopicPartition] = set()  # of those, without an answer as yet
-        self.refused: set[TopicPartition] = set()  # ... by who knows better: not due for long
-        self.later: set[TopicPartition] = set()  # ... since they hold a later one open
-        self.is_outlived = False  # somebody knows of a later one
+        self.sent: set[TopicPartition] = set()  # unmarked, and without a result yet
+        self.refused: set[TopicPartition] = set()  # unmarked, REFUSED_AS_STALE: retried seldom
+        self.newer_open: set[TopicPartition] = set()  # refused because of a newer transaction
+        self.newer_epoch_seen = False  # by some partition
 
 
 class PendingMarkers:
@@ -56,9 +64,9 @@ class PendingMarkers:
         return len(self._entries)
 
     @property
-    def is_through(self) -> bool:
-        """Whether nothing is left but what was refused by those who know better."""
-        return all(each.unmarked == each.refused for each in self._entries.values())
+    def only_refused_left(self) -> bool:
+        """Whether nothing is pending except what was REFUSED_AS_STALE."""
+        return all(entry.unmarked == entry.refused for entry in self._entries.values())
 
     def begin(self, transactional_id: str, transaction: Transaction) -> EndKey:
         assert transaction.state.is_prepared
@@ -67,19 +75,19 @@ class PendingMarkers:
         return key
 
     def is_marked(self, key: EndKey) -> bool:
-        """Whether every partition has its marker. A function of what was begun and answered."""
+        """Whether every partition has its marker."""
         entry = self._entries.get(key)
         return entry is not None and not entry.unmarked
 
-    def is_outlived(self, key: EndKey) -> bool:
-        """Whether a partition has seen epochs of the producer that nobody knows of here."""
+    def newer_epoch_seen(self, key: EndKey) -> bool:
+        """Whether a partition has seen epochs of the producer that are unknown here."""
         entry = self._entries.get(key)
-        return entry is not None and entry.is_outlived
+        return entry is not None and entry.newer_epoch_seen
 
-    def later(self, key: EndKey) -> frozenset[TopicPartition]:
-        """Partitions that hold a later transaction open, of which nobody knows here."""
+    def newer_open(self, key: EndKey) -> frozenset[TopicPartition]:
+        """Partitions on which a newer transaction is open that is unknown here."""
         entry = self._entries.get(key)
-        return frozenset() if entry is None else frozenset(entry.later & entry.unmarked)
+        return frozenset() if entry is None else frozenset(entry.newer_open & entry.unmarked)
 
     def marked(self) -> list[EndKey]:
         return [key for key in self._entries if self.is_marked(key)]
@@ -88,7 +96,7 @@ class PendingMarkers:
         self._entries.pop(key, None)
 
     def take_due(self, keys: Iterable[EndKey] | None = None, *, epoch: int) -> list[TxnMarkerEntry]:
-        """To be sent now, by a coordinator of this epoch: what is neither marked nor on its way."""
+        """Markers to send now, under this coordinator epoch: neither written nor in flight."""
         wanted = list(self._entries) if keys is None else keys
         due = (self._take(key, epoch) for key in wanted)
         return [marker for marker in due if marker is not None]
@@ -103,22 +111,22 @@ class PendingMarkers:
         entry.sent.update(partitions)
         return TxnMarkerEntry(*key, entry.commit, epoch, entry.version, partitions)
 
-    def take_answers(
+    def on_results(
         self, marker: TxnMarkerEntry, codes: Mapping[TopicPartition, ErrorCode]
     ) -> EndKey:
-        """NONE or PAST: it is marked. Everything else is due again, what is refused by who knows
-        better only when it is asked for again."""
+        """NONE or ALREADY_ENDED: the partition is marked. Everything else is due again;
+        REFUSED_AS_STALE only after `retry_refused`."""
         key = EndKey(marker.transactional_id, marker.producer_id, marker.producer_epoch)
         entry = self._entries.get(key)
         if entry is not None:
             entry.sent.difference_update(codes)
-            entry.unmarked -= {each for each, code in codes.items() if code in _DONE}
-            entry.refused |= {each for each, code in codes.items() if code in KNOWS_BETTER}
-            entry.later |= {each for each, code in codes.items() if code is HOLDS_LATER}
-            entry.is_outlived |= not OUTLIVING.isdisjoint(codes.values())
+            entry.unmarked -= {tp for tp, code in codes.items() if code in _DONE}
+            entry.refused |= {tp for tp, code in codes.items() if code in REFUSED_AS_STALE}
+            entry.newer_open |= {tp for tp, code in codes.items() if code is NEWER_OPEN}
+            entry.newer_epoch_seen |= not NEWER_EPOCH_SEEN.isdisjoint(codes.values())
         return key
 
-    def ask_again(self) -> None:
-        """What was refused by those who know better is due again."""
+    def retry_refused(self) -> None:
+        """Makes what was REFUSED_AS_STALE due again."""
         for entry in self._entries.values():
             entry.refused.clear()

@@ -1,4 +1,4 @@
-"""What is told about transactions to whoever looks: descriptions and lists. Pure."""
+"""DescribeTransactions and ListTransactions, as read-only views of the state. Pure."""
 
 from collections.abc import Callable, Mapping
 
@@ -13,17 +13,18 @@ from penstock.coordinators.transaction.requests import (
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 
-STATES = frozenset(each.value for each in State)
+STATES = frozenset(state.value for state in State)
 
 
 def describe(
-    known: Mapping[str, Transaction],
+    transactions: Mapping[str, Transaction],
     transactional_id: str,
-    later: Callable[[EndKey], frozenset[TopicPartition]],
+    newer_open: Callable[[EndKey], frozenset[TopicPartition]],
 ) -> DescribedTransaction:
-    """Of one that was kept, id and epoch are those of its data. Not with partitions that hold a
-    later transaction open: that one is nobody's, and whoever looks for such must find it."""
-    transaction = known.get(transactional_id)
+    """A kept transaction shows the producer id and epoch of its data. Partitions on which a newer
+    transaction is open are left out: nobody owns that one, and a search for hanging transactions
+    must find it."""
+    transaction = transactions.get(transactional_id)
     if transaction is None:
         code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
         return DescribedTransaction(transactional_id=transactional_id, code=code)
@@ -36,27 +37,27 @@ def describe(
         started_ms=transaction.started_ms,
         producer_id=transaction.producer_id,
         producer_epoch=transaction.producer_epoch,
-        partitions=tuple(sorted(transaction.partitions - later(end))),
+        partitions=tuple(sorted(transaction.partitions - newer_open(end))),
         is_two_phase=transaction.is_two_phase,
     )
 
 
 def list_transactions(
-    known: Mapping[str, Transaction], asked: ListTransactions, now_ms: int
+    transactions: Mapping[str, Transaction], filters: ListTransactions, now_ms: int
 ) -> list[TransactionListing]:
     return [
-        TransactionListing(each, transaction.producer_id, transaction.state.value)
-        for each, transaction in known.items()
-        if _is_asked_for(transaction, asked, now_ms)
+        TransactionListing(transactional_id, transaction.producer_id, transaction.state.value)
+        for transactional_id, transaction in transactions.items()
+        if _matches(transaction, filters, now_ms)
     ]
 
 
-def _is_asked_for(transaction: Transaction, asked: ListTransactions, now_ms: int) -> bool:
-    if asked.states and transaction.state.value not in asked.states:
+def _matches(transaction: Transaction, filters: ListTransactions, now_ms: int) -> bool:
+    if filters.states and transaction.state.value not in filters.states:
         return False
-    if asked.producer_ids and transaction.producer_id not in asked.producer_ids:
+    if filters.producer_ids and transaction.producer_id not in filters.producer_ids:
         return False
-    return asked.min_duration_ms < 0 or _has_lasted(transaction, asked.min_duration_ms, now_ms)
+    return filters.min_duration_ms < 0 or _has_lasted(transaction, filters.min_duration_ms, now_ms)
 
 
 def _has_lasted(transaction: Transaction, duration_ms: int, now_ms: int) -> bool:

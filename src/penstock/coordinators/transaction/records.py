@@ -1,12 +1,13 @@
-"""The records of the topic `__transaction_state`, in Kafka's format, as plain values. No state.
+"""The records of `__transaction_state` in Kafka's format, as plain values. No state.
 
-Key version 0, value versions 0 and 1; 1 is written, whose tagged fields other brokers may skip.
-The record of a transactional id is its whole state: the last one counts, None takes it away.
+Key version 0, value versions 0 and 1; version 1 is written, whose tagged fields other brokers may
+skip. A record holds the whole state of a transactional id: the last one counts, None removes it.
 """
 
 import struct
 from dataclasses import dataclass
 from enum import Enum
+from itertools import chain
 from typing import NamedTuple
 
 from penstock.config.setting import INT_MAX
@@ -20,7 +21,7 @@ from penstock.protocol.coordinator_values import (
     ValueWriter,
 )
 
-NO_TIMEOUT_MS = INT_MAX  # of those that take part in a two-phase commit (KIP-939)
+NO_TIMEOUT_MS = INT_MAX  # of two-phase commit transactions (KIP-939)
 
 _KEY_VERSION = 0
 _VERSION = 1
@@ -28,8 +29,8 @@ _PREVIOUS_PRODUCER_ID = 0
 _NEXT_PRODUCER_ID = 1
 _CLIENT_VERSION = 2
 _NEXT_PRODUCER_EPOCH = 3  # KIP-939
-# Ours alone: without it a repeated InitProducerId (KIP-360) is told from a zombie's only until the
-# coordinator moves. Far from the numbers that Kafka gives out.
+# Ours alone: without it, a repeated InitProducerId (KIP-360) could be distinguished from a zombie's
+# only until the coordinator moves. Far from the tag numbers that Kafka assigns.
 _LAST_PRODUCER_EPOCH = 10_000
 
 _INT16 = struct.Struct(">h")
@@ -37,11 +38,11 @@ _INT64 = struct.Struct(">q")
 
 
 class State(Enum):
-    """With the names that DescribeTransactions shows."""
+    """With the names that DescribeTransactions returns."""
 
     EMPTY = "Empty"
     ONGOING = "Ongoing"
-    PREPARE_COMMIT = "PrepareCommit"  # decided, and being told to the partitions
+    PREPARE_COMMIT = "PrepareCommit"  # decided; markers are being written
     PREPARE_ABORT = "PrepareAbort"
     COMPLETE_COMMIT = "CompleteCommit"  # every partition has its marker
     COMPLETE_ABORT = "CompleteAbort"
@@ -59,20 +60,20 @@ class State(Enum):
         return self in (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
 
 
-_STATES = tuple(State)  # by number; Kafka has two more, which it never writes
+_STATES = tuple(State)  # by number; Kafka has two more that it never writes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transaction:
-    """A transactional id, its producer, and the transaction that it is in or has ended last."""
+    """A transactional id: its producer, and its ongoing or last transaction."""
 
     producer_id: int
-    producer_epoch: int  # while one is open or being ended: that of its data, and of its markers
-    previous_producer_id: int = NO_PRODUCER_ID  # before the last change of ids, until the next data
-    # Who goes on when what is open has ended, where that is somebody else than the above.
+    producer_epoch: int  # while ongoing: of its data; while ending: of its markers
+    previous_producer_id: int = NO_PRODUCER_ID  # before the last change of id, until the next data
+    # The producer of the next transaction, if it differs from the above.
     next_producer_id: int = NO_PRODUCER_ID
     next_producer_epoch: int = NO_EPOCH
-    last_producer_epoch: int = NO_EPOCH  # whose owner may repeat its request; NO_EPOCH: nobody
+    last_producer_epoch: int = NO_EPOCH  # its owner may repeat its request; NO_EPOCH: none may
     timeout_ms: int
     state: State = State.EMPTY
     partitions: frozenset[TopicPartition] = frozenset()
@@ -82,14 +83,14 @@ class Transaction:
 
     @property
     def owner(self) -> ProducerIdAndEpoch:
-        """The only one whose requests count."""
+        """The only producer whose requests are accepted."""
         if self.next_producer_id != NO_PRODUCER_ID:
             return ProducerIdAndEpoch(self.next_producer_id, self.next_producer_epoch)
         return ProducerIdAndEpoch(self.producer_id, self.producer_epoch)
 
     @property
     def is_kept(self) -> bool:
-        """Open, and left behind by its producer for the owner to end (KIP-939)."""
+        """Open, and left by its producer for the owner to end (KIP-939)."""
         return self.state is State.ONGOING and self.next_producer_id != NO_PRODUCER_ID
 
     @property
@@ -106,7 +107,7 @@ class TransactionRecord(NamedTuple):
 
 
 def encode_record(record: TransactionRecord) -> tuple[bytes, bytes | None]:
-    """Key and value as they stand in the log."""
+    """Key and value as in the log."""
     writer = ValueWriter(flexible=False)
     writer.int16(_KEY_VERSION)
     writer.string(record.transactional_id)
@@ -143,7 +144,7 @@ def _write_topic(writer: ValueWriter, item: tuple[str, list[int]]) -> None:
 
 
 def _tagged(value: Transaction) -> list[tuple[int, bytes]]:
-    """Those that say something else than their default."""
+    """Fields that differ from their default."""
     tagged = []
     if value.previous_producer_id != NO_PRODUCER_ID:
         tagged.append((_PREVIOUS_PRODUCER_ID, _INT64.pack(value.previous_producer_id)))
@@ -151,7 +152,7 @@ def _tagged(value: Transaction) -> list[tuple[int, bytes]]:
         tagged.append((_NEXT_PRODUCER_ID, _INT64.pack(value.next_producer_id)))
     if value.client_version != CLASSIC:
         tagged.append((_CLIENT_VERSION, _INT16.pack(value.client_version)))
-    if value.next_producer_epoch > 0:  # one that is not told begins at 0
+    if value.next_producer_epoch > 0:  # absent means 0
         tagged.append((_NEXT_PRODUCER_EPOCH, _INT16.pack(value.next_producer_epoch)))
     if value.last_producer_epoch != NO_EPOCH:
         tagged.append((_LAST_PRODUCER_EPOCH, _INT16.pack(value.last_producer_epoch)))
@@ -162,11 +163,11 @@ def _tagged(value: Transaction) -> list[tuple[int, bytes]]:
 
 
 def decode_record(key: bytes, value: bytes | None) -> TransactionRecord:
-    """UnknownKey for a kind that is not known, MalformedRecord for what is damaged."""
+    """UnknownKey for an unknown kind, MalformedRecord for a damaged record."""
     reader = ValueReader(key, flexible=False)
     version = reader.int16()
     if version != _KEY_VERSION:
-        raise UnknownKey(f"no record of transactions has a key of version {version}")
+        raise UnknownKey(f"key version {version} is no transaction record")
     transactional_id = reader.string()
     reader.end()
     return TransactionRecord(transactional_id, None if value is None else _decode_value(value))
@@ -175,13 +176,13 @@ def decode_record(key: bytes, value: bytes | None) -> TransactionRecord:
 def _decode_value(value: bytes) -> Transaction:
     version = ValueReader(value[:2], flexible=False).int16()
     if not 0 <= version <= _VERSION:
-        raise MalformedRecord(f"version {version} of a value is not known, only 0 to {_VERSION}")
+        raise MalformedRecord(f"value version {version} is unknown; known are 0 to {_VERSION}")
     reader = ValueReader(value[2:], flexible=version > 0)
     producer_id = reader.int64()
     producer_epoch = reader.int16()
     timeout_ms = reader.int32()
     state = _read_state(reader)
-    partitions = frozenset(one for some in reader.nullable_array(_read_topic) or () for one in some)
+    partitions = frozenset(chain.from_iterable(reader.nullable_array(_read_topic) or ()))
     updated_ms = reader.int64()
     started_ms = reader.int64()
     tags = reader.tags()
@@ -207,7 +208,7 @@ def _decode_value(value: bytes) -> Transaction:
 def _read_state(reader: ValueReader) -> State:
     number = reader.int8()
     if not 0 <= number < len(_STATES):
-        raise MalformedRecord(f"{number} is no state of a transaction")
+        raise MalformedRecord(f"{number} is no transaction state")
     return _STATES[number]
 
 

@@ -1,4 +1,4 @@
-"""What is asked of the transaction coordinator, and what it answers, as plain values."""
+"""Requests to the transaction coordinator and its replies, as plain values."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -11,7 +11,7 @@ NO_TIME = -1
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """One incarnation of a producer: a later epoch of the same id fences it."""
+    """One incarnation of a producer; a later epoch of the same id fences it."""
 
     id: int
     epoch: int
@@ -22,14 +22,14 @@ NO_PRODUCER = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_EPOCH)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InitProducerId:
-    """Id and epoch are those that the producer had (KIP-360), both or none."""
+    """Id and epoch are those that the producer had before (KIP-360): both or neither."""
 
     transactional_id: str
     timeout_ms: int
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_EPOCH
     two_phase: bool = False  # its transactions never time out (KIP-939)
-    keep_prepared: bool = False  # what is open stays, for the new epoch to end
+    keep_prepared: bool = False  # an open transaction stays open, for the new epoch to end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,12 +37,12 @@ class InitProducerIdReply:
     code: ErrorCode
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_EPOCH
-    ongoing_producer_id: int = NO_PRODUCER_ID  # of the transaction that was kept
+    ongoing_producer_id: int = NO_PRODUCER_ID  # of the kept transaction
     ongoing_producer_epoch: int = NO_EPOCH
 
 
 class EndTxnReply(NamedTuple):
-    """The producer that may go on: since KIP-890 with an epoch of its own, or another id."""
+    """The producer of the next transaction: since KIP-890 with a new epoch, or a new id."""
 
     code: ErrorCode
     producer_id: int = NO_PRODUCER_ID
@@ -64,7 +64,7 @@ class DescribedTransaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListTransactions:
-    """Of nothing asked all is wanted."""
+    """An empty filter matches everything."""
 
     states: frozenset[str] = frozenset()
     producer_ids: frozenset[int] = frozenset()
@@ -79,5 +79,5 @@ class TransactionListing(NamedTuple):
 
 class ListedTransactions(NamedTuple):
     code: ErrorCode
-    unknown_states: tuple[str, ...] = ()  # that were asked for
+    unknown_states: tuple[str, ...] = ()  # of the requested ones
     transactions: tuple[TransactionListing, ...] = ()

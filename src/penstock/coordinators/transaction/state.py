@@ -1,11 +1,13 @@
-"""The transactional ids of one shard: what the log's records say, in memory. Decides nothing.
+"""The transactional ids of one shard, as the log's records describe them. Decides nothing.
 
-Changed by `replay` alone, so a replay of the log gives the same again, compacted or not.
+Changed by `replay` alone, so that a replay of the log, compacted or not, gives the same again.
+`connections` is volatile: a reload forgets it.
 """
 
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from penstock.coordinators.transaction.connections import Connections
 from penstock.coordinators.transaction.records import State, Transaction, TransactionRecord
 
 
@@ -15,12 +17,14 @@ class TransactionShardState:
     def __init__(self) -> None:
         self._by_id: dict[str, Transaction] = {}
         self._ongoing: set[str] = set()
-        self.known: Mapping[str, Transaction] = MappingProxyType(self._by_id)
+        self.transactions: Mapping[str, Transaction] = MappingProxyType(self._by_id)
+        self.connections = Connections()
 
     def replay(self, record: TransactionRecord) -> None:
         transactional_id, value = record
         if value is None:
             self._by_id.pop(transactional_id, None)
+            self.connections.forget(transactional_id)
         else:
             self._by_id[transactional_id] = value
         if value is not None and value.state is State.ONGOING:
@@ -32,9 +36,13 @@ class TransactionShardState:
         return sorted(self._ongoing)
 
     def prepared(self) -> dict[str, Transaction]:
-        """Decided, and not known to every partition."""
-        return {name: each for name, each in self._by_id.items() if each.state.is_prepared}
+        """Decided, but some partition may still lack its marker."""
+        return {
+            transactional_id: transaction
+            for transactional_id, transaction in self._by_id.items()
+            if transaction.state.is_prepared
+        }
 
     def snapshot(self) -> object:
-        """Equal for equal states."""
+        """What is durable; equal for equal states."""
         return dict(self._by_id), set(self._ongoing)

@@ -4,10 +4,15 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
-from tests.unit.coordinators.group.classic_desk import Client, Desk, rejoin, settle
+from tests.unit.coordinators.group.classic_harness import (
+    ClassicGroupHarness,
+    Client,
+    rejoin,
+    settle,
+)
 
-from penstock.coordinators.group.classic import protocol as classic
-from penstock.coordinators.group.classic.protocol import ClassicState
+from penstock.coordinators.group.classic import queries
+from penstock.coordinators.group.classic.state import ClassicState
 from penstock.coordinators.group.config import GroupConfig
 from penstock.coordinators.group.requests import LeavingMember, MemberProtocol
 from penstock.model.errors import ErrorCode
@@ -32,71 +37,71 @@ STATES = tuple(ClassicState)
 class Scene(NamedTuple):
     """A group with a static leader and a follower, both of whom know the generation."""
 
-    desk: Desk
+    harness: ClassicGroupHarness
     leader: Client
     follower: Client
 
 
 def scene_in(state: ClassicState) -> Scene:
-    desk = Desk(GroupConfig(initial_rebalance_delay_ms=3000))
-    leader = Client(desk, "anna", instance="anna-1")
-    follower = Client(desk, "ben")
-    other = Client(desk, "cleo")
-    for client in (leader, follower, other):
-        client.come()
-    desk.pass_time(6000)  # where some came others are waited for
+    harness = ClassicGroupHarness(GroupConfig(initial_rebalance_delay_ms=3000))
+    leader = Client(harness, "anna", instance="anna-1")
+    follower = Client(harness, "ben")
+    other = Client(harness, "cleo")
+    for each in (leader, follower, other):
+        each.come()
+    harness.pass_time(6000)  # where some came others are waited for
     if state is ClassicState.COMPLETING_REBALANCE:
-        return Scene(desk, leader, follower)
+        return Scene(harness, leader, follower)
     rejoin(leader, follower, other)
     if state is ClassicState.PREPARING_REBALANCE:
         other.leave()
     elif state is ClassicState.EMPTY:
-        desk.leave(
-            *(LeavingMember(client.id, client.instance) for client in (leader, follower, other))
+        harness.leave(
+            *(LeavingMember(each.id, each.instance) for each in (leader, follower, other))
         )
     elif state is ClassicState.DEAD:
-        desk.release(ErrorCode.NOT_COORDINATOR)
-    return Scene(desk, leader, follower)
+        harness.release(ErrorCode.NOT_COORDINATOR)
+    return Scene(harness, leader, follower)
 
 
 def join_new(scene: Scene) -> ErrorCode | None:
-    return Client(scene.desk, "dora").join().error
+    return Client(scene.harness, "dora").join().error
 
 
 def join_new_of_old_client(scene: Scene) -> ErrorCode | None:
-    return Client(scene.desk, "dora", requires_known_member=False).join().error
+    return Client(scene.harness, "dora", requires_known_member=False).join().error
 
 
 def join_new_static(scene: Scene) -> ErrorCode | None:
-    return Client(scene.desk, "dora", instance="dora-1").join().error
+    return Client(scene.harness, "dora", instance="dora-1").join().error
 
 
 def join_of_other_type(scene: Scene) -> ErrorCode | None:
-    return Client(scene.desk, "dora").join(protocol_type="connect").error
+    return Client(scene.harness, "dora").join(protocol_type="connect").error
 
 
 def join_without_common_protocol(scene: Scene) -> ErrorCode | None:
-    return Client(scene.desk, "dora").join(protocols=(MemberProtocol("sticky", b""),)).error
+    return Client(scene.harness, "dora").join(protocols=(MemberProtocol("sticky", b""),)).error
 
 
 def join_without_protocols(scene: Scene) -> ErrorCode | None:
-    return Client(scene.desk, "dora").join(protocols=()).error
+    return Client(scene.harness, "dora").join(protocols=()).error
 
 
 def join_without_type(scene: Scene) -> ErrorCode | None:
-    return Client(scene.desk, "dora").join(protocol_type="").error
+    return Client(scene.harness, "dora").join(protocol_type="").error
 
 
 def join_with_short_session(scene: Scene) -> ErrorCode | None:
-    return Client(scene.desk, "dora").join(session_timeout_ms=5999).error
+    return Client(scene.harness, "dora").join(session_timeout_ms=5999).error
 
 
 def join_with_long_session(scene: Scene) -> ErrorCode | None:
-    return Client(scene.desk, "dora").join(session_timeout_ms=1_800_001).error
+    return Client(scene.harness, "dora").join(session_timeout_ms=1_800_001).error
 
 
 def join_with_strange_id(scene: Scene) -> ErrorCode | None:
-    return Client(scene.desk, "dora", id="dora-0").join().error
+    return Client(scene.harness, "dora", id="dora-0").join().error
 
 
 def join_with_strange_instance(scene: Scene) -> ErrorCode | None:
@@ -193,10 +198,10 @@ def leave_fenced(scene: Scene) -> ErrorCode | None:
 
 
 def leave_as(scene: Scene, leaver: LeavingMember) -> ErrorCode:
-    error, left = scene.desk.leave(leaver).answer
-    answer = left[0].error if left else error
-    assert isinstance(answer, ErrorCode)
-    return answer
+    error, left = scene.harness.leave(leaver).reply
+    reply = left[0].error if left else error
+    assert isinstance(reply, ErrorCode)
+    return reply
 
 
 def commit(scene: Scene) -> ErrorCode | None:
@@ -234,21 +239,21 @@ def commit_in_transaction_without_group(scene: Scene) -> ErrorCode | None:
 def check_commit(
     scene: Scene, member: str, instance: str | None, generation: int, *, txn: bool = False
 ) -> ErrorCode:
-    return classic.check_commit(
-        scene.desk.group, member, instance, generation, is_transactional=txn
+    return queries.check_commit(
+        scene.harness.group, member, instance, generation, is_transactional=txn
     )
 
 
 def delete_group(scene: Scene) -> ErrorCode | None:
-    return scene.desk.delete().error
+    return scene.harness.delete().error
 
 
 def delete_offsets_of_subscribed_topic(scene: Scene) -> ErrorCode | None:
-    return classic.check_delete_offsets(scene.desk.group, "orders")
+    return scene.harness.group.check_delete_offsets("orders")
 
 
 def delete_offsets_of_other_topic(scene: Scene) -> ErrorCode | None:
-    return classic.check_delete_offsets(scene.desk.group, "returns")
+    return scene.harness.group.check_delete_offsets("returns")
 
 
 Row = tuple[Callable[[Scene], ErrorCode | None], tuple[ErrorCode | None, ...]]
@@ -314,11 +319,11 @@ def test_each_request_is_answered_by_the_state_it_finds(
     ask: Callable[[Scene], ErrorCode | None], state: ClassicState, expected: ErrorCode | None
 ) -> None:
     scene = scene_in(state)
-    assert scene.desk.group.state is state
+    assert scene.harness.group.state is state
     assert ask(scene) is expected
 
 
 def test_a_scene_is_settled_by_its_helper() -> None:
-    desk = Desk()
-    settle(Client(desk, "anna"), Client(desk, "ben"))
-    assert desk.group.state is ClassicState.STABLE
+    harness = ClassicGroupHarness()
+    settle(Client(harness, "anna"), Client(harness, "ben"))
+    assert harness.group.state is ClassicState.STABLE

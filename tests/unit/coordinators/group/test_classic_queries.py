@@ -1,19 +1,26 @@
 """What is told of a classic group, and when the offsets under its name may go."""
 
-from tests.unit.coordinators.group.classic_desk import Client, Desk, settle, subscription, work_of
+from tests.unit.coordinators.group.classic_harness import (
+    ClassicGroupHarness,
+    Client,
+    settle,
+    subscription,
+    work_of,
+)
 
-from penstock.coordinators.group.classic import protocol as classic
-from penstock.coordinators.group.classic.protocol import ClassicGroup, ClassicState
+from penstock.coordinators.group.classic.group import ClassicGroup
+from penstock.coordinators.group.classic.state import ClassicState
 from penstock.coordinators.group.classic.subscription import find_topics
 from penstock.coordinators.group.requests import DescribedMember, GroupListing, MemberProtocol
-from penstock.coordinators.group.result import SetTimer, TimerKey
+from penstock.coordinators.group.timer_key import TimerKey
+from penstock.coordinators.runtime.result import SetTimer
 
 
 def test_a_stable_group_is_described_with_what_its_members_want_and_have() -> None:
-    desk = Desk()
-    anna = Client(desk, "anna", instance="anna-1")
+    harness = ClassicGroupHarness()
+    anna = Client(harness, "anna", instance="anna-1")
     settle(anna)
-    described = classic.describe(desk.group)
+    described = harness.group.describe()
     assert (described.state, described.protocol_type, described.protocol) == (
         "Stable",
         "consumer",
@@ -32,64 +39,60 @@ def test_a_stable_group_is_described_with_what_its_members_want_and_have() -> No
 
 
 def test_a_group_between_generations_is_described_without_a_protocol() -> None:
-    desk = Desk()
-    anna = Client(desk, "anna")
+    harness = ClassicGroupHarness()
+    anna = Client(harness, "anna")
     settle(anna)
-    Client(desk, "ben").come()
-    described = classic.describe(desk.group)
+    Client(harness, "ben").come()
+    described = harness.group.describe()
     assert (described.state, described.protocol) == ("PreparingRebalance", "")
     assert len(described.members) == 2
     assert {member.metadata for member in described.members} == {b""}
 
 
 def test_groups_are_listed_with_their_type_and_state() -> None:
-    desk = Desk()
-    settle(Client(desk, "anna"))
-    assert classic.list_group(desk.group) == GroupListing(
-        "billing", "consumer", "Stable", "classic"
-    )
-    assert classic.list_group(ClassicGroup("plain")) == GroupListing(
-        "plain", "", "Empty", "classic"
-    )
+    harness = ClassicGroupHarness()
+    settle(Client(harness, "anna"))
+    assert harness.group.list_group() == GroupListing("billing", "consumer", "Stable", "classic")
+    assert ClassicGroup("plain").list_group() == GroupListing("plain", "", "Empty", "classic")
 
 
 def test_offsets_without_a_group_age_from_their_commit() -> None:
-    assert classic.expiry_base_ms(ClassicGroup("plain"), "orders", 5) == 5
+    assert ClassicGroup("plain").expiry_base_ms("orders", 5) == 5
 
 
 def test_offsets_of_an_empty_group_age_from_its_last_member_or_a_later_commit() -> None:
-    desk = Desk()
-    anna = Client(desk, "anna")
+    harness = ClassicGroupHarness()
+    anna = Client(harness, "anna")
     settle(anna)
-    desk.pass_time(100)
+    harness.pass_time(100)
     anna.leave()
-    left_ms = desk.now_ms
-    assert classic.expiry_base_ms(desk.group, "orders", 5) == left_ms
-    assert classic.expiry_base_ms(desk.group, "orders", left_ms + 7) == left_ms + 7
+    left_ms = harness.now_ms
+    assert harness.group.expiry_base_ms("orders", 5) == left_ms
+    assert harness.group.expiry_base_ms("orders", left_ms + 7) == left_ms + 7
 
 
 def test_offsets_of_a_stable_group_age_where_nobody_subscribes() -> None:
-    desk = Desk()
-    settle(Client(desk, "anna", topics=("orders",)))
-    assert classic.expiry_base_ms(desk.group, "orders", 5) is None
-    assert classic.expiry_base_ms(desk.group, "returns", 5) == 5
+    harness = ClassicGroupHarness()
+    settle(Client(harness, "anna", topics=("orders",)))
+    assert harness.group.expiry_base_ms("orders", 5) is None
+    assert harness.group.expiry_base_ms("returns", 5) == 5
 
 
 def test_offsets_do_not_age_while_members_are_called() -> None:
-    desk = Desk()
-    settle(Client(desk, "anna"))
-    Client(desk, "ben").come()
-    assert desk.group.state is ClassicState.PREPARING_REBALANCE
-    assert classic.expiry_base_ms(desk.group, "returns", 5) is None
+    harness = ClassicGroupHarness()
+    settle(Client(harness, "anna"))
+    Client(harness, "ben").come()
+    assert harness.group.state is ClassicState.PREPARING_REBALANCE
+    assert harness.group.expiry_base_ms("returns", 5) is None
 
 
 def test_offsets_do_not_age_under_members_whose_wishes_are_not_known() -> None:
-    desk = Desk()
-    anna = Client(desk, "anna", requires_known_member=False)
+    harness = ClassicGroupHarness()
+    anna = Client(harness, "anna", requires_known_member=False)
     anna.join(protocols=(MemberProtocol("range", b"\x00"),))
     anna.assign()
-    assert desk.group.state is ClassicState.STABLE
-    assert classic.expiry_base_ms(desk.group, "orders", 5) is None
+    assert harness.group.state is ClassicState.STABLE
+    assert harness.group.expiry_base_ms("orders", 5) is None
 
 
 def test_topics_are_read_from_every_version_of_a_subscription() -> None:
@@ -105,28 +108,28 @@ def test_metadata_of_other_kinds_is_not_taken_for_a_subscription() -> None:
 
 
 def test_a_commit_is_a_sign_of_life_of_a_member() -> None:
-    desk = Desk()
-    anna = Client(desk, "anna", session_timeout_ms=7000)
+    harness = ClassicGroupHarness()
+    anna = Client(harness, "anna", session_timeout_ms=7000)
     settle(anna)
     key = TimerKey("billing", "session", anna.id)
-    assert classic.session_timer(desk.group, anna.id) == (SetTimer(key, 7000),)
-    assert classic.session_timer(desk.group, "") == ()
+    assert harness.group.session_timer(anna.id, harness.config) == (SetTimer(key, 7000),)
+    assert harness.group.session_timer("", harness.config) == ()
 
 
 def test_only_a_group_of_which_nothing_is_known_is_vacant() -> None:
-    assert Desk().group.is_vacant
-    desk = Desk()
-    anna = Client(desk, "anna")
+    assert ClassicGroupHarness().group.is_vacant
+    harness = ClassicGroupHarness()
+    anna = Client(harness, "anna")
     anna.join()
-    assert not desk.group.is_vacant, "an id was handed out"
+    assert not harness.group.is_vacant, "an id was handed out"
     settle(anna)
     anna.leave()
-    assert not desk.group.is_vacant, "it is stored"
+    assert not harness.group.is_vacant, "it is stored"
 
 
 def test_a_group_whose_only_id_was_not_used_is_vacant_again() -> None:
-    desk = Desk()
-    anna = Client(desk, "anna")
+    harness = ClassicGroupHarness()
+    anna = Client(harness, "anna")
     anna.join()
-    desk.pass_time(anna.session_timeout_ms)
-    assert desk.group.is_vacant
+    harness.pass_time(anna.session_timeout_ms)
+    assert harness.group.is_vacant

@@ -1,17 +1,17 @@
 """Stories of classic groups: members come, share the work, go, and others take over."""
 
-from tests.unit.coordinators.group.classic_desk import (
+from tests.unit.coordinators.group.classic_harness import (
     REBALANCE_MS,
     SESSION_MS,
+    ClassicGroupHarness,
     Client,
-    Desk,
     rejoin,
     settle,
     subscription,
     work_of,
 )
 
-from penstock.coordinators.group.classic.protocol import ClassicState
+from penstock.coordinators.group.classic.state import ClassicState
 from penstock.coordinators.group.config import GroupConfig
 from penstock.coordinators.group.requests import LeavingMember, MemberProtocol
 from penstock.model.errors import ErrorCode
@@ -20,51 +20,51 @@ SLOW_START = GroupConfig(initial_rebalance_delay_ms=3000)
 
 
 def test_the_first_member_of_a_development_node_is_answered_at_once() -> None:
-    desk = Desk()
-    anna = Client(desk, "anna")
+    harness = ClassicGroupHarness()
+    anna = Client(harness, "anna")
     assert anna.join().error is ErrorCode.MEMBER_ID_REQUIRED
     assert anna.id.startswith("anna-")
-    answer = anna.join().answer
-    assert (answer.error, answer.generation, answer.protocol) == (ErrorCode.NONE, 1, "range")
-    assert answer.leader == anna.id
-    assert [(member.member, member.metadata) for member in answer.members] == [
+    reply = anna.join().reply
+    assert (reply.error, reply.generation, reply.protocol) == (ErrorCode.NONE, 1, "range")
+    assert reply.leader == anna.id
+    assert [(each.member, each.metadata) for each in reply.members] == [
         (anna.id, subscription("orders"))
     ]
-    assert anna.assign().answer.assignment == work_of(anna.id, 1)
-    assert desk.group.state is ClassicState.STABLE
+    assert anna.assign().reply.assignment == work_of(anna.id, 1)
+    assert harness.group.state is ClassicState.STABLE
 
 
 def test_the_first_members_are_waited_for_and_begin_together() -> None:
-    desk = Desk(SLOW_START)
-    anna, ben = Client(desk, "anna"), Client(desk, "ben")
+    harness = ClassicGroupHarness(SLOW_START)
+    anna, ben = Client(harness, "anna"), Client(harness, "ben")
     first = anna.come()
-    desk.pass_time(2999)
+    harness.pass_time(2999)
     assert first.waits
     second = ben.come()
-    desk.pass_time(1)
+    harness.pass_time(1)
     assert first.waits, "where one came another may follow"
-    desk.pass_time(3000)
-    assert (first.answer.generation, second.answer.generation) == (1, 1)
-    assert {member.member for member in first.answer.members} == {anna.id, ben.id}
-    assert second.answer.members == ()
+    harness.pass_time(3000)
+    assert (first.reply.generation, second.reply.generation) == (1, 1)
+    assert {each.member for each in first.reply.members} == {anna.id, ben.id}
+    assert second.reply.members == ()
 
 
 def test_the_first_members_wait_no_longer_than_a_rebalance_may_take() -> None:
-    desk = Desk(SLOW_START)
-    first = Client(desk, "first", rebalance_timeout_ms=10_000).come()
+    harness = ClassicGroupHarness(SLOW_START)
+    first = Client(harness, "first", rebalance_timeout_ms=10_000).come()
     for number in range(9):
-        desk.pass_time(1000)
-        Client(desk, f"late-{number}", rebalance_timeout_ms=10_000).come()
+        harness.pass_time(1000)
+        Client(harness, f"late-{number}", rebalance_timeout_ms=10_000).come()
         assert first.waits
-    desk.pass_time(1000)
-    assert len(first.answer.members) == 10
+    harness.pass_time(1000)
+    assert len(first.reply.members) == 10
 
 
 def test_only_the_first_generation_of_a_group_is_waited_for() -> None:
-    desk = Desk(SLOW_START)
-    anna, ben = Client(desk, "anna"), Client(desk, "ben")
+    harness = ClassicGroupHarness(SLOW_START)
+    anna, ben = Client(harness, "anna"), Client(harness, "ben")
     anna.come()
-    desk.pass_time(3000)
+    harness.pass_time(3000)
     arrival = ben.come()
     assert anna.heartbeat() is ErrorCode.REBALANCE_IN_PROGRESS
     anna.join()
@@ -72,56 +72,56 @@ def test_only_the_first_generation_of_a_group_is_waited_for() -> None:
 
 
 def test_a_newcomer_calls_the_others_who_hear_of_it_by_heartbeat() -> None:
-    desk = Desk()
-    anna, ben = Client(desk, "anna"), Client(desk, "ben")
+    harness = ClassicGroupHarness()
+    anna, ben = Client(harness, "anna"), Client(harness, "ben")
     settle(anna)
     arrival = ben.come()
     assert arrival.waits
     assert anna.heartbeat() is ErrorCode.REBALANCE_IN_PROGRESS
     anna.join()
-    assert arrival.answer.generation == anna.generation == 2
+    assert arrival.reply.generation == anna.generation == 2
     follower = ben.sync()
     assert follower.waits
-    assert anna.assign().answer.assignment == work_of(anna.id, 2)
-    assert follower.answer.assignment == work_of(ben.id, 2)
+    assert anna.assign().reply.assignment == work_of(anna.id, 2)
+    assert follower.reply.assignment == work_of(ben.id, 2)
 
 
 def test_answers_wait_until_the_assignment_is_committed() -> None:
-    desk = Desk()
-    anna, ben = Client(desk, "anna"), Client(desk, "ben")
+    harness = ClassicGroupHarness()
+    anna, ben = Client(harness, "anna"), Client(harness, "ben")
     settle(anna)
     ben.come()
     anna.join()
-    desk.commits_at_once = False
+    harness.commits_at_once = False
     follower, leader = ben.sync(), anna.assign()
     assert follower.waits
     assert leader.waits
     late = ben.sync()
     assert late.waits, "it rests on the same record"
-    desk.commit()
-    assert leader.answer.assignment == work_of(anna.id, 2)
-    assert late.answer.assignment == follower.answer.assignment == work_of(ben.id, 2)
+    harness.commit()
+    assert leader.reply.assignment == work_of(anna.id, 2)
+    assert late.reply.assignment == follower.reply.assignment == work_of(ben.id, 2)
 
 
 def test_a_member_whose_answers_were_lost_asks_again_and_disturbs_nobody() -> None:
-    desk = Desk()
-    anna, ben = Client(desk, "anna"), Client(desk, "ben")
+    harness = ClassicGroupHarness()
+    anna, ben = Client(harness, "anna"), Client(harness, "ben")
     settle(anna)
     ben.come()
     anna.join()
-    assert ben.join().answer.generation == 2
+    assert ben.join().reply.generation == 2
     again = anna.join()
-    assert len(again.answer.members) == 2, "a leader is told once more who is in"
+    assert len(again.reply.members) == 2, "a leader is told once more who is in"
     ben.sync()
     anna.assign()
-    assert ben.join().answer.generation == 2
-    assert ben.sync().answer.assignment == work_of(ben.id, 2)
+    assert ben.join().reply.generation == 2
+    assert ben.sync().reply.assignment == work_of(ben.id, 2)
     assert anna.heartbeat() is ErrorCode.NONE
 
 
 def test_a_request_is_answered_when_the_same_member_asks_over_a_new_connection() -> None:
-    desk = Desk()
-    anna, ben, cleo = (Client(desk, name) for name in ("anna", "ben", "cleo"))
+    harness = ClassicGroupHarness()
+    anna, ben, cleo = (Client(harness, name) for name in ("anna", "ben", "cleo"))
     settle(anna, ben)
     cleo.come()
     first = ben.join()
@@ -133,36 +133,36 @@ def test_a_request_is_answered_when_the_same_member_asks_over_a_new_connection()
     second_sync = ben.sync()
     assert first_sync.error is ErrorCode.REBALANCE_IN_PROGRESS
     anna.assign()
-    assert second_sync.answer.assignment == work_of(ben.id, 3)
+    assert second_sync.reply.assignment == work_of(ben.id, 3)
 
 
 def test_a_leader_that_joins_again_gets_a_new_generation() -> None:
-    desk = Desk()
-    anna, ben = Client(desk, "anna"), Client(desk, "ben")
+    harness = ClassicGroupHarness()
+    anna, ben = Client(harness, "anna"), Client(harness, "ben")
     settle(anna, ben)
     assert anna.leads
     call = anna.join()
     assert call.waits
     rejoin(ben)
-    assert call.answer.generation == 3
+    assert call.reply.generation == 3
 
 
 def test_a_follower_that_wants_other_topics_gets_a_new_generation() -> None:
-    desk = Desk()
-    anna, ben = Client(desk, "anna"), Client(desk, "ben")
+    harness = ClassicGroupHarness()
+    anna, ben = Client(harness, "anna"), Client(harness, "ben")
     settle(anna, ben)
     ben.topics = ("orders", "returns")
     assert ben.join().waits
     assert anna.heartbeat() is ErrorCode.REBALANCE_IN_PROGRESS
-    told = anna.join().answer.members
+    told = anna.join().reply.members
     assert {each.member: each.metadata for each in told}[ben.id] == subscription(
         "orders", "returns"
     )
 
 
 def test_those_who_wait_for_an_assignment_are_called_back_when_a_member_comes() -> None:
-    desk = Desk()
-    anna, ben, cleo = (Client(desk, name) for name in ("anna", "ben", "cleo"))
+    harness = ClassicGroupHarness()
+    anna, ben, cleo = (Client(harness, name) for name in ("anna", "ben", "cleo"))
     settle(anna)
     ben.come()
     anna.join()
@@ -177,32 +177,34 @@ def test_those_who_wait_for_an_assignment_are_called_back_when_a_member_comes() 
 
 
 def test_the_protocol_that_most_members_like_best_of_the_common_ones_is_elected() -> None:
-    desk = Desk(SLOW_START)
+    harness = ClassicGroupHarness(SLOW_START)
     likes = [("sticky", "range"), ("range", "sticky"), ("newest", "sticky", "range")]
-    clients = [Client(desk, f"member-{place}", assignors=each) for place, each in enumerate(likes)]
+    clients = [
+        Client(harness, f"member-{place}", assignors=each) for place, each in enumerate(likes)
+    ]
     for client in clients:
         client.come()
-    desk.pass_time(2 * 3000)
-    assert {client.joined.protocol for client in clients if client.joined} == {"sticky"}
+    harness.pass_time(2 * 3000)
+    assert {each.joined.protocol for each in clients if each.joined} == {"sticky"}
 
 
 def test_an_assignor_is_changed_by_members_that_know_both_and_then_only_the_new_one() -> None:
-    desk = Desk()
-    anna = Client(desk, "anna", assignors=("range",))
-    ben = Client(desk, "ben", assignors=("range",))
+    harness = ClassicGroupHarness()
+    anna = Client(harness, "anna", assignors=("range",))
+    ben = Client(harness, "ben", assignors=("range",))
     settle(anna, ben)
     for assignors in (("sticky", "range"), ("sticky",)):
         for client in (anna, ben):
             client.assignors = assignors
             client.join()
             rejoin(anna, ben)
-    assert desk.group.protocol == "sticky"
-    assert desk.group.state is ClassicState.STABLE
+    assert harness.group.protocol == "sticky"
+    assert harness.group.state is ClassicState.STABLE
 
 
 def test_a_leaving_member_is_answered_at_once_and_its_work_goes_to_others() -> None:
-    desk = Desk()
-    anna, ben = Client(desk, "anna"), Client(desk, "ben")
+    harness = ClassicGroupHarness()
+    anna, ben = Client(harness, "anna"), Client(harness, "ben")
     settle(anna, ben)
     assert anna.leave() is ErrorCode.NONE
     assert ben.heartbeat() is ErrorCode.REBALANCE_IN_PROGRESS
@@ -213,15 +215,15 @@ def test_a_leaving_member_is_answered_at_once_and_its_work_goes_to_others() -> N
 
 
 def test_several_leave_in_one_request_and_the_rest_rebalance_once() -> None:
-    desk = Desk()
-    anna = Client(desk, "anna")
-    ben = Client(desk, "ben", instance="ben-1")
-    cleo = Client(desk, "cleo", instance="cleo-1")
+    harness = ClassicGroupHarness()
+    anna = Client(harness, "anna")
+    ben = Client(harness, "ben", instance="ben-1")
+    cleo = Client(harness, "cleo", instance="cleo-1")
     settle(anna, ben, cleo)
-    generation = desk.group.generation
-    error, left = desk.leave(
+    generation = harness.group.generation
+    error, left = harness.leave(
         LeavingMember("", "ben-1"), LeavingMember(cleo.id, "cleo-1"), LeavingMember("", "dora-1")
-    ).answer
+    ).reply
     assert error is ErrorCode.NONE
     assert [(each.instance, each.error) for each in left] == [
         ("ben-1", ErrorCode.NONE),
@@ -230,109 +232,111 @@ def test_several_leave_in_one_request_and_the_rest_rebalance_once() -> None:
     ]
     rejoin(anna)
     assert anna.generation == generation + 1
-    assert list(desk.group.members) == [anna.id]
+    assert list(harness.group.members) == [anna.id]
 
 
 def test_whoever_leaves_while_it_waits_is_answered() -> None:
-    desk = Desk()
-    anna, ben = Client(desk, "anna"), Client(desk, "ben")
+    harness = ClassicGroupHarness()
+    anna, ben = Client(harness, "anna"), Client(harness, "ben")
     settle(anna)
     joining = ben.come()
-    desk.leave(LeavingMember(_id_of_waiting(desk), None))
+    harness.leave(LeavingMember(_id_of_waiting(harness), None))
     assert joining.error is ErrorCode.UNKNOWN_MEMBER_ID
     ben.id = ""
     ben.come()
     anna.join()
     syncing = ben.sync()
-    desk.leave(LeavingMember(ben.id, None))
+    harness.leave(LeavingMember(ben.id, None))
     assert syncing.error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_a_group_that_all_have_left_is_stored_as_empty() -> None:
-    desk = Desk()
-    anna = Client(desk, "anna")
+    harness = ClassicGroupHarness()
+    anna = Client(harness, "anna")
     settle(anna)
-    desk.pass_time(500)
+    harness.pass_time(500)
     anna.leave()
-    assert desk.group.state is ClassicState.EMPTY
-    value = desk.last_value
+    assert harness.group.state is ClassicState.EMPTY
+    value = harness.last_value
     assert value is not None
     assert (value.generation, value.members, value.leader) == (2, (), None)
-    assert (value.protocol_type, value.state_since_ms) == ("consumer", desk.now_ms)
-    assert not desk.timers
+    assert (value.protocol_type, value.state_since_ms) == ("consumer", harness.now_ms)
+    assert not harness.timers
 
 
 def test_an_empty_group_may_become_one_of_another_type() -> None:
-    desk = Desk()
-    anna, worker = Client(desk, "anna"), Client(desk, "worker", requires_known_member=False)
+    harness = ClassicGroupHarness()
+    anna, worker = Client(harness, "anna"), Client(harness, "worker", requires_known_member=False)
     settle(anna)
     anna.leave()
     protocols = (MemberProtocol("compatible", b"me"),)
-    answer = worker.join(protocol_type="connect", protocols=protocols).answer
-    assert (answer.generation, answer.protocol_type) == (3, "connect")
+    reply = worker.join(protocol_type="connect", protocols=protocols).reply
+    assert (reply.generation, reply.protocol_type) == (3, "connect")
 
 
 def test_a_full_group_takes_no_more_but_keeps_its_own() -> None:
-    desk = Desk(GroupConfig(initial_rebalance_delay_ms=0, max_size=2))
-    anna, ben = Client(desk, "anna"), Client(desk, "ben", instance="ben-1")
+    harness = ClassicGroupHarness(GroupConfig(initial_rebalance_delay_ms=0, max_size=2))
+    anna, ben = Client(harness, "anna"), Client(harness, "ben", instance="ben-1")
     settle(anna, ben)
-    answer = Client(desk, "cleo").join().answer
-    assert (answer.error, answer.member) == (ErrorCode.GROUP_MAX_SIZE_REACHED, "")
-    again = Client(desk, "ben", instance="ben-1")
+    reply = Client(harness, "cleo").join().reply
+    assert (reply.error, reply.member) == (ErrorCode.GROUP_MAX_SIZE_REACHED, "")
+    again = Client(harness, "ben", instance="ben-1")
     assert again.join().error is ErrorCode.NONE, "it takes its own place"
     anna.join()
     rejoin(again)
-    assert desk.group.state is ClassicState.COMPLETING_REBALANCE
-    assert len(desk.group.members) == 2
+    assert harness.group.state is ClassicState.COMPLETING_REBALANCE
+    assert len(harness.group.members) == 2
 
 
 def test_a_pending_member_of_a_group_that_filled_meanwhile_is_turned_away() -> None:
-    desk = Desk(GroupConfig(initial_rebalance_delay_ms=0, max_size=1))
-    anna, ben = Client(desk, "anna"), Client(desk, "ben")
+    harness = ClassicGroupHarness(GroupConfig(initial_rebalance_delay_ms=0, max_size=1))
+    anna, ben = Client(harness, "anna"), Client(harness, "ben")
     ben.join()
     settle(anna)
     assert ben.join().error is ErrorCode.GROUP_MAX_SIZE_REACHED
-    assert not desk.group.pending
-    assert desk.group.state is ClassicState.STABLE
+    assert not harness.group.pending
+    assert harness.group.state is ClassicState.STABLE
 
 
 def test_ids_are_not_handed_out_without_end() -> None:
-    desk = Desk(GroupConfig(initial_rebalance_delay_ms=0, max_pending_members=3))
+    harness = ClassicGroupHarness(GroupConfig(initial_rebalance_delay_ms=0, max_pending_members=3))
     for _ in range(3):
-        assert Client(desk, "loop").join().error is ErrorCode.MEMBER_ID_REQUIRED
-    assert Client(desk, "loop").join().error is ErrorCode.GROUP_MAX_SIZE_REACHED
-    desk.pass_time(SESSION_MS)
-    assert Client(desk, "loop").join().error is ErrorCode.MEMBER_ID_REQUIRED
+        assert Client(harness, "loop").join().error is ErrorCode.MEMBER_ID_REQUIRED
+    assert Client(harness, "loop").join().error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    harness.pass_time(SESSION_MS)
+    assert Client(harness, "loop").join().error is ErrorCode.MEMBER_ID_REQUIRED
 
 
 def test_an_assignment_too_large_to_store_costs_its_own_group_only() -> None:
-    desk = Desk(GroupConfig(initial_rebalance_delay_ms=0, max_record_bytes=10_000))
-    anna = Client(desk, "anna")
+    harness = ClassicGroupHarness(
+        GroupConfig(initial_rebalance_delay_ms=0, max_record_bytes=10_000)
+    )
+    anna = Client(harness, "anna")
     anna.come()
-    answer = anna.sync({anna.id: b"x" * 10_000}).answer
-    assert answer.error is ErrorCode.UNKNOWN_SERVER_ERROR
-    assert desk.log == []
-    assert desk.group.state is ClassicState.PREPARING_REBALANCE
+    reply = anna.sync({anna.id: b"x" * 10_000}).reply
+    assert reply.error is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert harness.log == []
+    assert harness.group.state is ClassicState.PREPARING_REBALANCE
     anna.join()
-    assert anna.sync({anna.id: b"x" * 1000}).answer.assignment == b"x" * 1000
+    assert anna.sync({anna.id: b"x" * 1000}).reply.assignment == b"x" * 1000
 
 
 def test_generations_begin_again_when_they_do_not_fit_a_number() -> None:
-    desk = Desk()
-    anna = Client(desk, "anna")
+    harness = ClassicGroupHarness()
+    anna = Client(harness, "anna")
     anna.join()
-    desk.group.generation = 2**31 - 1
-    assert anna.join().answer.generation == 1
+    harness.group.generation = 2**31 - 1
+    assert anna.join().reply.generation == 1
 
 
 def test_a_client_that_names_no_rebalance_time_has_its_session() -> None:
-    desk = Desk()
-    settle(Client(desk, "anna", rebalance_timeout_ms=-1))
-    value = desk.last_value
+    harness = ClassicGroupHarness()
+    settle(Client(harness, "anna", rebalance_timeout_ms=-1))
+    value = harness.last_value
     assert value is not None
     assert value.members[0].rebalance_timeout_ms == SESSION_MS
     assert REBALANCE_MS != SESSION_MS
 
 
-def _id_of_waiting(desk: Desk) -> str:
-    return next(desk.group.waiting_to_join()).id
+def _id_of_waiting(harness: ClassicGroupHarness) -> str:
+    return next(harness.group.waiting_to_join()).id

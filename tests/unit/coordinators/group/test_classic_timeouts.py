@@ -1,176 +1,178 @@
 """Every state of a classic group ends: who is silent goes, and the others go on."""
 
-from tests.unit.coordinators.group.classic_desk import (
+from tests.unit.coordinators.group.classic_harness import (
     REBALANCE_MS,
     SESSION_MS,
+    ClassicGroupHarness,
     Client,
-    Desk,
     rejoin,
     settle,
 )
 
-from penstock.coordinators.group.classic.protocol import ClassicState
+from penstock.coordinators.group.classic.state import ClassicState
 from penstock.coordinators.group.config import GroupConfig
-from penstock.coordinators.group.result import TimerKey
+from penstock.coordinators.group.timer_key import TimerKey
 from penstock.model.errors import ErrorCode
 
 
-def keep_alive(desk: Desk, *clients: Client, for_ms: int) -> None:
+def keep_alive(harness: ClassicGroupHarness, *clients: Client, for_ms: int) -> None:
     """Time passes, while these send heartbeats."""
     for _ in range(for_ms // 3000):
-        desk.pass_time(3000)
+        harness.pass_time(3000)
         for client in clients:
             client.heartbeat()
 
 
 def test_a_member_that_sends_heartbeats_stays() -> None:
-    desk = Desk()
-    anna = Client(desk, "anna")
+    harness = ClassicGroupHarness()
+    anna = Client(harness, "anna")
     settle(anna)
-    keep_alive(desk, anna, for_ms=10 * SESSION_MS)
+    keep_alive(harness, anna, for_ms=10 * SESSION_MS)
     assert anna.heartbeat() is ErrorCode.NONE
 
 
 def test_a_silent_member_is_out_and_its_work_goes_to_others() -> None:
-    desk = Desk()
-    anna, ben = Client(desk, "anna"), Client(desk, "ben")
+    harness = ClassicGroupHarness()
+    anna, ben = Client(harness, "anna"), Client(harness, "ben")
     settle(anna, ben)
-    desk.pass_time(SESSION_MS - 1)
+    harness.pass_time(SESSION_MS - 1)
     anna.heartbeat()
-    desk.pass_time(1)
+    harness.pass_time(1)
     assert anna.heartbeat() is ErrorCode.REBALANCE_IN_PROGRESS
     rejoin(anna)
-    assert list(desk.group.members) == [anna.id]
+    assert list(harness.group.members) == [anna.id]
     assert ben.heartbeat() is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_a_group_of_silent_members_becomes_empty() -> None:
-    desk = Desk()
-    settle(Client(desk, "anna"), Client(desk, "ben"))
-    desk.pass_time(SESSION_MS + REBALANCE_MS)
-    assert desk.group.state is ClassicState.EMPTY
-    assert not desk.timers
+    harness = ClassicGroupHarness()
+    settle(Client(harness, "anna"), Client(harness, "ben"))
+    harness.pass_time(SESSION_MS + REBALANCE_MS)
+    assert harness.group.state is ClassicState.EMPTY
+    assert not harness.timers
 
 
 def test_members_that_do_not_join_again_in_time_are_left_behind() -> None:
-    desk = Desk()
-    anna, ben, cleo = (Client(desk, name) for name in ("anna", "ben", "cleo"))
+    harness = ClassicGroupHarness()
+    anna, ben, cleo = (Client(harness, name) for name in ("anna", "ben", "cleo"))
     settle(anna, ben)
     arrival = cleo.come()
     call = ben.join()
-    keep_alive(desk, anna, for_ms=REBALANCE_MS - 3000)
+    keep_alive(harness, anna, for_ms=REBALANCE_MS - 3000)
     assert arrival.waits, "the one that is awaited is alive"
-    keep_alive(desk, anna, for_ms=3000)
-    assert {client.id for client in (ben, cleo)} == set(desk.group.members)
-    assert call.answer.leader == ben.id, "a leader that did not come leads no more"
+    keep_alive(harness, anna, for_ms=3000)
+    assert {each.id for each in (ben, cleo)} == set(harness.group.members)
+    assert call.reply.leader == ben.id, "a leader that did not come leads no more"
     assert anna.heartbeat() is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_waiting_members_are_not_taken_for_silent_ones() -> None:
-    desk = Desk()
-    anna, ben = Client(desk, "anna"), Client(desk, "ben")
+    harness = ClassicGroupHarness()
+    anna, ben = Client(harness, "anna"), Client(harness, "ben")
     settle(anna, ben)
     call = ben.join(protocols=ben.join_request().protocols * 2)
-    keep_alive(desk, anna, for_ms=3 * SESSION_MS)
+    keep_alive(harness, anna, for_ms=3 * SESSION_MS)
     assert call.waits
     anna.join()
     assert call.error is ErrorCode.NONE
     waiting = ben.sync()
-    keep_alive(desk, anna, for_ms=3 * SESSION_MS)
+    keep_alive(harness, anna, for_ms=3 * SESSION_MS)
     assert waiting.waits
     anna.assign()
     assert waiting.error is ErrorCode.NONE
 
 
 def test_a_member_that_joined_and_does_not_sync_is_out() -> None:
-    desk = Desk()
-    anna, ben = Client(desk, "anna"), Client(desk, "ben")
+    harness = ClassicGroupHarness()
+    anna, ben = Client(harness, "anna"), Client(harness, "ben")
     settle(anna)
     ben.come()
     anna.join()
     anna.assign()
-    keep_alive(desk, anna, ben, for_ms=REBALANCE_MS)
+    keep_alive(harness, anna, ben, for_ms=REBALANCE_MS)
     assert anna.heartbeat() is ErrorCode.REBALANCE_IN_PROGRESS
     assert ben.heartbeat() is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_a_leader_that_brings_no_assignment_is_out_and_the_others_are_called() -> None:
-    desk = Desk()
-    anna, ben = Client(desk, "anna"), Client(desk, "ben")
+    harness = ClassicGroupHarness()
+    anna, ben = Client(harness, "anna"), Client(harness, "ben")
     settle(anna)
     ben.come()
     anna.join()
     waiting = ben.sync()
-    keep_alive(desk, anna, for_ms=REBALANCE_MS)
+    keep_alive(harness, anna, for_ms=REBALANCE_MS)
     assert waiting.error is ErrorCode.REBALANCE_IN_PROGRESS
     rejoin(ben)
     assert ben.leads
-    assert desk.group.state is ClassicState.STABLE
+    assert harness.group.state is ClassicState.STABLE
 
 
 def test_whoever_is_called_back_while_it_waits_and_then_is_silent_is_out() -> None:
-    desk = Desk()
-    anna, ben, cleo = (Client(desk, name) for name in ("anna", "ben", "cleo"))
+    harness = ClassicGroupHarness()
+    anna, ben, cleo = (Client(harness, name) for name in ("anna", "ben", "cleo"))
     settle(anna)
     ben.come()
     anna.join()
     ben.sync()
-    keep_alive(desk, anna, for_ms=SESSION_MS + 3000)
+    keep_alive(harness, anna, for_ms=SESSION_MS + 3000)
     cleo.come()
     anna.join()
-    keep_alive(desk, anna, for_ms=SESSION_MS + 3000)
-    assert set(desk.group.members) == {anna.id, cleo.id}
+    keep_alive(harness, anna, for_ms=SESSION_MS + 3000)
+    assert set(harness.group.members) == {anna.id, cleo.id}
 
 
 def test_the_time_to_sync_ends_when_all_have() -> None:
-    desk = Desk()
-    settle(Client(desk, "anna"), Client(desk, "ben"))
-    assert {key.kind for key in desk.timers} == {"session"}
+    harness = ClassicGroupHarness()
+    settle(Client(harness, "anna"), Client(harness, "ben"))
+    assert {key.kind for key in harness.timers} == {"session"}
 
 
 def test_an_id_that_nobody_comes_back_with_holds_the_others_for_a_session() -> None:
-    desk = Desk()
-    anna, ben = Client(desk, "anna"), Client(desk, "ben")
+    harness = ClassicGroupHarness()
+    anna, ben = Client(harness, "anna"), Client(harness, "ben")
     settle(anna)
     ben.join()
     call = anna.join()
     assert call.waits, "one more is about to come"
-    desk.pass_time(SESSION_MS)
+    harness.pass_time(SESSION_MS)
     assert call.error is ErrorCode.NONE
     assert ben.join().error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_a_new_member_that_is_never_answered_is_given_up_at_last() -> None:
-    desk = Desk(GroupConfig(initial_rebalance_delay_ms=0, new_member_join_timeout_ms=20_000))
-    anna, ben = Client(desk, "anna"), Client(desk, "ben")
+    harness = ClassicGroupHarness(
+        GroupConfig(initial_rebalance_delay_ms=0, new_member_join_timeout_ms=20_000)
+    )
+    anna, ben = Client(harness, "anna"), Client(harness, "ben")
     settle(anna)
     call = ben.come()
-    keep_alive(desk, anna, for_ms=21_000)
+    keep_alive(harness, anna, for_ms=21_000)
     assert call.error is ErrorCode.UNKNOWN_MEMBER_ID
     rejoin(anna)
-    assert list(desk.group.members) == [anna.id]
+    assert list(harness.group.members) == [anna.id]
 
 
 def test_static_members_alone_are_called_until_their_session_ends() -> None:
-    desk = Desk()
-    anna = Client(desk, "anna", instance="anna-1", session_timeout_ms=300_000)
-    ben = Client(desk, "ben", rebalance_timeout_ms=REBALANCE_MS)
+    harness = ClassicGroupHarness()
+    anna = Client(harness, "anna", instance="anna-1", session_timeout_ms=300_000)
+    ben = Client(harness, "ben", rebalance_timeout_ms=REBALANCE_MS)
     settle(anna, ben)
     ben.leave()
-    desk.pass_time(2 * REBALANCE_MS)
-    assert list(desk.group.members) == [anna.id]
+    harness.pass_time(2 * REBALANCE_MS)
+    assert list(harness.group.members) == [anna.id]
     assert anna.heartbeat() is ErrorCode.REBALANCE_IN_PROGRESS
-    desk.pass_time(300_000 + REBALANCE_MS)
-    assert desk.group.state is ClassicState.EMPTY
+    harness.pass_time(300_000 + REBALANCE_MS)
+    assert harness.group.state is ClassicState.EMPTY
 
 
 def test_a_timer_that_comes_too_late_changes_nothing() -> None:
-    desk = Desk()
-    anna = Client(desk, "anna")
+    harness = ClassicGroupHarness()
+    anna = Client(harness, "anna")
     settle(anna)
     for kind, member in (("join", ""), ("sync", ""), ("session", "ben-1"), ("other", "")):
-        key = TimerKey(desk.group.name, kind, member)
-        desk.timers[key] = desk.now_ms
-        desk.fire(key)
+        key = TimerKey(harness.group.name, kind, member)
+        harness.timers[key] = harness.now_ms
+        harness.fire(key)
     assert anna.heartbeat() is ErrorCode.NONE
-    assert len(desk.log) == 1
+    assert len(harness.log) == 1

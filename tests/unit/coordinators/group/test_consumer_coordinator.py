@@ -3,17 +3,17 @@
 import asyncio
 from typing import Any
 
-from tests.unit.coordinators.group.coordinator_desk import (
+from tests.unit.coordinators.group.coordinator_harness import (
     GROUP,
     NONE,
     T0,
-    Desk,
+    GroupCoordinatorHarness,
     TableLog,
     commit_of,
     commit_request,
     join_request,
-    replayed,
-    told,
+    replay_log,
+    run_scenario,
 )
 
 from penstock.coordinators.group.config import GroupConfig
@@ -41,36 +41,36 @@ def request(member: str = "anna", epoch: int = 0, **more: Any) -> ConsumerHeartb
     )
 
 
-async def beat(desk: Desk, *args: Any, **more: Any) -> ConsumerHeartbeatReply:
-    return await desk.coordinator.consumer_heartbeat(request(*args, **more))
+async def beat(harness: GroupCoordinatorHarness, *args: Any, **more: Any) -> ConsumerHeartbeatReply:
+    return await harness.coordinator.consumer_heartbeat(request(*args, **more))
 
 
-async def joined(desk: Desk, member: str = "anna") -> ConsumerHeartbeatReply:
-    answer = await beat(desk, member)
-    assert answer.error is NONE, answer
-    return answer
+async def joined(harness: GroupCoordinatorHarness, member: str = "anna") -> ConsumerHeartbeatReply:
+    reply = await beat(harness, member)
+    assert reply.error is NONE, reply
+    return reply
 
 
 def test_an_assignment_is_told_when_every_replica_has_it() -> None:
-    async def story(desk: Desk) -> None:
-        desk.log.is_held = True
-        answer = asyncio.create_task(beat(desk))
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        harness.log.is_held = True
+        reply = asyncio.create_task(beat(harness))
         for _ in range(5):
             await asyncio.sleep(0)
-        assert not answer.done()
-        desk.log.commit()
-        told_now = await answer
+        assert not reply.done()
+        harness.log.commit()
+        told_now = await reply
         assert told_now.assignment is not None
         assert told_now.assignment[0].partitions == (0, 1, 2, 3)
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_a_transaction_commits_for_a_member_at_its_epoch_or_for_nobody_named() -> None:
     """Of transactions no version knows STALE_MEMBER_EPOCH."""
 
-    async def story(desk: Desk) -> None:
-        epoch = (await joined(desk)).member_epoch
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        epoch = (await joined(harness)).member_epoch
         cases = {
             ("anna", epoch): NONE,
             ("", -1): NONE,
@@ -79,189 +79,193 @@ def test_a_transaction_commits_for_a_member_at_its_epoch_or_for_nobody_named() -
             ("bob", epoch): ErrorCode.UNKNOWN_MEMBER_ID,
         }
         for (member, generation), code in cases.items():
-            codes = await desk.commit_in_transaction(
+            codes = await harness.commit_in_transaction(
                 commit_of(T0, 5), producer=7, member=member, generation=generation
             )
             assert codes == [code], (member, generation)
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_the_next_life_of_a_coordinator_knows_the_members() -> None:
-    async def first(desk: Desk) -> None:
-        await joined(desk)
-        assert desk.state.snapshot() == replayed(desk.log).snapshot()
+    async def first(harness: GroupCoordinatorHarness) -> None:
+        await joined(harness)
+        assert harness.state.snapshot() == replay_log(harness.log).snapshot()
 
-    async def second(desk: Desk) -> None:
-        assert (await beat(desk, "anna", 1)).error is NONE
-        assert (await beat(desk, "anna", 2)).error is ErrorCode.FENCED_MEMBER_EPOCH
-        assert (await desk.coordinator.consumer_describe(GROUP)).state == "Stable"
+    async def second(harness: GroupCoordinatorHarness) -> None:
+        assert (await beat(harness, "anna", 1)).error is NONE
+        assert (await beat(harness, "anna", 2)).error is ErrorCode.FENCED_MEMBER_EPOCH
+        assert (await harness.coordinator.consumer_describe(GROUP)).state == "Stable"
 
-    log = told(first).log
-    told(second, Desk(log))
+    log = run_scenario(first).log
+    run_scenario(second, GroupCoordinatorHarness(log))
 
 
 def test_a_write_that_is_refused_is_told_and_costs_no_member() -> None:
-    async def story(desk: Desk) -> None:
-        await joined(desk)
-        desk.log.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
-        answer = await beat(desk, "bob")
-        assert answer.error is not NONE
-        assert answer.message
-        desk.log.refusal = None
-        desk.clock.advance_ms(100)
-        await desk.loaded()
-        assert (await beat(desk, "anna", 1)).error is NONE
-        assert (await beat(desk, "bob")).member_epoch == 2
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        await joined(harness)
+        harness.log.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
+        reply = await beat(harness, "bob")
+        assert reply.error is not NONE
+        assert reply.message
+        harness.log.refusal = None
+        harness.clock.advance_ms(100)
+        await harness.loaded()
+        assert (await beat(harness, "anna", 1)).error is NONE
+        assert (await beat(harness, "bob")).member_epoch == 2
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_a_silent_member_is_taken_out_when_its_session_ends() -> None:
-    async def story(desk: Desk) -> None:
-        await joined(desk)
-        desk.clock.advance_ms(44_999)
-        assert (await beat(desk, "anna", 1)).error is NONE
-        desk.clock.advance_ms(44_999)
-        assert (await desk.coordinator.consumer_describe(GROUP)).state == "Stable"
-        desk.clock.advance_ms(2)
-        assert (await desk.coordinator.consumer_describe(GROUP)).state == "Empty"
-        assert (await beat(desk, "anna", 1)).error is ErrorCode.UNKNOWN_MEMBER_ID
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        await joined(harness)
+        harness.clock.advance_ms(44_999)
+        assert (await beat(harness, "anna", 1)).error is NONE
+        harness.clock.advance_ms(44_999)
+        assert (await harness.coordinator.consumer_describe(GROUP)).state == "Stable"
+        harness.clock.advance_ms(2)
+        assert (await harness.coordinator.consumer_describe(GROUP)).state == "Empty"
+        assert (await beat(harness, "anna", 1)).error is ErrorCode.UNKNOWN_MEMBER_ID
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_new_partitions_reach_a_group_once_the_coordinator_is_told() -> None:
-    async def story(desk: Desk) -> None:
-        await joined(desk)
-        await beat(desk, "anna", 1)
-        desk.topics.counts["orders"] = 6
-        assert (await beat(desk, "anna", 1)).assignment is None
-        desk.coordinator.on_topics_changed()
-        answer = await beat(desk, "anna", 1)
-        assert answer.assignment is not None
-        assert answer.assignment[0].partitions == (0, 1, 2, 3, 4, 5)
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        await joined(harness)
+        await beat(harness, "anna", 1)
+        harness.topics.counts["orders"] = 6
+        assert (await beat(harness, "anna", 1)).assignment is None
+        harness.coordinator.on_topics_changed()
+        reply = await beat(harness, "anna", 1)
+        assert reply.assignment is not None
+        assert reply.assignment[0].partitions == (0, 1, 2, 3, 4, 5)
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_commits_and_fetches_are_held_to_the_members_epoch() -> None:
-    async def commit(desk: Desk, epoch: int, *, is_new: bool = True) -> ErrorCode:
+    async def commit(
+        harness: GroupCoordinatorHarness, epoch: int, *, is_new: bool = True
+    ) -> ErrorCode:
         asked = commit_request(
             commit_of(T0, 5), member="anna", generation=epoch, is_consumer_protocol=is_new
         )
-        return (await desk.coordinator.commit(asked))[T0]
+        return (await harness.coordinator.commit(asked))[T0]
 
-    async def fetch(desk: Desk, epoch: int) -> ErrorCode:
+    async def fetch(harness: GroupCoordinatorHarness, epoch: int) -> ErrorCode:
         asked = FetchOffsets(group=GROUP, member="anna", member_epoch=epoch, partitions=(T0,))
-        return (await desk.coordinator.fetch(asked)).error
+        return (await harness.coordinator.fetch(asked)).error
 
-    async def story(desk: Desk) -> None:
-        await joined(desk)
-        assert await commit(desk, 1) is NONE
-        assert await commit(desk, 0) is ErrorCode.STALE_MEMBER_EPOCH
-        assert await commit(desk, 1, is_new=False) is ErrorCode.UNSUPPORTED_VERSION
-        assert await desk.commit(commit_of(T0, 9)) == [ErrorCode.UNKNOWN_MEMBER_ID]
-        assert await fetch(desk, 1) is NONE
-        assert await fetch(desk, 2) is ErrorCode.STALE_MEMBER_EPOCH
-        assert await desk.fetch(T0) == [5]
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        await joined(harness)
+        assert await commit(harness, 1) is NONE
+        assert await commit(harness, 0) is ErrorCode.STALE_MEMBER_EPOCH
+        assert await commit(harness, 1, is_new=False) is ErrorCode.UNSUPPORTED_VERSION
+        assert await harness.commit(commit_of(T0, 9)) == [ErrorCode.UNKNOWN_MEMBER_ID]
+        assert await fetch(harness, 1) is NONE
+        assert await fetch(harness, 2) is ErrorCode.STALE_MEMBER_EPOCH
+        assert await harness.fetch(T0) == [5]
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_groups_are_listed_and_described_by_their_kind() -> None:
-    async def story(desk: Desk) -> None:
-        await joined(desk)
-        await desk.settle_member("classic")
-        code, listed = await desk.coordinator.list_groups(frozenset(), frozenset(["Consumer"]))
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        await joined(harness)
+        await harness.settle_member("classic")
+        code, listed = await harness.coordinator.list_groups(frozenset(), frozenset(["Consumer"]))
         assert (code, listed) == (NONE, [GroupListing(GROUP, "consumer", "Stable", "consumer")])
-        assert len((await desk.coordinator.list_groups(frozenset(), frozenset()))[1]) == 2
-        described = await desk.coordinator.consumer_describe(GROUP)
-        assert [member.member for member in described.members] == ["anna"]
+        assert len((await harness.coordinator.list_groups(frozenset(), frozenset()))[1]) == 2
+        described = await harness.coordinator.consumer_describe(GROUP)
+        assert [each.member for each in described.members] == ["anna"]
         unknown = ErrorCode.GROUP_ID_NOT_FOUND
-        assert (await desk.coordinator.describe(GROUP)).error is unknown
-        assert (await desk.coordinator.consumer_describe("classic")).error is unknown
-        assert (await desk.coordinator.consumer_describe("nowhere")).error is unknown
+        assert (await harness.coordinator.describe(GROUP)).error is unknown
+        assert (await harness.coordinator.consumer_describe("classic")).error is unknown
+        assert (await harness.coordinator.consumer_describe("nowhere")).error is unknown
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_a_group_is_deleted_with_its_offsets_when_nobody_is_in_it() -> None:
-    async def story(desk: Desk) -> None:
-        await joined(desk)
-        assert await desk.coordinator.delete_group(GROUP) is ErrorCode.NON_EMPTY_GROUP
-        await beat(desk, "anna", LEAVE_EPOCH)
-        assert await desk.commit(commit_of(T0, 5)) == [NONE]
-        assert await desk.coordinator.delete_group(GROUP) is NONE
-        assert await desk.fetch_all() == {}
-        assert desk.state.groups == {}
-        assert desk.state.snapshot() == replayed(desk.log).snapshot()
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        await joined(harness)
+        assert await harness.coordinator.delete_group(GROUP) is ErrorCode.NON_EMPTY_GROUP
+        await beat(harness, "anna", LEAVE_EPOCH)
+        assert await harness.commit(commit_of(T0, 5)) == [NONE]
+        assert await harness.coordinator.delete_group(GROUP) is NONE
+        assert await harness.fetch_all() == {}
+        assert harness.state.groups == {}
+        assert harness.state.snapshot() == replay_log(harness.log).snapshot()
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_a_deserted_group_goes_with_its_last_offset() -> None:
-    async def story(desk: Desk) -> None:
-        await joined(desk)
-        await beat(desk, "anna", LEAVE_EPOCH)
-        await desk.commit(commit_of(T0, 5))
-        desk.clock.advance_ms(DAY_MS + desk.config.offsets_retention_check_interval_ms)
-        assert desk.state.groups == {}
-        assert await desk.fetch_all() == {}
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        await joined(harness)
+        await beat(harness, "anna", LEAVE_EPOCH)
+        await harness.commit(commit_of(T0, 5))
+        harness.clock.advance_ms(DAY_MS + harness.config.offsets_retention_check_interval_ms)
+        assert harness.state.groups == {}
+        assert await harness.fetch_all() == {}
 
     config = GroupConfig(offsets_retention_ms=DAY_MS)
-    told(story, Desk(config=config))
+    run_scenario(scenario, GroupCoordinatorHarness(config=config))
 
 
 def test_a_group_keeps_the_offsets_that_its_members_want() -> None:
-    async def story(desk: Desk) -> None:
-        await joined(desk)
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        await joined(harness)
         asked = commit_request(
             commit_of(T0, 5), member="anna", generation=1, is_consumer_protocol=True
         )
-        await desk.coordinator.commit(asked)
+        await harness.coordinator.commit(asked)
         for _ in range(100):
-            desk.clock.advance_ms(40_000)
-            assert (await beat(desk, "anna", 1)).error is NONE
-        assert await desk.fetch(T0) == [5]
-        code, codes = await desk.coordinator.delete_offsets(GROUP, [T0])
+            harness.clock.advance_ms(40_000)
+            assert (await beat(harness, "anna", 1)).error is NONE
+        assert await harness.fetch(T0) == [5]
+        code, codes = await harness.coordinator.delete_offsets(GROUP, [T0])
         assert (code, codes) == (NONE, {T0: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC})
 
-    told(story, Desk(config=GroupConfig(offsets_retention_ms=1_000_000)))
+    run_scenario(
+        scenario, GroupCoordinatorHarness(config=GroupConfig(offsets_retention_ms=1_000_000))
+    )
 
 
 def test_a_group_changes_its_protocol_and_back() -> None:
-    async def story(desk: Desk) -> None:
-        classic = await desk.coordinator.join(join_request(GROUP, "orders"))
-        waiting = asyncio.create_task(desk.coordinator.join(join_request(GROUP, "orders")))
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        classic = await harness.coordinator.join(join_request(GROUP, "orders"))
+        waiting = asyncio.create_task(harness.coordinator.join(join_request(GROUP, "orders")))
         await asyncio.sleep(0)
-        await joined(desk)  # in the middle of a rebalance
+        await joined(harness)  # in the middle of a rebalance
         assert (await waiting).error is ErrorCode.REBALANCE_IN_PROGRESS
-        assert (await desk.coordinator.consumer_describe(GROUP)).error is NONE
+        assert (await harness.coordinator.consumer_describe(GROUP)).error is NONE
         heart = Heartbeat(
             group=GROUP, member=classic.member, instance=None, generation=classic.generation
         )
-        assert await desk.coordinator.heartbeat(heart) is ErrorCode.REBALANCE_IN_PROGRESS
-        assert desk.state.snapshot() == replayed(desk.log).snapshot()
-        await beat(desk, "anna", LEAVE_EPOCH)
-        desk.clock.advance_ms(1)
-        assert (await desk.coordinator.describe(GROUP)).state == "PreparingRebalance"
-        assert desk.state.snapshot() == replayed(desk.log).snapshot()
+        assert await harness.coordinator.heartbeat(heart) is ErrorCode.REBALANCE_IN_PROGRESS
+        assert harness.state.snapshot() == replay_log(harness.log).snapshot()
+        await beat(harness, "anna", LEAVE_EPOCH)
+        harness.clock.advance_ms(1)
+        assert (await harness.coordinator.describe(GROUP)).state == "PreparingRebalance"
+        assert harness.state.snapshot() == replay_log(harness.log).snapshot()
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_what_a_compacted_log_gives_is_what_was() -> None:
-    async def story(desk: Desk) -> None:
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
         for name in ("anna", "bob", "carl"):
-            await joined(desk, name)
-        await beat(desk, "bob", LEAVE_EPOCH)
-        await beat(desk, "anna", 1, owned=())
-        table = desk.log.tables[0]
+            await joined(harness, name)
+        await beat(harness, "bob", LEAVE_EPOCH)
+        await beat(harness, "anna", 1, owned=())
+        table = harness.log.tables[0]
         written = len(table.list_keys())
         table.roll()
         table.compact()
         assert len(table.list_keys()) < written
-        assert desk.state.snapshot() == replayed(desk.log).snapshot()
+        assert harness.state.snapshot() == replay_log(harness.log).snapshot()
 
-    told(story, Desk(TableLog()))
+    run_scenario(scenario, GroupCoordinatorHarness(TableLog()))

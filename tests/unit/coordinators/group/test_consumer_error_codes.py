@@ -7,9 +7,13 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
-from tests.unit.coordinators.group.consumer_desk import GROUP, Consumer, ConsumerDesk, settle
+from tests.unit.coordinators.group.consumer_harness import (
+    GROUP,
+    Consumer,
+    ConsumerGroupHarness,
+    settle,
+)
 
-from penstock.coordinators.group import either_protocol as consumer_or_classic
 from penstock.coordinators.group.consumer.state import ConsumerState
 from penstock.coordinators.group.requests import CommitOffsets, FetchOffsets
 from penstock.model.errors import ErrorCode
@@ -33,30 +37,30 @@ STATES = tuple(state for state in ConsumerState if state is not ConsumerState.DE
 class Scene(NamedTuple):
     """A group in which anna is static and bob is not, both of whom know their epoch."""
 
-    desk: ConsumerDesk
+    harness: ConsumerGroupHarness
     anna: Consumer
     bob: Consumer
 
 
 def scene_in(state: ConsumerState) -> Scene:
-    desk = ConsumerDesk(orders=6, returns=1)
-    anna, bob = Consumer(desk, "anna", instance="anna-1"), Consumer(desk, "bob")
-    cleo = Consumer(desk, "cleo")
+    harness = ConsumerGroupHarness(orders=6, returns=1)
+    anna, bob = Consumer(harness, "anna", instance="anna-1"), Consumer(harness, "bob")
+    cleo = Consumer(harness, "cleo")
     settle(anna, bob)
     if state is ConsumerState.RECONCILING:
         cleo.join()
-        return Scene(desk, anna, bob)
+        return Scene(harness, anna, bob)
     settle(anna, bob, cleo)
     if state is ConsumerState.ASSIGNING:
         cleo.leave()
     elif state is ConsumerState.EMPTY:
-        for consumer in (anna, bob, cleo):
-            consumer.leave()
-    return Scene(desk, anna, bob)
+        for each in (anna, bob, cleo):
+            each.leave()
+    return Scene(harness, anna, bob)
 
 
 def join_new(scene: Scene) -> ErrorCode:
-    return Consumer(scene.desk, "dora").join().error
+    return Consumer(scene.harness, "dora").join().error
 
 
 def join_again(scene: Scene) -> ErrorCode:
@@ -64,15 +68,15 @@ def join_again(scene: Scene) -> ErrorCode:
 
 
 def join_with_instance_of_another(scene: Scene) -> ErrorCode:
-    return Consumer(scene.desk, "dora", instance="anna-1").join().error
+    return Consumer(scene.harness, "dora", instance="anna-1").join().error
 
 
 def join_with_strange_assignor(scene: Scene) -> ErrorCode:
-    return Consumer(scene.desk, "dora", assignor="best").join().error
+    return Consumer(scene.harness, "dora", assignor="best").join().error
 
 
 def join_with_partitions(scene: Scene) -> ErrorCode:
-    return Consumer(scene.desk, "dora").join(owned=None).error
+    return Consumer(scene.harness, "dora").join(owned=None).error
 
 
 def beat(scene: Scene) -> ErrorCode:
@@ -84,7 +88,7 @@ def beat_of_another_epoch(scene: Scene) -> ErrorCode:
 
 
 def beat_of_stranger(scene: Scene) -> ErrorCode:
-    return Consumer(scene.desk, "dora", epoch=scene.bob.epoch).beat().error
+    return Consumer(scene.harness, "dora", epoch=scene.bob.epoch).beat().error
 
 
 def beat_with_fenced_instance(scene: Scene) -> ErrorCode:
@@ -108,7 +112,7 @@ def leave_for_a_while_without_instance(scene: Scene) -> ErrorCode:
 
 
 def leave_of_stranger(scene: Scene) -> ErrorCode:
-    return Consumer(scene.desk, "dora").leave().error
+    return Consumer(scene.harness, "dora").leave().error
 
 
 def commit(scene: Scene) -> ErrorCode:
@@ -146,7 +150,7 @@ def commit_in_transaction_without_group(scene: Scene) -> ErrorCode:
 def check_commit(
     scene: Scene, member: str, epoch: int, *, knows_epochs: bool = True, txn: bool = False
 ) -> ErrorCode:
-    asked = CommitOffsets(
+    request = CommitOffsets(
         group=GROUP,
         member=member,
         instance=None,
@@ -154,7 +158,7 @@ def check_commit(
         offsets=(),
         is_consumer_protocol=knows_epochs,
     )
-    return consumer_or_classic.check_commit(scene.desk.living, asked, is_transactional=txn)
+    return scene.harness.consumer.check_commit(request, is_transactional=txn)
 
 
 def fetch_as_member(scene: Scene) -> ErrorCode:
@@ -174,23 +178,23 @@ def fetch_as_nobody(scene: Scene) -> ErrorCode:
 
 
 def check_fetch(scene: Scene, member: str | None, epoch: int) -> ErrorCode:
-    asked = FetchOffsets(group=GROUP, member=member, member_epoch=epoch, partitions=None)
-    return consumer_or_classic.check_fetch(scene.desk.living, asked)
+    request = FetchOffsets(group=GROUP, member=member, member_epoch=epoch, partitions=None)
+    return scene.harness.consumer.check_fetch(request)
 
 
 def delete_group(scene: Scene) -> ErrorCode:
-    desk = scene.desk
-    answer = consumer_or_classic.delete(desk.living, desk.now_ms, desk.config).answer
-    assert isinstance(answer, ErrorCode)
-    return answer
+    harness = scene.harness
+    reply = harness.consumer.delete(harness.environment).reply
+    assert isinstance(reply, ErrorCode)
+    return reply
 
 
 def delete_offsets_of_subscribed_topic(scene: Scene) -> ErrorCode:
-    return consumer_or_classic.check_delete_offsets(scene.desk.living, "orders")
+    return scene.harness.consumer.check_delete_offsets("orders")
 
 
 def delete_offsets_of_other_topic(scene: Scene) -> ErrorCode:
-    return consumer_or_classic.check_delete_offsets(scene.desk.living, "returns")
+    return scene.harness.consumer.check_delete_offsets("returns")
 
 
 # Without members, and with members in any state: what they wait for changes no answer.
@@ -240,5 +244,5 @@ def test_each_request_is_answered_by_the_state_it_finds(
     ask: Callable[[Scene], ErrorCode], state: ConsumerState, expected: ErrorCode
 ) -> None:
     scene = scene_in(state)
-    assert scene.desk.living.state is state
+    assert scene.harness.consumer.state is state
     assert ask(scene) is expected

@@ -1,11 +1,16 @@
 """What may be asked about a group of the newer protocol, and who may commit under its name."""
 
 import pytest
-from tests.unit.coordinators.group.consumer_desk import GROUP, Consumer, ConsumerDesk, settle
-from tests.unit.coordinators.group.mixed_desk import ClassicConsumer
+from tests.unit.coordinators.group.consumer_harness import (
+    GROUP,
+    Consumer,
+    ConsumerGroupHarness,
+    settle,
+)
+from tests.unit.coordinators.group.fake_topics import FakeTopics
+from tests.unit.coordinators.group.mixed_members import ClassicConsumer
 
-from penstock.coordinators.group import either_protocol as consumer_or_classic
-from penstock.coordinators.group.consumer import protocol as consumer
+from penstock.coordinators.group.config import GroupConfig
 from penstock.coordinators.group.consumer.queries import (
     check_commit,
     check_delete_offsets,
@@ -16,16 +21,19 @@ from penstock.coordinators.group.consumer.queries import (
 )
 from penstock.coordinators.group.consumer.requests import MemberKind, NamedPartitions
 from penstock.coordinators.group.requests import GroupListing
+from penstock.coordinators.group.state import GroupShardState
+from penstock.coordinators.group.timer_key import TimerKey
+from penstock.coordinators.runtime.result import SetTimer
 from penstock.model.errors import ErrorCode
 
 
-def pair() -> tuple[ConsumerDesk, Consumer, ClassicConsumer]:
-    desk = ConsumerDesk(orders=2)
-    anna, bob = Consumer(desk, "anna"), ClassicConsumer(desk, "bob")
+def pair() -> tuple[ConsumerGroupHarness, Consumer, ClassicConsumer]:
+    harness = ConsumerGroupHarness(orders=2)
+    anna, bob = Consumer(harness, "anna"), ClassicConsumer(harness, "bob")
     for _ in range(6):
         settle(anna, rounds=1)
         bob.go_on()
-    return desk, anna, bob
+    return harness, anna, bob
 
 
 @pytest.mark.parametrize(
@@ -45,34 +53,38 @@ def test_a_member_commits_at_its_epoch(
     who: str, epoch: int, version: int, expected: ErrorCode
 ) -> None:
     """`epoch` is counted from the member's."""
-    desk, anna, bob = pair()
+    harness, anna, bob = pair()
     member = bob.id if who == "bob" else who
     known = anna.epoch
     assert bob.generation == known
     knows_epochs = version >= 9
-    found = check_commit(desk.living, member, known + epoch, knows_epochs=knows_epochs)
+    found = check_commit(harness.consumer, member, known + epoch, knows_epochs=knows_epochs)
     assert found is expected
 
 
 def test_anyone_may_commit_to_a_group_without_members() -> None:
-    desk = ConsumerDesk(orders=1)
-    anna = Consumer(desk, "anna")
+    harness = ConsumerGroupHarness(orders=1)
+    anna = Consumer(harness, "anna")
     anna.join()
-    assert check_commit(desk.living, "", -1, knows_epochs=False) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert check_commit(harness.consumer, "", -1, knows_epochs=False) is ErrorCode.UNKNOWN_MEMBER_ID
     anna.leave()
-    assert check_commit(desk.living, "", -1, knows_epochs=False) is ErrorCode.NONE
-    assert check_commit(desk.living, "anna", 1, knows_epochs=True) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert check_commit(harness.consumer, "", -1, knows_epochs=False) is ErrorCode.NONE
+    assert (
+        check_commit(harness.consumer, "anna", 1, knows_epochs=True) is ErrorCode.UNKNOWN_MEMBER_ID
+    )
 
 
 def test_a_transaction_commits_whatever_its_requests_version_knows() -> None:
-    desk, anna, _ = pair()
-    found = check_commit(desk.living, "anna", anna.epoch, knows_epochs=False, is_transactional=True)
+    harness, anna, _ = pair()
+    found = check_commit(
+        harness.consumer, "anna", anna.epoch, knows_epochs=False, is_transactional=True
+    )
     assert found is ErrorCode.NONE
 
 
 def test_a_member_fetches_at_its_epoch_and_others_as_they_like() -> None:
-    desk, anna, bob = pair()
-    group = desk.living
+    harness, anna, bob = pair()
+    group = harness.consumer
     assert check_fetch(group, None, -1) is ErrorCode.NONE
     assert check_fetch(group, "anna", anna.epoch) is ErrorCode.NONE
     assert check_fetch(group, "anna", anna.epoch - 1) is ErrorCode.STALE_MEMBER_EPOCH
@@ -81,10 +93,10 @@ def test_a_member_fetches_at_its_epoch_and_others_as_they_like() -> None:
 
 
 def test_offsets_of_subscribed_topics_stay() -> None:
-    desk = ConsumerDesk(orders=1, bills=1, notes=1)
-    anna = Consumer(desk, "anna", ("orders",), regex="b.*")
+    harness = ConsumerGroupHarness(orders=1, bills=1, notes=1)
+    anna = Consumer(harness, "anna", ("orders",), regex="b.*")
     anna.join()
-    group = desk.living
+    group = harness.consumer
     for topic in ("orders", "bills"):
         assert check_delete_offsets(group, topic) is ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
         assert expiry_base_ms(group, topic, 5) is None
@@ -96,13 +108,13 @@ def test_offsets_of_subscribed_topics_stay() -> None:
 
 
 def test_a_description_shows_what_members_have_and_shall_have() -> None:
-    desk, _, bob = pair()
-    Consumer(desk, "carl", regex="orders").join()
-    told = describe(desk.living, desk.config, desk.topics)
+    harness, _, bob = pair()
+    Consumer(harness, "carl", regex="orders").join()
+    told = describe(harness.consumer, harness.config, harness.topics)
     assert (told.group, told.error, told.state) == (GROUP, ErrorCode.NONE, "Reconciling")
     assert (told.group_epoch, told.assignment_epoch, told.assignor) == (3, 3, "uniform")
-    members = {member.member: member for member in told.members}
-    orders = desk.topics.all()["orders"].topic_id
+    members = {each.member: each for each in told.members}
+    orders = harness.topics.all()["orders"].topic_id
     anna, carl = members["anna"], members["carl"]
     assert (anna.client_id, anna.client_host, anna.topics) == ("app", "/10.0.0.1", ("orders",))
     assert (anna.kind, members[bob.id].kind) == (MemberKind.CONSUMER, MemberKind.CLASSIC)
@@ -114,50 +126,52 @@ def test_a_description_shows_what_members_have_and_shall_have() -> None:
 
 
 def test_a_description_leaves_out_topics_that_are_gone() -> None:
-    desk = ConsumerDesk(orders=1)
-    Consumer(desk, "anna").join()
-    desk.topics.delete("orders")
-    (anna,) = describe(desk.living, desk.config, desk.topics).members
+    harness = ConsumerGroupHarness(orders=1)
+    Consumer(harness, "anna").join()
+    harness.topics.delete("orders")
+    (anna,) = describe(harness.consumer, harness.config, harness.topics).members
     assert (anna.assignment, anna.target) == ((), ())
 
 
 def test_the_states_of_a_group_are_listed() -> None:
-    desk = ConsumerDesk(orders=2)
-    anna = Consumer(desk, "anna")
+    harness = ConsumerGroupHarness(orders=2)
+    anna = Consumer(harness, "anna")
     anna.join()
-    assert list_group(desk.living) == GroupListing(GROUP, "consumer", "Stable", "consumer")
-    Consumer(desk, "bob").join()
-    assert list_group(desk.living).state == "Reconciling"
+    assert list_group(harness.consumer) == GroupListing(GROUP, "consumer", "Stable", "consumer")
+    Consumer(harness, "bob").join()
+    assert list_group(harness.consumer).state == "Reconciling"
     anna.leave()
-    assert list_group(desk.living).state == "Assigning"
-    desk.pass_time(desk.config.consumer_session_timeout_ms)
-    assert list_group(desk.living).state == "Empty"
+    assert list_group(harness.consumer).state == "Assigning"
+    harness.pass_time(harness.config.consumer_session_timeout_ms)
+    assert list_group(harness.consumer).state == "Empty"
 
 
 def test_each_protocol_describes_its_own_groups() -> None:
-    desk, _, _ = pair()
-    told = consumer_or_classic.describe(desk.living)
-    assert (told.error, told.state) == (ErrorCode.GROUP_ID_NOT_FOUND, "Dead")
-    other = ConsumerDesk(orders=1)
+    harness, _, _ = pair()
+    described = harness.consumer.describe()
+    assert (described.error, described.state) == (ErrorCode.GROUP_ID_NOT_FOUND, "Dead")
+    other = ConsumerGroupHarness(orders=1)
     ClassicConsumer(other, "bob").join()
-    for group in (other.group, None):
-        found = consumer_or_classic.consumer_describe(GROUP, group, desk.config, desk.topics)
-        assert (found.error, found.state) == (ErrorCode.GROUP_ID_NOT_FOUND, "Dead")
+    for state in (other.state, GroupShardState(topics=FakeTopics(), config=GroupConfig)):
+        missing = state.consumer_describe(GROUP)
+        assert (missing.error, missing.state) == (ErrorCode.GROUP_ID_NOT_FOUND, "Dead")
 
 
 def test_a_group_is_deleted_when_nobody_is_in_it() -> None:
-    desk = ConsumerDesk(orders=1)
-    anna = Consumer(desk, "anna")
+    harness = ConsumerGroupHarness(orders=1)
+    anna = Consumer(harness, "anna")
     anna.join()
-    assert desk.carry_out(consumer.delete(desk.living)) is ErrorCode.NON_EMPTY_GROUP
+    assert (
+        harness.carry_out(harness.consumer.delete(harness.environment)) is ErrorCode.NON_EMPTY_GROUP
+    )
     anna.leave()
-    assert desk.carry_out(consumer.delete(desk.living)) is ErrorCode.NONE
-    assert desk.group is None
+    assert harness.carry_out(harness.consumer.delete(harness.environment)) is ErrorCode.NONE
+    assert harness.group is None
 
 
 def test_a_committing_classic_member_is_alive_and_others_must_say_so_themselves() -> None:
-    desk, _, bob = pair()
-    (timer,) = consumer.session_timer(desk.living, bob.id, desk.config)
-    assert (timer.key.member, timer.delay_ms) == (bob.id, 10_000)
-    assert consumer.session_timer(desk.living, "anna", desk.config) == ()
-    assert consumer.session_timer(desk.living, "stranger", desk.config) == ()
+    harness, _, bob = pair()
+    (timer,) = harness.consumer.session_timer(bob.id, harness.config)
+    assert timer == SetTimer(TimerKey(GROUP, "consumer-session", bob.id), 10_000)
+    assert harness.consumer.session_timer("anna", harness.config) == ()
+    assert harness.consumer.session_timer("stranger", harness.config) == ()

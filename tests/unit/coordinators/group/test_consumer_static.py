@@ -1,10 +1,10 @@
 """Static members of the newer protocol: a restart is no departure."""
 
-from tests.unit.coordinators.group.consumer_desk import (
+from tests.unit.coordinators.group.consumer_harness import (
     Consumer,
-    ConsumerDesk,
+    ConsumerGroupHarness,
     durable,
-    replayed,
+    replay_log,
     settle,
 )
 
@@ -12,9 +12,9 @@ from penstock.coordinators.group.config import GroupConfig
 from penstock.model.errors import ErrorCode
 
 
-def pair(desk: ConsumerDesk) -> tuple[Consumer, Consumer]:
-    anna = Consumer(desk, "anna-1", instance="anna")
-    bob = Consumer(desk, "bob-1", instance="bob")
+def pair(harness: ConsumerGroupHarness) -> tuple[Consumer, Consumer]:
+    anna = Consumer(harness, "anna-1", instance="anna")
+    bob = Consumer(harness, "bob-1", instance="bob")
     anna.join()
     bob.join()
     settle(anna, bob)
@@ -22,85 +22,85 @@ def pair(desk: ConsumerDesk) -> tuple[Consumer, Consumer]:
 
 
 def test_a_restart_takes_the_same_work_and_disturbs_nobody() -> None:
-    desk = ConsumerDesk(orders=4)
-    anna, bob = pair(desk)
-    work, epoch = anna.work, desk.living.epoch
+    harness = ConsumerGroupHarness(orders=4)
+    anna, bob = pair(harness)
+    work, epoch = anna.work, harness.consumer.epoch
     assert anna.pause().member_epoch == -2
-    again = Consumer(desk, "anna-2", instance="anna")
-    answer = again.join()
-    assert (answer.error, answer.member_epoch) == (ErrorCode.NONE, epoch)
+    again = Consumer(harness, "anna-2", instance="anna")
+    reply = again.join()
+    assert (reply.error, reply.member_epoch) == (ErrorCode.NONE, epoch)
     assert again.work == work
     assert bob.beat().assignment is None
-    assert desk.living.epoch == epoch
-    assert set(desk.living.members) == {"anna-2", "bob-1"}
-    assert durable(replayed(desk.log)) == durable(desk.groups)
+    assert harness.consumer.epoch == epoch
+    assert set(harness.consumer.members) == {"anna-2", "bob-1"}
+    assert durable(replay_log(harness.log)) == durable(harness.groups)
 
 
 def test_nobody_else_gets_the_work_of_one_that_is_away() -> None:
-    desk = ConsumerDesk(orders=4)
-    anna, bob = pair(desk)
+    harness = ConsumerGroupHarness(orders=4)
+    anna, bob = pair(harness)
     anna.pause()
     settle(bob)
     assert len(bob.work) == 2
 
 
 def test_one_that_does_not_come_back_within_its_session_is_taken_out() -> None:
-    desk = ConsumerDesk(orders=4)
-    anna, bob = pair(desk)
+    harness = ConsumerGroupHarness(orders=4)
+    anna, bob = pair(harness)
     anna.pause()
-    desk.pass_time(desk.config.consumer_session_timeout_ms - 1)
+    harness.pass_time(harness.config.consumer_session_timeout_ms - 1)
     bob.beat()
-    desk.pass_time(1)
+    harness.pass_time(1)
     settle(bob)
     assert len(bob.work) == 4
 
 
 def test_an_instance_that_has_not_left_is_not_replaced() -> None:
-    desk = ConsumerDesk(orders=4)
-    anna, _ = pair(desk)
-    other = Consumer(desk, "anna-2", instance="anna")
+    harness = ConsumerGroupHarness(orders=4)
+    anna, _ = pair(harness)
+    other = Consumer(harness, "anna-2", instance="anna")
     assert other.join().error is ErrorCode.UNRELEASED_INSTANCE_ID
     assert anna.beat().error is ErrorCode.NONE
 
 
 def test_the_one_that_was_replaced_is_fenced() -> None:
-    desk = ConsumerDesk(orders=4)
-    anna, _ = pair(desk)
+    harness = ConsumerGroupHarness(orders=4)
+    anna, _ = pair(harness)
     anna.pause()
-    Consumer(desk, "anna-2", instance="anna").join()
+    Consumer(harness, "anna-2", instance="anna").join()
     assert anna.beat().error is ErrorCode.FENCED_INSTANCE_ID
     assert anna.leave().error is ErrorCode.FENCED_INSTANCE_ID
 
 
 def test_an_instance_that_nobody_knows_is_told_so() -> None:
-    desk = ConsumerDesk(orders=4)
-    pair(desk)
-    stranger = Consumer(desk, "carl-1", instance="carl", epoch=2)
+    harness = ConsumerGroupHarness(orders=4)
+    pair(harness)
+    stranger = Consumer(harness, "carl-1", instance="carl", epoch=2)
     assert stranger.beat().error is ErrorCode.UNKNOWN_MEMBER_ID
     assert stranger.pause().error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_a_static_member_may_leave_for_good() -> None:
-    desk = ConsumerDesk(orders=4)
-    anna, bob = pair(desk)
+    harness = ConsumerGroupHarness(orders=4)
+    anna, bob = pair(harness)
     assert anna.leave().member_epoch == -1
     settle(bob)
     assert len(bob.work) == 4
-    assert Consumer(desk, "anna-2", instance="anna").join().error is ErrorCode.NONE
+    assert Consumer(harness, "anna-2", instance="anna").join().error is ErrorCode.NONE
 
 
 def test_one_that_comes_back_to_a_full_group_has_its_place() -> None:
-    desk = ConsumerDesk(GroupConfig(consumer_max_size=2), orders=4)
-    anna, _ = pair(desk)
+    harness = ConsumerGroupHarness(GroupConfig(consumer_max_size=2), orders=4)
+    anna, _ = pair(harness)
     anna.pause()
-    assert Consumer(desk, "anna-2", instance="anna").join().error is ErrorCode.NONE
+    assert Consumer(harness, "anna-2", instance="anna").join().error is ErrorCode.NONE
 
 
 def test_one_that_comes_back_with_other_wishes_gets_them() -> None:
-    desk = ConsumerDesk(orders=4, bills=2)
-    anna, bob = pair(desk)
+    harness = ConsumerGroupHarness(orders=4, bills=2)
+    anna, bob = pair(harness)
     anna.pause()
-    again = Consumer(desk, "anna-2", ("bills",), instance="anna")
+    again = Consumer(harness, "anna-2", ("bills",), instance="anna")
     again.join()
     settle(again, bob)
     assert again.work == {"bills-0", "bills-1"}
@@ -108,17 +108,17 @@ def test_one_that_comes_back_with_other_wishes_gets_them() -> None:
 
 
 def test_one_that_left_while_it_had_to_give_up_some_has_given_them_up() -> None:
-    desk = ConsumerDesk(orders=4)
-    anna, bob = pair(desk)
-    carl = Consumer(desk, "carl")
+    harness = ConsumerGroupHarness(orders=4)
+    anna, bob = pair(harness)
+    carl = Consumer(harness, "carl")
     carl.join()
     anna.beat()
     anna.pause()
     settle(bob, carl)
-    again = Consumer(desk, "anna-2", instance="anna")
+    again = Consumer(harness, "anna-2", instance="anna")
     again.join()
     settle(again, bob, carl)
-    assert again.work | bob.work | carl.work == {f"orders-{number}" for number in range(4)}
-    assert sorted(len(consumer.work) for consumer in (again, bob, carl)) == [1, 1, 2]
-    desk.pass_time(desk.config.consumer_session_timeout_ms - 1)
-    assert len(desk.living.members) == 3
+    assert again.work | bob.work | carl.work == {f"orders-{each}" for each in range(4)}
+    assert sorted(len(each.work) for each in (again, bob, carl)) == [1, 1, 2]
+    harness.pass_time(harness.config.consumer_session_timeout_ms - 1)
+    assert len(harness.consumer.members) == 3

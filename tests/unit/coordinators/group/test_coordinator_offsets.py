@@ -3,16 +3,16 @@
 from dataclasses import replace
 
 import pytest
-from tests.unit.coordinators.group.coordinator_desk import (
+from tests.unit.coordinators.group.coordinator_harness import (
     GROUP,
     NONE,
     T0,
     T1,
     U0,
-    Desk,
+    GroupCoordinatorHarness,
     commit_of,
     commit_request,
-    told,
+    run_scenario,
 )
 
 from penstock.coordinators.group.config import GroupConfig
@@ -22,100 +22,104 @@ from penstock.model.ids import TopicPartition
 
 
 def test_what_anybody_committed_to_a_group_without_members_comes_back() -> None:
-    async def story(desk: Desk) -> None:
-        assert await desk.commit(commit_of(T0, 7, "note", leader_epoch=3), commit_of(U0, 1)) == [
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        assert await harness.commit(commit_of(T0, 7, "note", leader_epoch=3), commit_of(U0, 1)) == [
             NONE,
             NONE,
         ]
-        answer = await desk.coordinator.fetch(
+        reply = await harness.coordinator.fetch(
             FetchOffsets(group=GROUP, member=None, member_epoch=-1, partitions=(T0, T1, U0))
         )
-        assert answer.offsets == (
+        assert reply.offsets == (
             FetchedOffset(T0, 7, 3, "note"),
             FetchedOffset(T1, -1, -1, ""),
             FetchedOffset(U0, 1, -1, ""),
         )
-        assert await desk.fetch_all() == {T0: 7, U0: 1}
+        assert await harness.fetch_all() == {T0: 7, U0: 1}
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_the_last_commit_counts_also_within_one_request() -> None:
-    async def story(desk: Desk) -> None:
-        await desk.commit(commit_of(T0, 7))
-        await desk.commit(commit_of(T0, 9), commit_of(T0, 4))
-        assert await desk.fetch(T0) == [4]
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        await harness.commit(commit_of(T0, 7))
+        await harness.commit(commit_of(T0, 9), commit_of(T0, 4))
+        assert await harness.fetch(T0) == [4]
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_a_group_nobody_knows_has_no_offsets_and_that_is_no_error() -> None:
-    async def story(desk: Desk) -> None:
-        assert await desk.fetch(T0, group="nobody") == [-1]
-        assert await desk.fetch_all("nobody") == {}
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        assert await harness.fetch(T0, group="nobody") == [-1]
+        assert await harness.fetch_all("nobody") == {}
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_offsets_of_partitions_that_do_not_exist_are_refused_one_by_one() -> None:
-    async def story(desk: Desk) -> None:
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
         beyond, nowhere = TopicPartition("orders", 4), TopicPartition("nowhere", 0)
         below = TopicPartition("orders", -1)
-        codes = await desk.commit(*(commit_of(tp, 1) for tp in (T0, beyond, nowhere, below)))
+        codes = await harness.commit(*(commit_of(each, 1) for each in (T0, beyond, nowhere, below)))
         assert codes == [NONE, *[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 3]
-        assert await desk.fetch_all() == {T0: 1}
+        assert await harness.fetch_all() == {T0: 1}
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_an_offset_of_another_topic_of_the_same_name_is_refused() -> None:
-    async def story(desk: Desk) -> None:
-        now = desk.topics.find("orders")
-        then = desk.topics.find("users")
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        now = harness.topics.find("orders")
+        then = harness.topics.find("users")
         assert now is not None
         assert then is not None
-        codes = await desk.commit(
+        codes = await harness.commit(
             commit_of(T0, 1, topic_id=then.topic_id), commit_of(T1, 1, topic_id=now.topic_id)
         )
         assert codes == [ErrorCode.UNKNOWN_TOPIC_ID, NONE]
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_a_note_may_be_as_long_as_the_limit_and_no_longer() -> None:
-    async def story(desk: Desk) -> None:
-        codes = await desk.commit(commit_of(T0, 1, "x" * 10), commit_of(T1, 1, "x" * 11))
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        codes = await harness.commit(commit_of(T0, 1, "x" * 10), commit_of(T1, 1, "x" * 11))
         assert codes == [NONE, ErrorCode.OFFSET_METADATA_TOO_LARGE]
 
-    told(story, Desk(config=GroupConfig(offset_metadata_max_bytes=10)))
+    run_scenario(
+        scenario, GroupCoordinatorHarness(config=GroupConfig(offset_metadata_max_bytes=10))
+    )
 
 
 def test_a_note_that_no_record_can_hold_is_refused_whatever_the_limit() -> None:
-    async def story(desk: Desk) -> None:
-        codes = await desk.commit(commit_of(T0, 1, "é" * 16_383), commit_of(T1, 1, "é" * 16_384))
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        codes = await harness.commit(commit_of(T0, 1, "é" * 16_383), commit_of(T1, 1, "é" * 16_384))
         assert codes == [NONE, ErrorCode.OFFSET_METADATA_TOO_LARGE]
-        assert desk.reports == []
+        assert harness.reports == []
 
-    told(story, Desk(config=GroupConfig(offset_metadata_max_bytes=1_000_000)))
+    run_scenario(
+        scenario, GroupCoordinatorHarness(config=GroupConfig(offset_metadata_max_bytes=1_000_000))
+    )
 
 
 def test_members_commit_under_their_generation_and_nobody_else_does() -> None:
-    async def story(desk: Desk) -> None:
-        member, generation = await desk.settle_member(GROUP, "orders")
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        member, generation = await harness.settle_member(GROUP, "orders")
         one = commit_of(T0, 5)
-        assert await desk.commit(one, member=member, generation=generation) == [NONE]
-        assert await desk.commit(one, member=member, generation=generation - 1) == [
+        assert await harness.commit(one, member=member, generation=generation) == [NONE]
+        assert await harness.commit(one, member=member, generation=generation - 1) == [
             ErrorCode.ILLEGAL_GENERATION
         ]
-        assert await desk.commit(one, member="other", generation=generation) == [
+        assert await harness.commit(one, member="other", generation=generation) == [
             ErrorCode.UNKNOWN_MEMBER_ID
         ]
-        assert await desk.commit(one) == [ErrorCode.UNKNOWN_MEMBER_ID]
-        await desk.coordinator.leave(GROUP, [LeavingMember(member, None)])
-        assert await desk.commit(commit_of(T0, 6)) == [NONE]
-        assert await desk.fetch(T0) == [6]
+        assert await harness.commit(one) == [ErrorCode.UNKNOWN_MEMBER_ID]
+        await harness.coordinator.leave(GROUP, [LeavingMember(member, None)])
+        assert await harness.commit(commit_of(T0, 6)) == [NONE]
+        assert await harness.fetch(T0) == [6]
 
-    told(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize(
@@ -125,117 +129,122 @@ def test_members_commit_under_their_generation_and_nobody_else_does() -> None:
 def test_a_member_of_a_group_that_does_not_exist_commits_nothing(
     is_new: bool, code: ErrorCode
 ) -> None:
-    async def story(desk: Desk) -> None:
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
         request = commit_request(commit_of(T0, 1), member="m", generation=3)
-        answer = await desk.coordinator.commit(replace(request, is_consumer_protocol=is_new))
-        assert answer == {T0: code}
-        assert await desk.fetch_all() == {}
+        reply = await harness.coordinator.commit(replace(request, is_consumer_protocol=is_new))
+        assert reply == {T0: code}
+        assert await harness.fetch_all() == {}
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_a_commit_keeps_its_member_in_the_group() -> None:
-    async def story(desk: Desk) -> None:
-        member, generation = await desk.settle_member(GROUP, "orders")
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        member, generation = await harness.settle_member(GROUP, "orders")
         for _ in range(5):
-            desk.clock.advance_ms(9_000)  # its session is 10 s
-            codes = await desk.commit(commit_of(T0, 1), member=member, generation=generation)
+            harness.clock.advance_ms(9_000)  # its session is 10 s
+            codes = await harness.commit(commit_of(T0, 1), member=member, generation=generation)
             assert codes == [NONE]
-        desk.clock.advance_ms(10_000)
-        assert await desk.commit(commit_of(T0, 1), member=member, generation=generation) == [
+        harness.clock.advance_ms(10_000)
+        assert await harness.commit(commit_of(T0, 1), member=member, generation=generation) == [
             ErrorCode.UNKNOWN_MEMBER_ID
         ]
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_the_empty_group_id_may_have_offsets_but_no_members() -> None:
-    async def story(desk: Desk) -> None:
-        assert await desk.commit(commit_of(T0, 1), group="") == [NONE]
-        assert await desk.fetch_all("") == {T0: 1}
-        assert await desk.coordinator.delete_offsets("", [T0]) == (ErrorCode.INVALID_GROUP_ID, {})
-        assert await desk.coordinator.delete_group("") is NONE
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        assert await harness.commit(commit_of(T0, 1), group="") == [NONE]
+        assert await harness.fetch_all("") == {T0: 1}
+        assert await harness.coordinator.delete_offsets("", [T0]) == (
+            ErrorCode.INVALID_GROUP_ID,
+            {},
+        )
+        assert await harness.coordinator.delete_group("") is NONE
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_a_group_id_that_no_record_can_hold_is_invalid() -> None:
-    async def story(desk: Desk) -> None:
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
         long = "g" * 40_000
-        assert await desk.commit(commit_of(T0, 1), group=long) == [ErrorCode.INVALID_GROUP_ID]
-        assert desk.reports == []
+        assert await harness.commit(commit_of(T0, 1), group=long) == [ErrorCode.INVALID_GROUP_ID]
+        assert harness.reports == []
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_offsets_of_a_topic_that_members_read_are_not_deleted() -> None:
-    async def story(desk: Desk) -> None:
-        member, generation = await desk.settle_member(GROUP, "orders")
-        await desk.commit(commit_of(T0, 1), commit_of(U0, 2), member=member, generation=generation)
-        code, codes = await desk.coordinator.delete_offsets(GROUP, [T0, U0])
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        member, generation = await harness.settle_member(GROUP, "orders")
+        await harness.commit(
+            commit_of(T0, 1), commit_of(U0, 2), member=member, generation=generation
+        )
+        code, codes = await harness.coordinator.delete_offsets(GROUP, [T0, U0])
         assert code is NONE
         assert codes == {T0: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, U0: NONE}
-        assert await desk.fetch_all() == {T0: 1}
+        assert await harness.fetch_all() == {T0: 1}
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_deleting_offsets_that_are_not_there_is_done_at_once() -> None:
-    async def story(desk: Desk) -> None:
-        await desk.commit(commit_of(T0, 1))
-        written = desk.log.appends
-        assert await desk.coordinator.delete_offsets(GROUP, [T1]) == (NONE, {T1: NONE})
-        assert desk.log.appends == written
-        code, _ = await desk.coordinator.delete_offsets("nobody", [T1])
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        await harness.commit(commit_of(T0, 1))
+        written = harness.log.appends
+        assert await harness.coordinator.delete_offsets(GROUP, [T1]) == (NONE, {T1: NONE})
+        assert harness.log.appends == written
+        code, _ = await harness.coordinator.delete_offsets("nobody", [T1])
         assert code is ErrorCode.GROUP_ID_NOT_FOUND
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_a_group_of_offsets_only_is_gone_with_the_last_of_them() -> None:
-    async def story(desk: Desk) -> None:
-        await desk.commit(commit_of(T0, 1))
-        assert (await desk.coordinator.describe(GROUP)).state == "Empty"
-        await desk.coordinator.delete_offsets(GROUP, [T0])
-        described = await desk.coordinator.describe(GROUP)
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        await harness.commit(commit_of(T0, 1))
+        assert (await harness.coordinator.describe(GROUP)).state == "Empty"
+        await harness.coordinator.delete_offsets(GROUP, [T0])
+        described = await harness.coordinator.describe(GROUP)
         assert described.error is ErrorCode.GROUP_ID_NOT_FOUND
         assert described.state == "Dead"
-        assert await desk.coordinator.list_groups(frozenset(), frozenset()) == (NONE, [])
+        assert await harness.coordinator.list_groups(frozenset(), frozenset()) == (NONE, [])
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_a_deleted_group_leaves_nothing_behind() -> None:
-    async def story(desk: Desk) -> None:
-        member, generation = await desk.settle_member(GROUP, "orders")
-        await desk.commit(commit_of(T0, 1), member=member, generation=generation)
-        assert await desk.coordinator.delete_group(GROUP) is ErrorCode.NON_EMPTY_GROUP
-        await desk.coordinator.leave(GROUP, [LeavingMember(member, None)])
-        assert await desk.coordinator.delete_group(GROUP) is NONE
-        assert await desk.coordinator.delete_group(GROUP) is ErrorCode.GROUP_ID_NOT_FOUND
-        assert await desk.fetch_all() == {}
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        member, generation = await harness.settle_member(GROUP, "orders")
+        await harness.commit(commit_of(T0, 1), member=member, generation=generation)
+        assert await harness.coordinator.delete_group(GROUP) is ErrorCode.NON_EMPTY_GROUP
+        await harness.coordinator.leave(GROUP, [LeavingMember(member, None)])
+        assert await harness.coordinator.delete_group(GROUP) is NONE
+        assert await harness.coordinator.delete_group(GROUP) is ErrorCode.GROUP_ID_NOT_FOUND
+        assert await harness.fetch_all() == {}
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_offsets_go_with_their_topic_in_every_group() -> None:
-    async def story(desk: Desk) -> None:
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
         for group in ("a", "b"):
-            await desk.commit(commit_of(T0, 1), commit_of(U0, 2), group=group)
-        desk.coordinator.on_topics_deleted(["orders"])
-        assert await desk.fetch_all("a") == {U0: 2}
-        assert await desk.fetch_all("b") == {U0: 2}
+            await harness.commit(commit_of(T0, 1), commit_of(U0, 2), group=group)
+        harness.coordinator.on_topics_deleted(["orders"])
+        assert await harness.fetch_all("a") == {U0: 2}
+        assert await harness.fetch_all("b") == {U0: 2}
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_groups_are_listed_by_state_and_kind_whatever_the_case() -> None:
-    async def story(desk: Desk) -> None:
-        await desk.commit(commit_of(T0, 1), group="simple")
-        await desk.settle_member("members", "orders")
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        await harness.commit(commit_of(T0, 1), group="simple")
+        await harness.settle_member("members", "orders")
 
         async def names(states: set[str], kinds: set[str]) -> list[str]:
-            listed = await desk.coordinator.list_groups(frozenset(states), frozenset(kinds))
+            listed = await harness.coordinator.list_groups(frozenset(states), frozenset(kinds))
             assert listed[0] is NONE
             return [listing.group for listing in listed[1]]
 
@@ -244,13 +253,13 @@ def test_groups_are_listed_by_state_and_kind_whatever_the_case() -> None:
         assert await names({"Empty", "Dead"}, {"CLASSIC"}) == ["simple"]
         assert await names(set(), {"consumer"}) == []
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_a_retention_beyond_all_time_is_for_ever() -> None:
-    async def story(desk: Desk) -> None:
-        assert await desk.commit(commit_of(T0, 1, expires_ms=2**63 + 5)) == [NONE]
-        desk.clock.advance_ms(100 * 86_400_000)
-        assert await desk.fetch_all() == {T0: 1}
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        assert await harness.commit(commit_of(T0, 1, expires_ms=2**63 + 5)) == [NONE]
+        harness.clock.advance_ms(100 * 86_400_000)
+        assert await harness.fetch_all() == {T0: 1}
 
-    told(story)
+    run_scenario(scenario)

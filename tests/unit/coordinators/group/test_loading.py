@@ -3,17 +3,17 @@
 import asyncio
 from collections.abc import Callable
 
-from tests.unit.coordinators.group.coordinator_desk import (
+from tests.unit.coordinators.group.coordinator_harness import (
     GROUP,
     NONE,
     START_MS,
     T0,
     T1,
     U0,
-    Desk,
+    GroupCoordinatorHarness,
     TableLog,
     commit_of,
-    told,
+    run_scenario,
 )
 
 from penstock.coordinators.group.config import GroupConfig
@@ -49,121 +49,127 @@ def of_former_life(write: Callable[[TableLog], object]) -> TableLog:
 
 
 def test_a_restart_finds_everything_that_was_committed() -> None:
-    async def first(desk: Desk) -> None:
+    async def first(harness: GroupCoordinatorHarness) -> None:
         for number in range(50):
-            await desk.commit(commit_of(T0, number), commit_of(U0, number, "note"))
-        await desk.settle_member("members", "orders")
+            await harness.commit(commit_of(T0, number), commit_of(U0, number, "note"))
+        await harness.settle_member("members", "orders")
 
-    async def second(desk: Desk) -> None:
-        assert await desk.fetch_all() == {T0: 49, U0: 49}
-        assert (await desk.coordinator.describe("members")).state == "Stable"
-        assert desk.log.reads > 10
+    async def second(harness: GroupCoordinatorHarness) -> None:
+        assert await harness.fetch_all() == {T0: 49, U0: 49}
+        assert (await harness.coordinator.describe("members")).state == "Stable"
+        assert harness.log.reads > 10
 
-    log = told(first).log
-    told(second, Desk(log, config=GroupConfig(offsets_load_buffer_bytes=500)))
+    log = run_scenario(first).log
+    run_scenario(
+        second, GroupCoordinatorHarness(log, config=GroupConfig(offsets_load_buffer_bytes=500))
+    )
 
 
 def test_members_have_their_session_to_come_back_after_a_load() -> None:
-    async def story(desk: Desk) -> None:
-        member, generation = await desk.settle_member(GROUP, "orders")
-        desk.log.lose()
-        desk.coordinator.drop_partition(0)
-        desk.clock.advance_ms(60_000)
-        desk.log.lead()
-        await desk.take_all()
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        member, generation = await harness.settle_member(GROUP, "orders")
+        harness.log.lose()
+        harness.coordinator.drop_partition(0)
+        harness.clock.advance_ms(60_000)
+        harness.log.lead()
+        await harness.take_all()
         heartbeat = Heartbeat(group=GROUP, member=member, instance=None, generation=generation)
-        desk.clock.advance_ms(9_000)
-        assert await desk.coordinator.heartbeat(heartbeat) is NONE
-        desk.clock.advance_ms(10_000)
-        assert await desk.coordinator.heartbeat(heartbeat) is ErrorCode.UNKNOWN_MEMBER_ID
+        harness.clock.advance_ms(9_000)
+        assert await harness.coordinator.heartbeat(heartbeat) is NONE
+        harness.clock.advance_ms(10_000)
+        assert await harness.coordinator.heartbeat(heartbeat) is ErrorCode.UNKNOWN_MEMBER_ID
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_while_it_is_loaded_clients_are_asked_to_wait() -> None:
-    async def story() -> None:
-        desk = Desk(of_former_life(lambda log: log.tables[0].put(offset_record(5))))
+    async def scenario() -> None:
+        harness = GroupCoordinatorHarness(
+            of_former_life(lambda log: log.tables[0].put(offset_record(5)))
+        )
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(desk.coordinator.run())
-            desk.coordinator.take_partition(0, 0)
+            tasks.create_task(harness.coordinator.run())
+            harness.coordinator.take_partition(0, 0)
             loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-            assert await desk.commit(commit_of(T0, 1)) == [loading]
-            assert (await desk.coordinator.fetch(FETCH)).error is loading
+            assert await harness.commit(commit_of(T0, 1)) == [loading]
+            assert (await harness.coordinator.fetch(FETCH)).error is loading
             heartbeat = Heartbeat(group=GROUP, member="m", instance=None, generation=1)
-            assert await desk.coordinator.heartbeat(heartbeat) is NONE  # nobody is late yet
-            assert (await desk.coordinator.list_groups(frozenset(), frozenset()))[0] is loading
-            await desk.loaded()
-            assert await desk.fetch(T0) == [5]
-            desk.coordinator.close()
+            assert await harness.coordinator.heartbeat(heartbeat) is NONE  # nobody is late yet
+            assert (await harness.coordinator.list_groups(frozenset(), frozenset()))[0] is loading
+            await harness.loaded()
+            assert await harness.fetch(T0) == [5]
+            harness.coordinator.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_an_empty_log_needs_no_loading() -> None:
-    async def story() -> None:
-        desk = Desk()
-        desk.coordinator.take_partition(0, 0)
-        assert await desk.commit(commit_of(T0, 1)) == [NONE]
-        desk.coordinator.close()
+    async def scenario() -> None:
+        harness = GroupCoordinatorHarness()
+        harness.coordinator.take_partition(0, 0)
+        assert await harness.commit(commit_of(T0, 1)) == [NONE]
+        harness.coordinator.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_what_a_former_leader_wrote_beyond_the_high_watermark_is_waited_for() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         log = of_former_life(lambda log: log.tables[0].put(offset_record(5)))
         log.is_held = True
         log.append(0, [_batch(offset_record(6))], timeout_ms=1, done=lambda code: None)
-        desk = Desk(log)
+        harness = GroupCoordinatorHarness(log)
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(desk.coordinator.run())
-            desk.coordinator.take_partition(0, 0)
+            tasks.create_task(harness.coordinator.run())
+            harness.coordinator.take_partition(0, 0)
             for _ in range(20):
                 await asyncio.sleep(0)
             log.time_out()  # once: it goes on waiting
             for _ in range(20):
                 await asyncio.sleep(0)
-            assert desk.coordinator.statistics().loading == 1
+            assert harness.coordinator.statistics().loading == 1
             log.commit()
-            await desk.loaded()
-            assert await desk.fetch(T0) == [6]
-            desk.coordinator.close()
+            await harness.loaded()
+            assert await harness.fetch(T0) == [6]
+            harness.coordinator.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_load_ends_where_the_leadership_does() -> None:
-    async def story() -> None:
-        desk = Desk(of_former_life(lambda log: log.tables[0].put(offset_record(5))))
+    async def scenario() -> None:
+        harness = GroupCoordinatorHarness(
+            of_former_life(lambda log: log.tables[0].put(offset_record(5)))
+        )
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(desk.coordinator.run())
-            desk.coordinator.take_partition(0, 0)
+            tasks.create_task(harness.coordinator.run())
+            harness.coordinator.take_partition(0, 0)
             await asyncio.sleep(0)
-            desk.log.lose()
-            await desk.loaded()
-            assert await desk.commit(commit_of(T0, 1)) == [ErrorCode.NOT_COORDINATOR]
-            desk.log.lead()
-            await desk.take_all()
-            assert await desk.fetch(T0) == [5]
-            desk.coordinator.close()
+            harness.log.lose()
+            await harness.loaded()
+            assert await harness.commit(commit_of(T0, 1)) == [ErrorCode.NOT_COORDINATOR]
+            harness.log.lead()
+            await harness.take_all()
+            assert await harness.fetch(T0) == [5]
+            harness.coordinator.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_topics_deleted_during_a_load_take_their_offsets_with_them() -> None:
-    async def story() -> None:
-        desk = Desk(
+    async def scenario() -> None:
+        harness = GroupCoordinatorHarness(
             of_former_life(lambda log: log.tables[0].put(offset_record(5), offset_record(6, U0)))
         )
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(desk.coordinator.run())
-            desk.coordinator.take_partition(0, 0)
-            desk.coordinator.on_topics_deleted(["orders"])
-            await desk.loaded()
-            assert await desk.fetch_all() == {U0: 6}
-            desk.coordinator.close()
+            tasks.create_task(harness.coordinator.run())
+            harness.coordinator.take_partition(0, 0)
+            harness.coordinator.on_topics_deleted(["orders"])
+            await harness.loaded()
+            assert await harness.fetch_all() == {U0: 6}
+            harness.coordinator.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_gaps_that_compaction_leaves_stop_no_load() -> None:
@@ -178,12 +184,14 @@ def test_gaps_that_compaction_leaves_stop_no_load() -> None:
         table.put((b"\x00\x09unknown", None))
         table.compact()
 
-    async def story(desk: Desk) -> None:
-        assert await desk.fetch_all() == {T0: 19, T1: 104}
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        assert await harness.fetch_all() == {T0: 19, T1: 104}
 
     log = of_former_life(write)
     assert len(log.tables[0].batches()) < 10
-    told(story, Desk(log, config=GroupConfig(offsets_load_buffer_bytes=1)))
+    run_scenario(
+        scenario, GroupCoordinatorHarness(log, config=GroupConfig(offsets_load_buffer_bytes=1))
+    )
 
 
 def test_a_log_that_ends_in_a_gap_is_loaded_all_the_same() -> None:
@@ -194,22 +202,24 @@ def test_a_log_that_ends_in_a_gap_is_loaded_all_the_same() -> None:
             start, committed, end = super().ends(partition)
             return LogEnds(start, committed + 5, end + 5)
 
-    async def story(desk: Desk) -> None:
-        assert await desk.fetch_all() == {T0: 5}
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        assert await harness.fetch_all() == {T0: 5}
 
     log = Gapped()
     log.tables[0].now_ms = START_MS
     log.tables[0].put(offset_record(5))
-    told(story, Desk(log))
+    run_scenario(scenario, GroupCoordinatorHarness(log))
 
 
 def test_a_batch_larger_than_the_buffer_is_read_whole() -> None:
-    async def story(desk: Desk) -> None:
-        assert await desk.fetch_all() == {T0: 299}
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        assert await harness.fetch_all() == {T0: 299}
 
     records = [offset_record(number) for number in range(300)]
     log = of_former_life(lambda log: log.tables[0].put(*records))
-    told(story, Desk(log, config=GroupConfig(offsets_load_buffer_bytes=100)))
+    run_scenario(
+        scenario, GroupCoordinatorHarness(log, config=GroupConfig(offsets_load_buffer_bytes=100))
+    )
 
 
 def test_records_that_cannot_be_read_cost_themselves_only_and_are_told_of() -> None:
@@ -226,24 +236,24 @@ def test_records_that_cannot_be_read_cost_themselves_only_and_are_told_of() -> N
         log.append(0, [_keyless()], timeout_ms=1, done=lambda code: None)
         log.tables[0].put(offset_record(7, T1))
 
-    async def story(desk: Desk) -> None:
-        assert await desk.fetch_all() == {T0: 5, U0: 6, T1: 7}
-        assert len(desk.reports) == 5
-        assert [line for line in desk.reports if "offset 1 " in line and "version 99" in line]
-        assert [line for line in desk.reports if "offset 6 " in line and "no key" in line]
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        assert await harness.fetch_all() == {T0: 5, U0: 6, T1: 7}
+        assert len(harness.reports) == 5
+        assert [line for line in harness.reports if "offset 1 " in line and "version 99" in line]
+        assert [line for line in harness.reports if "offset 6 " in line and "no key" in line]
 
-    told(story, Desk(of_former_life(write)))
+    run_scenario(scenario, GroupCoordinatorHarness(of_former_life(write)))
 
 
 def test_of_much_damage_the_first_lines_are_told_and_the_rest_counted() -> None:
     def write(log: TableLog) -> None:
         log.tables[0].put(*[(b"\x00\x63%d" % number, b"?") for number in range(100)])
 
-    async def story(desk: Desk) -> None:
-        assert len(desk.reports) == 21
-        assert "80 more" in desk.reports[-1]
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        assert len(harness.reports) == 21
+        assert "80 more" in harness.reports[-1]
 
-    told(story, Desk(of_former_life(write)))
+    run_scenario(scenario, GroupCoordinatorHarness(of_former_life(write)))
 
 
 def test_offsets_of_a_transaction_count_from_its_end_on() -> None:
@@ -256,16 +266,16 @@ def test_offsets_of_a_transaction_count_from_its_end_on() -> None:
         table.end(9, commit=True)
         table.end(10, commit=False)
 
-    async def story(desk: Desk) -> None:
-        assert await desk.fetch_all() == {T0: 2}
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        assert await harness.fetch_all() == {T0: 2}
         stable = FetchOffsets(
             group=GROUP, member=None, member_epoch=-1, partitions=(T0, U0), require_stable=True
         )
-        answer = await desk.coordinator.fetch(stable)
-        assert answer.unstable == {U0}
-        assert [offset.offset for offset in answer.offsets] == [2, -1]
+        reply = await harness.coordinator.fetch(stable)
+        assert reply.unstable == {U0}
+        assert [each.offset for each in reply.offsets] == [2, -1]
 
-    told(story, Desk(of_former_life(write)))
+    run_scenario(scenario, GroupCoordinatorHarness(of_former_life(write)))
 
 
 def test_what_an_open_transaction_commits_to_does_not_expire_before_its_end() -> None:
@@ -274,12 +284,12 @@ def test_what_an_open_transaction_commits_to_does_not_expire_before_its_end() ->
         table.put(offset_record(1), offset_record(1, U0))
         table.put(offset_record(2), pid=9, transactional=True)
 
-    async def story(desk: Desk) -> None:
-        desk.clock.advance_ms(8 * 86_400_000)
-        assert await desk.fetch_all() == {T0: 1}
-        assert (await desk.coordinator.describe(GROUP)).error is NONE
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        harness.clock.advance_ms(8 * 86_400_000)
+        assert await harness.fetch_all() == {T0: 1}
+        assert (await harness.coordinator.describe(GROUP)).error is NONE
 
-    told(story, Desk(of_former_life(write)))
+    run_scenario(scenario, GroupCoordinatorHarness(of_former_life(write)))
 
 
 def test_a_group_whose_only_offsets_are_in_an_open_transaction_is_kept() -> None:
@@ -292,31 +302,31 @@ def test_a_group_whose_only_offsets_are_in_an_open_transaction_is_kept() -> None
         log.tables[0].put((key, value))
         log.tables[0].put(offset_record(2), pid=9, transactional=True)
 
-    async def story(desk: Desk) -> None:
-        desk.clock.advance_ms(8 * 86_400_000)
-        assert (await desk.coordinator.describe(GROUP)).protocol_type == "consumer"
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        harness.clock.advance_ms(8 * 86_400_000)
+        assert (await harness.coordinator.describe(GROUP)).protocol_type == "consumer"
 
-    told(story, Desk(of_former_life(write)))
+    run_scenario(scenario, GroupCoordinatorHarness(of_former_life(write)))
 
 
 def test_a_long_load_leaves_the_loop_to_others() -> None:
     records = [offset_record(number) for number in range(5_000)]
     log = of_former_life(lambda log: log.tables[0].put(*records))
 
-    async def story() -> None:
-        desk = Desk(log)
+    async def scenario() -> None:
+        harness = GroupCoordinatorHarness(log)
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(desk.coordinator.run())
-            desk.coordinator.take_partition(0, 0)
+            tasks.create_task(harness.coordinator.run())
+            harness.coordinator.take_partition(0, 0)
             turns = 0
-            while desk.coordinator.statistics().loading and turns < 100_000:
+            while harness.coordinator.statistics().loading and turns < 100_000:
                 turns += 1
                 await asyncio.sleep(0)
             assert turns > 4  # 5,000 records take longer than four turns of 2 ms
-            assert await desk.fetch(T0) == [4_999]
-            desk.coordinator.close()
+            assert await harness.fetch(T0) == [4_999]
+            harness.coordinator.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_damaged_batch_is_passed_over() -> None:
@@ -336,12 +346,12 @@ def test_a_damaged_batch_is_passed_over() -> None:
             chunk = await super().read(partition, start, max_bytes)
             return chunk._replace(batches=bytes(data))
 
-    async def story(desk: Desk) -> None:
-        assert await desk.fetch_all() == {T0: 2}
-        assert len(desk.reports) == 1
-        assert "offset 1 is damaged" in desk.reports[0]
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        assert await harness.fetch_all() == {T0: 2}
+        assert len(harness.reports) == 1
+        assert "offset 1 has a wrong CRC" in harness.reports[0]
 
-    told(story, Desk(Damaged()))
+    run_scenario(scenario, GroupCoordinatorHarness(Damaged()))
 
 
 def _batch(*records: tuple[bytes, bytes | None]) -> bytearray:

@@ -2,16 +2,16 @@
 
 import asyncio
 
-from tests.unit.coordinators.group.coordinator_desk import (
+from tests.unit.coordinators.group.coordinator_harness import (
     GROUP,
     NONE,
     START_MS,
     T0,
     U0,
-    Desk,
+    GroupCoordinatorHarness,
     commit_of,
     join_request,
-    told,
+    run_scenario,
 )
 
 from penstock.coordinators.group.config import GroupConfig
@@ -23,66 +23,68 @@ CHECK_MS = 600_000
 WEEK_MS = 7 * DAY_MS
 
 
-def quiet() -> Desk:
+def quiet() -> GroupCoordinatorHarness:
     """Members whose sessions outlast the story."""
     config = GroupConfig(initial_rebalance_delay_ms=0, max_session_timeout_ms=20 * DAY_MS)
-    return Desk(config=config)
+    return GroupCoordinatorHarness(config=config)
 
 
-def pass_days(desk: Desk, days: int) -> None:
+def pass_days(harness: GroupCoordinatorHarness, days: int) -> None:
     for _ in range(days * DAY_MS // CHECK_MS):
-        desk.clock.advance_ms(CHECK_MS)
+        harness.clock.advance_ms(CHECK_MS)
 
 
 def test_offsets_that_nobody_uses_go_a_week_after_their_commit() -> None:
-    async def story(desk: Desk) -> None:
-        await desk.commit(commit_of(T0, 1))
-        pass_days(desk, 5)
-        await desk.commit(commit_of(U0, 1))
-        pass_days(desk, 1)
-        assert await desk.fetch_all() == {T0: 1, U0: 1}
-        pass_days(desk, 1)
-        assert await desk.fetch_all() == {U0: 1}
-        pass_days(desk, 5)
-        assert await desk.fetch_all() == {}
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        await harness.commit(commit_of(T0, 1))
+        pass_days(harness, 5)
+        await harness.commit(commit_of(U0, 1))
+        pass_days(harness, 1)
+        assert await harness.fetch_all() == {T0: 1, U0: 1}
+        pass_days(harness, 1)
+        assert await harness.fetch_all() == {U0: 1}
+        pass_days(harness, 5)
+        assert await harness.fetch_all() == {}
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_offsets_of_a_group_go_a_week_after_its_last_member() -> None:
-    async def story(desk: Desk) -> None:
-        member, generation = await desk.settle_member_for(20 * DAY_MS, GROUP, "orders")
-        await desk.commit(commit_of(T0, 1), member=member, generation=generation)
-        pass_days(desk, 8)
-        await desk.coordinator.leave(GROUP, [LeavingMember(member, None)])
-        pass_days(desk, 6)
-        assert await desk.fetch(T0) == [1]
-        pass_days(desk, 2)
-        assert await desk.fetch_all() == {}
-        described = await desk.coordinator.describe(GROUP)
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        member, generation = await harness.settle_member_for(20 * DAY_MS, GROUP, "orders")
+        await harness.commit(commit_of(T0, 1), member=member, generation=generation)
+        pass_days(harness, 8)
+        await harness.coordinator.leave(GROUP, [LeavingMember(member, None)])
+        pass_days(harness, 6)
+        assert await harness.fetch(T0) == [1]
+        pass_days(harness, 2)
+        assert await harness.fetch_all() == {}
+        described = await harness.coordinator.describe(GROUP)
         assert described.error is ErrorCode.GROUP_ID_NOT_FOUND
 
-    told(story, quiet())
+    run_scenario(scenario, quiet())
 
 
 def test_an_offset_that_a_member_reads_never_goes() -> None:
-    async def story(desk: Desk) -> None:
-        member, generation = await desk.settle_member_for(20 * DAY_MS, GROUP, "orders")
-        await desk.commit(commit_of(T0, 1), commit_of(U0, 1), member=member, generation=generation)
-        pass_days(desk, 8)
-        assert await desk.fetch_all() == {T0: 1}  # nobody reads users any more
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        member, generation = await harness.settle_member_for(20 * DAY_MS, GROUP, "orders")
+        await harness.commit(
+            commit_of(T0, 1), commit_of(U0, 1), member=member, generation=generation
+        )
+        pass_days(harness, 8)
+        assert await harness.fetch_all() == {T0: 1}  # nobody reads users any more
 
-    told(story, quiet())
+    run_scenario(scenario, quiet())
 
 
 def test_nothing_goes_while_members_are_called_together() -> None:
     """KAFKA-13636: a group between two generations is not one that nobody uses."""
 
-    async def story(desk: Desk) -> None:
-        member, generation = await desk.settle_member_for(20 * DAY_MS, GROUP, "orders")
-        await desk.commit(commit_of(U0, 1), member=member, generation=generation)
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        member, generation = await harness.settle_member_for(20 * DAY_MS, GROUP, "orders")
+        await harness.commit(commit_of(U0, 1), member=member, generation=generation)
         another = asyncio.create_task(
-            desk.coordinator.join(
+            harness.coordinator.join(
                 join_request(
                     GROUP,
                     "users",
@@ -92,71 +94,71 @@ def test_nothing_goes_while_members_are_called_together() -> None:
             )
         )
         await asyncio.sleep(0)
-        pass_days(desk, 8)
-        assert (await desk.coordinator.describe(GROUP)).state == "PreparingRebalance"
-        assert await desk.fetch_all() == {U0: 1}
+        pass_days(harness, 8)
+        assert (await harness.coordinator.describe(GROUP)).state == "PreparingRebalance"
+        assert await harness.fetch_all() == {U0: 1}
         another.cancel()
 
-    told(story, quiet())
+    run_scenario(scenario, quiet())
 
 
 def test_a_retention_that_an_old_client_asked_for_counts_alone() -> None:
-    async def story(desk: Desk) -> None:
-        await desk.commit(
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        await harness.commit(
             commit_of(T0, 1, expires_ms=START_MS + DAY_MS),
             commit_of(U0, 1, expires_ms=START_MS + 9 * DAY_MS),
         )
-        pass_days(desk, 1)
-        assert await desk.fetch_all() == {U0: 1}
-        pass_days(desk, 7)
-        assert await desk.fetch_all() == {U0: 1}
-        pass_days(desk, 1)
-        assert await desk.fetch_all() == {}
+        pass_days(harness, 1)
+        assert await harness.fetch_all() == {U0: 1}
+        pass_days(harness, 7)
+        assert await harness.fetch_all() == {U0: 1}
+        pass_days(harness, 1)
+        assert await harness.fetch_all() == {}
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_a_time_that_the_client_gave_is_the_commits_own() -> None:
-    async def story(desk: Desk) -> None:
-        await desk.commit(commit_of(T0, 1, timestamp_ms=START_MS - WEEK_MS + DAY_MS))
-        pass_days(desk, 1)
-        assert await desk.fetch_all() == {}
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        await harness.commit(commit_of(T0, 1, timestamp_ms=START_MS - WEEK_MS + DAY_MS))
+        pass_days(harness, 1)
+        assert await harness.fetch_all() == {}
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_what_could_not_be_written_goes_the_next_time() -> None:
-    async def story(desk: Desk) -> None:
-        await desk.commit(commit_of(T0, 1))
-        desk.log.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
-        pass_days(desk, 8)
-        assert await desk.fetch_all() == {T0: 1}
-        desk.log.refusal = None
-        desk.clock.advance_ms(CHECK_MS)
-        assert await desk.fetch_all() == {}
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        await harness.commit(commit_of(T0, 1))
+        harness.log.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
+        pass_days(harness, 8)
+        assert await harness.fetch_all() == {T0: 1}
+        harness.log.refusal = None
+        harness.clock.advance_ms(CHECK_MS)
+        assert await harness.fetch_all() == {}
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_an_empty_group_without_offsets_is_forgotten() -> None:
-    async def story(desk: Desk) -> None:
-        member, _ = await desk.settle_member(GROUP, "orders")
-        await desk.coordinator.leave(GROUP, [LeavingMember(member, None)])
-        assert (await desk.coordinator.describe(GROUP)).error is NONE
-        desk.clock.advance_ms(CHECK_MS)
-        described = await desk.coordinator.describe(GROUP)
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        member, _ = await harness.settle_member(GROUP, "orders")
+        await harness.coordinator.leave(GROUP, [LeavingMember(member, None)])
+        assert (await harness.coordinator.describe(GROUP)).error is NONE
+        harness.clock.advance_ms(CHECK_MS)
+        described = await harness.coordinator.describe(GROUP)
         assert described.error is ErrorCode.GROUP_ID_NOT_FOUND
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_more_groups_than_are_looked_at_in_a_turn_all_get_their_turn() -> None:
-    async def story(desk: Desk) -> None:
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
         for number in range(450):
-            await desk.commit(commit_of(T0, 1), group=f"g{number}")
-        written = desk.log.appends
-        desk.clock.advance_ms(WEEK_MS)
-        assert desk.coordinator.statistics().groups == 0
-        assert desk.log.appends - written == 3  # of 200 groups at most each
+            await harness.commit(commit_of(T0, 1), group=f"g{number}")
+        written = harness.log.appends
+        harness.clock.advance_ms(WEEK_MS)
+        assert harness.coordinator.statistics().groups == 0
+        assert harness.log.appends - written == 3  # of 200 groups at most each
 
-    told(story)
+    run_scenario(scenario)

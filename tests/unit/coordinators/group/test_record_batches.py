@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.coordinators.group.coordinator_desk import FixedTopics
+from tests.unit.coordinators.group.coordinator_harness import FixedTopics
 
 from penstock.coordinators.group.config import GroupConfig
 from penstock.coordinators.group.record_batches import (
@@ -11,7 +11,7 @@ from penstock.coordinators.group.record_batches import (
     Replayed,
     build_batches,
     read_batches,
-    skim_batches,
+    read_latest,
     take_latest,
 )
 from penstock.coordinators.group.records import (
@@ -82,24 +82,24 @@ def test_nothing_to_write_is_no_batch() -> None:
     assert list(read_batches(b"", pytest.fail)) == []
 
 
-def test_a_tail_that_is_no_batch_is_told_and_left() -> None:
+def test_a_tail_that_is_no_batch_is_reports_and_left() -> None:
     batches = build_batches(offsets(2), now_ms=NOW_MS, max_bytes=10_000)
-    told: list[str] = []
-    read = list(read_batches(placed(batches) + bytes(100), told.append))
+    reports: list[str] = []
+    read = list(read_batches(placed(batches) + bytes(100), reports.append))
     assert len(read) == 2
-    assert len(told) == 1
-    assert "passed over" in told[0]
+    assert len(reports) == 1
+    assert "skipping" in reports[0]
 
 
 def skimmed(data: bytes) -> GroupShardState:
     state = GroupShardState(topics=FixedTopics({}), config=GroupConfig)
     latest: Latest = {}
-    told: list[str] = []
-    for entry in skim_batches(data, latest, told.append):
+    reports: list[str] = []
+    for entry in read_latest(data, latest, reports.append):
         if entry is not None:
-            state.take(entry)
-    for entry in take_latest(latest, told.append):
-        state.take(entry)
+            state.load(entry)
+    for entry in take_latest(latest, reports.append):
+        state.load(entry)
     assert not latest
     return state
 
@@ -109,7 +109,7 @@ def test_of_offsets_committed_again_and_again_only_the_last_is_decoded() -> None
     records = [one._replace(value=OffsetValue(n, -1, "", NOW_MS)) for n in range(1_000)]
     latest: Latest = {}
     data = placed(build_batches(records, now_ms=NOW_MS, max_bytes=1_000_000))
-    assert [batch for batch in skim_batches(data, latest, pytest.fail) if batch is not None] == []
+    assert [each for each in read_latest(data, latest, pytest.fail) if each is not None] == []
     assert list(take_latest(latest, pytest.fail)) == [Replayed(records[-1], 999, -1)]
 
 
@@ -164,7 +164,7 @@ def test_skimming_finds_what_reading_all_does(
             sequence += 1
     whole = GroupShardState(topics=FixedTopics({}), config=GroupConfig)
     for entry in read_batches(data, lambda line: None):
-        whole.take(entry)
+        whole.load(entry)
     assert skimmed(data).snapshot() == whole.snapshot()
 
 

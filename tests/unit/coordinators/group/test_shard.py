@@ -4,18 +4,18 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.unit.coordinators.group.coordinator_desk import (
+from tests.unit.coordinators.group.coordinator_harness import (
     GROUP,
     NONE,
     T0,
     T1,
-    Desk,
+    GroupCoordinatorHarness,
     TableLog,
     commit_of,
     commit_request,
     join_request,
-    replayed,
-    told,
+    replay_log,
+    run_scenario,
 )
 
 from penstock.coordinators.group.config import GroupConfig
@@ -37,87 +37,87 @@ async def a_moment() -> None:
 
 
 def test_a_commit_is_answered_when_every_replica_has_it() -> None:
-    async def story(desk: Desk) -> None:
-        desk.log.is_held = True
-        commit = asyncio.create_task(desk.commit(commit_of(T0, 1)))
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        harness.log.is_held = True
+        commit = asyncio.create_task(harness.commit(commit_of(T0, 1)))
         await a_moment()
         assert not commit.done()
-        desk.log.commit()
+        harness.log.commit()
         assert await commit == [NONE]
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_readers_are_not_shown_what_could_still_be_lost() -> None:
-    async def story(desk: Desk) -> None:
-        await desk.commit(commit_of(T0, 1))
-        desk.log.is_held = True
-        commit = asyncio.create_task(desk.commit(commit_of(T0, 2)))
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        await harness.commit(commit_of(T0, 1))
+        harness.log.is_held = True
+        commit = asyncio.create_task(harness.commit(commit_of(T0, 2)))
         await a_moment()
-        read = asyncio.create_task(desk.fetch(T0))
-        listed = asyncio.create_task(desk.coordinator.list_groups(frozenset(), frozenset()))
+        read = asyncio.create_task(harness.fetch(T0))
+        listed = asyncio.create_task(harness.coordinator.list_groups(frozenset(), frozenset()))
         await a_moment()
         assert not read.done()
         assert not listed.done()
-        desk.log.commit()
+        harness.log.commit()
         assert await read == [2]
         assert await commit == [NONE]
         assert (await listed)[0] is NONE
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_answers_leave_in_the_order_of_the_log() -> None:
-    async def story(desk: Desk) -> None:
-        desk.log.is_held = True
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        harness.log.is_held = True
         order: list[int] = []
 
         async def one(number: int) -> None:
-            await desk.commit(commit_of(T0, number))
+            await harness.commit(commit_of(T0, number))
             order.append(number)
 
         tasks = []
         for number in range(10):
             tasks.append(asyncio.create_task(one(number)))
             await asyncio.sleep(0)
-        desk.log.commit()
+        harness.log.commit()
         await asyncio.gather(*tasks)
         assert order == list(range(10))
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_a_commit_that_takes_too_long_is_not_known_and_readers_still_wait_for_it() -> None:
-    async def story(desk: Desk) -> None:
-        desk.log.is_held = True
-        commit = asyncio.create_task(desk.commit(commit_of(T0, 2)))
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        harness.log.is_held = True
+        commit = asyncio.create_task(harness.commit(commit_of(T0, 2)))
         await a_moment()
-        desk.log.time_out()
+        harness.log.time_out()
         assert await commit == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
-        read = asyncio.create_task(desk.fetch(T0))
+        read = asyncio.create_task(harness.fetch(T0))
         await a_moment()
         assert not read.done()
-        desk.log.commit()
+        harness.log.commit()
         assert await read == [2]
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_a_reader_too_is_told_when_it_takes_too_long() -> None:
-    async def story(desk: Desk) -> None:
-        desk.log.is_held = True
-        commit = asyncio.create_task(desk.commit(commit_of(T0, 2)))
-        read = asyncio.create_task(desk.coordinator.fetch(FETCH))
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        harness.log.is_held = True
+        commit = asyncio.create_task(harness.commit(commit_of(T0, 2)))
+        read = asyncio.create_task(harness.coordinator.fetch(FETCH))
         await a_moment()
-        desk.log.time_out()
+        harness.log.time_out()
         assert (await read).error is ErrorCode.NOT_COORDINATOR
-        again = asyncio.create_task(desk.coordinator.fetch(FETCH))
+        again = asyncio.create_task(harness.coordinator.fetch(FETCH))
         await a_moment()
-        desk.log.time_out()
+        harness.log.time_out()
         assert (await again).error is ErrorCode.NOT_COORDINATOR
         await commit
 
-    told(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize(
@@ -134,188 +134,199 @@ def test_a_reader_too_is_told_when_it_takes_too_long() -> None:
 def test_a_refused_commit_is_answered_in_the_words_of_a_coordinator(
     refusal: ErrorCode, code: ErrorCode
 ) -> None:
-    async def story(desk: Desk) -> None:
-        await desk.commit(commit_of(T0, 1))
-        desk.log.refusal = refusal
-        assert await desk.commit(commit_of(T0, 2)) == [code]
-        desk.log.refusal = None
-        assert await desk.fetch(T0) == [1]
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        await harness.commit(commit_of(T0, 1))
+        harness.log.refusal = refusal
+        assert await harness.commit(commit_of(T0, 2)) == [code]
+        harness.log.refusal = None
+        assert await harness.fetch(T0) == [1]
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_members_whose_group_could_not_be_written_are_sent_to_try_again() -> None:
     """The group's soft state has gone ahead of the log: the log is what counts."""
 
-    async def story(desk: Desk) -> None:
-        await desk.commit(commit_of(T0, 7))
-        member, generation = await desk.settle_member(GROUP, "orders")
-        desk.log.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
-        code, _ = await desk.coordinator.leave(GROUP, [LeavingMember(member, None)])
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        await harness.commit(commit_of(T0, 7))
+        member, generation = await harness.settle_member(GROUP, "orders")
+        harness.log.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
+        code, _ = await harness.coordinator.leave(GROUP, [LeavingMember(member, None)])
         assert code is ErrorCode.COORDINATOR_NOT_AVAILABLE
-        assert await desk.commit(commit_of(T0, 8)) == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
-        desk.log.refusal = None
-        desk.clock.advance_ms(100)
-        await desk.loaded()
+        assert await harness.commit(commit_of(T0, 8)) == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+        harness.log.refusal = None
+        harness.clock.advance_ms(100)
+        await harness.loaded()
         heartbeat = Heartbeat(group=GROUP, member=member, instance=None, generation=generation)
-        assert await desk.coordinator.heartbeat(heartbeat) is NONE  # it never left
-        assert await desk.fetch(T0) == [7]
+        assert await harness.coordinator.heartbeat(heartbeat) is NONE  # it never left
+        assert await harness.fetch(T0) == [7]
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_no_timer_of_before_disturbs_a_group_that_is_being_loaded() -> None:
-    async def story(desk: Desk) -> None:
-        member, generation = await desk.settle_member(GROUP, "orders")
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        member, generation = await harness.settle_member(GROUP, "orders")
         for number in range(50):
-            await desk.commit(commit_of(T0, number), group=f"g{number}")
-        written = desk.log.appends
-        desk.log.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
-        await desk.coordinator.leave(GROUP, [LeavingMember(member, None)])
-        desk.log.refusal = None
-        desk.clock.advance_ms(100)
+            await harness.commit(commit_of(T0, number), group=f"g{number}")
+        written = harness.log.appends
+        harness.log.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
+        await harness.coordinator.leave(GROUP, [LeavingMember(member, None)])
+        harness.log.refusal = None
+        harness.clock.advance_ms(100)
         await a_moment()
-        assert GROUP in desk.state.groups  # loaded already, while the offsets are not
-        assert desk.coordinator.statistics().loading == 1
-        desk.clock.advance_ms(20_000)
-        await desk.loaded()
-        assert desk.log.appends == written
+        assert GROUP in harness.state.groups  # loaded already, while the offsets are not
+        assert harness.coordinator.statistics().loading == 1
+        harness.clock.advance_ms(20_000)
+        await harness.loaded()
+        assert harness.log.appends == written
         heartbeat = Heartbeat(group=GROUP, member=member, instance=None, generation=generation)
-        assert await desk.coordinator.heartbeat(heartbeat) is NONE
+        assert await harness.coordinator.heartbeat(heartbeat) is NONE
 
     config = GroupConfig(initial_rebalance_delay_ms=0, offsets_load_buffer_bytes=1)
-    told(story, Desk(config=config))
+    run_scenario(scenario, GroupCoordinatorHarness(config=config))
 
 
 def test_whoever_waits_for_a_group_is_told_when_the_partition_moves() -> None:
-    async def story(desk: Desk) -> None:
-        waits = asyncio.create_task(desk.coordinator.join(join_request()))
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        waits = asyncio.create_task(harness.coordinator.join(join_request()))
         await a_moment()
         assert not waits.done()
-        desk.log.lose()
-        desk.coordinator.drop_partition(0)
+        harness.log.lose()
+        harness.coordinator.drop_partition(0)
         assert (await waits).error is ErrorCode.NOT_COORDINATOR
-        assert await desk.commit(commit_of(T0, 1)) == [ErrorCode.NOT_COORDINATOR]
-        assert desk.clock.pending == 0
+        assert await harness.commit(commit_of(T0, 1)) == [ErrorCode.NOT_COORDINATOR]
+        assert harness.clock.pending == 0
 
-    told(story, Desk(config=GroupConfig(initial_rebalance_delay_ms=3_000)))
+    run_scenario(
+        scenario, GroupCoordinatorHarness(config=GroupConfig(initial_rebalance_delay_ms=3_000))
+    )
 
 
 def test_a_coordinator_that_does_not_know_of_its_loss_yet_answers_nothing() -> None:
-    async def story(desk: Desk) -> None:
-        await desk.commit(commit_of(T0, 1))
-        desk.log.lose()
-        assert (await desk.coordinator.fetch(FETCH)).error is ErrorCode.NOT_COORDINATOR
-        desk.log.lead()  # by another's grace, and with what the other wrote
-        assert (await desk.coordinator.fetch(FETCH)).error is ErrorCode.NOT_COORDINATOR
-        await desk.take_all()
-        assert await desk.fetch(T0) == [1]
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        await harness.commit(commit_of(T0, 1))
+        harness.log.lose()
+        assert (await harness.coordinator.fetch(FETCH)).error is ErrorCode.NOT_COORDINATOR
+        harness.log.lead()  # by another's grace, and with what the other wrote
+        assert (await harness.coordinator.fetch(FETCH)).error is ErrorCode.NOT_COORDINATOR
+        await harness.take_all()
+        assert await harness.fetch(T0) == [1]
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_a_new_epoch_of_the_same_leadership_disturbs_nobody() -> None:
-    async def story(desk: Desk) -> None:
-        waits = asyncio.create_task(desk.coordinator.join(join_request()))
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        waits = asyncio.create_task(harness.coordinator.join(join_request()))
         await a_moment()
-        desk.coordinator.take_partition(0, 1)
+        harness.coordinator.take_partition(0, 1)
         await a_moment()
         assert not waits.done()
-        desk.clock.advance_ms(3_000)
+        harness.clock.advance_ms(3_000)
         assert (await waits).error is NONE
 
-    told(story, Desk(config=GroupConfig(initial_rebalance_delay_ms=3_000)))
+    run_scenario(
+        scenario, GroupCoordinatorHarness(config=GroupConfig(initial_rebalance_delay_ms=3_000))
+    )
 
 
 def test_before_its_topic_exists_there_is_no_coordinator() -> None:
-    async def story(desk: Desk) -> None:
-        desk.log.exists = False
-        assert await desk.commit(commit_of(T0, 1)) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
-        assert await desk.coordinator.ensure_topic() is NONE
-        assert await desk.commit(commit_of(T0, 1)) == [NONE]
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        harness.log.exists = False
+        assert await harness.commit(commit_of(T0, 1)) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+        assert await harness.coordinator.ensure_topic() is NONE
+        assert await harness.commit(commit_of(T0, 1)) == [NONE]
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_a_closed_coordinator_sends_everybody_away() -> None:
-    async def story(desk: Desk) -> None:
-        desk.coordinator.close()
-        assert await desk.commit(commit_of(T0, 1)) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
-        desk.coordinator.take_partition(0, 3)
-        assert desk.coordinator.statistics().shards == 0
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        harness.coordinator.close()
+        assert await harness.commit(commit_of(T0, 1)) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+        harness.coordinator.take_partition(0, 3)
+        assert harness.coordinator.statistics().shards == 0
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_offsets_that_fill_more_than_a_batch_are_written_in_several() -> None:
-    async def story(desk: Desk) -> None:
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
         commits = [commit_of(T0, 1, "n" * 300), commit_of(T1, 2, "n" * 300)]
-        assert await desk.commit(*commits, *commits) == [NONE] * 4
-        assert len(desk.log.tables[0].batches()) == 4
-        assert await desk.fetch_all() == {T0: 1, T1: 2}
+        assert await harness.commit(*commits, *commits) == [NONE] * 4
+        assert len(harness.log.tables[0].batches()) == 4
+        assert await harness.fetch_all() == {T0: 1, T1: 2}
 
-    told(story, Desk(TableLog(max_message_bytes=500)))
+    run_scenario(scenario, GroupCoordinatorHarness(TableLog(max_message_bytes=500)))
 
 
 def test_a_record_that_is_larger_than_a_batch_may_be_is_refused_alone() -> None:
-    async def story(desk: Desk) -> None:
-        assert await desk.commit(commit_of(T0, 1, "n" * 600)) == [ErrorCode.UNKNOWN_SERVER_ERROR]
-        assert "max.message.bytes" in desk.reports[0]
-        assert await desk.commit(commit_of(T0, 1)) == [NONE]
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        assert await harness.commit(commit_of(T0, 1, "n" * 600)) == [ErrorCode.UNKNOWN_SERVER_ERROR]
+        assert "max.message.bytes" in harness.reports[0]
+        assert await harness.commit(commit_of(T0, 1)) == [NONE]
 
-    told(story, Desk(TableLog(max_message_bytes=500)))
+    run_scenario(scenario, GroupCoordinatorHarness(TableLog(max_message_bytes=500)))
 
 
 def test_what_a_bug_left_half_done_is_thrown_away_and_the_log_asked() -> None:
-    async def story() -> None:
-        desk = Desk()
-        async with desk.running():
-            await desk.commit(commit_of(T0, 1))
+    async def scenario() -> None:
+        harness = GroupCoordinatorHarness()
+        async with harness.running():
+            await harness.commit(commit_of(T0, 1))
             impossible = commit_request(commit_of(T0, 2**63))  # no request can carry it
-            assert await desk.coordinator.commit(impossible) == {T0: ErrorCode.UNKNOWN_SERVER_ERROR}
-            assert "not foreseen" in desk.reports[0]
-            desk.clock.advance_ms(100)
-            await desk.loaded()
-            assert await desk.fetch(T0) == [1]
+            assert await harness.coordinator.commit(impossible) == {
+                T0: ErrorCode.UNKNOWN_SERVER_ERROR
+            }
+            assert harness.reports[0].startswith(
+                "unexpected error in group coordinator shard __consumer_offsets-0; "
+                "reloading from the log"
+            )
+            harness.clock.advance_ms(100)
+            await harness.loaded()
+            assert await harness.fetch(T0) == [1]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_request_whose_client_has_gone_hinders_nobody() -> None:
-    async def story(desk: Desk) -> None:
-        gone = asyncio.create_task(desk.coordinator.join(join_request()))
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        gone = asyncio.create_task(harness.coordinator.join(join_request()))
         await a_moment()
         gone.cancel()
         await a_moment()
-        desk.clock.advance_ms(3_000)
-        assert (await desk.coordinator.describe(GROUP)).state == "CompletingRebalance"
+        harness.clock.advance_ms(3_000)
+        assert (await harness.coordinator.describe(GROUP)).state == "CompletingRebalance"
 
-    told(story, Desk(config=GroupConfig(initial_rebalance_delay_ms=3_000)))
+    run_scenario(
+        scenario, GroupCoordinatorHarness(config=GroupConfig(initial_rebalance_delay_ms=3_000))
+    )
 
 
 def test_a_group_that_somebody_asked_for_and_nobody_joined_leaves_no_trace() -> None:
-    async def story(desk: Desk) -> None:
-        refused = await desk.coordinator.join(join_request(session_timeout_ms=1))
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        refused = await harness.coordinator.join(join_request(session_timeout_ms=1))
         assert refused.error is ErrorCode.INVALID_SESSION_TIMEOUT
-        pending = await desk.coordinator.join(join_request(requires_known_member=True))
+        pending = await harness.coordinator.join(join_request(requires_known_member=True))
         assert pending.error is ErrorCode.MEMBER_ID_REQUIRED
-        assert desk.coordinator.statistics().groups == 1
-        desk.clock.advance_ms(10_000)
-        assert desk.coordinator.statistics().groups == 0
-        assert desk.log.appends == 0
+        assert harness.coordinator.statistics().groups == 1
+        harness.clock.advance_ms(10_000)
+        assert harness.coordinator.statistics().groups == 0
+        assert harness.log.appends == 0
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_the_state_is_what_the_log_says_after_a_life_of_a_group() -> None:
-    async def story(desk: Desk) -> None:
-        member, generation = await desk.settle_member(GROUP, "orders")
-        await desk.commit(commit_of(T0, 7), member=member, generation=generation)
-        assert desk.state.snapshot() == replayed(desk.log).snapshot()
-        await desk.coordinator.leave(GROUP, [LeavingMember(member, None)])
-        assert desk.state.snapshot() == replayed(desk.log).snapshot()
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        member, generation = await harness.settle_member(GROUP, "orders")
+        await harness.commit(commit_of(T0, 7), member=member, generation=generation)
+        assert harness.state.snapshot() == replay_log(harness.log).snapshot()
+        await harness.coordinator.leave(GROUP, [LeavingMember(member, None)])
+        assert harness.state.snapshot() == replay_log(harness.log).snapshot()
 
-    told(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize(
@@ -330,19 +341,19 @@ def test_the_state_is_what_the_log_says_after_a_life_of_a_group() -> None:
 def test_a_member_whose_name_no_record_can_hold_is_refused_before_it_costs_anybody(
     name: dict[str, Any],
 ) -> None:
-    async def story(desk: Desk) -> None:
-        joined = await desk.coordinator.join(join_request(GROUP, **name))
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        joined = await harness.coordinator.join(join_request(GROUP, **name))
         assert joined.error is ErrorCode.INVALID_REQUEST
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_a_member_with_the_longest_names_is_taken() -> None:
-    async def story(desk: Desk) -> None:
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
         longest = join_request(GROUP, client_id="c" * 32_730, protocol_type="t" * 32_767)
-        joined = await desk.coordinator.join(longest)
+        joined = await harness.coordinator.join(longest)
         assert joined.error is NONE
-        synced = await desk.coordinator.sync(
+        synced = await harness.coordinator.sync(
             SyncGroup(
                 group=GROUP,
                 member=joined.member,
@@ -354,4 +365,4 @@ def test_a_member_with_the_longest_names_is_taken() -> None:
         )
         assert synced.error is NONE
 
-    told(story)
+    run_scenario(scenario)

@@ -3,16 +3,16 @@
 import asyncio
 
 import pytest
-from tests.unit.coordinators.group.coordinator_desk import (
+from tests.unit.coordinators.group.coordinator_harness import (
     GROUP,
     NONE,
     T0,
     T1,
     U0,
-    Desk,
+    GroupCoordinatorHarness,
     commit_of,
-    replayed,
-    told,
+    replay_log,
+    run_scenario,
 )
 
 from penstock.coordinators.group.requests import FetchedOffset
@@ -26,78 +26,78 @@ HOUR_MS = 3_600_000
 
 
 def test_they_count_when_the_transaction_commits() -> None:
-    async def story(desk: Desk) -> None:
-        await desk.commit(commit_of(T0, 1))
-        assert await desk.commit_in_transaction(
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        await harness.commit(commit_of(T0, 1))
+        assert await harness.commit_in_transaction(
             commit_of(T0, 5, "note"), commit_of(U0, 2), producer=PRODUCER
         ) == [NONE, NONE]
-        assert await desk.fetch(T0, U0) == [1, -1]
-        assert await desk.end_transaction(PRODUCER, commit=True) is NONE
-        assert await desk.fetch(T0, U0) == [5, 2]
+        assert await harness.fetch(T0, U0) == [1, -1]
+        assert await harness.end_transaction(PRODUCER, commit=True) is NONE
+        assert await harness.fetch(T0, U0) == [5, 2]
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_they_are_gone_when_it_aborts() -> None:
-    async def story(desk: Desk) -> None:
-        await desk.commit(commit_of(T0, 1))
-        await desk.commit_in_transaction(commit_of(T0, 5), producer=PRODUCER)
-        assert await desk.end_transaction(PRODUCER, commit=False) is NONE
-        assert (await desk.fetch_stable(T0)).unstable == frozenset()
-        assert await desk.fetch(T0) == [1]
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        await harness.commit(commit_of(T0, 1))
+        await harness.commit_in_transaction(commit_of(T0, 5), producer=PRODUCER)
+        assert await harness.end_transaction(PRODUCER, commit=False) is NONE
+        assert (await harness.fetch_stable(T0)).unstable == frozenset()
+        assert await harness.fetch(T0) == [1]
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_readers_that_want_stable_offsets_are_told_which_are_not() -> None:
-    async def story(desk: Desk) -> None:
-        await desk.commit(commit_of(T0, 1), commit_of(T1, 2))
-        await desk.commit_in_transaction(commit_of(T0, 5), producer=PRODUCER)
-        found = await desk.fetch_stable(T0, T1)
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        await harness.commit(commit_of(T0, 1), commit_of(T1, 2))
+        await harness.commit_in_transaction(commit_of(T0, 5), producer=PRODUCER)
+        found = await harness.fetch_stable(T0, T1)
         assert found.unstable == {T0}
         assert found.offsets == (FetchedOffset(T0, -1, -1, ""), FetchedOffset(T1, 2, -1, ""))
-        await desk.end_transaction(OTHER, commit=True)
-        assert (await desk.fetch_stable(T0)).unstable == {T0}
-        await desk.end_transaction(PRODUCER, commit=True)
-        assert (await desk.fetch_stable(T0)).unstable == frozenset()
+        await harness.end_transaction(OTHER, commit=True)
+        assert (await harness.fetch_stable(T0)).unstable == {T0}
+        await harness.end_transaction(PRODUCER, commit=True)
+        assert (await harness.fetch_stable(T0)).unstable == frozenset()
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_the_batch_is_its_producers_and_has_no_sequence() -> None:
-    desk = told_commit(producer=2**63 - 1, epoch=32767)
-    (_, header), *_ = iter_headers(desk.log.raw())
+    harness = told_commit(producer=2**63 - 1, epoch=32767)
+    (_, header), *_ = iter_headers(harness.log.raw())
     assert (header.producer_id, header.producer_epoch) == (2**63 - 1, 32767)
     assert (header.base_sequence, header.is_transactional) == (NO_SEQUENCE, True)
 
 
-def told_commit(*, producer: int = PRODUCER, epoch: int = 0) -> Desk:
-    async def story(desk: Desk) -> None:
-        await desk.commit_in_transaction(commit_of(T0, 5), producer=producer, epoch=epoch)
+def told_commit(*, producer: int = PRODUCER, epoch: int = 0) -> GroupCoordinatorHarness:
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        await harness.commit_in_transaction(commit_of(T0, 5), producer=producer, epoch=epoch)
 
-    return told(story)
+    return run_scenario(scenario)
 
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_an_open_transaction_survives_a_restart(commit: bool) -> None:
     log = told_commit().log
 
-    async def story(desk: Desk) -> None:
-        assert (await desk.fetch_stable(T0)).unstable == {T0}
-        assert await desk.end_transaction(PRODUCER, commit=commit) is NONE
-        assert await desk.fetch(T0) == [5 if commit else -1]
-        assert desk.state.snapshot() == replayed(desk.log).snapshot()
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        assert (await harness.fetch_stable(T0)).unstable == {T0}
+        assert await harness.end_transaction(PRODUCER, commit=commit) is NONE
+        assert await harness.fetch(T0) == [5 if commit else -1]
+        assert harness.state.snapshot() == replay_log(harness.log).snapshot()
 
     log.lead()
-    told(story, Desk(log))
+    run_scenario(scenario, GroupCoordinatorHarness(log))
 
 
 # -- who may commit --------------------------------------------------------------------------
 
 
 def test_whether_the_transaction_goes_on_counts_before_who_asks() -> None:
-    async def story(desk: Desk) -> None:
-        codes = await desk.commit_in_transaction(
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        codes = await harness.commit_in_transaction(
             commit_of(T0, 5),
             producer=PRODUCER,
             refusal=ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -105,16 +105,16 @@ def test_whether_the_transaction_goes_on_counts_before_who_asks() -> None:
             generation=4,
         )
         assert codes == [ErrorCode.INVALID_PRODUCER_EPOCH]
-        assert desk.log.appends == 0
+        assert harness.log.appends == 0
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_a_zombie_of_the_group_is_refused() -> None:
     """KIP-447: the transaction is its own, the partitions are another's by now."""
 
-    async def story(desk: Desk) -> None:
-        member, generation = await desk.settle_member()
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        member, generation = await harness.settle_member()
         cases = {
             (member, generation): NONE,
             ("", -1): NONE,  # clients before KIP-447 do not say who they are
@@ -122,132 +122,132 @@ def test_a_zombie_of_the_group_is_refused() -> None:
             ("another", generation): ErrorCode.UNKNOWN_MEMBER_ID,
         }
         for (who, when), code in cases.items():
-            codes = await desk.commit_in_transaction(
+            codes = await harness.commit_in_transaction(
                 commit_of(T0, 5), producer=PRODUCER, member=who, generation=when
             )
             assert codes == [code], (who, when)
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_a_generation_of_a_group_that_nobody_knows_is_refused() -> None:
-    async def story(desk: Desk) -> None:
-        codes = await desk.commit_in_transaction(
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        codes = await harness.commit_in_transaction(
             commit_of(T0, 5), producer=PRODUCER, member="m", generation=3
         )
         assert codes == [ErrorCode.ILLEGAL_GENERATION]
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_every_partition_is_answered_for_itself() -> None:
-    async def story(desk: Desk) -> None:
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
         nowhere = TopicPartition("nowhere", 0)
-        codes = await desk.commit_in_transaction(
+        codes = await harness.commit_in_transaction(
             commit_of(nowhere, 1), commit_of(T0, 5), producer=PRODUCER
         )
         assert codes == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NONE]
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_a_group_has_a_name() -> None:
-    async def story(desk: Desk) -> None:
-        codes = await desk.commit_in_transaction(commit_of(T0, 5), producer=PRODUCER, group="")
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        codes = await harness.commit_in_transaction(commit_of(T0, 5), producer=PRODUCER, group="")
         assert codes == [ErrorCode.INVALID_GROUP_ID]
 
-    told(story)
+    run_scenario(scenario)
 
 
 # -- what else happens to the group meanwhile --------------------------------------------------
 
 
 def test_a_group_of_open_transactions_alone_is_seen_and_can_be_deleted() -> None:
-    async def story(desk: Desk) -> None:
-        await desk.commit_in_transaction(commit_of(T0, 5), producer=PRODUCER)
-        _, listed = await desk.coordinator.list_groups(frozenset(), frozenset())
-        assert [listing.group for listing in listed] == [GROUP]
-        assert await desk.coordinator.delete_group(GROUP) is NONE
-        assert await desk.end_transaction(PRODUCER, commit=True) is NONE
-        assert await desk.fetch(T0) == [-1]  # a deletion is not undone by a commit of before
-        assert desk.state.snapshot() == replayed(desk.log).snapshot()
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        await harness.commit_in_transaction(commit_of(T0, 5), producer=PRODUCER)
+        _, listed = await harness.coordinator.list_groups(frozenset(), frozenset())
+        assert [each.group for each in listed] == [GROUP]
+        assert await harness.coordinator.delete_group(GROUP) is NONE
+        assert await harness.end_transaction(PRODUCER, commit=True) is NONE
+        assert await harness.fetch(T0) == [-1]  # a deletion is not undone by a commit of before
+        assert harness.state.snapshot() == replay_log(harness.log).snapshot()
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_offsets_with_a_transaction_open_do_not_expire() -> None:
-    async def story(desk: Desk) -> None:
-        await desk.commit(commit_of(T0, 1))
-        await desk.commit_in_transaction(commit_of(T0, 5), producer=PRODUCER)
-        desk.clock.advance_ms(8 * 24 * HOUR_MS)
-        assert (await desk.fetch_stable(T0)).unstable == {T0}
-        await desk.end_transaction(PRODUCER, commit=True)
-        assert await desk.fetch(T0) == [5]
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        await harness.commit(commit_of(T0, 1))
+        await harness.commit_in_transaction(commit_of(T0, 5), producer=PRODUCER)
+        harness.clock.advance_ms(8 * 24 * HOUR_MS)
+        assert (await harness.fetch_stable(T0)).unstable == {T0}
+        await harness.end_transaction(PRODUCER, commit=True)
+        assert await harness.fetch(T0) == [5]
 
-    told(story)
+    run_scenario(scenario)
 
 
 # -- markers -----------------------------------------------------------------------------------
 
 
 def test_a_marker_that_comes_again_is_answered_and_changes_nothing() -> None:
-    async def story(desk: Desk) -> None:
-        await desk.commit_in_transaction(commit_of(T0, 5), producer=PRODUCER)
-        await desk.end_transaction(PRODUCER, commit=True)
-        await desk.commit(commit_of(T0, 9))
-        assert await desk.end_transaction(PRODUCER, commit=True) is NONE
-        assert await desk.fetch(T0) == [9]
-        assert desk.state.snapshot() == replayed(desk.log).snapshot()
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        await harness.commit_in_transaction(commit_of(T0, 5), producer=PRODUCER)
+        await harness.end_transaction(PRODUCER, commit=True)
+        await harness.commit(commit_of(T0, 9))
+        assert await harness.end_transaction(PRODUCER, commit=True) is NONE
+        assert await harness.fetch(T0) == [9]
+        assert harness.state.snapshot() == replay_log(harness.log).snapshot()
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_a_marker_is_answered_when_it_is_committed() -> None:
-    async def story(desk: Desk) -> None:
-        await desk.commit_in_transaction(commit_of(T0, 5), producer=PRODUCER)
-        desk.log.is_held = True
-        ended = desk.coordinator.end_transaction(0, marker_of(PRODUCER))
-        assert desk.log.ends(0).end == 2  # before anybody awaits it
-        desk.log.commit()
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        await harness.commit_in_transaction(commit_of(T0, 5), producer=PRODUCER)
+        harness.log.is_held = True
+        ended = harness.coordinator.end_transaction(0, marker_of(PRODUCER))
+        assert harness.log.ends(0).end == 2  # before anybody awaits it
+        harness.log.commit()
         assert await ended is NONE
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_what_an_uncommitted_marker_says_is_not_shown_to_readers() -> None:
-    async def story(desk: Desk) -> None:
-        await desk.commit_in_transaction(commit_of(T0, 5), producer=PRODUCER)
-        desk.log.is_held = True
-        desk.coordinator.end_transaction(0, marker_of(PRODUCER))
-        reading = asyncio.ensure_future(desk.fetch(T0))
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        await harness.commit_in_transaction(commit_of(T0, 5), producer=PRODUCER)
+        harness.log.is_held = True
+        harness.coordinator.end_transaction(0, marker_of(PRODUCER))
+        reading = asyncio.ensure_future(harness.fetch(T0))
         await asyncio.sleep(0)
         assert not reading.done()
-        desk.log.commit()
+        harness.log.commit()
         assert await reading == [5]
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_a_refused_marker_leaves_the_transaction_open() -> None:
-    async def story(desk: Desk) -> None:
-        await desk.commit_in_transaction(commit_of(T0, 5), producer=PRODUCER)
-        desk.log.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
-        code = await desk.end_transaction(PRODUCER, commit=True)
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        await harness.commit_in_transaction(commit_of(T0, 5), producer=PRODUCER)
+        harness.log.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
+        code = await harness.end_transaction(PRODUCER, commit=True)
         assert code is ErrorCode.COORDINATOR_NOT_AVAILABLE
-        assert (await desk.fetch_stable(T0)).unstable == {T0}
+        assert (await harness.fetch_stable(T0)).unstable == {T0}
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_markers_for_partitions_that_are_not_served_are_refused() -> None:
-    async def story(desk: Desk) -> None:
-        assert await desk.end_transaction(PRODUCER, commit=True, partition=1) is (
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        assert await harness.end_transaction(PRODUCER, commit=True, partition=1) is (
             ErrorCode.NOT_COORDINATOR
         )
-        desk.log.lose()
-        assert await desk.end_transaction(PRODUCER, commit=True) is ErrorCode.NOT_COORDINATOR
+        harness.log.lose()
+        assert await harness.end_transaction(PRODUCER, commit=True) is ErrorCode.NOT_COORDINATOR
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_a_marker_waits_outside_while_its_partition_is_loaded() -> None:
@@ -256,12 +256,12 @@ def test_a_marker_waits_outside_while_its_partition_is_loaded() -> None:
     log.lead()
 
     async def tell() -> None:
-        desk = Desk(log)
-        desk.coordinator.take_partition(0, 0)
-        code = await desk.end_transaction(PRODUCER, commit=True)
+        harness = GroupCoordinatorHarness(log)
+        harness.coordinator.take_partition(0, 0)
+        code = await harness.end_transaction(PRODUCER, commit=True)
         assert code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         assert log.ends(0).end == 1
-        desk.coordinator.close()
+        harness.coordinator.close()
 
     asyncio.run(tell())
 

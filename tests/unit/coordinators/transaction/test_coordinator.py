@@ -1,10 +1,19 @@
 """The coordinator among its shards: where it may answer, what failing writes cost, looking."""
 
 import asyncio
+from typing import NoReturn
 
 import pytest
-from tests.unit.coordinators.group.coordinator_desk import TableLog
-from tests.unit.coordinators.transaction.desk import NONE, T0, T1, TX, Desk, replayed, told
+from tests.unit.coordinators.group.coordinator_harness import TableLog
+from tests.unit.coordinators.transaction.harness import (
+    NONE,
+    T0,
+    T1,
+    TX,
+    TransactionCoordinatorHarness,
+    replay_log,
+    run_scenario,
+)
 
 from penstock.config.effective_config import resolve_broker
 from penstock.config.raw_config import RawConfig
@@ -39,175 +48,175 @@ def test_its_settings_are_those_of_the_broker() -> None:
 
 
 def test_only_the_leader_of_an_ids_partition_answers_for_it() -> None:
-    async def story(desk: Desk) -> None:
+    async def scenario(harness: TransactionCoordinatorHarness) -> None:
         for number in range(20):
             name = f"t{number}"
             is_here = partition_for(name, 4) != 2
-            code = (await desk.init(name)).code
+            code = (await harness.init(name)).code
             assert code is (NONE if is_here else ErrorCode.NOT_COORDINATOR)
-            assert desk.coordinator.describe(name).code is code
+            assert harness.coordinator.describe(name).code is code
 
     log = TableLog(partitions=4)
     log.lose(2)
-    told(story, Desk(log))
+    run_scenario(scenario, TransactionCoordinatorHarness(log))
 
 
 def test_before_its_topic_exists_nobody_coordinates() -> None:
-    async def story(desk: Desk) -> None:
-        desk.log.exists = False
-        assert desk.coordinator.partition_of(TX) == partition_for(TX, 50)
-        assert (await desk.init()).code is AWAY
-        assert await desk.coordinator.ensure_topic() is NONE
-        assert (await desk.init()).code is NONE
+    async def scenario(harness: TransactionCoordinatorHarness) -> None:
+        harness.log.exists = False
+        assert harness.coordinator.partition_of(TX) == partition_for(TX, 50)
+        assert (await harness.init()).code is AWAY
+        assert await harness.coordinator.ensure_topic() is NONE
+        assert (await harness.init()).code is NONE
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_while_it_is_loaded_clients_are_to_wait() -> None:
-    first = Desk()
+    first = TransactionCoordinatorHarness()
 
-    async def begin(desk: Desk) -> None:
-        await desk.producer()
+    async def begin(harness: TransactionCoordinatorHarness) -> None:
+        await harness.producer()
 
-    told(begin, first)
+    run_scenario(begin, first)
     first.log.lead()
 
-    async def story() -> None:
-        desk = Desk(first.log)
+    async def scenario() -> None:
+        harness = TransactionCoordinatorHarness(first.log)
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(desk.coordinator.run())
-            desk.coordinator.take_partition(0, 1)
+            tasks.create_task(harness.coordinator.run())
+            harness.coordinator.take_partition(0, 1)
             code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-            assert (await desk.init()).code is code
-            assert desk.coordinator.describe(TX).code is code
-            assert desk.coordinator.list(ListTransactions()).code is code
-            await desk.loaded()
-            assert (await desk.init()).code is NONE
-            desk.coordinator.close()
-            assert desk.coordinator.list(ListTransactions()).code is AWAY
+            assert (await harness.init()).code is code
+            assert harness.coordinator.describe(TX).code is code
+            assert harness.coordinator.list(ListTransactions()).code is code
+            await harness.loaded()
+            assert (await harness.init()).code is NONE
+            harness.coordinator.close()
+            assert harness.coordinator.list(ListTransactions()).code is AWAY
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_what_is_refused_by_the_log_has_not_happened() -> None:
-    async def story(desk: Desk) -> None:
-        who = await desk.producer()
-        desk.log.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
-        assert await desk.add(who, T0) is AWAY
-        assert (await desk.init()).code is AWAY
-        assert desk.known().state is State.EMPTY
-        desk.log.refusal = None
-        assert await desk.add(who, T0) is NONE
-        desk.log.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
-        assert (await desk.end(who)).code is AWAY
-        assert desk.known().state is State.ONGOING
-        desk.log.refusal = None
-        assert (await desk.end(who)).code is NONE
+    async def scenario(harness: TransactionCoordinatorHarness) -> None:
+        who = await harness.producer()
+        harness.log.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
+        assert await harness.add(who, T0) is AWAY
+        assert (await harness.init()).code is AWAY
+        assert harness.known().state is State.EMPTY
+        harness.log.refusal = None
+        assert await harness.add(who, T0) is NONE
+        harness.log.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
+        assert (await harness.end(who)).code is AWAY
+        assert harness.known().state is State.ONGOING
+        harness.log.refusal = None
+        assert (await harness.end(who)).code is NONE
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_losing_the_lead_answers_those_who_wait() -> None:
-    async def story(desk: Desk) -> None:
-        desk.log.is_held = True
-        asking = asyncio.create_task(desk.init())
-        await desk.turns()
-        desk.coordinator.drop_partition(0)
+    async def scenario(harness: TransactionCoordinatorHarness) -> None:
+        harness.log.is_held = True
+        asking = asyncio.create_task(harness.init())
+        await harness.turns()
+        harness.coordinator.drop_partition(0)
         assert (await asking).code is ErrorCode.NOT_COORDINATOR
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_a_command_that_fails_costs_a_reload_and_nothing_that_was_written() -> None:
-    async def story(desk: Desk) -> None:
-        who = await desk.producer()
-        await desk.add(who, T0)
-        before = desk.shard.state.snapshot()
+    async def scenario(harness: TransactionCoordinatorHarness) -> None:
+        who = await harness.producer()
+        await harness.add(who, T0)
+        before = harness.shard.state.snapshot()
 
-        def fail(known: object, now_ms: int) -> None:
+        def fail(*_: object) -> NoReturn:
             raise ZeroDivisionError
 
-        answer = await desk.shard.run(fail)  # type: ignore[arg-type]
-        assert answer == (ErrorCode.UNKNOWN_SERVER_ERROR,)
-        assert "not foreseen" in desk.reports[-1]
-        desk.clock.advance_ms(100)
-        await desk.loaded()
-        assert desk.shard.state.snapshot() == before
-        assert (await desk.end(who)).code is NONE
+        reply = await harness.shard.run(fail)
+        assert reply == (ErrorCode.UNKNOWN_SERVER_ERROR,)
+        assert harness.reports[-1].startswith("unexpected error in transaction coordinator shard")
+        harness.clock.advance_ms(100)
+        await harness.loaded()
+        assert harness.shard.state.snapshot() == before
+        assert (await harness.end(who)).code is NONE
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_what_was_written_is_there_again_after_a_restart() -> None:
-    first = Desk()
+    first = TransactionCoordinatorHarness()
 
-    async def begin(desk: Desk) -> None:
-        who = await desk.producer("a")
-        await desk.add(who, T0, T1, name="a")
-        who = await desk.producer("b")
-        await desk.add(who, T0, name="b")
-        await desk.end(who, name="b")
-        await desk.turns()
+    async def begin(harness: TransactionCoordinatorHarness) -> None:
+        who = await harness.producer("a")
+        await harness.add(who, T0, T1, name="a")
+        who = await harness.producer("b")
+        await harness.add(who, T0, name="b")
+        await harness.end(who, name="b")
+        await harness.turns()
 
-    told(begin, first)
+    run_scenario(begin, first)
     first.log.lead()
 
-    async def go_on(desk: Desk) -> None:
-        known = desk.shard.state.known
+    async def go_on(harness: TransactionCoordinatorHarness) -> None:
+        known = harness.shard.state.transactions
         assert {name: each.state for name, each in known.items()} == {
             "a": State.ONGOING,
             "b": State.COMPLETE_COMMIT,
         }
-        assert (await desk.end(ProducerIdAndEpoch(1000, 0), name="a")).code is NONE
-        await desk.turns()
-        assert replayed(desk.log).snapshot() == desk.shard.state.snapshot()
+        assert (await harness.end(ProducerIdAndEpoch(1000, 0), name="a")).code is NONE
+        await harness.turns()
+        assert replay_log(harness.log).snapshot() == harness.shard.state.snapshot()
 
-    told(go_on, Desk(first.log, partitions=first.partitions))
+    run_scenario(go_on, TransactionCoordinatorHarness(first.log, partitions=first.partitions))
 
 
 def test_damage_in_the_log_costs_what_it_hit() -> None:
-    desk = Desk()
+    harness = TransactionCoordinatorHarness()
 
-    async def begin(desk: Desk) -> None:
+    async def begin(harness: TransactionCoordinatorHarness) -> None:
         for name in "abc":
-            await desk.producer(name)
+            await harness.producer(name)
 
-    told(begin, desk)
-    desk.log.lead()
-    data = bytearray(desk.log.raw())
+    run_scenario(begin, harness)
+    harness.log.lead()
+    data = bytearray(harness.log.raw())
     data[len(data) // 2] ^= 1  # in the second of three equal batches
 
     async def damaged(partition: int, start: int, max_bytes: int) -> object:
         return chunk._replace(batches=bytes(data))
 
-    chunk = asyncio.run(desk.log.read(0, 0, 10_000))
-    other = Desk(desk.log)
+    chunk = asyncio.run(harness.log.read(0, 0, 10_000))
+    other = TransactionCoordinatorHarness(harness.log)
     other.log.read = damaged  # type: ignore[method-assign,assignment]
 
-    async def go_on(desk: Desk) -> None:
-        assert set(desk.shard.state.known) == {"a", "c"}
-        assert "damaged" in desk.reports[0]
+    async def go_on(harness: TransactionCoordinatorHarness) -> None:
+        assert set(harness.shard.state.transactions) == {"a", "c"}
+        assert "wrong CRC" in harness.reports[0]
 
-    told(go_on, other)
+    run_scenario(go_on, other)
 
 
 # -- looking -------------------------------------------------------------------------------
 
 
 def test_a_description_says_what_is_open() -> None:
-    async def story(desk: Desk) -> None:
-        who = await desk.producer(timeout_ms=1234)
-        await desk.add(who, T1, T0)
-        found = desk.coordinator.describe(TX)
+    async def scenario(harness: TransactionCoordinatorHarness) -> None:
+        who = await harness.producer(timeout_ms=1234)
+        await harness.add(who, T1, T0)
+        found = harness.coordinator.describe(TX)
         assert (found.code, found.state, found.timeout_ms) == (NONE, "Ongoing", 1234)
         assert (found.producer_id, found.producer_epoch) == who
         assert found.partitions == (T0, T1)
-        assert found.started_ms == desk.clock.wall_ms()
+        assert found.started_ms == harness.clock.wall_ms()
         assert not found.is_two_phase
-        missing = desk.coordinator.describe("nobody")
+        missing = harness.coordinator.describe("nobody")
         assert missing.code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 
-    told(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize(
@@ -223,39 +232,39 @@ def test_a_description_says_what_is_open() -> None:
     ],
 )
 def test_a_list_shows_what_was_asked_for(asked: ListTransactions, names: str) -> None:
-    async def story(desk: Desk) -> None:
-        who = {name: await desk.producer(name) for name in "abc"}
-        await desk.add(who["b"], T0, name="b")
-        desk.clock.advance_ms(10)
-        await desk.add(who["c"], T0, name="c")
-        found = desk.coordinator.list(asked)
-        assert "".join(transaction.transactional_id for transaction in found.transactions) == names
+    async def scenario(harness: TransactionCoordinatorHarness) -> None:
+        who = {name: await harness.producer(name) for name in "abc"}
+        await harness.add(who["b"], T0, name="b")
+        harness.clock.advance_ms(10)
+        await harness.add(who["c"], T0, name="c")
+        found = harness.coordinator.list(asked)
+        assert "".join(each.transactional_id for each in found.transactions) == names
         assert found.unknown_states == tuple(asked.states & {"Strange"})
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_a_listed_one_has_its_id_and_state() -> None:
-    async def story(desk: Desk) -> None:
-        who = await desk.producer()
-        (found,) = desk.coordinator.list(ListTransactions()).transactions
+    async def scenario(harness: TransactionCoordinatorHarness) -> None:
+        who = await harness.producer()
+        (found,) = harness.coordinator.list(ListTransactions()).transactions
         assert found == TransactionListing(TX, who.id, "Empty")
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_statistics_count() -> None:
-    async def story(desk: Desk) -> None:
-        who = await desk.producer()
-        await desk.producer("other")
-        await desk.add(who, T0)
-        found = desk.coordinator.statistics()
+    async def scenario(harness: TransactionCoordinatorHarness) -> None:
+        who = await harness.producer()
+        await harness.producer("other")
+        await harness.add(who, T0)
+        found = harness.coordinator.statistics()
         assert (found.shards, found.loading, found.transactional_ids) == (1, 0, 2)
-        assert (found.ongoing, found.untold, found.waiting) == (1, 0, 0)
-        desk.partitions.is_held = True
-        await desk.end(who)
-        await desk.turns()
-        found = desk.coordinator.statistics()
-        assert (found.ongoing, found.untold) == (0, 1)
+        assert (found.ongoing, found.pending_markers, found.waiting) == (1, 0, 0)
+        harness.partitions.is_held = True
+        await harness.end(who)
+        await harness.turns()
+        found = harness.coordinator.statistics()
+        assert (found.ongoing, found.pending_markers) == (0, 1)
 
-    told(story)
+    run_scenario(scenario)

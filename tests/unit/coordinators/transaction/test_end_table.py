@@ -6,10 +6,10 @@ lets one go on that is fenced (KAFKA-20785, KAFKA-19690).
 
 import pytest
 
-from penstock.coordinators.transaction.end_transaction import end
+from penstock.coordinators.transaction.end_transaction import end_transaction
+from penstock.coordinators.transaction.producer_epochs import LAST_EPOCH, MAX_EPOCH
 from penstock.coordinators.transaction.records import State, Transaction
 from penstock.coordinators.transaction.requests import EndTxnReply, ProducerIdAndEpoch
-from penstock.coordinators.transaction.result import LAST_EPOCH, MAX_EPOCH
 from penstock.coordinators.transaction.transaction_version import BUMPING, CLASSIC
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
@@ -45,7 +45,7 @@ def in_state(state: State, **more: object) -> Transaction:
 def ask(
     known: Transaction | None, who: ProducerIdAndEpoch, *, commit: bool, version: int
 ) -> EndTxnReply:
-    answer = end(
+    reply = end_transaction(
         {} if known is None else {"t": known},
         "t",
         who,
@@ -53,9 +53,9 @@ def ask(
         version=version,
         new_producer_id=99,
         now_ms=NOW_MS,
-    ).answer
-    assert isinstance(answer, EndTxnReply)
-    return answer
+    ).reply
+    assert isinstance(reply, EndTxnReply)
+    return reply
 
 
 # state, commit or abort -> what a client of old is told, and one since KIP-890
@@ -155,7 +155,7 @@ def test_the_next_epoch_follows(epoch: int) -> None:
 
 def test_after_the_last_epoch_comes_another_id() -> None:
     known = in_state(State.ONGOING, producer_epoch=LAST_EPOCH)
-    outcome = end(
+    result = end_transaction(
         {"t": known},
         "t",
         ProducerIdAndEpoch(7, LAST_EPOCH),
@@ -164,8 +164,8 @@ def test_after_the_last_epoch_comes_another_id() -> None:
         new_producer_id=99,
         now_ms=NOW_MS,
     )
-    assert outcome.answer == EndTxnReply(OK, 99, 0)
-    (record,) = outcome.records
+    assert result.reply == EndTxnReply(OK, 99, 0)
+    (record,) = result.records
     assert record.value is not None
     # Its markers are still the old one's, with the epoch that is kept for fencing.
     assert (record.value.producer_id, record.value.producer_epoch) == (7, MAX_EPOCH)

@@ -1,10 +1,20 @@
 """A producer comes, comes back, is replaced: what id and epoch each of them gets."""
 
 import pytest
-from tests.unit.coordinators.transaction.desk import FIRST_ID, NONE, OLD_END, T0, T1, TX, Desk, told
+from tests.unit.coordinators.transaction.harness import (
+    FIRST_ID,
+    NONE,
+    OLD_END,
+    T0,
+    T1,
+    TX,
+    TransactionCoordinatorHarness,
+    run_scenario,
+)
 
 from penstock.coordinators.transaction.config import TransactionConfig
-from penstock.coordinators.transaction.init_producer_id import init_producer
+from penstock.coordinators.transaction.init_producer_id import init_producer_id
+from penstock.coordinators.transaction.producer_epochs import LAST_EPOCH, MAX_EPOCH
 from penstock.coordinators.transaction.records import State, Transaction
 from penstock.coordinators.transaction.requests import (
     NO_PRODUCER,
@@ -12,7 +22,6 @@ from penstock.coordinators.transaction.requests import (
     InitProducerIdReply,
     ProducerIdAndEpoch,
 )
-from penstock.coordinators.transaction.result import LAST_EPOCH, MAX_EPOCH
 from penstock.model.errors import ErrorCode
 
 FENCED = ErrorCode.PRODUCER_FENCED
@@ -20,148 +29,148 @@ AGAIN = ErrorCode.CONCURRENT_TRANSACTIONS
 
 
 def test_the_first_one_gets_an_id_that_nobody_has_had() -> None:
-    async def story(desk: Desk) -> None:
-        assert await desk.producer() == (FIRST_ID, 0)
-        assert await desk.producer("other") == (FIRST_ID + 1, 0)
-        assert desk.known().state is State.EMPTY
+    async def scenario(harness: TransactionCoordinatorHarness) -> None:
+        assert await harness.producer() == (FIRST_ID, 0)
+        assert await harness.producer("other") == (FIRST_ID + 1, 0)
+        assert harness.known().state is State.EMPTY
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_the_next_one_gets_the_next_epoch_and_fences_the_one_before() -> None:
-    async def story(desk: Desk) -> None:
-        old = await desk.producer()
-        new = await desk.producer()
+    async def scenario(harness: TransactionCoordinatorHarness) -> None:
+        old = await harness.producer()
+        new = await harness.producer()
         assert new == (old.id, old.epoch + 1)
-        assert await desk.add(old, T0) is FENCED
-        assert (await desk.end(old)).code is FENCED
-        assert await desk.add(new, T0) is NONE
+        assert await harness.add(old, T0) is FENCED
+        assert (await harness.end(old)).code is FENCED
+        assert await harness.add(new, T0) is NONE
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_what_the_one_before_has_open_is_aborted_first() -> None:
-    async def story(desk: Desk) -> None:
-        old = await desk.producer()
-        await desk.add(old, T0, T1)
-        assert (await desk.init()).code is AGAIN
-        await desk.turns()
-        assert desk.known().state is State.COMPLETE_ABORT
+    async def scenario(harness: TransactionCoordinatorHarness) -> None:
+        old = await harness.producer()
+        await harness.add(old, T0, T1)
+        assert (await harness.init()).code is AGAIN
+        await harness.turns()
+        assert harness.known().state is State.COMPLETE_ABORT
         # Fenced once, and bumped once for the new one (KAFKA-19367).
-        assert await desk.producer() == (old.id, old.epoch + 2)
-        for tp in (T0, T1):
-            (marker,) = desk.partitions.markers[tp]
+        assert await harness.producer() == (old.id, old.epoch + 2)
+        for each in (T0, T1):
+            (marker,) = harness.partitions.markers[each]
             assert marker.producer == (old.id, old.epoch + 1)
             assert not marker.commit
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_who_asks_while_markers_are_under_way_is_to_ask_again() -> None:
-    async def story(desk: Desk) -> None:
-        who = await desk.producer()
-        await desk.add(who, T0)
-        desk.partitions.is_held = True
-        await desk.end(who)
-        await desk.turns()
-        assert (await desk.init()).code is AGAIN
-        desk.partitions.let_go()
-        assert (await desk.init()).code is NONE
+    async def scenario(harness: TransactionCoordinatorHarness) -> None:
+        who = await harness.producer()
+        await harness.add(who, T0)
+        harness.partitions.is_held = True
+        await harness.end(who)
+        await harness.turns()
+        assert (await harness.init()).code is AGAIN
+        harness.partitions.let_go()
+        assert (await harness.init()).code is NONE
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_a_producer_that_repeats_itself_gets_the_same_epoch_again() -> None:
-    async def story(desk: Desk) -> None:
-        old = await desk.producer()
-        new = await desk.producer(claimed=old)
+    async def scenario(harness: TransactionCoordinatorHarness) -> None:
+        old = await harness.producer()
+        new = await harness.producer(claimed=old)
         assert new == (old.id, old.epoch + 1)
-        assert await desk.producer(claimed=old) == new  # its answer was lost
-        assert await desk.producer(claimed=new) == (old.id, old.epoch + 2)
-        assert (await desk.init(claimed=old)).code is FENCED
+        assert await harness.producer(claimed=old) == new  # its answer was lost
+        assert await harness.producer(claimed=new) == (old.id, old.epoch + 2)
+        assert (await harness.init(claimed=old)).code is FENCED
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_it_may_repeat_itself_to_the_next_coordinator_too() -> None:
-    first = Desk()
+    first = TransactionCoordinatorHarness()
 
-    async def begin(desk: Desk) -> None:
-        old = await desk.producer()
-        await desk.producer(claimed=old)
+    async def begin(harness: TransactionCoordinatorHarness) -> None:
+        old = await harness.producer()
+        await harness.producer(claimed=old)
 
-    told(begin, first)
+    run_scenario(begin, first)
 
-    async def go_on(desk: Desk) -> None:
-        assert await desk.producer(claimed=ProducerIdAndEpoch(FIRST_ID, 0)) == (FIRST_ID, 1)
+    async def go_on(harness: TransactionCoordinatorHarness) -> None:
+        assert await harness.producer(claimed=ProducerIdAndEpoch(FIRST_ID, 0)) == (FIRST_ID, 1)
 
-    told(go_on, Desk(first.log, clock=first.clock))
+    run_scenario(go_on, TransactionCoordinatorHarness(first.log, clock=first.clock))
 
 
 def test_a_late_repetition_does_not_abort_what_is_open_now() -> None:
-    async def story(desk: Desk) -> None:
-        old = await desk.producer()
-        new = await desk.producer(claimed=old)
-        await desk.add(new, T0)
-        assert (await desk.init(claimed=old)).code is FENCED
-        assert desk.known().state is State.ONGOING
+    async def scenario(harness: TransactionCoordinatorHarness) -> None:
+        old = await harness.producer()
+        new = await harness.producer(claimed=old)
+        await harness.add(new, T0)
+        assert (await harness.init(claimed=old)).code is FENCED
+        assert harness.known().state is State.ONGOING
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_a_zombie_cannot_abort_its_successors_transaction() -> None:
-    async def story(desk: Desk) -> None:
-        old = await desk.producer()
-        new = await desk.producer()
-        await desk.add(new, T0)
-        assert (await desk.init(claimed=old)).code is FENCED
-        assert desk.known().state is State.ONGOING
-        assert (await desk.end(new)).code is NONE
+    async def scenario(harness: TransactionCoordinatorHarness) -> None:
+        old = await harness.producer()
+        new = await harness.producer()
+        await harness.add(new, T0)
+        assert (await harness.init(claimed=old)).code is FENCED
+        assert harness.known().state is State.ONGOING
+        assert (await harness.end(new)).code is NONE
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_who_lost_the_answer_to_its_commit_may_ask_for_its_epoch() -> None:
-    async def story(desk: Desk) -> None:
-        who = await desk.producer()
-        await desk.add(who, T0)
-        ended = await desk.end(who)
-        await desk.turns()
-        assert await desk.producer(claimed=who) == (ended.producer_id, ended.producer_epoch)
+    async def scenario(harness: TransactionCoordinatorHarness) -> None:
+        who = await harness.producer()
+        await harness.add(who, T0)
+        ended = await harness.end(who)
+        await harness.turns()
+        assert await harness.producer(claimed=who) == (ended.producer_id, ended.producer_epoch)
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_a_foreign_id_is_fenced() -> None:
-    async def story(desk: Desk) -> None:
-        who = await desk.producer()
+    async def scenario(harness: TransactionCoordinatorHarness) -> None:
+        who = await harness.producer()
         for foreign in (
             ProducerIdAndEpoch(who.id + 1, 0),
             ProducerIdAndEpoch(0, 0),
             ProducerIdAndEpoch(2**63 - 1, MAX_EPOCH),
         ):
-            assert (await desk.init(claimed=foreign)).code is FENCED
+            assert (await harness.init(claimed=foreign)).code is FENCED
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_an_id_from_elsewhere_is_replaced_where_nothing_is_known() -> None:
-    async def story(desk: Desk) -> None:
-        assert await desk.producer(claimed=ProducerIdAndEpoch(5, 5)) == (FIRST_ID, 0)
+    async def scenario(harness: TransactionCoordinatorHarness) -> None:
+        assert await harness.producer(claimed=ProducerIdAndEpoch(5, 5)) == (FIRST_ID, 0)
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_of_id_and_epoch_both_or_none() -> None:
-    async def story(desk: Desk) -> None:
+    async def scenario(harness: TransactionCoordinatorHarness) -> None:
         assert (
-            await desk.init(claimed=ProducerIdAndEpoch(5, -1))
+            await harness.init(claimed=ProducerIdAndEpoch(5, -1))
         ).code is ErrorCode.INVALID_REQUEST
         assert (
-            await desk.init(claimed=ProducerIdAndEpoch(-1, 5))
+            await harness.init(claimed=ProducerIdAndEpoch(-1, 5))
         ).code is ErrorCode.INVALID_REQUEST
 
-    told(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize(
@@ -176,39 +185,41 @@ def test_of_id_and_epoch_both_or_none() -> None:
     ],
 )
 def test_a_time_out_has_its_limits(timeout_ms: int, code: ErrorCode) -> None:
-    async def story(desk: Desk) -> None:
-        assert (await desk.init(timeout_ms=timeout_ms)).code is code
+    async def scenario(harness: TransactionCoordinatorHarness) -> None:
+        assert (await harness.init(timeout_ms=timeout_ms)).code is code
 
-    told(story, Desk(config=TransactionConfig(max_timeout_ms=5_000)))
+    run_scenario(
+        scenario, TransactionCoordinatorHarness(config=TransactionConfig(max_timeout_ms=5_000))
+    )
 
 
 @pytest.mark.parametrize("name", ["", "x" * 32_768, "é" * 16_384])
 def test_a_name_that_no_record_could_hold_is_refused(name: str) -> None:
-    async def story(desk: Desk) -> None:
+    async def scenario(harness: TransactionCoordinatorHarness) -> None:
         who = ProducerIdAndEpoch(1, 1)
-        assert (await desk.init(name)).code is ErrorCode.INVALID_REQUEST
-        assert await desk.add(who, T0, name=name) is ErrorCode.INVALID_REQUEST
-        assert (await desk.end(who, name=name)).code is ErrorCode.INVALID_REQUEST
-        assert desk.coordinator.describe(name).code is ErrorCode.INVALID_REQUEST
+        assert (await harness.init(name)).code is ErrorCode.INVALID_REQUEST
+        assert await harness.add(who, T0, name=name) is ErrorCode.INVALID_REQUEST
+        assert (await harness.end(who, name=name)).code is ErrorCode.INVALID_REQUEST
+        assert harness.coordinator.describe(name).code is ErrorCode.INVALID_REQUEST
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_the_longest_name_is_taken() -> None:
-    async def story(desk: Desk) -> None:
-        assert (await desk.init("x" * 32_767)).code is NONE
+    async def scenario(harness: TransactionCoordinatorHarness) -> None:
+        assert (await harness.init("x" * 32_767)).code is NONE
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_no_new_id_is_an_answer_too() -> None:
-    async def story(desk: Desk) -> None:
-        desk.ids.refusal = ErrorCode.COORDINATOR_NOT_AVAILABLE
-        assert (await desk.init()).code is ErrorCode.COORDINATOR_NOT_AVAILABLE
-        desk.ids.refusal = None
-        assert (await desk.init()).code is NONE
+    async def scenario(harness: TransactionCoordinatorHarness) -> None:
+        harness.ids.refusal = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert (await harness.init()).code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        harness.ids.refusal = None
+        assert (await harness.init()).code is NONE
 
-    told(story)
+    run_scenario(scenario)
 
 
 # -- the last epochs -----------------------------------------------------------------------
@@ -232,9 +243,9 @@ def ask(known: Transaction, claimed: ProducerIdAndEpoch = NO_PRODUCER) -> InitPr
         producer_id=claimed.id,
         producer_epoch=claimed.epoch,
     )
-    answer = init_producer({"t": known}, request, new_producer_id=99, now_ms=0).answer
-    assert isinstance(answer, InitProducerIdReply)
-    return answer
+    reply = init_producer_id({"t": known}, request, new_producer_id=99, now_ms=0).reply
+    assert isinstance(reply, InitProducerIdReply)
+    return reply
 
 
 @pytest.mark.parametrize(
@@ -247,12 +258,12 @@ def ask(known: Transaction, claimed: ProducerIdAndEpoch = NO_PRODUCER) -> InitPr
     ],
 )
 def test_after_the_last_epoch_comes_another_id(epoch: int, given: tuple[int, int]) -> None:
-    answer = ask(complete_at(epoch))
-    assert (answer.producer_id, answer.producer_epoch) == given
+    reply = ask(complete_at(epoch))
+    assert (reply.producer_id, reply.producer_epoch) == given
 
 
 def test_who_repeats_itself_after_its_id_has_changed_gets_the_new_one_again() -> None:
-    first = init_producer(
+    first = init_producer_id(
         {"t": complete_at(LAST_EPOCH)},
         InitProducerId(
             transactional_id="t", timeout_ms=1, producer_id=7, producer_epoch=LAST_EPOCH
@@ -270,21 +281,21 @@ def test_who_repeats_itself_after_its_id_has_changed_gets_the_new_one_again() ->
 def test_a_late_producer_at_the_last_epoch_gets_another_id() -> None:
     """The abort took the epoch that nobody may have."""
     known = complete_at(MAX_EPOCH, last_producer_epoch=LAST_EPOCH)
-    answer = ask(known, ProducerIdAndEpoch(7, LAST_EPOCH))
-    assert (answer.producer_id, answer.producer_epoch) == (99, 0)
+    reply = ask(known, ProducerIdAndEpoch(7, LAST_EPOCH))
+    assert (reply.producer_id, reply.producer_epoch) == (99, 0)
 
 
 def test_old_and_new_clients_may_take_turns() -> None:
-    async def story(desk: Desk) -> None:
-        who = await desk.producer()
+    async def scenario(harness: TransactionCoordinatorHarness) -> None:
+        who = await harness.producer()
         for version in (OLD_END, 5, OLD_END, 5):
-            assert await desk.add(who, T0) is NONE
-            ended = await desk.end(who, version=version)
+            assert await harness.add(who, T0) is NONE
+            ended = await harness.end(who, version=version)
             assert ended.code is NONE
-            await desk.turns()
+            await harness.turns()
             who = ProducerIdAndEpoch(ended.producer_id, ended.producer_epoch)
         assert who == (FIRST_ID, 2)
-        assert [marker.commit for marker in desk.partitions.markers[T0]] == [True] * 4
-        assert desk.coordinator.describe(TX).state == "CompleteCommit"
+        assert [each.commit for each in harness.partitions.markers[T0]] == [True] * 4
+        assert harness.coordinator.describe(TX).state == "CompleteCommit"
 
-    told(story)
+    run_scenario(scenario)

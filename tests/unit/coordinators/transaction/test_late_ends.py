@@ -1,6 +1,14 @@
 """An EndTxn that was under way for too long: its client has repeated it, and begun the next."""
 
-from tests.unit.coordinators.transaction.desk import NONE, OLD_ADD, OLD_END, T0, T1, Desk, told
+from tests.unit.coordinators.transaction.harness import (
+    NONE,
+    OLD_ADD,
+    OLD_END,
+    T0,
+    T1,
+    TransactionCoordinatorHarness,
+    run_scenario,
+)
 
 from penstock.coordinators.transaction.records import State
 from penstock.coordinators.transaction.requests import ProducerIdAndEpoch
@@ -10,101 +18,103 @@ AGAIN = ErrorCode.CONCURRENT_TRANSACTIONS
 FIRST, SECOND, THIRD = 1, 2, 3  # connections, in the order they were made
 
 
-async def in_its_second(desk: Desk, version: int) -> tuple[ProducerIdAndEpoch, ProducerIdAndEpoch]:
+async def in_its_second(
+    harness: TransactionCoordinatorHarness, version: int
+) -> tuple[ProducerIdAndEpoch, ProducerIdAndEpoch]:
     """Whoever ended the first transaction over the first connection, and again over the second."""
-    old = await desk.producer()
-    assert await desk.add(old, T0, version=OLD_ADD, connection=FIRST) is NONE
-    ended = await desk.end(old, version=version, connection=SECOND)
-    await desk.turns()
+    old = await harness.producer()
+    assert await harness.add(old, T0, version=OLD_ADD, connection=FIRST) is NONE
+    ended = await harness.end(old, version=version, connection=SECOND)
+    await harness.turns()
     new = ProducerIdAndEpoch(ended.producer_id, ended.producer_epoch)
-    assert await desk.add(new, T1, version=OLD_ADD, connection=SECOND) is NONE
+    assert await harness.add(new, T1, version=OLD_ADD, connection=SECOND) is NONE
     return old, new
 
 
 def test_since_every_end_has_its_epoch_a_late_one_is_known_by_it() -> None:
-    async def story(desk: Desk) -> None:
-        old, new = await in_its_second(desk, 5)
+    async def scenario(harness: TransactionCoordinatorHarness) -> None:
+        old, new = await in_its_second(harness, 5)
         for commit in (True, False):
-            late = await desk.end(old, commit=commit, version=5)
+            late = await harness.end(old, commit=commit, version=5)
             assert late.code is ErrorCode.PRODUCER_FENCED
-        assert desk.known().state is State.ONGOING
-        assert (await desk.end(new, version=5)).code is NONE
+        assert harness.known().state is State.ONGOING
+        assert (await harness.end(new, version=5)).code is NONE
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_of_old_it_is_known_by_its_connection() -> None:
-    async def story(desk: Desk) -> None:
-        old, new = await in_its_second(desk, OLD_END)
+    async def scenario(harness: TransactionCoordinatorHarness) -> None:
+        old, new = await in_its_second(harness, OLD_END)
         assert old == new
         for commit in (True, False):
-            late = await desk.end(old, commit=commit, version=OLD_END, connection=FIRST)
+            late = await harness.end(old, commit=commit, version=OLD_END, connection=FIRST)
             assert late.code is AGAIN
-        assert desk.known().state is State.ONGOING
-        assert not desk.partitions.markers[T1]
-        assert (await desk.end(new, version=OLD_END, connection=SECOND)).code is NONE
+        assert harness.known().state is State.ONGOING
+        assert not harness.partitions.markers[T1]
+        assert (await harness.end(new, version=OLD_END, connection=SECOND)).code is NONE
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_a_client_that_connects_anew_in_between_is_not_late() -> None:
-    async def story(desk: Desk) -> None:
-        _, new = await in_its_second(desk, OLD_END)
-        assert (await desk.end(new, version=OLD_END, connection=THIRD)).code is NONE
+    async def scenario(harness: TransactionCoordinatorHarness) -> None:
+        _, new = await in_its_second(harness, OLD_END)
+        assert (await harness.end(new, version=OLD_END, connection=THIRD)).code is NONE
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_a_client_that_ends_over_a_connection_of_its_own_is_not_late() -> None:
-    async def story(desk: Desk) -> None:
-        who = await desk.producer()
-        await desk.add(who, T0, connection=SECOND)
-        assert (await desk.end(who, version=OLD_END, connection=FIRST)).code is NONE
+    async def scenario(harness: TransactionCoordinatorHarness) -> None:
+        who = await harness.producer()
+        await harness.add(who, T0, connection=SECOND)
+        assert (await harness.end(who, version=OLD_END, connection=FIRST)).code is NONE
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_a_client_that_uses_several_connections_in_turn_is_not_late() -> None:
-    async def story(desk: Desk) -> None:
-        who = await desk.producer()
+    async def scenario(harness: TransactionCoordinatorHarness) -> None:
+        who = await harness.producer()
         for connection in (FIRST, SECOND, FIRST, SECOND, FIRST):
-            await desk.add(who, T0, connection=connection)
-            code = (await desk.end(who, version=OLD_END, connection=connection)).code
-            await desk.turns()
+            await harness.add(who, T0, connection=connection)
+            code = (await harness.end(who, version=OLD_END, connection=connection)).code
+            await harness.turns()
             assert code is NONE
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_a_stranger_does_not_make_the_owner_look_late() -> None:
-    async def story(desk: Desk) -> None:
-        _, new = await in_its_second(desk, OLD_END)
+    async def scenario(harness: TransactionCoordinatorHarness) -> None:
+        _, new = await in_its_second(harness, OLD_END)
         zombie = ProducerIdAndEpoch(new.id, new.epoch - 1)
-        assert await desk.add(zombie, T0, connection=THIRD) is ErrorCode.PRODUCER_FENCED
-        assert (await desk.end(new, version=OLD_END, connection=SECOND)).code is NONE
+        assert await harness.add(zombie, T0, connection=THIRD) is ErrorCode.PRODUCER_FENCED
+        assert (await harness.end(new, version=OLD_END, connection=SECOND)).code is NONE
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_a_zombie_learns_that_it_is_fenced_though_its_connection_is_left() -> None:
     """Told to try again, it would: until the transaction of its heir is out of time."""
 
-    async def story(desk: Desk) -> None:
-        _, new = await in_its_second(desk, OLD_END)
+    async def scenario(harness: TransactionCoordinatorHarness) -> None:
+        _, new = await in_its_second(harness, OLD_END)
         zombie = ProducerIdAndEpoch(new.id, new.epoch - 1)
-        late = await desk.end(zombie, version=OLD_END, connection=FIRST)
+        late = await harness.end(zombie, version=OLD_END, connection=FIRST)
         assert late.code is ErrorCode.PRODUCER_FENCED
-        assert desk.known().state is State.ONGOING
+        assert harness.known().state is State.ONGOING
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_nothing_is_remembered_of_what_has_ended() -> None:
-    async def story(desk: Desk) -> None:
-        _, new = await in_its_second(desk, OLD_END)
-        await desk.end(new, version=OLD_END, connection=SECOND)
-        await desk.turns()
-        again = await desk.end(new, version=OLD_END, connection=FIRST)
+    async def scenario(harness: TransactionCoordinatorHarness) -> None:
+        _, new = await in_its_second(harness, OLD_END)
+        await harness.end(new, version=OLD_END, connection=SECOND)
+        await harness.turns()
+        again = await harness.end(new, version=OLD_END, connection=FIRST)
         assert again.code is NONE  # the same once more, whichever way it came
 
-    told(story)
+    run_scenario(scenario)

@@ -3,13 +3,21 @@
 import asyncio
 
 import pytest
-from tests.unit.coordinators.transaction.desk import NONE, OLD_ADD, T0, T1, U0, Desk, told
+from tests.unit.coordinators.transaction.harness import (
+    NONE,
+    OLD_ADD,
+    T0,
+    T1,
+    U0,
+    TransactionCoordinatorHarness,
+    run_scenario,
+)
 from tests.unit.coordinators.transaction.test_end_table import NOW_MS, OWNER, in_state
 
 from penstock.coordinators.transaction.partitions import add_partitions, verify_partitions
+from penstock.coordinators.transaction.producer_epochs import MAX_EPOCH
 from penstock.coordinators.transaction.records import State, Transaction
 from penstock.coordinators.transaction.requests import ProducerIdAndEpoch
-from penstock.coordinators.transaction.result import MAX_EPOCH
 from penstock.coordinators.transaction.transaction_version import BUMPING
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
@@ -31,16 +39,16 @@ STRANGERS = [
 def add(
     known: Transaction | None, who: ProducerIdAndEpoch, *partitions: TopicPartition
 ) -> ErrorCode:
-    answer = add_partitions(
+    reply = add_partitions(
         {} if known is None else {"t": known},
         "t",
         who,
         partitions,
         version=BUMPING,
         now_ms=NOW_MS,
-    ).answer
-    assert isinstance(answer, ErrorCode)
-    return answer
+    ).reply
+    assert isinstance(reply, ErrorCode)
+    return reply
 
 
 @pytest.mark.parametrize(
@@ -96,77 +104,77 @@ def test_only_what_was_added_belongs_to_what_is_open(
 
 
 def test_partitions_gather_until_the_end() -> None:
-    async def story(desk: Desk) -> None:
-        who = await desk.producer()
-        desk.clock.advance_ms(10)
-        began_ms = desk.clock.wall_ms()
-        assert await desk.add(who, T0) is NONE
-        desk.clock.advance_ms(10)
-        assert await desk.add(who, T1, U0, version=OLD_ADD) is NONE
-        known = desk.known()
+    async def scenario(harness: TransactionCoordinatorHarness) -> None:
+        who = await harness.producer()
+        harness.clock.advance_ms(10)
+        began_ms = harness.clock.wall_ms()
+        assert await harness.add(who, T0) is NONE
+        harness.clock.advance_ms(10)
+        assert await harness.add(who, T1, U0, version=OLD_ADD) is NONE
+        known = harness.known()
         assert known.partitions == {T0, T1, U0}
         assert (known.started_ms, known.updated_ms) == (began_ms, began_ms + 10)
         assert known.state is State.ONGOING
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_what_is_there_already_is_not_written_again() -> None:
-    async def story(desk: Desk) -> None:
-        who = await desk.producer()
-        await desk.add(who, T0, T1)
-        written = desk.log.appends
-        assert await desk.add(who, T1) is NONE
-        assert await desk.add(who) is NONE
-        assert desk.log.appends == written
+    async def scenario(harness: TransactionCoordinatorHarness) -> None:
+        who = await harness.producer()
+        await harness.add(who, T0, T1)
+        written = harness.log.appends
+        assert await harness.add(who, T1) is NONE
+        assert await harness.add(who) is NONE
+        assert harness.log.appends == written
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_a_partition_that_is_not_known_here_is_not_added() -> None:
     """It would get no marker: where one is not known when it is to be marked, it was deleted."""
 
-    async def story(desk: Desk) -> None:
-        who = await desk.producer()
+    async def scenario(harness: TransactionCoordinatorHarness) -> None:
+        who = await harness.producer()
         new = TopicPartition("new", 0)
-        assert await desk.add(who, T0, new) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        assert desk.known().state is State.EMPTY
-        assert await desk.add(ProducerIdAndEpoch(who.id, 9), new) is FENCED
-        desk.partitions.markers[new] = []
-        assert await desk.add(who, T0, new) is NONE
+        assert await harness.add(who, T0, new) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert harness.known().state is State.EMPTY
+        assert await harness.add(ProducerIdAndEpoch(who.id, 9), new) is FENCED
+        harness.partitions.markers[new] = []
+        assert await harness.add(who, T0, new) is NONE
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_it_belongs_to_it_only_when_that_is_committed() -> None:
     """A partition that is told so opens the transaction in its log."""
 
-    async def story(desk: Desk) -> None:
-        who = await desk.producer()
-        desk.log.is_held = True
-        adding = asyncio.create_task(desk.add(who, T0))
-        await desk.turns()
+    async def scenario(harness: TransactionCoordinatorHarness) -> None:
+        who = await harness.producer()
+        harness.log.is_held = True
+        adding = asyncio.create_task(harness.add(who, T0))
+        await harness.turns()
         asking = asyncio.create_task(
-            desk.coordinator.verify_partitions("payments", who.id, who.epoch, [T0])
+            harness.coordinator.verify_partitions("payments", who.id, who.epoch, [T0])
         )
-        await desk.turns()
+        await harness.turns()
         assert not adding.done()
         assert not asking.done()
-        desk.log.commit()
+        harness.log.commit()
         assert await adding is NONE
         assert await asking == {T0: NONE}
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_more_partitions_than_a_record_can_hold_are_refused() -> None:
-    async def story(desk: Desk) -> None:
-        who = await desk.producer()
+    async def scenario(harness: TransactionCoordinatorHarness) -> None:
+        who = await harness.producer()
         many = [TopicPartition("t" * 200 + str(number), 0) for number in range(10_000)]
-        desk.partitions.markers.update({tp: [] for tp in many})
-        assert await desk.add(who, *many) is ErrorCode.UNKNOWN_SERVER_ERROR
-        assert desk.known().state is State.EMPTY
-        assert "'payments' takes" in desk.reports[-1]
-        assert await desk.add(who, T0) is NONE
+        harness.partitions.markers.update({each: [] for each in many})
+        assert await harness.add(who, *many) is ErrorCode.UNKNOWN_SERVER_ERROR
+        assert harness.known().state is State.EMPTY
+        assert "'payments' takes" in harness.reports[-1]
+        assert await harness.add(who, T0) is NONE
 
-    told(story)
+    run_scenario(scenario)

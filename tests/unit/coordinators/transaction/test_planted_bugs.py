@@ -12,19 +12,18 @@ from tests.unit.coordinators.transaction import test_partitions as partitions
 from tests.unit.coordinators.transaction import test_telling as telling
 from tests.unit.coordinators.transaction import test_timeouts as time_outs
 from tests.unit.coordinators.transaction import test_two_phase as two_phase
-from tests.unit.coordinators.transaction.desk import NEW_END, Partitions
+from tests.unit.coordinators.transaction.harness import NEW_END, Partitions
 
 from penstock.coordinators.transaction import end_transaction as ending
-from penstock.coordinators.transaction import init_producer_id as init_producer
+from penstock.coordinators.transaction import init_producer_id, records
 from penstock.coordinators.transaction import partitions as partition_rules
-from penstock.coordinators.transaction import records
 from penstock.coordinators.transaction import timeouts as time_rules
 from penstock.coordinators.transaction.connections import Connections
 from penstock.coordinators.transaction.marker_delivery import MarkerDelivery
 from penstock.coordinators.transaction.pending_markers import PendingMarkers
+from penstock.coordinators.transaction.producer_epochs import MAX_EPOCH
 from penstock.coordinators.transaction.records import State, Transaction
 from penstock.coordinators.transaction.requests import ProducerIdAndEpoch
-from penstock.coordinators.transaction.result import MAX_EPOCH
 from penstock.coordinators.transaction.shard import TransactionShard
 from penstock.coordinators.transaction.state import TransactionShardState
 from penstock.model.errors import ErrorCode
@@ -33,14 +32,14 @@ from penstock.model.errors import ErrorCode
 class Bug(NamedTuple):
     name: str
     owner: Any
-    place: str
+    attribute: str
     planted: Any
     noticed_by: Callable[[], None]
 
 
 def _tell_at_once(self: TransactionShard) -> None:
-    due, self._to_tell = self._to_tell, {}
-    self._marking.begin({name: self.state.known[name] for name in due})
+    due, self._uncommitted_ends = self._uncommitted_ends, {}
+    self._delivery.begin({name: self.state.transactions[name] for name in due})
 
 
 def _replay_and_tell(self: TransactionShard, batch: Any, base_offset: int) -> int:
@@ -54,7 +53,7 @@ _TAGGED = records._tagged
 
 
 def _without_last_epoch(value: Transaction) -> list[tuple[int, bytes]]:
-    return [each for each in _TAGGED(value) if each[0] < 10]
+    return [(tag, data) for tag, data in _TAGGED(value) if tag < 10]
 
 
 BUGS = [
@@ -68,8 +67,8 @@ BUGS = [
     Bug(
         "the state is looked at before the epoch (KAFKA-20785)",
         ending,
-        "find_stranger",
-        lambda known, claimed: ErrorCode.NONE,
+        "check_producer_epoch",
+        lambda transaction, claimed: ErrorCode.NONE,
         partial(
             end_table.test_a_stranger_learns_what_it_is_whatever_the_state,
             State.EMPTY,
@@ -82,13 +81,13 @@ BUGS = [
     Bug(
         "zombies may add partitions",
         partition_rules,
-        "find_stranger",
-        lambda known, claimed: ErrorCode.NONE,
+        "check_producer_epoch",
+        lambda transaction, claimed: ErrorCode.NONE,
         inits.test_the_next_one_gets_the_next_epoch_and_fences_the_one_before,
     ),
     Bug(
         "a zombie that asks for its epoch aborts what is open",
-        init_producer,
+        init_producer_id,
         "_may_claim",
         lambda transaction, claimed: True,
         inits.test_a_zombie_cannot_abort_its_successors_transaction,
@@ -145,7 +144,7 @@ BUGS = [
     Bug(
         "epochs that were lost are given away again",
         MarkerDelivery,
-        "is_outlived",
+        "newer_epoch_seen",
         lambda self, key: False,
         partial(
             telling.test_where_partitions_are_past_it_the_end_is_over_and_the_id_begins_anew,
@@ -155,28 +154,28 @@ BUGS = [
     Bug(
         "everybody waits for a partition that knows better",
         PendingMarkers,
-        "is_through",
+        "only_refused_left",
         property(lambda self: not self),
         telling.test_nobody_waits_longer_for_a_partition_that_knows_better,
     ),
     Bug(
         "a deleted topic holds up a transaction for ever",
         MarkerDelivery,
-        "_judge",
-        lambda self, partition, code: code,
+        "_without_deleted",
+        lambda self, tp, code: code,
         telling.test_a_partition_of_a_deleted_topic_needs_no_marker,
     ),
     Bug(
         "a leader that is behind the times counts as a deleted topic",
         Partitions,
         "has_partition",
-        lambda self, partition: False,
+        lambda self, tp: False,
         partial(telling.test_what_does_not_get_through_is_sent_again_and_only_that, telling.GONE),
     ),
     Bug(
         "a late end of an old client ends the next transaction (KAFKA-17754)",
         Connections,
-        "is_left",
+        "is_abandoned",
         lambda self, transactional_id, connection: False,
         late_ends.test_of_old_it_is_known_by_its_connection,
     ),
@@ -190,7 +189,7 @@ BUGS = [
     Bug(
         "an id is forgotten while its markers are under way",
         time_rules,
-        "_is_unused",
+        "_is_idle",
         lambda transaction: True,
         time_outs.test_an_id_whose_markers_are_under_way_is_not,
     ),
@@ -217,7 +216,7 @@ BUGS = [
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
 def test_it_is_noticed(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bug.owner, bug.place, bug.planted)
+    monkeypatch.setattr(bug.owner, bug.attribute, bug.planted)
     with pytest.raises((AssertionError, ExceptionGroup)):
         bug.noticed_by()
 

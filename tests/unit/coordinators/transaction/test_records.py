@@ -108,7 +108,11 @@ def test_a_value_that_ends_early_is_damaged(size: int) -> None:
 
 @pytest.mark.parametrize(
     ("place", "byte", "words"),
-    [(1, 2, "version 2"), (16, 6, "6 is no state"), (16, 255, "-1 is no state")],
+    [
+        (1, 2, "version 2"),
+        (16, 6, "6 is no transaction state"),
+        (16, 255, "-1 is no transaction state"),
+    ],
 )
 def test_what_cannot_be_is_damaged(place: int, byte: int, words: str) -> None:
     value = bytearray(OPEN_V1 + NO_TAGS)

@@ -1,24 +1,24 @@
 """Time passes: transactions that take too long are aborted, ids without use forgotten."""
 
 import pytest
-from tests.unit.coordinators.transaction.desk import (
+from tests.unit.coordinators.transaction.harness import (
     FIRST_ID,
     NONE,
     OLD_END,
     T0,
     T1,
     TX,
-    Desk,
-    replayed,
-    told,
+    TransactionCoordinatorHarness,
+    replay_log,
+    run_scenario,
 )
 from tests.unit.coordinators.transaction.test_end_table import in_state
 
 from penstock.coordinators.transaction.end_transaction import abort
+from penstock.coordinators.transaction.producer_epochs import LAST_EPOCH, MAX_EPOCH
 from penstock.coordinators.transaction.records import State
 from penstock.coordinators.transaction.requests import EndTxnReply, ProducerIdAndEpoch
-from penstock.coordinators.transaction.result import LAST_EPOCH, MAX_EPOCH
-from penstock.coordinators.transaction.timeouts import is_late
+from penstock.coordinators.transaction.timeouts import is_timed_out
 from penstock.model.errors import ErrorCode
 
 FENCED = ErrorCode.PRODUCER_FENCED
@@ -26,69 +26,69 @@ DAY_MS = 86_400_000
 
 
 def test_one_that_takes_too_long_is_aborted_and_its_producer_fenced() -> None:
-    async def story(desk: Desk) -> None:
-        who = await desk.producer(timeout_ms=25_000)
-        await desk.add(who, T0, T1)
-        desk.clock.advance_ms(20_000)
-        assert desk.known().state is State.ONGOING
-        desk.clock.advance_ms(10_000)
-        await desk.turns()
-        assert desk.known().state is State.COMPLETE_ABORT
-        for tp in (T0, T1):
-            (marker,) = desk.partitions.markers[tp]
+    async def scenario(harness: TransactionCoordinatorHarness) -> None:
+        who = await harness.producer(timeout_ms=25_000)
+        await harness.add(who, T0, T1)
+        harness.clock.advance_ms(20_000)
+        assert harness.known().state is State.ONGOING
+        harness.clock.advance_ms(10_000)
+        await harness.turns()
+        assert harness.known().state is State.COMPLETE_ABORT
+        for each in (T0, T1):
+            (marker,) = harness.partitions.markers[each]
             assert (marker.producer, marker.commit) == ((who.id, who.epoch + 1), False)
-        assert await desk.add(who, T0) is FENCED
-        assert (await desk.end(who, version=OLD_END)).code is FENCED
-        assert (await desk.end(who, version=OLD_END, commit=False)).code is FENCED
+        assert await harness.add(who, T0) is FENCED
+        assert (await harness.end(who, version=OLD_END)).code is FENCED
+        assert (await harness.end(who, version=OLD_END, commit=False)).code is FENCED
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_its_commit_came_too_late_and_its_abort_does_not_matter() -> None:
-    async def story(desk: Desk) -> None:
-        who = await desk.producer(timeout_ms=1)
-        await desk.add(who, T0)
-        desk.clock.advance_ms(10_000)
-        await desk.turns()
-        assert (await desk.end(who, commit=True)).code is FENCED
-        ended = await desk.end(who, commit=False)
+    async def scenario(harness: TransactionCoordinatorHarness) -> None:
+        who = await harness.producer(timeout_ms=1)
+        await harness.add(who, T0)
+        harness.clock.advance_ms(10_000)
+        await harness.turns()
+        assert (await harness.end(who, commit=True)).code is FENCED
+        ended = await harness.end(who, commit=False)
         assert ended == EndTxnReply(NONE, who.id, who.epoch + 1)
-        assert await desk.add(ProducerIdAndEpoch(*ended[1:]), T0) is NONE
+        assert await harness.add(ProducerIdAndEpoch(*ended[1:]), T0) is NONE
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_who_was_only_too_slow_may_ask_for_its_next_epoch() -> None:
-    async def story(desk: Desk) -> None:
-        who = await desk.producer(timeout_ms=1)
-        await desk.add(who, T0)
-        desk.clock.advance_ms(10_000)
-        await desk.turns()
-        assert await desk.producer(claimed=who) == (who.id, who.epoch + 1)
+    async def scenario(harness: TransactionCoordinatorHarness) -> None:
+        who = await harness.producer(timeout_ms=1)
+        await harness.add(who, T0)
+        harness.clock.advance_ms(10_000)
+        await harness.turns()
+        assert await harness.producer(claimed=who) == (who.id, who.epoch + 1)
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_who_was_replaced_may_not() -> None:
-    async def story(desk: Desk) -> None:
-        who = await desk.producer()
-        await desk.add(who, T0)
-        await desk.init()
-        await desk.turns()
-        assert (await desk.init(claimed=who)).code is FENCED
+    async def scenario(harness: TransactionCoordinatorHarness) -> None:
+        who = await harness.producer()
+        await harness.add(who, T0)
+        await harness.init()
+        await harness.turns()
+        assert (await harness.init(claimed=who)).code is FENCED
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_it_counts_from_the_first_partition_on() -> None:
     started = in_state(State.ONGOING, started_ms=1_000, updated_ms=9_000, timeout_ms=500)
-    assert not is_late(started, 1_500)
-    assert is_late(started, 1_501)
+    assert not is_timed_out(started, 1_500)
+    assert is_timed_out(started, 1_501)
 
 
 @pytest.mark.parametrize("state", [number for number in State if number is not State.ONGOING])
 def test_only_what_is_open_can_be_late(state: State) -> None:
-    assert not is_late(in_state(state), 10**15)
+    assert not is_timed_out(in_state(state), 10**15)
 
 
 @pytest.mark.parametrize(
@@ -101,32 +101,32 @@ def test_there_is_always_an_epoch_to_fence_with(epoch: int, fencing: int) -> Non
 
 
 def test_what_cannot_be_written_is_tried_again() -> None:
-    async def story(desk: Desk) -> None:
-        who = await desk.producer(timeout_ms=1)
-        await desk.add(who, T0)
-        desk.log.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
-        desk.clock.advance_ms(10_000)
-        assert desk.known().state is State.ONGOING
-        desk.log.refusal = None
-        desk.clock.advance_ms(10_000)
-        await desk.turns()
-        assert desk.known().state is State.COMPLETE_ABORT
+    async def scenario(harness: TransactionCoordinatorHarness) -> None:
+        who = await harness.producer(timeout_ms=1)
+        await harness.add(who, T0)
+        harness.log.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
+        harness.clock.advance_ms(10_000)
+        assert harness.known().state is State.ONGOING
+        harness.log.refusal = None
+        harness.clock.advance_ms(10_000)
+        await harness.turns()
+        assert harness.known().state is State.COMPLETE_ABORT
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_many_are_looked_through_in_turns() -> None:
-    async def story(desk: Desk) -> None:
+    async def scenario(harness: TransactionCoordinatorHarness) -> None:
         for number in range(450):
-            who = await desk.producer(f"t{number}", timeout_ms=1)
-            await desk.add(who, T0, name=f"t{number}")
-        desk.clock.advance_ms(10_000)
+            who = await harness.producer(f"t{number}", timeout_ms=1)
+            await harness.add(who, T0, name=f"t{number}")
+        harness.clock.advance_ms(10_000)
         for _ in range(3):
-            desk.clock.advance_ms(1)
-        await desk.turns()
-        assert desk.coordinator.statistics().ongoing == 0
+            harness.clock.advance_ms(1)
+        await harness.turns()
+        assert harness.coordinator.statistics().ongoing == 0
 
-    told(story)
+    run_scenario(scenario)
 
 
 # -- ids -----------------------------------------------------------------------------------
@@ -134,31 +134,31 @@ def test_many_are_looked_through_in_turns() -> None:
 
 @pytest.mark.parametrize("commit", [None, True, False])
 def test_an_id_without_use_is_forgotten(commit: bool | None) -> None:
-    async def story(desk: Desk) -> None:
-        who = await desk.producer()
+    async def scenario(harness: TransactionCoordinatorHarness) -> None:
+        who = await harness.producer()
         if commit is not None:
-            await desk.add(who, T0)
-            await desk.end(who, commit=commit)
-            await desk.turns()
-        desk.clock.advance_ms(6 * DAY_MS)
-        assert desk.coordinator.describe(TX).code is NONE
-        desk.clock.advance_ms(DAY_MS)
-        assert desk.coordinator.describe(TX).code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
-        assert not replayed(desk.log).known
-        assert await desk.add(who, T0) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
-        assert await desk.producer() == (FIRST_ID + 1, 0)
+            await harness.add(who, T0)
+            await harness.end(who, commit=commit)
+            await harness.turns()
+        harness.clock.advance_ms(6 * DAY_MS)
+        assert harness.coordinator.describe(TX).code is NONE
+        harness.clock.advance_ms(DAY_MS)
+        assert harness.coordinator.describe(TX).code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        assert not replay_log(harness.log).transactions
+        assert await harness.add(who, T0) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        assert await harness.producer() == (FIRST_ID + 1, 0)
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_an_id_whose_markers_are_under_way_is_not() -> None:
-    async def story(desk: Desk) -> None:
-        who = await desk.producer()
-        await desk.add(who, T0)
-        desk.partitions.is_held = True
-        await desk.end(who)
-        await desk.turns()
-        desk.clock.advance_ms(30 * DAY_MS)
-        assert desk.known().state is State.PREPARE_COMMIT
+    async def scenario(harness: TransactionCoordinatorHarness) -> None:
+        who = await harness.producer()
+        await harness.add(who, T0)
+        harness.partitions.is_held = True
+        await harness.end(who)
+        await harness.turns()
+        harness.clock.advance_ms(30 * DAY_MS)
+        assert harness.known().state is State.PREPARE_COMMIT
 
-    told(story)
+    run_scenario(scenario)

@@ -1,99 +1,54 @@
-"""One command's run over a classic group: gathers what it comes to, and then gives its Outcome.
+"""The context of one command to a classic group, and the replies to its members."""
 
-Of several timers with the same key the last word counts.
-"""
-
-from typing import TypeVar
-
-from penstock.coordinators.group.classic.state import ClassicGroup, ClassicState, Member
-from penstock.coordinators.group.config import GroupConfig
-from penstock.coordinators.group.records import GroupRecord, encode_record
+from penstock.coordinators.group.classic.state import ClassicGroupState, ClassicMember, ClassicState
+from penstock.coordinators.group.command_context import CommandEnvironment, GroupCommandContext
+from penstock.coordinators.group.records import GroupRecord
 from penstock.coordinators.group.requests import JoinGroupMember, JoinGroupReply, SyncGroupReply
-from penstock.coordinators.group.result import (
-    LATER,
-    CancelTimer,
-    GroupResult,
-    Later,
-    Reply,
-    SetTimer,
-    TimerKey,
-)
-from penstock.coordinators.runtime.pending_replies import Waiter
+from penstock.coordinators.runtime.result import LATER, DeferredReply, Waiter
 from penstock.model.errors import ErrorCode
 
-Answer = TypeVar("Answer")
-
-SESSION = "session"  # of a member: no word from it
-JOIN = "join"  # of the group: members that do not join again
-SYNC = "sync"  # of the group: members that joined and do not sync
-
-_BATCH_OVERHEAD_BYTES = 128  # header of a batch and lengths of its record, with room to spare
+# Kinds of timers.
+SESSION = "session"  # per member: no heartbeat
+JOIN = "join"  # per group: members that have not joined the rebalance
+SYNC = "sync"  # per group: members that joined but have not synced
+DOWNGRADED = "consumer-downgraded"  # at once after a downgrade: the group rebalances
 
 
-class ClassicCommandContext:
-    def __init__(self, group: ClassicGroup, now_ms: int, config: GroupConfig) -> None:
+class ClassicCommandContext(GroupCommandContext):
+    def __init__(self, group: ClassicGroupState, environment: CommandEnvironment) -> None:
+        super().__init__(group.name, environment)
         self.group = group
-        self.now_ms = now_ms  # of the wall clock: it is written; time-outs are delays
-        self.config = config
-        self._records: list[GroupRecord] = []
-        self._replies: list[Reply] = []
-        self._timers: dict[TimerKey, SetTimer | CancelTimer] = {}
-
-    def outcome(self, answer: Answer | Later) -> GroupResult[Answer]:
-        return GroupResult(
-            answer=answer,
-            records=self._records,
-            replies=self._replies,
-            timers=list(self._timers.values()),
-        )
 
     def take_reply(self, waiter: Waiter) -> object:
-        """What the command itself is answered in its own run, or LATER."""
-        for place, reply in enumerate(self._replies):
-            if reply.to == waiter:
-                del self._replies[place]
-                return reply.answer
+        """The reply to the command itself if it has been decided already, or LATER."""
+        for index, deferred in enumerate(self._replies):
+            if deferred.waiter == waiter:
+                del self._replies[index]
+                return deferred.reply
         return LATER
-
-    def fits(self, record: GroupRecord) -> bool:
-        """A record that the log refuses would cost the whole shard its state, not this group."""
-        key, value = encode_record(record)
-        size = len(key) + len(value or b"") + _BATCH_OVERHEAD_BYTES
-        return size <= self.config.max_record_bytes
 
     def store(self, record: GroupRecord) -> None:
         self._records.append(record)
 
-    def set_timer(self, kind: str, delay_ms: int, member: str = "") -> None:
-        key = TimerKey(self.group.name, kind, member)
-        self._timers.pop(key, None)
-        self._timers[key] = SetTimer(key, delay_ms)
-
-    def cancel_timer(self, kind: str, member: str = "") -> None:
-        key = TimerKey(self.group.name, kind, member)
-        self._timers.pop(key, None)
-        self._timers[key] = CancelTimer(key)
-
-    def hear_from(self, member: Member) -> None:
-        """Its session begins anew."""
+    def reset_session(self, member: ClassicMember) -> None:
         self.set_timer(SESSION, member.session_timeout_ms, member.id)
 
-    def answer_join(self, member: Member, answer: JoinGroupReply) -> None:
+    def reply_to_join(self, member: ClassicMember, reply: JoinGroupReply) -> None:
         waiter = self.group.take_join_waiter(member)
         if waiter is not None:
-            self._replies.append(Reply(waiter, answer))
+            self._replies.append(DeferredReply(waiter, reply))
 
-    def refuse_join(self, member: Member, error: ErrorCode, *, member_id: str) -> None:
-        self.answer_join(member, JoinGroupReply(error=error, member=member_id))
+    def refuse_join(self, member: ClassicMember, error: ErrorCode, *, member_id: str) -> None:
+        self.reply_to_join(member, JoinGroupReply(error=error, member=member_id))
 
-    def answer_sync(self, member: Member, answer: SyncGroupReply) -> None:
+    def reply_to_sync(self, member: ClassicMember, reply: SyncGroupReply) -> None:
         if member.sync_waiter is not None:
-            self._replies.append(Reply(member.sync_waiter, answer))
+            self._replies.append(DeferredReply(member.sync_waiter, reply))
             member.sync_waiter = None
 
 
-def joined(group: ClassicGroup, member: Member) -> JoinGroupReply:
-    """The current generation, as one of its members is told; the leader hears who is in it."""
+def join_reply(group: ClassicGroupState, member: ClassicMember) -> JoinGroupReply:
+    """The current generation; only the leader gets the member list."""
     is_leader = group.leader == member.id
     return JoinGroupReply(
         error=ErrorCode.NONE,
@@ -102,19 +57,19 @@ def joined(group: ClassicGroup, member: Member) -> JoinGroupReply:
         protocol_type=group.protocol_type,
         protocol=group.protocol,
         leader=group.leader or "",
-        members=roll(group) if is_leader else (),
+        members=member_list(group) if is_leader else (),
     )
 
 
-def roll(group: ClassicGroup) -> tuple[JoinGroupMember, ...]:
+def member_list(group: ClassicGroupState) -> tuple[JoinGroupMember, ...]:
     assert group.state in (ClassicState.COMPLETING_REBALANCE, ClassicState.STABLE)
     return tuple(
-        JoinGroupMember(each.id, each.instance, each.find_metadata(group.protocol) or b"")
-        for each in group.members.values()
+        JoinGroupMember(member.id, member.instance, member.find_metadata(group.protocol) or b"")
+        for member in group.members.values()
     )
 
 
-def synced(group: ClassicGroup, assignment: bytes) -> SyncGroupReply:
+def sync_reply(group: ClassicGroupState, assignment: bytes) -> SyncGroupReply:
     return SyncGroupReply(
         error=ErrorCode.NONE,
         protocol_type=group.protocol_type,

@@ -1,65 +1,73 @@
-"""JoinGroup to a classic group: who may come in, under which id, and what its coming sets off."""
+"""JoinGroup to a classic group: who may join, under which member id, and when that rebalances."""
 
 from collections.abc import Callable
 from typing import cast
 from uuid import UUID, uuid4
 
-from penstock.coordinators.group.classic.context import SESSION, ClassicCommandContext, joined, roll
-from penstock.coordinators.group.classic.rebalance import expel, go_on, rebalance_or_go_on
-from penstock.coordinators.group.classic.state import ClassicGroup, ClassicState, Member
-from penstock.coordinators.group.classic.subscription import wants_the_same
-from penstock.coordinators.group.config import GroupConfig
+from penstock.coordinators.group.classic.context import (
+    SESSION,
+    ClassicCommandContext,
+    join_reply,
+    member_list,
+)
+from penstock.coordinators.group.classic.rebalance import (
+    maybe_complete_join,
+    prepare_rebalance_or_complete_join,
+    remove_member,
+)
+from penstock.coordinators.group.classic.state import ClassicGroupState, ClassicMember, ClassicState
+from penstock.coordinators.group.classic.subscription import has_same_subscription
+from penstock.coordinators.group.command_context import CommandEnvironment
+from penstock.coordinators.group.records import GroupRecord
 from penstock.coordinators.group.requests import (
     UNKNOWN_MEMBER,
     JoinGroup,
     JoinGroupReply,
     SyncGroupReply,
 )
-from penstock.coordinators.group.result import LATER, GroupResult, Later
-from penstock.coordinators.runtime.pending_replies import Waiter
+from penstock.coordinators.runtime.result import LATER, CoordinatorResult, Later, Waiter
 from penstock.model.errors import ErrorCode
 
 
-def join(
-    group: ClassicGroup,
+def join_group(
+    group: ClassicGroupState,
     request: JoinGroup,
     waiter: Waiter,
-    now_ms: int,
-    config: GroupConfig,
+    environment: CommandEnvironment,
     *,
     new_id: Callable[[], UUID] = uuid4,
-) -> GroupResult[JoinGroupReply]:
-    turn = ClassicCommandContext(group, now_ms, config)
-    refusal = _find_refusal(turn, request)
+) -> CoordinatorResult[JoinGroupReply, GroupRecord]:
+    context = ClassicCommandContext(group, environment)
+    refusal = _find_refusal(context, request)
     if refusal is not None:
-        return turn.outcome(refusal)
+        return context.result(refusal)
     if request.member == UNKNOWN_MEMBER:
-        answer = _join_new(turn, request, waiter, new_id)
+        reply = _join_new(context, request, waiter, new_id)
     else:
-        answer = _join_known(turn, request, waiter)
-    if answer is LATER:
-        answer = cast("JoinGroupReply | Later", turn.take_reply(waiter))
-    return turn.outcome(answer)
+        reply = _join_existing(context, request, waiter)
+    if reply is LATER:
+        reply = cast("JoinGroupReply | Later", context.take_reply(waiter))
+    return context.result(reply)
 
 
-def _find_refusal(turn: ClassicCommandContext, request: JoinGroup) -> JoinGroupReply | None:
-    group, config = turn.group, turn.config
+def _find_refusal(context: ClassicCommandContext, request: JoinGroup) -> JoinGroupReply | None:
+    group, config = context.group, context.config
     timeout_ms = request.session_timeout_ms
     if not config.min_session_timeout_ms <= timeout_ms <= config.max_session_timeout_ms:
         return _refused(request, ErrorCode.INVALID_SESSION_TIMEOUT)
     if group.state is ClassicState.DEAD:
         return _refused(request, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    if not _has_room(turn, request):
-        _turn_away(turn, request.member)
+    if not _has_room(context, request):
+        _reject_full(context, request.member)
         return JoinGroupReply(error=ErrorCode.GROUP_MAX_SIZE_REACHED, member=UNKNOWN_MEMBER)
     if not group.supports(request.protocol_type, request.protocols):
         return _refused(request, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     return None
 
 
-def _has_room(turn: ClassicCommandContext, request: JoinGroup) -> bool:
-    """A member that is in already stays in, unless the limit fell: then the first to come do."""
-    group, max_size = turn.group, turn.config.max_size
+def _has_room(context: ClassicCommandContext, request: JoinGroup) -> bool:
+    """An existing member stays, unless group.max.size was lowered: then the first to join stay."""
+    group, max_size = context.group, context.config.max_size
     member = group.members.get(_id_of(group, request))
     if group.state is ClassicState.EMPTY:
         return True
@@ -68,53 +76,58 @@ def _has_room(turn: ClassicCommandContext, request: JoinGroup) -> bool:
     return member is not None or len(group.members) < max_size
 
 
-def _id_of(group: ClassicGroup, request: JoinGroup) -> str:
+def _id_of(group: ClassicGroupState, request: JoinGroup) -> str:
     if request.member == UNKNOWN_MEMBER and request.instance is not None:
         return group.instances.get(request.instance, UNKNOWN_MEMBER)
     return request.member
 
 
-def _turn_away(turn: ClassicCommandContext, member_id: str) -> None:
-    group = turn.group
+def _reject_full(context: ClassicCommandContext, member_id: str) -> None:
+    group = context.group
     member = group.members.get(member_id)
     if member is not None:
-        expel(turn, member)
-        go_on(turn)
+        remove_member(context, member)
+        maybe_complete_join(context)
     elif member_id in group.pending:
         group.pending.discard(member_id)
-        turn.cancel_timer(SESSION, member_id)
-        go_on(turn)
+        context.cancel_timer(SESSION, member_id)
+        maybe_complete_join(context)
 
 
 # New members.
 
 
 def _join_new(
-    turn: ClassicCommandContext, request: JoinGroup, waiter: Waiter, new_id: Callable[[], UUID]
+    context: ClassicCommandContext, request: JoinGroup, waiter: Waiter, new_id: Callable[[], UUID]
 ) -> JoinGroupReply | Later:
-    group = turn.group
+    group = context.group
     member_id = f"{request.instance or request.client_id}-{new_id()}"
     if request.instance is not None:
-        known = group.instances.get(request.instance)
-        if known is not None:
-            return _replace_static(turn, request, waiter, group.members[known], member_id)
+        old_id = group.instances.get(request.instance)
+        if old_id is not None:
+            return _replace_static(context, request, waiter, group.members[old_id], member_id)
     elif request.requires_known_member:
-        return _hand_out(turn, request, member_id)
-    return _add(turn, request, waiter, member_id)
+        return _require_member_id(context, request, member_id)
+    return _add(context, request, waiter, member_id)
 
 
-def _hand_out(turn: ClassicCommandContext, request: JoinGroup, member_id: str) -> JoinGroupReply:
-    """Gives an id to come back with, so that a lost answer leaves no member behind (KIP-394)."""
-    group = turn.group
-    if len(group.pending) >= turn.config.max_pending_members:
+def _require_member_id(
+    context: ClassicCommandContext, request: JoinGroup, member_id: str
+) -> JoinGroupReply:
+    """MEMBER_ID_REQUIRED: the client joins again with this id, so that a lost reply leaves no
+    member behind (KIP-394)."""
+    group = context.group
+    if len(group.pending) >= context.config.max_pending_members:
         return JoinGroupReply(error=ErrorCode.GROUP_MAX_SIZE_REACHED, member=UNKNOWN_MEMBER)
     group.pending.add(member_id)
-    turn.set_timer(SESSION, request.session_timeout_ms, member_id)
+    context.set_timer(SESSION, request.session_timeout_ms, member_id)
     return JoinGroupReply(error=ErrorCode.MEMBER_ID_REQUIRED, member=member_id)
 
 
-def _add(turn: ClassicCommandContext, request: JoinGroup, waiter: Waiter, member_id: str) -> Later:
-    group = turn.group
+def _add(
+    context: ClassicCommandContext, request: JoinGroup, waiter: Waiter, member_id: str
+) -> Later:
+    group = context.group
     if not group.members:
         group.protocol_type = request.protocol_type
     group.has_newcomers = True
@@ -122,50 +135,56 @@ def _add(turn: ClassicCommandContext, request: JoinGroup, waiter: Waiter, member
     member.is_new = True
     group.add(member)
     group.wait_for_generation(member, waiter)
-    # It has no id to send heartbeats with yet, and a lost connection does not show while its
-    # request waits. If it is there still, it will try again.
-    turn.set_timer(SESSION, turn.config.new_member_join_timeout_ms, member_id)
-    _store_id(turn, member)
-    rebalance_or_go_on(turn)
+    # It has no id for heartbeats yet, and a lost connection goes unnoticed while its request
+    # waits. If the client is still there when this expires, it joins again.
+    context.set_timer(SESSION, context.config.new_member_join_timeout_ms, member_id)
+    _store_id(context, member)
+    prepare_rebalance_or_complete_join(context)
     return LATER
 
 
 def _replace_static(
-    turn: ClassicCommandContext, request: JoinGroup, waiter: Waiter, old: Member, member_id: str
+    context: ClassicCommandContext,
+    request: JoinGroup,
+    waiter: Waiter,
+    old: ClassicMember,
+    member_id: str,
 ) -> JoinGroupReply | Later:
-    """The same instance under a new id (KIP-345): whoever holds the old one is fenced."""
-    group = turn.group
+    """The same instance under a new member id (KIP-345), which fences the old id."""
+    group = context.group
     was_leader = group.leader
-    wants_the_same_still = wants_the_same(group, old, request.protocols)
-    member = _swap(turn, request, old, member_id)
-    turn.hear_from(member)
-    if group.state is ClassicState.STABLE and wants_the_same_still:
+    can_keep_assignment = has_same_subscription(group, old, request.protocols)
+    member = _swap(context, request, old, member_id)
+    context.reset_session(member)
+    if group.state is ClassicState.STABLE and can_keep_assignment:
         record = group.record(_assignments(group), group.state_since_ms)
-        if group.elect_protocol() == group.protocol and turn.fits(record):
-            turn.store(record)
-            return _back_again(group, request, member, was_leader)
+        if group.elect_protocol() == group.protocol and context.fits(record):
+            context.store(record)
+            return _keep_generation(group, request, member, was_leader)
     group.wait_for_generation(member, waiter)
-    _store_id(turn, member)
-    rebalance_or_go_on(turn)
+    _store_id(context, member)
+    prepare_rebalance_or_complete_join(context)
     return LATER
 
 
-def _store_id(turn: ClassicCommandContext, member: Member) -> None:
-    """Before the next generation is stored the coordinator may be restarted. If it knew the old
-    id of a static member only, it would fence the one that lives, for good."""
+def _store_id(context: ClassicCommandContext, member: ClassicMember) -> None:
+    """The coordinator may restart before the next generation is stored. If it then knew only the
+    old id of a static member, it would fence the live one for good."""
     if member.instance is not None:
-        record = turn.group.find_renaming(member.instance, member.id)
-        if record is not None and turn.fits(record):
-            turn.store(record)
+        record = context.group.find_id_change(member.instance, member.id)
+        if record is not None and context.fits(record):
+            context.store(record)
 
 
-def _swap(turn: ClassicCommandContext, request: JoinGroup, old: Member, member_id: str) -> Member:
-    group = turn.group
+def _swap(
+    context: ClassicCommandContext, request: JoinGroup, old: ClassicMember, member_id: str
+) -> ClassicMember:
+    group = context.group
     was_leader, was_unsynced = group.leader == old.id, old.id in group.unsynced
     fenced = ErrorCode.FENCED_INSTANCE_ID
-    turn.refuse_join(old, fenced, member_id=old.id)
-    turn.answer_sync(old, SyncGroupReply(error=fenced))
-    turn.cancel_timer(SESSION, old.id)
+    context.refuse_join(old, fenced, member_id=old.id)
+    context.reply_to_sync(old, SyncGroupReply(error=fenced))
+    context.cancel_timer(SESSION, old.id)
     group.remove(old)
     member = _member_of(request, member_id)
     member.assignment = old.assignment
@@ -177,51 +196,51 @@ def _swap(turn: ClassicCommandContext, request: JoinGroup, old: Member, member_i
     return member
 
 
-def _back_again(
-    group: ClassicGroup, request: JoinGroup, member: Member, was_leader: str | None
+def _keep_generation(
+    group: ClassicGroupState, request: JoinGroup, member: ClassicMember, was_leader: str | None
 ) -> JoinGroupReply:
-    """Nothing changes for the others. A leader must not assign again: it is told so, or, where
-    its client does not know that (before v9), it is told that the old id leads (KIP-814)."""
-    answer = joined(group, member)
+    """Nothing changes for the other members. A leader must not assign again: v9 says so with
+    `skip_assignment`; an older client is told that the old id still leads (KIP-814)."""
+    reply = join_reply(group, member)
     if group.leader != member.id:
-        return answer
+        return reply
     skips = request.supports_skipping_assignment
     return JoinGroupReply(
-        error=answer.error,
-        member=answer.member,
-        generation=answer.generation,
-        protocol_type=answer.protocol_type,
-        protocol=answer.protocol,
+        error=reply.error,
+        member=reply.member,
+        generation=reply.generation,
+        protocol_type=reply.protocol_type,
+        protocol=reply.protocol,
         leader=member.id if skips else was_leader or "",
         skip_assignment=skips,
-        members=roll(group) if skips else (),
+        members=member_list(group) if skips else (),
     )
 
 
-# Known members.
+# Existing members.
 
 
-def _join_known(
-    turn: ClassicCommandContext, request: JoinGroup, waiter: Waiter
+def _join_existing(
+    context: ClassicCommandContext, request: JoinGroup, waiter: Waiter
 ) -> JoinGroupReply | Later:
-    group = turn.group
+    group = context.group
     if request.member in group.pending and request.instance is None:
-        return _add(turn, request, waiter, request.member)
+        return _add(context, request, waiter, request.member)
     error = group.check_member(request.member, request.instance)
     if error is not ErrorCode.NONE:
         return _refused(request, error)
     member = group.members[request.member]
     if _is_current(group, member, request):
-        turn.hear_from(member)
-        return joined(group, member)
-    _update(turn, member, request, waiter)
-    rebalance_or_go_on(turn)
+        context.reset_session(member)
+        return join_reply(group, member)
+    _update(context, member, request, waiter)
+    prepare_rebalance_or_complete_join(context)
     return LATER
 
 
-def _is_current(group: ClassicGroup, member: Member, request: JoinGroup) -> bool:
-    """It asks for what it was told already, perhaps because that answer was lost. A leader of a
-    stable group asks for a new generation: something changed that only it can see."""
+def _is_current(group: ClassicGroupState, member: ClassicMember, request: JoinGroup) -> bool:
+    """The member repeats its request, perhaps because the reply was lost. The leader of a stable
+    group asks for a new generation: something changed that only it can see."""
     if request.protocols != member.protocols:
         return False
     if group.state is ClassicState.COMPLETING_REBALANCE:
@@ -230,21 +249,21 @@ def _is_current(group: ClassicGroup, member: Member, request: JoinGroup) -> bool
 
 
 def _update(
-    turn: ClassicCommandContext, member: Member, request: JoinGroup, waiter: Waiter
+    context: ClassicCommandContext, member: ClassicMember, request: JoinGroup, waiter: Waiter
 ) -> None:
-    # A second request in its name: the first came over a connection that it gave up.
-    turn.refuse_join(member, ErrorCode.REBALANCE_IN_PROGRESS, member_id=member.id)
-    fresh = _member_of(request, member.id)
-    turn.group.set_protocols(member, fresh.protocols)
-    member.session_timeout_ms = fresh.session_timeout_ms
-    member.rebalance_timeout_ms = fresh.rebalance_timeout_ms
-    member.client_id, member.client_host = fresh.client_id, fresh.client_host
-    turn.group.wait_for_generation(member, waiter)
+    # A second request of this member: it gave up the connection of the first one.
+    context.refuse_join(member, ErrorCode.REBALANCE_IN_PROGRESS, member_id=member.id)
+    updated = _member_of(request, member.id)
+    context.group.set_protocols(member, updated.protocols)
+    member.session_timeout_ms = updated.session_timeout_ms
+    member.rebalance_timeout_ms = updated.rebalance_timeout_ms
+    member.client_id, member.client_host = updated.client_id, updated.client_host
+    context.group.wait_for_generation(member, waiter)
 
 
-def _member_of(request: JoinGroup, member_id: str) -> Member:
+def _member_of(request: JoinGroup, member_id: str) -> ClassicMember:
     rebalance_ms = request.rebalance_timeout_ms
-    return Member(
+    return ClassicMember(
         id=member_id,
         instance=request.instance,
         client_id=request.client_id,
@@ -255,8 +274,8 @@ def _member_of(request: JoinGroup, member_id: str) -> Member:
     )
 
 
-def _assignments(group: ClassicGroup) -> dict[str, bytes]:
-    return {each.id: each.assignment for each in group.members.values()}
+def _assignments(group: ClassicGroupState) -> dict[str, bytes]:
+    return {member.id: member.assignment for member in group.members.values()}
 
 
 def _refused(request: JoinGroup, error: ErrorCode) -> JoinGroupReply:

@@ -1,9 +1,6 @@
-"""What may be asked about a classic group, and what may be done to the offsets under its name.
+"""Read-only views of a classic group, and who may change the offsets under its name."""
 
-Nothing changes here.
-"""
-
-from penstock.coordinators.group.classic.state import ClassicGroup, ClassicState, Member
+from penstock.coordinators.group.classic.state import ClassicGroupState, ClassicMember, ClassicState
 from penstock.coordinators.group.classic.subscription import CONSUMER, find_subscribed_topics
 from penstock.coordinators.group.requests import (
     NO_GENERATION,
@@ -18,17 +15,17 @@ CLASSIC = "classic"
 
 
 def check_commit(
-    group: ClassicGroup,
+    group: ClassicGroupState,
     member: str,
     instance: str | None,
     generation: int,
     *,
     is_transactional: bool = False,
 ) -> ErrorCode:
-    """Who may commit offsets: a member of this generation, or anyone while there are none.
+    """A member of this generation may commit offsets, or anyone while the group is empty.
 
-    A transaction carries its own fence (KIP-447), so it may come without a member and during a
-    rebalance.
+    A transaction is fenced by its producer epoch (KIP-447), so its offsets may be committed without
+    a member id and during a rebalance.
     """
     if group.state is ClassicState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -43,12 +40,12 @@ def check_commit(
     if generation != group.generation:
         return ErrorCode.ILLEGAL_GENERATION
     if group.state is ClassicState.COMPLETING_REBALANCE and not is_transactional:
-        # It has heard of the generation, but nobody has been assigned anything in it yet.
+        # The member knows the generation, but nothing is assigned in it yet.
         return ErrorCode.REBALANCE_IN_PROGRESS
     return ErrorCode.NONE
 
 
-def check_delete(group: ClassicGroup) -> ErrorCode:
+def check_delete(group: ClassicGroupState) -> ErrorCode:
     if group.state is ClassicState.DEAD:
         return ErrorCode.GROUP_ID_NOT_FOUND
     if group.state is not ClassicState.EMPTY:
@@ -56,8 +53,8 @@ def check_delete(group: ClassicGroup) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def check_delete_offsets(group: ClassicGroup, topic: str) -> ErrorCode:
-    """Offsets that a member may still want are not taken away."""
+def check_delete_offsets(group: ClassicGroupState, topic: str) -> ErrorCode:
+    """Offsets of a topic that a member may be reading are not deleted."""
     if group.state is ClassicState.DEAD:
         return ErrorCode.GROUP_ID_NOT_FOUND
     if group.state is ClassicState.EMPTY:
@@ -70,12 +67,11 @@ def check_delete_offsets(group: ClassicGroup, topic: str) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def expiry_base_ms(group: ClassicGroup, topic: str, committed_ms: int) -> int | None:
-    """When the retention of a committed offset begins; None: it does not expire for now."""
+def expiry_base_ms(group: ClassicGroupState, topic: str, committed_ms: int) -> int | None:
     if group.protocol_type is None:
-        return committed_ms  # no group ever, only offsets
+        return committed_ms  # there never was a group, only offsets
     if group.state is ClassicState.EMPTY:
-        # Offsets may be set while nobody is there: those are not as old as the emptiness.
+        # An offset committed while the group is empty is younger than its emptiness.
         return max(group.state_since_ms, committed_ms)
     if group.state is ClassicState.STABLE:
         topics = find_subscribed_topics(group)
@@ -84,7 +80,7 @@ def expiry_base_ms(group: ClassicGroup, topic: str, committed_ms: int) -> int | 
     return None
 
 
-def describe(group: ClassicGroup) -> DescribedGroup:
+def describe(group: ClassicGroupState) -> DescribedGroup:
     is_stable = group.state is ClassicState.STABLE
     return DescribedGroup(
         group=group.name,
@@ -93,13 +89,13 @@ def describe(group: ClassicGroup) -> DescribedGroup:
         protocol_type=group.protocol_type or "",
         protocol=(group.protocol or "") if is_stable else "",
         members=tuple(
-            _describe_member(each, group.protocol if is_stable else None)
-            for each in group.members.values()
+            _describe_member(member, group.protocol if is_stable else None)
+            for member in group.members.values()
         ),
     )
 
 
-def _describe_member(member: Member, protocol: str | None) -> DescribedMember:
+def _describe_member(member: ClassicMember, protocol: str | None) -> DescribedMember:
     return DescribedMember(
         member=member.id,
         instance=member.instance,
@@ -110,5 +106,5 @@ def _describe_member(member: Member, protocol: str | None) -> DescribedMember:
     )
 
 
-def list_group(group: ClassicGroup) -> GroupListing:
+def list_group(group: ClassicGroupState) -> GroupListing:
     return GroupListing(group.name, group.protocol_type or "", group.state.value, CLASSIC)

@@ -1,6 +1,6 @@
-"""How a classic group goes from one generation to the next: all are called, those who come count.
+"""The rebalance of a classic group: every member must join, those who do are the next generation.
 
-Invariant: whoever waits when a phase ends is answered, and every phase that waits has a timer.
+Invariant: everyone who waits when a phase ends gets a reply, and every waiting phase has a timer.
 """
 
 from penstock.coordinators.group.classic.context import (
@@ -8,117 +8,122 @@ from penstock.coordinators.group.classic.context import (
     SESSION,
     SYNC,
     ClassicCommandContext,
-    joined,
+    join_reply,
 )
-from penstock.coordinators.group.classic.state import ClassicState, Member, next_generation
+from penstock.coordinators.group.classic.state import (
+    ClassicMember,
+    ClassicState,
+    next_generation,
+)
 from penstock.coordinators.group.requests import UNKNOWN_MEMBER, SyncGroupReply
 from penstock.model.errors import ErrorCode
 
-_LEAST_CALL_MS = 1000  # before those are called again of whom nobody came
+_MIN_JOIN_PHASE_MS = 1000  # before the join phase repeats because no member came
 
 
-def rebalance(turn: ClassicCommandContext) -> None:
-    """Calls all members to join again. The first members of a group are waited for a moment."""
-    group = turn.group
+def prepare_rebalance(context: ClassicCommandContext) -> None:
+    """Asks all members to join again. An empty group first waits for more members to come."""
+    group = context.group
     is_initial = group.state is ClassicState.EMPTY
-    _stop_syncing(turn)
-    group.enter(ClassicState.PREPARING_REBALANCE, turn.now_ms)
-    delay_ms = turn.config.initial_rebalance_delay_ms
+    _stop_syncing(context)
+    group.enter(ClassicState.PREPARING_REBALANCE, context.now_ms)
+    delay_ms = context.config.initial_rebalance_delay_ms
     if is_initial and delay_ms > 0:
         group.initial_left_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
         group.has_newcomers = False
-        turn.set_timer(JOIN, delay_ms)
+        context.set_timer(JOIN, delay_ms)
     elif is_initial or group.everyone_joined or not group.members:
-        complete_join(turn)
+        complete_join(context)
     else:
-        turn.set_timer(JOIN, group.rebalance_timeout_ms)
+        context.set_timer(JOIN, group.rebalance_timeout_ms)
 
 
-def go_on(turn: ClassicCommandContext) -> None:
-    """After a member came or went while members are called: ends the phase if all are there."""
-    group = turn.group
+def maybe_complete_join(context: ClassicCommandContext) -> None:
+    """After a member came or went in the join phase: ends the phase if all members have joined."""
+    group = context.group
     if group.state is not ClassicState.PREPARING_REBALANCE:
         return
     is_initial = group.initial_left_ms is not None
     if not group.members or (group.everyone_joined and not is_initial):
-        complete_join(turn)
+        complete_join(context)
 
 
-def rebalance_or_go_on(turn: ClassicCommandContext) -> None:
-    if turn.group.state is ClassicState.PREPARING_REBALANCE:
-        go_on(turn)
+def prepare_rebalance_or_complete_join(context: ClassicCommandContext) -> None:
+    if context.group.state is ClassicState.PREPARING_REBALANCE:
+        maybe_complete_join(context)
     else:
-        rebalance(turn)
+        prepare_rebalance(context)
 
 
-def on_join_timer(turn: ClassicCommandContext) -> None:
-    group = turn.group
+def on_join_timer(context: ClassicCommandContext) -> None:
+    group = context.group
     if group.state is not ClassicState.PREPARING_REBALANCE:
         return
     if group.initial_left_ms and group.has_newcomers:
-        # Where some came others follow: wait again, though no longer than a rebalance may take.
-        delay_ms = min(turn.config.initial_rebalance_delay_ms, group.initial_left_ms)
+        # Where some came, others follow: wait again, but in total no longer than a rebalance may.
+        delay_ms = min(context.config.initial_rebalance_delay_ms, group.initial_left_ms)
         group.initial_left_ms -= delay_ms
         group.has_newcomers = False
-        turn.set_timer(JOIN, delay_ms)
+        context.set_timer(JOIN, delay_ms)
     else:
-        complete_join(turn)
+        complete_join(context)
 
 
-def complete_join(turn: ClassicCommandContext) -> None:
-    """Ends the call: those who came are the next generation, the others are out.
+def complete_join(context: ClassicCommandContext) -> None:
+    """Ends the join phase: members that joined form the next generation, others are removed.
 
-    Static members may be away until their session ends, so they stay, but alone they are no
-    generation: then the call goes on.
+    Static members may be away until their session ends, so they stay. Alone they form no
+    generation: then the join phase repeats.
     """
-    group = turn.group
-    turn.cancel_timer(JOIN)
+    group = context.group
+    context.cancel_timer(JOIN)
     group.initial_left_ms = None
-    for member in [each for each in group.members.values() if each.join_waiter is None]:
+    absent = [member for member in group.members.values() if member.join_waiter is None]
+    for member in absent:
         if member.instance is None:
-            expel(turn, member)
+            remove_member(context, member)
     if not group.members:
-        turn.store(group.empty_record(turn.now_ms))
+        context.store(group.empty_record(context.now_ms))
     elif any(group.waiting_to_join()):
-        _begin_generation(turn)
+        _begin_generation(context)
     else:
-        turn.set_timer(JOIN, max(group.rebalance_timeout_ms, _LEAST_CALL_MS))
+        context.set_timer(JOIN, max(group.rebalance_timeout_ms, _MIN_JOIN_PHASE_MS))
 
 
-def expel(turn: ClassicCommandContext, member: Member) -> None:
-    """Takes a member out; whoever still waits in its name learns that it is unknown now."""
-    turn.refuse_join(member, ErrorCode.UNKNOWN_MEMBER_ID, member_id=UNKNOWN_MEMBER)
-    turn.answer_sync(member, SyncGroupReply(error=ErrorCode.UNKNOWN_MEMBER_ID))
-    turn.cancel_timer(SESSION, member.id)
-    turn.group.remove(member)
+def remove_member(context: ClassicCommandContext, member: ClassicMember) -> None:
+    """Requests that still wait in its name get UNKNOWN_MEMBER_ID."""
+    context.refuse_join(member, ErrorCode.UNKNOWN_MEMBER_ID, member_id=UNKNOWN_MEMBER)
+    context.reply_to_sync(member, SyncGroupReply(error=ErrorCode.UNKNOWN_MEMBER_ID))
+    context.cancel_timer(SESSION, member.id)
+    context.group.remove(member)
 
 
-def _begin_generation(turn: ClassicCommandContext) -> None:
-    group = turn.group
-    _elect_leader_who_came(turn)
+def _begin_generation(context: ClassicCommandContext) -> None:
+    group = context.group
+    _elect_joined_leader(context)
     group.generation = next_generation(group.generation)
     group.protocol = group.elect_protocol()
-    group.enter(ClassicState.COMPLETING_REBALANCE, turn.now_ms)
+    group.enter(ClassicState.COMPLETING_REBALANCE, context.now_ms)
     for member in group.members.values():
-        turn.answer_join(member, joined(group, member))
-        turn.hear_from(member)
+        context.reply_to_join(member, join_reply(group, member))
+        context.reset_session(member)
         member.is_new = False
     group.unsynced = set(group.members)
-    turn.set_timer(SYNC, group.rebalance_timeout_ms)
+    context.set_timer(SYNC, group.rebalance_timeout_ms)
 
 
-def _elect_leader_who_came(turn: ClassicCommandContext) -> None:
-    group = turn.group
+def _elect_joined_leader(context: ClassicCommandContext) -> None:
+    group = context.group
     leader = group.members.get(group.leader or "")
     if leader is None or leader.join_waiter is None:
         group.leader = next(group.waiting_to_join()).id
 
 
-def _stop_syncing(turn: ClassicCommandContext) -> None:
-    group = turn.group
+def _stop_syncing(context: ClassicCommandContext) -> None:
+    group = context.group
     for member in group.members.values():
         if member.sync_waiter is not None:
-            turn.answer_sync(member, SyncGroupReply(error=ErrorCode.REBALANCE_IN_PROGRESS))
-            turn.hear_from(member)
+            context.reply_to_sync(member, SyncGroupReply(error=ErrorCode.REBALANCE_IN_PROGRESS))
+            context.reset_session(member)
     group.unsynced.clear()
-    turn.cancel_timer(SYNC)
+    context.cancel_timer(SYNC)

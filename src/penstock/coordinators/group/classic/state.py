@@ -1,7 +1,7 @@
-"""A group of the classic protocol: its members, generation and phase. Data and its questions only.
+"""The data of a classic group: members, generation, state. No decisions.
 
-What was stored changes by `replay` alone; the rest is the work towards the next generation.
-Invariant: in Stable and Empty the group is what its last record says.
+`replay` alone changes `stored`; the rest is volatile progress towards the next generation.
+Invariant: in Stable and Empty the group equals its last record.
 """
 
 from collections import Counter
@@ -18,7 +18,7 @@ from penstock.coordinators.group.records import (
     MemberValue,
 )
 from penstock.coordinators.group.requests import MemberProtocol
-from penstock.coordinators.runtime.pending_replies import Waiter
+from penstock.coordinators.runtime.result import Waiter
 from penstock.model.errors import ErrorCode
 
 NO_ASSIGNMENT = b""
@@ -28,14 +28,14 @@ class ClassicState(StrEnum):
     """Named as clients see them."""
 
     EMPTY = "Empty"
-    PREPARING_REBALANCE = "PreparingRebalance"  # members are called to join again
+    PREPARING_REBALANCE = "PreparingRebalance"  # members have to join again
     COMPLETING_REBALANCE = "CompletingRebalance"  # the leader makes the assignment
     STABLE = "Stable"
     DEAD = "Dead"
 
 
 @dataclass(slots=True, kw_only=True)
-class Member:
+class ClassicMember:
     """Owned by its group."""
 
     id: str
@@ -44,46 +44,51 @@ class Member:
     client_host: str
     session_timeout_ms: int
     rebalance_timeout_ms: int
-    protocols: tuple[MemberProtocol, ...]  # in the order of its liking
+    protocols: tuple[MemberProtocol, ...]  # in order of preference
     assignment: bytes = NO_ASSIGNMENT
-    is_new: bool = False  # has not been answered a join yet, so it cannot send heartbeats
-    join_waiter: Waiter | None = None  # set and cleared by its group, which counts
+    is_new: bool = False  # no reply to its join yet, so it cannot send heartbeats
+    join_waiter: Waiter | None = None  # set and cleared by its group, which counts them
     sync_waiter: Waiter | None = None
 
     @property
-    def is_heard(self) -> bool:
-        """A member that waits for us cannot be late; only a new one may have gone unseen."""
-        waits = self.join_waiter is not None or self.sync_waiter is not None
-        return waits and not self.is_new
+    def is_waiting(self) -> bool:
+        """A member whose request waits cannot be late, unless it is new: it may have gone
+        unseen."""
+        has_waiter = self.join_waiter is not None or self.sync_waiter is not None
+        return has_waiter and not self.is_new
 
     def find_metadata(self, protocol: str | None) -> bytes | None:
-        return next((each.metadata for each in self.protocols if each.name == protocol), None)
+        return next((mine.metadata for mine in self.protocols if mine.name == protocol), None)
 
 
 @dataclass(slots=True, eq=False)
-class ClassicGroup:
-    """Owned by its shard; deciders change it, `replay` alone changes `stored`."""
+class ClassicGroupState:
+    """Owned by its shard. Deciders change it; `replay` alone changes `stored`."""
 
     name: str
-    stored: GroupValue | None = None  # as of the last record; None: there is none
+    stored: GroupValue | None = None  # the last record; None: there is none
     state: ClassicState = ClassicState.EMPTY
     state_since_ms: int = NO_TIME
     generation: int = 0
     protocol_type: str | None = None  # None: only offsets were committed under this name
     protocol: str | None = None
     leader: str | None = None
-    members: dict[str, Member] = field(default_factory=dict)
+    members: dict[str, ClassicMember] = field(default_factory=dict)
     instances: dict[str, str] = field(default_factory=dict)  # instance -> id of its member
-    pending: set[str] = field(default_factory=set)  # ids handed out, owner not back (KIP-394)
-    unsynced: set[str] = field(default_factory=set)  # members of this generation yet to sync
-    initial_left_ms: int | None = None  # set while the first members are waited for
-    has_newcomers: bool = False  # some came during the initial delay that runs
-    joining: int = 0  # members whose join waits; counted, as thousands may come at a time
-    _common: set[str] | None = None  # names of protocols that all members offer; None: look
+    pending: set[str] = field(
+        default_factory=set
+    )  # MEMBER_ID_REQUIRED sent, not joined yet (KIP-394)
+    unsynced: set[str] = field(
+        default_factory=set
+    )  # members of this generation that have not synced
+    initial_left_ms: int | None = None  # set during the initial rebalance delay
+    has_newcomers: bool = False  # some joined during the current initial delay
+    joining: int = 0  # members whose join waits; a count, because thousands may join at once
+    _common: set[str] | None = None  # protocols that all members support; None: unknown
 
     @property
     def is_vacant(self) -> bool:
-        """Nothing is known of it: if it has no offsets either, it need not be kept."""
+        """Without members and without a record: the group need not be kept."""
         is_new = self.state is ClassicState.EMPTY and self.stored is None
         return self.state is ClassicState.DEAD or (is_new and not (self.members or self.pending))
 
@@ -93,33 +98,33 @@ class ClassicGroup:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        return max((each.rebalance_timeout_ms for each in self.members.values()), default=0)
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
-    def waiting_to_join(self) -> Iterator[Member]:
-        return (each for each in self.members.values() if each.join_waiter is not None)
+    def waiting_to_join(self) -> Iterator[ClassicMember]:
+        return (member for member in self.members.values() if member.join_waiter is not None)
 
     def enter(self, state: ClassicState, now_ms: int) -> None:
         self.state = state
         self.state_since_ms = now_ms
 
-    def wait_for_generation(self, member: Member, waiter: Waiter) -> None:
+    def wait_for_generation(self, member: ClassicMember, waiter: Waiter) -> None:
         assert member.join_waiter is None, f"{member.id} waits already"
         member.join_waiter = waiter
         self.joining += 1
 
-    def take_join_waiter(self, member: Member) -> Waiter | None:
-        """Whoever waits for it to join, who is to be answered now."""
+    def take_join_waiter(self, member: ClassicMember) -> Waiter | None:
+        """The waiter of its join, for a reply now."""
         waiter, member.join_waiter = member.join_waiter, None
         self.joining -= waiter is not None
         return waiter
 
-    def set_protocols(self, member: Member, protocols: tuple[MemberProtocol, ...]) -> None:
+    def set_protocols(self, member: ClassicMember, protocols: tuple[MemberProtocol, ...]) -> None:
         if member.protocols != protocols:
             member.protocols = protocols
             self._common = None
 
-    def add(self, member: Member) -> None:
-        assert member.join_waiter is None, "it begins to wait when it is in"
+    def add(self, member: ClassicMember) -> None:
+        assert member.join_waiter is None, "a member waits only after it was added"
         self._common = self._common_protocols() & _names(member.protocols) if self.members else None
         self.members[member.id] = member
         self.pending.discard(member.id)
@@ -128,8 +133,8 @@ class ClassicGroup:
         if self.leader is None:
             self.leader = member.id
 
-    def remove(self, member: Member) -> None:
-        assert member.join_waiter is None, "it would never be answered"
+    def remove(self, member: ClassicMember) -> None:
+        assert member.join_waiter is None, "its join would never get a reply"
         del self.members[member.id]
         self._common = None
         self.unsynced.discard(member.id)
@@ -148,7 +153,7 @@ class ClassicGroup:
         return ErrorCode.NONE if member in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def supports(self, protocol_type: str, protocols: tuple[MemberProtocol, ...]) -> bool:
-        """Whether a member that offers these could be one of the group."""
+        """Whether a member with these protocols could join."""
         if self.state is ClassicState.EMPTY:
             return bool(protocol_type and protocols)
         offered = _names(protocols)
@@ -157,24 +162,24 @@ class ClassicGroup:
         )
 
     def elect_protocol(self) -> str:
-        """Every member votes for the one it likes best of those that all know."""
+        """Every member votes for its most preferred protocol among those that all support."""
         candidates = self._common_protocols()
         votes = Counter(
-            next(each.name for each in member.protocols if each.name in candidates)
+            next(mine.name for mine in member.protocols if mine.name in candidates)
             for member in self.members.values()
         )
         return max(votes, key=votes.__getitem__)
 
-    def forget_counts(self) -> None:
-        """After its members were exchanged."""
+    def reset_counts(self) -> None:
+        """After `members` was replaced."""
         self.joining = sum(1 for _ in self.waiting_to_join())
         self._common = None
 
     def record(self, assignments: Mapping[str, bytes], now_ms: int) -> GroupRecord:
-        """The group as it shall stand, with what its leader assigned."""
+        """The group with its leader's assignments."""
         members = tuple(
-            _to_value(each, self.protocol, assignments.get(each.id, NO_ASSIGNMENT))
-            for each in self.members.values()
+            _to_value(member, self.protocol, assignments.get(member.id, NO_ASSIGNMENT))
+            for member in self.members.values()
         )
         value = GroupValue(
             protocol_type=self.protocol_type or "",
@@ -186,21 +191,22 @@ class ClassicGroup:
         )
         return GroupRecord(GroupKey(self.name), value)
 
-    def find_renaming(self, instance: str, member: str) -> GroupRecord | None:
-        """What is stored, but with the id that a static member has now; None: it has it already."""
+    def find_id_change(self, instance: str, member: str) -> GroupRecord | None:
+        """The stored record with the current id of a static member; None: it has that already."""
         stored = self.stored
-        names = {each.instance: each.member for each in stored.members} if stored else {}
-        old = names.get(instance, member)
+        ids = {value.instance: value.member for value in stored.members} if stored else {}
+        old = ids.get(instance, member)
         if stored is None or old == member:
             return None
         members = tuple(
-            replace(each, member=member) if each.member == old else each for each in stored.members
+            replace(value, member=member) if value.member == old else value
+            for value in stored.members
         )
         leader = member if stored.leader == old else stored.leader
         return GroupRecord(GroupKey(self.name), replace(stored, members=members, leader=leader))
 
     def empty_record(self, now_ms: int) -> GroupRecord:
-        """The group of nobody, a generation on."""
+        """The group without members, in the next generation."""
         value = GroupValue(
             protocol_type=self.protocol_type or "",
             generation=next_generation(self.generation),
@@ -213,37 +219,40 @@ class ClassicGroup:
     def _common_protocols(self) -> set[str]:
         if self._common is None:
             self._common = set.intersection(
-                *(_names(each.protocols) for each in self.members.values())
+                *(_names(member.protocols) for member in self.members.values())
             )
         return self._common
 
 
 def _names(protocols: tuple[MemberProtocol, ...]) -> set[str]:
-    return {each.name for each in protocols}
+    return {protocol.name for protocol in protocols}
 
 
 def next_generation(generation: int) -> int:
     return generation + 1 if generation < INT_MAX else 1
 
 
-def replay(group: ClassicGroup, value: GroupValue | None) -> None:
-    """Makes the group what a record says, whether it was just written or is read after a restart.
+def replay(group: ClassicGroupState, value: GroupValue | None) -> None:
+    """Applies a record, whether it was just written or is read after a restart.
 
-    Waiters and what members offer besides the elected protocol are in no record: they are kept.
+    Waiters, and protocols other than the elected one, are in no record, so they are kept.
     """
     group.stored = value
-    if value is not None and _is_renaming(group, value):
+    if value is not None and _is_id_change(group, value):
         return
     members = () if value is None else value.members
     protocol = None if value is None else value.protocol
     group.members = {
-        each.member: _restore(group.members.get(each.member), each, protocol) for each in members
+        member.member: _restore(group.members.get(member.member), member, protocol)
+        for member in members
     }
-    group.instances = {each.instance: each.member for each in members if each.instance is not None}
+    group.instances = {
+        member.instance: member.member for member in members if member.instance is not None
+    }
     group.pending -= group.members.keys()
     group.unsynced &= group.members.keys()
     group.initial_left_ms = None
-    group.forget_counts()
+    group.reset_counts()
     if value is None:
         group.pending.clear()
         group.state = ClassicState.DEAD
@@ -254,17 +263,17 @@ def replay(group: ClassicGroup, value: GroupValue | None) -> None:
     group.state = ClassicState.STABLE if members else ClassicState.EMPTY
 
 
-def _is_renaming(group: ClassicGroup, value: GroupValue) -> bool:
-    """It is about the generation before the one that is being made, which goes on unchanged."""
+def _is_id_change(group: ClassicGroupState, value: GroupValue) -> bool:
+    """The record is of the generation before the one in progress, which continues unchanged."""
     if group.state is ClassicState.PREPARING_REBALANCE:
         return bool(value.members)
     is_other = value.generation != group.generation
     return group.state is ClassicState.COMPLETING_REBALANCE and bool(value.members) and is_other
 
 
-def _to_value(member: Member, protocol: str | None, assignment: bytes) -> MemberValue:
+def _to_value(member: ClassicMember, protocol: str | None, assignment: bytes) -> MemberValue:
     subscription = member.find_metadata(protocol)
-    assert subscription is not None, f"{member.id} does not offer {protocol}, yet it was elected"
+    assert subscription is not None, f"{member.id} does not support {protocol}, yet it was elected"
     return MemberValue(
         member=member.id,
         instance=member.instance,
@@ -277,8 +286,10 @@ def _to_value(member: Member, protocol: str | None, assignment: bytes) -> Member
     )
 
 
-def _restore(known: Member | None, value: MemberValue, protocol: str | None) -> Member:
-    restored = Member(
+def _restore(
+    current: ClassicMember | None, value: MemberValue, protocol: str | None
+) -> ClassicMember:
+    restored = ClassicMember(
         id=value.member,
         instance=value.instance,
         client_id=value.client_id,
@@ -288,9 +299,9 @@ def _restore(known: Member | None, value: MemberValue, protocol: str | None) -> 
         protocols=(MemberProtocol(protocol or "", value.subscription),),
         assignment=value.assignment,
     )
-    if known is not None:
-        restored.is_new = known.is_new
-        restored.join_waiter, restored.sync_waiter = known.join_waiter, known.sync_waiter
-        if known.find_metadata(protocol) == value.subscription:
-            restored.protocols = known.protocols
+    if current is not None:
+        restored.is_new = current.is_new
+        restored.join_waiter, restored.sync_waiter = current.join_waiter, current.sync_waiter
+        if current.find_metadata(protocol) == value.subscription:
+            restored.protocols = current.protocols
     return restored

@@ -1,10 +1,10 @@
-"""Reads which topics a consumer subscribes to from what it tells its group.
+"""Reads the topics that a consumer subscribes to from its JoinGroup metadata.
 
-Only the part that every version of a consumer's subscription begins with; other kinds of groups
-have metadata of their own, which the broker does not know.
+Only the part common to all versions of a consumer's subscription. Other protocol types have
+metadata of their own, which the broker does not know.
 """
 
-from penstock.coordinators.group.classic.state import ClassicGroup, Member
+from penstock.coordinators.group.classic.state import ClassicGroupState, ClassicMember
 from penstock.coordinators.group.requests import MemberProtocol
 from penstock.protocol.coordinator_values import MalformedRecord, ValueReader
 
@@ -15,38 +15,40 @@ def find_topics(metadata: bytes) -> frozenset[str] | None:
     """None: this is no consumer's subscription."""
     reader = ValueReader(metadata, flexible=False)
     try:
-        reader.int16()  # its version
+        reader.int16()  # version
         return frozenset(reader.array(ValueReader.string))
     except MalformedRecord:
         return None
 
 
-def find_subscribed_topics(group: ClassicGroup) -> frozenset[str] | None:
-    """None: it is not known what the members subscribe to."""
+def find_subscribed_topics(group: ClassicGroupState) -> frozenset[str] | None:
+    """None: the members' subscriptions are unknown."""
     if group.protocol_type != CONSUMER:
         return None
-    topics: set[str] = set()
+    subscribed: set[str] = set()
     for member in group.members.values():
         metadata = member.find_metadata(group.protocol)
-        found = None if metadata is None else find_topics(metadata)
-        if found is None:
+        topics = None if metadata is None else find_topics(metadata)
+        if topics is None:
             return None
-        topics |= found
-    return frozenset(topics)
+        subscribed |= topics
+    return frozenset(subscribed)
 
 
-def wants_the_same(
-    group: ClassicGroup, member: Member, protocols: tuple[MemberProtocol, ...]
+def has_same_subscription(
+    group: ClassicGroupState, member: ClassicMember, protocols: tuple[MemberProtocol, ...]
 ) -> bool:
-    """Whether the assignment of a member fits it still when it comes back with these protocols.
+    """Whether a member that returns with these protocols can keep its assignment.
 
-    What it owned or when it began may differ, a consumer's topics may not.
+    Owned partitions and start time may differ, the topics of a consumer may not.
     """
-    then = member.find_metadata(group.protocol)
-    now = next((each.metadata for each in protocols if each.name == group.protocol), None)
-    if then is None or now is None or then == now:
-        return then == now
+    before = member.find_metadata(group.protocol)
+    after = next(
+        (protocol.metadata for protocol in protocols if protocol.name == group.protocol), None
+    )
+    if before is None or after is None or before == after:
+        return before == after
     if group.protocol_type != CONSUMER:
         return False
-    topics = find_topics(now)
-    return topics is not None and topics == find_topics(then)
+    topics = find_topics(after)
+    return topics is not None and topics == find_topics(before)

@@ -1,45 +1,45 @@
-"""SyncGroup to a classic group: the leader brings the assignment, all members take theirs.
+"""SyncGroup to a classic group: the leader brings the assignment, every member gets its part.
 
-Invariant: an assignment that is handed out was stored, for the generation it was made for.
+Invariant: an assignment is handed out only after it was stored, for the generation it was made for.
 """
 
 from collections.abc import Mapping
 from typing import cast
 
-from penstock.coordinators.group.classic.context import SYNC, ClassicCommandContext, synced
-from penstock.coordinators.group.classic.rebalance import rebalance
+from penstock.coordinators.group.classic.context import SYNC, ClassicCommandContext, sync_reply
+from penstock.coordinators.group.classic.rebalance import prepare_rebalance
 from penstock.coordinators.group.classic.state import (
     NO_ASSIGNMENT,
-    ClassicGroup,
+    ClassicGroupState,
+    ClassicMember,
     ClassicState,
-    Member,
 )
-from penstock.coordinators.group.config import GroupConfig
+from penstock.coordinators.group.command_context import CommandEnvironment
+from penstock.coordinators.group.records import GroupRecord
 from penstock.coordinators.group.requests import SyncGroup, SyncGroupReply
-from penstock.coordinators.group.result import GroupResult, Later
-from penstock.coordinators.runtime.pending_replies import Waiter
+from penstock.coordinators.runtime.result import CoordinatorResult, Later, Waiter
 from penstock.model.errors import ErrorCode
 
 
-def sync(
-    group: ClassicGroup, request: SyncGroup, waiter: Waiter, now_ms: int, config: GroupConfig
-) -> GroupResult[SyncGroupReply]:
-    turn = ClassicCommandContext(group, now_ms, config)
+def sync_group(
+    group: ClassicGroupState, request: SyncGroup, waiter: Waiter, environment: CommandEnvironment
+) -> CoordinatorResult[SyncGroupReply, GroupRecord]:
+    context = ClassicCommandContext(group, environment)
     error = _find_error(group, request)
     if error is not ErrorCode.NONE:
-        return turn.outcome(SyncGroupReply(error=error))
+        return context.result(SyncGroupReply(error=error))
     member = group.members[request.member]
-    _note_sync(turn, member)
-    turn.hear_from(member)
+    _note_sync(context, member)
+    context.reset_session(member)
     if group.state is ClassicState.STABLE:
-        return turn.outcome(synced(group, member.assignment))
-    _wait_for_assignment(turn, member, waiter)
+        return context.result(sync_reply(group, member.assignment))
+    _wait_for_assignment(context, member, waiter)
     if group.leader == member.id:
-        _assign(turn, request.assignments)
-    return turn.outcome(cast("SyncGroupReply | Later", turn.take_reply(waiter)))
+        _assign(context, request.assignments)
+    return context.result(cast("SyncGroupReply | Later", context.take_reply(waiter)))
 
 
-def _find_error(group: ClassicGroup, request: SyncGroup) -> ErrorCode:
+def _find_error(group: ClassicGroupState, request: SyncGroup) -> ErrorCode:
     if group.state is ClassicState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     error = group.check_member(request.member, request.instance)
@@ -56,38 +56,42 @@ def _find_error(group: ClassicGroup, request: SyncGroup) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _differs(said: str | None, known: str | None) -> bool:
-    return said is not None and known is not None and said != known
+def _differs(requested: str | None, current: str | None) -> bool:
+    return requested is not None and current is not None and requested != current
 
 
-def _note_sync(turn: ClassicCommandContext, member: Member) -> None:
-    turn.group.unsynced.discard(member.id)
-    if not turn.group.unsynced:
-        turn.cancel_timer(SYNC)
+def _note_sync(context: ClassicCommandContext, member: ClassicMember) -> None:
+    context.group.unsynced.discard(member.id)
+    if not context.group.unsynced:
+        context.cancel_timer(SYNC)
 
 
-def _wait_for_assignment(turn: ClassicCommandContext, member: Member, waiter: Waiter) -> None:
-    # A second request in its name: the first came over a connection that it gave up.
-    turn.answer_sync(member, SyncGroupReply(error=ErrorCode.REBALANCE_IN_PROGRESS))
+def _wait_for_assignment(
+    context: ClassicCommandContext, member: ClassicMember, waiter: Waiter
+) -> None:
+    # A second request of this member: it gave up the connection of the first one.
+    context.reply_to_sync(member, SyncGroupReply(error=ErrorCode.REBALANCE_IN_PROGRESS))
     member.sync_waiter = waiter
 
 
-def _assign(turn: ClassicCommandContext, assignments: Mapping[str, bytes]) -> None:
-    """The group is stable from the record on, and no answer leaves before that is committed."""
-    group = turn.group
-    record = group.record(assignments, turn.now_ms)
-    if not turn.fits(record):
-        _give_up(turn)
+def _assign(context: ClassicCommandContext, assignments: Mapping[str, bytes]) -> None:
+    """Replaying the record makes the group stable; no reply leaves before it is committed."""
+    group = context.group
+    record = group.record(assignments, context.now_ms)
+    if not context.fits(record):
+        _reject_assignment(context)
         return
-    turn.store(record)
+    context.store(record)
     for member in group.members.values():
         if member.sync_waiter is not None:
-            turn.answer_sync(member, synced(group, assignments.get(member.id, NO_ASSIGNMENT)))
-            turn.hear_from(member)
+            context.reply_to_sync(
+                member, sync_reply(group, assignments.get(member.id, NO_ASSIGNMENT))
+            )
+            context.reset_session(member)
 
 
-def _give_up(turn: ClassicCommandContext) -> None:
-    """What was assigned is larger than a record may be."""
-    for member in turn.group.members.values():
-        turn.answer_sync(member, SyncGroupReply(error=ErrorCode.UNKNOWN_SERVER_ERROR))
-    rebalance(turn)
+def _reject_assignment(context: ClassicCommandContext) -> None:
+    """The assignment is larger than a record may be."""
+    for member in context.group.members.values():
+        context.reply_to_sync(member, SyncGroupReply(error=ErrorCode.UNKNOWN_SERVER_ERROR))
+    prepare_rebalance(context)

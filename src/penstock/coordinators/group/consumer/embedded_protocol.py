@@ -1,7 +1,7 @@
-"""What classic consumers tell each other through their group: subscriptions and assignments.
+"""Kafka's ConsumerProtocol: the subscriptions and assignments that classic consumers exchange.
 
-Kafka's formats, versions 0 to 3; a later one is read as far as these go. The group reads them when
-it has members of both protocols.
+Versions 0 to 3; of a later version the part that these have. A consumer group decodes them for its
+classic members.
 """
 
 from dataclasses import dataclass
@@ -24,30 +24,32 @@ class _Named(NamedTuple):
 class ConsumerSubscription:
     version: int
     topics: tuple[str, ...]
-    owned: tuple[_Named, ...] = ()  # version 0 does not say: its members give all up to join
+    owned: tuple[
+        _Named, ...
+    ] = ()  # absent in version 0, whose members revoke everything before they join
     rack: str | None = None
 
 
 def read_subscription(metadata: bytes) -> ConsumerSubscription:
-    """MalformedRecord: it is none."""
+    """MalformedRecord: it is no subscription."""
     reader = ValueReader(metadata, flexible=False)
     version = _version(reader)
     topics = tuple(reader.array(ValueReader.string))
     reader.nullable_data()
     owned = tuple(reader.array(_read_named)) if version >= 1 else ()
     if version >= 2:
-        reader.int32()  # the generation it owned them in
+        reader.int32()  # the generation in which it owned them
     rack = reader.nullable_string() if version >= 3 else None
     return ConsumerSubscription(version=version, topics=topics, owned=owned, rack=rack)
 
 
 def read_assignment(data: bytes, topics: Topics) -> Partitions:
-    """Of the topics that are there; MalformedRecord: it is none."""
+    """Of the topics that exist; MalformedRecord: it is no assignment."""
     if not data:
         return {}
     reader = ValueReader(data, flexible=False)
     _version(reader)
-    return identified(tuple(reader.array(_read_named)), topics)
+    return with_topic_ids(tuple(reader.array(_read_named)), topics)
 
 
 def write_assignment(partitions: Partitions, version: int, topics: Topics) -> bytes:
@@ -59,21 +61,21 @@ def write_assignment(partitions: Partitions, version: int, topics: Topics) -> by
     writer = ValueWriter(flexible=False)
     writer.int16(version)
     writer.array(named, _write_named)
-    writer.int32(-1)  # no data of the assignor's own
+    writer.int32(-1)  # no user data
     return writer.done()
 
 
-def identified(named: tuple[_Named, ...], topics: Topics) -> Partitions:
-    found = [(topics.find(topic), partitions) for topic, partitions in named]
+def with_topic_ids(named: tuple[_Named, ...], topics: Topics) -> Partitions:
+    views = [(topics.find(topic), partitions) for topic, partitions in named]
     return from_topics(
-        TopicPartitions(view.topic_id, partitions) for view, partitions in found if view is not None
+        TopicPartitions(view.topic_id, partitions) for view, partitions in views if view is not None
     )
 
 
 def _version(reader: ValueReader) -> int:
     version = reader.int16()
     if version < 0:
-        raise MalformedRecord(f"{version} is no version of what consumers tell their group")
+        raise MalformedRecord(f"{version} is no version of the consumer protocol")
     return min(version, NEWEST_VERSION)
 
 

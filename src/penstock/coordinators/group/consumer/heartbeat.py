@@ -1,98 +1,141 @@
-"""ConsumerGroupHeartbeat: a member joins, says what it wants and has, and hears what it shall have.
+"""ConsumerGroupHeartbeat: a member joins, reports its subscription and partitions, gets its own.
 
-Three steps: the member and its subscription, the target of the group, the member's way to it. A
-change of the first bumps the group's epoch, a new epoch asks for a new target.
+Three steps: update the member, update the target assignment, reconcile the member with it. A change
+of subscription bumps the group epoch, and a new epoch needs a new target assignment.
 """
 
 from dataclasses import replace
+from uuid import uuid4
 
 from penstock.coordinators.group.consumer.context import REBALANCE, ConsumerCommandContext
-from penstock.coordinators.group.consumer.members import find_or_join
-from penstock.coordinators.group.consumer.partitions import Partitions, from_topics, to_topics
+from penstock.coordinators.group.consumer.downgrade import remove_members
+from penstock.coordinators.group.consumer.members import (
+    check_request,
+    find_or_join,
+    get_member,
+    is_leaving,
+)
+from penstock.coordinators.group.consumer.partitions import (
+    NOTHING,
+    Partitions,
+    from_topics,
+    to_topics,
+)
 from penstock.coordinators.group.consumer.reconciliation import reconcile
 from penstock.coordinators.group.consumer.requests import (
     JOIN_EPOCH,
+    STATIC_LEAVE_EPOCH,
     ConsumerHeartbeat,
     ConsumerHeartbeatReply,
 )
 from penstock.coordinators.group.consumer.state import ConsumerMember, MemberState
-from penstock.coordinators.group.consumer.target_assignment import check_pattern, update_target
+from penstock.coordinators.group.consumer.target_assignment import (
+    check_assignor,
+    check_pattern,
+    update_target,
+)
 from penstock.coordinators.group.records import ConsumerMemberValue
 from penstock.model.errors import ErrorCode
 
 WAITING_INTERVAL_MS = 500
 
 
-def beat(turn: ConsumerCommandContext, request: ConsumerHeartbeat) -> ConsumerHeartbeatReply:
-    """Refusal: nothing of it counts."""
-    is_known = request.member in turn.group.members
-    before = find_or_join(turn, request)
+def handle_heartbeat(
+    context: ConsumerCommandContext, request: ConsumerHeartbeat
+) -> ConsumerHeartbeatReply:
+    """Refusal: the request changes nothing."""
+    may_lack_member = request.member_epoch == JOIN_EPOCH and not request.requires_member
+    if request.member == "" and may_lack_member:
+        request = replace(request, member=str(uuid4()))
+    check_request(request)
+    check_assignor(request.assignor, context.config)
+    if is_leaving(request):
+        return _leave(context, request)
+    return _update(context, request)
+
+
+def _leave(context: ConsumerCommandContext, request: ConsumerHeartbeat) -> ConsumerHeartbeatReply:
+    member = get_member(context.group, request.member, request.instance)
+    if request.member_epoch == STATIC_LEAVE_EPOCH:
+        # It keeps its partitions until its session ends, for the next member of its instance.
+        context.write_current(replace(member, epoch=STATIC_LEAVE_EPOCH, pending_revocation=NOTHING))
+        context.cancel_timer(REBALANCE, member.id)
+    else:
+        remove_members(context, [member])
+    return ConsumerHeartbeatReply(
+        error=ErrorCode.NONE, member=member.id, member_epoch=request.member_epoch
+    )
+
+
+def _update(context: ConsumerCommandContext, request: ConsumerHeartbeat) -> ConsumerHeartbeatReply:
+    is_member = request.member in context.group.members
+    before = find_or_join(context, request)
     subscription = _updated(before.subscription, request)
-    has_changed = update_member(turn, before, subscription)
-    update_target(turn, has_changed=has_changed)
-    is_late_or_again = is_known and request.member_epoch == JOIN_EPOCH
-    owned = None if request.owned is None or is_late_or_again else from_topics(request.owned)
-    after = advance(turn, before.id, owned)
-    turn.hear_from(after)
-    is_told = _is_full(request) or after.assigned != before.assigned
+    has_changed = update_member(context, before, subscription)
+    update_target(context, has_changed=has_changed)
+    is_repeated_join = is_member and request.member_epoch == JOIN_EPOCH
+    owned = None if request.owned is None or is_repeated_join else from_topics(request.owned)
+    after = reconcile_member(context, before.id, owned)
+    context.reset_session(after)
+    sends_assignment = _is_full(request) or after.assigned != before.assigned
     return ConsumerHeartbeatReply(
         error=ErrorCode.NONE,
         member=after.id,
         member_epoch=after.epoch,
-        heartbeat_interval_ms=_interval_ms(turn, after),
-        assignment=to_topics(after.assigned) if is_told else None,
+        heartbeat_interval_ms=_interval_ms(context, after),
+        assignment=to_topics(after.assigned) if sends_assignment else None,
     )
 
 
-def _interval_ms(turn: ConsumerCommandContext, member: ConsumerMember) -> int:
-    """One that waits for others to give up partitions comes back soon: they are worked on by
-    nobody, and it cannot be told."""
-    interval_ms = turn.config.consumer_heartbeat_interval_ms
+def _interval_ms(context: ConsumerCommandContext, member: ConsumerMember) -> int:
+    """A member that waits for others to revoke partitions comes back soon: nobody consumes those
+    partitions meanwhile, and the broker cannot notify it."""
+    interval_ms = context.config.consumer_heartbeat_interval_ms
     if member.state is MemberState.UNRELEASED_PARTITIONS:
         return min(interval_ms, WAITING_INTERVAL_MS)
     return interval_ms
 
 
 def update_member(
-    turn: ConsumerCommandContext, before: ConsumerMember, subscription: ConsumerMemberValue
+    context: ConsumerCommandContext, before: ConsumerMember, subscription: ConsumerMemberValue
 ) -> bool:
-    """Whether the group has to be assigned anew for it."""
-    known = turn.group.members.get(before.id)
-    if known is None or known.subscription != subscription:
-        turn.write_member(before.id, subscription)
+    """Whether the group needs a new target assignment."""
+    member = context.group.members.get(before.id)
+    if member is None or member.subscription != subscription:
+        context.write_member(before.id, subscription)
     old = before.subscription
     return (
-        known is None
+        member is None
         or subscription.topics != old.topics
         or subscription.topic_regex != old.topic_regex
     )
 
 
-def advance(
-    turn: ConsumerCommandContext, member_id: str, owned: Partitions | None
+def reconcile_member(
+    context: ConsumerCommandContext, member_id: str, owned: Partitions | None
 ) -> ConsumerMember:
-    """The member, as far on its way to the target as it may be now."""
-    group, member = turn.group, turn.group.members[member_id]
-    moved = reconcile(
+    """The member, as close to its target assignment as it may be now."""
+    group, member = context.group, context.group.members[member_id]
+    reconciled = reconcile(
         member,
         target_epoch=group.target_epoch,
         target=group.target(member_id),
         owned=owned,
-        free=lambda wanted: group.free_for(member_id, wanted),
+        free=lambda partitions: group.free_for(member_id, partitions),
     )
-    if moved == member:
+    if reconciled == member:
         return member
-    turn.write_current(moved)
-    if moved.is_classic:
-        pass  # it is called to join again, and has until then
-    elif moved.state is MemberState.UNREVOKED_PARTITIONS:
-        turn.set_timer(REBALANCE, moved.subscription.rebalance_timeout_ms, member_id)
+    context.write_current(reconciled)
+    if reconciled.is_classic:
+        pass  # it has to join again, and the JOIN timer bounds that
+    elif reconciled.state is MemberState.UNREVOKED_PARTITIONS:
+        context.set_timer(REBALANCE, reconciled.subscription.rebalance_timeout_ms, member_id)
     else:
-        turn.cancel_timer(REBALANCE, member_id)
-    return moved
+        context.cancel_timer(REBALANCE, member_id)
+    return reconciled
 
 
-def _updated(known: ConsumerMemberValue, request: ConsumerHeartbeat) -> ConsumerMemberValue:
+def _updated(subscription: ConsumerMemberValue, request: ConsumerHeartbeat) -> ConsumerMemberValue:
     changes: dict[str, object] = {
         "instance": request.instance,
         "rack": request.rack,
@@ -100,22 +143,22 @@ def _updated(known: ConsumerMemberValue, request: ConsumerHeartbeat) -> Consumer
         "assignor": request.assignor,
         "topics": None if request.topics is None else tuple(sorted(set(request.topics))),
     }
-    given = {name: value for name, value in changes.items() if value is not None}
+    reported = {name: value for name, value in changes.items() if value is not None}
     if request.topic_regex is not None:
-        if request.topic_regex != known.topic_regex:
+        if request.topic_regex != subscription.topic_regex:
             check_pattern(request.topic_regex)
-        given["topic_regex"] = request.topic_regex or None
+        reported["topic_regex"] = request.topic_regex or None
     return replace(
-        known,
+        subscription,
         client_id=request.client_id,
         client_host=request.client_host,
         classic=None,
-        **given,  # type: ignore[arg-type]
+        **reported,  # type: ignore[arg-type]
     )
 
 
 def _is_full(request: ConsumerHeartbeat) -> bool:
-    """A member that says everything may not know what it was told last."""
+    """A member that reports everything may not have its last assignment."""
     return request.member_epoch == JOIN_EPOCH or (
         request.rebalance_timeout_ms is not None
         and (request.topics is not None or request.topic_regex is not None)

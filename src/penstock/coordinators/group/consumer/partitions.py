@@ -1,6 +1,6 @@
 """Sets of partitions by topic id, as members of a consumer group own them. Values only.
 
-Invariant: no topic stands here with no partitions, so equal sets compare equal.
+Invariant: no topic has an empty set, so that equal sets compare equal.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,25 +14,27 @@ NOTHING: Partitions = {}
 
 
 def from_topics(topics: Iterable[TopicPartitions]) -> Partitions:
-    gathered: dict[TopicId, frozenset[int]] = {}
+    merged: dict[TopicId, frozenset[int]] = {}
     for topic_id, partitions in topics:
         if partitions:
-            gathered[topic_id] = gathered.get(topic_id, frozenset()) | frozenset(partitions)
-    return gathered
+            merged[topic_id] = merged.get(topic_id, frozenset()) | frozenset(partitions)
+    return merged
 
 
 def to_topics(partitions: Partitions) -> tuple[TopicPartitions, ...]:
-    """In one order, whatever way the set came about."""
+    """In a fixed order."""
     ordered = sorted(partitions.items(), key=lambda item: item[0].int)
-    return tuple(TopicPartitions(topic_id, tuple(sorted(each))) for topic_id, each in ordered)
+    return tuple(TopicPartitions(topic_id, tuple(sorted(numbers))) for topic_id, numbers in ordered)
 
 
 def common(one: Partitions, other: Partitions) -> Partitions:
-    return _kept({topic: one[topic] & other[topic] for topic in one.keys() & other.keys()})
+    return _non_empty({topic: one[topic] & other[topic] for topic in one.keys() & other.keys()})
 
 
 def without(partitions: Partitions, taken: Partitions) -> Partitions:
-    return _kept({each: own - taken.get(each, frozenset()) for each, own in partitions.items()})
+    return _non_empty(
+        {topic: own - taken.get(topic, frozenset()) for topic, own in partitions.items()}
+    )
 
 
 def together(one: Partitions, other: Partitions) -> Partitions:
@@ -50,8 +52,8 @@ def overlap(one: Partitions, other: Partitions) -> bool:
 
 
 def count(partitions: Partitions) -> int:
-    return sum(len(each) for each in partitions.values())
+    return sum(len(numbers) for numbers in partitions.values())
 
 
-def _kept(partitions: Partitions) -> Partitions:
-    return {topic: each for topic, each in partitions.items() if each}
+def _non_empty(partitions: Partitions) -> Partitions:
+    return {topic: numbers for topic, numbers in partitions.items() if numbers}

@@ -1,7 +1,4 @@
-"""What may be asked about a consumer group, and what may be done to the offsets under its name.
-
-Nothing changes here.
-"""
+"""Read-only views of a consumer group, and who may change the offsets under its name."""
 
 from penstock.coordinators.group.config import GroupConfig
 from penstock.coordinators.group.consumer.partitions import Partitions, to_topics
@@ -11,48 +8,48 @@ from penstock.coordinators.group.consumer.requests import (
     MemberKind,
     NamedPartitions,
 )
-from penstock.coordinators.group.consumer.state import ConsumerGroup, ConsumerMember
+from penstock.coordinators.group.consumer.state import ConsumerGroupState, ConsumerMember
 from penstock.coordinators.group.consumer.target_assignment import is_subscribed, preferred_assignor
 from penstock.coordinators.group.dependencies import Topics
 from penstock.coordinators.group.requests import UNKNOWN_MEMBER, GroupListing
 from penstock.model.errors import ErrorCode
 
-CONSUMER = "consumer"  # the kind of the group, and its protocol type as well
+CONSUMER = "consumer"  # the group type, and its protocol type as well
 
 
 def check_commit(
-    group: ConsumerGroup,
+    group: ConsumerGroupState,
     member: str,
     epoch: int,
     *,
     knows_epochs: bool,
     is_transactional: bool = False,
 ) -> ErrorCode:
-    """Who may commit offsets: a member at its epoch, or anyone while there are none.
+    """A member at its epoch may commit offsets, or anyone while the group is empty.
 
-    `knows_epochs`: the request is of a version that can be told that its epoch is old.
+    `knows_epochs`: the request version has STALE_MEMBER_EPOCH.
     """
     if epoch < 0 and not group.members:
         return ErrorCode.NONE
     if is_transactional and epoch < 0 and member == UNKNOWN_MEMBER:
-        return ErrorCode.NONE  # a transaction carries its own fence
-    known = group.members.get(member)
-    if known is None:
+        return ErrorCode.NONE  # a transaction is fenced by its producer epoch
+    committer = group.members.get(member)
+    if committer is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
-    if not (knows_epochs or known.is_classic or is_transactional):
+    if not (knows_epochs or committer.is_classic or is_transactional):
         return ErrorCode.UNSUPPORTED_VERSION
-    code = _check_epoch(known, epoch)
-    # Of transactions no version knows the newer code.
+    code = _check_epoch(committer, epoch)
+    # No version of TxnOffsetCommit has the newer code.
     is_stale = code is ErrorCode.STALE_MEMBER_EPOCH
     return ErrorCode.ILLEGAL_GENERATION if is_transactional and is_stale else code
 
 
-def check_fetch(group: ConsumerGroup, member: str | None, epoch: int) -> ErrorCode:
-    """Whoever claims no membership may look; a member only at its epoch."""
+def check_fetch(group: ConsumerGroupState, member: str | None, epoch: int) -> ErrorCode:
+    """A client without member id may fetch; a member only at its epoch."""
     if member is None and epoch < 0:
         return ErrorCode.NONE
-    known = group.members.get(member or "")
-    return ErrorCode.UNKNOWN_MEMBER_ID if known is None else _check_epoch(known, epoch)
+    fetcher = group.members.get(member or "")
+    return ErrorCode.UNKNOWN_MEMBER_ID if fetcher is None else _check_epoch(fetcher, epoch)
 
 
 def _check_epoch(member: ConsumerMember, epoch: int) -> ErrorCode:
@@ -61,30 +58,27 @@ def _check_epoch(member: ConsumerMember, epoch: int) -> ErrorCode:
     return ErrorCode.ILLEGAL_GENERATION if member.is_classic else ErrorCode.STALE_MEMBER_EPOCH
 
 
-def check_delete(group: ConsumerGroup) -> ErrorCode:
-    return ErrorCode.NON_EMPTY_GROUP if group.members else ErrorCode.NONE
+def check_delete_offsets(group: ConsumerGroupState, topic: str) -> ErrorCode:
+    """Offsets of a topic that a member may be reading are not deleted."""
+    is_read = has_subscriber(group, topic)
+    return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_read else ErrorCode.NONE
 
 
-def check_delete_offsets(group: ConsumerGroup, topic: str) -> ErrorCode:
-    """Offsets that a member may still want are not taken away."""
-    wanted = has_subscriber(group, topic)
-    return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if wanted else ErrorCode.NONE
-
-
-def expiry_base_ms(group: ConsumerGroup, topic: str, committed_ms: int) -> int | None:
-    """When the retention of a committed offset begins; None: it does not expire for now."""
+def expiry_base_ms(group: ConsumerGroupState, topic: str, committed_ms: int) -> int | None:
     return None if has_subscriber(group, topic) else committed_ms
 
 
-def has_subscriber(group: ConsumerGroup, topic: str) -> bool:
-    return any(is_subscribed(each.subscription, topic) for each in group.members.values())
+def has_subscriber(group: ConsumerGroupState, topic: str) -> bool:
+    return any(is_subscribed(member.subscription, topic) for member in group.members.values())
 
 
-def list_group(group: ConsumerGroup) -> GroupListing:
+def list_group(group: ConsumerGroupState) -> GroupListing:
     return GroupListing(group.name, CONSUMER, group.state.value, CONSUMER)
 
 
-def describe(group: ConsumerGroup, config: GroupConfig, topics: Topics) -> DescribedConsumerGroup:
+def describe(
+    group: ConsumerGroupState, config: GroupConfig, topics: Topics
+) -> DescribedConsumerGroup:
     return DescribedConsumerGroup(
         group=group.name,
         error=ErrorCode.NONE,
@@ -92,12 +86,12 @@ def describe(group: ConsumerGroup, config: GroupConfig, topics: Topics) -> Descr
         group_epoch=group.epoch,
         assignment_epoch=group.target_epoch,
         assignor=preferred_assignor(group, config),
-        members=tuple(_describe_member(group, each, topics) for each in group.members.values()),
+        members=tuple(_describe_member(group, member, topics) for member in group.members.values()),
     )
 
 
 def _describe_member(
-    group: ConsumerGroup, member: ConsumerMember, topics: Topics
+    group: ConsumerGroupState, member: ConsumerMember, topics: Topics
 ) -> DescribedConsumerMember:
     subscription = member.subscription
     return DescribedConsumerMember(
@@ -116,7 +110,7 @@ def _describe_member(
 
 
 def _named(partitions: Partitions, topics: Topics) -> tuple[NamedPartitions, ...]:
-    """Without topics that are gone."""
+    """Without deleted topics."""
     return tuple(
         NamedPartitions(topic_id, name, numbers)
         for topic_id, numbers in to_topics(partitions)

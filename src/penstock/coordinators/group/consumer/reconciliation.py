@@ -1,7 +1,7 @@
-"""Brings one member of a consumer group closer to its target, without two owners of a partition.
+"""Reconciles a member with its target assignment, so that no partition ever has two owners.
 
-First it gives up what it shall not have, then it goes to the target's epoch, then it gets what
-others have released. A pure function of member, target and what is free.
+The member first revokes what the target lacks, then moves to the target's epoch, then gets what
+others have released. A pure function of member, target and free partitions.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from penstock.coordinators.group.consumer.partitions import (
 from penstock.coordinators.group.consumer.state import ConsumerMember, MemberState
 from penstock.model.errors import ErrorCode, Refusal
 
-Free = Callable[[Partitions], Partitions]  # those of them that no other member has
+Free = Callable[[Partitions], Partitions]  # those of them that no other member owns
 
 
 def reconcile(
@@ -29,25 +29,25 @@ def reconcile(
     owned: Partitions | None,
     free: Free,
 ) -> ConsumerMember:
-    """`owned`: what the member says it has; None: it does not say, so it may have all it had."""
+    """`owned`: what the member reports to own; None: no report, so it may still own everything."""
     if member.is_reconciled(target_epoch):
         return member
     epoch = member.epoch
     match member.state:
         case MemberState.UNREVOKED_PARTITIONS:
-            if _still_has(member.pending_revocation, owned):
+            if _still_owns(member.pending_revocation, owned):
                 return member
-            epoch += 1  # the least that tells this from the time before the revocation
+            epoch += 1  # the smallest step that tells it from the epoch before the revocation
         case MemberState.UNKNOWN:
             if owned is None or owned:
                 raise Refusal(
                     ErrorCode.FENCED_MEMBER_EPOCH,
                     f"member {member.id} is in a state that this broker does not know; "
-                    "give up all partitions and join again",
+                    "revoke all partitions and join again",
                 )
     kept = common(member.assigned, target)
     revoked = without(member.assigned, kept)
-    if revoked and _still_has(revoked, owned):
+    if revoked and _still_owns(revoked, owned):
         return _revoking(member, epoch, kept, revoked)
     missing = without(target, kept)
     gained = free(missing)
@@ -69,8 +69,8 @@ def _revoking(
 
 
 def _at(member: ConsumerMember, epoch: int) -> ConsumerMember:
-    """The previous epoch moves up even where the epoch stays: else a late heartbeat of an older
-    one, from before the member had them, would pass for giving up partitions."""
+    """The previous epoch advances even if the epoch stays. Otherwise a late heartbeat of an older
+    epoch, from before the member owned them, would count as a revocation."""
     return replace(
         member,
         epoch=epoch,
@@ -80,5 +80,5 @@ def _at(member: ConsumerMember, epoch: int) -> ConsumerMember:
     )
 
 
-def _still_has(revoked: Partitions, owned: Partitions | None) -> bool:
+def _still_owns(revoked: Partitions, owned: Partitions | None) -> bool:
     return owned is None or overlap(owned, revoked)

@@ -1,6 +1,6 @@
-"""What clients ask of a group of the newer protocol (KIP-848) and what it answers, as plain values.
+"""Requests to consumer groups (KIP-848) and their replies, as plain values.
 
-Handlers turn ConsumerGroupHeartbeat and ConsumerGroupDescribe of any version into these and back.
+Handlers convert ConsumerGroupHeartbeat and ConsumerGroupDescribe of any version to and from these.
 """
 
 from dataclasses import dataclass
@@ -13,15 +13,15 @@ from penstock.model.ids import TopicId
 
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
-STATIC_LEAVE_EPOCH = -2  # the static member goes and will be back under the same instance id
+STATIC_LEAVE_EPOCH = -2  # a static member leaves and will be back under its instance id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerHeartbeat:
-    """A field that is None has not changed since the member's last heartbeat."""
+    """None: the field has not changed since the member's last heartbeat."""
 
     group: str
-    member: str  # version 0 may leave it empty when joining; from version 1 the client makes it
+    member: str  # may be empty in version 0 when joining; since version 1 the client generates it
     member_epoch: int  # or JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH
     client_id: str
     client_host: str
@@ -29,10 +29,10 @@ class ConsumerHeartbeat:
     rack: str | None = None
     rebalance_timeout_ms: int | None = None  # on the wire: -1
     topics: tuple[str, ...] | None = None
-    topic_regex: str | None = None  # version 1; an empty one takes the subscription back
+    topic_regex: str | None = None  # version 1; an empty one removes the pattern
     assignor: str | None = None
     owned: tuple[TopicPartitions, ...] | None = None
-    requires_member: bool = True  # version 1 and above: an empty member id is INVALID_REQUEST
+    requires_member: bool = True  # since version 1 an empty member id is INVALID_REQUEST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class ConsumerHeartbeatReply:
     member: str | None = None
     member_epoch: int = 0
     heartbeat_interval_ms: int = 0
-    assignment: tuple[TopicPartitions, ...] | None = None  # None: as the member knows it
+    assignment: tuple[TopicPartitions, ...] | None = None  # None: unchanged
 
 
 class NamedPartitions(NamedTuple):
@@ -52,7 +52,7 @@ class NamedPartitions(NamedTuple):
 
 
 class MemberKind(IntEnum):
-    """As ConsumerGroupDescribe version 1 says it."""
+    """As in ConsumerGroupDescribe version 1."""
 
     UNKNOWN = -1
     CLASSIC = 0

@@ -1,6 +1,6 @@
-"""A group of the newer protocol (KIP-848): members, target assignment, epochs. Data, no decisions.
+"""The data of a consumer group (KIP-848): members, target assignment, epochs. No decisions.
 
-What is stored changes by `replay` alone. Invariant: `owners` and `instances` follow from `members`.
+`replay` alone changes what is stored. Invariant: `owners` and `instances` derive from `members`.
 """
 
 from dataclasses import dataclass, field, replace
@@ -33,16 +33,16 @@ NO_TARGET = -1
 
 
 class MemberState(IntEnum):
-    """How far a member has come towards its target; numbered as in Kafka's records."""
+    """A member's progress towards its target assignment; numbered as in Kafka's records."""
 
     STABLE = 0
-    UNREVOKED_PARTITIONS = 1  # it has to give some up before it may go on to the next epoch
-    UNRELEASED_PARTITIONS = 2  # some of its target are not free yet
-    UNKNOWN = 127  # a later version's
+    UNREVOKED_PARTITIONS = 1  # has to revoke some before it may move to the next epoch
+    UNRELEASED_PARTITIONS = 2  # some of its target are still owned by others
+    UNKNOWN = 127  # of a later version
 
 
 class ConsumerState(StrEnum):
-    """Named as clients see them."""
+    """With the names that clients see."""
 
     EMPTY = "Empty"
     ASSIGNING = "Assigning"
@@ -71,7 +71,9 @@ class ConsumerMember:
     previous_epoch: int = 0
     state: MemberState = MemberState.STABLE
     assigned: Partitions = field(default_factory=dict)
-    pending_revocation: Partitions = field(default_factory=dict)  # still its own until it says so
+    pending_revocation: Partitions = field(
+        default_factory=dict
+    )  # still owned, until the member confirms
 
     @property
     def instance(self) -> str | None:
@@ -95,7 +97,7 @@ class ConsumerMember:
 
 
 @dataclass(slots=True, kw_only=True)
-class ConsumerGroup:
+class ConsumerGroupState:
     """Owned by its shard."""
 
     name: str
@@ -103,23 +105,25 @@ class ConsumerGroup:
     target_epoch: int = 0
     members: dict[str, ConsumerMember] = field(default_factory=dict)
     targets: dict[str, Partitions] = field(default_factory=dict)
-    is_stored: bool = False  # some record speaks of it
-    # From what is above:
+    is_stored: bool = False  # the log has a record of it
+    # Derived from the above:
     instances: dict[str, str] = field(default_factory=dict)  # instance -> id of its member
-    owners: dict[TopicId, dict[int, str]] = field(default_factory=dict)  # nobody else may have it
-    # Soft, forgotten by a reload:
-    checked_topics_ms: int | None = None  # None: topics may have changed since the target was made
+    owners: dict[TopicId, dict[int, str]] = field(default_factory=dict)  # at most one per partition
+    # Volatile, forgotten by a reload:
+    checked_topics_ms: int | None = (
+        None  # None: topics may have changed since the last target assignment
+    )
     matches: dict[str, frozenset[str]] = field(default_factory=dict)  # pattern -> topics
-    rejoining: set[str] = field(default_factory=set)  # classic members that were told to join again
+    rejoining: set[str] = field(default_factory=set)  # classic members that have to join again
 
     def copy(self) -> Self:
-        """To try records on."""
+        """To apply records to."""
         return replace(
             self,
             members=dict(self.members),
             targets=dict(self.targets),
             instances=dict(self.instances),
-            owners={topic: dict(each) for topic, each in self.owners.items()},
+            owners={topic: dict(owners) for topic, owners in self.owners.items()},
         )
 
     @property
@@ -128,19 +132,19 @@ class ConsumerGroup:
             return ConsumerState.EMPTY
         if self.epoch > self.target_epoch:
             return ConsumerState.ASSIGNING
-        if all(each.is_reconciled(self.target_epoch) for each in self.members.values()):
+        if all(member.is_reconciled(self.target_epoch) for member in self.members.values()):
             return ConsumerState.STABLE
         return ConsumerState.RECONCILING
 
     def snapshot(self) -> object:
-        """What the log decides; equal for equal states."""
+        """What is durable; equal for equal states."""
         return (
             (self.epoch, self.target_epoch, self.members, self.targets),
             (self.instances, self.owners),
         )
 
     def topics_changed(self) -> None:
-        """Some topic came, went or grew: the next heartbeat looks whether it is one of ours."""
+        """The next heartbeat checks whether the target assignment still covers its topics."""
         self.checked_topics_ms = None
 
     def target(self, member: str) -> Partitions:
@@ -151,20 +155,22 @@ class ConsumerGroup:
         return None if member is None else self.members.get(member)
 
     def free_for(self, member: str, partitions: Partitions) -> Partitions:
-        """Those that no other member has."""
+        """Those that no other member owns."""
         free: dict[TopicId, frozenset[int]] = {}
         for topic, wanted in partitions.items():
             owners = self.owners.get(topic, {})
-            found = frozenset(each for each in wanted if owners.get(each, member) == member)
-            if found:
-                free[topic] = found
+            unowned = frozenset(
+                partition for partition in wanted if owners.get(partition, member) == member
+            )
+            if unowned:
+                free[topic] = unowned
         return free
 
 
-def replay(group: ConsumerGroup, record: GroupRecord) -> None:
-    """Makes the group what a record says, whether it was just written or is read after a restart.
+def replay(group: ConsumerGroupState, record: GroupRecord) -> None:
+    """Applies a record, whether it was just written or is read after a restart.
 
-    Of a compacted log, some records before the last of a key may be missing: none is counted on.
+    Compaction may have removed any record but the last of its key, so none relies on another.
     """
     key, value = record
     match key, value:
@@ -181,18 +187,18 @@ def replay(group: ConsumerGroup, record: GroupRecord) -> None:
         case TargetMemberKey(), None:
             group.targets.pop(key.member, None)
         case ConsumerMemberKey(), ConsumerMemberValue():
-            known = group.members.get(key.member) or ConsumerMember(id=key.member)
-            _put(group, replace(known, subscription=value))
+            member = group.members.get(key.member) or ConsumerMember(id=key.member)
+            _put(group, replace(member, subscription=value))
         case ConsumerMemberKey(), None:
             _remove(group, key.member)
         case CurrentMemberKey(), CurrentMemberValue():
-            known = group.members.get(key.member) or ConsumerMember(id=key.member)
-            _put(group, _with_current(known, value))
+            member = group.members.get(key.member) or ConsumerMember(id=key.member)
+            _put(group, _with_current(member, value))
         case CurrentMemberKey(), None:
-            if (gone := group.members.get(key.member)) is not None:
-                _put(group, _gone(gone))
+            if (left := group.members.get(key.member)) is not None:
+                _put(group, _without_current(left))
         case _:
-            pass  # of a kind that says nothing about this group
+            pass  # of a kind that does not concern this group
 
 
 def _with_current(member: ConsumerMember, value: CurrentMemberValue) -> ConsumerMember:
@@ -207,8 +213,8 @@ def _with_current(member: ConsumerMember, value: CurrentMemberValue) -> Consumer
     )
 
 
-def _gone(member: ConsumerMember) -> ConsumerMember:
-    """Its other tombstones follow."""
+def _without_current(member: ConsumerMember) -> ConsumerMember:
+    """The member left; its other tombstones follow."""
     return replace(
         member,
         epoch=LEAVE_EPOCH,
@@ -219,48 +225,48 @@ def _gone(member: ConsumerMember) -> ConsumerMember:
     )
 
 
-def _put(group: ConsumerGroup, member: ConsumerMember) -> None:
-    known = group.members.get(member.id)
-    if known is not None:
-        _disown(group, known)
-        _unname(group, known)
+def _put(group: ConsumerGroupState, member: ConsumerMember) -> None:
+    before = group.members.get(member.id)
+    if before is not None:
+        _remove_owner(group, before)
+        _remove_instance(group, before)
     group.members[member.id] = member
     group.is_stored = True
     if member.instance is not None:
         group.instances[member.instance] = member.id
-    for held in (member.assigned, member.pending_revocation):
-        for topic, partitions in held.items():
+    for owned in (member.assigned, member.pending_revocation):
+        for topic, partitions in owned.items():
             group.owners.setdefault(topic, {}).update(dict.fromkeys(partitions, member.id))
 
 
-def _remove(group: ConsumerGroup, member: str) -> None:
-    known = group.members.pop(member, None)
-    if known is not None:
-        _disown(group, known)
-        _unname(group, known)
-    group.rejoining.discard(member)
+def _remove(group: ConsumerGroupState, member_id: str) -> None:
+    member = group.members.pop(member_id, None)
+    if member is not None:
+        _remove_owner(group, member)
+        _remove_instance(group, member)
+    group.rejoining.discard(member_id)
 
 
-def _unname(group: ConsumerGroup, member: ConsumerMember) -> None:
+def _remove_instance(group: ConsumerGroupState, member: ConsumerMember) -> None:
     if member.instance is not None and group.instances.get(member.instance) == member.id:
         del group.instances[member.instance]
 
 
-def _disown(group: ConsumerGroup, member: ConsumerMember) -> None:
-    """Of a compacted log, the next owner's record may stand before the one that lets go."""
-    for held in (member.assigned, member.pending_revocation):
-        for topic, partitions in held.items():
+def _remove_owner(group: ConsumerGroupState, member: ConsumerMember) -> None:
+    """In a compacted log the record of the next owner may come before the one that releases."""
+    for owned in (member.assigned, member.pending_revocation):
+        for topic, partitions in owned.items():
             owners = group.owners.get(topic, {})
-            for each in partitions:
-                if owners.get(each) == member.id:
-                    del owners[each]
+            for partition in partitions:
+                if owners.get(partition) == member.id:
+                    del owners[partition]
             if not owners:
                 group.owners.pop(topic, None)
 
 
-def _clear(group: ConsumerGroup) -> None:
+def _clear(group: ConsumerGroupState) -> None:
     group.epoch, group.target_epoch, group.is_stored = 0, 0, False
-    for each in (group.members, group.targets, group.instances, group.owners):
-        each.clear()
+    for table in (group.members, group.targets, group.instances, group.owners):
+        table.clear()
     group.rejoining.clear()
     group.checked_topics_ms = None

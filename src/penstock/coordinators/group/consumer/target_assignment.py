@@ -1,7 +1,7 @@
-"""What the members of a consumer group subscribe to, and the target assignment that follows.
+"""The subscriptions of a consumer group's members and the target assignment that follows.
 
-Invariant: a target made now covers every partition of every subscribed topic that exists, once.
-So a target that does not is of other topics than there are now, and nothing else need be kept.
+Invariant: a new target assignment covers every partition of every existing subscribed topic, once.
+So if it no longer does, the topics have changed, and no other state is needed to detect that.
 """
 
 from collections import Counter
@@ -11,7 +11,7 @@ from penstock.coordinators.group.consumer.assignors import ASSIGNORS
 from penstock.coordinators.group.consumer.assignors.problem import Subscriber
 from penstock.coordinators.group.consumer.context import ConsumerCommandContext
 from penstock.coordinators.group.consumer.partitions import to_topics
-from penstock.coordinators.group.consumer.state import ConsumerGroup
+from penstock.coordinators.group.consumer.state import ConsumerGroupState
 from penstock.coordinators.group.dependencies import Topics
 from penstock.coordinators.group.records import (
     ConsumerMemberValue,
@@ -28,62 +28,62 @@ from penstock.model.name_pattern import InvalidPattern, compile_pattern
 DEFAULT_ASSIGNOR = "uniform"
 
 
-def update_target(turn: ConsumerCommandContext, *, has_changed: bool) -> None:
-    """`has_changed`: a member came, or wants other topics than before."""
-    if _topics_have_changed(turn) or has_changed:
-        turn.bump_epoch()
-    if turn.group.epoch > turn.group.target_epoch:
-        _assign(turn)
+def update_target(context: ConsumerCommandContext, *, has_changed: bool) -> None:
+    """`has_changed`: a member joined, or changed its subscription."""
+    if _topics_have_changed(context) or has_changed:
+        context.bump_epoch()
+    if context.group.epoch > context.group.target_epoch:
+        _assign(context)
 
 
-def _topics_have_changed(turn: ConsumerCommandContext) -> bool:
-    """Looked at after every change to the topics, and now and then."""
-    group, last_ms = turn.group, turn.group.checked_topics_ms
-    interval_ms = turn.config.consumer_regex_refresh_interval_ms
-    if last_ms is not None and last_ms <= turn.now_ms < last_ms + interval_ms:
+def _topics_have_changed(context: ConsumerCommandContext) -> bool:
+    """Checked after every change of topics, and at an interval."""
+    group, last_ms = context.group, context.group.checked_topics_ms
+    interval_ms = context.config.consumer_regex_refresh_interval_ms
+    if last_ms is not None and last_ms <= context.now_ms < last_ms + interval_ms:
         return False
     group.matches.clear()
-    _, counts = _subscribers(group, turn.topics)
+    _, counts = _subscribers(group, context.topics)
     covered: Counter[TopicId] = Counter()
     for target in group.targets.values():
         for topic, partitions in target.items():
             covered[topic] += len(partitions)
-    turn.has_checked_topics = True
+    context.has_checked_topics = True
     return covered != counts
 
 
-def _assign(turn: ConsumerCommandContext) -> None:
-    group = turn.group
-    subscribers, counts = _subscribers(group, turn.topics)
-    assigned = ASSIGNORS[preferred_assignor(group, turn.config)](subscribers, counts)
+def _assign(context: ConsumerCommandContext) -> None:
+    group = context.group
+    subscribers, counts = _subscribers(group, context.topics)
+    assigned = ASSIGNORS[preferred_assignor(group, context.config)](subscribers, counts)
     for member in sorted(group.members):
         if member not in group.targets or assigned[member] != group.targets[member]:
             value = TargetMemberValue(to_topics(assigned[member]))
-            turn.write(TargetMemberKey(group.name, member), value)
-    turn.write(TargetEpochKey(group.name), TargetEpochValue(group.epoch))
+            context.write(TargetMemberKey(group.name, member), value)
+    context.write(TargetEpochKey(group.name), TargetEpochValue(group.epoch))
 
 
 def _subscribers(
-    group: ConsumerGroup, topics: Topics
+    group: ConsumerGroupState, topics: Topics
 ) -> tuple[list[Subscriber], dict[TopicId, int]]:
     counts: dict[TopicId, int] = {}
-    known: dict[tuple[tuple[str, ...], str | None], frozenset[TopicId]] = {}
+    resolved: dict[tuple[tuple[str, ...], str | None], frozenset[TopicId]] = {}
     subscribers: list[Subscriber] = []
     for member in group.members.values():
         wanted = (member.subscription.topics, member.subscription.topic_regex)
-        if wanted not in known:
-            found = {name: topics.find(name) for name in _names(group, *wanted, topics)}
-            views = [view for view in found.values() if view is not None and view.partitions]
+        if wanted not in resolved:
+            existing = map(topics.find, _names(group, *wanted, topics))
+            views = [view for view in existing if view is not None and view.partitions]
             counts.update({view.topic_id: view.partitions for view in views})
-            known[wanted] = frozenset(view.topic_id for view in views)
+            resolved[wanted] = frozenset(view.topic_id for view in views)
         subscribers.append(
-            Subscriber(member.id, member.instance, known[wanted], group.target(member.id))
+            Subscriber(member.id, member.instance, resolved[wanted], group.target(member.id))
         )
     return subscribers, counts
 
 
 def _names(
-    group: ConsumerGroup, names: tuple[str, ...], regex: str | None, topics: Topics
+    group: ConsumerGroupState, names: tuple[str, ...], regex: str | None, topics: Topics
 ) -> frozenset[str]:
     if regex is None:
         return frozenset(names)
@@ -95,24 +95,27 @@ def _names(
     return group.matches[regex] | frozenset(names)
 
 
-def preferred_assignor(group: ConsumerGroup, config: GroupConfig) -> str:
-    """What most members ask for; among equals, what the broker names first."""
-    offered = [each for each in config.consumer_assignors if each in ASSIGNORS]
-    votes = Counter(each.subscription.assignor for each in group.members.values())
-    wanted = [each for each in offered if votes[each]]
+def preferred_assignor(group: ConsumerGroupState, config: GroupConfig) -> str:
+    """The choice of most members; among equals, the first in group.consumer.assignors."""
+    offered = _offered(config)
+    votes = Counter(member.subscription.assignor for member in group.members.values())
+    wanted = [name for name in offered if votes[name]]
     if wanted:
-        return max(wanted, key=lambda each: votes[each])
+        return max(wanted, key=lambda name: votes[name])
     return offered[0] if offered else DEFAULT_ASSIGNOR
 
 
+def _offered(config: GroupConfig) -> list[str]:
+    return [name for name in config.consumer_assignors if name in ASSIGNORS]
+
+
 def check_assignor(name: str | None, config: GroupConfig) -> None:
-    if name is None or (name in ASSIGNORS and name in config.consumer_assignors):
-        return
-    raise Refusal(
-        ErrorCode.UNSUPPORTED_ASSIGNOR,
-        f"assignor {name} is not offered here; choose one of: "
-        + ", ".join(each for each in config.consumer_assignors if each in ASSIGNORS),
-    )
+    offered = _offered(config)
+    if name is not None and name not in offered:
+        raise Refusal(
+            ErrorCode.UNSUPPORTED_ASSIGNOR,
+            f"assignor {name} is not supported; choose one of: " + ", ".join(offered),
+        )
 
 
 def check_pattern(text: str | None) -> None:

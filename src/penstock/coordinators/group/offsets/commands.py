@@ -1,6 +1,6 @@
-"""What commands on committed offsets come to: pure, from the store to records and answers.
+"""Commands on committed offsets, as pure functions from the store to records and replies.
 
-Whether the group lets its member do it is asked before, and handed in. Changes no store.
+The caller has asked the group whether the member may. Changes no store.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -16,13 +16,13 @@ from penstock.coordinators.group.requests import (
     FetchOffsets,
     OffsetCommit,
 )
-from penstock.coordinators.group.result import GroupResult
+from penstock.coordinators.runtime.result import CoordinatorResult
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 
 NO_OFFSET = -1
-END_OF_TIME_MS = 2**63 - 1  # an old client may ask for a retention that goes beyond
-MAX_TEXT_BYTES = 32_767  # of a text in a record
+END_OF_TIME_MS = 2**63 - 1  # an old client may ask for a longer retention
+MAX_TEXT_BYTES = 32_767  # of a string in a record
 Codes = Mapping[TopicPartition, ErrorCode]
 
 
@@ -31,29 +31,29 @@ Codes = Mapping[TopicPartition, ErrorCode]
 
 def commit(
     request: CommitOffsets, *, topics: Topics, now_ms: int, config: GroupConfig
-) -> GroupResult[Codes]:
-    """Every offset for itself: one that is refused keeps no other from being kept."""
-    codes = {each.partition: check_offset(each, topics, config) for each in request.offsets}
-    return GroupResult(
-        answer=codes,
+) -> CoordinatorResult[Codes, GroupRecord]:
+    """Each offset on its own: the refusal of one does not affect the others."""
+    codes = {offset.tp: check_offset(offset, topics, config) for offset in request.offsets}
+    return CoordinatorResult(
+        reply=codes,
         records=tuple(
-            GroupRecord(_key(request.group, each.partition), to_value(each, now_ms))
-            for each in request.offsets
-            if codes[each.partition] is ErrorCode.NONE
+            GroupRecord(_key(request.group, offset.tp), to_value(offset, now_ms))
+            for offset in request.offsets
+            if codes[offset.tp] is ErrorCode.NONE
         ),
     )
 
 
 def refuse_commit(request: CommitOffsets, code: ErrorCode) -> Codes:
-    return dict.fromkeys((each.partition for each in request.offsets), code)
+    return dict.fromkeys((offset.tp for offset in request.offsets), code)
 
 
 def check_offset(commit: OffsetCommit, topics: Topics, config: GroupConfig) -> ErrorCode:
-    topic, partition = commit.partition
-    known = topics.find(topic)
-    if known is None or not 0 <= partition < known.partitions:
+    topic, partition = commit.tp
+    view = topics.find(topic)
+    if view is None or not 0 <= partition < view.partitions:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if commit.topic_id is not None and commit.topic_id != known.topic_id:
+    if commit.topic_id is not None and commit.topic_id != view.topic_id:
         return ErrorCode.UNKNOWN_TOPIC_ID
     if _is_too_long(commit.metadata, config.offset_metadata_max_bytes):
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
@@ -80,24 +80,24 @@ def to_value(commit: OffsetCommit, now_ms: int) -> OffsetValue:
 
 
 def fetch(store: OffsetStore, request: FetchOffsets) -> FetchedOffsets:
-    """What was never committed has no offset; that is no error."""
+    """A partition without committed offset gets NO_OFFSET, not an error."""
     group = request.group
     pending = store.pending_of(group) if request.require_stable else set()
     if request.partitions is None:
-        found = [_committed(partition, value) for partition, value in store.of_group(group)]
+        fetched = [_fetched(tp, value) for tp, value in store.of_group(group)]
     else:
-        found = [_committed(each, store.find(group, each)) for each in request.partitions]
-    unstable = frozenset(pending.intersection(each.partition for each in found))
+        fetched = [_fetched(tp, store.find(group, tp)) for tp in request.partitions]
+    unstable = frozenset(pending.intersection(offset.tp for offset in fetched))
     offsets = tuple(
-        _committed(each.partition, None) if each.partition in unstable else each for each in found
+        _fetched(offset.tp, None) if offset.tp in unstable else offset for offset in fetched
     )
     return FetchedOffsets(error=ErrorCode.NONE, offsets=offsets, unstable=unstable)
 
 
-def _committed(partition: TopicPartition, value: OffsetValue | None) -> FetchedOffset:
+def _fetched(tp: TopicPartition, value: OffsetValue | None) -> FetchedOffset:
     if value is None:
-        return FetchedOffset(partition, NO_OFFSET, -1, "")
-    return FetchedOffset(partition, value.offset, value.leader_epoch, value.metadata)
+        return FetchedOffset(tp, NO_OFFSET, -1, "")
+    return FetchedOffset(tp, value.offset, value.leader_epoch, value.metadata)
 
 
 # -- deleting ------------------------------------------------------------------------------
@@ -109,12 +109,12 @@ def delete_offsets(
     partitions: Sequence[TopicPartition],
     *,
     check_topic: Callable[[str], ErrorCode],
-) -> GroupResult[Codes]:
-    """What members may be reading stays; what is not there counts as deleted."""
-    codes = {each: check_topic(each.topic) for each in partitions}
+) -> tuple[Codes, tuple[GroupRecord, ...]]:
+    """Offsets of a topic that members may be reading stay; a missing offset counts as deleted."""
+    codes = {tp: check_topic(tp.topic) for tp in partitions}
     present = _present(store, group)
-    gone = (each for each, code in codes.items() if code is ErrorCode.NONE and each in present)
-    return GroupResult(answer=codes, records=tombstones(group, gone))
+    deleted = (tp for tp, code in codes.items() if code is ErrorCode.NONE and tp in present)
+    return codes, tombstones(group, deleted)
 
 
 def delete_all(store: OffsetStore, group: str) -> tuple[GroupRecord, ...]:
@@ -122,22 +122,22 @@ def delete_all(store: OffsetStore, group: str) -> tuple[GroupRecord, ...]:
 
 
 def delete_of_topics(store: OffsetStore, topics: Collection[str]) -> tuple[GroupRecord, ...]:
-    """Every group's offsets of topics that are gone: one made anew begins at its beginning."""
+    """Every group's offsets of deleted topics, because a new topic of that name starts afresh."""
     return tuple(
-        GroupRecord(_key(group, each), None)
+        GroupRecord(_key(group, tp), None)
         for group in sorted(store.groups())
-        for each in sorted(_present(store, group))
-        if each.topic in topics
+        for tp in sorted(_present(store, group))
+        if tp.topic in topics
     )
 
 
 def tombstones(group: str, partitions: Iterable[TopicPartition]) -> tuple[GroupRecord, ...]:
-    return tuple(GroupRecord(_key(group, each), None) for each in partitions)
+    return tuple(GroupRecord(_key(group, tp), None) for tp in partitions)
 
 
 def _present(store: OffsetStore, group: str) -> set[TopicPartition]:
-    return store.pending_of(group).union(each for each, _ in store.of_group(group))
+    return store.pending_of(group).union(tp for tp, _ in store.of_group(group))
 
 
-def _key(group: str, partition: TopicPartition) -> OffsetKey:
-    return OffsetKey(group, partition.topic, partition.partition)
+def _key(group: str, tp: TopicPartition) -> OffsetKey:
+    return OffsetKey(group, *tp)

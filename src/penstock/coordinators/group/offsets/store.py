@@ -1,7 +1,7 @@
-"""The committed offsets of one shard: what the log's records say, in memory. Decides nothing.
+"""The committed offsets of one shard, as the log's records describe them. Decides nothing.
 
-Changed by `replay` and `end_transaction` alone, so a replay of the log gives the same again.
-Invariant: no empty entries: a group is here exactly while it has an offset.
+Changed by `replay` and `end_transaction` alone, so that a replay of the log gives the same again.
+Invariant: there are no empty entries; a group is here exactly while it has an offset.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,7 +15,7 @@ NO_RECORD_OFFSET = -1
 
 class Stored(NamedTuple):
     value: OffsetValue
-    record_offset: int  # where its record stands in the log
+    record_offset: int  # offset of its record in the log
 
 
 Offsets = dict[TopicPartition, Stored]
@@ -27,37 +27,37 @@ class OffsetStore:
 
     def __init__(self) -> None:
         self._by_group: dict[str, Offsets] = {}
-        # Committed in a transaction that is open: producer -> group -> offsets.
+        # Committed in an open transaction: producer id -> group -> offsets.
         self._pending: dict[int, dict[str, Offsets]] = {}
 
-    # -- looking ---------------------------------------------------------------------------
+    # -- queries ---------------------------------------------------------------------------
 
-    def find(self, group: str, partition: TopicPartition) -> OffsetValue | None:
-        stored = self._by_group.get(group, _NOTHING).get(partition)
+    def find(self, group: str, tp: TopicPartition) -> OffsetValue | None:
+        stored = self._by_group.get(group, _NOTHING).get(tp)
         return None if stored is None else stored.value
 
     def of_group(self, group: str) -> Iterator[tuple[TopicPartition, OffsetValue]]:
-        """In order of their first commit. Not to be changed meanwhile."""
-        for partition, stored in self._by_group.get(group, _NOTHING).items():
-            yield partition, stored.value
+        """In order of their first commit. The store must not change meanwhile."""
+        for tp, stored in self._by_group.get(group, _NOTHING).items():
+            yield tp, stored.value
 
     def has_group(self, group: str) -> bool:
-        """Whether anything is committed, or would be with the end of an open transaction."""
+        """Whether it has an offset, committed or pending in an open transaction."""
         return group in self._by_group or self.has_pending(group)
 
     def groups(self) -> set[str]:
-        waiting = (each for groups in self._pending.values() for each in groups)
-        return {*self._by_group, *waiting}
+        pending = (group for groups in self._pending.values() for group in groups)
+        return {*self._by_group, *pending}
 
     def has_pending(self, group: str) -> bool:
         return any(group in groups for groups in self._pending.values())
 
     def pending_of(self, group: str) -> set[TopicPartition]:
-        """Those that an open transaction commits to."""
-        found: set[TopicPartition] = set()
+        """Partitions with an offset pending in an open transaction."""
+        pending: set[TopicPartition] = set()
         for groups in self._pending.values():
-            found.update(groups.get(group, _NOTHING))
-        return found
+            pending.update(groups.get(group, _NOTHING))
+        return pending
 
     def count(self) -> int:
         return sum(map(len, self._by_group.values()))
@@ -66,8 +66,8 @@ class OffsetStore:
         """Equal for equal states."""
         groups = {group: dict(offsets) for group, offsets in self._by_group.items()}
         pending = {
-            producer: {group: dict(offsets) for group, offsets in each.items()}
-            for producer, each in self._pending.items()
+            producer_id: {group: dict(offsets) for group, offsets in groups.items()}
+            for producer_id, groups in self._pending.items()
         }
         return groups, pending
 
@@ -81,37 +81,37 @@ class OffsetStore:
         record_offset: int,
         producer_id: int = NO_PRODUCER_ID,
     ) -> None:
-        partition = TopicPartition(key.topic, key.partition)
+        tp = TopicPartition(key.topic, key.partition)
         if value is None:
-            self._remove(key.group, partition)
+            self._remove(key.group, tp)
             return
-        is_plain = producer_id == NO_PRODUCER_ID
-        groups = self._by_group if is_plain else self._pending.setdefault(producer_id, {})
-        groups.setdefault(key.group, {})[partition] = Stored(value, record_offset)
+        is_committed = producer_id == NO_PRODUCER_ID
+        groups = self._by_group if is_committed else self._pending.setdefault(producer_id, {})
+        groups.setdefault(key.group, {})[tp] = Stored(value, record_offset)
 
-    def _remove(self, group: str, partition: TopicPartition) -> None:
-        """A deletion holds against open transactions too: their commit must not bring it back."""
-        _take_out(self._by_group, group, partition)
-        for producer in list(self._pending):
-            groups = self._pending[producer]
-            _take_out(groups, group, partition)
+    def _remove(self, group: str, tp: TopicPartition) -> None:
+        """From open transactions too, so that their commit does not bring it back."""
+        _remove_from(self._by_group, group, tp)
+        for producer_id in list(self._pending):
+            groups = self._pending[producer_id]
+            _remove_from(groups, group, tp)
             if not groups:
-                del self._pending[producer]
+                del self._pending[producer_id]
 
     def end_transaction(self, producer_id: int, *, commit: bool) -> None:
         groups = self._pending.pop(producer_id, {})
         if not commit:
             return
         for group, offsets in groups.items():
-            kept = self._by_group.setdefault(group, {})
-            for partition, stored in offsets.items():
-                # The later record wins, as it does in the compacted log; not the later marker.
-                known = kept.get(partition)
-                if known is None or known.record_offset < stored.record_offset:
-                    kept[partition] = stored
+            committed = self._by_group.setdefault(group, {})
+            for tp, stored in offsets.items():
+                # The later record wins, as in the compacted log; not the later marker.
+                current = committed.get(tp)
+                if current is None or current.record_offset < stored.record_offset:
+                    committed[tp] = stored
 
 
-def _take_out(groups: dict[str, Offsets], group: str, partition: TopicPartition) -> None:
+def _remove_from(groups: dict[str, Offsets], group: str, tp: TopicPartition) -> None:
     offsets = groups.get(group)
-    if offsets is not None and offsets.pop(partition, None) is not None and not offsets:
+    if offsets is not None and offsets.pop(tp, None) is not None and not offsets:
         del groups[group]

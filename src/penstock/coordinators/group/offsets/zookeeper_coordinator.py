@@ -1,13 +1,13 @@
-"""The group coordinator of a broker that keeps offsets in the coordination tree.
+"""The group coordinator of a broker with `offsets.storage=zookeeper`.
 
-Groups and their members stay in the log, and so does who may commit: only where offsets lie
-differs. What was committed in the log before is not seen, and nothing of it is changed.
+Groups and members stay in the log, and the group still decides who may commit; only the offsets are
+kept elsewhere. Offsets committed to the log before are neither read nor changed.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 
 from penstock.coordinators.group.config import GroupConfig
-from penstock.coordinators.group.coordinator import GroupCoordinator, is_wanted
+from penstock.coordinators.group.coordinator import GroupCoordinator, matches
 from penstock.coordinators.group.dependencies import Topics
 from penstock.coordinators.group.offsets.commands import Codes, check_offset, refuse_commit
 from penstock.coordinators.group.offsets.zookeeper_offsets import OffsetsStore, can_be_named
@@ -19,22 +19,22 @@ from penstock.coordinators.group.requests import (
     FetchOffsets,
     GroupListing,
 )
-from penstock.coordinators.group.result import GroupResult
 from penstock.coordinators.runtime.dependencies import CoordinatorLog, CoordinatorTimers
 from penstock.coordinators.runtime.pending_replies import Failed
+from penstock.coordinators.runtime.result import CoordinatorResult
 from penstock.metadata_store.errors import MetadataStoreError
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 
 EMPTY = "Empty"
-_AWAY = ErrorCode.COORDINATOR_NOT_AVAILABLE  # of a tree that cannot be reached: try again
+_UNREACHABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE  # ZooKeeper cannot be reached: retry
 
 
 class ZooKeeperGroupCoordinator(GroupCoordinator):
     def __init__(
         self,
         *,
-        keeper: OffsetsStore,
+        store: OffsetsStore,
         log: CoordinatorLog,
         topics: Topics,
         timers: CoordinatorTimers,
@@ -45,9 +45,8 @@ class ZooKeeperGroupCoordinator(GroupCoordinator):
         super().__init__(
             log=log, topics=topics, timers=timers, wall_ms=wall_ms, config=config, report=report
         )
-        self._keeper = keeper
+        self._store = store
         self._topics = topics
-        self._report = report
 
     async def commit(self, request: CommitOffsets) -> Mapping[TopicPartition, ErrorCode]:
         refusal = await self._find_refusal(request)
@@ -55,60 +54,60 @@ class ZooKeeperGroupCoordinator(GroupCoordinator):
             return refuse_commit(request, refusal)
         config = self._config()
         codes = {
-            each.partition: check_offset(each, self._topics, config) for each in request.offsets
+            offset.tp: check_offset(offset, self._topics, config) for offset in request.offsets
         }
-        taken = [each for each in request.offsets if codes[each.partition] is ErrorCode.NONE]
+        accepted = [offset for offset in request.offsets if codes[offset.tp] is ErrorCode.NONE]
         try:
-            await self._keeper.commit(request.group, taken)
+            await self._store.commit(request.group, accepted)
         except MetadataStoreError as error:
-            self._tell(error)
-            codes.update({each.partition: _AWAY for each in taken})
+            self._warn(error)
+            codes.update({offset.tp: _UNREACHABLE for offset in accepted})
         return codes
 
     async def _find_refusal(self, request: CommitOffsets) -> ErrorCode:
         if not can_be_named(request.group):
             return ErrorCode.INVALID_GROUP_ID
-        answer = await self._ask(
+        reply = await self._run(
             request.group,
-            lambda state, _, now_ms: GroupResult(
-                answer=state.check_commit(request), timers=state.sign_of_life(request)
+            lambda state, _, now_ms: CoordinatorResult(
+                reply=state.check_commit(request), timers=state.session_timer(request)
             ),
         )
-        return answer.code if isinstance(answer, Failed) else answer
+        return reply.code if isinstance(reply, Failed) else reply
 
     async def commit_in_transaction(
         self, request: CommitInTransaction
     ) -> Mapping[TopicPartition, ErrorCode]:
-        """A marker in the log ends nothing in the tree. Of the codes that clients know here this
-        is the one that says so."""
+        """A marker in the log has no effect in ZooKeeper. This is the one code of those that
+        clients handle here that says so."""
         return refuse_commit(request.commit, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT)
 
     async def fetch(self, request: FetchOffsets) -> FetchedOffsets:
         if not can_be_named(request.group):
             return FetchedOffsets(error=ErrorCode.INVALID_GROUP_ID)
-        of_log = await super().fetch(request)  # says whether this is the place to ask
-        if of_log.error is not ErrorCode.NONE:
-            return of_log
+        checked = await super().fetch(request)  # whether this broker coordinates the group
+        if checked.error is not ErrorCode.NONE:
+            return checked
         try:
-            found = await self._keeper.fetch(request.group, request.partitions)
+            offsets = await self._store.fetch(request.group, request.partitions)
         except MetadataStoreError as error:
-            self._tell(error)
+            self._warn(error)
             return FetchedOffsets(error=ErrorCode.NOT_COORDINATOR)
-        return FetchedOffsets(error=ErrorCode.NONE, offsets=found)
+        return FetchedOffsets(error=ErrorCode.NONE, offsets=offsets)
 
     async def delete_offsets(
         self, group: str, partitions: Sequence[TopicPartition]
     ) -> tuple[ErrorCode, Codes]:
         code, codes = await super().delete_offsets(group, partitions)
         try:
-            if code is ErrorCode.GROUP_ID_NOT_FOUND and await self._is_kept(group):
+            if code is ErrorCode.GROUP_ID_NOT_FOUND and await self._has_offsets(group):
                 code, codes = ErrorCode.NONE, dict.fromkeys(partitions, ErrorCode.NONE)
             if code is ErrorCode.NONE:
-                gone = [each for each in partitions if codes[each] is ErrorCode.NONE]
-                await self._keeper.delete(group, gone)
+                deleted = [tp for tp in partitions if codes[tp] is ErrorCode.NONE]
+                await self._store.delete(group, deleted)
         except MetadataStoreError as error:
-            self._tell(error)
-            return _AWAY, {}
+            self._warn(error)
+            return _UNREACHABLE, {}
         return code, codes
 
     async def delete_group(self, group: str) -> ErrorCode:
@@ -116,44 +115,44 @@ class ZooKeeperGroupCoordinator(GroupCoordinator):
         if code not in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND):
             return code
         try:
-            if not await self._is_kept(group):
+            if not await self._has_offsets(group):
                 return code
-            kept = await self._keeper.fetch(group, None)
-            await self._keeper.delete(group, [each.partition for each in kept])
+            offsets = await self._store.fetch(group, None)
+            await self._store.delete(group, [offset.tp for offset in offsets])
         except MetadataStoreError as error:
-            self._tell(error)
-            return _AWAY
+            self._warn(error)
+            return _UNREACHABLE
         return ErrorCode.NONE
 
     async def describe(self, group: str) -> DescribedGroup:
-        found = await super().describe(group)
-        if found.error is not ErrorCode.GROUP_ID_NOT_FOUND:
-            return found
+        described = await super().describe(group)
+        if described.error is not ErrorCode.GROUP_ID_NOT_FOUND:
+            return described
         try:
-            is_kept = await self._is_kept(group)
+            has_offsets = await self._has_offsets(group)
         except MetadataStoreError as error:
-            self._tell(error)
-            return DescribedGroup(group=group, error=_AWAY)
-        if is_kept:
+            self._warn(error)
+            return DescribedGroup(group=group, error=_UNREACHABLE)
+        if has_offsets:
             return DescribedGroup(group=group, error=ErrorCode.NONE, state=EMPTY)
-        return found
+        return described
 
     async def list_groups(
         self, states: frozenset[str], kinds: frozenset[str]
     ) -> tuple[ErrorCode, list[GroupListing]]:
-        code, found = await super().list_groups(frozenset(), frozenset())
-        known = {each.group for each in found}
+        code, listings = await super().list_groups(frozenset(), frozenset())
+        listed = {listing.group for listing in listings}
         try:
-            kept = await self._keeper.groups()
+            names = await self._store.groups()
         except MetadataStoreError as error:
-            self._tell(error)
-            return _AWAY, []
-        found += [
+            self._warn(error)
+            return _UNREACHABLE, []
+        listings += [
             GroupListing(name, "", EMPTY, "classic")
-            for name in kept
-            if name not in known and not isinstance(self._find_shard(name), ErrorCode)
+            for name in names
+            if name not in listed and not isinstance(self._find_shard(name), ErrorCode)
         ]
-        return code, [each for each in found if is_wanted(each, states, kinds)]
+        return code, [listing for listing in listings if matches(listing, states, kinds)]
 
     def on_topics_deleted(self, topics: Sequence[str]) -> None:
         super().on_topics_deleted(topics)
@@ -161,12 +160,12 @@ class ZooKeeperGroupCoordinator(GroupCoordinator):
 
     async def _delete_topics(self, topics: tuple[str, ...]) -> None:
         try:
-            await self._keeper.delete_topics(topics)
+            await self._store.delete_topics(topics)
         except MetadataStoreError as error:
-            self._tell(error)
+            self._warn(error)
 
-    async def _is_kept(self, group: str) -> bool:
-        return can_be_named(group) and await self._keeper.has_group(group)
+    async def _has_offsets(self, group: str) -> bool:
+        return can_be_named(group) and await self._store.has_group(group)
 
-    def _tell(self, error: MetadataStoreError) -> None:
-        self._report(f"the tree that keeps committed offsets failed: {error}")
+    def _warn(self, error: MetadataStoreError) -> None:
+        self._report(f"committed offsets in ZooKeeper are not available: {error}")

@@ -1,7 +1,7 @@
-"""Committed offsets in the coordination tree, as Kafka kept them before 0.9: the second keeper.
+"""Committed offsets in ZooKeeper, as Kafka kept them before 0.9.
 
-`/consumers/<group>/offsets/<topic>/<partition>` holds the offset as text; notes, epochs and times
-have no place there, and nothing expires. Who may commit is the group's matter, not this one's.
+`/consumers/<group>/offsets/<topic>/<partition>` holds the offset as text; metadata, epochs and
+timestamps are not kept, and nothing expires. Does not check who may commit: the group does.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,7 +24,7 @@ ROOT = "/consumers"
 
 
 class OffsetsStore(Protocol):
-    """Where offsets are kept when not in the log."""
+    """A store of committed offsets outside the log."""
 
     async def commit(self, group: str, offsets: Sequence[OffsetCommit]) -> None: ...
 
@@ -42,28 +42,27 @@ class OffsetsStore(Protocol):
 
 
 class ZooKeeperOffsets:
-    """Every method may raise CoordinationError: then nobody knows how much of it was done."""
+    """Every method may raise MetadataStoreError; then it is unknown how much of it was done."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
     async def commit(self, group: str, offsets: Sequence[OffsetCommit]) -> None:
-        for each in offsets:
-            await self._put(_path(group, each.partition), str(each.offset).encode())
+        for commit in offsets:
+            await self._put(_path(group, commit.tp), str(commit.offset).encode())
 
     async def fetch(
         self, group: str, partitions: Sequence[TopicPartition] | None
     ) -> tuple[FetchedOffset, ...]:
         if partitions is None:
-            found = [each for each in await self._all_of(group) if each.offset != NO_OFFSET]
-        else:
-            found = [await self._get(group, each) for each in partitions]
-        return tuple(found)
+            stored = await self._all_of(group)
+            return tuple(offset for offset in stored if offset.offset != NO_OFFSET)
+        return tuple([await self._get(group, tp) for tp in partitions])
 
     async def delete(self, group: str, partitions: Iterable[TopicPartition]) -> None:
-        """Folders that become empty go with them."""
-        for each in partitions:
-            path = _path(group, each)
+        """Together with parent znodes that become empty."""
+        for tp in partitions:
+            path = _path(group, tp)
             await self._remove(path)
             for _ in ("topic", "offsets", "group"):
                 path = parent_of(path)
@@ -71,10 +70,10 @@ class ZooKeeperOffsets:
                     break
 
     async def delete_topics(self, topics: Iterable[str]) -> None:
-        gone = frozenset(topics)
+        deleted = frozenset(topics)
         for group in await self.groups():
-            found = [each.partition for each in await self._all_of(group)]
-            await self.delete(group, (each for each in found if each.topic in gone))
+            stored = [offset.tp for offset in await self._all_of(group)]
+            await self.delete(group, (tp for tp in stored if tp.topic in deleted))
 
     async def has_group(self, group: str) -> bool:
         return await self._session.exists(f"{ROOT}/{group}/offsets") is not None
@@ -84,20 +83,20 @@ class ZooKeeperOffsets:
         return [name for name in names if await self.has_group(name)]
 
     async def _all_of(self, group: str) -> list[FetchedOffset]:
-        folder = f"{ROOT}/{group}/offsets"
-        found: list[TopicPartition] = []
-        for topic in await self._children(folder):
-            numbers = await self._children(f"{folder}/{topic}")
-            found += [TopicPartition(topic, int(each)) for each in numbers if each.isdecimal()]
-        return [await self._get(group, each) for each in sorted(found)]
+        parent = f"{ROOT}/{group}/offsets"
+        stored: list[TopicPartition] = []
+        for topic in await self._children(parent):
+            names = await self._children(f"{parent}/{topic}")
+            stored += [TopicPartition(topic, int(name)) for name in names if name.isdecimal()]
+        return [await self._get(group, tp) for tp in sorted(stored)]
 
-    async def _get(self, group: str, partition: TopicPartition) -> FetchedOffset:
+    async def _get(self, group: str, tp: TopicPartition) -> FetchedOffset:
         try:
-            value = await self._session.get(_path(group, partition))
+            value = await self._session.get(_path(group, tp))
             offset = int(value.data)
-        except (NoNode, ValueError):  # not there, or not written by anything like us
+        except (NoNode, ValueError):  # missing, or not an offset
             offset = NO_OFFSET
-        return FetchedOffset(partition, offset, -1, "")
+        return FetchedOffset(tp, offset, -1, "")
 
     async def _children(self, path: str) -> tuple[str, ...]:
         try:
@@ -116,7 +115,7 @@ class ZooKeeperOffsets:
                 await self._session.set(path, data)
 
     async def _create(self, path: str) -> None:
-        """With all above it."""
+        """With all its parents."""
         if path == "/" or await self._session.exists(path) is not None:
             return
         await self._create(parent_of(path))
@@ -134,7 +133,7 @@ class ZooKeeperOffsets:
 
 
 def can_be_named(group: str) -> bool:
-    """Whether the group's name can be a node's."""
+    """Whether the group id is a valid znode name."""
     try:
         check_path(f"{ROOT}/{group}/offsets")
     except InvalidPath:
@@ -142,8 +141,9 @@ def can_be_named(group: str) -> bool:
     return "/" not in group
 
 
-def _path(group: str, partition: TopicPartition) -> str:
-    return f"{ROOT}/{group}/offsets/{partition.topic}/{partition.partition}"
+def _path(group: str, tp: TopicPartition) -> str:
+    topic, partition = tp
+    return f"{ROOT}/{group}/offsets/{topic}/{partition}"
 
 
 __all__ = ["MetadataStoreError", "OffsetsStore", "ZooKeeperOffsets", "can_be_named"]

@@ -60,13 +60,13 @@ class FixedTopics:
         return next((count for count in self.counts if uuid5(_NAMES, count) == topic_id), None)
 
 
-class Waiting(NamedTuple):
+class PendingCommit(NamedTuple):
     partition: int
     offset: int
     done: Done
 
 
-class Term:
+class FakeLeadership:
     """One time of leading a partition."""
 
 
@@ -75,14 +75,16 @@ class TableLog:
 
     def __init__(self, partitions: int = 1, **config: object) -> None:
         self.tables = [Table(**config) for _ in range(partitions)]
-        self.terms: list[Term | None] = [Term() for _ in range(partitions)]
+        self.leaderships: list[FakeLeadership | None] = [
+            FakeLeadership() for _ in range(partitions)
+        ]
         self.exists = True
         self.is_held = False  # writes stay uncommitted until `commit`
         self.refusal: ErrorCode | None = None  # of every append
         self.wall_ms: Callable[[], int] = lambda: START_MS
         self.appends = 0
         self.reads = 0
-        self._waiting: list[Waiting] = []
+        self._waiting: list[PendingCommit] = []
 
     # -- as a test wants it ----------------------------------------------------------------
 
@@ -97,17 +99,17 @@ class TableLog:
         self._answer(lambda item: True, ErrorCode.REQUEST_TIMED_OUT)
 
     def lose(self, partition: int = 0) -> None:
-        self.terms[partition] = None
-        self._answer(lambda item: item.partition == partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.leaderships[partition] = None
+        self._answer(lambda each: each.partition == partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def lead(self, partition: int = 0) -> None:
-        self.terms[partition] = Term()
+        self.leaderships[partition] = FakeLeadership()
 
-    def _answer(self, is_due: Callable[[Waiting], bool], code: ErrorCode) -> None:
-        due = [waiting for waiting in self._waiting if is_due(waiting)]
-        self._waiting = [waiting for waiting in self._waiting if waiting not in due]
-        for waiting in due:
-            waiting.done(code)
+    def _answer(self, is_due: Callable[[PendingCommit], bool], code: ErrorCode) -> None:
+        due = [each for each in self._waiting if is_due(each)]
+        self._waiting = [each for each in self._waiting if each not in due]
+        for each in due:
+            each.done(code)
 
     def raw(self, partition: int = 0) -> bytes:
         return b"".join(content for _, content in iter_batches(self.tables[partition].log))
@@ -121,8 +123,8 @@ class TableLog:
         self.exists = True
         return NONE
 
-    def find_leadership(self, partition: int) -> Term | None:
-        return self.terms[partition]
+    def find_leadership(self, partition: int) -> FakeLeadership | None:
+        return self.leaderships[partition]
 
     def ends(self, partition: int) -> LogEnds:
         log = self.tables[partition].log
@@ -156,7 +158,7 @@ class TableLog:
             table.log.append_as_leader(memoryview(batch), 0, AppendOrigin.COORDINATOR, table.now_ms)
         self.appends += 1
         if self.is_held:
-            self._waiting.append(Waiting(partition, table.log.log_end_offset, done))
+            self._waiting.append(PendingCommit(partition, table.log.log_end_offset, done))
             return Append(base_offset, None)
         table.settle()
         return Append(base_offset, NONE)
@@ -165,13 +167,13 @@ class TableLog:
         if self.ends(partition).committed >= offset:
             done(NONE)
         else:
-            self._waiting.append(Waiting(partition, offset, done))
+            self._waiting.append(PendingCommit(partition, offset, done))
 
 
 NONE = ErrorCode.NONE
 
 
-class Desk:
+class GroupCoordinatorHarness:
     """One life of a coordinator; the log may have had others before."""
 
     def __init__(
@@ -204,7 +206,7 @@ class Desk:
         }
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator["Desk"]:
+    async def running(self) -> AsyncIterator["GroupCoordinatorHarness"]:
         """With every partition that is led taken up and loaded."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.coordinator.run())
@@ -215,8 +217,8 @@ class Desk:
                 self.coordinator.close()
 
     async def take_all(self) -> None:
-        for partition, term in enumerate(self.log.terms):
-            if term is not None:
+        for partition, leadership in enumerate(self.log.leaderships):
+            if leadership is not None:
                 self.coordinator.take_partition(partition, 0)
         await self.loaded()
 
@@ -242,7 +244,7 @@ class Desk:
         """A code for each, in order."""
         request = commit_request(*commits, group=group, member=member, generation=generation)
         codes = await self.coordinator.commit(request)
-        return [codes[offset_commit.partition] for offset_commit in commits]
+        return [codes[commit.tp] for commit in commits]
 
     async def commit_in_transaction(
         self,
@@ -260,7 +262,7 @@ class Desk:
                 find_refusal=lambda: refusal,
             )
         )
-        return [codes[offset_commit.partition] for offset_commit in commits]
+        return [codes[commit.tp] for commit in commits]
 
     async def end_transaction(
         self, producer: int, *, commit: bool, epoch: int = 0, partition: int = 0
@@ -280,18 +282,18 @@ class Desk:
         )
 
     async def fetch(self, *partitions: TopicPartition, group: str = GROUP) -> list[int]:
-        answer = await self.coordinator.fetch(
+        reply = await self.coordinator.fetch(
             FetchOffsets(group=group, member=None, member_epoch=-1, partitions=partitions)
         )
-        assert answer.error is NONE, answer
-        return [offset.offset for offset in answer.offsets]
+        assert reply.error is NONE, reply
+        return [each.offset for each in reply.offsets]
 
     async def fetch_all(self, group: str = GROUP) -> dict[TopicPartition, int]:
-        answer = await self.coordinator.fetch(
+        reply = await self.coordinator.fetch(
             FetchOffsets(group=group, member=None, member_epoch=-1, partitions=None)
         )
-        assert answer.error is NONE, answer
-        return {offset.partition: offset.offset for offset in answer.offsets}
+        assert reply.error is NONE, reply
+        return {offset.tp: offset.offset for offset in reply.offsets}
 
     async def settle_member(self, group: str = GROUP, *topics: str) -> tuple[str, int]:
         """One member that joins and assigns itself something; its id and generation."""
@@ -324,16 +326,19 @@ class Desk:
         return joined.member, joined.generation
 
 
-def told(story: Callable[[Desk], Coroutine[Any, Any, None]], desk: Desk | None = None) -> Desk:
+def run_scenario(
+    scenario: Callable[[GroupCoordinatorHarness], Coroutine[Any, Any, None]],
+    harness: GroupCoordinatorHarness | None = None,
+) -> GroupCoordinatorHarness:
     """Runs a story at a desk that is open."""
 
-    async def tell() -> Desk:
-        here = desk or Desk()
+    async def tell() -> GroupCoordinatorHarness:
+        here = harness or GroupCoordinatorHarness()
         try:
             async with here.running():
-                await story(here)
+                await scenario(here)
         finally:
-            assert not [line for line in here.reports if "not foreseen" in line], here.reports
+            assert not [line for line in here.reports if "unexpected error" in line], here.reports
         return here
 
     return asyncio.run(tell())
@@ -379,16 +384,16 @@ def join_request(group: str = GROUP, *topics: str, **more: Any) -> JoinGroup:
     return JoinGroup(group=group, **{**asked, **more})
 
 
-def replayed(log: TableLog, partition: int = 0) -> GroupShardState:
+def replay_log(log: TableLog, partition: int = 0) -> GroupShardState:
     """What somebody who only has the log knows."""
-    return replayed_of(content for _, content in iter_batches(log.tables[partition].log))
+    return replay_batches(content for _, content in iter_batches(log.tables[partition].log))
 
 
-def replayed_of(batches: Iterable[bytes]) -> GroupShardState:
+def replay_batches(batches: Iterable[bytes]) -> GroupShardState:
     state = GroupShardState(topics=FixedTopics({}), config=GroupConfig)
     for batch in batches:
         for entry in _entries_of(batch):
-            state.take(entry)
+            state.load(entry)
     return state
 
 

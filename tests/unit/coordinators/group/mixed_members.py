@@ -8,13 +8,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.unit.coordinators.group.consumer_desk import GROUP, ConsumerDesk
+from tests.unit.coordinators.group.consumer_harness import GROUP, ConsumerGroupHarness
 
-from penstock.coordinators.group import either_protocol as consumer_or_classic
 from penstock.coordinators.group.consumer.embedded_protocol import (
-    identified,
     read_assignment,
     read_subscription,
+    with_topic_ids,
     write_assignment,
 )
 from penstock.coordinators.group.consumer.partitions import (
@@ -46,7 +45,7 @@ COOPERATIVE, EAGER = "cooperative-sticky", "range"
 
 @dataclass(slots=True)
 class ClassicConsumer:
-    desk: ConsumerDesk
+    harness: ConsumerGroupHarness
     name: str
     topics: tuple[str, ...] = ("orders",)
     assignor: str = COOPERATIVE
@@ -80,16 +79,13 @@ class ClassicConsumer:
             protocols=(MemberProtocol(self.assignor, self.metadata()),),
             requires_known_member=True,
         )
-        desk = self.desk
-        desk.ask(
-            lambda waiter: consumer_or_classic.join(
-                desk.groups, request, waiter, desk.now_ms, desk.config, desk.topics
-            ),
-            self.on_joined,
+        harness = self.harness
+        harness.ask(
+            lambda waiter: harness.state.join(request, waiter, harness.now_ms), self.on_joined
         )
 
     def sync(self, assignments: dict[str, bytes]) -> None:
-        desk, group = self.desk, self.desk.group
+        harness, group = self.harness, self.harness.group
         if group is None:
             self.on_synced(SyncGroupReply(error=ErrorCode.UNKNOWN_MEMBER_ID))
             return
@@ -103,36 +99,30 @@ class ClassicConsumer:
             protocol=self.protocol,
             assignments=assignments,
         )
-        desk.ask(
-            lambda waiter: consumer_or_classic.sync(
-                group, request, waiter, desk.now_ms, desk.config, desk.topics
-            ),
+        harness.ask(
+            lambda waiter: group.sync(request, waiter, harness.environment),
             self.on_synced,
         )
 
     def heartbeat(self) -> ErrorCode:
-        desk, group = self.desk, self.desk.group
+        harness, group = self.harness, self.harness.group
         error: object = ErrorCode.UNKNOWN_MEMBER_ID
         if group is not None:
             request = Heartbeat(
                 group=GROUP, member=self.id, instance=self.instance, generation=self.generation
             )
-            error = desk.carry_out(
-                consumer_or_classic.heartbeat(group, request, desk.now_ms, desk.config, desk.topics)
-            )
+            error = harness.carry_out(group.heartbeat(request, harness.environment))
         assert isinstance(error, ErrorCode)
         self._heed(error)
         return error
 
     def leave(self) -> ErrorCode:
-        desk, group = self.desk, self.desk.group
+        harness, group = self.harness, self.harness.group
         assert group is not None
         leaver = LeavingMember(self.id, self.instance)
-        answer: Any = desk.carry_out(
-            consumer_or_classic.leave(group, [leaver], desk.now_ms, desk.config, desk.topics)
-        )
+        reply: Any = harness.carry_out(group.leave([leaver], harness.environment))
         self._forget()
-        error: ErrorCode = answer[1][0].error
+        error: ErrorCode = reply[1][0].error
         return error
 
     def go_on(self) -> None:
@@ -146,30 +136,30 @@ class ClassicConsumer:
 
     # -- what it hears ---------------------------------------------------------------------
 
-    def on_joined(self, answer: JoinGroupReply) -> None:
+    def on_joined(self, reply: JoinGroupReply) -> None:
         if self.is_dead:
             return
-        self.error, self.waits = answer.error, False
-        if answer.error is ErrorCode.MEMBER_ID_REQUIRED:
-            self.id = answer.member
+        self.error, self.waits = reply.error, False
+        if reply.error is ErrorCode.MEMBER_ID_REQUIRED:
+            self.id = reply.member
             self.join()
-        elif answer.error is not ErrorCode.NONE:
-            self._heed(answer.error)
+        elif reply.error is not ErrorCode.NONE:
+            self._heed(reply.error)
         else:
-            self.id, self.generation = answer.member, answer.generation
-            self.protocol, self.wants_to_join = answer.protocol, False
-            is_leader = answer.leader == self.id
+            self.id, self.generation = reply.member, reply.generation
+            self.protocol, self.wants_to_join = reply.protocol, False
+            is_leader = reply.leader == self.id
             if not self.forgets_to_sync:
-                self.sync(self._share_out(answer.members) if is_leader else {})
+                self.sync(self._share_out(reply.members) if is_leader else {})
 
-    def on_synced(self, answer: SyncGroupReply) -> None:
+    def on_synced(self, reply: SyncGroupReply) -> None:
         if self.is_dead:
             return
-        self.error, self.waits = answer.error, False
-        if answer.error is not ErrorCode.NONE:
-            self._heed(answer.error)
+        self.error, self.waits = reply.error, False
+        if reply.error is not ErrorCode.NONE:
+            self._heed(reply.error)
             return
-        assigned = read_assignment(answer.assignment, self.desk.topics)
+        assigned = read_assignment(reply.assignment, self.harness.topics)
         self.wants_to_join = bool(without(self.owned, assigned))  # others wait for those
         self.owned = assigned
 
@@ -199,16 +189,16 @@ class ClassicConsumer:
         named = [
             (name, numbers)
             for topic, numbers in to_topics(self.owned)
-            if (name := self.desk.topics.find_name(topic)) is not None
+            if (name := self.harness.topics.find_name(topic)) is not None
         ]
         writer.array(named, _write_named)
         return writer.done()
 
     def _share_out(self, members: Iterable[JoinGroupMember]) -> dict[str, bytes]:
         """In turn, but nobody gets what another still has."""
-        topics = self.desk.topics
-        told = {member.member: read_subscription(member.metadata) for member in members}
-        had = {member: identified(each.owned, topics) for member, each in told.items()}
+        topics = self.harness.topics
+        told = {each.member: read_subscription(each.metadata) for each in members}
+        had = {member: with_topic_ids(each.owned, topics) for member, each in told.items()}
         shares: dict[str, Partitions] = {member: {} for member in told}
         for name in sorted(
             {topic for subscription in told.values() for topic in subscription.topics}
@@ -226,7 +216,7 @@ class ClassicConsumer:
 
     @property
     def work(self) -> set[str]:
-        return self.desk.named(self.owned)
+        return self.harness.named(self.owned)
 
 
 def _write_named(writer: ValueWriter, named: tuple[str, tuple[int, ...]]) -> None:

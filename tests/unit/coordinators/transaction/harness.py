@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
-from tests.unit.coordinators.group.coordinator_desk import TableLog
+from tests.unit.coordinators.group.coordinator_harness import TableLog
 from tests.unit.storage.compacted_logs import iter_batches
 
 from penstock.coordinators.transaction.config import TransactionConfig
@@ -104,7 +104,7 @@ class Partitions:
         return NONE
 
 
-class Desk:
+class TransactionCoordinatorHarness:
     """One life of a coordinator; the log may have had others before."""
 
     def __init__(
@@ -135,7 +135,9 @@ class Desk:
         )
 
     @asynccontextmanager
-    async def running(self, leader_epoch: int = 0) -> AsyncIterator["Desk"]:
+    async def running(
+        self, leader_epoch: int = 0
+    ) -> AsyncIterator["TransactionCoordinatorHarness"]:
         """With every partition that is led taken up and loaded."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.coordinator.run())
@@ -146,8 +148,8 @@ class Desk:
                 self.coordinator.close()
 
     async def take_all(self, leader_epoch: int = 0) -> None:
-        for partition, term in enumerate(self.log.terms):
-            if term is not None:
+        for partition, leadership in enumerate(self.log.leaderships):
+            if leadership is not None:
                 self.coordinator.take_partition(partition, leader_epoch)
         await self.loaded()
 
@@ -171,7 +173,7 @@ class Desk:
         return shard
 
     def known(self, name: str = TX) -> Transaction:
-        return self.shard.state.known[name]
+        return self.shard.state.transactions[name]
 
     # -- short hands -----------------------------------------------------------------------
 
@@ -197,9 +199,9 @@ class Desk:
         )
 
     async def producer(self, name: str = TX, **how: Any) -> ProducerIdAndEpoch:
-        answer = await self.init(name, **how)
-        assert answer.code is NONE, answer
-        return ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
+        reply = await self.init(name, **how)
+        assert reply.code is NONE, reply
+        return ProducerIdAndEpoch(reply.producer_id, reply.producer_epoch)
 
     async def add(
         self,
@@ -227,17 +229,20 @@ class Desk:
         )
 
 
-def told(story: Callable[[Desk], Coroutine[Any, Any, None]], desk: Desk | None = None) -> None:
+def run_scenario(
+    scenario: Callable[[TransactionCoordinatorHarness], Coroutine[Any, Any, None]],
+    harness: TransactionCoordinatorHarness | None = None,
+) -> None:
     """Runs a story with a coordinator that is there from its beginning to its end."""
 
     async def tell() -> None:
-        async with (desk or Desk()).running() as running:
-            await story(running)
+        async with (harness or TransactionCoordinatorHarness()).running() as running:
+            await scenario(running)
 
     asyncio.run(tell())
 
 
-def replayed(log: TableLog, partition: int = 0) -> TransactionShardState:
+def replay_log(log: TableLog, partition: int = 0) -> TransactionShardState:
     """What the log says, read from its beginning."""
     state = TransactionShardState()
     for _, batch in iter_batches(log.tables[partition].log):

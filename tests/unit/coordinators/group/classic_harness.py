@@ -10,8 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from penstock.coordinators.group.classic import protocol as classic
-from penstock.coordinators.group.classic.protocol import ClassicGroup
+from tests.unit.coordinators.group.fake_topics import FakeTopics
+
+from penstock.coordinators.group.classic.group import ClassicGroup
+from penstock.coordinators.group.classic.state import replay
+from penstock.coordinators.group.command_context import CommandEnvironment
 from penstock.coordinators.group.config import GroupConfig
 from penstock.coordinators.group.records import (
     GroupRecord,
@@ -28,8 +31,8 @@ from penstock.coordinators.group.requests import (
     SyncGroup,
     SyncGroupReply,
 )
-from penstock.coordinators.group.result import LATER, GroupResult, SetTimer, TimerKey
-from penstock.coordinators.runtime.pending_replies import Waiter
+from penstock.coordinators.group.timer_key import TimerKey
+from penstock.coordinators.runtime.result import LATER, CoordinatorResult, SetTimer, Waiter
 from penstock.model.errors import ErrorCode
 from penstock.protocol.coordinator_values import ValueWriter
 
@@ -37,6 +40,7 @@ GROUP = "billing"
 SESSION_MS = 10_000
 REBALANCE_MS = 60_000
 START_MS = 1_000_000
+NO_TOPICS = FakeTopics()  # a classic group's leader looks at topics, not the broker
 
 
 def subscription(*topics: str, user_data: bytes = b"") -> bytes:
@@ -52,29 +56,29 @@ def subscription(*topics: str, user_data: bytes = b"") -> bytes:
 class Call:
     """A request that was sent, and its answer once there is one."""
 
-    answer: Any = None
-    told: Callable[[Any], None] = lambda answer: None
+    reply: Any = None
+    on_reply: Callable[[Any], None] = lambda reply: None
 
     @property
     def waits(self) -> bool:
-        return self.answer is None
+        return self.reply is None
 
     @property
     def error(self) -> ErrorCode | None:
         """None: it waits."""
-        if self.answer is None or isinstance(self.answer, ErrorCode):
-            return self.answer
-        error: ErrorCode = self.answer.error
+        if self.reply is None or isinstance(self.reply, ErrorCode):
+            return self.reply
+        error: ErrorCode = self.reply.error
         return error
 
 
 class _Parked(NamedTuple):
     log_end: int
     waiter: Waiter
-    answer: object
+    reply: object
 
 
-class Desk:
+class ClassicGroupHarness:
     def __init__(self, config: GroupConfig | None = None) -> None:
         self.config = config or GroupConfig(initial_rebalance_delay_ms=0)
         self.now_ms = START_MS
@@ -88,33 +92,39 @@ class Desk:
         self._waiters = itertools.count(1)
         self._ids = itertools.count(1)
 
+    @property
+    def environment(self) -> CommandEnvironment:
+        return CommandEnvironment(self.now_ms, self.config, NO_TOPICS)
+
     # -- requests --------------------------------------------------------------------------
 
-    def join(self, request: JoinGroup, told: Callable[[Any], None] = lambda answer: None) -> Call:
+    def join(
+        self, request: JoinGroup, on_reply: Callable[[Any], None] = lambda reply: None
+    ) -> Call:
         return self._run(
-            lambda waiter: classic.join(
-                self.group, request, waiter, self.now_ms, self.config, new_id=self._new_id
-            ),
-            told,
+            lambda waiter: self.group.join(request, waiter, self.environment, new_id=self._new_id),
+            on_reply,
         )
 
-    def sync(self, request: SyncGroup, told: Callable[[Any], None] = lambda answer: None) -> Call:
+    def sync(
+        self, request: SyncGroup, on_reply: Callable[[Any], None] = lambda reply: None
+    ) -> Call:
         return self._run(
-            lambda waiter: classic.sync(self.group, request, waiter, self.now_ms, self.config),
-            told,
+            lambda waiter: self.group.sync(request, waiter, self.environment),
+            on_reply,
         )
 
     def heartbeat(self, request: Heartbeat) -> Call:
-        return self._run(lambda _: classic.heartbeat(self.group, request, self.now_ms, self.config))
+        return self._run(lambda _: self.group.heartbeat(request, self.environment))
 
-    def leave(self, *leavers: LeavingMember) -> Call:
-        return self._run(lambda _: classic.leave(self.group, leavers, self.now_ms, self.config))
+    def leave(self, *leaving: LeavingMember) -> Call:
+        return self._run(lambda _: self.group.leave(leaving, self.environment))
 
     def delete(self) -> Call:
-        return self._run(lambda _: classic.delete(self.group, self.now_ms, self.config))
+        return self._run(lambda _: self.group.delete(self.environment))
 
     def release(self, error: ErrorCode) -> None:
-        self._run(lambda _: classic.release(self.group, error, self.now_ms, self.config))
+        self._run(lambda _: self.group.release(error, self.environment))
 
     # -- time ------------------------------------------------------------------------------
 
@@ -130,7 +140,7 @@ class Desk:
 
     def fire(self, key: TimerKey) -> None:
         self.now_ms = max(self.now_ms, self.timers.pop(key))
-        self._run(lambda _: classic.on_timer(self.group, key, self.now_ms, self.config))
+        self._run(lambda _: self.group.on_timer(key, self.environment))
 
     # -- the log ---------------------------------------------------------------------------
 
@@ -149,8 +159,8 @@ class Desk:
             self._answer(waiter, error)
         self._parked.clear()
         self.timers.clear()
-        self.group = replayed(self.log)
-        self._run(lambda _: classic.on_loaded(self.group, self.now_ms, self.config))
+        self.group = replay_log(self.log)
+        self._run(lambda _: self.group.on_loaded(self.environment))
 
     @property
     def waiting(self) -> int:
@@ -167,23 +177,24 @@ class Desk:
 
     def _run(
         self,
-        decide: Callable[[Waiter], GroupResult[Any]],
-        told: Callable[[Any], None] = lambda answer: None,
+        decide: Callable[[Waiter], CoordinatorResult[Any, GroupRecord]],
+        on_reply: Callable[[Any], None] = lambda reply: None,
     ) -> Call:
         waiter = Waiter(next(self._waiters))
-        call = self._calls[waiter] = Call(told=told)
-        outcome = decide(waiter)
-        for record in outcome.records:
+        call = self._calls[waiter] = Call(on_reply=on_reply)
+        result = decide(waiter)
+        for record in result.records:
             self._write(record)
-        for change in outcome.timers:
+        for change in result.timers:
+            assert isinstance(change.key, TimerKey)
             self.timers.pop(change.key, None)
             if isinstance(change, SetTimer):
                 assert change.delay_ms >= 0, change
                 self.timers[change.key] = self.now_ms + change.delay_ms
-        if outcome.answer is not LATER:
-            self._park(waiter, outcome.answer)
-        for reply in outcome.replies:
-            self._park(reply.to, reply.answer)
+        if result.reply is not LATER:
+            self._park(waiter, result.reply)
+        for deferred in result.deferred_replies:
+            self._park(deferred.waiter, deferred.reply)
         if self.commits_at_once:
             self.commit()
         self._deliver()
@@ -194,31 +205,29 @@ class Desk:
         self.log.append(entry)
         value = decode_record(*entry).value
         assert isinstance(value, GroupValue | None)
-        classic.replay(self.group, value)
+        replay(self.group, value)
 
-    def _park(self, waiter: Waiter, answer: object) -> None:
+    def _park(self, waiter: Waiter, reply: object) -> None:
         assert waiter in self._calls, f"{waiter} is answered twice, or was never asked"
-        assert all(parked.waiter != waiter for parked in self._parked), (
-            f"{waiter} is answered twice"
-        )
-        self._parked.append(_Parked(len(self.log), waiter, answer))
+        assert all(each.waiter != waiter for each in self._parked), f"{waiter} is answered twice"
+        self._parked.append(_Parked(len(self.log), waiter, reply))
 
     def _deliver(self) -> None:
-        ready = [parked for parked in self._parked if parked.log_end <= self.committed]
-        self._parked = [parked for parked in self._parked if parked.log_end > self.committed]
-        for parked in ready:
-            self._answer(parked.waiter, parked.answer)
+        ready = [each for each in self._parked if each.log_end <= self.committed]
+        self._parked = [each for each in self._parked if each.log_end > self.committed]
+        for each in ready:
+            self._answer(each.waiter, each.reply)
 
-    def _answer(self, waiter: Waiter, answer: object) -> None:
+    def _answer(self, waiter: Waiter, reply: object) -> None:
         call = self._calls.pop(waiter)
-        call.answer = answer
-        call.told(answer)
+        call.reply = reply
+        call.on_reply(reply)
 
     def _new_id(self) -> UUID:
         return UUID(int=next(self._ids))
 
 
-def replayed(log: list[tuple[bytes, bytes | None]]) -> ClassicGroup:
+def replay_log(log: list[tuple[bytes, bytes | None]]) -> ClassicGroup:
     """What the log gives after a restart."""
     group = ClassicGroup(GROUP)
     for entry in log:
@@ -227,7 +236,7 @@ def replayed(log: list[tuple[bytes, bytes | None]]) -> ClassicGroup:
         if value is None:
             group = ClassicGroup(GROUP)
         else:
-            classic.replay(group, value)
+            replay(group, value)
     return group
 
 
@@ -235,7 +244,7 @@ def replayed(log: list[tuple[bytes, bytes | None]]) -> ClassicGroup:
 class Client:
     """One consumer: remembers what it was told, as real ones do."""
 
-    desk: Desk
+    harness: ClassicGroupHarness
     name: str
     instance: str | None = None
     topics: tuple[str, ...] = ("orders",)
@@ -255,7 +264,7 @@ class Client:
         return self.joined is not None and self.joined.leader == self.id
 
     def join(self, **changes: Any) -> Call:
-        call = self.desk.join(self.join_request(**changes), self._on_joined)
+        call = self.harness.join(self.join_request(**changes), self._on_joined)
         self.calls.append(call)
         return call
 
@@ -276,7 +285,7 @@ class Client:
             "protocol": self.joined.protocol if self.joined else None,
             "assignments": assignments or {},
         }
-        call = self.desk.sync(SyncGroup(**{**fields, **changes}), self._on_synced)
+        call = self.harness.sync(SyncGroup(**{**fields, **changes}), self._on_synced)
         self.calls.append(call)
         return call
 
@@ -292,13 +301,13 @@ class Client:
         )
 
     def heartbeat(self, **changes: Any) -> ErrorCode:
-        answer = self.desk.heartbeat(self.heartbeat_request(**changes)).answer
-        assert isinstance(answer, ErrorCode)
-        return answer
+        reply = self.harness.heartbeat(self.heartbeat_request(**changes)).reply
+        assert isinstance(reply, ErrorCode)
+        return reply
 
     def leave(self) -> ErrorCode:
-        answer = self.desk.leave(LeavingMember(self.id, self.instance)).answer
-        error = answer[1][0].error
+        reply = self.harness.leave(LeavingMember(self.id, self.instance)).reply
+        error = reply[1][0].error
         assert isinstance(error, ErrorCode)
         return error
 
@@ -328,17 +337,17 @@ class Client:
         }
         return JoinGroup(**{**fields, **changes})
 
-    def _on_joined(self, answer: object) -> None:
-        if isinstance(answer, JoinGroupReply):
-            if answer.error in (ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED):
-                self.id = answer.member
-                self.generation = answer.generation
-            if answer.error is ErrorCode.NONE:
-                self.joined = answer
+    def _on_joined(self, reply: object) -> None:
+        if isinstance(reply, JoinGroupReply):
+            if reply.error in (ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED):
+                self.id = reply.member
+                self.generation = reply.generation
+            if reply.error is ErrorCode.NONE:
+                self.joined = reply
 
-    def _on_synced(self, answer: object) -> None:
-        if isinstance(answer, SyncGroupReply):
-            self.synced = answer
+    def _on_synced(self, reply: object) -> None:
+        if isinstance(reply, SyncGroupReply):
+            self.synced = reply
 
 
 def work_of(member: str, generation: int) -> bytes:

@@ -1,0 +1,65 @@
+"""What every command to a group has: its inputs besides the request, and its result in the making.
+
+The contexts of the two protocols extend it. If a command sets the same timer twice, the last call
+counts.
+"""
+
+from collections.abc import Hashable
+from typing import NamedTuple, TypeVar
+
+from penstock.coordinators.group.config import GroupConfig
+from penstock.coordinators.group.dependencies import Topics
+from penstock.coordinators.group.records import GroupRecord, encode_record
+from penstock.coordinators.group.timer_key import TimerKey
+from penstock.coordinators.runtime.result import (
+    CancelTimer,
+    CoordinatorResult,
+    DeferredReply,
+    Later,
+    SetTimer,
+)
+
+ReplyType = TypeVar("ReplyType")
+
+_BATCH_OVERHEAD_BYTES = 128  # batch header and record framing, generously
+
+
+class CommandEnvironment(NamedTuple):
+    now_ms: int  # of the wall clock, for records; time-outs are delays
+    config: GroupConfig
+    topics: Topics
+
+
+class GroupCommandContext:
+    """Collects the records, deferred replies and timers of one command."""
+
+    def __init__(self, name: str, environment: CommandEnvironment) -> None:
+        self.name = name
+        self.now_ms, self.config, self.topics = environment
+        self._records: list[GroupRecord] = []
+        self._replies: list[DeferredReply] = []
+        self._timers: dict[Hashable, SetTimer | CancelTimer] = {}
+
+    def result(self, reply: ReplyType | Later) -> CoordinatorResult[ReplyType, GroupRecord]:
+        return CoordinatorResult(
+            reply=reply,
+            records=self._records,
+            deferred_replies=self._replies,
+            timers=list(self._timers.values()),
+        )
+
+    def fits(self, record: GroupRecord) -> bool:
+        """Checked beforehand: a record that the log refuses makes the whole shard reload."""
+        key, value = encode_record(record)
+        size = len(key) + len(value or b"") + _BATCH_OVERHEAD_BYTES
+        return size <= self.config.max_record_bytes
+
+    def set_timer(self, kind: str, delay_ms: int, member: str = "") -> None:
+        key = TimerKey(self.name, kind, member)
+        self._timers.pop(key, None)
+        self._timers[key] = SetTimer(key, max(delay_ms, 0))
+
+    def cancel_timer(self, kind: str, member: str = "") -> None:
+        key = TimerKey(self.name, kind, member)
+        self._timers.pop(key, None)
+        self._timers[key] = CancelTimer(key)
