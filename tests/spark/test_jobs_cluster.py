@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 from tests.profile import scaled
-from tests.spark.table_keeping import keep, places_of, read_table
+from tests.spark.synced_tables import open_synced, positions_of, read_table
 from tests.spark.topics import Sent, create_topic, send
 from tests.spark.written import read_records
 
@@ -115,16 +115,18 @@ def test_table_has_every_record_once_when_a_broker_is_killed(
             cluster.kill(cluster.leader(topic, 2))
         return on_spark(work, tasks)
 
-    keeper = keep(
+    table = open_synced(
         cluster,
         tmp_path,
         topic,
         run_tasks=run_tasks,
         most_records=RECORDS // 4,
         task_records=RECORDS,
-        said={"format": "delta"},
+        options={"format": "delta"},
     )
-    assert sum(progress.rows for progress in keeper.drain()) == RECORDS
+    assert sum(progress.rows for progress in table.drain()) == RECORDS
     rows = read_table(tmp_path, topic, TableFormat.DELTA)
     expected = RECORDS // PARTITIONS
-    assert places_of(rows) == [(p, offset) for p in range(PARTITIONS) for offset in range(expected)]
+    assert positions_of(rows) == [
+        (p, offset) for p in range(PARTITIONS) for offset in range(expected)
+    ]

@@ -1,4 +1,4 @@
-"""Old records from a table and live ones from the topic, as one: `option("history", ...)`."""
+"""Old records from a table and live ones from the topic together: `option("history", ...)`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.spark.table_keeping import keep, run_here
+from tests.spark.synced_tables import open_synced, run_here
 from tests.spark.topics import Sent, create_topic, delete_topic, send, trim
 
 import penstock
@@ -16,7 +16,7 @@ from penstock.spark.errors import DataLoss, SparkSourceError
 from penstock.spark.source.batch_reader import PenstockReader
 from penstock.spark.source.options import ReadMode, parse_source_options
 from penstock.spark.source.stream_reader import PenstockStreamReader
-from penstock.spark.tables.history_task import ReadPast
+from penstock.spark.tables.history_task import ReadHistory
 from penstock.spark.tables.maintenance import compact_table
 from penstock.spark.tables.rules import SyncRules
 from penstock.spark.tables.spec import TableFormat
@@ -39,10 +39,10 @@ def numbered(first: int, count: int, *, partitions: int = 2) -> list[Sent]:
 
 
 class Query:
-    """What Spark does with the source, by hand, in this process."""
+    """Uses the source as Spark does, in this process."""
 
     def __init__(self, broker: penstock.Broker, topic: str, **options: str) -> None:
-        self._given = {
+        self._options = {
             "kafka.bootstrap.servers": broker.bootstrap_servers,
             "subscribe": topic,
             "startingOffsets": "earliest",
@@ -55,15 +55,17 @@ class Query:
 
     def past_ranges(self) -> list[tuple[int, int]]:
         reader = self._reader()
-        parts = [partition for partition in reader.partitions() if isinstance(partition, ReadPast)]
+        parts = [
+            partition for partition in reader.partitions() if isinstance(partition, ReadHistory)
+        ]
         return [(part.wanted.start, part.wanted.end) for part in parts]
 
     def stream(self) -> PenstockStreamReader:
-        options = parse_source_options(self._given, ReadMode.STREAM)
+        options = parse_source_options(self._options, ReadMode.STREAM)
         return PenstockStreamReader(options, COLUMNS, find_history(options))
 
     def _reader(self) -> PenstockReader:
-        options = parse_source_options(self._given, ReadMode.BATCH)
+        options = parse_source_options(self._options, ReadMode.BATCH)
         return PenstockReader(options, COLUMNS, find_history(options))
 
 
@@ -77,7 +79,7 @@ def _read(reader: Any, parts: Any) -> list[dict[str, Any]]:
     return rows
 
 
-def by_place(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def by_position(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["partition"], row["offset"]))
 
 
@@ -91,19 +93,19 @@ def in_order(rows: list[dict[str, Any]]) -> bool:
 
 
 @pytest.mark.parametrize("kind", list(TableFormat))
-def test_what_retention_deleted_is_read_from_the_table_as_it_was(
+def test_records_deleted_by_retention_are_read_from_the_table(
     broker: penstock.Broker, topic_name: str, tmp_path: Path, kind: TableFormat
 ) -> None:
-    """Dead letters are records too. Half is deleted, and some came after the last commit."""
+    """Includes dead letters. Half is deleted, and some records came after the last commit."""
     servers = broker.bootstrap_servers
     create_topic(servers, topic_name, partitions=2)
     send(servers, topic_name, numbered(0, 200))
-    said = {"format": kind, "value": "json", "columns": "n BIGINT"}
-    keeper = keep(broker, tmp_path, topic_name, most_records=37, said=said)
-    keeper.drain()
-    assert compact_table(keeper.tables.store, run_here, SyncRules(), least_files=2) > 0
+    options = {"format": kind, "value": "json", "columns": "n BIGINT"}
+    table = open_synced(broker, tmp_path, topic_name, most_records=37, options=options)
+    table.drain()
+    assert compact_table(table.tables.store, run_here, SyncRules(), least_files=2) > 0
     send(servers, topic_name, numbered(200, 20))
-    whole = by_place(Query(broker, topic_name, includeHeaders="true").batch())
+    whole = by_position(Query(broker, topic_name, includeHeaders="true").batch())
     assert len(whole) == 220
     trim(servers, topic_name, {0: 50, 1: 60})
 
@@ -111,25 +113,25 @@ def test_what_retention_deleted_is_read_from_the_table_as_it_was(
     assert query.past_ranges() == [(0, 100), (0, 100)]
     rows = query.batch()
     assert in_order(rows)
-    assert by_place(rows) == whole
+    assert by_position(rows) == whole
     of_table = Query(broker, topic_name, history=str(tmp_path / topic_name))
     assert len(of_table.batch()) == 220
 
     later = Query(broker, topic_name, history=str(tmp_path), startingTimestamp=str(START_MS + 30))
-    assert by_place(later.batch()) == [
+    assert by_position(later.batch()) == [
         row for row in whole if row["timestamp"].timestamp() * 1000 >= START_MS + 30
     ]
-    keeper.tables.close()
+    table.tables.close()
 
 
-def test_a_stream_begins_in_the_table_and_goes_on_in_the_topic(
+def test_stream_starts_in_the_table_and_continues_in_the_topic(
     broker: penstock.Broker, topic_name: str, tmp_path: Path
 ) -> None:
     servers = broker.bootstrap_servers
     create_topic(servers, topic_name, partitions=2)
     send(servers, topic_name, numbered(0, 100))
-    keeper = keep(broker, tmp_path, topic_name, said={"format": "parquet"})
-    keeper.drain()
+    table = open_synced(broker, tmp_path, topic_name, options={"format": "parquet"})
+    table.drain()
     trim(servers, topic_name, {0: 50, 1: 30})
     reader = Query(broker, topic_name, history=str(tmp_path), maxOffsetsPerTrigger="30").stream()
     start, rows = reader.initialOffset(), []
@@ -141,38 +143,38 @@ def test_a_stream_begins_in_the_table_and_goes_on_in_the_topic(
             break
         rows += _read(reader, reader.partitions(start, end))
         start = end
-    places = [(row["partition"], row["offset"]) for row in rows]
-    assert len(set(places)) == len(places) == 103
+    indexes = [(row["partition"], row["offset"]) for row in rows]
+    assert len(set(indexes)) == len(indexes) == 103
     assert in_order(rows)
 
 
-def test_a_stream_finds_in_the_table_what_was_deleted_while_it_ran(
+def test_stream_reads_from_the_table_what_was_deleted_meanwhile(
     broker: penstock.Broker, topic_name: str, tmp_path: Path
 ) -> None:
     servers = broker.bootstrap_servers
     create_topic(servers, topic_name)
     send(servers, topic_name, numbered(0, 10, partitions=1))
-    keeper = keep(broker, tmp_path, topic_name, said={"format": "parquet"})
-    keeper.drain()
+    table = open_synced(broker, tmp_path, topic_name, options={"format": "parquet"})
+    table.drain()
     reader = Query(broker, topic_name, history=str(tmp_path)).stream()
     start = reader.initialOffset()
     end = reader.latestOffset(start, reader.getDefaultReadLimit())
     assert len(_read(reader, reader.partitions(start, end))) == 10
     send(servers, topic_name, numbered(10, 10, partitions=1))
-    keeper.drain()
+    table.drain()
     trim(servers, topic_name, {0: 20})
     last = reader.latestOffset(end, reader.getDefaultReadLimit())
     rows = _read(reader, reader.partitions(end, last))
     assert [row["offset"] for row in rows] == list(range(10, 20))
 
 
-def test_a_gap_between_table_and_topic_is_a_loss(
+def test_gap_between_table_and_topic_is_data_loss(
     broker: penstock.Broker, topic_name: str, tmp_path: Path
 ) -> None:
     servers = broker.bootstrap_servers
     create_topic(servers, topic_name)
     send(servers, topic_name, numbered(0, 10, partitions=1))
-    keep(broker, tmp_path, topic_name, said={"format": "parquet"}).drain()
+    open_synced(broker, tmp_path, topic_name, options={"format": "parquet"}).drain()
     send(servers, topic_name, numbered(10, 20, partitions=1))
     trim(servers, topic_name, {0: 20})
     query = Query(broker, topic_name, history=str(tmp_path))
@@ -182,23 +184,25 @@ def test_a_gap_between_table_and_topic_is_a_loss(
     assert [row["offset"] for row in borne] == [*range(10), *range(20, 30)]
 
 
-def test_tables_that_are_no_history_are_refused(
+def test_tables_that_are_not_a_history_are_rejected(
     broker: penstock.Broker, topic_name: str, tmp_path: Path
 ) -> None:
     servers = broker.bootstrap_servers
     create_topic(servers, topic_name)
     send(servers, topic_name, [Sent(b"{}", b"k")])
-    keep(broker, tmp_path / "a", topic_name, said={"format": "parquet", "upserts": True}).drain()
-    with pytest.raises(SparkSourceError, match="has the latest row of each key"):
+    open_synced(
+        broker, tmp_path / "a", topic_name, options={"format": "parquet", "upserts": True}
+    ).drain()
+    with pytest.raises(SparkSourceError, match="has only the latest row of each key"):
         Query(broker, topic_name, history=str(tmp_path / "a")).batch()
-    said = {"format": "parquet", "value": "json", "columns": "n INT", "keeps_value": False}
-    keep(broker, tmp_path / "b", topic_name, said=said).drain()
-    with pytest.raises(SparkSourceError, match="without the values as they came"):
+    options = {"format": "parquet", "value": "json", "columns": "n INT", "keeps_value": False}
+    open_synced(broker, tmp_path / "b", topic_name, options=options).drain()
+    with pytest.raises(SparkSourceError, match="without the raw values"):
         Query(broker, topic_name, history=str(tmp_path / "b")).batch()
     with pytest.raises(SparkSourceError, match="there is no such folder"):
         Query(broker, topic_name, history=str(tmp_path / "c")).batch()
-    keep(broker, tmp_path / "d", topic_name, said={"format": "parquet"}).drain()
+    open_synced(broker, tmp_path / "d", topic_name, options={"format": "parquet"}).drain()
     delete_topic(servers, topic_name)
     create_topic(servers, topic_name)
-    with pytest.raises(SparkSourceError, match="of an earlier topic of the same name"):
+    with pytest.raises(SparkSourceError, match="belongs to an earlier topic of the same name"):
         Query(broker, topic_name, history=str(tmp_path / "d")).batch()

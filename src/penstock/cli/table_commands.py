@@ -1,4 +1,4 @@
-"""`penstock table`: topics as tables, kept by Spark in Delta, Iceberg or plain Parquet."""
+"""`penstock table`: topics as tables, synced by Spark to Delta, Iceberg or plain Parquet."""
 
 import threading
 import time
@@ -53,15 +53,15 @@ if TYPE_CHECKING:
     from penstock.spark.tables.rules import RunTasks, SyncRules
     from penstock.spark.tables.store import TableStore
 
-app = command_group("Keep topics as tables: Delta, Iceberg or Parquet, by Spark.")
+app = command_group("Sync topics to Delta, Iceberg or Parquet tables on Spark.")
 
 _HOUR_MS = 3_600_000
 
-_SYNC_HELP = """Keep tables of topics until Ctrl-C; with --once, until they hold what is there now.
+_SYNC_HELP = """Sync tables with topics until Ctrl-C; with --once, until they are up to date.
 
-Every record is in its table exactly once, whatever is killed when: the table itself knows how far
-it has come, and the next run goes on from there. What the table is to be is said once, when it is
-made. Without TOPIC, all topics that have the setting penstock.table.format.
+Every record is in its table exactly once, whichever process is killed: offsets are committed with
+the table's files, and the next run continues from there. A table's format and columns are set once,
+when it is created. Without TOPIC, syncs all topics with the config penstock.table.format.
 
 \b
 Examples:
@@ -72,7 +72,7 @@ Examples:
   penstock table sync accounts --format delta --upsert
 """
 
-_STATUS_HELP = """Show tables: rows, files, dead letters, and how far they are behind their topics.
+_STATUS_HELP = """Show tables with their rows, files, dead letters and lag behind their topics.
 
 \b
 Examples:
@@ -80,10 +80,10 @@ Examples:
   penstock table status orders --json
 """
 
-_COMPACT_HELP = """Make small files of a table into larger ones, and delete what is not needed.
+_COMPACT_HELP = """Merge small files of a table into larger ones, and delete unused files.
 
-A sync does the first by itself now and then. Files that nothing refers to any more are deleted once
-they are older than --keep-hours: a reader may still be busy with them.
+A running sync also merges files from time to time. Unused files are deleted once they are older
+than --keep-hours, because a reader may still need them.
 
 \b
 Examples:
@@ -120,7 +120,7 @@ def sync(
         from penstock.spark.tables.rules import SyncRules
         from penstock.spark.tables.spec import REGISTRY_BYTES
 
-        given = {
+        options = {
             "value": value,
             "columns": schema,
             "avro": read_avro(schema_file),
@@ -131,7 +131,7 @@ def sync(
             "keeps_value": False if drop_value else None,
             "bad_values": bad_values,
         }
-        asked = TableOptions(topics or [], table_format, given)
+        requested = TableOptions(topics or [], table_format, options)
         rules = SyncRules(
             most_records=max_records,
             target_bytes=file_bytes,
@@ -139,11 +139,11 @@ def sync(
             compacts=compact,
         )
         run = _Run(folder, get_bootstrap(ctx, bootstrap), master, rules, once, every)
-        _sync(asked, run, as_json=wants_json(ctx, as_json))
+        _sync(requested, run, as_json=wants_json(ctx, as_json))
 
 
 class _Run(NamedTuple):
-    """How tables are kept this time."""
+    """The options of one run."""
 
     folder: Path
     bootstrap: str
@@ -153,15 +153,15 @@ class _Run(NamedTuple):
     every_s: float
 
 
-def _sync(asked: TableOptions, run: _Run, *, as_json: bool) -> None:
-    """The cluster is asked before Spark is started: a wrong address shows at once."""
+def _sync(requested: TableOptions, run: _Run, *, as_json: bool) -> None:
+    """Connects to the cluster before Spark starts, so that a wrong address fails at once."""
     from penstock.spark.tables.follow import FollowOptions, close_all, follow
 
-    place = get_table_folder(run.folder)
+    folder = get_table_folder(run.folder)
     client = _connect(run.bootstrap)
-    tables = asked.open_tables(place, client)
+    tables = requested.open_tables(folder, client)
     display, stop = Display(as_json=as_json), threading.Event()
-    how = FollowOptions(
+    follow_options = FollowOptions(
         once=run.once,
         every_s=run.every_s,
         stop=stop,
@@ -174,7 +174,7 @@ def _sync(asked: TableOptions, run: _Run, *, as_json: bool) -> None:
             _session(run.folder, run.master) as spark,
             stopped_by_signals(stop, "stopping; the next run continues from here"),
         ):
-            follow(tables, client, _tasks_on(spark), how)
+            follow(tables, client, _tasks_on(spark), follow_options)
     finally:
         close_all(tables)
     show_totals(display.totals, as_json=as_json)
@@ -211,8 +211,8 @@ def status(
         if not names:
             fail(f"there are no tables in {folder}", 1)
         client = _connect(get_bootstrap(ctx, bootstrap))
-        found = [table_status(get_table_folder(folder).of(name), client) for name in names]
-    show_statuses(found, as_json=wants_json(ctx, as_json))
+        statuses = [table_status(get_table_folder(folder).of(name), client) for name in names]
+    show_statuses(statuses, as_json=wants_json(ctx, as_json))
 
 
 @app.command(help=_COMPACT_HELP)
@@ -226,8 +226,8 @@ def compact(
     with exit_on_spark_errors():
         from penstock.spark.tables.store import get_tables
 
-        place = get_table_folder(folder)
-        stores = [each for name in topics for each in get_tables(place.of(name))]
+        tables = get_table_folder(folder)
+        stores = [store for name in topics for store in get_tables(tables.of(name))]
         with _session(folder, master) as spark:
             for store in stores:
                 _compact(store, _tasks_on(spark), file_bytes, keep_hours)
@@ -239,8 +239,7 @@ def _compact(store: "TableStore", run_tasks: "RunTasks", file_bytes: int, keep_h
 
     rules, now_ms = SyncRules(target_bytes=file_bytes), time.time_ns() // 1_000_000
     done = maintain_table(store, run_tasks, rules, kept_ms=keep_hours * _HOUR_MS, now_ms=now_ms)
-    told = f"{done.compacted} files made into larger ones, {done.forgotten} deleted"
-    print(f"{store.location.name}: {told}")
+    print(f"{store.location.name}: {done.compacted} files merged, {done.deleted} deleted")
     store.close()
 
 

@@ -1,6 +1,6 @@
-"""What the command line says of tables, checked before anything is asked of a cluster.
+"""The options of `penstock table sync`, checked before the cluster is contacted.
 
-Not said and said to be no are two things: a table that is there keeps what is not said.
+An option that is absent differs from one that is false: an existing table keeps its own setting.
 """
 
 import json
@@ -17,45 +17,45 @@ if TYPE_CHECKING:
 
 
 class TableOptions:
-    """`given`: by the names of a TableSpec; None is what was not said."""
+    """`options` by the field names of TableSpec; None means absent."""
 
     def __init__(
-        self, topics: list[str], table_format: str | None, given: Mapping[str, object]
+        self, topics: list[str], table_format: str | None, options: Mapping[str, object]
     ) -> None:
         from penstock.spark.tables.spec import parse_changes
 
         self._topics = topics
-        self._given = {name: value for name, value in given.items() if value is not None}
-        self._changes = parse_changes(self._given)
+        self._options = {name: value for name, value in options.items() if value is not None}
+        self._changes = parse_changes(self._options)
         self._check(table_format)
-        self._said = {
+        self._explicit = {
             topic: self._spec(topic, table_format) for topic in topics if table_format is not None
         }
 
-    def open_tables(self, place: "TableFolder", client: "BlockingClient") -> "list[TopicTables]":
+    def open_tables(self, folder: "TableFolder", client: "BlockingClient") -> "list[TopicTables]":
         from penstock.spark.tables.opening import open_tables
 
         return [
-            open_tables(place, spec, topic, client, self._changes)
+            open_tables(folder, spec, topic, client, self._changes)
             for topic, spec in self._specs(client).items()
         ]
 
     def _check(self, table_format: str | None) -> None:
-        if self._given.keys() - self._changes.keys() and table_format is None:
-            fail("say with --format what table it is to be, or leave its other options out", 2)
+        if self._options.keys() - self._changes.keys() and table_format is None:
+            fail("options that describe a new table need --format", 2)
         if table_format is not None and not self._topics:
-            fail("say which TOPIC is to become a table", 2)
+            fail("--format needs a TOPIC", 2)
 
     def _specs(self, client: "BlockingClient") -> "Mapping[str, TableSpec | None]":
-        """By topic; None: the table is there, and says itself what it is."""
+        """Specs by topic; None if the existing table has its own."""
         from penstock.spark.tables.topic_tables import find_wanted
 
-        if self._said:
-            return self._said
+        if self._explicit:
+            return self._explicit
         wanted = find_wanted(client, self._topics or None)
         if not self._topics and not wanted:
             fail(
-                "no topic has the setting penstock.table.format: name one, or set it, as in "
+                "no topic has the config penstock.table.format: name a topic, or set it with "
                 "penstock topic alter orders --config penstock.table.format=delta",
                 2,
             )
@@ -64,7 +64,7 @@ class TableOptions:
     def _spec(self, topic: str, table_format: str | None) -> "TableSpec":
         from penstock.spark.tables.spec import parse_spec
 
-        return parse_spec({**self._given, "topic": topic, "format": table_format})
+        return parse_spec({**self._options, "topic": topic, "format": table_format})
 
 
 def read_avro(file: Path | None) -> Any:
@@ -80,5 +80,5 @@ def get_table_folder(folder: Path) -> "TableFolder":
     from penstock.spark.tables.opening import TableFolder
 
     if "://" in str(folder) or ":/" in str(folder)[:8]:
-        fail(f"--dir {folder}: tables are kept in folders of this machine, or mounted on it", 2)
+        fail(f"--dir {folder}: must be a local or mounted folder", 2)
     return TableFolder(folder=folder)

@@ -1,4 +1,4 @@
-"""What `penstock table` shows: progress on stderr, results on stdout; with --json objects."""
+"""Output of `penstock table`: progress on stderr, results on stdout; with --json objects."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ class SyncTotals(NamedTuple):
 
 
 class Display:
-    """Owned by one run."""
+    """Shows the progress of one run and sums it up."""
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json
@@ -58,23 +58,32 @@ def _line(progress: "SyncProgress") -> str:
 
 def show_totals(totals: Mapping[str, SyncTotals], *, as_json: bool) -> None:
     if as_json:
-        show_json({"tables": {topic: each._asdict() for topic, each in totals.items()}})
+        show_json(
+            {"tables": {topic: query_totals._asdict() for topic, query_totals in totals.items()}}
+        )
         return
     rows = [
-        [topic, each.commits, each.rows, each.dead_letters, round(each.rows_per_s), each.lag]
-        for topic, each in totals.items()
+        [
+            topic,
+            query_totals.commits,
+            query_totals.rows,
+            query_totals.dead_letters,
+            round(query_totals.rows_per_s),
+            query_totals.lag,
+        ]
+        for topic, query_totals in totals.items()
     ]
     if rows:
         show_table(("topic", "commits", "records", "dead letters", "records/s", "lag"), rows)
 
 
-def show_statuses(found: "Sequence[TableStatus]", *, as_json: bool) -> None:
+def show_statuses(statuses: "Sequence[TableStatus]", *, as_json: bool) -> None:
     if as_json:
-        for each in found:
-            show_json(_as_json(each))
+        for status in statuses:
+            show_json(_as_json(status))
         return
     rows = [
-        [t.topic, t.format, t.rows, t.files, t.size_bytes, t.dead_letters, t.lag] for t in found
+        [t.topic, t.format, t.rows, t.files, t.size_bytes, t.dead_letters, t.lag] for t in statuses
     ]
     show_table(("topic", "format", "rows", "files", "bytes", "dead letters", "lag"), rows)
 
@@ -82,11 +91,11 @@ def show_statuses(found: "Sequence[TableStatus]", *, as_json: bool) -> None:
 def _as_json(status: "TableStatus") -> dict[str, object]:
     partitions = [
         {
-            "partition": each.partition,
-            "start": each.held.start,
-            "end": each.held.end,
-            "lag": each.lag,
+            "partition": partition.partition,
+            "start": partition.held.start,
+            "end": partition.held.end,
+            "lag": partition.lag,
         }
-        for each in status.partitions
+        for partition in status.partitions
     ]
     return {**status._asdict(), "partitions": partitions}

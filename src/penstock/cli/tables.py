@@ -1,15 +1,15 @@
-"""Tables on stdout: drawn by rich for people, plain columns when a program reads."""
+"""Prints tables on stdout: drawn by rich on a terminal, otherwise as plain columns."""
 
 import sys
 from collections.abc import Sequence
 
 
 def show_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Columns of numbers are set to the right."""
+    """Columns of numbers are right-aligned."""
     texts = [[_text(cell) for cell in row] for row in rows]
     is_number = [
-        bool(rows) and all(isinstance(row[place], int | None) for row in rows)
-        for place in range(len(columns))
+        bool(rows) and all(isinstance(row[index], int | None) for row in rows)
+        for index in range(len(columns))
     ]
     if sys.stdout.isatty():
         _show_drawn(columns, texts, is_number)
@@ -41,7 +41,7 @@ def _show_plain(
     columns: Sequence[str], rows: Sequence[Sequence[str]], is_number: Sequence[bool]
 ) -> None:
     lines = [columns, *rows]
-    widths = [max(len(line[place]) for line in lines) for place in range(len(columns))]
+    widths = [max(len(line[index]) for line in lines) for index in range(len(columns))]
     for line in lines:
         cells = [
             cell.rjust(width) if right else cell.ljust(width)

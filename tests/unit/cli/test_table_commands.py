@@ -1,4 +1,4 @@
-"""`penstock table` without Spark: what is refused at once, and how results look."""
+"""`penstock table` without Spark: invalid options, and the output of results."""
 
 from __future__ import annotations
 
@@ -17,36 +17,41 @@ from penstock.spark.tables.topic_tables import read_settings
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "expected"),
     [
-        (["orders", "--value", "json"], "say with --format what table it is to be"),
-        (["--format", "delta"], "say which TOPIC is to become a table"),
+        (["orders", "--value", "json"], "options that describe a new table need --format"),
+        (["--format", "delta"], "--format needs a TOPIC"),
         (["orders", "--format", "orc"], "write one of delta, iceberg, parquet"),
         (["orders", "--format", "delta", "--schema", "a INT"], "for JSON values"),
-        (["orders", "--format", "delta", "--dir", "s3://bucket/x"], "folders of this machine"),
+        (
+            ["orders", "--format", "delta", "--dir", "s3://bucket/x"],
+            "must be a local or mounted folder",
+        ),
         (["orders", "--format", "delta", "--schema-file", "nowhere.avsc"], "nowhere.avsc"),
     ],
 )
-def test_wrong_usage_is_told_before_anything_is_asked(arguments: list[str], told: str) -> None:
+def test_invalid_options_exit_2_before_contacting_the_cluster(
+    arguments: list[str], expected: str
+) -> None:
     done = CliRunner().invoke(app, ["sync", *arguments, "--bootstrap", "127.0.0.1:1"])
     assert (done.exit_code, done.stdout) == (2, "")
-    assert told in done.stderr
+    assert expected in done.stderr
 
 
-def test_a_cluster_that_does_not_answer_is_told_at_once() -> None:
+def test_unreachable_cluster_exits_1() -> None:
     arguments = ["sync", "orders", "--format", "delta", "--bootstrap", "127.0.0.1:1"]
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 1
     assert "127.0.0.1:1" in done.stderr
 
 
-def test_a_folder_without_tables_is_told(tmp_path: Path) -> None:
+def test_status_of_a_folder_without_tables_exits_1(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["status", "--dir", str(tmp_path)])
     assert done.exit_code == 1
     assert done.stderr == f"penstock: there are no tables in {tmp_path}\n"
 
 
-def test_progress_is_a_line_for_people_and_an_object_for_programs(
+def test_progress_is_a_line_or_a_json_object(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     progress = SyncProgress(topic="orders", rows=5000, bad=2, files=3, lag=1234, batch_ms=500)
@@ -69,7 +74,7 @@ def test_progress_is_a_line_for_people_and_an_object_for_programs(
     }
 
 
-def test_settings_of_a_topic_say_what_table_it_wants() -> None:
+def test_topic_config_describes_its_table() -> None:
     settings = {
         "penstock.table.format": "iceberg",
         "penstock.table.value": "json",
@@ -97,7 +102,7 @@ WANTED = {
 }
 
 
-def test_settings_of_a_topic_can_give_the_columns() -> None:
+def test_topic_config_can_have_the_columns() -> None:
     columns = {"penstock.table.schema": "country STRING, at TIMESTAMP"}
     divided = {"penstock.table.partition.by": "country"}
     assert read_settings("orders", {**WANTED, **columns, **divided}) == TableSpec(
@@ -109,7 +114,7 @@ def test_settings_of_a_topic_can_give_the_columns() -> None:
     )
 
 
-def test_settings_of_a_topic_can_give_an_avro_schema() -> None:
+def test_topic_config_can_have_an_avro_schema() -> None:
     schema = {"type": "record", "name": "r", "fields": [{"name": "n", "type": "long"}]}
     settings = {
         **WANTED,
@@ -123,18 +128,22 @@ def test_settings_of_a_topic_can_give_an_avro_schema() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "schema", "told"),
+    ("value", "schema", "expected"),
     [
-        ("json", "n NUMBER", r"topic orders wants a table that cannot be: column n: 'NUMBER'"),
+        (
+            "json",
+            "n NUMBER",
+            r"config of topic orders describes an invalid table: column n: 'NUMBER'",
+        ),
         ("raw", "n INT", "a schema of columns is for JSON values"),
         ("avro", "", "Avro values and an Avro schema need each other"),
-        ("avro", "n INT", "its Avro schema is no JSON"),
+        ("avro", "n INT", "its Avro schema is not valid JSON"),
         ("avro", '"long"', "the schema must be a record"),
     ],
 )
-def test_a_schema_among_the_settings_that_cannot_be_is_told_with_its_topic(
-    value: str, schema: str, told: str
+def test_invalid_schema_in_a_topic_config_is_reported_with_the_topic(
+    value: str, schema: str, expected: str
 ) -> None:
     settings = {**WANTED, "penstock.table.value": value, "penstock.table.schema": schema}
-    with pytest.raises(BadTableOption, match=told):
+    with pytest.raises(BadTableOption, match=expected):
         read_settings("orders", settings)

@@ -1,7 +1,7 @@
-"""Topics as tables: the history of a topic kept in an open table format by Spark's tasks.
+"""Topics as tables: Spark tasks keep a topic's history in an open table format.
 
-A table knows itself how far it has come: files and offsets enter it in one commit, so that there is
-no checkpoint beside it that could tell another story. Deciding (`spec`, `evolution`, `plan`,
-`compaction`, `history`) is apart from doing; what Delta, Iceberg and plain Parquet differ in is
-behind `store`.
+The table itself records its offsets: files and offsets are committed together, so that there is no
+separate checkpoint that could disagree. Decisions (`spec`, `evolution`, `plan`, `compaction`,
+`history_plan`) are separate from effects; `store` hides the differences between Delta, Iceberg and
+plain Parquet.
 """

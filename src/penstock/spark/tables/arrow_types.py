@@ -1,7 +1,7 @@
-"""Types of columns as people write them (`STRING`, `DECIMAL(10, 2)`, `ARRAY<STRUCT<a: INT>>`), in
-Arrow. Pure, and needs no Java: names are those of Spark's SQL.
+"""Parses Spark SQL column types (`STRING`, `DECIMAL(10, 2)`, `ARRAY<STRUCT<a: INT>>`) into Arrow
+types. Pure, and needs no Java.
 
-Invariant: every type that comes out can be stored by Delta, Iceberg and Parquet alike.
+Invariant: Delta, Iceberg and Parquet can all store every resulting type.
 """
 
 import re
@@ -16,7 +16,7 @@ _SIMPLE = {
     "BOOLEAN": pa.bool_(),
     "INT": pa.int32(),
     "INTEGER": pa.int32(),
-    "SMALLINT": pa.int32(),  # Iceberg has no smaller one
+    "SMALLINT": pa.int32(),  # Iceberg has no smaller integer
     "TINYINT": pa.int32(),
     "BIGINT": pa.int64(),
     "LONG": pa.int64(),
@@ -35,7 +35,7 @@ _COLUMN = re.compile(r"\s*(?:`(?:[^`]|``)+`|[A-Za-z_]\w*)\s*:?\s*(.+?)\s*", re.D
 
 
 def arrow_fields(ddl: str) -> list[pa.Field]:
-    """Of `user STRING, at TIMESTAMP`; all may be null."""
+    """The nullable fields of a schema such as `user STRING, at TIMESTAMP`."""
     try:
         names, columns = column_names(_spaced(ddl)), split_columns(ddl)
     except NotColumns as error:
@@ -56,7 +56,7 @@ def arrow_type(text: str, *, where: str) -> pa.DataType:
     if (nested := _NESTED.fullmatch(written)) is not None:
         return _nested(nested[1].upper(), nested[2], where)
     raise BadTableOption(
-        f"column {where}: {written!r} is no type that tables have: write one of "
+        f"column {where}: {written!r} is not a supported type: write one of "
         f"{', '.join(_SIMPLE)}, DECIMAL(10, 2), ARRAY<...>, MAP<STRING, ...>, STRUCT<name: ...>"
     )
 
@@ -73,25 +73,25 @@ def _nested(kind: str, inside: str, where: str) -> pa.DataType:
 
 
 def list_of(element: pa.DataType) -> pa.DataType:
-    """The element is named as Delta and Iceberg name it."""
+    """A list type whose element has the name that Delta and Iceberg use."""
     return pa.list_(pa.field("element", element))
 
 
 def _decimal(precision: int, scale: int, where: str) -> pa.DataType:
     if not 0 < precision <= 38 or scale > precision:
         raise BadTableOption(
-            f"column {where}: a DECIMAL has 1 to 38 digits, and no more than those behind its "
-            f"point: not DECIMAL({precision}, {scale})"
+            f"column {where}: a DECIMAL has 1 to 38 digits, and its scale is not larger than that: "
+            f"not DECIMAL({precision}, {scale})"
         )
     return pa.decimal128(precision, scale)
 
 
 def _type_text(column: str) -> str:
     match = _COLUMN.fullmatch(column)
-    assert match is not None, "its name was found before"
+    assert match is not None, "column_names has parsed it"
     return match[1]
 
 
 def _spaced(ddl: str) -> str:
-    """`a:INT` inside of a struct is `a: INT` to who looks for names."""
+    """Inserts a space into `a:INT` inside a struct, as `column_names` expects."""
     return re.sub(r":(?=\S)", ": ", ddl)

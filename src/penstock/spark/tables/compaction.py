@@ -1,8 +1,7 @@
-"""Which small files become larger ones, and the task that does it.
+"""Chooses small files to merge into larger ones, and the task that merges them.
 
-`choose_groups` is pure. Invariant: a group is of one partition of the topic and of one value of
-what the table is divided by, and its files follow each other by offset, so that order and bounds
-stay.
+`choose_groups` is pure. Invariant: all files of a group have the same topic partition and the same
+partition values, and are ordered by offset, so that order and bounds are preserved.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,8 +11,8 @@ from penstock.spark.tables.part_reader import LocatedPart, read_part
 from penstock.spark.tables.part_writer import PartWriter, WriteRules
 from penstock.spark.tables.parts import Part
 
-_SMALL = 0.5  # of the size that files ought to have
-_MOST_FILES = 512  # in one task
+_SMALL = 0.5  # of the target file size
+_MOST_FILES = 512  # per task
 
 
 class CompactTask(NamedTuple):
@@ -29,15 +28,15 @@ class Compacted(NamedTuple):
 def choose_groups(
     parts: Iterable[Part], *, target_bytes: int, least_files: int
 ) -> list[tuple[Part, ...]]:
-    """Each of at least so many files."""
-    by_place: dict[object, list[Part]] = {}
+    """Groups of at least `least_files` small files."""
+    by_partition: dict[object, list[Part]] = {}
     for part in parts:
         if part.size_bytes < target_bytes * _SMALL and part.topic_partition is not None:
-            by_place.setdefault((part.values, part.topic_partition), []).append(part)
+            by_partition.setdefault((part.values, part.topic_partition), []).append(part)
     groups = [
         group
-        for place in by_place.values()
-        for group in _bins(sorted(place, key=lambda part: part.first_offset), target_bytes)
+        for small in by_partition.values()
+        for group in _bins(sorted(small, key=lambda part: part.first_offset), target_bytes)
     ]
     return [group for group in groups if len(group) >= max(2, least_files)]
 
@@ -61,7 +60,7 @@ def run_compact_task(task: CompactTask) -> Compacted:
         for located in task.files:
             for rows in read_part(located, task.rules.schema):
                 writer.add(rows)
-        return Compacted(writer.close(), [each.part for each in task.files])
+        return Compacted(writer.close(), [file.part for file in task.files])
     except BaseException:
-        writer.give_up()
+        writer.abort()
         raise

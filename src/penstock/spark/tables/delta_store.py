@@ -1,6 +1,6 @@
-"""A table in Delta's format, by the package `deltalake` alone: no JVM, no Spark.
+"""A Delta table, written with the package `deltalake` only: no JVM, no Spark.
 
-What the table holds is kept in Delta's own transaction ids, two for each partition of the topic.
+The held offsets are stored as Delta's application transaction ids, two for each topic partition.
 They are part of the commit that adds the files, and of every checkpoint of the table's log.
 """
 
@@ -24,15 +24,15 @@ from penstock.spark.tables.partitioning import as_text
 from penstock.spark.tables.parts import HeldRange, Part, TableChange, TableState, write_held
 from penstock.spark.tables.plain_schema import plain_schema
 from penstock.spark.tables.spec import PROPERTY, TableSpec, read_spec, write_spec
-from penstock.spark.tables.table_schema import OFFSET, PARTITION, TIMESTAMP, divisions_of
+from penstock.spark.tables.table_schema import OFFSET, PARTITION, TIMESTAMP, partition_fields_of
 
 _START, _END = "penstock/{}/start", "penstock/{}/end"
 _HOUR_MS = 3_600_000
-_AS_LOADED = CommitProperties(max_commit_retries=0)  # what was planned is for that table
+_AS_LOADED = CommitProperties(max_commit_retries=0)  # a plan is valid only for the loaded version
 
 
 class DeltaStore:
-    layout = Layout(folder="data/", stores_divisions=False, names_folders=False)
+    layout = Layout(folder="data/", stores_partition_columns=False, names_folders=False)
 
     def __init__(self, table: DeltaTable, location: Path) -> None:
         self._table = table
@@ -51,10 +51,10 @@ class DeltaStore:
         table = DeltaTable.create(
             location,
             schema=Schema.from_arrow(schema),
-            partition_by=[each.column for each in divisions_of(spec)],
+            partition_by=[partition_field.column for partition_field in partition_fields_of(spec)],
             name=spec.topic,
             configuration={PROPERTY: write_spec(spec)},
-            raise_if_key_not_exists=False,  # the property is ours
+            raise_if_key_not_exists=False,  # a property of our own
         )
         return cls(table, location)
 
@@ -91,14 +91,14 @@ class DeltaStore:
 
     def commit(self, change: TableChange) -> None:
         now_ms = time.time_ns() // 1_000_000
-        removed = [_remove(each, change.is_new_data, now_ms) for each in change.removed]
-        added = [_add(each, change.is_new_data, now_ms) for each in change.added]
+        removed = [_remove(part, change.is_new_data, now_ms) for part in change.removed]
+        added = [_add(part, change.is_new_data, now_ms) for part in change.added]
         properties = CommitProperties(
             custom_metadata={"penstock.held": json.dumps(write_held(change.held))},
             max_commit_retries=_AS_LOADED.max_commit_retries,
             app_transactions=_transactions(change),
         )
-        with self._conflicts_told():
+        with self._commit_conflicts():
             self._table.create_write_transaction(
                 [*removed, *added],
                 mode="append",
@@ -109,39 +109,39 @@ class DeltaStore:
         self.load()
 
     @contextmanager
-    def _conflicts_told(self) -> Iterator[None]:
+    def _commit_conflicts(self) -> Iterator[None]:
         try:
             yield
         except CommitFailedError as error:
-            raise CommitConflict(f"{self.location} was changed by somebody else: {error}") from None
+            raise CommitConflict(f"{self.location} was changed concurrently: {error}") from None
 
     def add_columns(self, fields: Sequence[pa.Field]) -> None:
         schema = Schema.from_arrow(pa.schema(list(fields)))
-        with self._conflicts_told():
+        with self._commit_conflicts():
             self._table.alter.add_columns(schema.fields, commit_properties=_AS_LOADED)
         self.load()
 
-    def forget_older_than(self, age_ms: int, now_ms: int) -> int:
-        found = self._table.vacuum(
+    def vacuum(self, age_ms: int, now_ms: int) -> int:
+        deleted = self._table.vacuum(
             retention_hours=age_ms // _HOUR_MS,
             dry_run=False,
             enforce_retention_duration=False,
             full=True,
         )
         self.load()
-        return len(found)
+        return len(deleted)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing: no resources are held."""
 
 
 def _property(table: DeltaTable, location: Path) -> str:
-    found = table.metadata().configuration.get(PROPERTY)
-    if found is None:
+    spec = table.metadata().configuration.get(PROPERTY)
+    if spec is None:
         raise TableError(
-            f"the Delta table in {location} was not made by Penstock: say another folder"
+            f"the Delta table in {location} was not created by Penstock: use another folder"
         )
-    return found
+    return spec
 
 
 def _transactions(change: TableChange) -> list[Transaction]:
@@ -174,7 +174,7 @@ def _remove(part: Part, is_new_data: bool, now_ms: int) -> RemoveAction:
 
 
 def _statistics(part: Part) -> dict[str, Any]:
-    """Of what every table has. Times are those of whole milliseconds around the true ones."""
+    """Statistics of the record columns. Times are rounded outwards to whole milliseconds."""
     least: dict[str, Any] = {OFFSET: part.first_offset}
     most: dict[str, Any] = {OFFSET: part.last_offset}
     if part.topic_partition is not None and PARTITION not in dict(part.values):
@@ -190,11 +190,11 @@ def _time_text(time_ms: int) -> str:
     return text.replace("+00:00", "Z")
 
 
-def _read_part(row: dict[str, Any], divided_by: Sequence[str]) -> Part:
-    values = tuple((name, as_text(row.get(f"partition.{name}"))) for name in divided_by)
+def _read_part(row: dict[str, Any], partition_columns: Sequence[str]) -> Part:
+    values = tuple((name, as_text(row.get(f"partition.{name}"))) for name in partition_columns)
     least, most = row.get(f"min.{PARTITION}"), row.get(f"max.{PARTITION}")
-    given = dict(values).get(PARTITION)
-    number = int(given) if given is not None else (least if least == most else None)
+    value = dict(values).get(PARTITION)
+    number = int(value) if value is not None else (least if least == most else None)
     return Part(
         path=row["path"],
         rows=row["num_records"] or 0,
@@ -208,9 +208,9 @@ def _read_part(row: dict[str, Any], divided_by: Sequence[str]) -> Part:
     )
 
 
-def _or(found: int | None, otherwise: int) -> int:
-    return otherwise if found is None else found
+def _or(value: int | None, otherwise: int) -> int:
+    return otherwise if value is None else value
 
 
-def _time_us(found: datetime | None) -> int | None:
-    return None if found is None else round(found.timestamp() * 1_000_000)
+def _time_us(time: datetime | None) -> int | None:
+    return None if time is None else round(time.timestamp() * 1_000_000)

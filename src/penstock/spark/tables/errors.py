@@ -1,19 +1,19 @@
-"""What keeps a table from being kept or read; each error says what, where and what next."""
+"""Errors of tables. Each message says what, where and what to do next."""
 
 from penstock.spark.errors import SparkSourceError
 
 
 class TableError(SparkSourceError):
-    """A table, or what was asked of it, that cannot work."""
+    """A table cannot be synced or read as requested."""
 
 
 class BadTableOption(TableError):
-    """What was asked for cannot be: wrong usage."""
+    """Invalid or contradicting options: wrong usage."""
 
 
 class CommitConflict(TableError):
-    """Somebody else changed the table since it was loaded; nothing of this commit is in it."""
+    """The table was changed concurrently since it was loaded; nothing of this commit is in it."""
 
 
 class TableMissing(TableError):
-    """There is no table at this place."""
+    """There is no table in this folder."""

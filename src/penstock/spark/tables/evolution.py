@@ -1,7 +1,7 @@
-"""How the columns of JSON values grow: types of fields that were found, joined with those known.
+"""Schema evolution of JSON values: merges the fields seen in values with the table's columns.
 
-Pure. A type that is stored never changes: what does not fit is a bad value. Invariant: columns only
-come, and a table of every earlier schema can be read with the new one.
+Pure. A stored type never changes: a value that does not fit is bad. Invariant: columns are only
+added, and files of every earlier schema can be read with the new one.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,60 +15,60 @@ from penstock.spark.tables.table_schema import can_be_column
 
 class GrownFields(NamedTuple):
     fields: list[pa.Field]
-    added: list[str]  # names, dotted where a struct grew
-    refused: list[str]  # fields of values that no column can be named after
+    added: list[str]  # names, with `.*` where a struct grew
+    refused: list[str]  # fields whose names cannot be column names
 
 
-def grow(known: Sequence[pa.Field], found: Iterable[pa.Field]) -> GrownFields:
-    """Known columns as they are, then the new ones."""
-    fields, added, refused = list(known), [], []
-    places = {each.name.lower(): place for place, each in enumerate(fields)}
-    for each in found:
-        place = places.get(each.name.lower())
-        if place is not None and fields[place].name == each.name:
-            wider = _keep_and_add(fields[place].type, each.type)
-            if wider != fields[place].type:
-                fields[place] = fields[place].with_type(wider)
-                added.append(f"{each.name}.*")
-        elif place is not None or not can_be_column(each.name):
-            refused.append(each.name)
-        elif (settled := settle(each.type)) is not None:
-            places[each.name.lower()] = len(fields)
-            fields.append(pa.field(each.name, settled))
-            added.append(each.name)
+def grow(stored: Sequence[pa.Field], seen: Iterable[pa.Field]) -> GrownFields:
+    """The stored columns unchanged, followed by the new ones."""
+    fields, added, refused = list(stored), [], []
+    indexes = {field.name.lower(): index for index, field in enumerate(fields)}
+    for field in seen:
+        index = indexes.get(field.name.lower())
+        if index is not None and fields[index].name == field.name:
+            wider = _with_new_fields(fields[index].type, field.type)
+            if wider != fields[index].type:
+                fields[index] = fields[index].with_type(wider)
+                added.append(f"{field.name}.*")
+        elif index is not None or not can_be_column(field.name):
+            refused.append(field.name)
+        elif (settled := settle(field.type)) is not None:
+            indexes[field.name.lower()] = len(fields)
+            fields.append(pa.field(field.name, settled))
+            added.append(field.name)
     return GrownFields(fields, added, refused)
 
 
-def _keep_and_add(known: pa.DataType, found: pa.DataType) -> pa.DataType:
-    """A struct gets fields more; everything else is kept."""
-    if not (pa.types.is_struct(known) and pa.types.is_struct(found)):
-        return known
-    return pa.struct(grow(list(known), list(found)).fields)
+def _with_new_fields(stored: pa.DataType, seen: pa.DataType) -> pa.DataType:
+    """A struct gains new fields; every other type stays."""
+    if not (pa.types.is_struct(stored) and pa.types.is_struct(seen)):
+        return stored
+    return pa.struct(grow(list(stored), list(seen)).fields)
 
 
-def settle(found: pa.DataType) -> pa.DataType | None:
-    """As a column can have it. None: nothing is known yet but nulls or empty lists."""
-    if pa.types.is_null(found):
+def settle(seen: pa.DataType) -> pa.DataType | None:
+    """The column type for a seen type; None if only nulls or empty lists were seen so far."""
+    if pa.types.is_null(seen):
         return None
-    if pa.types.is_list(found):
-        element = settle(found.value_type)
+    if pa.types.is_list(seen):
+        element = settle(seen.value_type)
         return None if element is None else list_of(element)
-    if pa.types.is_struct(found):
-        settled = [(each.name, settle(each.type)) for each in found]
+    if pa.types.is_struct(seen):
+        settled = [(field.name, settle(field.type)) for field in seen]
         kept = [pa.field(name, kind) for name, kind in settled if kind and can_be_column(name)]
         return pa.struct(kept) if kept else None
-    if pa.types.is_temporal(found):
-        return pa.string()  # what looks like a time may be none in the next record
-    return found
+    if pa.types.is_temporal(seen):
+        return pa.string()  # the next record's value may not look like a time
+    return seen
 
 
 def join_fields(sides: Iterable[Sequence[pa.Field]]) -> list[pa.Field]:
-    """What several tasks found, as one: the narrowest types that hold all."""
+    """Merges the fields seen by several tasks, with the narrowest types that hold all values."""
     joined: dict[str, pa.DataType] = {}
     for side in sides:
-        for each in side:
-            before = joined.get(each.name)
-            joined[each.name] = each.type if before is None else join_types(before, each.type)
+        for field in side:
+            before = joined.get(field.name)
+            joined[field.name] = field.type if before is None else join_types(before, field.type)
     return [pa.field(name, kind) for name, kind in joined.items()]
 
 
@@ -91,7 +91,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def type_of(value: Any) -> pa.DataType:
-    """Of one value of parsed JSON."""
+    """The type of one parsed JSON value."""
     match value:
         case None:
             return pa.null()
@@ -105,8 +105,8 @@ def type_of(value: Any) -> pa.DataType:
             return pa.string()
         case list():
             element = pa.null()
-            for each in value:
-                element = join_types(element, type_of(each))
+            for item in value:
+                element = join_types(element, type_of(item))
             return list_of(element)
         case _:
-            return pa.struct([pa.field(name, type_of(each)) for name, each in value.items()])
+            return pa.struct([pa.field(name, type_of(item)) for name, item in value.items()])

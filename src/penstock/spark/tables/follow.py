@@ -1,4 +1,4 @@
-"""Several tables kept up with their topics, by turns, until told to stop or all is there."""
+"""Syncs several tables with their topics in turn, until stopped or up to date."""
 
 import threading
 import time
@@ -16,10 +16,10 @@ from penstock.spark.tables.sync import SyncProgress, TableSync
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowOptions:
-    """How tables are kept this time."""
+    """The options of one run."""
 
-    once: bool  # end when the tables hold what their topics have
-    every_s: float  # how long to wait when nothing has come
+    once: bool  # end when the tables hold all records of their topics
+    every_s: float  # how long to wait if there are no new records
     stop: threading.Event
     rules: SyncRules
     show: Callable[[SyncProgress], None]
@@ -27,46 +27,53 @@ class FollowOptions:
 
 
 def follow(
-    tables: Iterable[TopicTables], client: BlockingClient, run_tasks: RunTasks, how: FollowOptions
+    tables: Iterable[TopicTables],
+    client: BlockingClient,
+    run_tasks: RunTasks,
+    options: FollowOptions,
 ) -> None:
-    behind = [_Kept(each, client, run_tasks, how) for each in tables]
-    while behind and not how.stop.is_set():
-        lags = [each.run_batch() for each in behind if not how.stop.is_set()]
-        if how.once:
-            behind = [each for each, lag in zip(behind, lags, strict=False) if lag]
+    behind = [_FollowedTable(topic_tables, client, run_tasks, options) for topic_tables in tables]
+    while behind and not options.stop.is_set():
+        lags = [table.run_batch() for table in behind if not options.stop.is_set()]
+        if options.once:
+            behind = [table for table, lag in zip(behind, lags, strict=False) if lag]
         elif not any(lags):
-            how.stop.wait(how.every_s)
+            options.stop.wait(options.every_s)
 
 
-class _Kept:
-    """A table and its upkeep."""
+class _FollowedTable:
+    """A table's sync and its maintenance."""
 
     def __init__(
-        self, tables: TopicTables, client: BlockingClient, run_tasks: RunTasks, how: FollowOptions
+        self,
+        tables: TopicTables,
+        client: BlockingClient,
+        run_tasks: RunTasks,
+        options: FollowOptions,
     ) -> None:
-        self._sync = make_sync(tables, client, run_tasks, how.rules, how.note)
-        stores = [each for each in (tables.store, tables.dead_letters) if each is not None]
-        self._upkeep = [TableMaintenance(each, run_tasks, how.rules) for each in stores]
-        self._how = how
+        self._sync = make_sync(tables, client, run_tasks, options.rules, options.note)
+        stores = [store for store in (tables.store, tables.dead_letters) if store is not None]
+        self._maintenance = [TableMaintenance(store, run_tasks, options.rules) for store in stores]
+        self._options = options
 
     def run_batch(self) -> int:
-        """How many records were left when it was planned: what came meanwhile does not count."""
+        """Returns the lag as of planning: records that arrive meanwhile do not count."""
         progress = self._sync.run_batch()
         if progress is None:
             return 0
-        self._how.show(progress)
-        for each in self._upkeep:
-            self._tend(each)
+        self._options.show(progress)
+        for maintenance in self._maintenance:
+            self._maintain(maintenance)
         return progress.lag
 
-    def _tend(self, upkeep: TableMaintenance) -> None:
+    def _maintain(self, maintenance: TableMaintenance) -> None:
         try:
-            done = upkeep.after_commit(time.time_ns() // 1_000_000)
+            done = maintenance.after_commit(time.time_ns() // 1_000_000)
         except CommitConflict as conflict:
-            self._how.note(f"{conflict}; its small files stay for now")
+            self._options.note(f"{conflict}; its small files are not merged now")
             return
         if done.compacted:
-            self._how.note(f"{upkeep.table}: {done.compacted} small files made into larger ones")
+            self._options.note(f"{maintenance.table}: {done.compacted} small files merged")
 
 
 def make_sync(
@@ -92,5 +99,5 @@ def make_sync(
 
 
 def close_all(tables: Sequence[TopicTables]) -> None:
-    for each in tables:
-        each.close()
+    for topic_tables in tables:
+        topic_tables.close()

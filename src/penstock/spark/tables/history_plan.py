@@ -1,6 +1,7 @@
-"""Which part of a range is read from a table and which from the topic, and in what order of files.
+"""Decides which part of a range is read from a table and which from the topic, and the order of
+files.
 
-Pure. Invariant: the two parts of a range meet, without a gap and without an overlap.
+Pure. Invariant: the two parts of a range are adjacent, without a gap or an overlap.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,7 +10,7 @@ from typing import NamedTuple
 from penstock.spark.source.plan import OffsetRange
 from penstock.spark.tables.parts import HeldRange, Part
 
-_WINDOW_OFFSETS = 256 * 1024  # sorted in memory at once
+_WINDOW_OFFSETS = 256 * 1024  # sorted in memory together
 
 
 class HistoryCut(NamedTuple):
@@ -17,8 +18,8 @@ class HistoryCut(NamedTuple):
     live: OffsetRange | None  # in the topic
 
 
-def cut(wanted: OffsetRange, held: HeldRange | None) -> HistoryCut:
-    """As far as the table goes it is read: nobody deletes it while it is."""
+def cut_range(wanted: OffsetRange, held: HeldRange | None) -> HistoryCut:
+    """Prefers the table as far as it reaches, because retention does not delete from it."""
     if held is None or not held.start <= wanted.start < held.end:
         return HistoryCut(None, wanted)
     seam = min(wanted.end, held.end)
@@ -31,35 +32,35 @@ def earliest(log_start: int, held: HeldRange | None) -> int:
 
 
 def parts_within(parts: Iterable[Part], wanted: OffsetRange) -> list[Part]:
-    """Those that may have rows of the range."""
+    """The parts that may have rows of the range."""
     number = wanted.tp.partition
     return [
-        each
-        for each in parts
-        if each.topic_partition in (number, None)
-        and each.first_offset < wanted.end
-        and each.last_offset >= wanted.start
+        part
+        for part in parts
+        if part.topic_partition in (number, None)
+        and part.first_offset < wanted.end
+        and part.last_offset >= wanted.start
     ]
 
 
 class HistoryWindow(NamedTuple):
     start: int
     end: int
-    places: list[int]  # of the files that may have rows of it
+    indexes: list[int]  # of the files that may have rows of the window
 
 
 def windows(parts: Sequence[Part], wanted: OffsetRange) -> Iterator[HistoryWindow]:
-    """The range in pieces that can be sorted in memory; those that no file has are left out."""
+    """The range in windows that can be sorted in memory; windows without files are skipped."""
     at = wanted.start
     while at < wanted.end:
-        ahead = [each.first_offset for each in parts if each.last_offset >= at]
+        ahead = [part.first_offset for part in parts if part.last_offset >= at]
         at = max(at, min(ahead, default=wanted.end))
         end = min(wanted.end, at + _WINDOW_OFFSETS)
-        places = [
-            place
-            for place, each in enumerate(parts)
-            if each.first_offset < end and each.last_offset >= at
+        indexes = [
+            index
+            for index, part in enumerate(parts)
+            if part.first_offset < end and part.last_offset >= at
         ]
-        if places:
-            yield HistoryWindow(at, end, places)
+        if indexes:
+            yield HistoryWindow(at, end, indexes)
         at = end

@@ -1,7 +1,7 @@
-"""What a task does that reads old records: rows of a table's files, as the source gives records.
+"""The task that reads old records from a table's files and returns them as the source does.
 
-Runs on executors, which need pyarrow alone. Invariant: rows come in the order of their offsets,
-with the types that `arrow_schema` has, so that nobody can tell them from records of the topic.
+Runs on executors, which need only pyarrow. Invariant: rows are ordered by offset and have the types
+of `arrow_schema`, so that they cannot be told from records of the topic.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,28 +22,28 @@ _TABLE_NAMES = {source: name for name, source in SOURCE_COLUMNS.items()}
 _TOPIC = "topic"
 
 
-class PastFiles(NamedTuple):
-    """Files of a table and of its dead letters that may have rows of a range."""
+class HistoryFiles(NamedTuple):
+    """Files of a table and of its dead letters that may have rows of the range."""
 
     files: tuple[LocatedPart, ...]
     schema: pa.Schema  # of the table
 
 
-class ReadPast(ReadRange):
-    """The work of one task that reads a table instead of the topic."""
+class ReadHistory(ReadRange):
+    """The work of a task that reads a table instead of the topic."""
 
-    def __init__(self, wanted: OffsetRange, past: PastFiles) -> None:
+    def __init__(self, wanted: OffsetRange, past: HistoryFiles) -> None:
         super().__init__(wanted)
         self.past = past
 
     def read(self, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
-        return read_past(self.wanted, self.past, settings.columns)
+        return read_history(self.wanted, self.past, settings.columns)
 
 
-def read_past(
-    wanted: OffsetRange, past: PastFiles, columns: Sequence[str]
+def read_history(
+    wanted: OffsetRange, past: HistoryFiles, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    parts = [each.part for each in past.files]
+    parts = [located.part for located in past.files]
     for window in windows(parts, wanted):
         rows = _read_window(window, wanted, past, columns)
         shaped = _as_source(rows, wanted.tp.topic, columns)
@@ -51,13 +51,13 @@ def read_past(
 
 
 def _read_window(
-    window: HistoryWindow, wanted: OffsetRange, past: PastFiles, columns: Sequence[str]
+    window: HistoryWindow, wanted: OffsetRange, past: HistoryFiles, columns: Sequence[str]
 ) -> pa.Table:
-    names = [_TABLE_NAMES[each] for each in columns if each != _TOPIC]
+    names = [_TABLE_NAMES[column] for column in columns if column != _TOPIC]
     needed = list(dict.fromkeys([*names, OFFSET]))
-    found = []
-    for place in window.places:
-        located = past.files[place]
+    tables = []
+    for index in window.indexes:
+        located = past.files[index]
         try:
             rows = read_columns(located, past.schema, needed, _keep(window, wanted, located))
         except FileNotFoundError:
@@ -65,8 +65,8 @@ def _read_window(
                 f"{located.path} is gone: the table was compacted or cleaned since this query was "
                 "planned; run it again"
             ) from None
-        found.append(rows.select(needed))
-    whole = pa.concat_tables(found)
+        tables.append(rows.select(needed))
+    whole = pa.concat_tables(tables)
     return whole if _is_sorted(whole.column(OFFSET)) else whole.sort_by(OFFSET)
 
 

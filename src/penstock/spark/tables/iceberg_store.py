@@ -1,7 +1,7 @@
-"""A table in Iceberg's format, by the package `pyiceberg`: no JVM, no Spark.
+"""An Iceberg table, written with the package `pyiceberg`: no JVM, no Spark.
 
-Tables of one folder share a catalog, `catalog.db` beside them (SQLite); Iceberg's commits are a
-swap of the table's metadata in it. What the table holds is a property that the same swap changes.
+The tables of a folder share a catalog, `catalog.db` beside them (SQLite); a commit swaps the
+table's metadata in it. The held offsets are a table property that the same swap changes.
 """
 
 import json
@@ -27,29 +27,29 @@ from penstock.spark.tables.partitioning import as_text
 from penstock.spark.tables.parts import Part, TableChange, TableState, read_held, write_held
 from penstock.spark.tables.plain_schema import plain_schema
 from penstock.spark.tables.spec import PROPERTY, TableSpec, read_spec, write_spec
-from penstock.spark.tables.table_schema import OFFSET, PARTITION, TIMESTAMP, divisions_of
+from penstock.spark.tables.table_schema import OFFSET, PARTITION, TIMESTAMP, partition_fields_of
 
 CATALOG, NAMESPACE = "catalog.db", "penstock"
 _HELD = "penstock.held"
 _NAMES = "schema.name-mapping.default"
 _SETTINGS = {
-    "commit.retry.num-retries": "0",  # what was planned is for the table as it was loaded
+    "commit.retry.num-retries": "0",  # a plan is valid only for the loaded version
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "100",
 }
 
 
 class IcebergStore:
-    layout = Layout(folder="data/", stores_divisions=True, names_folders=False)
+    layout = Layout(folder="data/", stores_partition_columns=True, names_folders=False)
 
     def __init__(self, catalog: SqlCatalog, table: Table, location: Path) -> None:
         self._catalog = catalog
         self._table = table
         self.location = location
-        found = table.properties.get(PROPERTY)
-        if found is None:
-            raise TableError(f"the Iceberg table in {location} was not made by Penstock")
-        self._spec = read_spec(found)
+        spec = table.properties.get(PROPERTY)
+        if spec is None:
+            raise TableError(f"the Iceberg table in {location} was not created by Penstock")
+        self._spec = read_spec(spec)
 
     @classmethod
     def open(cls, location: Path) -> "IcebergStore":
@@ -66,11 +66,11 @@ class IcebergStore:
             schema,
             location=str(location.absolute()),
             properties=properties,
-        ) as making:
-            with making.update_spec() as update:
-                for each in divisions_of(spec):
-                    update.add_identity(each.column)
-            making.set_properties({_NAMES: _names(making)})
+        ) as transaction:
+            with transaction.update_spec() as update:
+                for partition_field in partition_fields_of(spec):
+                    update.add_identity(partition_field.column)
+            transaction.set_properties({_NAMES: _names(transaction)})
         return cls.open(location)
 
     @property
@@ -79,8 +79,7 @@ class IcebergStore:
 
     @property
     def schema(self) -> pa.Schema:
-        found = schema_to_pyarrow(self._table.schema(), include_field_ids=False)
-        return plain_schema(found)
+        return plain_schema(schema_to_pyarrow(self._table.schema(), include_field_ids=False))
 
     @property
     def state(self) -> TableState:
@@ -91,33 +90,33 @@ class IcebergStore:
         self._table.refresh()
 
     def parts(self) -> list[Part]:
-        return [self._read_part(each) for each in self._data_files()]
+        return [self._read_part(file) for file in self._data_files()]
 
     def _data_files(self) -> Iterator[DataFile]:
-        return (each.file for each in self._table.scan().plan_files())
+        return (scan_task.file for scan_task in self._table.scan().plan_files())
 
     def path_of(self, part: Part) -> str:
         return str(self.location.absolute() / part.path)
 
     def commit(self, change: TableChange) -> None:
-        removed = {self.path_of(each) for each in change.removed}
-        with self._conflicts_told(), self._table.transaction() as transaction:
+        removed = {self.path_of(part) for part in change.removed}
+        with self._commit_conflicts(), self._table.transaction() as transaction:
             transaction.set_properties({_HELD: json.dumps(write_held(change.held))})
-            # Even without files: only a snapshot is refused where somebody else made one.
+            # Even without files, because only a snapshot conflicts with a concurrent snapshot.
             with transaction.update_snapshot().overwrite() as snapshot:
-                for each in self._data_files() if removed else ():
-                    if _path(each) in removed:
-                        snapshot.delete_data_file(each)
+                for file in self._data_files() if removed else ():
+                    if _path(file) in removed:
+                        snapshot.delete_data_file(file)
                 for part in change.added:
                     snapshot.append_data_file(self._data_file(transaction, part))
 
     @contextmanager
-    def _conflicts_told(self) -> Iterator[None]:
+    def _commit_conflicts(self) -> Iterator[None]:
         try:
             yield
         except (CommitFailedException, ValidationException) as error:
             self.load()
-            raise CommitConflict(f"{self.location} was changed by somebody else: {error}") from None
+            raise CommitConflict(f"{self.location} was changed concurrently: {error}") from None
 
     def _data_file(self, transaction: Transaction, part: Part) -> DataFile:
         return parquet_file_to_data_file(
@@ -125,22 +124,22 @@ class IcebergStore:
         )
 
     def add_columns(self, fields: Sequence[pa.Field]) -> None:
-        with self._conflicts_told(), self._table.transaction() as transaction:
+        with self._commit_conflicts(), self._table.transaction() as transaction:
             with transaction.update_schema() as update:
                 update.union_by_name(pa.schema(list(fields)))
             transaction.set_properties({_NAMES: _names(transaction)})
 
-    def forget_older_than(self, age_ms: int, now_ms: int) -> int:
-        """Snapshots, then the files that none has any more."""
+    def vacuum(self, age_ms: int, now_ms: int) -> int:
+        """Expires old snapshots, then deletes files that no snapshot refers to."""
         limit = datetime.fromtimestamp((now_ms - age_ms) / 1000, UTC).replace(tzinfo=None)
         self._table.maintenance.expire_snapshots().older_than(limit).commit()
         self.load()
         used = set(_used_files(self._table))
         folder = self.location.absolute() / self.layout.folder
-        unused = [each for each in folder.rglob("part-*.parquet") if str(each) not in used]
-        old = [each for each in unused if now_ms - each.stat().st_mtime * 1000 >= age_ms]
-        for each in old:
-            each.unlink()
+        unused = [path for path in folder.rglob("part-*.parquet") if str(path) not in used]
+        old = [path for path in unused if now_ms - path.stat().st_mtime * 1000 >= age_ms]
+        for path in old:
+            path.unlink()
         return len(old)
 
     def close(self) -> None:
@@ -148,10 +147,10 @@ class IcebergStore:
 
     def _read_part(self, file: DataFile) -> Part:
         bounds = _Bounds(self._table, file)
-        names = [each.column for each in divisions_of(self._spec)]
+        names = [partition_field.column for partition_field in partition_fields_of(self._spec)]
         values = tuple(
-            (name, _division_text(self._table, name, file.partition[place]))
-            for place, name in enumerate(names)
+            (name, _partition_text(self._table, name, file.partition[index]))
+            for index, name in enumerate(names)
         )
         number, last_number = bounds.of(PARTITION)
         first, last = bounds.of(OFFSET)
@@ -175,7 +174,7 @@ def open_catalog(folder: Path) -> SqlCatalog:
 
 
 class _Bounds:
-    """The least and the greatest value of a column in a file, as numbers."""
+    """The lower and upper bound of a column in a file, as integers."""
 
     def __init__(self, table: Table, file: DataFile) -> None:
         self._schema = table.schema()
@@ -185,8 +184,10 @@ class _Bounds:
         field = self._schema.find_field(column)
         assert isinstance(field.field_type, PrimitiveType)
         sides = (self._file.lower_bounds, self._file.upper_bounds)
-        found = [(side or {}).get(field.field_id) for side in sides]
-        least, most = (None if each is None else _number(field.field_type, each) for each in found)
+        bounds = [(side or {}).get(field.field_id) for side in sides]
+        least, most = (
+            None if bound is None else _number(field.field_type, bound) for bound in bounds
+        )
         return least, most
 
 
@@ -195,8 +196,8 @@ def _number(kind: PrimitiveType, written: bytes) -> int:
     return int(number)
 
 
-def _division_text(table: Table, name: str, value: Any) -> str | None:
-    """Iceberg counts days since 1970."""
+def _partition_text(table: Table, name: str, value: Any) -> str | None:
+    """The value as text. Iceberg stores dates as days since 1970."""
     kind = schema_to_pyarrow(table.schema(), include_field_ids=False).field(name).type
     return as_text(
         pa.scalar(value, pa.int32()).cast(kind).as_py() if _is_day(kind, value) else value
@@ -208,7 +209,7 @@ def _is_day(kind: pa.DataType, value: Any) -> bool:
 
 
 def _names(transaction: Transaction) -> str:
-    """Files carry no numbers of Iceberg's fields: they are found by their names."""
+    """The name mapping: our files carry no Iceberg field ids, so columns are found by name."""
     return transaction.table_metadata.schema().name_mapping.model_dump_json()
 
 
@@ -218,7 +219,7 @@ def _path(file: DataFile) -> str:
 
 
 def _used_files(table: Table) -> Iterator[str]:
-    """Of every snapshot that is left."""
+    """The data files of all remaining snapshots."""
     for snapshot in table.metadata.snapshots:
         for manifest in snapshot.manifests(table.io):
             for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):

@@ -1,6 +1,6 @@
-"""JSON values into columns: whole blocks by Arrow's parser, and one by one what it does not take.
+"""Parses JSON values into columns: blocks with Arrow's parser, and single values where that fails.
 
-Pure. Invariant: row i of the columns is value i, or i is among the bad; a value is never half in.
+Pure. Invariant: row i of the columns is value i, or i is in `bad`; a value is never partly parsed.
 """
 
 import base64
@@ -18,34 +18,34 @@ import pyarrow.json
 from penstock.spark.tables.evolution import join_fields, type_of
 
 _BLOCK = 8192
-_LEAF = 64  # a block that Arrow refuses is halved down to this
+_LEAF = 64  # a block that Arrow rejects is halved down to this size
 
 
 class ParsedValues(NamedTuple):
     columns: pa.Table  # as many rows as there were values
-    bad: dict[int, str]  # place of a value that is none of these columns, and why
-    found: list[pa.Field]  # all fields that were seen, if they were asked for
+    bad: dict[int, str]  # index of a value that does not fit the columns, and the reason
+    seen_fields: list[pa.Field]  # all fields of the values, if requested
 
 
 def parse_json(values: pa.Array, fields: Sequence[pa.Field], *, finds_fields: bool) -> ParsedValues:
-    """`values` are binary; a null is a row of nulls. `finds_fields`: say also what is in them
-    besides `fields`."""
+    """Parses binary values; a null is a row of nulls. `finds_fields` also returns all fields of the
+    values."""
     schema = pa.schema(list(fields))
     bad: dict[int, str] = {}
-    tables, found, done = [schema.empty_table()], [], 0
+    tables, seen_fields, done = [schema.empty_table()], [], 0
     for rows, piece in _pieces(values, schema, finds_fields):
         tables.append(piece.columns)
-        found.append(piece.found)
-        bad |= {done + place: reason for place, reason in piece.bad.items()}
+        seen_fields.append(piece.seen_fields)
+        bad |= {done + index: reason for index, reason in piece.bad.items()}
         done += rows
     columns = pa.concat_tables(tables) if fields else _empty_rows(done)
-    return ParsedValues(columns, bad, join_fields(found))
+    return ParsedValues(columns, bad, join_fields(seen_fields))
 
 
 def _pieces(
     values: pa.Array, schema: pa.Schema, finds_fields: bool
 ) -> Iterator[tuple[int, ParsedValues]]:
-    is_simple = all(_is_fast(each.type) for each in schema)
+    is_simple = all(_is_fast(field.type) for field in schema)
     waiting = [values.slice(at, _BLOCK) for at in range(0, len(values), _BLOCK)][::-1]
     while waiting:
         block = waiting.pop()
@@ -63,20 +63,21 @@ def _pieces(
 
 
 def _is_fast(kind: pa.DataType) -> bool:
-    """What Arrow's JSON parser reads as it is meant here."""
+    """Whether Arrow's JSON parser reads this type as we do."""
     if pa.types.is_struct(kind):
-        return all(_is_fast(each.type) for each in kind)
+        return all(_is_fast(field.type) for field in kind)
     if pa.types.is_list(kind):
         return _is_fast(kind.value_type)
     return not (pa.types.is_map(kind) or pa.types.is_binary(kind) or pa.types.is_date(kind))
 
 
 def _parse_block(values: pa.Array, schema: pa.Schema, finds_fields: bool) -> ParsedValues | None:
-    """None: not every value is one object of these columns.
+    """None if some value is not a single object that fits the columns.
 
-    Values stand on lines of their own. Each begins and ends with a brace, and no object of JSON has
-    a brace that closes, a line's end and a brace that opens inside: two values never become one, so
-    that as many objects as values means one object each."""
+    Values are joined with newlines. Each starts with `{` and ends with `}`, and no JSON object
+    contains `}`, a newline and `{` in a row, so two values never merge into one; as many objects as
+    values therefore means one object each.
+    """
     if values.null_count:
         return _around_nulls(values, schema, finds_fields)
     if not len(values):
@@ -91,10 +92,10 @@ def _parse_block(values: pa.Array, schema: pa.Schema, finds_fields: bool) -> Par
         return None
     if table.num_rows != len(values):
         return None
-    found = list(table.schema) if finds_fields else []
+    seen_fields = list(table.schema) if finds_fields else []
     if finds_fields:
         table = _only_known(table, schema)
-    return ParsedValues(table, {}, found)
+    return ParsedValues(table, {}, seen_fields)
 
 
 def _read_lines(texts: pa.Array, schema: pa.Schema, finds_fields: bool) -> pa.Table:
@@ -122,63 +123,64 @@ def _around_nulls(values: pa.Array, schema: pa.Schema, finds_fields: bool) -> Pa
     if rest is None:
         return None
     is_there = values.is_valid()
-    places = pc.subtract(pc.cumulative_sum(is_there.cast(pa.int64())), 1)
-    places = pc.if_else(is_there, places, pa.scalar(None, pa.int64()))
-    return rest._replace(columns=rest.columns.take(places) if len(schema) else rest.columns)
+    indexes = pc.subtract(pc.cumulative_sum(is_there.cast(pa.int64())), 1)
+    indexes = pc.if_else(is_there, indexes, pa.scalar(None, pa.int64()))
+    return rest._replace(columns=rest.columns.take(indexes) if len(schema) else rest.columns)
 
 
 def _empty_rows(count: int) -> pa.Table:
-    """Arrow forgets how many rows there are where tables without columns are joined."""
+    """A table without columns that keeps its row count, which concatenating would lose."""
     return pa.table({"rows": pa.nulls(count)}).select([])
 
 
-# One by one.
+# Single values.
 
 
 def _parse_singly(values: pa.Array, schema: pa.Schema, finds_fields: bool) -> ParsedValues:
     rows: list[dict[str, Any]] = []
     bad: dict[int, str] = {}
-    found: list[list[pa.Field]] = []
-    for place, value in enumerate(values.to_pylist()):
+    seen_fields: list[list[pa.Field]] = []
+    for index, value in enumerate(values.to_pylist()):
         try:
             whole = {} if value is None else _load(value)
             if finds_fields:
-                found.append(list(type_of(whole)))
-            rows.append({each.name: fit(whole.get(each.name), each) for each in schema})
+                seen_fields.append(list(type_of(whole)))
+            rows.append({field.name: fit(whole.get(field.name), field) for field in schema})
         except ValueError as error:
             rows.append({})
-            bad[place] = str(error)
+            bad[index] = str(error)
     columns = pa.Table.from_pylist(rows, schema) if len(schema) else _empty_rows(len(rows))
-    return ParsedValues(columns, bad, join_fields(found))
+    return ParsedValues(columns, bad, join_fields(seen_fields))
 
 
 def _load(value: bytes) -> dict[str, Any]:
     try:
         whole = json.loads(value.decode())
     except UnicodeDecodeError:
-        raise ValueError("it is no UTF-8 text") from None
+        raise ValueError("not UTF-8 text") from None
     except ValueError as error:
-        raise ValueError(f"it is no JSON: {error}") from None
+        raise ValueError(f"not valid JSON: {error}") from None
     except RecursionError:
-        raise ValueError("it is no JSON: it is nested too deeply") from None
+        raise ValueError("not valid JSON: nested too deeply") from None
     if not isinstance(whole, dict):
-        raise ValueError("it is no JSON object")
+        raise ValueError("not a JSON object")
     return whole
 
 
 def fit(value: Any, field: pa.Field) -> Any:
-    """The value as Arrow takes it for this column; ValueError says where it does not fit."""
+    """The value in the form that Arrow takes for this column. Raises ValueError with the field that
+    does not fit."""
     try:
         return None if value is None else _fit(value, field.type)
     except (TypeError, ValueError, OverflowError, InvalidOperation):
         shown = json.dumps(value)[:60]
-        raise ValueError(f"field {field.name}: {shown} is no {field.type}") from None
+        raise ValueError(f"field {field.name}: {shown} is not {field.type}") from None
 
 
 def _fit(value: Any, kind: pa.DataType) -> Any:
     if pa.types.is_string(kind):
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        return text.encode().decode()  # half of a pair of surrogates is no text
+        return text.encode().decode()  # fails for an unpaired surrogate
     if pa.types.is_boolean(kind):
         return _checked(value, isinstance(value, bool))
     if pa.types.is_integer(kind):
@@ -200,12 +202,12 @@ def _fit(value: Any, kind: pa.DataType) -> Any:
 def _fit_nested(value: Any, kind: pa.DataType) -> Any:
     if pa.types.is_list(kind):
         element = pa.field("element", kind.value_type)
-        return [fit(each, element) for each in _checked(value, isinstance(value, list))]
+        return [fit(item, element) for item in _checked(value, isinstance(value, list))]
     whole: dict[str, Any] = _checked(value, isinstance(value, dict))
     if pa.types.is_map(kind):
         item = pa.field("value", kind.item_type)
-        return [(name, fit(each, item)) for name, each in whole.items()]
-    return {each.name: fit(whole.get(each.name), each) for each in kind}
+        return [(name, fit(inner_value, item)) for name, inner_value in whole.items()]
+    return {field.name: fit(whole.get(field.name), field) for field in kind}
 
 
 def _fit_text(value: str, kind: pa.DataType) -> Any:

@@ -1,4 +1,4 @@
-"""Tables of a folder, opened or made for a topic, after the cluster was asked about it."""
+"""Opens or creates a topic's tables in a folder, after checking the topic in the cluster."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -25,9 +25,9 @@ from penstock.spark.tables.table_schema import dead_letter_schema, table_schema,
 
 
 class TopicTables(NamedTuple):
-    """Of one topic."""
+    """A topic's table and its dead-letter table."""
 
-    spec: TableSpec  # as it is for this run
+    spec: TableSpec  # for this run
     store: TableStore
     dead_letters: TableStore | None
 
@@ -48,22 +48,23 @@ class TableFolder:
 
 
 def open_tables(
-    place: TableFolder,
+    folder: TableFolder,
     spec: TableSpec | None,
     topic: str,
     client: BlockingClient,
     changes: Mapping[str, Any] | None = None,
 ) -> TopicTables:
-    """`spec` None: the table is there, and is taken as it is. `changes`: for this run."""
-    location = place.of(topic)
+    """Opens or creates the tables. `spec` None takes an existing table as it is; `changes` are for
+    this run only."""
+    location = folder.of(topic)
     store = find_store(location)
     client.metadata([topic]).topics[topic].check()
     topic_id = find_topic_id(client, topic)
     if store is None:
         if spec is None:
             raise TableError(
-                f"there is no table of topic {topic} in {place.folder}: say what it is to be, at "
-                "least with --format"
+                f"there is no table of topic {topic} in {folder.folder}: describe it, at least "
+                "with --format"
             )
         store = _create(location, _with_topic_id(spec, topic_id))
     else:
@@ -73,23 +74,23 @@ def open_tables(
 
 
 def check_same_topic(store: TableStore, topic_id: str | None) -> None:
-    """A topic that was deleted and made anew does not go on in the old table."""
-    began = store.spec.topic_id
-    if None not in (began, topic_id) and began != topic_id:
+    """Raises if the topic was deleted and recreated since the table was created."""
+    stored_id = store.spec.topic_id
+    if None not in (stored_id, topic_id) and stored_id != topic_id:
         raise TableError(
-            f"topic {store.spec.topic} was deleted and made anew since {store.location} began (its "
-            f"id was {began} and is {topic_id}): keep the old table under another name"
+            f"topic {store.spec.topic} was deleted and recreated since {store.location} was "
+            f"created (its id was {stored_id} and is {topic_id}): rename the old table"
         )
 
 
 def find_topic_id(client: BlockingClient, topic: str) -> str | None:
-    """None: the cluster gives topics no ids, or has not this one."""
-    found = client.metadata([topic]).topics.get(topic)
-    return None if found is None or found.topic_id is None else str(found.topic_id)
+    """None if the cluster has no topic ids, or no such topic."""
+    metadata = client.metadata([topic]).topics.get(topic)
+    return None if metadata is None or metadata.topic_id is None else str(metadata.topic_id)
 
 
 def sync_options(bootstrap: str, topic: str) -> SourceOptions:
-    """How a sync reads: committed records, none of them lost without a word."""
+    """The source options of a sync: committed records only, and failing on data loss."""
     options = {
         "kafka.bootstrap.servers": bootstrap,
         "subscribe": topic,
@@ -107,21 +108,23 @@ def _create(location: Path, spec: TableSpec) -> TableStore:
 def _open_dead_letters(location: Path, spec: TableSpec) -> TableStore | None:
     if not spec.can_be_bad or spec.bad_values is DeadLetterPolicy.FAIL:
         return None
-    place = dead_letters_of(location)
-    found = find_store(place)
-    if found is not None:
-        return found
+    dead_location = dead_letters_of(location)
+    store = find_store(dead_location)
+    if store is not None:
+        return store
     raw = TableSpec(topic=spec.topic, format=spec.format, topic_id=spec.topic_id)
-    return create_store(place, raw, dead_letter_schema())
+    return create_store(dead_location, raw, dead_letter_schema())
 
 
 def _check_same(store: TableStore, spec: TableSpec | None, topic_id: str | None) -> None:
     check_same_topic(store, topic_id)
     kept = store.spec
-    if spec is not None and (found := differences(kept, _with_topic_id(spec, kept.topic_id))):
+    if spec is None:
+        return
+    if changed := differences(kept, _with_topic_id(spec, kept.topic_id)):
         raise TableError(
-            f"the table in {store.location} cannot be changed to that: {'; '.join(found)}. Leave "
-            "the options out to go on with it, or begin another in a new folder"
+            f"the table in {store.location} cannot be changed to that: {'; '.join(changed)}. Omit "
+            "the options to continue with it, or create another one in a new folder"
         )
 
 

@@ -1,9 +1,10 @@
-"""A table of plain Parquet files in folders, for readers that know no table format.
+"""A table of plain Parquet files in folders, for readers without a table format.
 
-`_penstock/` keeps one small file for each commit: all files of the table and what it holds. A
-commit is the making of the next one, which only one can do. Files are written aside and moved to
-their place after it; who loads the table to change it finishes a move that a crash has cut short.
-Invariant: a file in place is in the table, so that a reader of the folder alone sees no row twice.
+`_penstock/` has one small file per commit, with all files of the table and its held offsets. A
+commit creates the next of these files, which only one writer can do. Data files are written aside
+and moved to their final path after the commit; the next commit completes moves that a crash has
+interrupted. Invariant: every file at its final path is in the table, so that a reader of the plain
+folder sees no row twice.
 """
 
 import json
@@ -32,18 +33,18 @@ _KEPT_COMMITS = 10
 
 
 class _Commit(NamedTuple):
-    """All that is known of the table after a commit."""
+    """The whole state of the table after a commit."""
 
     version: int
     spec: str
-    schema: str  # Arrow's own form, in hexadecimal digits
+    schema: str  # Arrow IPC, in hexadecimal
     held: Mapping[int, HeldRange]
     parts: tuple[Part, ...]
-    removed: tuple[str, ...]  # by this commit: paths
+    removed: tuple[str, ...]  # paths that this commit removed
 
 
 class ParquetStore:
-    layout = Layout(folder=_ASIDE, stores_divisions=False, names_folders=True)
+    layout = Layout(folder=_ASIDE, stores_partition_columns=False, names_folders=True)
 
     def __init__(self, location: Path, commit: _Commit) -> None:
         self.location = location
@@ -79,15 +80,15 @@ class ParquetStore:
         return list(self._commit.parts)
 
     def path_of(self, part: Part) -> str:
-        """Where it is, or still is."""
-        place = self.location / part.path
-        return str(place if place.exists() else self.location / _ASIDE / part.path)
+        """The final path, or the path aside if the file is not moved yet."""
+        path = self.location / part.path
+        return str(path if path.exists() else self.location / _ASIDE / part.path)
 
     def commit(self, change: TableChange) -> None:
         self._finish()
-        gone = {each.path for each in change.removed}
-        kept = [each for each in self._commit.parts if each.path not in gone]
-        added = [each._replace(path=each.path.removeprefix(_ASIDE)) for each in change.added]
+        gone = {part.path for part in change.removed}
+        kept = [part for part in self._commit.parts if part.path not in gone]
+        added = [part._replace(path=part.path.removeprefix(_ASIDE)) for part in change.added]
         self._append(
             self._commit._replace(
                 version=self._commit.version + 1,
@@ -99,9 +100,9 @@ class ParquetStore:
 
     def add_columns(self, fields: Sequence[pa.Field]) -> None:
         schema = self.schema
-        for each in fields:
-            place = schema.get_field_index(each.name)
-            schema = schema.append(each) if place < 0 else schema.set(place, each)
+        for field in fields:
+            index = schema.get_field_index(field.name)
+            schema = schema.append(field) if index < 0 else schema.set(index, field)
         self._finish()
         self._append(
             self._commit._replace(
@@ -116,37 +117,37 @@ class ParquetStore:
         _forget_commits(self.location, commit.version)
 
     def _finish(self) -> None:
-        """What the last commit says, done to the files; a second time changes nothing."""
+        """Deletes and moves files as the last commit says. Idempotent."""
         for path in self._commit.removed:
             (self.location / path).unlink(missing_ok=True)
-        aside, known = self.location / _ASIDE, {each.path for each in self._commit.parts}
+        aside, committed = self.location / _ASIDE, {part.path for part in self._commit.parts}
         for file in aside.rglob("part-*.parquet"):
             path = str(file.relative_to(aside))
-            if path in known:
-                place = self.location / path
-                place.parent.mkdir(parents=True, exist_ok=True)
-                file.rename(place)
+            if path in committed:
+                target = self.location / path
+                target.parent.mkdir(parents=True, exist_ok=True)
+                file.rename(target)
 
-    def forget_older_than(self, age_ms: int, now_ms: int) -> int:
-        """What was written aside and never committed."""
+    def vacuum(self, age_ms: int, now_ms: int) -> int:
+        """Deletes old files that were written aside and never committed."""
         self._finish()
         left = (self.location / _ASIDE).rglob("part-*.parquet")
-        old = [each for each in left if now_ms - each.stat().st_mtime * 1000 >= age_ms]
-        for each in old:
-            each.unlink()
+        old = [path for path in left if now_ms - path.stat().st_mtime * 1000 >= age_ms]
+        for path in old:
+            path.unlink()
         return len(old)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing: no resources are held."""
 
 
 def _read_last(location: Path) -> _Commit:
     names = sorted((location / _LOG).glob("*.json"))
     if not names:
-        raise TableError(f"the table in {location} has lost its commits in {_LOG}")
-    found: dict[str, Any] = json.loads(names[-1].read_text())
-    parts = tuple(_read_part(each) for each in found["parts"])
-    return _Commit(**{**found, "held": read_held(found["held"]), "parts": parts})
+        raise TableError(f"the table in {location} has no commits in {_LOG}: it is damaged")
+    fields: dict[str, Any] = json.loads(names[-1].read_text())
+    parts = tuple(_read_part(written) for written in fields["parts"])
+    return _Commit(**{**fields, "held": read_held(fields["held"]), "parts": parts})
 
 
 def _read_part(written: list[Any]) -> Part:
@@ -155,7 +156,7 @@ def _read_part(written: list[Any]) -> Part:
 
 
 def _write(location: Path, commit: _Commit) -> None:
-    """Whole or not at all, and only if nobody else was first."""
+    """Writes the commit atomically; raises CommitConflict if this version exists."""
     log = location / _LOG
     text = json.dumps({**commit._asdict(), "held": write_held(commit.held)})
     aside = log / f".{uuid.uuid4().hex}"
@@ -166,16 +167,16 @@ def _write(location: Path, commit: _Commit) -> None:
     try:
         os.link(aside, log / f"{commit.version:020}.json")
     except FileExistsError:
-        raise CommitConflict(f"{location} was changed by somebody else") from None
+        raise CommitConflict(f"{location} was changed concurrently") from None
     finally:
         aside.unlink()
     sync_folder(log)
-    if _last_version(location) != commit.version:  # its name was free since it is that old
-        raise CommitConflict(f"{location} was changed many times by somebody else")
+    if _last_version(location) != commit.version:  # so old that its name was free again
+        raise CommitConflict(f"{location} was changed concurrently, many times")
 
 
 def _last_version(location: Path) -> int:
-    return max(int(each.stem) for each in (location / _LOG).glob("*.json"))
+    return max(int(path.stem) for path in (location / _LOG).glob("*.json"))
 
 
 def _forget_commits(location: Path, version: int) -> None:

@@ -1,8 +1,7 @@
-"""Rows into Parquet files: one open file for each value that the table is divided by.
+"""Writes rows to Parquet files, with one open file per combination of partition values.
 
-Runs in tasks. Files have names that nobody else has, so that a task that is tried again, or twice
-at once, harms nothing: only what a commit names is in the table. A file is on the disk before it is
-told.
+Runs in tasks. File names are unique, so that retried or duplicated tasks do no harm: only files
+named by a commit are in the table. A file is fsynced before it is returned.
 """
 
 import os
@@ -16,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.spark.tables.partitioning import (
-    Division,
+    PartitionField,
     PartitionValues,
     can_name_folder,
     folder_of,
@@ -29,32 +28,32 @@ from penstock.spark.tables.table_schema import OFFSET, TIMESTAMP, conform
 COMPRESSION = "zstd"
 _GROUP_ROWS = 128 * 1024
 _GROUP_BYTES = 32 * 1024 * 1024
-_MOST_OPEN = 64  # files; a table divided more finely gets more and smaller ones
+_MOST_OPEN = 64  # files; with more partition values, files get more and smaller
 
 
 class Layout(NamedTuple):
-    """What formats want of files."""
+    """How a format lays out its files."""
 
-    folder: str  # inside of the table's: where files are written, with a / at the end
-    stores_divisions: bool  # files hold the columns that the table is divided by
-    names_folders: bool  # by the values of a division: all that plain folders have
+    folder: str  # within the table's folder, for new files; ends with /
+    stores_partition_columns: bool  # in the files
+    names_folders: bool  # after partition values, as plain folders need it
 
     def stores(self, column: str) -> bool:
-        return self.stores_divisions or (self.names_folders and not can_name_folder(column))
+        return self.stores_partition_columns or (self.names_folders and not can_name_folder(column))
 
 
 class WriteRules(NamedTuple):
-    """How files of a table are written; sent to every task."""
+    """How a table's files are written; sent to every task."""
 
-    table: str  # its folder
+    table: str  # the table's folder
     layout: Layout
     schema: pa.Schema  # of the table
-    divisions: tuple[Division, ...]
+    partition_fields: tuple[PartitionField, ...]
     target_bytes: int
 
 
 class PartWriter:
-    """The files of one task for one partition of the topic."""
+    """Writes the files of one task for one topic partition."""
 
     def __init__(self, rules: WriteRules, topic_partition: int | None) -> None:
         self._rules = rules
@@ -65,8 +64,8 @@ class PartWriter:
     def add(self, rows: pa.Table) -> None:
         if not rows.num_rows:
             return
-        whole = conform(with_computed(rows, self._rules.divisions), self._rules.schema)
-        for values, share in split_rows(whole, self._rules.divisions):
+        whole = conform(with_computed(rows, self._rules.partition_fields), self._rules.schema)
+        for values, share in split_rows(whole, self._rules.partition_fields):
             part = self._get(values)
             part.add(share)
             if part.size_bytes >= self._rules.target_bytes:
@@ -77,8 +76,8 @@ class PartWriter:
             self._close(values)
         return self._done
 
-    def give_up(self) -> None:
-        """What was written is of no use."""
+    def abort(self) -> None:
+        """Deletes everything written so far."""
         for part in self._open.values():
             part.discard()
         remove_parts(self._rules.table, self._done)
@@ -87,7 +86,7 @@ class PartWriter:
         part = self._open.pop(values, None)
         if part is None:
             if len(self._open) >= _MOST_OPEN:
-                self._close(next(iter(self._open)))  # the one that was longest without rows
+                self._close(next(iter(self._open)))  # the least recently used
             part = _OpenPart(self._rules, values, self._topic_partition)
         self._open[values] = part
         return part
@@ -104,9 +103,9 @@ class _OpenPart:
         self._path = f"{folder}part-{uuid.uuid4().hex}.parquet"
         self._whole_path = Path(rules.table) / self._path
         self._whole_path.parent.mkdir(parents=True, exist_ok=True)
-        divided_by = [each.column for each in rules.divisions]
-        left_out = [name for name in divided_by if not rules.layout.stores(name)]
-        self._names = [name for name in rules.schema.names if name not in left_out]
+        partition_columns = [partition_field.column for partition_field in rules.partition_fields]
+        omitted = [name for name in partition_columns if not rules.layout.stores(name)]
+        self._names = [name for name in rules.schema.names if name not in omitted]
         schema = pa.schema([rules.schema.field(name) for name in self._names])
         self._file = self._whole_path.open("wb")
         self._writer = pq.ParquetWriter(self._file, schema, compression=COMPRESSION)
@@ -120,8 +119,8 @@ class _OpenPart:
     def add(self, rows: pa.Table) -> None:
         self._waiting.append(rows)
         self._part = _with_rows(self._part, rows)
-        waiting_rows = sum(each.num_rows for each in self._waiting)
-        waiting_bytes = sum(each.nbytes for each in self._waiting)
+        waiting_rows = sum(rows.num_rows for rows in self._waiting)
+        waiting_bytes = sum(rows.nbytes for rows in self._waiting)
         if waiting_rows >= _GROUP_ROWS or waiting_bytes >= _GROUP_BYTES:
             self._write()
 
@@ -160,15 +159,15 @@ def _with_rows(part: Part, rows: pa.Table) -> Part:
 
 
 def _least(one: int | None, other: int | None) -> int | None:
-    return min((each for each in (one, other) if each is not None), default=None)
+    return min((bound for bound in (one, other) if bound is not None), default=None)
 
 
 def _most(one: int | None, other: int | None) -> int | None:
-    return max((each for each in (one, other) if each is not None), default=None)
+    return max((bound for bound in (one, other) if bound is not None), default=None)
 
 
 def remove_parts(table: str, parts: Sequence[Part]) -> None:
-    """Files that no commit has named, or names any more."""
+    """Deletes files that no commit refers to."""
     for part in parts:
         (Path(table) / part.path).unlink(missing_ok=True)
 

@@ -1,8 +1,7 @@
-"""How a table's files are divided: by columns as they are, or by the year, month, day or hour of
-one.
+"""How a table is partitioned: by columns, or by the year, month, day or hour of a column.
 
-Pure. What is computed becomes a column of its own (`day(_at)` is `at_day`), since Delta and plain
-folders know no other way. Invariant: a file's rows have one value of each.
+Pure. A computed value becomes a column (`day(_at)` is `at_day`), because Delta and plain folders
+offer no other way. Invariant: all rows of a file have the same partition values.
 """
 
 import re
@@ -24,53 +23,63 @@ _NULL = "__HIVE_DEFAULT_PARTITION__"
 PartitionValues = tuple[tuple[str, str | None], ...]
 
 
-class Division(NamedTuple):
+class PartitionField(NamedTuple):
     column: str  # of the table
-    source: str  # what it is computed from; itself, where it is a column as it is
+    source: str  # the column it is computed from, or the column itself
     span: str | None  # year, month, day or hour
 
 
-def parse_partitioning(written: Sequence[str]) -> tuple[Division, ...]:
-    divisions = tuple(_parse(each) for each in written)
-    names = [each.column for each in divisions]
+def parse_partitioning(written: Sequence[str]) -> tuple[PartitionField, ...]:
+    partition_fields = tuple(_parse(text) for text in written)
+    names = [partition_field.column for partition_field in partition_fields]
     if len(set(names)) != len(names):
-        raise BadTableOption(f"a table cannot be divided twice by the same: {', '.join(written)}")
-    return divisions
+        raise BadTableOption(
+            f"a table cannot be partitioned twice by the same column: {', '.join(written)}"
+        )
+    return partition_fields
 
 
-def _parse(written: str) -> Division:
+def _parse(written: str) -> PartitionField:
     match = _WRITTEN.fullmatch(written)
     if match is None:
         raise BadTableOption(
-            f"a table cannot be divided by {written!r}: write a column, or one of year, month, day "
-            "and hour of a column, as in day(_timestamp)"
+            f"a table cannot be partitioned by {written!r}: write a column, or one of year, month, "
+            "day and hour of a column, as in day(_timestamp)"
         )
     if match[1] is None:
-        return Division(match[3], match[3], None)
+        return PartitionField(match[3], match[3], None)
     span = match[1].lower()
-    return Division(f"{match[2].lstrip('_')}_{span}", match[2], span)
+    return PartitionField(f"{match[2].lstrip('_')}_{span}", match[2], span)
 
 
-def computed_fields(divisions: Sequence[Division]) -> list[pa.Field]:
-    """Columns that the table has beside those of records."""
-    return [pa.field(each.column, _RESULTS[each.span]) for each in divisions if each.span]
+def computed_fields(partition_fields: Sequence[PartitionField]) -> list[pa.Field]:
+    """The table's computed partition columns."""
+    return [
+        pa.field(partition_field.column, _RESULTS[partition_field.span])
+        for partition_field in partition_fields
+        if partition_field.span
+    ]
 
 
-def check_divisions(divisions: Sequence[Division], schema: pa.Schema) -> None:
-    for each in divisions:
-        if each.source not in schema.names:
+def check_partition_fields(partition_fields: Sequence[PartitionField], schema: pa.Schema) -> None:
+    for partition_field in partition_fields:
+        if partition_field.source not in schema.names:
             raise BadTableOption(
-                f"a table cannot be divided by {each.source!r}, which it has not: say its type in "
-                f"the schema, or choose from {', '.join(schema.names)}"
+                f"a table cannot be partitioned by {partition_field.source!r}, which is not a "
+                f"column: add it to the schema, or choose from {', '.join(schema.names)}"
             )
-        kind = schema.field(each.source).type
-        if each.span and not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
-            raise BadTableOption(f"{each.span}({each.source}) needs a time, and it is {kind}")
-        if not each.span and not _can_divide(kind):
-            raise BadTableOption(f"a table cannot be divided by {each.source}, which is {kind}")
+        kind = schema.field(partition_field.source).type
+        if partition_field.span and not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
+            raise BadTableOption(
+                f"{partition_field.span}({partition_field.source}) needs a time, and it is {kind}"
+            )
+        if not partition_field.span and not _can_partition(kind):
+            raise BadTableOption(
+                f"a table cannot be divided by {partition_field.source}, which is {kind}"
+            )
 
 
-def _can_divide(kind: pa.DataType) -> bool:
+def _can_partition(kind: pa.DataType) -> bool:
     return bool(
         pa.types.is_integer(kind)
         or pa.types.is_string(kind)
@@ -79,10 +88,13 @@ def _can_divide(kind: pa.DataType) -> bool:
     )
 
 
-def with_computed(rows: pa.Table, divisions: Sequence[Division]) -> pa.Table:
-    for each in divisions:
-        if each.span and each.column not in rows.column_names:
-            rows = rows.append_column(each.column, _compute(rows.column(each.source), each.span))
+def with_computed(rows: pa.Table, partition_fields: Sequence[PartitionField]) -> pa.Table:
+    for partition_field in partition_fields:
+        if partition_field.span and partition_field.column not in rows.column_names:
+            rows = rows.append_column(
+                partition_field.column,
+                _compute(rows.column(partition_field.source), partition_field.span),
+            )
     return rows
 
 
@@ -95,13 +107,13 @@ def _compute(times: pa.ChunkedArray, span: str) -> pa.ChunkedArray:
 
 
 def split_rows(
-    rows: pa.Table, divisions: Sequence[Division]
+    rows: pa.Table, partition_fields: Sequence[PartitionField]
 ) -> Iterator[tuple[PartitionValues, pa.Table]]:
-    """Rows that belong into one file, in their order."""
-    if not divisions:
+    """Splits rows by partition values; each share keeps its order."""
+    if not partition_fields:
         yield (), rows
         return
-    names = [each.column for each in divisions]
+    names = [partition_field.column for partition_field in partition_fields]
     for value in rows.select(names).group_by(names).aggregate([]).to_pylist():
         mask = None
         for name in names:
@@ -117,14 +129,14 @@ def _equals(column: pa.ChunkedArray, value: object) -> pa.ChunkedArray:
 
 
 def as_text(value: object) -> str | None:
-    """As Delta and Hive write values of partitions."""
+    """The value as Delta and Hive write partition values."""
     if isinstance(value, bool):
         return str(value).lower()
     return None if value is None else str(value)
 
 
 def folder_of(values: PartitionValues) -> str:
-    """`country=AT/at_day=2026-01-31/`, in any characters that a value may have."""
+    """The Hive-style folder, `country=AT/at_day=2026-01-31/`, with escaped values."""
     return "".join(
         f"{name}={quote(value, safe='') if value is not None else _NULL}/"
         for name, value in values
@@ -133,5 +145,5 @@ def folder_of(values: PartitionValues) -> str:
 
 
 def can_name_folder(column: str) -> bool:
-    """Many readers pass over folders whose names begin like that."""
+    """False for names that start with `_` or `.`: many readers skip such folders."""
     return not column.startswith(("_", "."))

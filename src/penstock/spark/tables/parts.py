@@ -1,7 +1,7 @@
-"""A file of a table as values: what a task tells the driver, and what a commit puts into the table.
+"""Values that describe a table's files: what a task returns to the driver, and what a commit adds.
 
-Pure. `path` is relative to the table's folder. Invariant: rows of a part are of one partition of
-the topic, in the order of their offsets, unless `topic_partition` is None.
+Pure. `path` is relative to the table's folder. Invariant: the rows of a part belong to one topic
+partition and are ordered by offset, unless `topic_partition` is None.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,8 +14,8 @@ class Part(NamedTuple):
     path: str
     rows: int
     size_bytes: int
-    values: PartitionValues  # by which the table is divided
-    topic_partition: int | None  # None: somebody else wrote it, it may hold any
+    values: PartitionValues
+    topic_partition: int | None  # None: not written by Penstock, may have rows of any partition
     first_offset: int
     last_offset: int
     first_time_us: int | None
@@ -23,31 +23,36 @@ class Part(NamedTuple):
 
 
 class HeldRange(NamedTuple):
-    """What a table holds of a partition of its topic: everything from `start` up to `end`."""
+    """The offsets of a topic partition that a table holds: all from `start` up to `end`."""
 
     start: int
-    end: int  # the next to be read
+    end: int  # the next offset to read
 
 
 class TableState(NamedTuple):
-    """A table as it was when it was loaded."""
+    """A table's state when it was loaded."""
 
-    version: Any  # the format's own name of that moment
-    held: Mapping[int, HeldRange]  # by number of the topic's partition
+    version: Any  # in the format's own terms
+    held: Mapping[int, HeldRange]  # by topic partition
 
 
 class TableChange(NamedTuple):
-    """What one commit does, all of it or nothing."""
+    """The content of one atomic commit."""
 
     added: Sequence[Part]
     removed: Sequence[Part]
-    held: Mapping[int, HeldRange]  # of all partitions, as of this commit
+    held: Mapping[int, HeldRange]  # of all topic partitions, as of this commit
     is_new_data: bool = True  # False: the same rows in other files
 
 
 def write_held(held: Mapping[int, HeldRange]) -> dict[str, list[int]]:
-    return {str(number): [each.start, each.end] for number, each in sorted(held.items())}
+    return {
+        str(number): [held_range.start, held_range.end]
+        for number, held_range in sorted(held.items())
+    }
 
 
 def read_held(written: Mapping[str, Sequence[int]]) -> dict[int, HeldRange]:
-    return {int(number): HeldRange(int(each[0]), int(each[1])) for number, each in written.items()}
+    return {
+        int(number): HeldRange(int(bounds[0]), int(bounds[1])) for number, bounds in written.items()
+    }

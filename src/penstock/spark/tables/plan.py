@@ -1,6 +1,6 @@
-"""What a sync reads next, decided from what the table holds and what the topic has. Pure.
+"""Decides what a sync reads next, from the table's held offsets and the topic's offsets. Pure.
 
-Invariant: what a table holds only grows at its end, and a plan begins where the table ends.
+Invariant: held ranges grow only at their end, and a plan starts where the table ends.
 """
 
 from collections.abc import Mapping
@@ -12,17 +12,17 @@ from penstock.spark.tables.parts import HeldRange
 
 
 class TopicEdges(NamedTuple):
-    """Of each partition: where its log begins and ends, for readers of committed records."""
+    """Start and end of each partition's log, for read_committed readers."""
 
     starts: Mapping[TopicPartition, int]
     ends: Mapping[TopicPartition, int]
 
 
 class SyncPlan(NamedTuple):
-    ranges: list[OffsetRange]  # to be read now; none is empty
-    held: dict[int, HeldRange]  # of every partition, once they are
-    lag: int  # records that are left after that
-    losses: list[str]  # what can never be in the table, for people
+    ranges: list[OffsetRange]  # to read now; none is empty
+    held: dict[int, HeldRange]  # of every partition after that
+    lag: int  # records that remain after that
+    losses: list[str]  # messages about offsets that can never be in the table
 
 
 def plan_sync(
@@ -30,35 +30,35 @@ def plan_sync(
 ) -> SyncPlan:
     begins, losses = _begins(topic, held, edges)
     ends = limit_ends(begins, edges.ends, most_records)
-    ranges = [OffsetRange(each, at, ends[each]) for each, at in sorted(begins.items())]
+    ranges = [OffsetRange(tp, at, ends[tp]) for tp, at in sorted(begins.items())]
     after = {
-        each.tp.partition: HeldRange(_start(held, each), max(each.start, each.end))
-        for each in ranges
+        span.tp.partition: HeldRange(_start(held, span), max(span.start, span.end))
+        for span in ranges
     }
     left = sum(backlog(ends, edges.ends).values())
-    return SyncPlan([each for each in ranges if each.size], after, left, losses)
+    return SyncPlan([span for span in ranges if span.size], after, left, losses)
 
 
 def _begins(
     topic: str, held: Mapping[int, HeldRange], edges: TopicEdges
 ) -> tuple[dict[TopicPartition, int], list[str]]:
     begins, losses = {}, []
-    for partition, start in edges.starts.items():
-        known = held.get(partition.partition)
-        begins[partition] = start if known is None else known.end
-        if known is not None and known.end < start:
-            losses.append(f"offsets {known.end} to {start - 1} of {partition} are deleted")
-            begins[partition] = start
-        elif known is not None and known.end > edges.ends[partition]:
+    for tp, start in edges.starts.items():
+        held_range = held.get(tp.partition)
+        begins[tp] = start if held_range is None else held_range.end
+        if held_range is not None and held_range.end < start:
+            losses.append(f"offsets {held_range.end} to {start - 1} of {tp} are deleted")
+            begins[tp] = start
+        elif held_range is not None and held_range.end > edges.ends[tp]:
             losses.append(
-                f"{partition} ends at offset {edges.ends[partition]}, before {known.end} where the "
-                "table goes on; was the topic made anew?"
+                f"{tp} ends at offset {edges.ends[tp]}, before {held_range.end} where the table "
+                "ends; was the topic recreated?"
             )
     gone = [number for number in held if TopicPartition(topic, number) not in edges.starts]
-    losses += [f"{topic}-{number} is gone" for number in sorted(gone)]
+    losses += [f"{topic}-{number} does not exist any more" for number in sorted(gone)]
     return begins, losses
 
 
 def _start(held: Mapping[int, HeldRange], wanted: OffsetRange) -> int:
-    known = held.get(wanted.tp.partition)
-    return wanted.start if known is None else known.start
+    held_range = held.get(wanted.tp.partition)
+    return wanted.start if held_range is None else held_range.start

@@ -1,4 +1,4 @@
-"""How a table is kept: sizes, what is allowed, and who does the tasks."""
+"""The settings of a sync, and the interface that runs its tasks."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -6,14 +6,14 @@ from typing import Protocol, TypeVar
 
 from penstock.spark.tables.part_writer import WriteRules
 from penstock.spark.tables.store import TableStore
-from penstock.spark.tables.table_schema import divisions_of
+from penstock.spark.tables.table_schema import partition_fields_of
 
 _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
 
 
 class RunTasks(Protocol):
-    """Does the tasks, somewhere; results in their order."""
+    """Runs tasks anywhere and returns their results in order."""
 
     def __call__(
         self, work: Callable[[_Task], _Result], tasks: Sequence[_Task]
@@ -22,11 +22,11 @@ class RunTasks(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncRules:
-    most_records: int = 1_000_000  # of a batch
+    most_records: int = 1_000_000  # per commit
     task_records: int = 250_000
     target_bytes: int = 128 * 1024 * 1024
-    allows_loss: bool = False  # go on where the topic has deleted what the table lacks
-    compacts: bool = True  # and deletes what nobody needs any more
+    allows_loss: bool = False  # continue if the topic has deleted records before they were read
+    compacts: bool = True  # merge small files and delete unused ones
 
 
 def write_rules(store: TableStore, target_bytes: int) -> WriteRules:
@@ -34,6 +34,6 @@ def write_rules(store: TableStore, target_bytes: int) -> WriteRules:
         table=str(store.location.absolute()),
         layout=store.layout,
         schema=store.schema,
-        divisions=divisions_of(store.spec),
+        partition_fields=partition_fields_of(store.spec),
         target_bytes=target_bytes,
     )

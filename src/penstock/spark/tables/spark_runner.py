@@ -1,4 +1,4 @@
-"""Tasks of tables on Spark: one Spark task each, sent and answered as bytes through Arrow."""
+"""Runs a table's tasks on Spark: one Spark task each, pickled both ways through Arrow."""
 
 import pickle
 from collections.abc import Callable, Iterator, Sequence
@@ -14,13 +14,13 @@ _Result = TypeVar("_Result")
 
 
 class SparkRunner:
-    """Works with a session of any kind, Spark Connect's too."""
+    """Works with any session, including Spark Connect."""
 
     def __init__(self, spark: "SparkSession") -> None:
         self._spark = spark
 
     def __call__(self, work: Callable[[_Task], _Result], tasks: Sequence[_Task]) -> list[_Result]:
-        """One that fails is tried again as Spark is set; then its error is Spark's."""
+        """Spark retries a failed task as configured, then raises its error."""
         sent = [pickle.dumps(task) for task in tasks]
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

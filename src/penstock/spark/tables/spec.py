@@ -1,6 +1,7 @@
-"""What a table is to be: its topic, its format, and how values become columns. Kept in the table.
+"""A table's specification: its topic, its format, and how values become columns. Stored in the
+table.
 
-Pure. Invariant: `read_spec(write_spec(spec)) == spec`, of this and of earlier versions.
+Pure. Invariant: `read_spec(write_spec(spec)) == spec`, for this and earlier versions.
 """
 
 import enum
@@ -12,8 +13,8 @@ from typing import Any
 from penstock.spark.tables.errors import BadTableOption, TableError
 from penstock.spark.tables.partitioning import parse_partitioning
 
-PROPERTY = "penstock.table"  # of the table, in its format's own properties
-REGISTRY_BYTES = 5  # before each value: a zero and the number of a registry's schema
+PROPERTY = "penstock.table"  # a property of the table, in its format's own terms
+REGISTRY_BYTES = 5  # before each value: a zero byte and the id of a registry's schema
 _VERSION = 1
 
 
@@ -24,16 +25,16 @@ class TableFormat(enum.StrEnum):
 
 
 class ValueKind(enum.StrEnum):
-    RAW = "raw"  # as it came: no columns but `_value`
+    RAW = "raw"  # unparsed: only the column `_value`
     TEXT = "text"  # one column, `value`
     JSON = "json"
     AVRO = "avro"
 
 
 class DeadLetterPolicy(enum.StrEnum):
-    """What becomes of a record whose value does not fit."""
+    """What to do with a record whose value does not fit."""
 
-    DEAD_LETTER = "dead-letter"  # a row of the table beside this one
+    DEAD_LETTER = "dead-letter"  # write it to the dead-letter table
     FAIL = "fail"
 
 
@@ -41,51 +42,51 @@ class DeadLetterPolicy(enum.StrEnum):
 class TableSpec:
     topic: str
     format: TableFormat
-    topic_id: str | None = None  # of the topic when the table began; None: the cluster has no ids
+    topic_id: str | None = None  # when the table was created; None: the cluster has no topic ids
     value: ValueKind = ValueKind.RAW
-    columns: str | None = None  # in Spark's DDL; None: of the Avro schema, or inferred
+    columns: str | None = None  # Spark DDL; None: from the Avro schema, or inferred
     avro: Any | None = None
-    skip_bytes: int = 0  # before each Avro value: the number of a registry's schema
-    evolves: bool = False  # fields that are new become columns
-    partition_by: tuple[str, ...] = ()  # as people write it: `country`, `day(_timestamp)`
-    upserts: bool = False  # one row for each key, its latest
+    skip_bytes: int = 0  # before each Avro value: the prefix of a schema registry
+    evolves: bool = False  # new fields become columns
+    partition_by: tuple[str, ...] = ()  # as written: `country`, `day(_timestamp)`
+    upserts: bool = False  # one row per key, the latest
     keeps_value: bool = True
     bad_values: DeadLetterPolicy = DeadLetterPolicy.DEAD_LETTER
 
     @property
     def infers(self) -> bool:
-        """Columns are found in the values."""
+        """Whether columns are inferred from the values."""
         return self.value is ValueKind.JSON and self.columns is None
 
     @property
     def can_be_bad(self) -> bool:
-        """There are records that no row can be made of."""
+        """Whether a record can fail to become a row."""
         return self.value is not ValueKind.RAW or self.upserts
 
 
 def check_spec(spec: TableSpec) -> TableSpec:
-    """What cannot go together is refused before anything is made."""
+    """Raises BadTableOption for contradictions, before anything is created."""
     if spec.value is not ValueKind.JSON and spec.columns is not None:
         raise BadTableOption(f"a schema of columns is for JSON values, not for {spec.value}")
     if (spec.value is ValueKind.AVRO) != (spec.avro is not None):
         raise BadTableOption("Avro values and an Avro schema need each other")
     if spec.value is ValueKind.RAW and not spec.keeps_value:
-        raise BadTableOption("raw values are all that the table would have: keep them")
+        raise BadTableOption("a table of raw values needs the values: do not drop them")
     if spec.evolves and spec.value is not ValueKind.JSON:
-        raise BadTableOption("only columns of JSON values can grow by themselves")
+        raise BadTableOption("only columns of JSON values can evolve")
     if spec.upserts and spec.partition_by:
-        raise BadTableOption("a table of latest rows is divided by the topic's own partitions")
+        raise BadTableOption("an upsert table is partitioned by the topic's own partitions")
     if spec.upserts and not spec.keeps_value:
-        raise BadTableOption("a table of latest rows needs the values: none means deleted")
+        raise BadTableOption("an upsert table needs the values: a null value deletes the row")
     parse_partitioning(spec.partition_by)
     return spec
 
 
-def parse_spec(given: Mapping[str, Any]) -> TableSpec:
-    """Of what a person has said; what is missing is as usual."""
-    words = {name: _word(name, given[name]) for name in _WORDS if name in given}
-    columns_are_said = "columns" in given or words.get("value") is not ValueKind.JSON
-    return check_spec(TableSpec(**{"evolves": not columns_are_said, **given, **words}))
+def parse_spec(options: Mapping[str, Any]) -> TableSpec:
+    """The spec of a user's options, by the field names of TableSpec, with defaults."""
+    words = {name: _word(name, options[name]) for name in _WORDS if name in options}
+    has_columns = "columns" in options or words.get("value") is not ValueKind.JSON
+    return check_spec(TableSpec(**{"evolves": not has_columns, **options, **words}))
 
 
 def _word(name: str, text: str) -> enum.StrEnum:
@@ -103,18 +104,20 @@ def write_spec(spec: TableSpec) -> str:
 
 def read_spec(text: str) -> TableSpec:
     try:
-        found: Mapping[str, Any] = json.loads(text)
-        version = int(found["version"])
+        written: Mapping[str, Any] = json.loads(text)
+        version = int(written["version"])
     except (ValueError, KeyError, TypeError):
-        raise TableError(f"the table's property {PROPERTY} is no specification: {text!r}") from None
+        raise TableError(f"the table's property {PROPERTY} is not valid: {text!r}") from None
     if version > _VERSION:
-        raise TableError(f"the table was made by a newer Penstock (version {version}): update this")
-    known = {name: found[name] for name in _FIELDS if name in found}
+        raise TableError(
+            f"the table was created by a newer Penstock (version {version}): update Penstock"
+        )
+    fields = {name: written[name] for name in _FIELDS if name in written}
     return TableSpec(
         **{
-            **known,
-            **{name: kind(found[name]) for name, kind in _WORDS.items()},
-            "partition_by": tuple(found["partition_by"]),
+            **fields,
+            **{name: kind(written[name]) for name, kind in _WORDS.items()},
+            "partition_by": tuple(written["partition_by"]),
         }
     )
 
@@ -128,16 +131,16 @@ _WORDS: Mapping[str, type[enum.StrEnum]] = {
     "value": ValueKind,
     "bad_values": DeadLetterPolicy,
 }
-# What a later run may say otherwise: it is about records to come.
+# Later runs may change these, because they concern only new records.
 MAY_CHANGE = ("bad_values", "evolves")
 
 
-def differences(kept: TableSpec, asked: TableSpec) -> list[str]:
-    """What is asked for now and the table cannot become any more, in words."""
+def differences(kept: TableSpec, requested: TableSpec) -> list[str]:
+    """Messages about requested fields that an existing table cannot change to."""
     return [
-        f"{name} is {_shown(kept, name)}, not {_shown(asked, name)}"
+        f"{name} is {_shown(kept, name)}, not {_shown(requested, name)}"
         for name in _FIELDS
-        if name not in MAY_CHANGE and getattr(kept, name) != getattr(asked, name)
+        if name not in MAY_CHANGE and getattr(kept, name) != getattr(requested, name)
     ]
 
 
@@ -145,11 +148,13 @@ def _shown(spec: TableSpec, name: str) -> str:
     return json.dumps(getattr(spec, name))
 
 
-def changes_of(asked: TableSpec | None) -> dict[str, Any]:
-    return {} if asked is None else {name: getattr(asked, name) for name in MAY_CHANGE}
+def changes_of(requested: TableSpec | None) -> dict[str, Any]:
+    return {} if requested is None else {name: getattr(requested, name) for name in MAY_CHANGE}
 
 
-def parse_changes(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Of what a person has said, what holds for a table that is there."""
-    found = {name: given[name] for name in MAY_CHANGE if name in given}
-    return {name: _word(name, value) if name in _WORDS else value for name, value in found.items()}
+def parse_changes(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that may change for an existing table."""
+    changes = {name: options[name] for name in MAY_CHANGE if name in options}
+    return {
+        name: _word(name, value) if name in _WORDS else value for name, value in changes.items()
+    }

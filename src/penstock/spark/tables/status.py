@@ -1,4 +1,4 @@
-"""How a table does: what it holds, in how many files, and how far it is behind its topic."""
+"""A table's status: held offsets, rows, files, and its lag behind the topic."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,7 +22,7 @@ from penstock.spark.tables.store import (
 class PartitionStatus(NamedTuple):
     partition: int
     held: HeldRange
-    lag: int | None  # records that the topic has and the table has not; None: not known
+    lag: int | None  # records of the topic that are not in the table yet; None: not known
 
 
 class TableStatus(NamedTuple):
@@ -38,13 +38,13 @@ class TableStatus(NamedTuple):
 
 
 def find_tables(folder: Path) -> list[str]:
-    """Topics that have a table in this folder."""
+    """The topics that have a table in this folder."""
     if not folder.is_dir():
         return []
     return sorted(
-        each.name
-        for each in folder.iterdir()
-        if not each.name.endswith(DEAD_LETTERS) and find_format(each) is not None
+        path.name
+        for path in folder.iterdir()
+        if not path.name.endswith(DEAD_LETTERS) and find_format(path) is not None
     )
 
 
@@ -52,15 +52,15 @@ def table_status(location: Path, client: BlockingClient) -> TableStatus:
     store = get_store(location)
     try:
         partitions = _partitions(store.state.held, _find_logs(store, client))
-        lags = [each.lag for each in partitions if each.lag is not None]
+        lags = [partition.lag for partition in partitions if partition.lag is not None]
         parts = store.parts()
         return TableStatus(
             topic=store.spec.topic,
             format=store.spec.format,
             location=str(location),
-            rows=sum(each.rows for each in parts),
+            rows=sum(part.rows for part in parts),
             files=len(parts),
-            size_bytes=sum(each.size_bytes for each in parts),
+            size_bytes=sum(part.size_bytes for part in parts),
             dead_letters=_count_dead(location),
             lag=sum(lags) if lags else None,
             partitions=partitions,
@@ -70,18 +70,18 @@ def table_status(location: Path, client: BlockingClient) -> TableStatus:
 
 
 class _Log(NamedTuple):
-    """A partition of the topic: where it begins and ends."""
+    """Start and end offset of a partition's log."""
 
     start: int
     end: int
 
 
 def _partitions(held: Mapping[int, HeldRange], logs: Mapping[int, _Log]) -> list[PartitionStatus]:
-    """Of the table and of the topic: of a partition that is new, nothing is held yet."""
+    """All partitions of table and topic; an empty range is held of a new partition."""
     new = {number: HeldRange(log.start, log.start) for number, log in logs.items()}
     return [
-        PartitionStatus(number, each, _lag(each, logs.get(number)))
-        for number, each in sorted({**new, **held}.items())
+        PartitionStatus(number, held_range, _lag(held_range, logs.get(number)))
+        for number, held_range in sorted({**new, **held}.items())
     ]
 
 
@@ -90,7 +90,7 @@ def _lag(held: HeldRange, log: _Log | None) -> int | None:
 
 
 def _find_logs(store: TableStore, client: BlockingClient) -> dict[int, _Log]:
-    """None where the cluster has not the topic any more."""
+    """The topic's partitions; empty if the topic does not exist any more."""
     options = sync_options(client.settings.bootstrap, store.spec.topic)
     discovery = Discovery(client, options)
     try:
@@ -98,7 +98,9 @@ def _find_logs(store: TableStore, client: BlockingClient) -> dict[int, _Log]:
         starts, ends = discovery.earliest(partitions), discovery.latest(partitions)
     except ClientError:
         return {}
-    return {each.partition: _Log(starts[each], ends[each]) for each in partitions}
+    return {
+        partition.partition: _Log(starts[partition], ends[partition]) for partition in partitions
+    }
 
 
 def _count_dead(location: Path) -> int:
@@ -106,6 +108,6 @@ def _count_dead(location: Path) -> int:
     if store is None:
         return 0
     try:
-        return sum(each.rows for each in store.parts())
+        return sum(part.rows for part in store.parts())
     finally:
         store.close()

@@ -1,8 +1,8 @@
-"""What Delta, Iceberg and plain Parquet have in common: a table in a folder, changed by commits.
+"""The interface of Delta, Iceberg and plain Parquet tables: a table in a folder, changed by
+commits.
 
-Invariant of every store: files and what the table holds enter it in one commit, or neither does; a
-commit on a table that somebody else has changed since `load` is a CommitConflict and changes
-nothing.
+Invariant of every store: files and held offsets are committed together or not at all; a commit on a
+table that was changed concurrently since `load` raises CommitConflict and changes nothing.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from penstock.spark.tables.part_writer import Layout
 from penstock.spark.tables.parts import Part, TableChange, TableState
 from penstock.spark.tables.spec import TableFormat, TableSpec
 
-DEAD_LETTERS = "@dead"  # behind a table's name; no topic's name has this letter
+DEAD_LETTERS = "@dead"  # suffix of a table's name; topic names cannot contain @
 
 
 class TableStore(Protocol):
@@ -37,7 +37,7 @@ class TableStore(Protocol):
     def state(self) -> TableState: ...
 
     def load(self) -> None:
-        """See what others have committed."""
+        """Loads the latest committed state."""
         ...
 
     def parts(self) -> list[Part]:
@@ -45,26 +45,26 @@ class TableStore(Protocol):
         ...
 
     def path_of(self, part: Part) -> str:
-        """Where a file of the table is."""
+        """The absolute path of a file of the table."""
         ...
 
     def commit(self, change: TableChange) -> None:
-        """Returns with the table loaded as it is then."""
+        """Commits the change and loads the new state."""
         ...
 
     def add_columns(self, fields: Sequence[pa.Field]) -> None:
-        """A commit of its own. A column that is there with fewer fields inside gets the others."""
+        """Adds columns in a separate commit. An existing struct column gains its missing fields."""
         ...
 
-    def forget_older_than(self, age_ms: int, now_ms: int) -> int:
-        """Delete files that no reader of the last `age_ms` can need; says how many."""
+    def vacuum(self, age_ms: int, now_ms: int) -> int:
+        """Deletes files that no reader of the last `age_ms` can need; returns how many."""
         ...
 
     def close(self) -> None: ...
 
 
 def find_format(location: Path) -> TableFormat | None:
-    """Of the table in this folder; None: there is none."""
+    """The format of the table in this folder; None if there is no table."""
     if (location / "_delta_log").is_dir():
         return TableFormat.DELTA
     if (location / "_penstock").is_dir():
@@ -83,21 +83,21 @@ def get_store(location: Path) -> TableStore:
     store = find_store(location)
     if store is None:
         raise TableMissing(
-            f"there is no table in {location}: `penstock table sync` makes one of a topic"
+            f"there is no table in {location}: `penstock table sync TOPIC` creates one"
         )
     return store
 
 
 def get_tables(location: Path) -> list[TableStore]:
-    """A table, and that of its dead letters if it has one."""
-    beside = find_store(dead_letters_of(location))
-    return [get_store(location), *([beside] if beside is not None else [])]
+    """The table and, if there is one, its dead-letter table."""
+    dead_letters = find_store(dead_letters_of(location))
+    return [get_store(location), *([dead_letters] if dead_letters is not None else [])]
 
 
 def create_store(location: Path, spec: TableSpec, schema: pa.Schema) -> TableStore:
-    """Two who make it at once: one of them is told that it is there."""
+    """Creates the table; of two concurrent calls one fails because the table exists."""
     if location.is_dir() and any(location.iterdir()):
-        raise TableError(f"{location} has something in it that is no table of Penstock's")
+        raise TableError(f"{location} is not empty and not a Penstock table: use another folder")
     location.parent.mkdir(parents=True, exist_ok=True)
     return _store_class(spec.format).create(location, spec, schema)
 
@@ -113,7 +113,7 @@ class StoreClass(Protocol):
 
 
 def _store_class(kind: TableFormat) -> StoreClass:
-    """Imported when it is needed: the packages behind take a second."""
+    """Imports the store lazily: the format's package takes a second."""
     try:
         match kind:
             case TableFormat.DELTA:

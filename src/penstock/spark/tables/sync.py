@@ -1,7 +1,7 @@
-"""A table that follows its topic: plan, have tasks write files, commit, again.
+"""Syncs a table with its topic, batch by batch: plan, let tasks write files, commit.
 
-The table is the only memory. Invariant: after any crash, at any line, the next batch begins where
-the last commit ended, so that every record is in the table once, as a row or as a dead letter.
+All state is in the table. Invariant: after a crash at any point, the next batch starts where the
+last commit ended, so that every record is in the table once, as a row or as a dead letter.
 """
 
 import time
@@ -30,24 +30,24 @@ from penstock.spark.tables.sync_task import SyncSettings, SyncTask, SyncTaskResu
 from penstock.spark.tables.table_schema import values_of_schema
 from penstock.spark.tables.values import READ_COLUMNS
 
-_MOST_LOOKS = 8  # at a batch whose values have ever more fields
-_MOST_CONFLICTS = 3  # in a row
+_MAX_SCHEMA_PASSES = 8  # over a batch whose values keep showing new fields
+_MAX_CONFLICTS = 3  # in a row
 _NO_TYPE = pa.null()
 
 
 class SyncProgress(NamedTuple):
-    """One batch that is in the table."""
+    """One committed batch."""
 
     topic: str
     rows: int
-    bad: int  # of them, dead letters
+    bad: int  # of the rows, written as dead letters
     files: int
     lag: int
     batch_ms: int
 
 
 class TableSync:
-    """`dead_letters` is the table beside this one, where values can be bad."""
+    """Syncs one table. `dead_letters` is its dead-letter table, if values can be bad."""
 
     def __init__(
         self,
@@ -71,17 +71,17 @@ class TableSync:
         self._run_tasks = run_tasks
         self._rules = rules
         self._note = note
-        self._batches = 0  # tried so far
+        self._batches = 0  # attempted so far
 
     def run_batch(self) -> SyncProgress | None:
-        """What has come since the last one is in the table. None: nothing has."""
-        for _ in range(_MOST_CONFLICTS):
+        """Commits the records since the last batch; None if there are none."""
+        for _ in range(_MAX_CONFLICTS):
             try:
                 return self._try_batch()
             except CommitConflict as conflict:
                 self._note(f"{conflict}; planning again")
         raise TableError(
-            f"somebody else changes {self._store.location} all the time: does another sync run?"
+            f"{self._store.location} keeps being changed concurrently: is another sync running?"
         )
 
     def _try_batch(self) -> SyncProgress | None:
@@ -92,12 +92,12 @@ class TableSync:
         if not plan.ranges:
             return None
         halt_at(SyncFailPoint.PLANNED, self._batches)
-        outcomes = self._write(plan)
+        results = self._write(plan)
         halt_at(SyncFailPoint.WRITTEN, self._batches)
-        self._commit(plan, outcomes)
+        self._commit(plan, results)
         halt_at(SyncFailPoint.COMMITTED, self._batches)
         batch_ms = round((time.monotonic() - began_at) * 1000)
-        return _progress(self._spec.topic, plan, outcomes, batch_ms)
+        return _progress(self._spec.topic, plan, results, batch_ms)
 
     def _plan(self) -> SyncPlan:
         spec = self._spec
@@ -109,62 +109,62 @@ class TableSync:
         for loss in plan.losses:
             if not self._rules.allows_loss:
                 raise TableError(
-                    f"{loss}, and {self._store.location} lacks it. --allow-loss goes on with what "
-                    "is there; a new folder begins anew"
+                    f"{loss}, but missing in {self._store.location}. Continue without it with "
+                    "--allow-loss, or start over in a new folder"
                 )
-            self._note(f"{loss}; going on, as it is allowed")
+            self._note(f"{loss}; continuing because of --allow-loss")
         return plan
 
-    # What tasks write.
+    # Writing.
 
     def _write(self, plan: SyncPlan) -> list[SyncTaskResult]:
-        """Again with more columns where values have fields that the table lacks."""
+        """Runs the tasks, and again with more columns if values have new fields."""
         spec = self._spec
-        looks_first = spec.infers and not values_of_schema(spec, self._store.schema)
-        for _ in range(_MOST_LOOKS):
-            outcomes = self._run_tasks(run_sync_task, self._tasks(plan, looks_first))
-            found = join_fields(each.found for each in outcomes)
-            if not self._grow(found) and not looks_first:
-                return outcomes
-            self._discard(outcomes)
-            looks_first = False
+        infers_first = spec.infers and not values_of_schema(spec, self._store.schema)
+        for _ in range(_MAX_SCHEMA_PASSES):
+            results = self._run_tasks(run_sync_task, self._tasks(plan, infers_first))
+            seen_fields = join_fields(result.seen_fields for result in results)
+            if not self._grow(seen_fields) and not infers_first:
+                return results
+            self._discard(results)
+            infers_first = False
         raise TableError(
-            f"values of topic {spec.topic} have new fields at every look; see --schema"
+            f"values of topic {spec.topic} show new fields in every pass: give a --schema"
         )
 
-    def _grow(self, found: Sequence[pa.Field]) -> bool:
+    def _grow(self, seen_fields: Sequence[pa.Field]) -> bool:
         spec = self._spec
-        known = values_of_schema(spec, self._store.schema)
-        grown = grow(known, found)
+        stored = values_of_schema(spec, self._store.schema)
+        grown = grow(stored, seen_fields)
         if not grown.added:
             return False
-        before = {each.name: each.type for each in known}
+        before = {field.name: field.type for field in stored}
         held = self._store.state.held
         self._store.add_columns(
-            [each for each in grown.fields if before.get(each.name, _NO_TYPE) != each.type]
+            [field for field in grown.fields if before.get(field.name, _NO_TYPE) != field.type]
         )
-        if self._store.state.held != held:  # columns alone are no conflict, but this plan is old
-            raise CommitConflict(f"{self._store.location} was filled by somebody else")
+        if self._store.state.held != held:  # adding columns did not conflict, but the plan is stale
+            raise CommitConflict(f"{self._store.location} was synced concurrently")
         self._note(f"{spec.topic}: new columns {', '.join(grown.added)}")
         return True
 
-    def _tasks(self, plan: SyncPlan, looks_first: bool) -> list[SyncTask]:
-        spec, settings = self._spec, self._settings(looks_first)
+    def _tasks(self, plan: SyncPlan, infers_first: bool) -> list[SyncTask]:
+        spec, settings = self._spec, self._settings(infers_first)
         most = None if spec.upserts else self._rules.task_records
         pieces = split_ranges(plan.ranges, min_partitions=None, max_records=most)
         dead_held = self._find_dead_held()
         existing = self._located() if spec.upserts else {}
         return [
             SyncTask(
-                each,
-                _dead_from(dead_held, each.tp.partition),
+                piece,
+                _dead_from(dead_held, piece.tp.partition),
                 settings,
-                existing.get(each.tp.partition, ()),
+                existing.get(piece.tp.partition, ()),
             )
-            for each in pieces
+            for piece in pieces
         ]
 
-    def _settings(self, looks_first: bool) -> SyncSettings:
+    def _settings(self, infers_first: bool) -> SyncSettings:
         store = self._store
         schema = store.schema
         return SyncSettings(
@@ -173,23 +173,23 @@ class TableSync:
             fields=values_of_schema(self._spec, schema),
             rules=write_rules(store, self._rules.target_bytes),
             dead_rules=write_rules(self._dead or store, self._rules.target_bytes),
-            only_finds_fields=looks_first,
+            only_finds_fields=infers_first,
             batch=self._batches,
         )
 
     def _located(self) -> Mapping[int, list[LocatedPart]]:
-        found: dict[int, list[LocatedPart]] = {}
+        by_partition: dict[int, list[LocatedPart]] = {}
         for part in self._store.parts():
-            assert part.topic_partition is not None, "divided by the topic's partitions"
-            place = LocatedPart(part, self._store.path_of(part))
-            found.setdefault(part.topic_partition, []).append(place)
-        return found
+            assert part.topic_partition is not None, "partitioned by the topic's partitions"
+            located = LocatedPart(part, self._store.path_of(part))
+            by_partition.setdefault(part.topic_partition, []).append(located)
+        return by_partition
 
-    def _discard(self, outcomes: Sequence[SyncTaskResult]) -> None:
-        for each in outcomes:
-            remove_parts(str(self._store.location), each.added)
+    def _discard(self, results: Sequence[SyncTaskResult]) -> None:
+        for result in results:
+            remove_parts(str(self._store.location), result.added)
             if self._dead is not None:
-                remove_parts(str(self._dead.location), each.dead)
+                remove_parts(str(self._dead.location), result.dead)
 
     def _find_dead_held(self) -> Mapping[int, HeldRange]:
         if self._dead is None:
@@ -199,14 +199,14 @@ class TableSync:
 
     # The commit.
 
-    def _commit(self, plan: SyncPlan, outcomes: Sequence[SyncTaskResult]) -> None:
-        """Dead letters first: a crash between the two leaves a dead-letter table that is ahead, and
-        its own end tells the next run which of them it has."""
-        added = [part for each in outcomes for part in each.added]
-        removed = [part for each in outcomes for part in each.removed]
-        dead = [part for each in outcomes for part in each.dead]
+    def _commit(self, plan: SyncPlan, results: Sequence[SyncTaskResult]) -> None:
+        """Commits dead letters first: after a crash between the two commits the dead-letter table
+        is ahead, and its held offsets tell the next run which letters it has."""
+        added = [part for result in results for part in result.added]
+        removed = [part for result in results for part in result.removed]
+        dead = [part for result in results for part in result.dead]
         if dead:
-            self._commit_dead(dead, plan.held, outcomes)
+            self._commit_dead(dead, plan.held, results)
         try:
             self._store.commit(TableChange(added, removed, plan.held))
         except CommitConflict:
@@ -217,15 +217,17 @@ class TableSync:
         self,
         parts: Sequence[Part],
         held: Mapping[int, HeldRange],
-        outcomes: Sequence[SyncTaskResult],
+        results: Sequence[SyncTaskResult],
     ) -> None:
-        assert self._dead is not None, "only where values can be bad"
+        assert self._dead is not None, "values can be bad"
         before = self._dead.state.held
-        after = {number: _later(before.get(number), each) for number, each in held.items()}
+        after = {
+            number: _later(before.get(number), held_range) for number, held_range in held.items()
+        }
         try:
             self._dead.commit(TableChange(parts, [], after))
         except CommitConflict:
-            self._discard(outcomes)
+            self._discard(results)
             raise
 
 
@@ -238,13 +240,13 @@ def _later(one: HeldRange | None, other: HeldRange) -> HeldRange:
 
 
 def _progress(
-    topic: str, plan: SyncPlan, outcomes: Sequence[SyncTaskResult], batch_ms: int
+    topic: str, plan: SyncPlan, results: Sequence[SyncTaskResult], batch_ms: int
 ) -> SyncProgress:
     return SyncProgress(
         topic=topic,
-        rows=sum(each.rows for each in outcomes),
-        bad=sum(each.bad for each in outcomes),
-        files=sum(len(each.added) for each in outcomes),
+        rows=sum(result.rows for result in results),
+        bad=sum(result.bad for result in results),
+        files=sum(len(result.added) for result in results),
         lag=plan.lag,
         batch_ms=batch_ms,
     )

@@ -1,8 +1,7 @@
-"""What a task of a sync does: read a range of one partition of the topic, and write files of it.
+"""The task of a sync: reads a range of one topic partition and writes it to files.
 
-Runs in Spark's Python workers; keeps nothing. Invariant: every record of the range is in a file
-that the outcome names, as a row or as a dead letter, unless the outcome says that columns are
-missing.
+Runs in Spark's Python workers and keeps no state. Invariant: every record of the range is in a file
+of the result, as a row or as a dead letter, unless the result has fields without a column.
 """
 
 from collections.abc import Sequence
@@ -27,31 +26,31 @@ from penstock.spark.tables.values import Shaped, Shaper
 
 
 class SyncSettings(NamedTuple):
-    """What all tasks of a batch share."""
+    """Shared by all tasks of a batch."""
 
     read: ReadSettings
     spec: TableSpec
-    fields: Sequence[pa.Field]  # columns of values, so far
+    fields: Sequence[pa.Field]  # current columns of values
     rules: WriteRules
     dead_rules: WriteRules
-    only_finds_fields: bool = False  # the first look at values whose columns nobody has said
-    batch: int = 0  # its number in this run
+    only_finds_fields: bool = False  # first pass over values whose columns are inferred
+    batch: int = 0  # number within this run
 
 
 class SyncTask(NamedTuple):
     wanted: OffsetRange
-    dead_from: int  # earlier dead letters are in their table already
+    dead_from: int  # earlier dead letters are already in their table
     settings: SyncSettings
-    existing: Sequence[LocatedPart] = ()  # of this partition, where rows are replaced
+    existing: Sequence[LocatedPart] = ()  # files of this partition, for upserts
 
 
 class SyncTaskResult(NamedTuple):
     added: list[Part]
     removed: list[Part]
     dead: list[Part]
-    rows: int  # that were read
+    rows: int  # read
     bad: int
-    found: list[pa.Field]  # all fields of values, where there are columns missing; else none
+    seen_fields: list[pa.Field]  # all fields of values if columns are missing, else empty
 
 
 def run_sync_task(task: SyncTask) -> SyncTaskResult:
@@ -65,8 +64,8 @@ def run_sync_task(task: SyncTask) -> SyncTaskResult:
             work.add(batch)
         return work.finish()
     except BaseException:
-        good.give_up()
-        dead.give_up()
+        good.abort()
+        dead.abort()
         raise
 
 
@@ -77,16 +76,16 @@ class _Work:
         self._good = good
         self._dead = dead
         self._shaper = Shaper(task.settings.spec, task.settings.fields)
-        self._found: list[list[pa.Field]] = []
-        self._waiting: list[pa.Table] = []  # of a table of latest rows
+        self._seen_fields: list[list[pa.Field]] = []
+        self._waiting: list[pa.Table] = []  # rows of an upsert table
         self._rows = self._bad = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
         shaped = self._shaper.shape(batch)
         self._rows += batch.num_rows
-        self._found.append(shaped.found)
-        if self._settings.only_finds_fields or self._lacks_columns(shaped.found):
-            return  # what is written now would have to be written again
+        self._seen_fields.append(shaped.seen_fields)
+        if self._settings.only_finds_fields or self._lacks_columns(shaped.seen_fields):
+            return  # the batch is written again with the new columns
         self._add_dead(shaped)
         if self._settings.spec.upserts:
             self._waiting.append(shaped.rows)
@@ -95,11 +94,11 @@ class _Work:
         halt_at(SyncFailPoint.WRITING, self._settings.batch)
 
     def finish(self) -> SyncTaskResult:
-        found = join_fields(self._found)
-        if self._settings.only_finds_fields or self._lacks_columns(found):
-            self._good.give_up()
-            self._dead.give_up()
-            return SyncTaskResult([], [], [], self._rows, 0, found)
+        seen_fields = join_fields(self._seen_fields)
+        if self._settings.only_finds_fields or self._lacks_columns(seen_fields):
+            self._good.abort()
+            self._dead.abort()
+            return SyncTaskResult([], [], [], self._rows, 0, seen_fields)
         removed: list[Part] = []
         if self._waiting:
             removed = self._replace_rows()
@@ -107,8 +106,8 @@ class _Work:
             self._good.close(), removed, self._dead.close(), self._rows, self._bad, []
         )
 
-    def _lacks_columns(self, found: Sequence[pa.Field]) -> bool:
-        return bool(found) and bool(grow(self._settings.fields, found).added)
+    def _lacks_columns(self, seen_fields: Sequence[pa.Field]) -> bool:
+        return bool(seen_fields) and bool(grow(self._settings.fields, seen_fields).added)
 
     def _add_dead(self, shaped: Shaped) -> None:
         if not shaped.dead.num_rows:
@@ -131,8 +130,8 @@ class _Work:
 def _complaint(task: SyncTask, dead: pa.Table) -> str:
     first: dict[str, object] = dead.slice(0, 1).to_pylist()[0]
     value = first[VALUE]
-    begins = value[:60].decode(errors="replace") if isinstance(value, bytes) else "nothing"
+    start = value[:60].decode(errors="replace") if isinstance(value, bytes) else "nothing"
     return (
-        f"{task.wanted.tp}, offset {first[OFFSET]}: {first[ERROR]}; the value begins with "
-        f"{begins!r}. Put the record right, or keep such records aside: --bad-values dead-letter"
+        f"{task.wanted.tp}, offset {first[OFFSET]}: {first[ERROR]}; the value starts with "
+        f"{start!r}. Write such records to the dead-letter table with --bad-values dead-letter"
     )

@@ -1,7 +1,7 @@
-"""The columns of a table: where a record lies, what it carried, and what its value holds.
+"""The columns of a table: the record's position, its content, and the columns of its value.
 
-Pure. Names of the first kinds begin with `_`; a field of a value that has such a name is no column.
-Invariant: a table's schema is a function of its specification and of the columns of its values.
+Pure. Names of record columns start with `_`; a value's field with such a name gets no column.
+Invariant: a table's schema is a function of its specification and its value columns.
 """
 
 from collections.abc import Sequence
@@ -13,8 +13,8 @@ from penstock.spark.codec.row_columns import COLUMN_TYPES
 from penstock.spark.tables.arrow_types import arrow_fields
 from penstock.spark.tables.errors import BadTableOption
 from penstock.spark.tables.partitioning import (
-    Division,
-    check_divisions,
+    PartitionField,
+    check_partition_fields,
     computed_fields,
     parse_partitioning,
 )
@@ -22,7 +22,7 @@ from penstock.spark.tables.spec import TableSpec, ValueKind
 
 PARTITION, OFFSET, TIMESTAMP = "_partition", "_offset", "_timestamp"
 KEY, VALUE, ERROR = "_key", "_value", "_error"
-# A table's name of each column of the source; the topic is the table's own.
+# The table's name of each source column; the topic is the same for the whole table.
 SOURCE_COLUMNS = {
     PARTITION: "partition",
     OFFSET: "offset",
@@ -33,17 +33,17 @@ SOURCE_COLUMNS = {
     VALUE: "value",
 }
 _RECORD = [pa.field(name, COLUMN_TYPES[source]) for name, source in SOURCE_COLUMNS.items()]
-_TEXT = "value"  # the one column of a text
-# What Delta, Parquet's readers or Spark cannot have in a name.
+_TEXT = "value"  # the only column of text values
+# Characters that Delta, Parquet readers or Spark do not allow in names.
 _NOT_IN_NAMES = frozenset(" ,;{}()\n\t=.`")
 
 
 def record_fields(spec: TableSpec) -> list[pa.Field]:
-    return [each for each in _RECORD if spec.keeps_value or each.name != VALUE]
+    return [field for field in _RECORD if spec.keeps_value or field.name != VALUE]
 
 
 def value_fields(spec: TableSpec) -> list[pa.Field]:
-    """As far as the specification says them; inferred ones come later."""
+    """The columns that the specification gives; inferred ones are added later."""
     match spec.value:
         case ValueKind.TEXT:
             return [pa.field(_TEXT, pa.string())]
@@ -55,24 +55,24 @@ def value_fields(spec: TableSpec) -> list[pa.Field]:
             return []
 
 
-def divisions_of(spec: TableSpec) -> tuple[Division, ...]:
-    """Latest rows lie by the topic's partition, so that a task rewrites its own files alone."""
+def partition_fields_of(spec: TableSpec) -> tuple[PartitionField, ...]:
+    """An upsert table is partitioned like the topic, so that a task rewrites only its own files."""
     return parse_partitioning((PARTITION,) if spec.upserts else spec.partition_by)
 
 
 def table_schema(spec: TableSpec, values: Sequence[pa.Field]) -> pa.Schema:
-    divisions = divisions_of(spec)
-    schema = pa.schema([*record_fields(spec), *values, *computed_fields(divisions)])
+    partition_fields = partition_fields_of(spec)
+    schema = pa.schema([*record_fields(spec), *values, *computed_fields(partition_fields)])
     if len(set(schema.names)) != len(schema.names):
-        raise BadTableOption(f"a column would be there twice: {', '.join(schema.names)}")
-    check_divisions(divisions, schema)
+        raise BadTableOption(f"duplicate column names: {', '.join(schema.names)}")
+    check_partition_fields(partition_fields, schema)
     return schema
 
 
 def values_of_schema(spec: TableSpec, schema: pa.Schema) -> list[pa.Field]:
-    """The columns of values in a table as it is."""
-    own = {each.name for each in (*_RECORD, *computed_fields(divisions_of(spec)))}
-    return [each for each in schema if each.name not in own]
+    """The value columns of an existing table."""
+    own = {field.name for field in (*_RECORD, *computed_fields(partition_fields_of(spec)))}
+    return [field for field in schema if field.name not in own]
 
 
 def dead_letter_schema() -> pa.Schema:
@@ -97,38 +97,38 @@ def _avro_fields(schema: Any) -> list[pa.Field]:
 
 
 def _checked(fields: list[pa.Field]) -> list[pa.Field]:
-    for each in fields:
-        if not can_be_column(each.name):
+    for field in fields:
+        if not can_be_column(field.name):
             raise BadTableOption(
-                f"a table cannot have a column {each.name!r} of values: choose a name that is not "
-                f"one of {', '.join(sorted(_TAKEN))}, of letters, digits and _"
+                f"a value column cannot be named {field.name!r}: use letters, digits and _, and "
+                f"none of {', '.join(sorted(_TAKEN))}"
             )
     return fields
 
 
 def conform(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """With all columns of the schema, in its order; null where rows have none."""
+    """The rows with all columns of the schema, in its order; missing columns are null."""
     return pa.Table.from_arrays(
-        [_column(rows, each) for each in schema], schema=schema.remove_metadata()
+        [_column(rows, field) for field in schema], schema=schema.remove_metadata()
     )
 
 
 def _column(rows: pa.Table, field: pa.Field) -> pa.ChunkedArray | pa.Array:
     if field.name not in rows.column_names:
         return pa.nulls(rows.num_rows, field.type)
-    found = rows.column(field.name)
-    return found if found.type == field.type else _as_type(found, field.type)
+    column = rows.column(field.name)
+    return column if column.type == field.type else _as_type(column, field.type)
 
 
 def _as_type(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray | pa.Array:
-    """Also a struct with fewer fields than are wanted."""
+    """Casts the column; a struct gets its missing fields as nulls."""
     if not pa.types.is_struct(wanted):
         return column.cast(wanted)
     whole = column.combine_chunks()
     whole = whole.combine_chunks() if isinstance(whole, pa.ChunkedArray) else whole
-    inner = pa.Table.from_arrays(whole.flatten(), names=[each.name for each in whole.type])
+    inner = pa.Table.from_arrays(whole.flatten(), names=[field.name for field in whole.type])
     filled = conform(inner, pa.schema(list(wanted)))
-    arrays = [_one_array(each) for each in filled.columns]
+    arrays = [_one_array(column) for column in filled.columns]
     return pa.StructArray.from_arrays(arrays, fields=list(wanted), mask=whole.is_null())
 
 

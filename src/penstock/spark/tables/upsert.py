@@ -1,7 +1,7 @@
-"""A row for each key: the latest of a batch, and files rewritten without what it replaces.
+"""Upserts: the latest record of each key in a batch, and files rewritten without replaced rows.
 
-Runs in tasks. A key stays in its partition of the topic, so that one task owns all its rows.
-Invariant: of a key there is one row at most, and none once its latest record has no value.
+Runs in tasks. A key stays in its topic partition, so that one task owns all its rows. Invariant: a
+key has at most one row, and none after its latest record has no value.
 """
 
 from collections.abc import Sequence
@@ -17,12 +17,12 @@ from penstock.spark.tables.table_schema import KEY, OFFSET, VALUE
 
 
 class LatestRows(NamedTuple):
-    rows: pa.Table  # in the order of offsets; keys whose latest record has no value are not there
-    keys: pa.Array  # all that the batch has, those without a value too
+    rows: pa.Table  # ordered by offset, without keys whose latest record has no value
+    keys: pa.Array  # all keys of the batch, including those without a value
 
 
 def latest_rows(rows: pa.Table) -> LatestRows:
-    """Of records of one partition. Each has a key and its value as it came."""
+    """The latest row of each key. `rows` are of one partition; each has a key and a raw value."""
     newest = rows.select([KEY, OFFSET]).group_by(KEY).aggregate([(OFFSET, "max")])
     is_newest = pc.is_in(rows.column(OFFSET), value_set=newest.column(f"{OFFSET}_max"))
     kept = rows.filter(pc.and_(is_newest, rows.column(VALUE).is_valid()))
@@ -32,7 +32,7 @@ def latest_rows(rows: pa.Table) -> LatestRows:
 def rewrite_without(
     keys: pa.Array, existing: Sequence[LocatedPart], schema: pa.Schema, writer: PartWriter
 ) -> list[Part]:
-    """Files that have one of the keys, their other rows written anew; all else stays as it is."""
+    """Rewrites files that contain one of the keys without these rows; returns the old files."""
     removed = []
     for located in existing:
         if has_any(located, KEY, keys):

@@ -1,7 +1,6 @@
-"""Records as they were read into rows of a table, and what does not fit aside.
+"""Converts records to rows of a table and dead letters.
 
-Pure. Runs in tasks. Invariant: every record is a row, or a dead letter with its reason; none is
-both.
+Pure. Runs in tasks. Invariant: every record becomes either a row or a dead letter with its reason.
 """
 
 from collections.abc import Sequence
@@ -18,28 +17,28 @@ from penstock.spark.tables.table_schema import (
     KEY,
     SOURCE_COLUMNS,
     VALUE,
-    divisions_of,
+    partition_fields_of,
 )
 
-# What a task reads of the topic, in the order of a table's columns.
+# The source columns that a task reads, in the order of the table's columns.
 READ_COLUMNS = tuple(SOURCE_COLUMNS.values())
-_NO_KEY = "it has no key, and the table has a row for each key"
+_NO_KEY = "no key, but the table has one row per key"
 
 
 class Shaped(NamedTuple):
-    rows: pa.Table  # of the record's columns and the value's, without what is computed
-    dead: pa.Table  # of `dead_letter_schema`
-    found: list[pa.Field]  # fields of JSON values, where the table grows by them
+    rows: pa.Table  # record and value columns, without computed columns
+    dead: pa.Table  # with `dead_letter_schema`
+    seen_fields: list[pa.Field]  # of JSON values, if the table's columns evolve
 
 
 class Shaper:
-    """For one task: the specification, and the columns that values have so far."""
+    """Converts the records of one task, given the spec and the current value columns."""
 
     def __init__(self, spec: TableSpec, fields: Sequence[pa.Field]) -> None:
         self._spec = spec
         self._fields = list(fields)
         self._avro: Any = None
-        self._computed = {each.name for each in computed_fields(divisions_of(spec))}
+        self._computed = {field.name for field in computed_fields(partition_fields_of(spec))}
 
     def shape(self, batch: pa.RecordBatch) -> Shaped:
         records = pa.Table.from_batches([batch]).rename_columns(list(SOURCE_COLUMNS))
@@ -47,7 +46,7 @@ class Shaper:
         parsed = self._parse(values)
         bad = dict(parsed.bad)
         if self._spec.upserts:
-            bad = {**bad, **dict.fromkeys(_null_places(records.column(KEY)), _NO_KEY)}
+            bad = {**bad, **dict.fromkeys(_null_indexes(records.column(KEY)), _NO_KEY)}
         is_good = _is_good(len(values), bad)
         kept = records if self._spec.keeps_value else records.drop_columns([VALUE])
         rows = pa.Table.from_arrays(
@@ -55,10 +54,10 @@ class Shaper:
             schema=pa.schema([*kept.schema, *self._fields]),
         )
         if not bad:
-            return Shaped(rows, _dead(records.slice(0, 0), []), parsed.found)
-        reasons = [bad[place] for place in sorted(bad)]
+            return Shaped(rows, _dead(records.slice(0, 0), []), parsed.seen_fields)
+        reasons = [bad[index] for index in sorted(bad)]
         dead = _dead(records.filter(pc.invert(is_good)), reasons)
-        return Shaped(rows.filter(is_good), dead, parsed.found)
+        return Shaped(rows.filter(is_good), dead, parsed.seen_fields)
 
     def _parse(self, values: pa.Array) -> ParsedValues:
         match self._spec.value:
@@ -69,8 +68,8 @@ class Shaper:
             case ValueKind.JSON:
                 finds = self._spec.evolves or (self._spec.infers and not self._fields)
                 parsed = parse_json(values, self._fields, finds_fields=finds)
-                found = [each for each in parsed.found if each.name not in self._computed]
-                return parsed._replace(found=found)
+                seen = [field for field in parsed.seen_fields if field.name not in self._computed]
+                return parsed._replace(seen_fields=seen)
             case ValueKind.AVRO:
                 return self._parse_avro(values)
 
@@ -82,9 +81,9 @@ class Shaper:
             self._avro = without_unused_logical_types(self._spec.avro)
         result = pa.struct([*self._fields, pa.field(ERROR, pa.string())])
         decoded = decode_values(values, self._avro, self._spec.skip_bytes, result)
-        columns = pa.Table.from_arrays(decoded.flatten(), names=[each.name for each in result])
+        columns = pa.Table.from_arrays(decoded.flatten(), names=[field.name for field in result])
         reasons = columns.column(ERROR).to_pylist()
-        bad = {place: reason for place, reason in enumerate(reasons) if reason is not None}
+        bad = {index: reason for index, reason in enumerate(reasons) if reason is not None}
         return ParsedValues(columns.drop_columns([ERROR]), bad, [])
 
 
@@ -93,32 +92,32 @@ def _parse_text(values: pa.Array, fields: Sequence[pa.Field]) -> ParsedValues:
     try:
         texts = values.cast(pa.string())
     except pa.ArrowInvalid:
-        found = [_find_text(each) for each in values.to_pylist()]
-        for place, value in enumerate(values):
-            if value.is_valid and found[place] is None:
-                bad[place] = "it is no UTF-8 text"
-        texts = pa.array(found, pa.string())
+        decoded = [_decode_text(value) for value in values.to_pylist()]
+        for index, value in enumerate(values):
+            if value.is_valid and decoded[index] is None:
+                bad[index] = "not UTF-8 text"
+        texts = pa.array(decoded, pa.string())
     return ParsedValues(pa.Table.from_arrays([texts], schema=pa.schema(fields)), bad, [])
 
 
-def _find_text(value: bytes | None) -> str | None:
+def _decode_text(value: bytes | None) -> str | None:
     try:
         return None if value is None else value.decode()
     except UnicodeDecodeError:
         return None
 
 
-def _null_places(column: pa.ChunkedArray) -> list[int]:
+def _null_indexes(column: pa.ChunkedArray) -> list[int]:
     if not column.null_count:
         return []
-    places: list[int] = pc.indices_nonzero(column.is_null()).to_pylist()
-    return places
+    indexes: list[int] = pc.indices_nonzero(column.is_null()).to_pylist()
+    return indexes
 
 
 def _is_good(rows: int, bad: dict[int, str]) -> pa.Array:
     good = [True] * rows if bad else []
-    for place in bad:
-        good[place] = False
+    for index in bad:
+        good[index] = False
     return pa.array(good, pa.bool_())
 
 

@@ -1,4 +1,4 @@
-"""Types as people write them."""
+"""Column types parsed from Spark's DDL."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from penstock.spark.tables.arrow_types import TIMESTAMP, arrow_fields, list_of
 from penstock.spark.tables.errors import BadTableOption
 
 
-def test_every_kind_of_type_is_read() -> None:
-    found = arrow_fields(
+def test_every_type_is_parsed() -> None:
+    fields = arrow_fields(
         "a INT, `b c` string, t TIMESTAMP, n decimal(10, 2), l ARRAY<DOUBLE>, "
         "s STRUCT<x: INT, y:ARRAY<STRING>>, m MAP<STRING, BIGINT>"
     )
     inner = pa.struct([pa.field("x", pa.int32()), pa.field("y", list_of(pa.string()))])
-    assert found == [
+    assert fields == [
         pa.field("a", pa.int32()),
         pa.field("b c", pa.string()),
         pa.field("t", TIMESTAMP),
@@ -27,9 +27,9 @@ def test_every_kind_of_type_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "told"),
+    ("written", "expected"),
     [
-        ("a NUMBER", "column a: 'NUMBER' is no type that tables have"),
+        ("a NUMBER", "column a: 'NUMBER' is not a supported type"),
         ("a DECIMAL(39, 2)", "not DECIMAL(39, 2)"),
         ("m MAP<INT, INT>", "write MAP<STRING, type>"),
         ("a INT, A STRING", "occurs twice"),
@@ -37,7 +37,7 @@ def test_every_kind_of_type_is_read() -> None:
         ("s STRUCT<x: WRONG>", "column x: 'WRONG'"),
     ],
 )
-def test_what_cannot_be_is_told(written: str, told: str) -> None:
+def test_invalid_types_are_rejected(written: str, expected: str) -> None:
     with pytest.raises(BadTableOption, match=r"^[^\n]+$") as refused:
         arrow_fields(written)
-    assert told in str(refused.value)
+    assert expected in str(refused.value)

@@ -1,4 +1,4 @@
-"""How columns of JSON values grow."""
+"""Schema evolution of JSON values."""
 
 from __future__ import annotations
 
@@ -23,45 +23,45 @@ _JSON = st.recursive(
 )
 
 
-def test_a_new_field_becomes_the_last_column() -> None:
+def test_new_field_becomes_the_last_column() -> None:
     grown = grow([A], [pa.field("b", pa.string()), A])
     assert grown.fields == [A, pa.field("b", pa.string())]
     assert grown.added == ["b"]
 
 
-def test_a_stored_type_never_changes() -> None:
+def test_stored_type_never_changes() -> None:
     grown = grow([A], [pa.field("a", pa.string())])
     assert (grown.fields, grown.added) == ([A], [])
 
 
-def test_a_struct_gets_fields_more() -> None:
-    known = pa.field("s", pa.struct([A]))
-    grown = grow([known], [pa.field("s", pa.struct([pa.field("b", pa.bool_())]))])
+def test_struct_gains_new_fields() -> None:
+    stored = pa.field("s", pa.struct([A]))
+    grown = grow([stored], [pa.field("s", pa.struct([pa.field("b", pa.bool_())]))])
     assert grown.fields == [pa.field("s", pa.struct([A, pa.field("b", pa.bool_())]))]
     assert grown.added == ["s.*"]
 
 
-def test_names_that_no_table_can_have_stay_in_the_value() -> None:
-    found = [pa.field(name, pa.int64()) for name in ("A", "_offset", "x y", "", "a.b", "ok")]
-    grown = grow([A], found)
+def test_fields_with_invalid_names_are_refused() -> None:
+    seen = [pa.field(name, pa.int64()) for name in ("A", "_offset", "x y", "", "a.b", "ok")]
+    grown = grow([A], seen)
     assert [field.name for field in grown.fields] == ["a", "ok"]
     assert grown.refused == ["A", "_offset", "x y", "", "a.b"]
 
 
-def test_nulls_and_empty_lists_are_no_columns_yet() -> None:
-    found = [
+def test_nulls_and_empty_lists_are_not_columns_yet() -> None:
+    seen = [
         pa.field("n", pa.null()),
         pa.field("l", list_of(pa.null())),
         pa.field("s", pa.struct([])),
     ]
-    assert grow([], found).fields == []
+    assert grow([], seen).fields == []
 
 
-def test_what_looks_like_a_time_is_a_text() -> None:
+def test_timestamps_are_inferred_as_strings() -> None:
     assert settle(pa.timestamp("s")) == pa.string()
 
 
-def test_types_are_joined_to_the_narrowest_that_holds_both() -> None:
+def test_joined_type_is_the_narrowest_that_holds_both() -> None:
     assert join_types(pa.int64(), pa.float64()) == pa.float64()
     assert join_types(pa.int64(), pa.bool_()) == pa.string()
     assert join_types(list_of(pa.null()), list_of(pa.int64())) == list_of(pa.int64())
@@ -72,7 +72,7 @@ def test_types_are_joined_to_the_narrowest_that_holds_both() -> None:
 
 
 @given(one=_JSON, other=_JSON)
-def test_joining_is_the_same_both_ways_for_plain_types(one: object, other: object) -> None:
+def test_joining_plain_types_is_commutative(one: object, other: object) -> None:
     left, right = type_of(one), type_of(other)
     joined = join_types(left, right)
     if not pa.types.is_nested(joined):
@@ -81,8 +81,8 @@ def test_joining_is_the_same_both_ways_for_plain_types(one: object, other: objec
 
 
 @given(value=_JSON)
-def test_growing_twice_by_the_same_changes_nothing(value: object) -> None:
-    found = [pa.field("v", type_of(value))]
-    once = grow([], found)
-    again = grow(once.fields, found)
+def test_growing_twice_by_the_same_fields_is_idempotent(value: object) -> None:
+    seen = [pa.field("v", type_of(value))]
+    once = grow([], seen)
+    again = grow(once.fields, seen)
     assert (again.fields, again.added) == (once.fields, [])

@@ -1,4 +1,4 @@
-"""JSON values into columns: fast or slow, the same rows and the same bad ones."""
+"""JSON values to columns: blocks and single values give the same rows and the same bad values."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def parse(
     return parse_json(pa.array(values, pa.binary()), fields, finds_fields=finds)
 
 
-def test_rows_stay_beside_their_values() -> None:
+def test_rows_stay_aligned_with_their_values() -> None:
     values = [b'{"a": 1}', None, b"bad", b' {"a": 3}\n', b'{"b": 1}']
     parsed = parse(values, "a INT")
     assert parsed.columns.to_pylist() == [{"a": number} for number in (1, None, None, 3, None)]
-    assert parsed.bad == {2: "it is no JSON: Expecting value: line 1 column 1 (char 0)"}
+    assert parsed.bad == {2: "not valid JSON: Expecting value: line 1 column 1 (char 0)"}
 
 
-def test_two_objects_in_one_value_are_no_row_of_the_next_one() -> None:
+def test_two_objects_in_one_value_are_bad_and_do_not_shift_rows() -> None:
     parsed = parse([b'{"a": 1}{"a": 2}', b'{"a": 3}', b"", b'{"a": 4}'], "a INT")
     assert sorted(parsed.bad) == [0, 2]
     assert parsed.columns.column("a").to_pylist() == [None, 3, None, 4]
@@ -39,24 +39,24 @@ def test_two_objects_in_one_value_are_no_row_of_the_next_one() -> None:
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        (b'{"n": 1.5}', "field n: 1.5 is no int32"),
-        (b'{"n": "1"}', 'field n: "1" is no int32'),
-        (b'{"n": 3000000000}', "field n: 3000000000 is no int32"),
-        (b'{"n": true}', "field n: true is no int32"),
-        (b'{"at": "yesterday"}', 'field at: "yesterday" is no timestamp[us, tz=UTC]'),
-        (b"[1]", "it is no JSON object"),
-        (b'{"n": 1} x', "it is no JSON: Extra data: line 1 column 10 (char 9)"),
-        (b"\xff{}", "it is no UTF-8 text"),
-        (b'{"s": "\\ud800"}', 'field s: "\\ud800" is no string'),
+        (b'{"n": 1.5}', "field n: 1.5 is not int32"),
+        (b'{"n": "1"}', 'field n: "1" is not int32'),
+        (b'{"n": 3000000000}', "field n: 3000000000 is not int32"),
+        (b'{"n": true}', "field n: true is not int32"),
+        (b'{"at": "yesterday"}', 'field at: "yesterday" is not timestamp[us, tz=UTC]'),
+        (b"[1]", "not a JSON object"),
+        (b'{"n": 1} x', "not valid JSON: Extra data: line 1 column 10 (char 9)"),
+        (b"\xff{}", "not UTF-8 text"),
+        (b'{"s": "\\ud800"}', 'field s: "\\ud800" is not string'),
     ],
 )
-def test_a_value_that_does_not_fit_is_told_with_its_reason(value: bytes, reason: str) -> None:
+def test_value_that_does_not_fit_has_a_reason(value: bytes, reason: str) -> None:
     parsed = parse([b'{"n": 1}', value], "n INT, at TIMESTAMP, s STRING")
     assert parsed.bad == {1: reason}
     assert parsed.columns.column("n").to_pylist() == [1, None]
 
 
-def test_types_beside_those_of_json() -> None:
+def test_types_that_json_does_not_have_are_parsed_from_text() -> None:
     value = {
         "at": "2026-01-31T13:45:00.5+02:00",
         "local": "2026-01-31 13:45:00",
@@ -79,20 +79,20 @@ def test_types_beside_those_of_json() -> None:
     assert (row["tags"], row["any"]) == ([("a", 1)], '{"x": [1, null]}')
 
 
-def test_fields_are_found_across_blocks_and_kinds() -> None:
+def test_fields_are_merged_across_blocks_and_types() -> None:
     values = [json.dumps({"n": number}).encode() for number in range(20_000)]
     values[15_000] = b'{"n": 0.5, "new": [{"deep": "x"}]}'
-    found = grow([], parse(values, finds=True).found)
-    assert [str(field) for field in found.fields] == [
+    grown = grow([], parse(values, finds=True).seen_fields)
+    assert [str(field) for field in grown.fields] == [
         "pyarrow.Field<n: double>",
         "pyarrow.Field<new: list<element: struct<deep: string>>>",
     ]
 
 
-def test_a_few_bad_values_among_many_are_found() -> None:
+def test_few_bad_values_among_many_are_found() -> None:
     values = [json.dumps({"n": number}).encode() for number in range(20_000)]
-    for place in (0, 8191, 8192, 19_999):
-        values[place] = b"{"
+    for index in (0, 8191, 8192, 19_999):
+        values[index] = b"{"
     parsed = parse(values, "n BIGINT")
     assert sorted(parsed.bad) == [0, 8191, 8192, 19_999]
     numbers = parsed.columns.column("n").to_pylist()
@@ -107,20 +107,20 @@ _PIECES = st.sampled_from(
 
 @settings(max_examples=300)
 @given(values=st.lists(_PIECES | st.binary(max_size=4), max_size=12))
-def test_blocks_are_parsed_as_single_values_are(values: list[bytes]) -> None:
+def test_blocks_parse_like_single_values(values: list[bytes]) -> None:
     parsed = parse(values, "a BIGINT")
-    for place, value in enumerate(values):
+    for index, value in enumerate(values):
         expected = _expected(value)
-        assert (place in parsed.bad) == (expected is None), value
+        assert (index in parsed.bad) == (expected is None), value
         if expected is not None:
-            assert parsed.columns.column("a")[place].as_py() == expected["a"]
+            assert parsed.columns.column("a")[index].as_py() == expected["a"]
 
 
 def _expected(value: bytes) -> dict[str, Any] | None:
     try:
-        found = json.loads(value.decode())
+        loaded = json.loads(value.decode())
     except (ValueError, UnicodeDecodeError):
         return None
-    if not isinstance(found, dict) or not isinstance(found.get("a"), int | None):
+    if not isinstance(loaded, dict) or not isinstance(loaded.get("a"), int | None):
         return None
-    return {"a": found.get("a")}
+    return {"a": loaded.get("a")}

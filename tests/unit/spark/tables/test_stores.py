@@ -1,4 +1,4 @@
-"""The three formats keep the same promises: one commit, all or nothing, for what was planned."""
+"""The contract of the three formats: atomic commits that conflict with concurrent changes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[TableStore
 
 
 def write(store: TableStore, first: int, rows: int) -> list[Part]:
-    """Files as a task would have written them; in no table yet."""
+    """Files as a task writes them, not committed yet."""
     offsets = list(range(first, first + rows))
     times = pa.array([offset * DAY_MS * 1000 for offset in offsets], pa.timestamp("us", tz="UTC"))
     table = pa.table({"_offset": offsets, "_timestamp": times, "n": pa.array(offsets, pa.int32())})
@@ -53,14 +53,14 @@ def write(store: TableStore, first: int, rows: int) -> list[Part]:
 
 
 def rows_of(store: TableStore) -> list[int]:
-    """As any reader of Parquet finds them in the files of the table."""
+    """Offsets of all rows, as any Parquet reader finds them in the table's files."""
     import pyarrow.parquet as pq
 
     tables = [pq.ParquetFile(store.path_of(part)).read() for part in store.parts()]
     return sorted(offset for table in tables for offset in table.column("_offset").to_pylist())
 
 
-def test_files_and_offsets_enter_in_one_commit(store: TableStore) -> None:
+def test_files_and_offsets_are_committed_together(store: TableStore) -> None:
     assert store.state.held == {}
     store.commit(TableChange(write(store, 0, 3), [], {0: HeldRange(0, 3), 1: HeldRange(7, 7)}))
     again = get_store(store.location)
@@ -75,18 +75,16 @@ def test_files_and_offsets_enter_in_one_commit(store: TableStore) -> None:
     again.close()
 
 
-def test_who_planned_on_an_older_table_changes_nothing(store: TableStore) -> None:
+def test_commit_on_a_stale_version_conflicts(store: TableStore) -> None:
     rival = get_store(store.location)
     store.commit(TableChange(write(store, 0, 3), [], {0: HeldRange(0, 3)}))
-    with pytest.raises(CommitConflict, match="somebody else"):
+    with pytest.raises(CommitConflict, match="changed concurrently"):
         rival.commit(TableChange(write(rival, 0, 3), [], {0: HeldRange(0, 3)}))
     rival.load()
     assert rows_of(rival) == [0, 1, 2]
     rival.commit(TableChange([], [], {0: HeldRange(0, 9)}))
     with pytest.raises(CommitConflict):
-        store.commit(
-            TableChange([], [], {0: HeldRange(0, 4)})
-        )  # without files, it is no less a conflict
+        store.commit(TableChange([], [], {0: HeldRange(0, 4)}))  # a conflict even without files
     store.load()
     assert store.state.held == {0: HeldRange(0, 9)}
     rival.close()
@@ -100,7 +98,7 @@ def test_files_are_replaced_in_one_commit(store: TableStore) -> None:
     assert not {part.path for part in old} & {part.path for part in store.parts()}
 
 
-def test_columns_come_and_structs_grow(store: TableStore) -> None:
+def test_columns_are_added_and_structs_grow(store: TableStore) -> None:
     inner = [pa.field("x", pa.int32()), pa.field("y", pa.string())]
     store.add_columns([pa.field("extra", pa.float64()), pa.field("s", pa.struct(inner))])
     again = get_store(store.location)
@@ -111,10 +109,10 @@ def test_columns_come_and_structs_grow(store: TableStore) -> None:
     again.close()
 
 
-def test_columns_that_somebody_else_was_first_to_add_are_a_conflict(store: TableStore) -> None:
+def test_columns_added_concurrently_conflict(store: TableStore) -> None:
     rival = get_store(store.location)
     store.add_columns([pa.field("extra", pa.float64())])
-    with pytest.raises(CommitConflict, match="somebody else"):
+    with pytest.raises(CommitConflict, match="changed concurrently"):
         rival.add_columns([pa.field("extra", pa.string())])
     rival.load()
     assert rival.schema == store.schema
@@ -122,46 +120,46 @@ def test_columns_that_somebody_else_was_first_to_add_are_a_conflict(store: Table
     rival.close()
 
 
-def test_files_that_no_commit_named_are_deleted_when_they_are_old(store: TableStore) -> None:
+def test_vacuum_deletes_old_uncommitted_files(store: TableStore) -> None:
     store.commit(TableChange(write(store, 0, 1), [], {0: HeldRange(0, 1)}))
     (left,) = write(store, 5, 1)
     path = store.location / left.path
     now_ms = int(path.stat().st_mtime * 1000)
-    assert store.forget_older_than(DAY_MS, now_ms) == 0
+    assert store.vacuum(DAY_MS, now_ms) == 0
     assert path.exists()
-    assert store.forget_older_than(0, now_ms + 1) == 1
+    assert store.vacuum(0, now_ms + 1) == 1
     assert not path.exists()
     assert rows_of(store) == [0]
 
 
-def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path: Path) -> None:
+def test_folder_with_other_content_is_not_touched(tmp_path: Path) -> None:
     (tmp_path / "orders").mkdir()
     (tmp_path / "orders" / "precious").touch()
     spec = TableSpec(topic="orders", format=TableFormat.PARQUET)
-    with pytest.raises(TableError, match="no table of Penstock's"):
+    with pytest.raises(TableError, match="not a Penstock table"):
         create_store(tmp_path / "orders", spec, table_schema(spec, []))
     with pytest.raises(TableMissing, match="penstock table sync"):
         get_store(tmp_path / "orders")
 
 
-def test_a_move_that_a_crash_cut_short_is_finished_by_the_next_commit(tmp_path: Path) -> None:
-    """Between the commit and the moving of its files: the table has them all the same."""
+def test_interrupted_move_is_completed_by_the_next_commit(tmp_path: Path) -> None:
+    """A crash between the commit and the move of its files: the table has them anyway."""
     spec = TableSpec(topic="orders", format=TableFormat.PARQUET)
     store = create_store(tmp_path / "orders", spec, table_schema(spec, []))
     (part,) = write(store, 0, 1)
     store.commit(TableChange([part], [], {0: HeldRange(0, 1)}))
-    place = store.location / store.parts()[0].path
+    final = store.location / store.parts()[0].path
     aside = store.location / part.path
-    place.rename(aside)  # as it was before the move
+    final.rename(aside)  # as before the move
     again = get_store(store.location)
     assert rows_of(again) == [0]
     again.commit(TableChange(write(again, 1, 1), [], {0: HeldRange(0, 2)}))
-    assert place.exists()
+    assert final.exists()
     assert not aside.exists()
     assert rows_of(again) == [0, 1]
 
 
-def test_a_specification_is_read_as_it_was_written() -> None:
+def test_specification_round_trips() -> None:
     spec = TableSpec(
         topic="t",
         format=TableFormat.DELTA,
@@ -175,26 +173,26 @@ def test_a_specification_is_read_as_it_was_written() -> None:
     assert differences(spec, spec) == []
 
 
-def test_what_a_table_cannot_become_is_told() -> None:
+def test_differences_name_what_cannot_change() -> None:
     kept = parse_spec({"topic": "t", "format": "delta", "value": "json"})
-    asked = parse_spec({"topic": "t", "format": "delta", "value": "json", "bad_values": "fail"})
-    assert differences(kept, asked) == []
+    same = parse_spec({"topic": "t", "format": "delta", "value": "json", "bad_values": "fail"})
+    assert differences(kept, same) == []
     other = parse_spec({"topic": "t", "format": "iceberg", "value": "text"})
     assert len(differences(kept, other)) == 2
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("options", "expected"),
     [
         ({"format": "orc"}, "write one of delta, iceberg, parquet"),
         ({"columns": "a INT"}, "for JSON values"),
         ({"value": "avro"}, "need each other"),
-        ({"keeps_value": False}, "all that the table would have"),
+        ({"keeps_value": False}, "do not drop them"),
         ({"upserts": True, "partition_by": ("a",)}, "own partitions"),
-        ({"partition_by": ("f(a)",)}, "cannot be divided by"),
+        ({"partition_by": ("f(a)",)}, "cannot be partitioned by"),
     ],
 )
-def test_what_cannot_go_together_is_told(given: dict[str, object], told: str) -> None:
+def test_contradicting_options_are_rejected(options: dict[str, object], expected: str) -> None:
     with pytest.raises(BadTableOption) as refused:
-        parse_spec({"topic": "t", "format": "delta", **given})
-    assert told in str(refused.value)
+        parse_spec({"topic": "t", "format": "delta", **options})
+    assert expected in str(refused.value)

@@ -1,4 +1,4 @@
-"""Records into rows and dead letters, for every kind of value."""
+"""Records to rows and dead letters, for every value format."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_raw_values_are_never_bad() -> None:
     assert shaped.dead.schema == dead_letter_schema()
 
 
-def test_texts_that_are_none_are_dead_letters() -> None:
+def test_values_that_are_not_utf8_are_dead_letters() -> None:
     spec = TableSpec(topic="t", format=TableFormat.PARQUET, value=ValueKind.TEXT, keeps_value=False)
     shaped = shape(spec, [b"a", b"\xff", None, "ä".encode()])
     assert shaped.rows.column("value").to_pylist() == ["a", None, "ä"]
@@ -54,7 +54,7 @@ def test_texts_that_are_none_are_dead_letters() -> None:
     assert "_value" not in shaped.rows.column_names
     (letter,) = shaped.dead.to_pylist()
     assert (letter["_offset"], letter["_value"]) == (1, b"\xff")
-    assert letter["_error"] == "it is no UTF-8 text"
+    assert letter["_error"] == "not UTF-8 text"
 
 
 def test_avro_values_become_columns() -> None:
@@ -70,7 +70,7 @@ def test_avro_values_become_columns() -> None:
     assert letters[0]["_error"] == "4 trailing bytes"
 
 
-def test_a_registrys_number_before_avro_is_passed_over() -> None:
+def test_schema_registry_prefix_is_skipped() -> None:
     spec = TableSpec(
         topic="t", format=TableFormat.DELTA, value=ValueKind.AVRO, avro=AVRO, skip_bytes=5
     )

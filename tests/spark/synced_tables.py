@@ -1,6 +1,6 @@
-"""Tables for tests: kept of a topic with tasks in this process or on Spark, and what they hold.
+"""Tables for tests: synced from a topic with tasks in this process or on Spark, and their content.
 
-What a table holds is read by its format's own package, as anybody would.
+Content is read with the format's own package, as any other reader does.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
 
 
-class Keeper(NamedTuple):
-    """A table, its sync, and the folder that it is in."""
+class SyncedTable(NamedTuple):
+    """A topic's tables, their sync and its notes."""
 
     tables: TopicTables
     sync: TableSync
@@ -40,18 +40,18 @@ class Keeper(NamedTuple):
 
 
 def run_here(work: Callable[[_Task], _Result], tasks: Sequence[_Task]) -> list[_Result]:
-    """What Spark does with tasks, in this process."""
+    """Runs tasks in this process instead of on Spark."""
     return [work(task) for task in tasks]
 
 
 class Served(Protocol):
-    """A broker, or several."""
+    """A broker or a cluster."""
 
     @property
     def bootstrap_servers(self) -> str: ...
 
 
-def keep(
+def open_synced(
     broker: Served,
     folder: Path,
     topic: str,
@@ -60,16 +60,16 @@ def keep(
     most_records: int = 1_000_000,
     task_records: int = 100,
     allows_loss: bool = False,
-    said: Mapping[str, object] | None = None,
-) -> Keeper:
-    """Said nothing: the table is there, and goes on as it is. Tasks are small, so that there are
+    options: Mapping[str, object] | None = None,
+) -> SyncedTable:
+    """Opens the table; without options it must exist. Tasks are small, so that there are
     several."""
-    spec = parse_spec({"topic": topic, **said}) if said else None
+    spec = parse_spec({"topic": topic, **options}) if options else None
     tables = open_tables(TableFolder(folder=folder), spec, topic, client_of(broker))
     notes: list[str] = []
     rules = SyncRules(most_records=most_records, task_records=task_records, allows_loss=allows_loss)
     sync = make_sync(tables, client_of(broker), run_tasks, rules, notes.append)
-    return Keeper(tables, sync, notes)
+    return SyncedTable(tables, sync, notes)
 
 
 def client_of(broker: Served) -> BlockingClient:
@@ -77,7 +77,7 @@ def client_of(broker: Served) -> BlockingClient:
 
 
 def read_table(folder: Path, name: str, kind: TableFormat) -> pa.Table:
-    """Without a line of Penstock's."""
+    """Reads the table without Penstock's code."""
     if kind is TableFormat.DELTA:
         from deltalake import DeltaTable
 
@@ -87,9 +87,9 @@ def read_table(folder: Path, name: str, kind: TableFormat) -> pa.Table:
     return _read_folder(folder / name)
 
 
-def _read_folder(place: Path) -> pa.Table:
-    """Files of a plain folder may have more and fewer columns: readers merge them."""
-    files = pyarrow.dataset.dataset(place, format="parquet", partitioning="hive").files
+def _read_folder(folder: Path) -> pa.Table:
+    """Merges the schemas: files of a plain folder may have different columns."""
+    files = pyarrow.dataset.dataset(folder, format="parquet", partitioning="hive").files
     tables = [pyarrow.parquet.read_table(file, partitioning="hive") for file in files]
     return pa.concat_tables(tables, promote_options="permissive")
 
@@ -102,7 +102,7 @@ def _read_iceberg(folder: Path, name: str) -> pa.Table:
 
 
 def files_of(folder: Path, name: str, kind: TableFormat) -> list[str]:
-    """That the table refers to."""
+    """The files that the table refers to."""
     if kind is TableFormat.DELTA:
         from deltalake import DeltaTable
 
@@ -116,7 +116,7 @@ def files_of(folder: Path, name: str, kind: TableFormat) -> list[str]:
     return list(pyarrow.dataset.dataset(folder / name, format="parquet").files)
 
 
-def places_of(rows: pa.Table) -> list[tuple[int, int]]:
+def positions_of(rows: pa.Table) -> list[tuple[int, int]]:
     """Partition and offset of every row, sorted."""
     numbers, offsets = rows.column("_partition").to_pylist(), rows.column("_offset").to_pylist()
     return sorted(zip(map(int, numbers), offsets, strict=True))
