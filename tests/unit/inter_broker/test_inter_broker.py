@@ -383,6 +383,32 @@ def test_a_version_that_is_not_known_is_answered_with_those_that_are() -> None:
     run_scenario(scenario, 1, 2)
 
 
+def test_a_bug_while_a_controller_request_is_applied_ends_the_broker() -> None:
+    async def scenario(cluster: ClusterHarness) -> None:
+        one = cluster.brokers[1]
+        update = UpdateMetadataRequest(
+            controller_id=BrokerId(7), controller_epoch=ControllerEpoch(70), is_full=True
+        )
+        body = encode_controller_request(ControllerRequest(one.handler.broker_epoch, update, 1))
+
+        def fail(update: UpdateMetadataRequest) -> None:
+            raise LookupError("a listener of the metadata is broken")
+
+        one.metadata.listen(fail)
+        broker = await connect(one, BROKERS)
+        call = PrivateCall(PrivateKey.CONTROLLER_REQUEST, 0, body)
+        try:
+            await broker.call(call, timeout_ms=30_000)
+        finally:
+            await broker.close()
+            await one.server.close(0)
+            await one.connections.close()
+
+    with pytest.raises(ExceptionGroup) as ended:
+        run_scenario(scenario, 1)
+    assert ended.group_contains(LookupError, match="a listener of the metadata is broken")
+
+
 def test_malformed_private_requests_cost_their_connection_alone() -> None:
     async def scenario(cluster: ClusterHarness) -> None:
         one = cluster.brokers[1]

@@ -30,7 +30,15 @@ def answer(request: Request, services: "Services") -> bytes:
         check_broker(request, services).handle_controller_request(request.message)
     except Refusal as refusal:
         return respond_refusal(refusal, CONTROLLER_REQUEST_VERSIONS)
+    except Exception as error:
+        # Replicas or metadata may be half updated: the broker ends (docs/failures.md).
+        services.run(_end_broker(error))
+        raise
     return respond_success(CONTROLLER_REQUEST_VERSIONS)
+
+
+async def _end_broker(error: Exception) -> None:
+    raise error
 
 
 def _read(body: memoryview, version: int) -> ControllerRequest:
