@@ -66,7 +66,7 @@ def test_a_broker_whose_zookeeper_comes_back_in_time_starts(
         wait_told(process, "lost its connection")
         gate.open()
         process.wait_ready()
-        assert "is back, at" in process.read_logs()
+        assert "reconnected to" in process.read_logs()
         create_topic(process.bootstrap_servers)
         process.stop()
 

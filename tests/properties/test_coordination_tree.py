@@ -174,7 +174,7 @@ def test_the_tree_does_what_a_dict_would(commands: list[Command]) -> None:
     for now_ms, command in enumerate(commands):
         applied = tree.apply(command, now_ms)
         expected_error = model.apply(command)
-        outcome = applied.outcome
+        outcome = applied.result
         actual_error = type(outcome.error) if isinstance(outcome, Failure) else None
         assert actual_error is expected_error
         assert_equal(tree, model)
@@ -188,7 +188,7 @@ def test_events_tell_every_difference_and_a_failure_makes_none(commands: list[Co
         before = dict(tree.image().nodes)
         applied = tree.apply(command, now_ms)
         after = tree.image().nodes
-        if isinstance(applied.outcome, Failure):
+        if isinstance(applied.result, Failure):
             assert (before, applied.events) == (after, ())
             continue
         told = {(event.kind, event.path) for event in applied.events}
@@ -255,5 +255,5 @@ def test_a_created_node_s_answer_has_its_numbers() -> None:
     tree = ZnodeTree()
     session_id = SessionId(tree.apply(OpenSession(), 1).zxid)
     applied = tree.apply(ZnodeChange(session_id, (Create(path="/a", ephemeral=True),)), 5)
-    assert applied.outcome == (Created("/a", tree.get("/a").stat),)
+    assert applied.result == (Created("/a", tree.get("/a").stat),)
     assert (tree.get("/a").ctime_ms, tree.get("/a").czxid) == (5, applied.zxid)

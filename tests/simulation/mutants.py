@@ -161,7 +161,7 @@ def take_late_copies() -> Iterator[None]:
 @contextmanager
 def lead_again_in_the_same_epoch() -> Iterator[None]:
     """A leader that came back while there was no controller goes on, without what it has lost."""
-    with patch.object(load, "find_returned", lambda tree: {}):
+    with patch.object(load, "find_restarted", lambda stored: {}):
         yield
 
 

@@ -235,10 +235,10 @@ def test_a_damaged_snapshot_stops_the_start() -> None:
         for position in range(len(disk.files()[SNAPSHOT])):
             damaged = disk.copy()
             damaged.flip_bit(SNAPSHOT, 8 * position)
-            with pytest.raises(StoreDamaged, match="no snapshot"):
+            with pytest.raises(StoreDamaged, match="not a snapshot"):
                 await EmbeddedMetadataStore.open(damaged, FOLDER)
         disk.cut(SNAPSHOT, 3)
-        with pytest.raises(StoreDamaged, match="no snapshot"):
+        with pytest.raises(StoreDamaged, match="not a snapshot"):
             await EmbeddedMetadataStore.open(disk, FOLDER)
 
     asyncio.run(story())
@@ -378,7 +378,7 @@ def test_what_waits_for_the_disk_is_bounded(tmp_path: Path) -> None:
         refused = [w for w in writes if w.done()]
         assert 20 < len(refused) < 50
         for write in refused:
-            with pytest.raises(ConnectionLoss, match="not taken"):
+            with pytest.raises(ConnectionLoss, match="not accepted"):
                 await write
         blocked.release()
         answered = await asyncio.gather(*(w for w in writes if w not in refused))

@@ -68,7 +68,7 @@ def test_a_lost_connection_suspends_and_the_session_comes_back(zookeeper_connect
         states, number = States(session), session.id
         proxy.cut()
         await states.wait_for(SessionState.SUSPENDED)
-        with pytest.raises(ConnectionLoss, match="was not taken"):
+        with pytest.raises(ConnectionLoss, match="was not accepted"):
             await session.create("/x")
         assert await other.exists("/e") is not None
         proxy.mend()

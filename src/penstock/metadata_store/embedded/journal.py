@@ -1,7 +1,7 @@
-"""The embedded store's files: a journal of commands, and a snapshot that lets it start anew.
+"""The embedded store's files: a journal of commands, and snapshots that keep it short.
 
-Not the store: who waits for what is not known here. What `append` has returned for survives a
-power cut; a crash in it leaves all of its commands, or none.
+Not the store, which knows its callers. Commands survive a power cut once `append` has returned; a
+crash within it leaves all of its commands, or none.
 """
 
 import os
@@ -34,11 +34,11 @@ _FRAME_MAGIC = b"PKj1"
 _SNAPSHOT_MAGIC = b"PKs1"
 _FRAME = struct.Struct(">4sIIQIq")  # magic, CRC, length, first zxid, number of commands, time
 _SNAPSHOT = struct.Struct(">4sI")  # magic, CRC
-_CRC_END = 8  # the CRC covers all that follows it
+_CRC_END = 8  # the CRC covers everything after it
 
 
 class _Frame(NamedTuple):
-    """The commands of one append: between two syncs of the journal there is never more."""
+    """The commands of one append, that is, of one sync of the journal."""
 
     first_zxid: int
     command_count: int
@@ -52,7 +52,7 @@ class _Frame(NamedTuple):
 
 
 class Journal:
-    """Owned by one store, which makes one call at a time, from whatever thread."""
+    """Owned by one store, which makes one call at a time, from any thread."""
 
     def __init__(self, disk: Disk, folder: str, lock: int) -> None:
         self.size_bytes = 0
@@ -64,24 +64,23 @@ class Journal:
         self._descriptor = disk.open(self._path, CREATE)
 
     def append(self, first_zxid: int, commands: Sequence[bytes], now_ms: int) -> None:
-        """On the medium when this returns. After an error nothing may be appended any more."""
+        """Durable when this returns. After an error nothing more may be appended."""
         frame = _encode_frame(first_zxid, commands, now_ms)
         write_fully(self._disk, self._descriptor, frame)
         self._disk.sync(self._descriptor)
         self.size_bytes += len(frame)
 
-    def start_anew(self, image: Image) -> None:
-        """Keep the image, of all commands so far, in place of the commands."""
+    def snapshot(self, image: Image) -> None:
+        """Replace all commands so far by their image."""
         body = encode_image(image)
         content = _SNAPSHOT.pack(_SNAPSHOT_MAGIC, zlib.crc32(body)) + body
         replace_file(self._disk, os.path.join(self._folder, SNAPSHOT_FILE), content)
         self.snapshot_bytes = len(content)
-        # Only now: until here a crash leaves commands that the new snapshot covers, or the old one
-        # needs.
+        # Not earlier: after a crash the old snapshot needs the commands, the new one covers them.
         self._cut(0)
 
     def replay(self, tree: ZnodeTree, report: Callable[[str], None]) -> None:
-        """Bring the tree up to the last whole frame, and cut what a crash left behind it."""
+        """Apply all whole frames, and truncate what a crash left after them."""
         content = read_fully(self._disk, self._descriptor, self._disk.size(self._descriptor), 0)
         end = 0
         for frame in _frames(content):
@@ -97,7 +96,7 @@ class Journal:
         self.size_bytes = end
 
     def make_durable(self) -> None:
-        """The files' names too, and what an earlier process had written but not synced."""
+        """Also the files' names, and what an earlier process wrote without a sync."""
         self._disk.sync(self._descriptor)
         self._disk.sync_directory(self._folder)
 
@@ -107,12 +106,12 @@ class Journal:
 
     def _cut(self, length: int) -> None:
         self._disk.truncate(self._descriptor, length)
-        # So that no power cut mixes what was cut with what follows.
+        # So that no power cut mixes truncated bytes with later ones.
         self._disk.sync(self._descriptor)
         self.size_bytes = length
 
     def _check_tail(self, content: bytes, end: int, zxid: int) -> None:
-        """A crash spoils the last frame only: a whole one behind it means that more is lost."""
+        """A crash damages the last frame only; a whole frame after it means real damage."""
         position = content.find(_FRAME_MAGIC, end)
         while position >= 0:
             frame = _find_frame(content, position)
@@ -133,7 +132,7 @@ class Recovered(NamedTuple):
 def recover(
     disk: Disk, folder: str, now_ms: int, report: Callable[[str], None] = lambda message: None
 ) -> Recovered:
-    """Open or create the store in this folder; the sessions of an earlier process end here."""
+    """Open or create the store in this folder, and end the sessions of an earlier process."""
     _make_folder(disk, folder)
     lock = disk.open(os.path.join(folder, LOCK_FILE), CREATE)
     if not disk.try_lock(lock):
@@ -162,7 +161,7 @@ def _end_earlier_sessions(tree: ZnodeTree, journal: Journal, now_ms: int) -> Non
 def _make_folder(disk: Disk, folder: str) -> None:
     if not disk.exists(folder):
         disk.make_directory(folder)
-    # Also where it exists: an earlier process may have died before it got here.
+    # Also if it exists: an earlier process may have crashed before this sync.
     disk.sync_directory(os.path.dirname(folder) or ".")
 
 
@@ -179,17 +178,17 @@ def _read_snapshot(disk: Disk, folder: str) -> Image:
         return decode_image(body)
     except (ValueError, struct.error) as error:
         raise StoreDamaged(
-            f"{path} ({len(content)} bytes) is no snapshot: {error}; it is replaced in one step, "
-            f"so no crash does this: restore the directory from a copy"
+            f"{path} ({len(content)} bytes) is not a snapshot: {error}; it is replaced atomically, "
+            f"so a crash cannot cause this: restore the directory from a copy"
         ) from error
 
 
 def _replay_frame(tree: ZnodeTree, frame: _Frame, path: str) -> None:
     if frame.last_zxid <= tree.zxid:
-        return  # a crash came between the snapshot and the cut of the journal
+        return  # crashed between the snapshot and the truncation of the journal
     if frame.first_zxid != tree.zxid + 1:
         raise StoreDamaged(
-            f"{path} goes on with zxid {frame.first_zxid} after {tree.zxid}; restore the "
+            f"{path} continues with zxid {frame.first_zxid} after {tree.zxid}; restore the "
             f"directory from a copy"
         )
     commands: list[Command] = list(decode_commands(frame.commands))
@@ -208,7 +207,7 @@ def _encode_frame(first_zxid: int, commands: Sequence[bytes], now_ms: int) -> by
 
 
 def _frames(content: bytes) -> Iterator[_Frame]:
-    """Whole frames, up to the first that is not."""
+    """All frames up to the first that is incomplete."""
     frame = _find_frame(content, 0)
     while frame is not None:
         yield frame

@@ -1,4 +1,4 @@
-"""Commands and whole trees as bytes, for the journal and the snapshot. No checksums here.
+"""Encodes commands and images for the journal and the snapshot. No checksums here.
 
 Big-endian; texts and data after a u32 length. docs/decisions/0011 has the layout.
 """
@@ -52,7 +52,7 @@ def encode_command(command: Command) -> bytes:
 
 
 def decode_commands(content: bytes) -> Iterator[Command]:
-    """Commands that follow each other, to the end of the content."""
+    """All commands, to the end of the content."""
     reader = _Reader(content)
     while not reader.is_at_end:
         yield _read_command(reader)

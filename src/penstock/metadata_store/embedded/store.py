@@ -1,7 +1,7 @@
-"""The tree in this process, durable on its disk: what a single node has in place of ZooKeeper.
+"""The embedded metadata store: znodes in this process, durable on disk, in place of ZooKeeper.
 
-Not shared with other processes, so a session ends only by being closed, expired by hand, or with
-the process. A command is journaled, synced, then applied: nobody sees what a crash could undo.
+Not shared with other processes, so that a session ends only by `close`, by `expire`, or with the
+process. A command is journaled, synced, then applied: no reader sees what a crash could undo.
 """
 
 import asyncio
@@ -31,10 +31,10 @@ MAX_ROUND_BYTES = 4 << 20
 MAX_QUEUED_BYTES = 64 << 20
 JOURNAL_LIMIT_BYTES = 16 << 20
 
-_ITEM_BYTES = 200  # what a queued command costs beside its record
+_ITEM_BYTES = 200  # the memory of a queued command besides its record
 
 Answer = TypeVar("Answer")
-Told = TypeVar("Told")
+Argument = TypeVar("Argument")
 
 
 class _Write(NamedTuple):
@@ -44,7 +44,7 @@ class _Write(NamedTuple):
 
 
 class _Read(NamedTuple, Generic[Answer]):
-    look: Callable[[], Answer]
+    read: Callable[[], Answer]
     answer: asyncio.Future[Answer]
 
 
@@ -73,20 +73,22 @@ class EmbeddedMetadataStore:
     ) -> None:
         self.tree, self._journal = recovered
         self.watches = WatchManager()
-        self.failure: BaseException | None = None  # the first, after which nothing is taken
+        self.failure: BaseException | None = None  # the first; nothing is accepted after it
         self._failed_call: Exception | None = None  # the first of a watch or listener
         self._executor = executor
         self._now_ms = now_ms
         self._journal_limit_bytes = journal_limit_bytes
         self._sessions: dict[SessionId, EmbeddedSession] = {}
         self._queue: deque[_Write | _Read[object]] = deque()
-        self._round: deque[_Write | _Read[object]] = deque()  # of which nothing is queued
+        self._round: deque[_Write | _Read[object]] = (
+            deque()
+        )  # taken from the queue, not yet finished
         self._queued_bytes = 0
         self._rounds = self._snapshots = 0
         self._wake = asyncio.Event()
         self._is_closing = False
         self._loop = asyncio.get_running_loop()
-        self._task = self._loop.create_task(self._run(), name="coordination-journal")
+        self._task = self._loop.create_task(self._run(), name="metadata-store-journal")
 
     @classmethod
     async def open(
@@ -99,7 +101,7 @@ class EmbeddedMetadataStore:
         journal_limit_bytes: int = JOURNAL_LIMIT_BYTES,
         report: Callable[[str], None] = lambda message: None,
     ) -> Self:
-        """Recover or create the store; without an executor the loop itself waits for the disk."""
+        """Recover or create the store; without an executor the event loop waits for the disk."""
         start_ms = now_ms()
         recovered = await _off_loop(executor, lambda: recover(disk, folder, start_ms, report))
         return cls(
@@ -113,11 +115,12 @@ class EmbeddedMetadataStore:
         return session
 
     async def expire(self, session_id: SessionId) -> None:
-        """End a session as a ZooKeeper does that has not heard of it for too long."""
+        """End a session, as ZooKeeper does when its heartbeats stop."""
         await self.submit(EndSession(session_id))
 
     async def close(self) -> None:
-        """Finish what is queued, then stop; sessions end. Raises what had stopped it before."""
+        """Finish queued commands, then stop and end all sessions. Raises the error that stopped
+        it."""
         self._is_closing = True
         self._wake.set()
         try:
@@ -129,7 +132,7 @@ class EmbeddedMetadataStore:
         self._raise_failed_call()
 
     async def wait_end(self) -> None:
-        """Until it is closed; raises what had stopped it before."""
+        """Until it is closed; raises the error that stopped it."""
         await asyncio.shield(self._task)
         if self.failure is not None:
             raise self.failure
@@ -146,30 +149,30 @@ class EmbeddedMetadataStore:
             snapshots=self._snapshots,
         )
 
-    # For the sessions: what they ask for takes effect in the order of these calls.
+    # Called by sessions; commands and reads take effect in the order of these calls.
 
     def submit(self, command: Command) -> asyncio.Future[Applied]:
-        """Answers after the command is on the medium and its watches have been called."""
+        """Done once the command is durable and its watches have been called."""
         self.check_serving()
         if isinstance(command, ZnodeChange) and self._queued_bytes > MAX_QUEUED_BYTES:
             raise ConnectionLoss(
-                f"{self._queued_bytes} bytes wait for the coordination journal already; this "
-                f"operation was not taken: wait, then repeat it"
+                f"{self._queued_bytes} bytes already wait for the metadata store's journal; this "
+                f"operation was not accepted: wait, then repeat it"
             )
         return self._push(command)
 
-    def look_in_turn(self, look: Callable[[], Answer]) -> asyncio.Future[Answer]:
-        """Read after all that is queued."""
+    def read_in_turn(self, read: Callable[[], Answer]) -> asyncio.Future[Answer]:
+        """Read after everything that is queued."""
         self.check_serving()
         answer: asyncio.Future[Answer] = self._loop.create_future()
-        self._enqueue(_Read(look, answer))
+        self._enqueue(_Read(read, answer))
         return answer
 
     def check_serving(self) -> None:
         if self.failure is not None:
             raise _lost(self.failure)
         if self._is_closing:
-            raise ConnectionLoss("the coordination store is closed; open it again")
+            raise ConnectionLoss("the metadata store is closed; open it again")
 
     def _push(self, command: Command) -> asyncio.Future[Applied]:
         record = encode_command(command)
@@ -179,10 +182,10 @@ class EmbeddedMetadataStore:
         return answer
 
     def _enqueue(self, item: "_Write | _Read[Answer]") -> None:
-        self._queue.append(item)  # type: ignore[arg-type]  # an answer belongs to its own look
+        self._queue.append(item)  # type: ignore[arg-type]  # an answer belongs to its own read
         self._wake.set()
 
-    # The owner task: rounds of one sync each, while the next round's commands gather.
+    # The task: rounds of one sync each, during which the next round's commands queue up.
 
     async def _run(self) -> None:
         try:
@@ -192,7 +195,7 @@ class EmbeddedMetadataStore:
                 while self._queue:
                     await self._do_round()
         except OSError as error:
-            self._fail(error)  # the askers are told; whoever runs the process looks at `failure`
+            self._fail(error)  # callers get ConnectionLoss, the broker gets it by `wait_end`
         except BaseException as error:
             self._fail(error)
             raise
@@ -208,7 +211,7 @@ class EmbeddedMetadataStore:
         while self._round:
             self._finish(self._round.popleft(), now_ms)
             self._raise_failed_call()
-            # Whoever waited goes on before the next change: it sees the state of its answer.
+            # The caller continues before the next change, so that it sees its own write's state.
             await asyncio.sleep(0)
         await self._limit_journal()
 
@@ -226,10 +229,10 @@ class EmbeddedMetadataStore:
 
     async def _limit_journal(self) -> None:
         journal = self._journal
-        # A large tree is not written again for a small journal.
+        # Do not rewrite a large snapshot for a small journal.
         if journal.size_bytes > max(self._journal_limit_bytes, journal.snapshot_bytes):
             image = self.tree.image()
-            await _off_loop(self._executor, lambda: journal.start_anew(image))
+            await _off_loop(self._executor, lambda: journal.snapshot(image))
             self._snapshots += 1
 
     def _finish(self, item: "_Write | _Read[object]", now_ms: int) -> None:
@@ -237,7 +240,7 @@ class EmbeddedMetadataStore:
             self._apply(item, now_ms)
         elif not item.answer.cancelled():
             try:
-                item.answer.set_result(item.look())
+                item.answer.set_result(item.read())
             except Exception as error:
                 item.answer.set_exception(error)
 
@@ -253,7 +256,7 @@ class EmbeddedMetadataStore:
                 self._call(watch, event)
         if not item.answer.cancelled():
             item.answer.set_result(applied)
-        elif isinstance(item.command, OpenSession):  # nobody will ever know its id
+        elif isinstance(item.command, OpenSession):  # its id is lost
             self._push(EndSession(SessionId(applied.zxid)))
 
     def _end(self, session_id: SessionId) -> None:
@@ -264,12 +267,12 @@ class EmbeddedMetadataStore:
         for watch in self.watches.take_all_of(session_id):
             self._call(watch, WatchEvent(EventKind.SESSION_ENDED, ""))
 
-    def _call(self, callback: Callable[[Told], None], told: Told) -> None:
-        """One that fails has left its owner with an old view: the others hear, then all stops."""
+    def _call(self, callback: Callable[[Argument], None], argument: Argument) -> None:
+        """After one that fails its owner is out of date: call the others, then stop the store."""
         try:
-            callback(told)
+            callback(argument)
         except Exception as error:
-            error.add_note("raised by a watch or listener of the coordination tree")
+            error.add_note("raised by a watch or listener of the metadata store")
             self._failed_call = self._failed_call or error
 
     def _raise_failed_call(self) -> None:
@@ -290,8 +293,8 @@ class EmbeddedMetadataStore:
 def _lost(failure: BaseException) -> ConnectionLoss:
     remedy = "repair the disk and restart" if isinstance(failure, OSError) else "restart"
     return ConnectionLoss(
-        f"the coordination store takes nothing since {type(failure).__name__}: {failure}; what "
-        f"was under way may be done or not: {remedy} the broker"
+        f"the metadata store has stopped after {type(failure).__name__}: {failure}; operations in "
+        f"progress may be done or not: {remedy} the broker"
     )
 
 

@@ -1,7 +1,7 @@
-"""The tree as a pure state machine: a command and the time in, an outcome and events out.
+"""The znodes as a pure state machine: a command and the time in, results and events out.
 
-Not durable, and who watches is not known here. The same commands give the same tree, so that a
-journal of commands is enough to rebuild it. Every command has a zxid, failed ones too.
+Neither durable nor aware of watches. The same commands give the same znodes, so that a journal of
+commands is enough to rebuild them. Every command has a zxid, failed ones too.
 """
 
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ from penstock.metadata_store.paths import name_of, parent_of
 
 
 class Znode(NamedTuple):
-    """Replaced, never changed: an image of the tree is a copy of one dict."""
+    """Immutable, so that an image of all znodes is a copy of one dict."""
 
     data: bytes
     czxid: int
@@ -44,7 +44,7 @@ class Znode(NamedTuple):
     ctime_ms: int
     mtime_ms: int
     version: int
-    created_children: int  # ever; the next sequential child's number, so it never goes back
+    created_children: int  # ever created; the next sequential number, never decreases
     num_children: int
     ephemeral_owner: SessionId
 
@@ -78,7 +78,7 @@ class EndSession(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndAllSessions:
-    """Of a process that is gone."""
+    """The sessions of an earlier process."""
 
 
 class ZnodeChange(NamedTuple):
@@ -91,7 +91,7 @@ class ZnodeChange(NamedTuple):
 Command = OpenSession | EndSession | EndAllSessions | ZnodeChange
 
 
-Outcome = Created | Stat | None  # of an operation
+OperationResult = Created | Stat | None  # of an operation
 
 
 class Failure(NamedTuple):
@@ -101,12 +101,12 @@ class Failure(NamedTuple):
 
 class Applied(NamedTuple):
     zxid: int
-    outcome: tuple[Outcome, ...] | Failure
+    result: tuple[OperationResult, ...] | Failure
     events: tuple[WatchEvent, ...]  # in the order of the changes
 
 
 class Image(NamedTuple):
-    """The whole tree at one zxid; nobody changes it any more."""
+    """All znodes at one zxid; immutable."""
 
     zxid: int
     nodes: Mapping[str, Znode]
@@ -118,15 +118,15 @@ EMPTY = Image(0, {"/": _ROOT}, frozenset())
 
 
 class ZnodeTree:
-    """Owned by one store, and changed by `apply` alone."""
+    """Owned by one store; only `apply` changes it."""
 
     def __init__(self, image: Image = EMPTY) -> None:
         self.zxid = image.zxid  # of the last command
         self._nodes = dict(image.nodes)
-        self._names: dict[str, set[str]] = {}  # of children, where there are any
+        self._names: dict[str, set[str]] = {}  # of children, by parents that have some
         self._ephemerals: dict[SessionId, set[str]] = {s: set() for s in image.sessions}
         for path, node in self._nodes.items():
-            self._enter(path, node)
+            self._index(path, node)
 
     def apply(self, command: Command, now_ms: int) -> Applied:
         self.zxid += 1
@@ -141,7 +141,7 @@ class ZnodeTree:
             case EndAllSessions():
                 return self._end(list(self._ephemerals))
 
-    # What a read sees.
+    # Reads.
 
     def find(self, path: str) -> Znode | None:
         return self._nodes.get(path)
@@ -167,7 +167,7 @@ class ZnodeTree:
     def image(self) -> Image:
         return Image(self.zxid, self._nodes.copy(), self.sessions)
 
-    # How it changes.
+    # Changes.
 
     def _change(
         self, session_id: SessionId, operations: tuple[Operation, ...], now_ms: int
@@ -175,7 +175,7 @@ class ZnodeTree:
         if session_id not in self._ephemerals:
             return Applied(self.zxid, Failure(0, SessionExpired(session_id)), ())
         draft = _Draft(self._nodes, self.zxid, now_ms, session_id)
-        results: list[Outcome] = []
+        results: list[OperationResult] = []
         for index, operation in enumerate(operations):
             try:
                 results.append(draft.do(operation))
@@ -186,7 +186,7 @@ class ZnodeTree:
 
     def _end(self, session_ids: list[SessionId]) -> Applied:
         draft = _Draft(self._nodes, self.zxid, 0, NO_SESSION)
-        # Sorted: live sets and rebuilt ones are ordered differently, events must not be.
+        # Sorted, because a rebuilt set may iterate in another order, and events must not.
         for path in sorted(path for s in session_ids for path in self._ephemerals[s]):
             draft.do(Delete(path=path))
         self._accept(draft)
@@ -197,22 +197,22 @@ class ZnodeTree:
     def _accept(self, draft: "_Draft") -> None:
         for path, node in draft.changed.items():
             before = self._nodes.get(path)
-            is_same_life = before is not None and node is not None and before.czxid == node.czxid
-            if before is not None and not is_same_life:
-                self._leave(path, before)
+            is_same_znode = before is not None and node is not None and before.czxid == node.czxid
+            if before is not None and not is_same_znode:
+                self._unindex(path, before)
                 del self._nodes[path]
             if node is not None:
                 self._nodes[path] = node
-                if not is_same_life:
-                    self._enter(path, node)
+                if not is_same_znode:
+                    self._index(path, node)
 
-    def _enter(self, path: str, node: Znode) -> None:
+    def _index(self, path: str, node: Znode) -> None:
         if path != "/":
             self._names.setdefault(parent_of(path), set()).add(name_of(path))
         if node.ephemeral_owner != NO_SESSION:
             self._ephemerals[node.ephemeral_owner].add(path)
 
-    def _leave(self, path: str, node: Znode) -> None:
+    def _unindex(self, path: str, node: Znode) -> None:
         names = self._names[parent_of(path)]
         names.remove(name_of(path))
         if not names:
@@ -222,7 +222,7 @@ class ZnodeTree:
 
 
 class _Draft:
-    """What a command would change, kept apart until all of it is known to be possible."""
+    """The changes of a command, kept apart until all of its operations have succeeded."""
 
     def __init__(
         self, nodes: Mapping[str, Znode], zxid: int, now_ms: int, session_id: SessionId
@@ -234,7 +234,7 @@ class _Draft:
         self._now_ms = now_ms
         self._session_id = session_id
 
-    def do(self, operation: Operation) -> Outcome:
+    def do(self, operation: Operation) -> OperationResult:
         match operation:
             case Create():
                 return self._create(operation)

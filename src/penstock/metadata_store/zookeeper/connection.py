@@ -1,7 +1,7 @@
 """One TCP connection to one ZooKeeper server, from its handshake to its end.
 
-Not the session, which outlives it. Requests leave in the order of `send`, and everything that
-comes is told in the order it came: answers and events share one stream, and nobody reorders them.
+Not the session, which outlives it. Requests are sent in the order of `send`; answers and events
+share one stream and are passed on in the order in which they arrive.
 """
 
 import asyncio
@@ -21,20 +21,20 @@ from penstock.metadata_store.zookeeper.messages import (
     decode_reply,
 )
 
-MAX_FRAME_BYTES = 64 << 20  # a node's children in one answer; more is no ZooKeeper
+MAX_FRAME_BYTES = 64 << 20  # a znode's children in one answer; ZooKeeper sends no more
 _LENGTH = struct.Struct("!i")
 _HEADER = struct.Struct("!ii")
 _LAST_XID = 2**31 - 1
 
-Answered = Callable[[ZooKeeperReply | None], None]  # None: the connection is gone, and nobody knows
+Answered = Callable[[ZooKeeperReply | None], None]  # None: connection lost, outcome unknown
 
 
 class ConnectionOwner(Protocol):
-    """Whose connection it is; called on the event loop, and must not raise."""
+    """The owner of a connection; called on the event loop, must not raise."""
 
     def on_event(self, body: bytes) -> None: ...
     def on_lost(self, connection: "ZooKeeperConnection", reason: str) -> None:
-        """After every unanswered request has been told; only of one that was established."""
+        """Called after every unanswered request was completed; only if it was established."""
 
 
 class _Unanswered(NamedTuple):
@@ -44,7 +44,7 @@ class _Unanswered(NamedTuple):
 
 
 class ZooKeeperConnection(asyncio.Protocol):
-    """Made for `loop.create_connection`; useful once `established` has the server's hello."""
+    """Created by `loop.create_connection`; usable once `established` is done."""
 
     def __init__(self, owner: ConnectionOwner, hello: bytes) -> None:
         self._owner = owner
@@ -75,13 +75,13 @@ class ZooKeeperConnection(asyncio.Protocol):
         self._write(_HEADER.pack(PING_XID, PING))
 
     def send_close(self, answered: Answered) -> None:
-        """End the session; the server answers and closes."""
+        """Close the session; the server answers and closes the connection."""
         self.send(CLOSE, b"", answered)
 
     def drop(self, reason: str) -> None:
-        """At once, without a word to the server: it ends the session only when its time is up."""
+        """Close at once, without notifying the server: the session stays until it expires."""
         self._reason = reason
-        self._is_dropped = True  # what has come already is not looked at
+        self._is_dropped = True  # received data is ignored
         if self._transport is not None:
             self._transport.abort()
 
@@ -100,7 +100,7 @@ class ZooKeeperConnection(asyncio.Protocol):
         while len(self._received) - start >= _LENGTH.size and not self._is_dropped:
             (length,) = _LENGTH.unpack_from(self._received, start)
             if not 0 <= length <= MAX_FRAME_BYTES:
-                self.drop(f"a frame of {length} bytes came: that is no ZooKeeper")
+                self.drop(f"received a frame of {length} bytes, which ZooKeeper does not send")
                 return
             end = start + _LENGTH.size + length
             if len(self._received) < end:
@@ -133,7 +133,7 @@ class ZooKeeperConnection(asyncio.Protocol):
             self._owner.on_event(reply.body)
         elif reply.xid != PING_XID:
             if not self._unanswered or self._unanswered[0].xid != reply.xid:
-                self.drop(f"answer {reply.xid} came out of turn")
+                self.drop(f"answer {reply.xid} arrived out of order")
                 return
             first = self._unanswered.popleft()
             self.unanswered_bytes -= first.length

@@ -1,4 +1,4 @@
-"""Where ZooKeeper's server is: in the jars that PySpark brings. PySpark itself is not imported."""
+"""Finds ZooKeeper's server in the jars of PySpark. PySpark itself is not imported."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from penstock.metadata_store.errors import ZooKeeperMissing
 
-# The server, and what it cannot be loaded without. All of Spark's jars would do, but slowly.
+# The server and its dependencies. All of Spark's jars would work too, but slowly.
 _NEEDED = ("zookeeper-3", "zookeeper-jute-3", "slf4j-api-", "netty-common-", "netty-handler-")
 _PREFIXES = (
     *_NEEDED,
@@ -24,12 +24,12 @@ _PREFIXES = (
 
 
 def find_jars(environment: Mapping[str, str] = os.environ) -> list[str]:
-    """What belongs on the class path, or ZooKeeperMissing."""
+    """The class path, or ZooKeeperMissing."""
     looked = list(_folders(environment))
     for folder in looked:
-        found = _choose(sorted(folder.glob("*.jar")))
-        if found:
-            return found
+        jars = _choose(sorted(folder.glob("*.jar")))
+        if jars:
+            return jars
     where = f"not in {', '.join(map(str, looked))}" if looked else "PySpark is not installed"
     raise ZooKeeperMissing(
         f"ZooKeeper's server comes with PySpark, and was not found ({where}); "
@@ -45,7 +45,7 @@ def _folders(environment: Mapping[str, str]) -> list[Path]:
 
 
 def _choose(jars: Sequence[Path]) -> list[str]:
-    """None at all unless what is needed is there."""
+    """Empty unless all that are needed exist."""
     names = [jar.name for jar in jars]
     if not all(any(name.startswith(prefix) for name in names) for prefix in _NEEDED):
         return []

@@ -1,7 +1,7 @@
-"""ZooKeeper's messages: our requests as its bytes, its answers and error codes as our values.
+"""Encodes requests for ZooKeeper, decodes its answers, events and error codes.
 
-Nothing is sent here. The formats are kazoo's, but for the request that brings a session's watches
-back after a lost connection, which kazoo does not have.
+Sends nothing. The formats are kazoo's, except for the request that re-arms a session's watches
+after a lost connection, which kazoo does not have.
 """
 
 import struct
@@ -55,9 +55,9 @@ EVENT_XID, PING_XID = -1, -2  # in place of a request's number
 OK = 0
 NO_NODE = -101
 SESSION_EXPIRED = -112
-SESSION_MOVED = -118  # another connection has the session now; ask by a new one
+SESSION_MOVED = -118  # another connection has the session; reconnect
 _BAD_VERSION = -103
-_UNKNOWN_OUTCOME = frozenset((-4, -7, -122))  # lost, timed out on the way
+_UNKNOWN_OUTCOME = frozenset((-4, -7, -122))  # connection loss and timeouts
 _THROTTLED = -127
 
 _EPHEMERAL, _SEQUENTIAL = 1, 2
@@ -84,7 +84,9 @@ Answer = TypeVar("Answer")
 class ZooKeeperRequest(NamedTuple, Generic[Answer]):
     kind: int
     body: bytes
-    read: Callable[[bytes], Answer]  # of the body of a good answer; may raise a refusal too
+    read: Callable[
+        [bytes], Answer
+    ]  # decodes the body of a successful answer; may raise a refusal too
     refuse: Callable[[int], MetadataStoreError]  # for an error's code
 
 
@@ -100,18 +102,18 @@ class Hello(NamedTuple):
 
     session_id: SessionId
     password: bytes
-    timeout_ms: int  # 0 or less: there is no such session any more
+    timeout_ms: int  # 0 or less: the session has expired
 
 
 class WatchedPaths(NamedTuple):
-    """By what the session knew of the nodes when it last looked."""
+    """By the znodes' state when the session last read them."""
 
     present: Sequence[str]
     absent: Sequence[str]
     children: Sequence[str]
 
 
-# Both ways, without a request.
+# Handshake and answers.
 
 
 def encode_hello(
@@ -151,7 +153,7 @@ class Messages:
         return _request(wire.GetData(self._full(path), watched), read, CheckVersion(path=path))
 
     def exists(self, path: str, *, watched: bool) -> ZooKeeperRequest[Stat]:
-        """Refused with NoNode where it does not."""
+        """NoNode if it does not."""
         message = wire.Exists(self._full(path), watched)
         return _request(message, lambda body: _read_stat(body), CheckVersion(path=path))
 
@@ -168,7 +170,7 @@ class Messages:
         return _request(self._in_transaction(operation), lambda body: None, operation)
 
     def multi(self, operations: Sequence[Operation]) -> ZooKeeperRequest[tuple[Result, ...]]:
-        message = wire.Transaction([self._in_transaction(each) for each in operations])
+        message = wire.Transaction([self._in_transaction(operation) for operation in operations])
         first = operations[0] if operations else CheckVersion(path="/")
         return _request(message, partial(self._read_multi, operations), first)
 
@@ -176,15 +178,15 @@ class Messages:
         return _request(wire.Sync(self._full("/")), lambda body: None, CheckVersion(path="/"))
 
     def set_watches(self, last_zxid: int, paths: WatchedPaths) -> Iterator[ZooKeeperRequest[None]]:
-        """Whatever changed since `last_zxid` is told at once; the rest is watched again."""
+        """Fires watches for what changed since `last_zxid`, and re-arms the others."""
         for part in _parts(paths):
-            body = _I64.pack(last_zxid) + b"".join(self._vector(each) for each in part)
+            body = _I64.pack(last_zxid) + b"".join(self._vector(paths) for paths in part)
             yield ZooKeeperRequest(
                 SET_WATCHES, body, lambda _: None, partial(_error, CheckVersion(path="/"))
             )
 
     def decode_event(self, body: bytes) -> WatchEvent | None:
-        """None for what is no change of a node."""
+        """None if it is not a change of a znode."""
         event, _ = wire.Watch.deserialize(body, 0)
         kind = _KINDS.get(event.type)
         return None if kind is None else WatchEvent(kind, self._own(event.path))
@@ -203,7 +205,7 @@ class Messages:
 
     def _create_fields(self, operation: Create) -> tuple[str, bytes, object, int]:
         flags = _EPHEMERAL * operation.ephemeral | _SEQUENTIAL * operation.sequential
-        # "/" is the root itself, unless a number is to follow the slash.
+        # "/" is the root itself, unless a sequence number follows the slash.
         is_bare = operation.sequential and operation.path == "/"
         path = self._chroot + "/" if is_bare else self._full(operation.path)
         return path, operation.data, OPEN_ACL_UNSAFE, flags
@@ -211,7 +213,7 @@ class Messages:
     def _read_multi(self, operations: Sequence[Operation], body: bytes) -> tuple[Result, ...]:
         results = wire.Transaction.deserialize(body, 0)
         for place, result in enumerate(results):
-            # Those before the one that failed are rolled back, those after it never tried.
+            # Operations before the failed one are rolled back, later ones never tried.
             if isinstance(result, Exception) and getattr(result, "code", OK) != OK:
                 error = _error(operations[place], getattr(result, "code", OK))
                 raise MultiFailed(place, error, len(operations))
@@ -260,11 +262,11 @@ def _error(operation: Operation, code: int) -> MetadataStoreError:
     if code == _BAD_VERSION and not isinstance(operation, Create):
         return BadVersion(path, expected=operation.version)
     if code in _UNKNOWN_OUTCOME:
-        return ConnectionLoss(f"ZooKeeper lost the request for {path} on its way; look, then retry")
+        return ConnectionLoss(f"ZooKeeper lost the request for {path}; read, then retry")
     if code == _THROTTLED:
-        return ConnectionLoss(f"ZooKeeper has too much to do for {path}; wait, then repeat it")
+        return ConnectionLoss(f"ZooKeeper is overloaded and refused {path}; wait, then repeat it")
     return ZooKeeperRefused(
-        f"ZooKeeper refused {path}: {_name_of(code)} ({code}); look at its log and the node's ACL"
+        f"ZooKeeper refused {path}: {_name_of(code)} ({code}); check its log and the znode's ACL"
     )
 
 
@@ -277,23 +279,23 @@ def _read_stat(body: bytes) -> Stat:
     return _stat(wire.SetData.deserialize(body, 0))
 
 
-def _stat(found: Any) -> Stat:
+def _stat(stat: Any) -> Stat:
     return Stat(
-        found.czxid,
-        found.mzxid,
-        found.pzxid,
-        found.ctime,
-        found.mtime,
-        found.version,
-        found.cversion,
-        SessionId(found.ephemeralOwner),
-        found.dataLength,
-        found.numChildren,
+        stat.czxid,
+        stat.mzxid,
+        stat.pzxid,
+        stat.ctime,
+        stat.mtime,
+        stat.version,
+        stat.cversion,
+        SessionId(stat.ephemeralOwner),
+        stat.dataLength,
+        stat.numChildren,
     )
 
 
 def _parts(paths: WatchedPaths) -> Iterator[tuple[list[str], list[str], list[str]]]:
-    """As many requests as the length of the paths asks for; none where nothing is watched."""
+    """Split by the length of the paths; none if nothing is watched."""
     part: tuple[list[str], list[str], list[str]] = ([], [], [])
     length = 0
     for place, several in enumerate(paths):

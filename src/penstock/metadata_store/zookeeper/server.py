@@ -1,7 +1,8 @@
 """ZooKeeper servers on this machine: one to five processes, started from PySpark's jars.
 
-For a cluster on one machine and for tests; who has a ZooKeeper needs none of this. They listen on
-the loopback only, and end with the process that started them, however that ends.
+For a cluster on one machine and for tests; not needed with an existing ZooKeeper. The servers
+listen on the loopback interface only, and end with the process that started them, even if it is
+killed.
 """
 
 import os
@@ -27,8 +28,8 @@ _POLL_S = 0.02
 _LOG_TAIL_BYTES = 2_000
 _START_TRIES = 3  # a port that was free may be taken before the server has it
 
-# Without this a ZooKeeper would outlive a process that is killed: the shell waits for the end of
-# its input, which comes with the end of whoever holds the other side of the pipe.
+# Without this a server would outlive a parent that is killed: the shell waits for the end of its
+# input, which the kernel closes when the parent ends.
 _GUARD = """
 exec 3<&0
 "$@" </dev/null 3<&- &
@@ -85,7 +86,7 @@ class ServerPorts(NamedTuple):
 
 
 class ZooKeeperServer:
-    """One process of an ensemble. `start` and `stop` as often as wanted; the data stays."""
+    """One process of an ensemble. It can be started and stopped repeatedly; its data stays."""
 
     def __init__(
         self, number: int, *, folder: Path, ensemble: Sequence[ServerPorts], heap_mb: int = HEAP_MB
@@ -112,17 +113,17 @@ class ZooKeeperServer:
 
     @property
     def has_ended(self) -> bool:
-        """By itself: nobody stopped it."""
+        """True if it ended without `stop` or `kill`."""
         return self._process is not None and self._process.poll() is not None
 
     @property
     def process_group(self) -> int:
-        """Of the server and its guard; signals to it reach both."""
+        """The process group of the server and its guard shell."""
         assert self._process is not None
         return self._process.pid
 
     def start(self) -> None:
-        """Returns at once; `find_mode` tells when it serves."""
+        """Returns at once; the server is ready when `find_mode` is not None."""
         if self.is_running:
             return
         java = find_java()
@@ -142,7 +143,7 @@ class ZooKeeperServer:
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                process_group=0,  # Ctrl-C is for who started it, and brokers stop first
+                process_group=0,  # Ctrl-C goes to the parent only, because brokers stop first
             )
 
     def stop(self) -> None:
@@ -152,14 +153,14 @@ class ZooKeeperServer:
         assert process.stdin is not None
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGCONT)  # if it was paused
-        process.stdin.close()  # the guard ends the server, and then itself
+        process.stdin.close()  # makes the guard shell stop the server
         try:
             process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             _kill(process)
 
     def kill(self) -> None:
-        """As a crash would; returns when its port is free again."""
+        """Simulate a crash; returns when its port is free again."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -175,7 +176,7 @@ class ZooKeeperServer:
         os.killpg(self.process_group, signal.SIGCONT)
 
     def find_mode(self) -> str | None:
-        """What it is (standalone, leader, follower); None while it does not serve."""
+        """standalone, leader or follower; None while it does not serve."""
         for line in _ask_four_letters(self._port, b"srvr").splitlines():
             if line.startswith("Mode: "):
                 return line.removeprefix("Mode: ")
@@ -200,7 +201,7 @@ class ZooKeeperServer:
 
 
 class ZooKeeperEnsemble:
-    """Several servers that are one ZooKeeper. A context manager; `servers` may be killed apart."""
+    """An ensemble as a context manager; each of `servers` can be killed separately."""
 
     def __init__(self, folder: str | Path, servers: int = 1, *, heap_mb: int = HEAP_MB) -> None:
         if not 1 <= servers <= MAX_SERVERS:
@@ -216,7 +217,7 @@ class ZooKeeperEnsemble:
         return ",".join(server.address for server in self.servers)
 
     def start(self) -> None:
-        """Returns when all serve. ZooKeeperMissing with the log's end where one does not."""
+        """Returns when all serve. ZooKeeperMissing with the end of the log if one does not."""
         for tries_left in reversed(range(_START_TRIES)):
             self.servers = self._make_servers()
             try:
@@ -230,7 +231,7 @@ class ZooKeeperEnsemble:
                     raise
 
     def wait_serving(self, *, at_least: int | None = None) -> None:
-        """Until so many of them serve, all where nothing is said."""
+        """Until so many servers serve; by default all."""
         wanted = self._count if at_least is None else at_least
         _wait_until(lambda: self._count_serving() >= wanted, self._refuse_if_ended)
 
@@ -276,7 +277,7 @@ class ZooKeeperEnsemble:
 
 
 def _wait_until(is_so: Callable[[], bool], refuse: Callable[[bool], None]) -> None:
-    """`refuse` may raise, between looks, and is told whether the time is over."""
+    """Between polls, `refuse` is called with whether the timeout is over, and may raise."""
     deadline = time.monotonic() + START_TIMEOUT_S
     while not is_so():
         is_late = time.monotonic() > deadline
@@ -298,7 +299,7 @@ def _is_open(port: int) -> bool:
 
 
 def _ask_four_letters(port: int, word: bytes) -> str:
-    """Empty where nobody answers."""
+    """Empty if the server does not answer."""
     try:
         with socket.create_connection((_HOST, port), timeout=2) as connection:
             connection.sendall(word)
@@ -311,12 +312,12 @@ def _ask_four_letters(port: int, word: bytes) -> str:
 
 
 def _find_free_ports(count: int) -> list[int]:
-    """Held together until all are known, so that they differ."""
+    """All are bound at the same time, so that they differ."""
     held = [socket.socket() for _ in range(count)]
     try:
-        for each in held:
-            each.bind((_HOST, 0))
-        return [int(each.getsockname()[1]) for each in held]
+        for bound in held:
+            bound.bind((_HOST, 0))
+        return [int(bound.getsockname()[1]) for bound in held]
     finally:
-        for each in held:
-            each.close()
+        for bound in held:
+            bound.close()

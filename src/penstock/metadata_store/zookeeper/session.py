@@ -1,7 +1,7 @@
-"""A session on ZooKeeper: the interface's calls as its requests, its watches, its changes of state.
+"""A ZooKeeper session: turns the interface's calls into requests; its watches and its state.
 
-Not how it stays in touch (zookeeper_link). Answers and events come in ZooKeeper's order, and their
-callers are resumed in that order: each is put behind the one before it in the event loop's queue.
+Not its connections and heartbeats (`session_link`). Answers and events arrive in ZooKeeper's order,
+and their callers are resumed in that order through the event loop's queue.
 """
 
 import asyncio
@@ -46,8 +46,8 @@ from penstock.metadata_store.zookeeper.session_link import LinkStatistics, Repor
 MAX_UNANSWERED_BYTES = 64 << 20
 
 Answer = TypeVar("Answer")
-Told = TypeVar("Told")
-Arm = Callable[[int], None]  # by the code of the answer
+Argument = TypeVar("Argument")
+Arm = Callable[[int], None]  # called with the error code of the answer
 
 
 def _arm_nothing(code: int) -> None:
@@ -59,18 +59,18 @@ class ZooKeeperSession:
 
     def __init__(self, config: ZooKeeperConfig, *, report: Report) -> None:
         self.state = SessionState.SUSPENDED
-        self.failure: BaseException | None = None  # the first, after which nothing is taken
-        self.ended = asyncio.Event()  # for good, or failed
+        self.failure: BaseException | None = None  # the first; nothing is accepted after it
+        self.ended = asyncio.Event()  # expired, closed or failed
         self._messages = Messages(config.chroot)
         self._link = SessionLink(config, self, report=report)
         self._loop = asyncio.get_running_loop()
         self._listeners: list[Callable[[SessionState], None]] = []
         self._watches = WatchManager()
-        self._absent: set[str] = set()  # watched paths of which there was no node
+        self._absent: set[str] = set()  # watched paths that had no znode
         self._is_closing = False
 
     async def open(self) -> None:
-        """ConnectionLost when no server takes it in time."""
+        """ConnectionLoss if no server accepts it in time."""
         await self._link.open()
 
     @property
@@ -141,15 +141,15 @@ class ZooKeeperSession:
         await self._link.close()
         self._end()
 
-    # Asking.
+    # Requests.
 
     def _ask(
         self, request: ZooKeeperRequest[Answer], arm: Arm = _arm_nothing
     ) -> asyncio.Future[Answer]:
-        """Sent in this call, not when it is awaited: the order of calls is the order of effects."""
+        """Sent in this call, not when awaited: requests take effect in the order of the calls."""
         self._check_open()
         answer: asyncio.Future[Answer] = self._loop.create_future()
-        self._link.send(request.kind, request.body, partial(self._settle, request, answer, arm))
+        self._link.send(request.kind, request.body, partial(self._complete, request, answer, arm))
         return answer
 
     def _check_open(self) -> None:
@@ -157,21 +157,21 @@ class ZooKeeperSession:
             raise SessionExpired(self.id)
         if self.failure is not None:
             raise ConnectionLoss(
-                f"the ZooKeeper session takes nothing since {type(self.failure).__name__}: "
+                f"the ZooKeeper session has stopped after {type(self.failure).__name__}: "
                 f"{self.failure}; restart the broker"
             )
         if self.state is SessionState.SUSPENDED:
             raise ConnectionLoss(
-                "there is no connection to ZooKeeper at the moment; this operation was not taken: "
+                "not connected to ZooKeeper at the moment; this operation was not accepted: "
                 "wait, then repeat it"
             )
         if self._link.unanswered_bytes > MAX_UNANSWERED_BYTES:
             raise ConnectionLoss(
-                f"{self._link.unanswered_bytes} bytes wait for ZooKeeper's answers already; this "
-                f"operation was not taken: wait, then repeat it"
+                f"{self._link.unanswered_bytes} bytes already wait for ZooKeeper's answers; this "
+                f"operation was not accepted: wait, then repeat it"
             )
 
-    def _settle(
+    def _complete(
         self,
         request: ZooKeeperRequest[Answer],
         answer: asyncio.Future[Answer],
@@ -179,7 +179,7 @@ class ZooKeeperSession:
         reply: ZooKeeperReply | None,
     ) -> None:
         if reply is not None:
-            self._note(reply)
+            self._note_reply(reply)
         if answer.done():  # whoever asked has given up; a watch would be nobody's
             return
         try:
@@ -192,8 +192,8 @@ class ZooKeeperSession:
     def _read(self, request: ZooKeeperRequest[Answer], reply: ZooKeeperReply | None) -> Answer:
         if reply is None or reply.code == SESSION_MOVED:
             raise ConnectionLoss(
-                "the connection to ZooKeeper broke before the answer; what was asked may be done "
-                "or not: look, then repeat it"
+                "the connection to ZooKeeper was lost before the answer; the operation may be done "
+                "or not: read, then repeat it"
             )
         if reply.code == SESSION_EXPIRED:
             raise SessionExpired(self.id)
@@ -203,18 +203,20 @@ class ZooKeeperSession:
             return request.read(reply.body)
         except (struct.error, ValueError, LookupError, RuntimeError) as error:
             self._link.drop(f"an answer cannot be read ({error})")
-            raise ConnectionLoss(f"ZooKeeper's answer cannot be read ({error}); look") from error
+            raise ConnectionLoss(
+                f"ZooKeeper's answer cannot be read ({error}); read again"
+            ) from error
 
-    def _note(self, reply: ZooKeeperReply) -> None:
+    def _note_reply(self, reply: ZooKeeperReply) -> None:
         if reply.zxid > 0:
             self._link.last_zxid = max(self._link.last_zxid, reply.zxid)
         if reply.code == SESSION_EXPIRED:
-            self._loop.call_soon(self._end)  # after the answers that have come already
+            self._loop.call_soon(self._end)  # after the answers that have already arrived
             self._link.drop("the session has expired")
         elif reply.code == SESSION_MOVED:
             self._link.drop("the session has moved to another connection")
 
-    # Watches. They enter the table with the answer that armed them and leave it with the event, in
+    # Watches. They are added with the answer that armed them and removed with their event, in
     # ZooKeeper's order; their owners are called a little later, in the same order.
 
     def _arm_data(self, path: str, watch: Watch | None) -> Arm:
@@ -252,10 +254,10 @@ class ZooKeeperSession:
         for watch in self._watches.take(event):
             self._loop.call_soon(self._call, watch, event)
 
-    # Changes of state, told by the link.
+    # State changes, called by the link.
 
     def on_connected(self) -> None:
-        """Watches first: what was missed meanwhile is told before anything can be read."""
+        """Re-arm watches first, so that missed events arrive before any read."""
         data = self._watches.data_paths
         paths = WatchedPaths(
             present=[path for path in data if path not in self._absent],
@@ -263,13 +265,13 @@ class ZooKeeperSession:
             children=self._watches.children_paths,
         )
         for request in self._messages.set_watches(self._link.last_zxid, paths):
-            self._link.send(request.kind, request.body, self._note_watches_back)
+            self._link.send(request.kind, request.body, self._on_watches_rearmed)
         self._enter(SessionState.CONNECTED)
 
-    def _note_watches_back(self, reply: ZooKeeperReply | None) -> None:
+    def _on_watches_rearmed(self, reply: ZooKeeperReply | None) -> None:
         if reply is None:
-            return  # the next connection does it again
-        self._note(reply)
+            return  # the next connection re-arms them
+        self._note_reply(reply)
         if reply.code != OK:
             self._link.drop(f"watches could not be set again (code {reply.code})")
 
@@ -298,10 +300,10 @@ class ZooKeeperSession:
         for listener in self._listeners:
             self._loop.call_soon(self._call, listener, state)
 
-    def _call(self, callback: Callable[[Told], None], told: Told) -> None:
-        """One that fails has left its owner with an old view: nothing more is taken."""
+    def _call(self, callback: Callable[[Argument], None], argument: Argument) -> None:
+        """After one that fails its owner is out of date, so the session stops."""
         try:
-            callback(told)
+            callback(argument)
         except Exception as error:
             error.add_note("raised by a watch or listener of the ZooKeeper session")
             self._fail(error)

@@ -1,7 +1,7 @@
-"""A session's standing with ZooKeeper: connect, beat, lose, connect again, end.
+"""Keeps a ZooKeeper session alive: connect, heartbeat, reconnect, expire.
 
-Not what is asked over it (zookeeper_session). It runs on the event loop and nowhere else: a broker
-whose loop is stalled sends no beat, and ZooKeeper takes it for dead as it should.
+Not the session's requests (`session`). It runs on the event loop only, so that a broker whose loop
+is stalled sends no heartbeat and its session expires, as it should.
 """
 
 import asyncio
@@ -17,28 +17,28 @@ from penstock.metadata_store.zookeeper.connection import Answered, ZooKeeperConn
 from penstock.metadata_store.zookeeper.heartbeat import attempt_timeout_ms, next_beat, pause_ms
 from penstock.metadata_store.zookeeper.messages import Hello, encode_hello
 
-SHORT_LIFE_S = 1.0  # of a connection
+SHORT_CONNECTION_S = 1.0
 _NEW_PASSWORD = bytes(16)
 
 Report = Callable[[str], None]
 
 
 class LinkOwner(Protocol):
-    """Who has the link; called on the event loop."""
+    """The session that owns a link; called on the event loop."""
 
     def on_connected(self) -> None:
-        """The session is new, or back: what is sent in this call is sent first."""
+        """Connected or reconnected; requests sent in this call go first."""
 
     def on_suspended(self, reason: str) -> None: ...
     def on_expired(self) -> None: ...
     def on_failed(self, error: Exception) -> None:
-        """An error that nobody foresaw: nothing is sent or heard any more."""
+        """An unexpected error; the link has stopped."""
 
     def on_event(self, body: bytes) -> None: ...
 
 
 class LinkStatistics(NamedTuple):
-    server: str  # empty: none at the moment
+    server: str  # empty: not connected
     session_timeout_ms: int  # as the servers grant it
     connections: int  # ever established
     unanswered: int
@@ -47,12 +47,12 @@ class LinkStatistics(NamedTuple):
 class SessionLink:
     """Owned by one session. `open` once; `run` is then its task until `close`."""
 
-    def __init__(self, config: ZooKeeperConfig, keeper: LinkOwner, *, report: Report) -> None:
+    def __init__(self, config: ZooKeeperConfig, owner: LinkOwner, *, report: Report) -> None:
         self._config = config
-        self._keeper = keeper
+        self._owner = owner
         self._report = report
         self._servers = list(config.servers)
-        random.shuffle(self._servers)  # or all brokers would lean on the first
+        random.shuffle(self._servers)  # so that not all brokers use the first server
         self._next_server = 0
         self._server: ZooKeeperAddress | None = None
         self._connection: ZooKeeperConnection | None = None
@@ -60,12 +60,12 @@ class SessionLink:
         self._last_failure = ""
         self._task: asyncio.Task[None] | None = None
         self.session_id = NO_SESSION
-        self.password = _NEW_PASSWORD  # who has it can take the session over
+        self.password = _NEW_PASSWORD  # allows reconnecting to the session
         self.session_timeout_ms = config.session_timeout_ms
         self.last_zxid = 0  # of all answers; never moves back
 
     async def open(self) -> None:
-        """Returns when there is a session; ConnectionLost when there is none in time."""
+        """Returns once there is a session; ConnectionLoss on timeout."""
         try:
             async with asyncio.timeout(self._config.connection_timeout_ms / 1000):
                 await self._connect()
@@ -87,12 +87,12 @@ class SessionLink:
         return 0 if self._connection is None else self._connection.unanswered_bytes
 
     def drop(self, reason: str) -> None:
-        """Give up the connection, not the session: another one is sought at once."""
+        """Drop the connection, not the session, and reconnect at once."""
         if self._connection is not None:
             self._connection.drop(reason)
 
     async def close(self) -> None:
-        """End the session at the server too, if one can be reached; it would expire otherwise."""
+        """Close the session at the server, if it can be reached; otherwise it expires."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -103,7 +103,7 @@ class SessionLink:
             connection.drop("the session was closed without an answer")
 
     def abandon(self, reason: str) -> None:
-        """Send and hear nothing any more; the session expires."""
+        """Stop without closing; the session expires."""
         if self._task is not None:
             self._task.cancel()
         self.drop(reason)
@@ -117,27 +117,29 @@ class SessionLink:
             unanswered=0 if connection is None else connection.unanswered,
         )
 
-    # Of its task.
+    # Its task.
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
-        short_lives = 0  # in a row
+        short_connections = 0  # in a row
         try:
             while True:
                 began_s = loop.time()
                 if self._connection is not None:
-                    await self._beat(self._connection)
-                short_lives = short_lives + 1 if loop.time() - began_s < SHORT_LIFE_S else 0
-                if short_lives > 1:  # taken and closed again: not so fast
-                    await _pause(short_lives)
+                    await self._heartbeat(self._connection)
+                short_connections = (
+                    short_connections + 1 if loop.time() - began_s < SHORT_CONNECTION_S else 0
+                )
+                if short_connections > 1:  # accepted and closed again: back off
+                    await _pause(short_connections)
                 await self._connect()
         except SessionExpired:
-            self._keeper.on_expired()
+            self._owner.on_expired()
         except Exception as error:
-            self._keeper.on_failed(error)
+            self._owner.on_failed(error)
 
-    async def _beat(self, connection: ZooKeeperConnection) -> None:
-        """Until it is lost. After a stall, what has come meanwhile is heard before judging."""
+    async def _heartbeat(self, connection: ZooKeeperConnection) -> None:
+        """Until it is lost. After a stall, data that arrived meanwhile is read before the check."""
         loop = asyncio.get_running_loop()
         while not connection.lost.is_set():
             beat = next_beat(
@@ -147,7 +149,7 @@ class SessionLink:
                 session_timeout_ms=self.session_timeout_ms,
             )
             if beat.is_dead:
-                connection.drop("nothing was heard from ZooKeeper for too long")
+                connection.drop("ZooKeeper did not answer in time")
                 await connection.lost.wait()
             elif beat.is_ping_due:
                 connection.ping()
@@ -155,7 +157,7 @@ class SessionLink:
             await asyncio.sleep(0)
 
     async def _connect(self) -> None:
-        """For as long as it takes; SessionExpired when a server says that it is over."""
+        """Retry until connected; SessionExpired if a server says so."""
         rounds = 0
         while True:
             for _ in self._servers:
@@ -178,7 +180,7 @@ class SessionLink:
             return False
         finally:
             if connection is not None and not _is_established(connection):
-                connection.drop("no session came of it")
+                connection.drop("no session was established")
         if hello.timeout_ms <= 0:
             connection.drop("the session has expired")
             raise SessionExpired(self.session_id)
@@ -207,13 +209,13 @@ class SessionLink:
         self.session_timeout_ms = hello.timeout_ms
         self._connections += 1
         if self._connections > 1:
-            self._report(f"ZooKeeper session {self.session_id:#x} is back, at {server}")
-        self._keeper.on_connected()
+            self._report(f"ZooKeeper session {self.session_id:#x} reconnected to {server}")
+        self._owner.on_connected()
 
     # Called by connections.
 
     def on_event(self, body: bytes) -> None:
-        self._keeper.on_event(body)
+        self._owner.on_event(body)
 
     def on_lost(self, connection: ZooKeeperConnection, reason: str) -> None:
         if connection is not self._connection:
@@ -221,9 +223,9 @@ class SessionLink:
         self._connection = None
         self._report(
             f"ZooKeeper session {self.session_id:#x} lost its connection to {self._server}: "
-            f"{reason}; looking for another"
+            f"{reason}; reconnecting"
         )
-        self._keeper.on_suspended(reason)
+        self._owner.on_suspended(reason)
 
 
 def _is_established(connection: ZooKeeperConnection) -> bool:

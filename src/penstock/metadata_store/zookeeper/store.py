@@ -1,7 +1,7 @@
-"""The tree on ZooKeeper, shared by all brokers of a cluster, behind the same interface.
+"""The metadata store on ZooKeeper, shared by all brokers of a cluster.
 
-Not the servers: any connect string will do, and zookeeper_server starts some where there are none.
-What the parts of this do, and why they are not kazoo's client, is in docs/decisions/0018.
+Not the servers: any connect string will do, and `server` starts some if there are none.
+docs/decisions/0018 says what the modules of this package do, and why they are not kazoo's client.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ class ZooKeeperMetadataStore:
     async def open(
         cls, config: ZooKeeperConfig, *, report: Callable[[str], None] = _say_nothing
     ) -> Self:
-        """The node that everything lies below is there afterwards; ConnectionLost."""
+        """Creates the chroot if it is missing; ConnectionLoss."""
         if config.chroot:
             await _ensure_chroot(config)
         return cls(config, report=report)
@@ -48,7 +48,7 @@ class ZooKeeperMetadataStore:
         return session
 
     async def close(self) -> None:
-        """Sessions end. Raises what had stopped one of them before."""
+        """End all sessions. Raises the error that stopped one of them."""
         await asyncio.gather(*(session.close() for session in self._sessions))
         await asyncio.gather(*self._watchers)
         if not self._failed.done():
@@ -56,7 +56,7 @@ class ZooKeeperMetadataStore:
         await self._failed
 
     async def wait_end(self) -> None:
-        """Until it is closed; raises what had stopped it before. The end of a session is none."""
+        """Until it is closed; raises the error that stopped it. An expired session is no error."""
         await asyncio.shield(self._failed)
 
     async def _watch(self, session: ZooKeeperSession) -> None:
@@ -67,7 +67,7 @@ class ZooKeeperMetadataStore:
 
 
 async def _ensure_chroot(config: ZooKeeperConfig) -> None:
-    """By a session of its own, that sees what lies above."""
+    """In a separate session without chroot."""
     session = ZooKeeperSession(replace(config, chroot=""), report=_say_nothing)
     await session.open()
     try:

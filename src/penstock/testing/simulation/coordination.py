@@ -79,7 +79,7 @@ class SimulatedTree:
 
     def write(self, session: SessionId, operations: Sequence[Operation]) -> Failure | None:
         applied = self.tree.apply(ZnodeChange(session, tuple(operations)), self._now_ms())
-        return applied.outcome if isinstance(applied.outcome, Failure) else None
+        return applied.result if isinstance(applied.result, Failure) else None
 
     def register(self, session: SessionId, broker: BrokerId) -> BrokerEpoch:
         """In place of an earlier life, whose session may not have ended yet."""
