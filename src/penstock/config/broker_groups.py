@@ -1,14 +1,8 @@
 """Broker settings of consumer groups and their committed offsets."""
 
-from functools import partial
-
-from penstock.config.check import at_least, between, one_of_any_case, subset_of
+from penstock.config.check import at_least, between, one_of_any_case
 from penstock.config.declare import broker
-from penstock.config.setting import INT_MAX, NOT_YET, Setting, SettingKind, no_effect
-
-ONE_LOOP = no_effect("one event loop serves a broker")
-
-_later = partial(broker, effect=NOT_YET)
+from penstock.config.setting import INT_MAX, Setting, SettingKind
 
 _CLASSIC: tuple[Setting, ...] = (
     broker(
@@ -29,53 +23,6 @@ _CLASSIC: tuple[Setting, ...] = (
     broker("group.max.size", SettingKind.INT, INT_MAX, "Members of a group.", at_least(1)),
 )
 
-_COORDINATOR: tuple[Setting, ...] = (
-    _later(
-        "group.coordinator.rebalance.protocols",
-        SettingKind.LIST,
-        ("classic", "consumer", "streams"),
-        "Group protocols that are offered.",
-        subset_of("consumer", "classic", "share", "streams"),
-    ),
-    broker(
-        "group.coordinator.threads",
-        SettingKind.INT,
-        4,
-        "Threads of the group coordinator.",
-        at_least(1),
-        effect=ONE_LOOP,
-    ),
-    broker(
-        "group.coordinator.background.threads",
-        SettingKind.INT,
-        2,
-        "Threads for the group coordinator's long jobs.",
-        at_least(1),
-        effect=ONE_LOOP,
-    ),
-    _later(
-        "group.coordinator.append.linger.ms",
-        SettingKind.INT,
-        -1,
-        "Time the coordinator gathers records before it writes; -1 adapts to the load.",
-        at_least(-1),
-    ),
-    _later(
-        "group.coordinator.cached.buffer.max.bytes",
-        SettingKind.INT,
-        1_048_588,
-        "Largest write buffer the coordinator keeps for reuse.",
-        at_least(524_288),
-    ),
-    broker(
-        "group.coordinator.new.enable",
-        SettingKind.BOOLEAN,
-        True,
-        "Whether Kafka's second coordinator is used.",
-        effect=no_effect("there is one coordinator"),
-    ),
-)
-
 _CONSUMER: tuple[Setting, ...] = (
     broker(
         "group.consumer.session.timeout.ms",
@@ -84,39 +31,11 @@ _CONSUMER: tuple[Setting, ...] = (
         "Silence after which a member is out.",
         at_least(1),
     ),
-    _later(
-        "group.consumer.min.session.timeout.ms",
-        SettingKind.INT,
-        45_000,
-        "Shortest session a group may be given.",
-        at_least(1),
-    ),
-    _later(
-        "group.consumer.max.session.timeout.ms",
-        SettingKind.INT,
-        60_000,
-        "Longest session a group may be given.",
-        at_least(1),
-    ),
     broker(
         "group.consumer.heartbeat.interval.ms",
         SettingKind.INT,
         5000,
         "Time between two heartbeats of a member.",
-        at_least(1),
-    ),
-    _later(
-        "group.consumer.min.heartbeat.interval.ms",
-        SettingKind.INT,
-        5000,
-        "Shortest heartbeat interval a group may be given.",
-        at_least(1),
-    ),
-    _later(
-        "group.consumer.max.heartbeat.interval.ms",
-        SettingKind.INT,
-        15_000,
-        "Longest heartbeat interval a group may be given.",
         at_least(1),
     ),
     broker("group.consumer.max.size", SettingKind.INT, INT_MAX, "Members of a group.", at_least(1)),
@@ -132,27 +51,6 @@ _CONSUMER: tuple[Setting, ...] = (
         "bidirectional",
         "Which way a group may change between the classic and the consumer protocol.",
         one_of_any_case("disabled", "downgrade", "upgrade", "bidirectional"),
-    ),
-    _later(
-        "group.consumer.assignment.interval.ms",
-        SettingKind.INT,
-        1000,
-        "Least time between two assignments of a group.",
-        at_least(0),
-    ),
-    _later(
-        "group.consumer.min.assignment.interval.ms",
-        SettingKind.INT,
-        0,
-        "Least value a group may set for that.",
-        at_least(0),
-    ),
-    _later(
-        "group.consumer.max.assignment.interval.ms",
-        SettingKind.INT,
-        15_000,
-        "Largest value a group may set for that.",
-        at_least(0),
     ),
     broker(
         "group.consumer.regex.refresh.interval.ms",
@@ -226,12 +124,6 @@ _OFFSETS: tuple[Setting, ...] = (
         "Time a commit may wait for the replicas.",
         at_least(1),
     ),
-    _later(
-        "offsets.commit.required.acks",
-        SettingKind.SHORT,
-        -1,
-        "Deprecated by Kafka: replicas that must hold a commit; -1 for all in sync.",
-    ),
 )
 
-SETTINGS: tuple[Setting, ...] = (*_CLASSIC, *_COORDINATOR, *_CONSUMER, *_OFFSETS)
+SETTINGS: tuple[Setting, ...] = (*_CLASSIC, *_CONSUMER, *_OFFSETS)

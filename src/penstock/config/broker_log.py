@@ -7,14 +7,12 @@ from penstock.config.check import (
     at_least,
     at_least_or,
     between,
-    between_or,
     one_of,
     subset_of,
 )
 from penstock.config.declare import HOUR_MS, MINUTE_MS, broker, named, scaled_by
-from penstock.config.setting import DOUBLE_MAX, LONG_MAX, NOT_YET, Setting, SettingKind, UpdateMode
-from penstock.config.setting import no_effect as nothing
-from penstock.config.topic_settings import COMPRESSION_TYPES, ONE_FORMAT
+from penstock.config.setting import DOUBLE_MAX, LONG_MAX, Setting, SettingKind, UpdateMode
+from penstock.config.topic_settings import COMPRESSION_TYPES
 
 _INT, _LONG, _DOUBLE, _BOOLEAN = (
     SettingKind.INT,
@@ -40,38 +38,6 @@ _DIRECTORIES: tuple[Setting, ...] = (
         ("/tmp/kafka-logs",),  # noqa: S108 (Kafka's own default)
         "Directory of the logs when log.dirs is not set.",
         NOT_EMPTY,
-    ),
-    broker(
-        "log.dir.failure.timeout.ms",
-        _LONG,
-        30_000,
-        "Time to tell the controller of a failed directory before the broker stops.",
-        at_least(1),
-        effect=NOT_YET,
-    ),
-    broker(
-        "cordoned.log.dirs",
-        SettingKind.LIST,
-        (),
-        "Log directories that receive no new partitions.",
-        effect=NOT_YET,
-        update=UpdateMode.PER_BROKER,
-    ),
-    _default(
-        "num.recovery.threads.per.data.dir",
-        _INT,
-        2,
-        "Workers per log directory that recover logs at start and flush them at stop.",
-        at_least(1),
-        effect=nothing("one thread recovers all logs, as fast as it can read them"),
-    ),
-    broker(
-        "log.initial.task.delay.ms",
-        _LONG,
-        30_000,
-        "Time after start before retention, flush and checkpoint jobs first run.",
-        at_least(0),
-        effect=NOT_YET,
     ),
 )
 
@@ -120,21 +86,6 @@ _SEGMENTS: tuple[Setting, ...] = (
         4096,
         "Default of the topics' index.interval.bytes.",
         at_least(0),
-    ),
-    _default(
-        "log.preallocate",
-        _BOOLEAN,
-        False,
-        "Default of the topics' preallocate.",
-        effect=nothing("files grow as they are written"),
-    ),
-    _default(
-        "log.segment.delete.delay.ms",
-        _LONG,
-        60_000,
-        "Default of the topics' file.delete.delay.ms.",
-        at_least(0),
-        effect=nothing("a file that is being read lives until its last reader is done"),
     ),
 )
 
@@ -214,14 +165,6 @@ _FLUSH: tuple[Setting, ...] = (
 _CLEANER: tuple[Setting, ...] = (
     broker("log.cleaner.enable", _BOOLEAN, True, "Whether compacted topics are compacted."),
     _default(
-        "log.cleaner.threads",
-        _INT,
-        1,
-        "Workers that compact logs.",
-        at_least(0),
-        effect=NOT_YET,
-    ),
-    _default(
         "log.cleaner.dedupe.buffer.size",
         _LONG,
         134_217_728,
@@ -234,13 +177,6 @@ _CLEANER: tuple[Setting, ...] = (
         524_288,
         "Memory for the bytes a compaction pass reads and writes.",
         at_least(0),
-    ),
-    _default(
-        "log.cleaner.io.buffer.load.factor",
-        _DOUBLE,
-        0.9,
-        "How full the table of keys may get.",
-        effect=NOT_YET,
     ),
     _default(
         "log.cleaner.io.max.bytes.per.second",
@@ -301,30 +237,6 @@ _MESSAGES: tuple[Setting, ...] = (
         one_of(*COMPRESSION_TYPES),
     ),
     _default(
-        "compression.gzip.level",
-        _INT,
-        -1,
-        "Default of the topics' compression.gzip.level.",
-        between_or(1, 9, -1),
-        effect=NOT_YET,
-    ),
-    _default(
-        "compression.lz4.level",
-        _INT,
-        9,
-        "Default of the topics' compression.lz4.level.",
-        between(1, 17),
-        effect=NOT_YET,
-    ),
-    _default(
-        "compression.zstd.level",
-        _INT,
-        3,
-        "Default of the topics' compression.zstd.level.",
-        between(-131_072, 22),
-        effect=NOT_YET,
-    ),
-    _default(
         "log.message.timestamp.type",
         SettingKind.STRING,
         "CreateTime",
@@ -344,28 +256,6 @@ _MESSAGES: tuple[Setting, ...] = (
         3_600_000,
         "Default of the topics' message.timestamp.after.max.ms.",
         at_least(0),
-    ),
-    _default(
-        "log.message.timestamp.difference.max.ms",
-        _LONG,
-        LONG_MAX,
-        "Default of the topics' message.timestamp.difference.max.ms.",
-        at_least(0),
-        effect=nothing("use log.message.timestamp.before.max.ms and .after.max.ms"),
-    ),
-    broker(
-        "log.message.format.version",
-        SettingKind.STRING,
-        "3.0-IV1",
-        "Default of the topics' message.format.version.",
-        effect=ONE_FORMAT,
-    ),
-    _default(
-        "log.message.downconversion.enable",
-        _BOOLEAN,
-        True,
-        "Default of the topics' message.downconversion.enable.",
-        effect=ONE_FORMAT,
     ),
 )
 

@@ -5,13 +5,10 @@ from functools import partial
 from penstock.config.check import at_least
 from penstock.config.declare import broker, named
 from penstock.config.listeners import HOST_LIMITS, LISTENERS, PROTOCOL_MAP
-from penstock.config.setting import INT_MAX, NOT_YET, Setting, SettingKind, UpdateMode, no_effect
+from penstock.config.setting import INT_MAX, Setting, SettingKind, UpdateMode
 
-ONE_LOOP = no_effect("one event loop serves a broker")
-
-_later = partial(broker, effect=NOT_YET)
-_per_broker = partial(broker, effect=NOT_YET, update=UpdateMode.PER_BROKER)
-_cluster_wide = partial(broker, effect=NOT_YET, update=UpdateMode.CLUSTER_WIDE)
+_per_broker = partial(broker, update=UpdateMode.PER_BROKER)
+_cluster_wide = partial(broker, update=UpdateMode.CLUSTER_WIDE)
 
 _LISTENERS: tuple[Setting, ...] = (
     broker(
@@ -42,18 +39,6 @@ _LISTENERS: tuple[Setting, ...] = (
         None,
         "Listener the brokers use among themselves; or set security.inter.broker.protocol.",
     ),
-    _later(
-        "control.plane.listener.name",
-        SettingKind.STRING,
-        None,
-        "Listener on which the controller alone speaks to the brokers.",
-    ),
-    _later(
-        "early.start.listeners",
-        SettingKind.LIST,
-        None,
-        "Listeners that may open before the authorizer is ready.",
-    ),
 )
 
 _SOCKETS: tuple[Setting, ...] = (
@@ -79,18 +64,6 @@ _SOCKETS: tuple[Setting, ...] = (
         50,
         "Connections that may wait to be accepted.",
         at_least(1),
-    ),
-    _later(
-        "socket.connection.setup.timeout.ms",
-        SettingKind.LONG,
-        10_000,
-        "First time limit for a connection to another broker.",
-    ),
-    _later(
-        "socket.connection.setup.timeout.max.ms",
-        SettingKind.LONG,
-        30_000,
-        "Limit to which that time grows while attempts fail.",
     ),
 )
 
@@ -123,23 +96,9 @@ _CONNECTIONS: tuple[Setting, ...] = (
         600_000,
         "Silence after which a connection is closed.",
     ),
-    _later(
-        "connection.failed.authentication.delay.ms",
-        SettingKind.INT,
-        100,
-        "Time a refused connection is kept open, to slow down guessing.",
-        at_least(0),
-    ),
 )
 
 _REQUESTS: tuple[Setting, ...] = (
-    _later(
-        "queued.max.requests",
-        SettingKind.INT,
-        500,
-        "Requests that may wait before the broker stops reading.",
-        at_least(1),
-    ),
     broker(
         "queued.max.request.bytes",
         SettingKind.LONG,
@@ -172,34 +131,4 @@ _REQUESTS: tuple[Setting, ...] = (
     ),
 )
 
-_THREADS: tuple[Setting, ...] = (
-    broker(
-        "num.network.threads",
-        SettingKind.INT,
-        3,
-        "Threads that read and write sockets.",
-        at_least(1),
-        effect=ONE_LOOP,
-        update=UpdateMode.CLUSTER_WIDE,
-    ),
-    broker(
-        "num.io.threads",
-        SettingKind.INT,
-        8,
-        "Threads that carry out requests.",
-        at_least(1),
-        effect=ONE_LOOP,
-        update=UpdateMode.CLUSTER_WIDE,
-    ),
-    broker(
-        "background.threads",
-        SettingKind.INT,
-        10,
-        "Threads for background jobs.",
-        at_least(1),
-        effect=ONE_LOOP,
-        update=UpdateMode.CLUSTER_WIDE,
-    ),
-)
-
-SETTINGS: tuple[Setting, ...] = (*_LISTENERS, *_SOCKETS, *_CONNECTIONS, *_REQUESTS, *_THREADS)
+SETTINGS: tuple[Setting, ...] = (*_LISTENERS, *_SOCKETS, *_CONNECTIONS, *_REQUESTS)

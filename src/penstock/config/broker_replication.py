@@ -6,19 +6,13 @@ from penstock.config.check import at_least, at_least_or, one_of
 from penstock.config.declare import broker
 from penstock.config.listeners import SECURITY_PROTOCOLS
 from penstock.config.setting import (
-    ACTIVE,
     LONG_MAX,
-    NOT_YET,
     Setting,
     SettingKind,
     UpdateMode,
-    no_effect,
 )
 
-NO_PURGATORY = no_effect("finished waits leave at once, nothing is left to purge")
-
-_later = partial(broker, effect=NOT_YET)
-_cluster_wide = partial(broker, effect=NOT_YET, update=UpdateMode.CLUSTER_WIDE)
+_cluster_wide = partial(broker, update=UpdateMode.CLUSTER_WIDE)
 
 _TOPICS: tuple[Setting, ...] = (
     broker(
@@ -47,35 +41,12 @@ _TOPICS: tuple[Setting, ...] = (
         1,
         "Default of the topics' min.insync.replicas.",
         at_least(1),
-        effect=ACTIVE,
     ),
     _cluster_wide(
         "unclean.leader.election.enable",
         SettingKind.BOOLEAN,
         False,
         "Default of the topics' unclean.leader.election.enable.",
-        effect=ACTIVE,
-    ),
-    _later(
-        "unclean.leader.election.interval.ms",
-        SettingKind.LONG,
-        300_000,
-        "Time between two looks for partitions that need an unclean election.",
-        at_least(1),
-    ),
-    broker(
-        "create.topic.policy.class.name",
-        SettingKind.CLASS,
-        None,
-        "Class that may refuse the creation of a topic.",
-        effect=no_effect("Java classes cannot be loaded"),
-    ),
-    broker(
-        "alter.config.policy.class.name",
-        SettingKind.CLASS,
-        None,
-        "Class that may refuse a change of settings.",
-        effect=no_effect("Java classes cannot be loaded"),
     ),
 )
 
@@ -100,12 +71,6 @@ _FOLLOWERS: tuple[Setting, ...] = (
         SettingKind.INT,
         30_000,
         "Time a follower waits for its leader.",
-    ),
-    _later(
-        "replica.socket.receive.buffer.bytes",
-        SettingKind.INT,
-        65_536,
-        "Receive buffer of a follower's socket.",
     ),
     broker(
         "replica.fetch.max.bytes",
@@ -140,13 +105,6 @@ _FOLLOWERS: tuple[Setting, ...] = (
         "Bytes a follower asks for in one fetch over all partitions.",
         at_least(0),
     ),
-    _cluster_wide(
-        "num.replica.fetchers",
-        SettingKind.INT,
-        1,
-        "Connections with which a follower fetches from one leader.",
-        at_least(1),
-    ),
     broker(
         "replica.high.watermark.checkpoint.interval.ms",
         SettingKind.LONG,
@@ -159,18 +117,6 @@ _FOLLOWERS: tuple[Setting, ...] = (
         None,
         "Who picks the replica that a consumer should read from: Kafka's RackAwareReplicaSelector, "
         "for one in the consumer's rack. Unset, the leader.",
-    ),
-    _later(
-        "follower.fetch.last.tiered.offset.enable",
-        SettingKind.BOOLEAN,
-        False,
-        "Whether a new follower starts at the last remote offset.",
-    ),
-    _later(
-        "num.replica.alter.log.dirs.threads",
-        SettingKind.INT,
-        None,
-        "Workers that move replicas between log directories; one per directory when unset.",
     ),
 )
 
@@ -201,13 +147,6 @@ _LEADERS: tuple[Setting, ...] = (
         "Time the controller waits for a broker's answer.",
     ),
     broker(
-        "inter.broker.protocol.version",
-        SettingKind.STRING,
-        "3.9-IV0",
-        "Version the brokers speak among themselves.",
-        effect=no_effect("Penstock's brokers agree on versions by themselves"),
-    ),
-    broker(
         "security.inter.broker.protocol",
         SettingKind.STRING,
         "PLAINTEXT",
@@ -216,31 +155,7 @@ _LEADERS: tuple[Setting, ...] = (
     ),
 )
 
-_PURGATORY: tuple[Setting, ...] = (
-    broker(
-        "fetch.purgatory.purge.interval.requests",
-        SettingKind.INT,
-        1000,
-        "Waiting fetches after which finished ones are purged.",
-        effect=NO_PURGATORY,
-    ),
-    broker(
-        "producer.purgatory.purge.interval.requests",
-        SettingKind.INT,
-        1000,
-        "Waiting produce requests after which finished ones are purged.",
-        effect=NO_PURGATORY,
-    ),
-    broker(
-        "delete.records.purgatory.purge.interval.requests",
-        SettingKind.INT,
-        1,
-        "Waiting deletions after which finished ones are purged.",
-        effect=NO_PURGATORY,
-    ),
-)
-
-_per_broker = partial(broker, effect=NOT_YET, update=UpdateMode.PER_BROKER)
+_per_broker = partial(broker, update=UpdateMode.PER_BROKER)
 _THROTTLES: tuple[Setting, ...] = (
     _per_broker(
         "leader.replication.throttled.rate",
@@ -248,21 +163,12 @@ _THROTTLES: tuple[Setting, ...] = (
         LONG_MAX,
         "Bytes a second that leaders send to throttled replicas.",
         at_least(0),
-        effect=ACTIVE,
     ),
     _per_broker(
         "follower.replication.throttled.rate",
         SettingKind.LONG,
         LONG_MAX,
         "Bytes a second that throttled replicas fetch.",
-        at_least(0),
-        effect=ACTIVE,
-    ),
-    _per_broker(
-        "replica.alter.log.dirs.io.max.bytes.per.second",
-        SettingKind.LONG,
-        LONG_MAX,
-        "Bytes a second for moving replicas between log directories.",
         at_least(0),
     ),
 )
@@ -271,6 +177,5 @@ SETTINGS: tuple[Setting, ...] = (
     *_TOPICS,
     *_FOLLOWERS,
     *_LEADERS,
-    *_PURGATORY,
     *_THROTTLES,
 )

@@ -1,12 +1,8 @@
 """Broker settings of idempotent producers and transactions."""
 
-from functools import partial
-
 from penstock.config.check import at_least
 from penstock.config.declare import broker
-from penstock.config.setting import NOT_YET, Setting, SettingKind, UpdateMode
-
-_later = partial(broker, effect=NOT_YET)
+from penstock.config.setting import Setting, SettingKind, UpdateMode
 
 SETTINGS: tuple[Setting, ...] = (
     broker(
@@ -16,13 +12,6 @@ SETTINGS: tuple[Setting, ...] = (
         "Silence after which a partition forgets a producer and its sequence numbers.",
         at_least(1),
         update=UpdateMode.CLUSTER_WIDE,
-    ),
-    _later(
-        "producer.id.expiration.check.interval.ms",
-        SettingKind.INT,
-        600_000,
-        "Time between two looks for producers to forget.",
-        at_least(1),
     ),
     broker(
         "transaction.max.timeout.ms",

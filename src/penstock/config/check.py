@@ -1,13 +1,12 @@
 """What a parsed value must satisfy: a rule and the words that tell a user what is allowed.
 One value at a time; rules between settings are in cross_checks."""
 
+import re
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ValueCheck:
+class ValueCheck(NamedTuple):
     allowed: str  # completes "allowed: <kind>, ..."; empty when the kind says it all
     accepts: Callable[[Any], bool]
 
@@ -58,3 +57,44 @@ def subset_of(*names: str) -> ValueCheck:
         allowed=f"of {', '.join(names)}",
         accepts=lambda value: all(part in names for part in value),
     )
+
+
+# The words of a check, as its `allowed` says them, and the check they stand for.
+_SPOKEN: tuple[tuple[re.Pattern[str], Callable[..., ValueCheck]], ...] = tuple(
+    (re.compile(pattern), make)
+    for pattern, make in (
+        (r"at least (\S+), or (\S+)", at_least_or),
+        (r"at least (\S+)", at_least),
+        (r"from (\S+) to (\S+), or (\S+)", between_or),
+        (r"from (\S+) to (\S+)", between),
+    )
+)
+_ANY_CASE = " (any case)"
+
+
+def parse_check(allowed: str) -> ValueCheck:
+    """The check whose `allowed` these words are."""
+    if not allowed:
+        return ANYTHING
+    if allowed == NOT_EMPTY.allowed:
+        return NOT_EMPTY
+    for pattern, make in _SPOKEN:
+        spoken = pattern.fullmatch(allowed)
+        if spoken:
+            return make(*(_number(text) for text in spoken.groups()))
+    kind, _, names = allowed.partition("of ")
+    if kind == "one ":
+        choices = names.removesuffix(_ANY_CASE).split(", ")
+        return one_of_any_case(*choices) if names.endswith(_ANY_CASE) else one_of(*choices)
+    if kind == "":
+        return subset_of(*names.split(", "))
+    return _only_false(allowed)
+
+
+def _only_false(allowed: str) -> ValueCheck:
+    assert allowed.startswith("only false"), f"no check is written {allowed!r}"
+    return ValueCheck(allowed=allowed, accepts=lambda value: value is False)
+
+
+def _number(text: str) -> float:
+    return float(text) if "." in text else int(text)

@@ -2,8 +2,8 @@
 A result is complete and consistent, or ConfigError lists all that is wrong with it."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import NamedTuple
 
 from penstock.config.cross_checks import (
     ConfigFinding,
@@ -36,8 +36,7 @@ class SettingSource(StrEnum):
     TOPIC = "topic"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EffectiveValue:
+class EffectiveValue(NamedTuple):
     setting: Setting
     value: Value
     source: SettingSource
@@ -231,7 +230,7 @@ def _with_fallbacks(setting: Setting, given: Mapping[str, EffectiveValue]) -> Ef
     for fallback in setting.fallbacks:
         if fallback.name in given:
             found = given[fallback.name]
-            return replace(found, setting=setting, value=fallback.convert(found.value))
+            return found._replace(setting=setting, value=fallback.convert(found.value))
     return EffectiveValue(setting=setting, value=_default_of(setting), source=SettingSource.DEFAULT)
 
 
@@ -247,5 +246,5 @@ def _from_broker(setting: Setting, broker: EffectiveConfig) -> EffectiveValue:
     for synonym in setting.fallbacks:
         found = broker.get_effective(synonym.name)
         if found.source is not SettingSource.DEFAULT:
-            return replace(found, setting=setting, value=synonym.convert(found.value))
+            return found._replace(setting=setting, value=synonym.convert(found.value))
     return EffectiveValue(setting=setting, value=setting.default, source=SettingSource.DEFAULT)

@@ -1,7 +1,6 @@
 """Settings as a user gave them: text, and where it stands. Not yet checked against any setting."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple, Self
 
@@ -21,9 +20,8 @@ class RawValue(NamedTuple):
     where: str  # "server.properties:12", "--set", "topic orders"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RawConfig:
-    values: Mapping[str, RawValue] = field(default_factory=lambda: MappingProxyType({}))
+class RawConfig(NamedTuple):
+    values: Mapping[str, RawValue] = MappingProxyType({})
     warnings: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()  # raised together with those found later
 

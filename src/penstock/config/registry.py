@@ -8,20 +8,17 @@ from penstock.config import (
     broker_log,
     broker_network,
     broker_replication,
-    broker_security,
     broker_server,
-    broker_tiered,
     broker_transactions,
     broker_zookeeper,
 )
-from penstock.config import broker_sasl as broker_logins
-from penstock.config import broker_share_groups as broker_new_groups
+from penstock.config.inert_settings import inert_settings
 from penstock.config.setting import Setting, SettingScope
 from penstock.config.table_settings import TABLE_SETTINGS
 from penstock.config.topic_settings import TOPIC_SETTINGS as _TOPIC_SETTINGS
 
-# Heading of the documentation -> declarations, in the order a reader wants them.
-BROKER_THEMES: Mapping[str, tuple[Setting, ...]] = MappingProxyType(
+# Heading of the documentation -> the settings that take effect, in the order a reader wants them.
+_ACTIVE: Mapping[str, tuple[Setting, ...]] = MappingProxyType(
     {
         "Server": broker_server.SETTINGS,
         "Network": broker_network.SETTINGS,
@@ -30,10 +27,13 @@ BROKER_THEMES: Mapping[str, tuple[Setting, ...]] = MappingProxyType(
         "ZooKeeper": broker_zookeeper.SETTINGS,
         "Groups and offsets": broker_groups.SETTINGS,
         "Transactions": broker_transactions.SETTINGS,
-        "Security": broker_security.SETTINGS,
-        "Kerberos and OAuth": broker_logins.SETTINGS,
-        "Share and streams groups": broker_new_groups.SETTINGS,
-        "Tiered storage": broker_tiered.SETTINGS,
+    }
+)
+# Themes without a setting that takes effect come last.
+BROKER_THEMES: Mapping[str, tuple[Setting, ...]] = MappingProxyType(
+    {
+        theme: (*_ACTIVE.get(theme, ()), *inert_settings().get(theme, ()))
+        for theme in dict.fromkeys((*_ACTIVE, *inert_settings()))
     }
 )
 

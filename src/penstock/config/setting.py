@@ -4,9 +4,9 @@ It knows no file and no other setting. Parsing what format wrote gives the same 
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
 from math import inf, isnan
+from typing import NamedTuple
 
 from penstock.config.check import ANYTHING, ValueCheck
 
@@ -53,8 +53,7 @@ class BadValueError(ValueError):
     """The text cannot be a value of this setting; the message says what is allowed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FallbackSetting:
+class FallbackSetting(NamedTuple):
     """A broker setting that answers when the setting that names it was not given."""
 
     name: str
@@ -66,8 +65,7 @@ class FallbackSetting:
         return -1 if value < 0 else value * self.multiplier
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class Setting(NamedTuple):
     """A declaration. Everything else (parsing, documents, typed configs) is read from it."""
 
     name: str
@@ -92,7 +90,7 @@ class Setting:
     def parse(self, text: str) -> Value:
         """The typed value of `text`, or BadValueError."""
         try:
-            value = _PARSERS[self.kind](text.strip())
+            value = parse_value(self.kind, text.strip())
         except ValueError:
             raise BadValueError(f"allowed: {self.allowed()}") from None
         if not self.check.accepts(value):
@@ -118,6 +116,11 @@ class Setting:
         bounds = re.sub(r"^at least (\S+?)(?=,|$)", rf"from \1 to {_LARGEST[self.kind]}", bounds)
         comma = "" if bounds.startswith("from ") else ","
         return f"a whole number{comma} {bounds}"
+
+
+def parse_value(kind: SettingKind, text: str) -> Value:
+    """Raises ValueError where the text is no value of its kind."""
+    return _PARSERS[kind](text)
 
 
 def format_value(value: Value) -> str:

@@ -127,16 +127,18 @@ def test_active_settings_are_exactly_those_that_are_read() -> None:
 
 
 def _names_read() -> set[str]:
-    """Every `settings["some.name"]`, or a name that is given to who reads it, in the rooms that
-    receive settings."""
+    """Every `config["some.name"]`, `config.get_int("some.name")` and name that is passed to a
+    function which reads it, in the packages that receive settings."""
     source = Path(penstock.__file__).parent
-    rooms = (path for path in source.rglob("*.py") if path.parent.name != "config")
-    read = re.compile(r'(?:\["|_[a-z]+\((?:(?:resolved|config), )?")([a-z]+(?:\.[a-z0-9]+)+)"[\])]')
-    found = {name for path in rooms for name in read.findall(path.read_text())}
+    paths = (path for path in source.rglob("*.py") if path.parent.name != "config")
+    read = re.compile(
+        r'(?:\["|_[a-z]+\(\s*(?:(?:resolved|config), )?")([a-z]+(?:\.[a-z0-9]+)+)"\s*[\])]'
+    )
+    names = {name for path in paths for name in read.findall(path.read_text())}
     by_name = {*GROUP_SOURCE_NAMES.values(), *TRANSACTION_SOURCE_NAMES.values()}
     of_topics = {name for topic in INTERNAL_TOPICS.values() for name in topic.values()}
     factors = {f"{prefix}.replication.factor" for prefix in TOPIC_PREFIXES.values()}
-    return found | by_name | of_topics | factors
+    return names | by_name | of_topics | factors
 
 
 def test_every_idle_setting_says_why() -> None:

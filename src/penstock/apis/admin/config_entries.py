@@ -5,7 +5,6 @@ Invariant: an entry's source is that of the first synonym, the value that counts
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
 from enum import IntEnum
 from functools import cache
 from types import MappingProxyType
@@ -83,7 +82,7 @@ def broker_entries(
     found = {name: resolved.get_effective(name) for name in resolved} | dict(resolved.by_listener)
     for name in _NUMBERS_GIVEN_OUT:
         if found[name].value == _TO_BE_GIVEN:
-            found[name] = replace(found[name], value=services.broker_id)
+            found[name] = found[name]._replace(value=services.broker_id)
     layers = broker_layers(services)
     return [
         _broker_entry(name, each, layers)

@@ -1,0 +1,55 @@
+"""Settings without effect: parsed from their table as if they had been declared in code."""
+
+import pytest
+
+from penstock.config.check import parse_check
+from penstock.config.inert_settings import inert_settings
+from penstock.config.registry import BROKER_SETTINGS
+from penstock.config.setting import BadValueError, UpdateMode, Value
+
+
+def test_no_setting_of_the_table_takes_effect() -> None:
+    settings = [setting for theme in inert_settings().values() for setting in theme]
+    assert len(settings) > 200
+    assert not any(setting.active or setting.own for setting in settings)
+
+
+def test_every_default_is_a_value_that_its_setting_accepts() -> None:
+    for theme in inert_settings().values():
+        for setting in theme:
+            if setting.default is not None:
+                assert setting.parse(setting.format(setting.default)) == setting.default
+
+
+def test_a_row_has_kind_default_update_mode_bounds_and_fallback() -> None:
+    jitter = BROKER_SETTINGS["sasl.login.refresh.window.jitter"]
+    assert (jitter.default, jitter.update) == (0.05, UpdateMode.PER_BROKER)
+    with pytest.raises(BadValueError, match=r"from 0\.0 to 0\.25"):
+        jitter.parse("0.3")
+    (fallback,) = BROKER_SETTINGS["delegation.token.secret.key"].fallbacks
+    assert fallback.name == "delegation.token.master.key"
+
+
+@pytest.mark.parametrize(
+    ("allowed", "accepted", "refused"),
+    [
+        ("at least 1", 1, 0),
+        ("at least 1, or -1", -1, 0),
+        ("from 0.5 to 1.0", 0.5, 0.4),
+        ("from 1 to 9, or -1", -1, 10),
+        ("one of a, b", "b", "B"),
+        ("one of RS256, ES256 (any case)", "rs256", "rs25"),
+        ("of a, b", ("a", "b"), ("a", "c")),
+        ("not empty", ("a",), ()),
+        ("only false: there is no tiered storage", False, True),
+    ],
+)
+def test_a_check_is_read_from_its_own_words(allowed: str, accepted: Value, refused: Value) -> None:
+    check = parse_check(allowed)
+    assert check.allowed == allowed
+    assert check.accepts(accepted)
+    assert not check.accepts(refused)
+
+
+def test_no_words_allow_anything() -> None:
+    assert parse_check("").accepts("x")
