@@ -1,8 +1,8 @@
-"""A broker, a producer and a consumer, start to end: run it with `make demo`.
+"""A broker, a producer and a consumer, start to end: `python examples/broker_demo.py`.
 
-Starts a broker with a process and a folder of its own, sends orders to it by key, reads them all
-back, kills the broker without warning and reads them again. Each step checks its own result: the
-exit code is 0 only if all of them hold. KEEP=1 leaves the broker running until Ctrl-C.
+Starts a broker in its own process and folder, sends keyed orders to it, reads them all back, kills
+the broker with SIGKILL and reads them again. Each step checks its result: the exit code is 0 only
+if all of them hold. KEEP=1 keeps the broker running until Ctrl-C.
 """
 
 import os
@@ -20,14 +20,14 @@ PARTITIONS = 6
 def main() -> None:
     started = time.monotonic()
     with penstock.Broker() as broker:
-        step(f"a broker serves at {broker.bootstrap_servers} after {passed(started)}")
+        step(f"a broker is serving at {broker.bootstrap_servers} after {elapsed(started)}")
         broker.create_topic("orders", partitions=PARTITIONS)
         send(broker)
-        read(broker, "every order is there, in order for each customer")
+        read(broker, "every order is present, in order per customer")
         broker.kill()
         broker.start()
         read(broker, "after kill -9 and a restart nothing is missing")
-        print(f"\nAll steps held, in {passed(started)}.")
+        print(f"\nAll steps held, in {elapsed(started)}.")
         keep_serving(broker)
 
 
@@ -38,10 +38,10 @@ def send(broker: penstock.Broker) -> None:
             producer.send("orders", f"{number}".encode(), key=f"customer-{number % CUSTOMERS}")
             for number in range(ORDERS)
         ]
-        places = [future.result(timeout=60) for future in sent]
-    spread = Counter(place.partition for place in places)
+        acknowledged = [future.result(timeout=60) for future in sent]
+    spread = Counter(message.partition for message in acknowledged)
     check(len(spread) == PARTITIONS, "the keys are spread over all partitions")
-    step(f"{ORDERS:,} orders were acknowledged in {passed(started)}, on {len(spread)} partitions")
+    step(f"{ORDERS:,} orders were acknowledged in {elapsed(started)}, on {len(spread)} partitions")
 
 
 def read(broker: penstock.Broker, claim: str) -> None:
@@ -55,7 +55,8 @@ def read(broker: penstock.Broker, claim: str) -> None:
             assert message.value is not None
             number = int(message.value)
             check(
-                number > latest.get(message.key, -1), f"order {number} comes after its forerunner"
+                number > latest.get(message.key, -1),
+                f"order {number} comes after the earlier ones of its customer",
             )
             latest[message.key] = number
             seen.add(number)
@@ -76,13 +77,13 @@ def step(text: str) -> None:
     print(f"- {text}")
 
 
-def passed(since: float) -> str:
+def elapsed(since: float) -> str:
     return f"{time.monotonic() - since:.1f} s"
 
 
 def check(holds: bool, claim: str) -> None:
     if not holds:
-        raise SystemExit(f"does not hold: {claim}")
+        raise SystemExit(f"failed: {claim}")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""What a log is, shown step by step on real files: run it with `make demo`.
+"""How a log works, step by step on real files: `python examples/log_demo.py`.
 
-Writes events, looks them up by offset and by time, aborts a transaction, kills a writer in the
-middle of its work, recovers, compacts, and checks every file at the end. Each step checks its own
-result: the exit code is 0 only if all of them hold. KEEP=1 keeps the files.
+Writes events, looks them up by offset and by time, aborts a transaction, kills a writer, recovers,
+compacts, and verifies every file at the end. Each step checks its result: the exit code is 0 only
+if all of them hold. KEEP=1 keeps the files.
 """
 
 import os
@@ -30,7 +30,7 @@ from penstock.storage.verify import verify_directory
 
 NOW_MS = int(time.time() * 1000)
 DAY_MS = 86_400_000
-SMALL = LogConfig(segment_bytes=64 * 1024)  # Kafka's default is 1 GiB; small ones show more
+SMALL = LogConfig(segment_bytes=64 * 1024)  # Kafka's default is 1 GiB; small segments show more
 EVENTS = 6_000
 BATCH = 20
 
@@ -65,7 +65,7 @@ def write_and_look_up(data: Path) -> None:
 
 
 def write_events(engine: SegmentedEngine, log: PartitionLog) -> None:
-    title("A log is a file to which batches are added, and never changed after that")
+    title("A log is a file to which batches are appended and never changed")
     codecs = list(Codec)
     before = time.perf_counter()
     for first in range(0, EVENTS, BATCH):
@@ -75,36 +75,40 @@ def write_events(engine: SegmentedEngine, log: PartitionLog) -> None:
     flush(engine, log)
     statistics = log.statistics()
     say(
-        f"{EVENTS:,} events went in as {EVENTS // BATCH} batches in {seconds * 1000:.0f} ms, "
-        f"compressed by their sender with {', '.join(codec.name.lower() for codec in codecs)}.",
-        f"The log stamped each batch with its offset, {log.log_start_offset} to "
-        f"{log.log_end_offset - 1}, and stored it as it came: {statistics.size_bytes:,} bytes.",
-        f"At {SMALL.segment_bytes // 1024} KiB it began a new segment, {statistics.segments} so "
-        f"far. A segment's files are named after its first offset:",
+        f"{EVENTS:,} events were appended as {EVENTS // BATCH} batches in {seconds * 1000:.0f} ms, "
+        f"compressed by the producer with {', '.join(codec.name.lower() for codec in codecs)}.",
+        f"The log assigned offsets {log.log_start_offset} to {log.log_end_offset - 1}, and stored "
+        f"each batch otherwise unchanged: {statistics.size_bytes:,} bytes.",
+        f"It rolled a new segment at {SMALL.segment_bytes // 1024} KiB, {statistics.segments} so "
+        f"far. A segment's files are named after its base offset:",
     )
     names = sorted(os.listdir(statistics.directory))
     show(*[f"{name:<34}{size_of(statistics.directory, name):>9,} bytes" for name in names[:8]])
     show(f"... and {len(names) - 8} more")
-    expect(log.log_end_offset == EVENTS, "every event has its offset")
-    expect(log.durable_offset == EVENTS, "flushed: a power cut would not lose one of them")
-    expect([r.value for r in read(log)] == [order(i) for i in range(EVENTS)], "read back: the same")
+    expect(log.log_end_offset == EVENTS, "every event has an offset")
+    expect(log.durable_offset == EVENTS, "flushed: a power cut would lose none of them")
+    expect(
+        [r.value for r in read(log)] == [order(i) for i in range(EVENTS)],
+        "reading returns the same events",
+    )
 
 
 def look_up_by_offset(log: PartitionLog) -> None:
-    title("Reading begins anywhere, at the same cost")
+    title("A read can start at any offset, at the same cost")
     wanted = [Offset(EVENTS * part // 5 + 7) for part in range(5)]
-    say("Of each segment only about every 4096th byte is in its .index. To find an offset:")
-    say("choose the segment by name, its closest index entry by bisection, then walk a little.")
+    say("A segment's .index has an entry about every 4096 bytes. To find an offset:")
+    say("choose the segment by name, the nearest index entry by bisection, then scan a little.")
     for offset in wanted:
         before = time.perf_counter()
         piece = log.read(offset, below=log.log_end_offset, max_bytes=1, at_least_one=True)
         microseconds = (time.perf_counter() - before) * 1e6
-        (place,) = piece.slices
-        batch = os.pread(place.fd, place.length, place.position)
+        (file_slice,) = piece.slices
+        batch = os.pread(file_slice.fd, file_slice.length, file_slice.position)
         piece.lease.release()
-        found = {record.offset: record.value for record in iter_records(batch)}
-        show(f"offset {offset:>5}: batch at byte {place.position:>6,} in {microseconds:4.0f} us")
-        expect(found[offset] == order(offset), f"offset {offset} is event {offset}", quiet=True)
+        values = {record.offset: record.value for record in iter_records(batch)}
+        position = file_slice.position
+        show(f"offset {offset:>5}: batch at byte {position:>6,} in {microseconds:4.0f} us")
+        expect(values[offset] == order(offset), f"offset {offset} is event {offset}", quiet=True)
     entries = sum(
         os.path.getsize(path) // 8 for path in Path(log.statistics().directory).glob("*.index")
     )
@@ -112,36 +116,36 @@ def look_up_by_offset(log: PartitionLog) -> None:
 
 
 def look_up_by_time(log: PartitionLog) -> None:
-    title("Time is an index too")
+    title("Records are also indexed by time")
     wanted_ms = TimestampMs(NOW_MS + 4_321)
-    found = log.find_by_time(wanted_ms)
-    assert found is not None
+    timed_offset = log.find_by_time(wanted_ms)
+    assert timed_offset is not None
     say(
-        f"Events are one millisecond apart. The first one at or after {wanted_ms} is at offset "
-        f"{found.offset}, says the .timeindex with a short walk."
+        f"Events are one millisecond apart. The .timeindex and a short scan find the first one at "
+        f"or after {wanted_ms} at offset {timed_offset.offset}."
     )
-    expect(found.offset == 4_321, "the event of that very millisecond")
+    expect(timed_offset.offset == 4_321, "the event of exactly that millisecond")
     expect(log.find_by_time(TimestampMs(NOW_MS + DAY_MS)) is None, "tomorrow: nothing yet")
 
 
 def abort_a_transaction(engine: SegmentedEngine, log: PartitionLog) -> None:
-    title("An aborted transaction stays in the log, and readers step over it")
+    title("An aborted transaction stays in the log, and read_committed readers skip it")
     first = log.log_end_offset
     for producer_id, sequence in ((1, 0), (2, 0), (1, 3)):
         append(engine, log, transactional(producer_id, sequence))
-    say(f"Producers 1 and 2 write in turn from offset {first} on, each in a transaction.")
-    expect(log.last_stable_offset == first, f"undecided: careful readers see nothing from {first}")
+    say(f"Producers 1 and 2 write alternately from offset {first} on, each in a transaction.")
+    expect(log.last_stable_offset == first, f"open: the last stable offset stays at {first}")
     append(engine, log, marker(1, commit=False), AppendOrigin.COORDINATOR)
     append(engine, log, marker(2, commit=True), AppendOrigin.COORDINATOR)
-    say("A marker aborts the first transaction, another commits the second.")
+    say("One marker aborts the first transaction, another commits the second.")
     everything = [r.value for r in read(log, start=first)]
     committed = [r.value for r in read(log, start=first, committed_only=True)]
-    expect(len(everything) == 9, "a reader of everything sees 9 records")
+    expect(len(everything) == 9, "a read_uncommitted reader sees 9 records")
     expect(committed == [b"by producer 2"] * 3, "a read_committed reader sees the 3 of producer 2")
     repeated = append(engine, log, transactional(3, 0)), append(engine, log, transactional(3, 0))
     expect(
         repeated[1].duplicate and repeated[1].base_offset == repeated[0].base_offset,
-        "a batch that is sent twice is stored once",
+        "a batch sent twice is stored once",
     )
     append(engine, log, marker(3, commit=True), AppendOrigin.COORDINATOR)
 
@@ -150,12 +154,12 @@ def abort_a_transaction(engine: SegmentedEngine, log: PartitionLog) -> None:
 
 
 def kill_and_recover(data: Path) -> None:
-    title("A writer is killed in the middle of its work")
+    title("A writer is killed")
     flushed = kill_a_writer(data)
     (log_file,) = sorted((data / "orders-0").glob("*.log"))[-1:]
     say(
-        f"The writer told us that everything below offset {flushed:,} was flushed when kill -9 "
-        f"hit it. A power cut could also leave half a batch, so we add one at the end."
+        f"The writer had reported everything below offset {flushed:,} as flushed when kill -9 hit "
+        f"it. A power cut could also leave half a batch, so we append one."
     )
     half = build_batch(orders(0, BATCH))[: HEADER_BYTES + 40]
     end = log_file.stat().st_size
@@ -163,44 +167,46 @@ def kill_and_recover(data: Path) -> None:
         file.write(half)
     problems = verify_directory(data).problems
     show(f"penstock log verify: {problems[0].kind} at position {problems[0].position:,}")
-    # Not after the half batch: the kernel may have cut the writer's last write short as well.
+    # At or before the half batch: the kill may have cut the writer's last write short as well.
     expect(
         [p.kind for p in problems] == ["torn-tail"] and (problems[0].position or 0) <= end,
-        "the check finds the half batch, where it is, and nothing else",
+        "the check finds the half batch and nothing else",
     )
     reports: list[str] = []
     before = time.perf_counter()
     engine, logs = open_engine(data, reports.append)
     milliseconds = (time.perf_counter() - before) * 1000
     log = logs[TopicPartition("orders", 0)]
-    say("Opening the directory again checks what may not have reached the disk. It says:")
+    say("Opening the log dir again recovers what may not have reached the disk. It reports:")
     show(reports[0].replace(f"{data}/", ""))
     say(
-        f"It took {milliseconds:.0f} ms; the log goes on at offset {log.log_end_offset:,}: the "
-        f"{log.log_end_offset - flushed} events after the last flush were in the kernel's hands, "
-        f"which outlive the process but not a power cut."
+        f"It took {milliseconds:.0f} ms; the log end offset is {log.log_end_offset:,}: the "
+        f"{log.log_end_offset - flushed} events after the last flush were in the page cache, "
+        f"which survives the process but not a power cut."
     )
-    expect(log.log_end_offset >= flushed, f"nothing that was flushed is lost ({flushed:,} events)")
+    expect(log.log_end_offset >= flushed, f"no flushed event is lost ({flushed:,} events)")
     values = [record.value for record in read(log)]
-    expect(values == [order(i) for i in range(len(values))], "every event is whole and in order")
+    expect(values == [order(i) for i in range(len(values))], "every event is intact and in order")
     append(engine, log, build_batch(orders(len(values), BATCH)))
     engine.close()
     check(data)
 
 
 def kill_a_writer(data: Path) -> int:
-    """Kill a real process once it has flushed enough; the last flushed offset that it told."""
+    """Kills a child process after it has flushed enough; returns the last offset it reported."""
     child = subprocess.Popen([sys.executable, __file__, str(data)], stdout=subprocess.PIPE)
     assert child.stdout is not None
     flushed = 0
-    with child.stdout as told:
+    with child.stdout as reports:
         while flushed < 10_000:
-            flushed = int(told.readline())
+            flushed = int(reports.readline())
         enough = log_bytes(data) + 20_000
         while child.poll() is None and log_bytes(data) < enough:
-            pass  # among the batches that follow the flush
+            pass  # wait for batches after the flush
         os.kill(child.pid, signal.SIGKILL)
-        rest = [int(line) for line in told.read().splitlines(keepends=True) if line.endswith(b"\n")]
+        rest = [
+            int(line) for line in reports.read().splitlines(keepends=True) if line.endswith(b"\n")
+        ]
     expect(child.wait() == -signal.SIGKILL, "the writer is dead", quiet=True)
     return max([flushed, *rest])
 
@@ -210,7 +216,7 @@ def log_bytes(data: Path) -> int:
 
 
 def write_until_killed(data: Path) -> None:
-    """The child: appends for ever, and tells each offset below which all is on the disk."""
+    """The child: appends forever, and prints each durable offset."""
     engine, _ = open_engine(data)
     log = create(engine, "orders")
     while True:
@@ -218,7 +224,7 @@ def write_until_killed(data: Path) -> None:
             append(engine, log, build_batch(orders(log.log_end_offset, BATCH)))
         flush(engine, log)
         print(log.durable_offset, flush=True)
-        for _ in range(40):  # these are not flushed: the kill is to hit among them
+        for _ in range(40):  # not flushed: the kill hits among them
             append(engine, log, build_batch(orders(log.log_end_offset, BATCH)))
 
 
@@ -230,9 +236,10 @@ def compact(data: Path) -> None:
     config = LogConfig(segment_bytes=16 * 1024, cleanup_policy=frozenset({"compact"}))
     engine, _ = open_engine(data, config=config)
     log = create(engine, "prices", config)
-    for turn in range(200):
+    for round_number in range(200):
         prices = [
-            Record(i, NOW_MS, b"product-%02d" % i, b"%d.%02d EUR" % (turn, i)) for i in range(20)
+            Record(i, NOW_MS, b"product-%02d" % i, b"%d.%02d EUR" % (round_number, i))
+            for i in range(20)
         ]
         append(engine, log, build_batch(prices))
     before, end_offset = log.statistics().size_bytes, log.log_end_offset
@@ -243,14 +250,14 @@ def compact(data: Path) -> None:
     latest = {record.key: record.value for record in read(log)}
     say(
         f"4,000 prices of 20 products took {before:,} bytes; after compaction {after:,}. "
-        f"Offsets stay what they were, so readers notice nothing but the gaps."
+        f"Offsets do not change, so readers see only gaps."
     )
-    expect(after < before // 4, "most of it is gone")
+    expect(after < before // 4, "most of it is removed")
     expect(
         latest == {b"product-%02d" % i: b"199.%02d EUR" % i for i in range(20)},
         "every product has its latest price",
     )
-    expect(log.log_end_offset == end_offset, "the log ends where it ended")
+    expect(log.log_end_offset == end_offset, "the log end offset is unchanged")
     engine.close()
     check(data)
 
@@ -261,7 +268,7 @@ def check(data: Path) -> None:
         f"penstock log verify: {findings.files} files, {findings.batches} batches, "
         f"{findings.records:,} records, {len(findings.problems)} problems"
     )
-    expect(findings.is_clean, "all files agree with each other")
+    expect(findings.is_clean, "all files are consistent")
 
 
 # -- helpers: an engine, a few kinds of batches, a reader ------------------------------------------
@@ -290,7 +297,7 @@ def append(
     (result,) = engine.append([item], NOW_MS)
     if isinstance(result, StorageError):
         raise result
-    log.advance_high_watermark(log.log_end_offset)  # with replicas, they decide
+    log.advance_high_watermark(log.log_end_offset)  # in a cluster the in-sync replicas decide
     return result
 
 
@@ -365,7 +372,7 @@ def size_of(directory: str, name: str) -> int:
     return os.path.getsize(os.path.join(directory, name))
 
 
-# -- helpers: talking ------------------------------------------------------------------------------
+# -- helpers: output ------------------------------------------------------------------------------
 
 _INDENT = " " * 3
 _steps = iter(range(1, 100))
@@ -387,7 +394,7 @@ def show(*lines: str) -> None:
 
 def expect(holds: bool, what: str, *, quiet: bool = False) -> None:
     if not holds:
-        sys.exit(f"\nThe demo failed: it is not true that {what}.")
+        sys.exit(f"\nThe demo failed: {what}.")
     if not quiet:
         print(f"   [ok] {what}")
 

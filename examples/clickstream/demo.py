@@ -1,9 +1,9 @@
 """The data pipeline, start to end: run it with `make demo`.
 
-A broker, sample clicks of a web shop sent to a topic, and the pipeline of `pipeline.yaml` on Spark:
-clicks for each section and minute into another topic, and every click with the title of its page
-into a Parquet table. Both are worked out again in plain Python and compared: the exit code is 0
-only if they agree. KEEP=1 keeps the broker until Ctrl-C. CLICKS=n sends n clicks.
+Starts a broker, sends sample clicks of a web shop to a topic, and runs the pipeline of
+`pipeline.yaml` on Spark: clicks per section and minute go to another topic, and every click with
+the title of its page to a Parquet table. Plain Python computes both again: the exit code is 0 only
+if the results agree. KEEP=1 keeps the broker running until Ctrl-C. CLICKS=n sends n clicks.
 """
 
 import json
@@ -24,12 +24,12 @@ import penstock
 
 PIPELINE = Path(__file__).parent / "pipeline.yaml"
 CLICKS = int(os.environ.get("CLICKS", "200000"))
-BROKEN = 3  # values that are no JSON
+BROKEN = 3  # values that are not JSON
 PARTITIONS = 4
 USERS = 5_000
 SECTIONS = ("shoes", "hats", "coats", "bags", "sale")
 PAGES = [f"/{section}/{number}" for section in SECTIONS for number in range(40)]
-BEGAN = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
+START = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 SPREAD = timedelta(minutes=30)
 
 
@@ -41,19 +41,19 @@ class Click(NamedTuple):
 
 
 Minute = tuple[str, datetime]  # a section in one minute
-Totals = tuple[int, int]  # clicks, and their time on the pages
+Totals = tuple[int, int]  # clicks, total dwell time
 
 
 def main() -> None:
     started = time.monotonic()
     with penstock.Broker() as broker, tempfile.TemporaryDirectory() as folder:
-        step(f"A broker serves at {broker.bootstrap_servers}, after {passed(started)}.")
+        step(f"A broker is serving at {broker.bootstrap_servers} after {elapsed(started)}.")
         clicks = send_clicks(broker)
         run_pipeline(broker, Path(folder))
         check_minutes(broker, clicks)
         check_table(Path(folder), clicks)
         check_broken(broker)
-        print(f"\nAll steps held, in {passed(started)}.", flush=True)
+        print(f"\nAll steps held, in {elapsed(started)}.", flush=True)
         keep_serving(broker, Path(folder))
 
 
@@ -63,27 +63,29 @@ def main() -> None:
 def send_clicks(broker: penstock.Broker) -> list[Click]:
     broker.create_topic("clicks", partitions=PARTITIONS)
     clicks = list(make_clicks(random.Random(7)))
-    began = time.monotonic()
+    started = time.monotonic()
     with penstock.Producer(broker.bootstrap_servers, compression="lz4") as producer:
         sent = [producer.send("clicks", as_json(click), key=click.user) for click in clicks]
         sent += [producer.send("clicks", f"no click {n}") for n in range(BROKEN)]
         for future in sent:
             future.result(timeout=60)
-    took = time.monotonic() - began
-    step(f"{len(clicks):,} clicks were sent to the topic `clicks`, by user, and acknowledged:")
-    more(f"{len(clicks) / took:,.0f} a second. One of them: {as_json(clicks[0])}")
-    more(f"{BROKEN} values that are no clicks are among them.")
+    took = time.monotonic() - started
+    step(
+        f"{len(clicks):,} clicks were sent to the topic `clicks`, keyed by user, and acknowledged:"
+    )
+    more(f"{len(clicks) / took:,.0f} per second. One of them: {as_json(clicks[0])}")
+    more(f"{BROKEN} values among them are not clicks.")
     return clicks
 
 
-def make_clicks(chance: random.Random) -> Iterator[Click]:
+def make_clicks(rng: random.Random) -> Iterator[Click]:
     for number in range(CLICKS):
-        late = timedelta(seconds=chance.expovariate(1 / 5))
+        late = timedelta(seconds=rng.expovariate(1 / 5))
         yield Click(
-            f"user-{chance.randrange(USERS)}",
-            chance.choice(PAGES),
-            BEGAN + SPREAD * number / CLICKS - late,
-            chance.randrange(100, 60_000),
+            f"user-{rng.randrange(USERS)}",
+            rng.choice(PAGES),
+            START + SPREAD * number / CLICKS - late,
+            rng.randrange(100, 60_000),
         )
 
 
@@ -105,22 +107,20 @@ def title_of(page: str) -> str:
 def run_pipeline(broker: penstock.Broker, folder: Path) -> None:
     pages = [{"page": page, "section": section_of(page), "title": title_of(page)} for page in PAGES]
     (folder / "pages.json").write_text("".join(json.dumps(page) + "\n" for page in pages))
-    step("A pipeline on Spark reads what is there: clicks for each section and minute go to the")
-    more(
-        "topic `clicks-per-minute`, exactly once, every click with its page's title into a Parquet"
-    )
+    step("A pipeline on Spark reads them: clicks per section and minute go to the topic")
+    more("`clicks-per-minute`, exactly once; every click with its page's title goes to a Parquet")
     more("table.")
     more(f"$ penstock pipeline run {os.path.relpath(PIPELINE)} --once")
-    began = time.monotonic()
+    started = time.monotonic()
     result = subprocess.run(
         [sys.executable, "-m", "penstock.cli.main", "pipeline", "run", PIPELINE, "--once"],
         cwd=folder,
         env={**os.environ, "PENSTOCK_BOOTSTRAP": broker.bootstrap_servers},
         check=False,
     )
-    check(result.returncode == 0, "the pipeline ends well")
-    took = time.monotonic() - began
-    step(f"{CLICKS / took:,.0f} clicks a second went through it, the start of Spark included.")
+    check(result.returncode == 0, "the pipeline exits with 0")
+    took = time.monotonic() - started
+    step(f"It processed {CLICKS / took:,.0f} clicks per second, including Spark's start.")
 
 
 # The checks.
@@ -128,17 +128,17 @@ def run_pipeline(broker: penstock.Broker, folder: Path) -> None:
 
 def check_minutes(broker: penstock.Broker, clicks: list[Click]) -> None:
     expected = count_minutes(clicks)
-    found: dict[Minute, Totals] = {}
+    actual: dict[Minute, Totals] = {}
     for value in values_of(broker, "clicks-per-minute"):
         row = json.loads(value)
         minute = datetime.fromisoformat(row["minute"]).astimezone(UTC)
-        found[row["section"], minute] = row["clicks"], row["dwell_ms"]
-        if found == expected:
+        actual[row["section"], minute] = row["clicks"], row["dwell_ms"]
+        if actual == expected:
             break
-    check(found == expected, "the topic holds what plain Python counts")
-    (section, minute), (count, _) = max(found.items(), key=lambda item: item[1])
-    step(f"The topic `clicks-per-minute` holds {len(found)} pairs of section and minute, and plain")
-    more(f"Python counts the same. The busiest: {section} at {minute:%H:%M}, {count:,} clicks.")
+    check(actual == expected, "the topic has the counts that plain Python computes")
+    (section, minute), (count, _) = max(actual.items(), key=lambda item: item[1])
+    step(f"The topic `clicks-per-minute` has {len(actual)} pairs of section and minute, and plain")
+    more(f"Python computes the same. The busiest: {section} at {minute:%H:%M}, {count:,} clicks.")
 
 
 def count_minutes(clicks: list[Click]) -> dict[Minute, Totals]:
@@ -156,30 +156,30 @@ def check_table(folder: Path, clicks: list[Click]) -> None:
     import pyarrow.parquet as pq
 
     table = pq.read_table(str(folder / "tables" / "clicks"))
-    # Spark's Parquet has times in UTC and does not say so.
+    # Spark writes timestamps in UTC to Parquet, without a time zone.
     at = table["at"].cast(pa.timestamp("us", "UTC"))
     rows = table.set_column(table.schema.get_field_index("at"), "at", at).to_pylist()
-    found = Counter((row["user"], row["page"], row["title"], iso(row["at"])) for row in rows)
+    actual = Counter((row["user"], row["page"], row["title"], iso(row["at"])) for row in rows)
     expected = Counter((c.user, c.page, title_of(c.page), iso(c.at)) for c in clicks)
-    check(found == expected, "the table holds every click once, with its page's title")
-    places = {(row["_partition"], row["_offset"]) for row in rows}
-    check(len(places) == len(clicks), "no record was read twice")
-    step(f"The table holds all {len(rows):,} clicks, each once, each with the title of its page.")
+    check(actual == expected, "the table has every click once, with its page's title")
+    positions = {(row["_partition"], row["_offset"]) for row in rows}
+    check(len(positions) == len(clicks), "no record was read twice")
+    step(f"The table has all {len(rows):,} clicks, each once, each with the title of its page.")
 
 
 def check_broken(broker: penstock.Broker) -> None:
     expected = {b"no click %d" % number for number in range(BROKEN)}
-    found: set[bytes] = set()
+    dead: set[bytes] = set()
     for value in values_of(broker, "clicks-dead"):
-        found.add(value)
-        if found >= expected:
+        dead.add(value)
+        if dead >= expected:
             break
-    check(found == expected, "what is no click is put aside")
-    step(f"The {len(found)} values that are no clicks are in the topic `clicks-dead`.")
+    check(dead == expected, "values that are not clicks are dead letters")
+    step(f"The {len(dead)} values that are not clicks are in the topic `clicks-dead`.")
 
 
 def values_of(broker: penstock.Broker, topic: str) -> Iterator[bytes]:
-    """Of the topic, from the beginning, until the caller has seen enough or no more come."""
+    """Values from the beginning of the topic, until the caller stops or no more arrive."""
     with penstock.Consumer(
         topic,
         bootstrap_servers=broker.bootstrap_servers,
@@ -196,7 +196,7 @@ def iso(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="milliseconds")
 
 
-# Telling.
+# Output.
 
 
 def keep_serving(broker: penstock.Broker, folder: Path) -> None:
@@ -217,13 +217,13 @@ def more(text: str) -> None:
     print(f"  {text}", flush=True)
 
 
-def passed(since: float) -> str:
+def elapsed(since: float) -> str:
     return f"{time.monotonic() - since:.1f} s"
 
 
 def check(holds: bool, claim: str) -> None:
     if not holds:
-        raise SystemExit(f"does not hold: {claim}")
+        raise SystemExit(f"failed: {claim}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""At least once: act, then commit. A crash in between repeats a message; none is lost.
+"""At least once: process, then commit. A crash in between repeats a message; none is lost.
 
-The usual choice, wherever doing a thing twice does no harm or is noticed later.
+The usual choice, if processing a message twice does no harm or is detected later.
 Run it with `python at_least_once.py BOOTSTRAP OUTPUT`.
 """
 
@@ -20,7 +20,7 @@ def main(bootstrap: str, output: str) -> None:
             from_beginning=True,
             auto_commit=False,
             timeout_s=2,
-            config={"group.instance.id": "worker-1"},  # back at once after a restart
+            config={"group.instance.id": "worker-1"},  # rejoins at once after a restart
         ) as consumer,
         open(output, "ab", buffering=0) as ledger,
     ):

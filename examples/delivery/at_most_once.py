@@ -1,6 +1,6 @@
-"""At most once: commit, then act. A crash in between loses a message; none is acted on twice.
+"""At most once: commit, then process. A crash in between loses a message; none is processed twice.
 
-For what is worthless when late or repeated: readings, pings, "is typing".
+For messages that are worthless when late or repeated: readings, pings, "is typing".
 Run it with `python at_most_once.py BOOTSTRAP OUTPUT`.
 """
 
@@ -20,7 +20,7 @@ def main(bootstrap: str, output: str) -> None:
             from_beginning=True,
             auto_commit=False,
             timeout_s=2,
-            config={"group.instance.id": "worker-1"},  # back at once after a restart
+            config={"group.instance.id": "worker-1"},  # rejoins at once after a restart
         ) as consumer,
         open(output, "ab", buffering=0) as ledger,
     ):

@@ -1,7 +1,7 @@
-"""Exactly once: what is done and how far it has come are one transaction. Neither lost nor doubled.
+"""Exactly once: output and consumed offsets are one transaction. Nothing is lost or duplicated.
 
-From topic to topic. Who reads the output with isolation="read_committed" sees nothing of what a
-crash has left; the next life of this program aborts it, and begins where the last commit ended.
+From topic to topic. Consumers with isolation="read_committed" do not see the output of a crashed
+transaction; the restarted program aborts it and continues at the last commit.
 Run it with `python exactly_once.py BOOTSTRAP OUTPUT`, where OUTPUT is a topic.
 """
 
@@ -23,7 +23,7 @@ def main(bootstrap: str, output: str) -> None:
             auto_commit=False,
             isolation="read_committed",
             timeout_s=2,
-            config={"group.instance.id": "worker-1"},  # back at once after a restart
+            config={"group.instance.id": "worker-1"},  # rejoins at once after a restart
         ) as consumer,
     ):
         for message in consumer:

@@ -1,7 +1,7 @@
-"""Exactly once, where the output is no topic: act in a way that can be repeated, then commit.
+"""Exactly once into something other than a topic: process idempotently, then commit.
 
-The output remembers by partition and offset what is in it already, in the same transaction that
-adds to it: a message that comes again after a crash changes nothing.
+The output stores partition and offset of each message in the transaction that adds it, so that a
+message that is delivered again after a crash changes nothing.
 Run it with `python exactly_once_in_a_table.py BOOTSTRAP OUTPUT`.
 """
 
@@ -26,7 +26,7 @@ def main(bootstrap: str, output: str) -> None:
             from_beginning=True,
             auto_commit=False,
             timeout_s=2,
-            config={"group.instance.id": "worker-1"},  # back at once after a restart
+            config={"group.instance.id": "worker-1"},  # rejoins at once after a restart
         ) as consumer,
         closing(sqlite3.connect(output)) as ledger,
     ):

@@ -1,8 +1,8 @@
-"""What the delivery guarantees are worth, shown by kill -9: run it, it needs nothing else.
+"""Shows the delivery guarantees with kill -9. Needs nothing else.
 
-Starts a broker, sends it payments, and has each of the programs beside this one read them: killed
-in the worst moment, between acting on a message and committing it, and started again. Prints what
-was lost or doubled, and checks it: the exit code is 0 only if all of it is as promised.
+Starts a broker, sends payments, and runs each program in this folder: it is killed at the worst
+moment, between processing a message and committing it, and started again. Prints and checks which
+messages were lost or duplicated: the exit code is 0 only if each guarantee holds.
 """
 
 import os
@@ -22,20 +22,20 @@ HERE = Path(__file__).parent
 PAYMENTS = [f"payment {number}" for number in range(10)]
 UNLUCKY = PAYMENTS[5]
 LEDGER_TOPIC = "ledger"
-PATIENCE_S = 60
+TIMEOUT_S = 60
 
 
-class Promise(NamedTuple):
+class Guarantee(NamedTuple):
     program: str
     lost: list[str]
-    doubled: list[str]
+    duplicated: list[str]
 
 
-PROMISES = [
-    Promise("at_most_once.py", lost=[UNLUCKY], doubled=[]),
-    Promise("at_least_once.py", lost=[], doubled=[UNLUCKY]),
-    Promise("exactly_once.py", lost=[], doubled=[]),
-    Promise("exactly_once_in_a_table.py", lost=[], doubled=[]),
+GUARANTEES = [
+    Guarantee("at_most_once.py", lost=[UNLUCKY], duplicated=[]),
+    Guarantee("at_least_once.py", lost=[], duplicated=[UNLUCKY]),
+    Guarantee("exactly_once.py", lost=[], duplicated=[]),
+    Guarantee("exactly_once_in_a_table.py", lost=[], duplicated=[]),
 ]
 
 
@@ -43,13 +43,13 @@ def main() -> None:
     started = time.monotonic()
     with penstock.Broker() as broker, tempfile.TemporaryDirectory() as scratch:
         send(broker)
-        for promise in PROMISES:
-            output = str(Path(scratch, promise.program).with_suffix(".out"))
-            if promise.program == "exactly_once.py":
+        for guarantee in GUARANTEES:
+            output = str(Path(scratch, guarantee.program).with_suffix(".out"))
+            if guarantee.program == "exactly_once.py":
                 output = LEDGER_TOPIC
-            kill_in_worst_moment(promise.program, broker.bootstrap_servers, output)
-            run(promise.program, broker.bootstrap_servers, output)
-            check(promise, read_ledger(broker.bootstrap_servers, output))
+            kill_in_worst_moment(guarantee.program, broker.bootstrap_servers, output)
+            run(guarantee.program, broker.bootstrap_servers, output)
+            check(guarantee, read_ledger(broker.bootstrap_servers, output))
     print(f"\nAll steps held, in {time.monotonic() - started:.1f} s.")
 
 
@@ -59,7 +59,7 @@ def send(broker: penstock.Broker) -> None:
     with penstock.Producer(broker.bootstrap_servers) as producer:
         for payment in PAYMENTS:
             producer.send("payments", payment)
-    print(f"- {len(PAYMENTS)} payments are sent; each program is killed over {UNLUCKY!r}\n")
+    print(f"- {len(PAYMENTS)} payments are sent; each program is killed at {UNLUCKY!r}\n")
 
 
 def kill_in_worst_moment(program: str, bootstrap: str, output: str) -> None:
@@ -69,13 +69,13 @@ def kill_in_worst_moment(program: str, bootstrap: str, output: str) -> None:
         stdout=subprocess.PIPE,
     ) as process:
         assert process.stdout is not None
-        if process.stdout.readline() != b"now\n":  # at its end at the latest
-            raise SystemExit(f"{program} ended before the worst moment came")
+        if process.stdout.readline() != b"now\n":  # returns at the latest when it ends
+            raise SystemExit(f"{program} ended before the worst moment")
         process.kill()
 
 
 def run(program: str, bootstrap: str, output: str) -> None:
-    subprocess.run(command(program, bootstrap, output), check=True, timeout=PATIENCE_S)
+    subprocess.run(command(program, bootstrap, output), check=True, timeout=TIMEOUT_S)
 
 
 def command(program: str, bootstrap: str, output: str) -> list[str]:
@@ -103,16 +103,16 @@ def read_committed(bootstrap: str) -> list[str]:
         return [(message.value or b"").decode() for message in consumer]
 
 
-def check(promise: Promise, ledger: list[str]) -> None:
+def check(guarantee: Guarantee, ledger: list[str]) -> None:
     counts = Counter(ledger)
     lost = [payment for payment in PAYMENTS if payment not in counts]
-    doubled = [payment for payment in PAYMENTS if counts[payment] > 1]
-    print(f"  {promise.program:26} lost: {tell(lost):12} doubled: {tell(doubled)}")
-    if (lost, doubled) != (promise.lost, promise.doubled):
-        raise SystemExit(f"{promise.program} promises otherwise: {promise}")
+    duplicated = [payment for payment in PAYMENTS if counts[payment] > 1]
+    print(f"  {guarantee.program:26} lost: {show(lost):12} duplicated: {show(duplicated)}")
+    if (lost, duplicated) != (guarantee.lost, guarantee.duplicated):
+        raise SystemExit(f"{guarantee.program} should have had: {guarantee}")
 
 
-def tell(payments: list[str]) -> str:
+def show(payments: list[str]) -> str:
     return ", ".join(payments) or "none"
 
 

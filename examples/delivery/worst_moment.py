@@ -1,5 +1,5 @@
-"""The moment between the two halves of what a program does with a message. Usually it passes;
-`kill_at_the_worst_moment.py` names a message in WORST_MOMENT, and kills the program there.
+"""The moment between processing a message and committing its offset. Normally nothing happens
+there; `kill_at_the_worst_moment.py` names a message in WORST_MOMENT, and kills the program at it.
 """
 
 import os
@@ -11,4 +11,4 @@ import penstock
 def worst_moment(message: penstock.Message) -> None:
     if (message.value or b"").decode() == os.environ.get("WORST_MOMENT"):
         print("now", flush=True)
-        signal.pause()  # for the kill to come; nothing in between is done by chance
+        signal.pause()  # waits for the kill, so that the moment does not depend on chance

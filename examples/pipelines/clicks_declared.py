@@ -1,8 +1,8 @@
-"""The same kind of pipeline with Spark's declarative API: Spark finds the order of things itself.
+"""A similar pipeline with Spark's declarative API: Spark works out the order of its parts.
 
     penstock pipeline run examples/pipelines/clicks_declared.py
 
-Each run reads what has come since the last one. The tables are Spark's, in ./spark-warehouse.
+Each run reads the records since the last one. The tables are Spark's, in ./spark-warehouse.
 """
 
 import os
@@ -18,7 +18,7 @@ COLUMNS = "user STRING, page STRING, at TIMESTAMP, ms INT"
 
 @dp.table
 def clicks() -> DataFrame:
-    """The topic, parsed: a table that grows."""
+    """The parsed topic, as a streaming table."""
     records = (
         spark.readStream.format("penstock")
         .option("kafka.bootstrap.servers", BOOTSTRAP)
@@ -34,7 +34,7 @@ def clicks() -> DataFrame:
 
 @dp.materialized_view
 def clicks_by_page() -> DataFrame:
-    """Computed anew from the table with each run."""
+    """Recomputed from the table with each run."""
     return spark.read.table("clicks").groupBy("page").agg(f.count("*").alias("clicks"))
 
 
@@ -47,6 +47,6 @@ dp.create_sink(
 
 @dp.append_flow(target="slow_clicks")
 def slow_clicks_flow() -> DataFrame:
-    """Slow ones go on to a topic."""
+    """Writes slow clicks to a topic."""
     slow = spark.readStream.table("clicks").where("ms > 1000")
     return slow.select(f.col("user").alias("key"), f.to_json(f.struct("*")).alias("value"))

@@ -1,4 +1,4 @@
-"""Examples are promises: each runs as a newcomer would run it, and checks itself."""
+"""Every example runs as documented, and checks its own result."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 @pytest.mark.parametrize(
     "name", ["log_demo.py", "broker_demo.py", "delivery/kill_at_the_worst_moment.py"]
 )
-def test_a_demo_holds_all_its_steps_and_leaves_nothing_behind(name: str, tmp_path: Path) -> None:
+def test_demo_succeeds_and_cleans_up(name: str, tmp_path: Path) -> None:
     result = subprocess.run(
         [sys.executable, EXAMPLES / name],
         capture_output=True,
