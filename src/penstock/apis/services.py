@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.apis.cluster.metadata import MetadataResponseCache
 from penstock.apis.config import ApiConfig
-from penstock.apis.data.fetch_sessions import FetchSessions
+from penstock.apis.fetch_sessions import FetchSessions
 from penstock.apis.inter_broker_access import InterBroker
 from penstock.apis.transaction_service import NobodyVerifies, VerifiesTransactions
 from penstock.config.effective_config import EffectiveConfig

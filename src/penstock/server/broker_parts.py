@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.apis.config import ApiConfig
-from penstock.apis.data.fetch_sessions import FetchSessions
 from penstock.apis.dispatcher import Dispatcher
+from penstock.apis.fetch_sessions import FetchSessions
 from penstock.apis.registry import APIS
 from penstock.apis.services import Services
 from penstock.config.cached_config import CachedConfig

@@ -17,8 +17,8 @@ from tests.unit.apis.groups_twin import GroupsTwin
 from tests.unit.apis.transactions_twin import TransactionsTwin
 
 from penstock.apis.config import ApiConfig
-from penstock.apis.data.fetch_sessions import FetchSessions
 from penstock.apis.dispatcher import Dispatcher
+from penstock.apis.fetch_sessions import FetchSessions
 from penstock.apis.registry import APIS
 from penstock.apis.services import Services
 from penstock.config.cached_config import CachedConfig

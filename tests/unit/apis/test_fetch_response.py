@@ -8,8 +8,8 @@ import pytest
 from tests.unit.apis.harness import ME, OTHER, topic_id_of
 
 from penstock.apis.data.fetch_response import FetchPartitionData, encode_fetch_response
-from penstock.apis.data.fetch_sessions import RequestedPartition
 from penstock.apis.data.leader_hints import HintedBroker, LeaderHint
+from penstock.apis.fetch_sessions import RequestedPartition
 from penstock.apis.registry import APIS
 from penstock.apis.response_shapes import response_shape
 from penstock.model.errors import ErrorCode

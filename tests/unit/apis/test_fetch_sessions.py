@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.unit.apis.harness import ApiHarness, Sent, batch, topic_id_of
 
-from penstock.apis.data.fetch_sessions import (
+from penstock.apis.fetch_sessions import (
     FINAL_EPOCH,
     FIRST_EPOCH,
     MAX_ID,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from penstock.apis.data.fetch_response import FetchPartitionData as Answered
 from penstock.apis.data.fetch_response import encode_fetch_response
-from penstock.apis.data.fetch_sessions import RequestedPartition
+from penstock.apis.fetch_sessions import RequestedPartition
 from penstock.client.data_calls import (
     FetchedPartition,
     FetchFrom,

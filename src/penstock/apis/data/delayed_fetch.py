@@ -15,9 +15,9 @@ from penstock.apis.data.fetch_response import (
     FetchPartitionData,
     encode_fetch_response,
 )
-from penstock.apis.data.fetch_sessions import FetchContext, RequestedPartition
 from penstock.apis.data.fetch_target import FetchTarget, find_target, is_current
 from penstock.apis.data.leader_hints import NO_HINT, LeaderHint, find_leader_hint, find_nodes
+from penstock.apis.fetch_sessions import FetchContext, RequestedPartition
 from penstock.model.cluster import NO_BROKER, BrokerId
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import Offset, TopicPartition

@@ -13,7 +13,9 @@ from penstock.apis.access import allows_topic
 from penstock.apis.api import Api, Request
 from penstock.apis.data.delayed_fetch import DelayedFetch
 from penstock.apis.data.fetch_response import FIRST_WITH_TOPIC_ID
-from penstock.apis.data.fetch_sessions import (
+from penstock.apis.data.fetch_target import FetchTarget, find_target
+from penstock.apis.data.follower_fetch import find_replica_targets, replica_of
+from penstock.apis.fetch_sessions import (
     FINAL_EPOCH,
     NO_SESSION,
     FetchContext,
@@ -21,8 +23,6 @@ from penstock.apis.data.fetch_sessions import (
     RequestedPartition,
     Topic,
 )
-from penstock.apis.data.fetch_target import FetchTarget, find_target
-from penstock.apis.data.follower_fetch import find_replica_targets, replica_of
 from penstock.model.cluster import NO_BROKER
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicId, TopicPartition

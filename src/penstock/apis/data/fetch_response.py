@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from penstock.apis.data.fetch_sessions import RequestedPartition
 from penstock.apis.data.leader_hints import (
     NO_HINT,
     NO_TAGS,
@@ -18,6 +17,7 @@ from penstock.apis.data.leader_hints import (
     encode_leader_tags,
     encode_node_tags,
 )
+from penstock.apis.fetch_sessions import RequestedPartition
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import Offset
 from penstock.model.slices import FileRun

@@ -6,7 +6,7 @@ Topic id, leader epoch and history are compared here and nowhere else. Invariant
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.apis.data.fetch_sessions import RequestedPartition
+from penstock.apis.fetch_sessions import RequestedPartition
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import NO_LEADER_EPOCH, LeaderEpoch, TopicPartition
 from penstock.model.values import new_tuple

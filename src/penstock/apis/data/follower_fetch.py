@@ -8,8 +8,8 @@ listener.
 from typing import TYPE_CHECKING, Any
 
 from penstock.apis.api import Request
-from penstock.apis.data.fetch_sessions import FetchContext, RequestedPartition
 from penstock.apis.data.fetch_target import FetchTarget, get_partition, make_target
+from penstock.apis.fetch_sessions import FetchContext, RequestedPartition
 from penstock.apis.inter_broker_access import check_broker
 from penstock.model.cluster import BrokerEpoch, BrokerId
 from penstock.model.errors import ErrorCode, Refusal

@@ -13,7 +13,7 @@ from tests.unit.storage.engine.cases import batch_of
 
 from penstock.apis.api import Api, Request
 from penstock.apis.config import ApiConfig
-from penstock.apis.data.fetch_sessions import FetchSessions
+from penstock.apis.fetch_sessions import FetchSessions
 from penstock.apis.services import Services
 from penstock.config.cached_config import CachedConfig
 from penstock.config.effective_config import EffectiveConfig, resolve_broker
