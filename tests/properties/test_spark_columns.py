@@ -1,5 +1,5 @@
-"""Bulk decoding and encoding against `protocol.records`: any records come back, and damaged bytes
-mean the same to the compiled way, to the plain way, and to the reader that both are held to."""
+"""Bulk decoding and encoding against `protocol.records`: any records survive a round trip, and
+kernels, plain Python and `iter_records` agree on corrupt bytes."""
 
 import ctypes
 import mmap
@@ -33,13 +33,13 @@ FAR = 2**63 - 1
     append_times=st.lists(st.none() | st.integers(0, 2**50), min_size=4, max_size=4),
     bounds=st.tuples(st.integers(0, 40), st.integers(0, 40)),
 )
-def test_any_records_become_the_same_rows_both_ways(
+def test_kernels_and_plain_python_decode_any_records_to_the_same_rows(
     lists: list[list[Record]],
     codecs: list[Codec],
     append_times: list[int | None],
     bounds: tuple[int, int],
 ) -> None:
-    batches = placed_after_one_another(lists, codecs, append_times)
+    batches = consecutive_batches(lists, codecs, append_times)
     rows = [row for batch in batches for row in expected_rows(batch)]
     offsets = [row[4] for row in rows]
     start, end = (offsets[min(at, len(offsets) - 1)] for at in sorted(bounds))
@@ -51,7 +51,7 @@ def test_any_records_become_the_same_rows_both_ways(
         assert decoded.next_offset == end
 
 
-def placed_after_one_another(
+def consecutive_batches(
     lists: Sequence[list[Record]], codecs: Sequence[Codec], append_times: Sequence[int | None]
 ) -> list[bytearray]:
     batches = []
@@ -67,7 +67,7 @@ def placed_after_one_another(
 
 
 class Guarded:
-    """Memory that ends where no page may be read: a read beyond what is placed there kills."""
+    """Memory that ends at an unreadable page, so that a read beyond the content is fatal."""
 
     def __init__(self) -> None:
         self._pages = mmap.mmap(-1, 2 * mmap.PAGESIZE)
@@ -77,7 +77,7 @@ class Guarded:
         beyond = ctypes.c_void_p(start + mmap.PAGESIZE)
         assert libc.mprotect(beyond, mmap.PAGESIZE, 0) == 0
 
-    def place(self, content: bytes | bytearray) -> memoryview:
+    def put(self, content: bytes | bytearray) -> memoryview:
         assert len(content) <= mmap.PAGESIZE
         start = mmap.PAGESIZE - len(content)
         self._view[start : mmap.PAGESIZE] = content
@@ -85,7 +85,7 @@ class Guarded:
 
 
 def outcome(path: BulkPath, fetched: memoryview) -> list[Row] | None:
-    """None where the bytes are refused; any other error passes through and fails the test."""
+    """None if the bytes are rejected; any other error fails the test."""
     try:
         return rows_of(decoder(path=path, check_crc=False).decode(fetched, start=0, end=FAR))
     except CorruptBatch:
@@ -100,36 +100,36 @@ def expected_outcome(batch: bytearray) -> list[Row] | None:
 
 
 @pytest.mark.timeout(scaled(test=300, verify=1_800, release=14_400))
-def test_damaged_bytes_mean_the_same_both_ways_and_nothing_beyond_them_is_read() -> None:
+def test_kernels_and_plain_python_agree_on_corrupt_bytes_and_read_nothing_beyond() -> None:
     rng = random.Random(20_261_117)
     corpus, guarded = seeds(), Guarded()
-    refused = read = 0
+    rejected = accepted = 0
     for _ in range(FUZZ_INPUTS):
         batch = mutate(rng, rng.choice(corpus))[: mmap.PAGESIZE]
-        fetched = guarded.place(batch)
+        fetched = guarded.put(batch)
         rows = outcome(BulkPath.PLAIN, fetched)
         assert outcome(BulkPath.COMPILED, fetched) == rows, batch.hex()
         assert_same_after(rng.choice(corpus), batch, guarded)
         if not is_one_data_batch(batch):
             continue
         assert rows == expected_outcome(batch), batch.hex()
-        refused, read = refused + (rows is None), read + (rows is not None)
-    # Both outcomes must be common, or the mutations miss what they should reach.
-    assert refused > FUZZ_INPUTS * 0.05
-    assert read > FUZZ_INPUTS * 0.05
+        rejected, accepted = rejected + (rows is None), accepted + (rows is not None)
+    # Both results must be common, or the mutations do not reach deep enough.
+    assert rejected > FUZZ_INPUTS * 0.05
+    assert accepted > FUZZ_INPUTS * 0.05
 
 
-def assert_same_after(sound: bytes, batch: bytearray, guarded: Guarded) -> None:
-    """Damage in a later batch of a fetch, when it is decoded together with a sound one."""
+def assert_same_after(valid: bytes, batch: bytearray, guarded: Guarded) -> None:
+    """A corrupt batch that is decoded together with a valid one before it."""
     if len(batch) >= 8:
         batch = batch.copy()
-        batch[0:8] = read_header(sound).next_offset.to_bytes(8, "big")
-    fetched = guarded.place((sound + batch)[: mmap.PAGESIZE])
+        batch[0:8] = read_header(valid).next_offset.to_bytes(8, "big")
+    fetched = guarded.put((valid + batch)[: mmap.PAGESIZE])
     assert outcome(BulkPath.COMPILED, fetched) == outcome(BulkPath.PLAIN, fetched), batch.hex()
 
 
 def is_one_data_batch(batch: bytearray) -> bool:
-    """Whether the bytes claim to be just that: more and less is not for `iter_records`."""
+    """Whether the bytes claim to be exactly one, as `iter_records` requires."""
     try:
         header = read_header(batch)
     except CorruptBatch:
@@ -150,7 +150,7 @@ HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]
     batch_bytes=st.integers(62, 600),
     times=st.lists(st.integers(0, 2**62), min_size=4, max_size=4),
 )
-def test_any_rows_come_back_as_records_and_both_ways_write_the_same(
+def test_any_rows_survive_encoding_and_both_encoders_write_the_same_bytes(
     calls: list[list[tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes], ...]]]],
     codec: Codec,
     batch_bytes: int,

@@ -1,1 +1,1 @@
-"""Record batches to Arrow columns and back, compiled with numba where it pays."""
+"""Record batches to Arrow columns and back, with numba kernels for bulk data; Avro; DDL."""

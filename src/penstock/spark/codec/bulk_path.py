@@ -1,7 +1,7 @@
-"""Which way records are decoded and encoded: with compiled kernels, or in plain Python.
+"""Chooses how records are decoded and encoded: with compiled kernels, or in plain Python.
 
-Loading numba and the kernels costs a process half a second or more. A worker that sees a few
-hundred rows is done long before that, so kernels are loaded once enough bytes have passed.
+Loading numba and the kernels costs a process half a second or more. A worker with a few hundred
+rows is done long before that, so kernels are loaded once enough bytes have been processed.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +26,7 @@ DecodeBatches = Callable[
 ]
 WriteRows = Callable[
     [OpenBatch, RowColumns, npt.NDArray[np.int64], int, int], tuple[int, int]
-]  # how many rows fitted, and how many bytes of the batch are used
+]  # how many rows fit, and how many bytes of the batch are used
 PartitionKeys = Callable[[ByteColumn, int], npt.NDArray[np.int32]]
 
 
@@ -36,14 +36,14 @@ class BulkPath(Enum):
 
 
 class _Process:
-    """What this process has loaded and done so far."""
+    """The kernels this process has loaded, and the bytes it has seen."""
 
     def __init__(self) -> None:
         self.seen_bytes = 0
         self.modules: dict[str, ModuleType | None] = {}
 
     def find(self, name: str) -> ModuleType | None:
-        """The module of kernels, or None where numba is missing or does not fit."""
+        """The module of kernels, or None if numba is missing or unusable."""
         if name not in self.modules:
             try:
                 self.modules[name] = import_module(name)
@@ -73,9 +73,9 @@ def choose_key_partitioner(path: BulkPath | None, new_bytes: int) -> PartitionKe
 
 
 def warm_up() -> bool:
-    """Load every kernel now, compiling what is not kept yet. Whether there are kernels."""
-    found = [_process.find(name) for name in (_DECODE, _ENCODE)]
-    return None not in found
+    """Load every kernel now, compiling those that are not cached. False: there are none."""
+    modules = [_process.find(name) for name in (_DECODE, _ENCODE)]
+    return None not in modules
 
 
 def _find_compiled(name: str, path: BulkPath | None, new_bytes: int) -> ModuleType | None:
@@ -87,6 +87,6 @@ def _find_compiled(name: str, path: BulkPath | None, new_bytes: int) -> ModuleTy
     module = _process.find(name)
     if module is None and path is BulkPath.COMPILED:
         raise RuntimeError(
-            "kernels were asked for, but numba cannot be imported: pip install 'penstock[spark]'"
+            "compiled kernels need numba, which cannot be imported: pip install 'penstock[spark]'"
         )
     return module

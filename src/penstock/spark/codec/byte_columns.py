@@ -1,7 +1,7 @@
-"""Arrow columns as numpy sees them, one form for every type that Spark may send: some bytes, and
-for each row where its own begin and how many they are.
+"""Arrow columns as numpy arrays, in one form for every type that Spark may send: the bytes, and the
+start and length of each row.
 
-No copy of the bytes. Invariant: `starts` and `lengths` stay within `data`; null has the length -1.
+Does not copy the bytes. Invariant: `starts` and `lengths` stay within `data`; null has length -1.
 """
 
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ import pyarrow as pa
 from penstock.spark.errors import SparkSourceError
 
 NULL = -1
-_NO_BYTES = np.frombuffer(b"", np.uint8)  # read-only, as Arrow's are
+_NO_BYTES = np.frombuffer(b"", np.uint8)  # read-only, like Arrow's
 
 
 class ByteColumn(NamedTuple):
@@ -30,7 +30,7 @@ class ByteColumn(NamedTuple):
 
 
 class HeaderColumn(NamedTuple):
-    """Headers of all rows behind one another, and which of them are a row's."""
+    """The headers of all rows one after another, and which of them belong to each row."""
 
     starts: npt.NDArray[np.int64]
     counts: npt.NDArray[np.int64]
@@ -39,7 +39,7 @@ class HeaderColumn(NamedTuple):
 
 
 def byte_column(array: pa.Array | pa.ChunkedArray | None, rows: int) -> ByteColumn:
-    """Binary or string, large or not; None is a column of nulls."""
+    """From binary or string, large or not; None is a column of nulls."""
     if array is None or not rows:
         return ByteColumn(_NO_BYTES, np.zeros(rows, np.int64), np.full(rows, NULL, np.int64))
     array = _binary(array)
@@ -53,18 +53,20 @@ def byte_column(array: pa.Array | pa.ChunkedArray | None, rows: int) -> ByteColu
 
 
 def header_column(array: pa.Array | pa.ChunkedArray | None, rows: int) -> HeaderColumn:
-    """Lists of (key, value); a null list is one without headers."""
+    """From lists of (key, value); a null list has no headers."""
     if array is None or not rows:
-        zeros, nothing = np.zeros(rows, np.int64), byte_column(None, 0)
-        return HeaderColumn(zeros, zeros, nothing, nothing)
+        zeros, empty = np.zeros(rows, np.int64), byte_column(None, 0)
+        return HeaderColumn(zeros, zeros, empty, empty)
     array = _whole(array)
     counts = np.diff(array.offsets.to_numpy().astype(np.int64))
     if array.null_count:
         counts[array.is_null().to_numpy(zero_copy_only=False)] = 0
-    items = array.flatten()  # without what hides under null lists
+    items = array.flatten()  # without values hidden under null lists
     keys, values = items.flatten()
     if keys.null_count:
-        raise SparkSourceError("column `headers` has a header with a null key: give each a key")
+        raise SparkSourceError(
+            "column `headers` has a header with a null key: every header needs a key"
+        )
     return HeaderColumn(
         np.cumsum(counts) - counts,
         counts,

@@ -1,12 +1,12 @@
-"""Kernels compiled with numba: their decorators, and where the machine code is kept.
+"""Decorators for numba kernels, and where their machine code is cached.
 
-Compiling takes seconds, loading kept code a third of one. Code is kept where numba keeps it: in
-NUMBA_CACHE_DIR, else in `__pycache__` beside the source, else in the user's cache folder; all
-workers of a machine find it there, and files are replaced whole, so they may race. Where none of
-these can be written, a private folder of the temporary directory is used.
+Compiling takes seconds, loading cached code a third of a second. The cache is numba's: in
+NUMBA_CACHE_DIR, else in `__pycache__` next to the source, else in the user's cache folder. All
+workers of a machine share it; files are replaced atomically, so they may race. If none of these is
+writable, a private folder in the temporary directory is used.
 
-Only the modules of kernels import this one: without numba the import fails, and callers of kernels
-go the plain way.
+Only the kernel modules import this one: without numba the import fails, and callers fall back to
+plain Python.
 """
 
 import os
@@ -31,8 +31,8 @@ if _config.DISABLE_JIT:
 
 
 def compiled(signature: str) -> Callable[[_Function], _Function]:
-    """A kernel with one signature, compiled or loaded at once: other types are an error, not
-    another compilation."""
+    """A kernel with one signature, compiled or loaded on import. Other argument types are an error,
+    not another compilation."""
 
     def decorate(function: _Function) -> _Function:
         return cast("_Function", _compile(function, signature))
@@ -41,7 +41,7 @@ def compiled(signature: str) -> Callable[[_Function], _Function]:
 
 
 def inlined(function: _Function) -> _Function:
-    """A part of kernels. It stands in their file: numba does not see when others change."""
+    """A helper of kernels. Must be in their file, because numba does not track other files."""
     return cast("_Function", njit(nogil=True)(function))
 
 
@@ -49,7 +49,7 @@ def _compile(function: Callable[..., object], signature: str) -> Any:
     try:
         return njit(signature, nogil=True, cache=True)(function)
     except (RuntimeError, OSError, EOFError, pickle.UnpicklingError):
-        # No place to write to, a full disk, or a file that a power cut has damaged.
+        # No writable folder, a full disk, or a cache file damaged by a power cut.
         folder = _find_private_folder()
     if folder is not None:
         _config.CACHE_DIR = str(folder)
@@ -61,21 +61,21 @@ def _compile(function: Callable[..., object], signature: str) -> Any:
 
 
 def _find_private_folder() -> Path | None:
-    """Nobody else may write there: kept code is loaded and run."""
+    """Writable by this user only, because cached code is loaded and run."""
     folder = Path(tempfile.gettempdir()) / f"penstock-kernels-{os.getuid()}"
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
-        found = folder.lstat()
+        status = folder.lstat()
     except OSError:
         return None
-    is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
-    return folder if is_own and not found.st_mode & 0o022 else None
+    is_own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+    return folder if is_own and not status.st_mode & 0o022 else None
 
 
 def _copy_bytes(
     _context: Any, target: Any, _target_start: Any, source: Any, _source_start: Any, _length: Any
 ) -> tuple[Any, Callable[..., object]]:
-    """memcpy between two arrays of bytes, unchecked: 5 times as fast as numba's loop over bytes."""
+    """Unchecked memcpy between two byte arrays; 5 times as fast as a numba loop over bytes."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> object:
         target_value, target_start, source_value, source_start, length = arguments

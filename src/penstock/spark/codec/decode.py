@@ -1,7 +1,7 @@
-"""Record batches of one partition into Arrow: all that a reader of Spark's needs of a fetch.
+"""Decodes the record batches of one partition's fetch response to Arrow.
 
-Knows no connection and no Spark. Invariant: a row is given once and in the order of offsets; bytes
-that are no sound batch raise CorruptBatch, and cost no more than bounded memory.
+Knows no connection and no Spark. Invariant: each row is returned once and in offset order; invalid
+bytes raise CorruptBatch and use bounded memory.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,37 +24,37 @@ from penstock.spark.codec.visible_batches import CorruptAt, OffsetBounds, visibl
 
 __all__ = ["COLUMNS", "DecodedFetch", "Decoder", "arrow_schema"]
 
-# A fetch of a few MiB can hold a thousand times that, compressed: the rest is fetched again.
+# A compressed fetch of a few MiB can hold a thousand times that; the rest is fetched again.
 MAX_DECODED_BYTES = 512 * 1024 * 1024
 
 
 class DecodedFetch(NamedTuple):
     batches: list[pa.RecordBatch]  # of `arrow_schema(columns)`; may be empty
-    next_offset: int  # first offset not yet seen: fetch from here next
+    next_offset: int  # the first offset not yet decoded
 
 
 class Decoder:
-    """For one partition. `path` None chooses by what is installed and how much there was to do.
-    Once `most_bytes` are decoded, the rest of a fetch is left for the next one."""
+    """For one partition. `path` None chooses by what is installed and how many bytes were decoded.
+    After `max_bytes` of decoded data, the rest of a fetch is left for the next one."""
 
     def __init__(
         self,
-        partition: TopicPartition,
+        tp: TopicPartition,
         columns: Sequence[str],
         *,
         read_committed: bool,
         check_crc: bool = True,
         path: BulkPath | None = None,
-        most_bytes: int = MAX_DECODED_BYTES,
+        max_bytes: int = MAX_DECODED_BYTES,
     ) -> None:
-        self._partition = partition
+        self._tp = tp
         self._schema = arrow_schema(columns)
         self._columns = [name for name in columns if name not in CONSTANT_COLUMNS]
-        self._constants = _Constants(partition)
+        self._constants = _Constants(tp)
         self._read_committed = read_committed
         self._check_crc = check_crc
         self._path = path
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
 
     def decode(
         self,
@@ -64,14 +64,14 @@ class Decoder:
         end: int,
         aborted: Sequence[AbortedTransactionStart] = (),
     ) -> DecodedFetch:
-        """Rows of start <= offset < end, as far as whole batches go. Control batches are left out,
-        and aborted data if only committed data is read; gaps between offsets are normal."""
+        """The rows with start <= offset < end, as far as whole batches go. Omits control batches,
+        and aborted data with read_committed; gaps between offsets are normal."""
         try:
             return self._decode(batches, OffsetBounds(start, end), aborted)
         except CorruptAt as error:
             raise CorruptBatch(
-                f"{self._partition} cannot be read at offset {error.offset}: {error.reason}. Try "
-                "again; if it stays, let another replica lead, or start after the damaged batch"
+                f"cannot read {self._tp} at offset {error.offset}: {error.reason}. Retry; if the "
+                "error persists, elect another leader, or start after the corrupt batch"
             ) from None
 
     def _decode(
@@ -88,14 +88,14 @@ class Decoder:
         return self._collect(chunks, visible.next_offset)
 
     def _collect(self, chunks: Iterator[RowChunk], next_offset: int) -> DecodedFetch:
-        made: list[pa.RecordBatch] = []
+        batches: list[pa.RecordBatch] = []
         decoded_bytes = 0
         for chunk in chunks:
-            made.append(self._record_batch(chunk))
-            decoded_bytes += made[-1].nbytes
-            if decoded_bytes >= self._most_bytes:
-                return DecodedFetch(made, chunk.last_offset + 1)
-        return DecodedFetch(made, next_offset)
+            batches.append(self._record_batch(chunk))
+            decoded_bytes += batches[-1].nbytes
+            if decoded_bytes >= self._max_bytes:
+                return DecodedFetch(batches, chunk.last_offset + 1)
+        return DecodedFetch(batches, next_offset)
 
     def _record_batch(self, chunk: RowChunk) -> pa.RecordBatch:
         arrays = [
@@ -106,10 +106,10 @@ class Decoder:
 
 
 class _Constants:
-    """Columns that have one value in a chunk, built once and sliced for each."""
+    """Columns with a single value per chunk, built once and sliced for each chunk."""
 
-    def __init__(self, partition: TopicPartition) -> None:
-        self._partition = partition
+    def __init__(self, tp: TopicPartition) -> None:
+        self._tp = tp
         self._built: dict[tuple[str, int | str], pa.Array] = {}
 
     def array(self, name: str, chunk: RowChunk) -> pa.Array:
@@ -123,8 +123,8 @@ class _Constants:
     def _value(self, name: str, chunk: RowChunk) -> int | str:
         match name:
             case "topic":
-                return self._partition.topic
+                return self._tp.topic
             case "partition":
-                return self._partition.partition
+                return self._tp.partition
             case _:
                 return int(chunk.is_append_time)

@@ -1,8 +1,8 @@
-"""Records to columns with the kernels of `decode_kernels`: whole runs of batches in one call.
+"""Decodes records to columns with the kernels of `decode_kernels`, whole runs of batches per call.
 
-Importing this needs numba, and loads or compiles the kernels. Where a kernel refuses a batch,
-`protocol.records` is asked for the reason. All large memory comes from Arrow's pool, which keeps
-what is given back: pages fresh from the kernel would cost more than the decoding.
+Importing this needs numba, and loads or compiles the kernels. If a kernel rejects a batch,
+`protocol.records` finds out why. All large buffers come from Arrow's pool, which keeps freed
+memory: fresh pages from the operating system would cost more than the decoding.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,54 +37,55 @@ def decode_batches(
 
 def _runs(fetched: memoryview, batches: Sequence[FetchedBatch]) -> Iterator["_Run"]:
     run = _Run(fetched)
-    for placed in batches:
-        unpacked = _unpack(placed, fetched) if placed.header.codec else None
-        if not run.takes(placed, unpacked):
+    for batch in batches:
+        decompressed = _decompress(batch, fetched) if batch.header.codec else None
+        if not run.takes(batch, decompressed):
             yield run
             run = _Run(fetched)
-        run.add(placed, unpacked)
+        run.add(batch, decompressed)
     if run.batches:
         yield run
 
 
-def _unpack(placed: FetchedBatch, fetched: memoryview) -> bytes:
+def _decompress(batch: FetchedBatch, fetched: memoryview) -> bytes:
     try:
-        return walk_records(placed.view(fetched))[0]
+        return walk_records(batch.view(fetched))[0]
     except CorruptBatch as error:
-        raise CorruptAt(placed.header.base_offset, error.reason) from None
+        raise CorruptAt(batch.header.base_offset, error.reason) from None
 
 
 class _Run:
-    """Batches that go to the kernels together, as they have the same kind of timestamps and are all
-    compressed or all not. At most MAX_CHUNK_BYTES, or one batch: so 32 bits count its bytes."""
+    """Batches that go to the kernels together, because they have the same timestamp type and are
+    all compressed or all not. At most MAX_CHUNK_BYTES, or one batch, so that 32 bits count its
+    bytes."""
 
     def __init__(self, fetched: memoryview) -> None:
         self.batches: list[FetchedBatch] = []
-        self.rows: list[_Row] = []  # of the kernels' table, one for each batch
+        self.rows: list[_Row] = []  # of the kernels' table, one per batch
         self._fetched = fetched
-        self._unpacked: list[bytes] = []
+        self._decompressed: list[bytes] = []
         self._bytes = 0
 
-    def takes(self, placed: FetchedBatch, unpacked: bytes | None) -> bool:
+    def takes(self, batch: FetchedBatch, decompressed: bytes | None) -> bool:
         if not self.batches:
             return True
-        if placed.header.is_append_time != self.is_append_time:
+        if batch.header.is_append_time != self.is_append_time:
             return False
-        size = placed.header.size if unpacked is None else len(unpacked)
-        is_alike = (unpacked is None) == (not self._unpacked)
+        size = batch.header.size if decompressed is None else len(decompressed)
+        is_alike = (decompressed is None) == (not self._decompressed)
         return is_alike and self._bytes + size <= MAX_CHUNK_BYTES
 
-    def add(self, placed: FetchedBatch, unpacked: bytes | None) -> None:
-        position, header = placed
-        self.batches.append(placed)
-        if unpacked is None:
+    def add(self, batch: FetchedBatch, decompressed: bytes | None) -> None:
+        position, header = batch
+        self.batches.append(batch)
+        if decompressed is None:
             end = position + header.size
             self.rows.append(_table_row(header, position + HEADER_BYTES, end))
             self._bytes += header.size
         else:
-            end = self._bytes + len(unpacked)
+            end = self._bytes + len(decompressed)
             self.rows.append(_table_row(header, self._bytes, end))
-            self._unpacked.append(unpacked)
+            self._decompressed.append(decompressed)
             self._bytes = end
 
     @property
@@ -92,13 +93,13 @@ class _Run:
         return self.batches[0].header.is_append_time
 
     def data(self) -> _Bytes:
-        """What the positions in `rows` are about. Read-only: the kernels take no other."""
-        data = self._join() if self._unpacked else self._fetched
+        """The bytes that the positions in `rows` refer to. Read-only, as the kernels require."""
+        data = self._join() if self._decompressed else self._fetched
         return np.frombuffer(data.toreadonly(), np.uint8)
 
     def _join(self) -> memoryview:
         joined = memoryview(pa.allocate_buffer(self._bytes)).cast("B")
-        for content, row in zip(self._unpacked, self.rows, strict=True):
+        for content, row in zip(self._decompressed, self.rows, strict=True):
             joined[row[kernels.START] : row[kernels.END]] = content
         return joined
 
@@ -126,18 +127,18 @@ def _decode_run(
             yield RowChunk(rows, run.is_append_time, int(output.offsets[rows - 1]), arrays)
 
 
-def _explain(fetched: memoryview, placed: FetchedBatch) -> CorruptAt:
-    reason = "its records are damaged"
+def _explain(fetched: memoryview, batch: FetchedBatch) -> CorruptAt:
+    reason = "its records are corrupt"
     try:
-        for _ in iter_records(placed.view(fetched)):
+        for _ in iter_records(batch.view(fetched)):
             pass
     except CorruptBatch as error:
         reason = error.reason
-    return CorruptAt(placed.header.base_offset, reason)
+    return CorruptAt(batch.header.base_offset, reason)
 
 
 class _Output:
-    """Arrays for one chunk, as large as it can get. What stays untouched costs nothing."""
+    """Arrays for one chunk, as large as it can get. Untouched memory costs nothing."""
 
     def __init__(self, capacity: int, data_bytes: int, columns: Sequence[str]) -> None:
         self._offsets, self.offsets = _allocate(capacity, np.int64)
@@ -179,22 +180,22 @@ class _Output:
 
     def arrays(self, data: _Bytes, rows: int, columns: Sequence[str]) -> dict[str, pa.Array]:
         totals = self._totals
-        made: dict[str, pa.Array] = {}
+        arrays: dict[str, pa.Array] = {}
         if "key" in columns:
-            made["key"] = self._keys.array(
+            arrays["key"] = self._keys.array(
                 rows, totals[kernels.KEY_BYTES], totals[kernels.NULL_KEYS]
             )
         if "value" in columns:
-            made["value"] = self._values.array(
+            arrays["value"] = self._values.array(
                 rows, totals[kernels.VALUE_BYTES], totals[kernels.NULL_VALUES]
             )
         if "offset" in columns:
-            made["offset"] = _numbers("offset", self._offsets, rows)
+            arrays["offset"] = _numbers("offset", self._offsets, rows)
         if "timestamp" in columns:
-            made["timestamp"] = _numbers("timestamp", self._timestamps, rows)
+            arrays["timestamp"] = _numbers("timestamp", self._timestamps, rows)
         if "headers" in columns:
-            made["headers"] = self._headers(data, rows)
-        return made
+            arrays["headers"] = self._headers(data, rows)
+        return arrays
 
     def _headers(self, data: _Bytes, rows: int) -> pa.Array:
         totals = self._totals
@@ -231,12 +232,12 @@ class _Output:
 
 
 class _BinaryOutput:
-    """One column of bytes; with a room of -1 bytes it is not wanted."""
+    """One column of bytes; a size of -1 means that it is not wanted."""
 
-    def __init__(self, capacity: int, room: int) -> None:
-        self.is_wanted = room >= 0
+    def __init__(self, capacity: int, data_bytes: int) -> None:
+        self.is_wanted = data_bytes >= 0
         self._ends, self.ends = _allocate(capacity + 1 if self.is_wanted else 1, np.int32)
-        self._data, self.data = _allocate(max(room, 0), np.uint8)
+        self._data, self.data = _allocate(max(data_bytes, 0), np.uint8)
         self.valid = _all_valid(capacity if self.is_wanted else 0)
 
     @property
@@ -250,7 +251,7 @@ class _BinaryOutput:
 
 
 def _allocate(count: int, kind: type[_Number]) -> tuple[pa.Buffer, npt.NDArray[_Number]]:
-    """The same memory as Arrow and as numpy see it."""
+    """The same memory as an Arrow buffer and as a numpy array."""
     buffer = pa.allocate_buffer(count * np.dtype(kind).itemsize)
     return buffer, np.frombuffer(buffer, kind)
 
@@ -264,7 +265,7 @@ def _numbers(name: str, buffer: pa.Buffer, rows: int) -> pa.Array:
 
 
 def _as_text(keys: pa.Array) -> pa.Array:
-    """Header keys as strings. They are UTF-8 by agreement only."""
+    """Header keys as strings. They are UTF-8 by convention only."""
     try:
         return keys.cast(pa.string())
     except pa.ArrowInvalid:

@@ -1,11 +1,11 @@
-"""Kernels (numba) that turn the records of batches into columns.
+"""Numba kernels that decode the records of batches to columns.
 
-No Arrow and no Python objects here. Invariant: nothing outside of a batch's bytes is read and
-nothing beyond an array is written, whatever the bytes say: numba checks no index, so every length
-is compared with the bytes that remain before it is used. What is accepted is exactly what
+No Arrow and no Python objects. Invariant: whatever the bytes are, nothing outside a batch is read
+and nothing beyond an array is written. Numba checks no index, so every length is compared with the
+remaining bytes before it is used. Accepts exactly what
 `penstock.protocol.records.iter_records` accepts.
 
-Parts come first: a kernel is compiled where it stands.
+Helpers come first, because a kernel is compiled where it is defined.
 """
 
 from typing import Any
@@ -19,9 +19,9 @@ Bytes = npt.NDArray[np.uint8]
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
 
-# Columns of `batches`, a row per batch: where its records are, and what its header says.
+# Columns of `batches`, one row per batch: the bounds of its records, and fields of its header.
 START, END, BASE_OFFSET, TIMESTAMP, LAST_DELTA, COUNT = range(6)
-# `cursor`: where to go on after a full chunk.
+# `cursor`: where to continue after a full chunk.
 BATCH, POSITION, RECORD, PREVIOUS_DELTA = range(4)
 # `totals` of a chunk.
 (
@@ -38,15 +38,15 @@ BATCH, POSITION, RECORD, PREVIOUS_DELTA = range(4)
 _CORRUPT = -1
 _MAX_UINT32 = 0xFFFFFFFF
 _MAX_INT64 = 0x7FFFFFFFFFFFFFFF
-_MAX_MS = _MAX_INT64 // 1000  # later times have no microseconds in 64 bits
+_MAX_MS = _MAX_INT64 // 1000  # later times overflow 64 bits of microseconds
 
-_DATA = "Array(uint8, 1, 'C', True)"  # read-only, as all that comes from a fetch
+_DATA = "Array(uint8, 1, 'C', True)"  # read-only, like everything from a fetch
 _BINARY = "int32[::1], uint8[::1], uint8[::1]"  # ends, bytes, validity
 
 
 @inlined
 def _read_varint(data: Bytes, position: int, end: int) -> tuple[int, int]:
-    """The value and the position after it, which is -1 where there is no 32-bit varint."""
+    """The value and the position after it; -1: no valid 32-bit varint."""
     unsigned = shift = 0
     limit = min(end, position + 5)
     while position < limit:
@@ -63,7 +63,7 @@ def _read_varint(data: Bytes, position: int, end: int) -> tuple[int, int]:
 
 @inlined
 def _read_varlong(data: Bytes, position: int, end: int) -> tuple[int, int]:
-    """As `_read_varint`, of 64 bits; the tenth byte has room for one of them."""
+    """Like `_read_varint`, with 64 bits, of which the tenth byte holds one."""
     unsigned = shift = 0
     limit = min(end, position + 10)
     while position < limit:
@@ -82,13 +82,13 @@ def _read_varlong(data: Bytes, position: int, end: int) -> tuple[int, int]:
 def _read_record(
     data: Bytes, position: int, batch_end: int
 ) -> tuple[int, int, int, int, int, int, int]:
-    """(timestamp delta, offset delta, key start, key length, value start, value length, end); null
-    is the length -1. The end is -1 where the record cannot stand; its headers are not looked at."""
+    """(timestamp delta, offset delta, key start, key length, value start, value length, end). Null
+    has length -1. The end is -1 if the record is corrupt; headers are not checked."""
     length, position = _read_varint(data, position, batch_end)
     if position < 0 or length < 0 or length > batch_end - position:
         return 0, 0, 0, 0, 0, 0, _CORRUPT
     end = position + length
-    # One byte of attributes without meaning comes first.
+    # The first byte is unused attributes.
     timestamp_delta, position = _read_varlong(data, position + 1, end)
     if position < 0:
         return 0, 0, 0, 0, 0, 0, _CORRUPT
@@ -100,7 +100,7 @@ def _read_record(
         return 0, 0, 0, 0, 0, 0, _CORRUPT
     position = key_start + max(key_length, 0)
     value_length, value_start = _read_varint(data, position, end)
-    # At least one byte, the count of headers, must follow the value.
+    # At least one byte, the header count, must follow the value.
     if value_start < 0 or value_length < -1 or max(value_length, 0) >= end - value_start:
         return 0, 0, 0, 0, 0, 0, _CORRUPT
     return timestamp_delta, delta, key_start, key_length, value_start, value_length, end
@@ -108,7 +108,7 @@ def _read_record(
 
 @inlined
 def _measure_headers(data: Bytes, position: int, end: int) -> tuple[int, int, int]:
-    """(count, bytes of keys, bytes of values); the count is -1 where they cannot stand."""
+    """(count, bytes of keys, bytes of values); the count is -1 if the headers are corrupt."""
     count, position = _read_varint(data, position, end)
     if position < 0 or count < 0 or count > (end - position) // 2:
         return _CORRUPT, 0, 0
@@ -168,11 +168,12 @@ def decode_rows(  # noqa: C901 - one loop over local names
     header_valid: Bytes,
     totals: Int64s,
 ) -> int:
-    """Fill the columns from `cursor` on; the number of rows, or -1 - i where batch i is corrupt.
+    """Fill the columns from `cursor` on. Returns the number of rows, or -1 - i if batch i is
+    corrupt.
 
-    Rows outside of the offsets asked for are checked and left out. `keys` and `values` must have
-    room for the batches' bytes, `*_ends` for one more than `offsets`, which bounds the rows;
-    validity arrays come filled with ones.
+    Rows outside the requested offsets are checked and omitted. `keys` and `values` must be as large
+    as the batches' bytes, `*_ends` one entry longer than `offsets`, which bounds the rows; validity
+    arrays must be filled with ones.
     """
     capacity = offsets.size
     wants_headers = header_positions.size > 0
@@ -263,8 +264,8 @@ def copy_headers(
     values: Bytes,
     value_valid: Bytes,
 ) -> int:
-    """Headers of rows that `decode_rows` has checked and measured, into arrays of just their size;
-    the number of null values."""
+    """Copy the headers of rows that `decode_rows` has checked and measured into arrays of exactly
+    their size. Returns the number of null values."""
     header = key_bytes = value_bytes = nulls = 0
     key_ends[0] = value_ends[0] = 0
     for row in range(rows):

@@ -1,6 +1,6 @@
-"""Records to columns in plain Python, for processes without numba and for their first few rows.
+"""Decodes records to columns in plain Python, for processes without numba and for the first rows.
 
-The same rows as `decode_compiled` gives, about forty times slower.
+Gives the same rows as `decode_compiled`, about forty times slower.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,21 +28,21 @@ def decode_batches(
             yield RowChunk(len(records), is_append_time, records[-1].offset, arrays)
 
 
-def _is_append_time(placed: FetchedBatch) -> bool:
-    return placed.header.is_append_time
+def _is_append_time(batch: FetchedBatch) -> bool:
+    return batch.header.is_append_time
 
 
 def _iter_rows(
     fetched: memoryview, batches: Iterable[FetchedBatch], wanted: OffsetBounds
 ) -> Iterator[Record]:
     start, end = wanted
-    for placed in batches:
+    for batch in batches:
         try:
-            for record in iter_records(placed.view(fetched)):
+            for record in iter_records(batch.view(fetched)):
                 if start <= record.offset < end:
                     yield record
         except CorruptBatch as error:
-            raise CorruptAt(placed.header.base_offset, error.reason) from None
+            raise CorruptAt(batch.header.base_offset, error.reason) from None
 
 
 def _cut(records: Iterable[Record]) -> Iterator[list[Record]]:
@@ -79,7 +79,7 @@ def _offsets(records: list[Record]) -> Any:
 
 
 def _timestamps(records: list[Record]) -> Any:
-    """Times beyond 64 bits of microseconds become the last one that there is."""
+    """Clamped to 64 bits of microseconds."""
     microseconds = [
         max(MIN_INT64, min(MAX_INT64, record.timestamp_ms * 1000)) for record in records
     ]
@@ -95,7 +95,7 @@ def _header_items(headers: RecordHeaders) -> list[tuple[str, bytes | None]] | No
 
 
 def _readable(key: str) -> str:
-    """The key as Java's clients show it: a replacement character for what is not UTF-8."""
+    """The key as Java clients show it, with replacement characters for invalid UTF-8."""
     if key.isascii():
         return key
     return key.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -1,7 +1,7 @@
-"""Rows of one topic, as Arrow, into record batches per partition.
+"""Encodes the Arrow rows of one topic as record batches per partition.
 
-Knows no connection and no Spark; which partition a row goes to is said by the caller. Invariant:
-each row is in exactly one batch, and rows of a partition keep their order.
+Knows no connection and no Spark; the caller chooses the partitions. Invariant: each row is in
+exactly one batch, and the rows of a partition keep their order.
 """
 
 import struct
@@ -25,7 +25,7 @@ from penstock.spark.codec.bulk_path import BulkPath, WriteRows, choose_encoder
 from penstock.spark.codec.byte_columns import byte_column, header_column
 from penstock.spark.codec.open_batch import OpenBatch, RowColumns
 
-# A sink of many partitions fills as many batches at once: beyond this, all are sent as they are.
+# A sink fills a batch per partition at once: beyond this total, all are sent as they are.
 MAX_OPEN_BYTES = 64 * 1024 * 1024
 
 _INT16 = struct.Struct(">h")
@@ -46,8 +46,8 @@ class ProducerIdentity(NamedTuple):
 
 
 class Encoder:
-    """`batch_bytes` bounds a batch before compression; a record that is larger goes alone. All rows
-    of one `add` have the time at which it began."""
+    """`batch_bytes` bounds a batch before compression; a larger record gets a batch of its own. All
+    rows of one `add` have the timestamp of its start."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Encoder:
         path: BulkPath | None = None,
     ) -> None:
         self._codec = codec
-        self._room = max(1, batch_bytes - HEADER_BYTES)
+        self._records_bytes = max(1, batch_bytes - HEADER_BYTES)
         self._timestamp_ms = timestamp_ms
         self._path = path
         self._open: dict[int, OpenBatch] = {}
@@ -70,7 +70,7 @@ class Encoder:
         value: pa.Array | None,
         headers: pa.Array | None,
     ) -> Iterator[EncodedBatch]:
-        """The batches that became full. Rows are taken while the iterator is walked: to its end."""
+        """The batches that became full. The caller must exhaust the iterator."""
         rows = len(partitions)
         columns = RowColumns(
             byte_column(key, rows), byte_column(value, rows), header_column(headers, rows)
@@ -84,7 +84,7 @@ class Encoder:
             yield from self.flush()
 
     def flush(self) -> Iterator[EncodedBatch]:
-        """What is left, in batches that are not full."""
+        """The remaining rows, in batches that are not full."""
         for partition, batch in self._open.items():
             if batch.records:
                 yield self._seal(partition, batch)
@@ -99,12 +99,12 @@ class Encoder:
     ) -> Iterator[EncodedBatch]:
         batch = self._open.get(partition)
         if batch is None:
-            batch = self._open[partition] = OpenBatch(self._room)
+            batch = self._open[partition] = OpenBatch(self._records_bytes)
         first = 0
         while first < len(order):
-            delta = batch.delta_of(timestamp_ms)
+            delta = batch.timestamp_delta(timestamp_ms)
             written, used = write_rows(batch, columns, order, first, delta)
-            batch.note(written, used, timestamp_ms)
+            batch.add(written, used, timestamp_ms)
             first += written
             if first == len(order):
                 return
@@ -121,11 +121,11 @@ class Encoder:
         partition: int,
         row: npt.NDArray[np.int64],
     ) -> EncodedBatch:
-        """A record that no batch of the usual size can hold."""
-        batch = OpenBatch(columns.most_bytes(int(row[0])))
+        """A record that does not fit into a batch of the usual size."""
+        batch = OpenBatch(columns.max_record_bytes(int(row[0])))
         timestamp_ms = self._open[partition].base_timestamp_ms
-        delta = batch.delta_of(timestamp_ms)
-        batch.note(*write_rows(batch, columns, row, 0, delta), timestamp_ms)
+        delta = batch.timestamp_delta(timestamp_ms)
+        batch.add(*write_rows(batch, columns, row, 0, delta), timestamp_ms)
         return self._seal(partition, batch)
 
     def _seal(self, partition: int, batch: OpenBatch) -> EncodedBatch:
@@ -133,13 +133,17 @@ class Encoder:
         return EncodedBatch(partition, batch.seal(self._codec), records)
 
 
-def set_producer(batch: bytearray, stamp: ProducerIdentity) -> None:
-    """Make the batch one of this producer's: its fields, and the CRC over them again."""
+def set_producer(batch: bytearray, producer: ProducerIdentity) -> None:
+    """Set the producer fields of a batch, and recompute its CRC."""
     attributes: int = _INT16.unpack_from(batch, ATTRIBUTES_POSITION)[0]
-    marked = attributes & ~TRANSACTIONAL | (TRANSACTIONAL if stamp.is_transactional else 0)
-    _INT16.pack_into(batch, ATTRIBUTES_POSITION, marked)
+    attributes = attributes & ~TRANSACTIONAL | (TRANSACTIONAL if producer.is_transactional else 0)
+    _INT16.pack_into(batch, ATTRIBUTES_POSITION, attributes)
     _PRODUCER.pack_into(
-        batch, PRODUCER_ID_POSITION, stamp.producer_id, stamp.producer_epoch, stamp.base_sequence
+        batch,
+        PRODUCER_ID_POSITION,
+        producer.producer_id,
+        producer.producer_epoch,
+        producer.base_sequence,
     )
     batch[CRC_POSITION:ATTRIBUTES_POSITION] = compute_crc(batch).to_bytes(4, "big")
 
@@ -147,12 +151,12 @@ def set_producer(batch: bytearray, stamp: ProducerIdentity) -> None:
 def _by_partition(
     partitions: npt.NDArray[np.int32],
 ) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
-    """Each partition with the numbers of its rows, in order."""
+    """Each partition with the indexes of its rows, in order."""
     if not len(partitions):
         return
     if int(partitions.min()) < 0:
-        raise ValueError(f"partition {int(partitions.min())} of a row is negative")
-    # Numbers of 16 bits are sorted by radix, eight times as fast.
+        raise ValueError(f"negative partition {int(partitions.min())}")
+    # numpy sorts 16-bit integers by radix, eight times as fast.
     narrow = partitions.astype(np.uint16) if int(partitions.max()) < 2**16 else partitions
     order = np.argsort(narrow, kind="stable")
     ordered = narrow[order]

@@ -1,4 +1,4 @@
-"""Columns to records with the kernels of `encode_kernels`. Importing this needs numba."""
+"""Encodes columns to records with the kernels of `encode_kernels`. Importing it needs numba."""
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,8 @@ def write_rows(
     first: int,
     timestamp_delta: int,
 ) -> tuple[int, int]:
-    """Rows order[first:] as records, while they fit: (how many, bytes of the batch used)."""
+    """Write rows order[first:] as records while they fit: (rows written, bytes of the batch
+    used)."""
     headers = columns.headers
     return kernels.encode_rows(
         order,

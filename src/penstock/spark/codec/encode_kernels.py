@@ -1,9 +1,9 @@
-"""Kernels (numba) that write columns as records, and hash keys as Kafka's producers do.
+"""Numba kernels that encode columns as records, and hash keys like Kafka's producers.
 
-No Arrow and no Python objects here. Invariant: a record is measured before it is written, and
-nothing is written beyond `out`. What comes in was checked by `byte_columns`.
+No Arrow and no Python objects. Invariant: a record is measured before it is written, and nothing is
+written beyond `out`. `byte_columns` has checked the input.
 
-Parts come first: a kernel is compiled where it stands.
+Helpers come first, because a kernel is compiled where it is defined.
 """
 
 from typing import Any
@@ -31,7 +31,7 @@ def _zigzag(value: int) -> int:
 
 @inlined
 def _varint_size(value: int) -> int:
-    """Of a zigzag varint, up to ten bytes."""
+    """The size of a zigzag varint, up to ten bytes."""
     rest = _zigzag(value)
     if rest < 0:  # all 64 bits are used
         return 10
@@ -84,7 +84,7 @@ def _mix(word: int) -> int:
 
 @inlined
 def _murmur2(data: Bytes, start: int, length: int) -> int:
-    """MurmurHash2 of 32 bits with the seed that Kafka's producers use."""
+    """32-bit MurmurHash2 with the seed of Kafka's producers."""
     hashed: Any = _SEED ^ length
     words_end = start + (length & ~3)
     for at in range(start, words_end, 4):
@@ -134,11 +134,11 @@ def encode_rows(
     out: Bytes,
     used: int,
 ) -> tuple[int, int]:
-    """Rows order[first:] as records of a batch, while they fit: (how many, bytes of `out` used)."""
+    """Write rows order[first:] as records while they fit: (rows written, bytes of `out` used)."""
     index = first
     while index < order.size:
         row = order[index]
-        header, header_count = header_starts[row], header_counts[row]
+        first_header, header_count = header_starts[row], header_counts[row]
         delta = next_delta + index - first
         size = (
             1
@@ -146,7 +146,7 @@ def encode_rows(
             + _varint_size(delta)
             + _field_size(key_lengths[row])
             + _field_size(value_lengths[row])
-            + _headers_size(header, header_count, header_key_lengths, header_value_lengths)
+            + _headers_size(first_header, header_count, header_key_lengths, header_value_lengths)
         )
         if _varint_size(size) + size > out.size - used:
             break
@@ -157,12 +157,12 @@ def encode_rows(
         used = _write_field(out, used, keys, key_starts[row], key_lengths[row])
         used = _write_field(out, used, values, value_starts[row], value_lengths[row])
         used = _write_varint(out, used, header_count)
-        for each in range(header, header + header_count):
+        for header in range(first_header, first_header + header_count):
             used = _write_field(
-                out, used, header_keys, header_key_starts[each], header_key_lengths[each]
+                out, used, header_keys, header_key_starts[header], header_key_lengths[header]
             )
             used = _write_field(
-                out, used, header_values, header_value_starts[each], header_value_lengths[each]
+                out, used, header_values, header_value_starts[header], header_value_lengths[header]
             )
         index += 1
     return index - first, used

@@ -1,6 +1,6 @@
-"""Columns to records in plain Python, for processes without numba and for their first few rows.
+"""Encodes columns to records in plain Python, for processes without numba and for the first rows.
 
-The same bytes as `encode_compiled` writes, some thirty times slower.
+Writes the same bytes as `encode_compiled`, about thirty times slower.
 """
 
 import numpy as np
@@ -22,7 +22,8 @@ def write_rows(
     first: int,
     timestamp_delta: int,
 ) -> tuple[int, int]:
-    """Rows order[first:] as records, while they fit: (how many, bytes of the batch used)."""
+    """Write rows order[first:] as records while they fit: (rows written, bytes of the batch
+    used)."""
     out, used, count = batch.out.data, batch.used, 0
     for row in order[first:].tolist():
         record = _encode(columns, row, batch.records + count, timestamp_delta)
@@ -68,7 +69,7 @@ def partition_keys(keys: ByteColumn, partitions: int) -> npt.NDArray[np.int32]:
 
 
 def murmur2(data: bytes) -> int:
-    """MurmurHash2 of 32 bits with the seed that Kafka's producers use; unsigned."""
+    """32-bit MurmurHash2 with the seed of Kafka's producers; unsigned."""
     hashed = _SEED ^ len(data)
     words_end = len(data) & ~3
     for at in range(0, words_end, 4):

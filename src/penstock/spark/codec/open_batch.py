@@ -1,6 +1,6 @@
-"""A batch that is being filled with records of one partition, and how it is sealed.
+"""A batch that is being filled with records of one partition, then sealed.
 
-Records are written into `out` by one of the two ways of encoding; the header is made at the end.
+One of the two encoders writes records into `out`; the header is built at the end.
 """
 
 from typing import NamedTuple
@@ -21,7 +21,7 @@ from penstock.protocol.varint import MAX_INT32
 from penstock.spark.codec.byte_columns import ByteColumn, HeaderColumn
 from penstock.spark.errors import SparkSourceError
 
-_MAX_VARINTS = 40  # bytes for length, attributes, deltas, two lengths and the count of headers
+_MAX_VARINTS = 40  # bytes for length, attributes, deltas, two lengths and the header count
 _MAX_HEADER_VARINTS = 10
 
 
@@ -30,8 +30,8 @@ class RowColumns(NamedTuple):
     value: ByteColumn
     headers: HeaderColumn
 
-    def most_bytes(self, row: int) -> int:
-        """No less than the record of this row takes."""
+    def max_record_bytes(self, row: int) -> int:
+        """An upper bound for the size of this row's record."""
         first, count = int(self.headers.starts[row]), int(self.headers.counts[row])
         headers = slice(first, first + count)
         lengths = (
@@ -44,7 +44,7 @@ class RowColumns(NamedTuple):
         needed = contents + _MAX_VARINTS + _MAX_HEADER_VARINTS * count
         if needed > MAX_INT32:
             raise SparkSourceError(
-                f"a row has {contents} bytes of key, value and headers: no batch holds 2 GiB"
+                f"a row has {contents} bytes of key, value and headers: a batch cannot hold 2 GiB"
             )
         return needed
 
@@ -52,29 +52,29 @@ class RowColumns(NamedTuple):
 class OpenBatch:
     """Owned by one encoder. `used` bytes of `out` hold `records` records."""
 
-    def __init__(self, room: int) -> None:
-        self.out: npt.NDArray[np.uint8] = np.empty(room, np.uint8)
+    def __init__(self, capacity: int) -> None:
+        self.out: npt.NDArray[np.uint8] = np.empty(capacity, np.uint8)
         self.used = 0
         self.records = 0
         self.base_timestamp_ms = 0  # of the first record
         self.max_timestamp_ms = 0
 
-    def delta_of(self, timestamp_ms: int) -> int:
-        """How a record of that time counts in this batch."""
+    def timestamp_delta(self, timestamp_ms: int) -> int:
+        """The timestamp delta of a record in this batch; the first record sets the base."""
         if not self.records:
             self.base_timestamp_ms = self.max_timestamp_ms = timestamp_ms
         return timestamp_ms - self.base_timestamp_ms
 
-    def note(self, records: int, used: int, timestamp_ms: int) -> None:
-        """`records` more have been written, up to `used`."""
+    def add(self, records: int, used: int, timestamp_ms: int) -> None:
+        """Account for `records` more, written up to `used`."""
         if records:
             self.records += records
             self.used = used
             self.max_timestamp_ms = max(self.max_timestamp_ms, timestamp_ms)
 
     def seal(self, codec: Codec) -> bytearray:
-        """The whole batch; this one is empty again. Content that does not shrink stays plain, so a
-        batch is never larger than its records."""
+        """The whole batch; this one is empty afterwards. Data that does not shrink stays
+        uncompressed, so a batch is never larger than its records."""
         encoded = self.out.data[: self.used]
         header = self._header()
         batch = change_codec(header, encoded, codec)

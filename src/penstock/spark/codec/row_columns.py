@@ -1,5 +1,5 @@
-"""The columns of the source: names and order are those of Spark's Kafka connector, types are what
-Spark's Arrow reader demands. A chunk is some rows of one partition on their way to Arrow.
+"""The source's columns: names and order of Spark's Kafka connector, types that Spark's Arrow reader
+requires. A chunk is a number of decoded rows of one partition.
 """
 
 from collections.abc import Sequence
@@ -22,15 +22,17 @@ COLUMN_TYPES = {
     "headers": pa.list_(pa.field("element", _HEADER)),
 }
 COLUMNS = tuple(COLUMN_TYPES)
-CONSTANT_COLUMNS = ("topic", "partition", "timestampType")  # in a chunk
+CONSTANT_COLUMNS = ("topic", "partition", "timestampType")  # within a chunk
 
-# Spark takes chunks four times larger no faster, rather slower.
+# Chunks four times as large are no faster in Spark, rather slower.
 MAX_ROWS = 64 * 1024
-MAX_CHUNK_BYTES = 16 * 1024 * 1024  # of keys, values and headers; a larger batch comes alone
+MAX_CHUNK_BYTES = (
+    16 * 1024 * 1024
+)  # of keys, values and headers; a larger batch is a chunk of its own
 
 
 class RowChunk(NamedTuple):
-    """Rows in the order of their offsets, without their constant columns."""
+    """Rows in offset order, without their constant columns."""
 
     rows: int  # at least one
     is_append_time: bool
@@ -39,11 +41,11 @@ class RowChunk(NamedTuple):
 
 
 def arrow_schema(columns: Sequence[str]) -> pa.Schema:
-    """The fields in the order asked for; all may be null, as in Spark's connector."""
+    """The fields in the requested order; all are nullable, as in Spark's connector."""
     unknown = [name for name in columns if name not in COLUMN_TYPES]
     if unknown or not columns:
         raise SparkSourceError(
-            f"columns {', '.join(columns) or 'none'} were asked for: choose from "
+            f"columns {', '.join(columns) or 'none'} are requested: choose from "
             f"{', '.join(COLUMNS)}"
         )
     return pa.schema([pa.field(name, COLUMN_TYPES[name]) for name in columns])

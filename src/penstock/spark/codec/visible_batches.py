@@ -1,8 +1,8 @@
-"""Which batches of a fetch hold rows for a reader: those in its range of offsets that are neither
-control batches nor, with read_committed, data of aborted transactions.
+"""Selects the batches of a fetch that hold rows for a reader: those in its offset range that are
+neither control batches nor, with read_committed, data of aborted transactions.
 
-Looks at headers, CRCs and end markers, never at other records. Invariant: every batch that passes
-here is whole and its header makes sense; what does not raises CorruptAt.
+Looks at headers, CRCs and transaction markers, never at other records. Invariant: every selected
+batch is complete and has a valid header; anything else raises CorruptAt.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ class OffsetBounds(NamedTuple):
 
 
 class FetchedBatch(NamedTuple):
-    """A batch and where in the fetched bytes it begins."""
+    """A batch's header and its position in the fetched bytes."""
 
     position: int
     header: BatchHeader
@@ -36,12 +36,12 @@ class FetchedBatch(NamedTuple):
 
 
 class VisibleBatches(NamedTuple):
-    batches: list[FetchedBatch]  # each with at least one record; rows outside of the range included
-    next_offset: int  # all before it has been looked at
+    batches: list[FetchedBatch]  # each has at least one record; may include rows outside the range
+    next_offset: int  # everything before it has been examined
 
 
 class CorruptAt(CorruptBatch):
-    """A batch that cannot be read; all before `offset` could."""
+    """A corrupt batch; everything before `offset` is fine."""
 
     def __init__(self, offset: int, reason: str) -> None:
         super().__init__(reason)
@@ -55,8 +55,8 @@ def visible_batches(
     aborted: Sequence[AbortedTransactionStart] | None,
     check_crc: bool,
 ) -> VisibleBatches:
-    """`aborted` is what came with the fetch, None where uncommitted data is read too. A batch that
-    is cut off at the end is ignored."""
+    """`aborted` is the list of the fetch response, or None with read_uncommitted. Ignores an
+    incomplete batch at the end."""
     batches: list[FetchedBatch] = []
     transactions = None if aborted is None else _Transactions(aborted)
     expected = 0
@@ -65,48 +65,48 @@ def visible_batches(
             if header.base_offset >= wanted.end:
                 expected = wanted.end
                 break
-            placed = FetchedBatch(position, header)
-            _check(placed, fetched, expected, check_crc=check_crc)
+            batch = FetchedBatch(position, header)
+            _check(batch, fetched, expected, check_crc=check_crc)
             expected = header.next_offset
-            if transactions is not None and transactions.hide(placed, fetched):
+            if transactions is not None and transactions.hide(batch, fetched):
                 continue
             if header.record_count and not header.is_control and expected > wanted.start:
-                batches.append(placed)
+                batches.append(batch)
     except CorruptBatch as error:
         raise CorruptAt(max(wanted.start, expected), error.reason) from None
     return VisibleBatches(batches, max(wanted.start, min(expected, wanted.end)))
 
 
-def _check(placed: FetchedBatch, fetched: memoryview, expected: int, *, check_crc: bool) -> None:
-    position, header = placed
+def _check(batch: FetchedBatch, fetched: memoryview, expected: int, *, check_crc: bool) -> None:
+    position, header = batch
     check_header(header, len(fetched) - position)
     if header.base_offset < expected:
-        raise CorruptBatch(f"a batch of offset {header.base_offset} follows, which is earlier")
+        raise CorruptBatch(f"the next batch has the lower offset {header.base_offset}")
     if check_crc and not is_crc_valid(fetched, position, header.size):
         raise CorruptBatch(f"CRC of the batch's {header.size} bytes does not match")
 
 
 class _Transactions:
-    """Which producers' transactions are known to be aborted at the batch that is looked at."""
+    """The producers whose transaction is aborted, at the current batch."""
 
     def __init__(self, aborted: Sequence[AbortedTransactionStart]) -> None:
         self._ahead = sorted(aborted, key=attrgetter("first_offset"), reverse=True)
         self._aborted: set[int] = set()  # producer ids
 
-    def hide(self, placed: FetchedBatch, fetched: memoryview) -> bool:
-        header = placed.header
+    def hide(self, batch: FetchedBatch, fetched: memoryview) -> bool:
+        header = batch.header
         if not header.has_producer:
             return False
         while self._ahead and self._ahead[-1].first_offset <= header.last_offset:
             self._aborted.add(self._ahead.pop().producer_id)
         if header.is_control:
-            self._end(placed, fetched)
+            self._end(batch, fetched)
             return True
         return header.is_transactional and header.producer_id in self._aborted
 
-    def _end(self, placed: FetchedBatch, fetched: memoryview) -> None:
-        """An abort marker ends the aborted transaction: what its producer writes next counts."""
-        if placed.header.producer_id in self._aborted:
-            marker = read_end_marker(placed.view(fetched))
+    def _end(self, batch: FetchedBatch, fetched: memoryview) -> None:
+        """An abort marker ends the aborted transaction, so the producer's next data is visible."""
+        if batch.header.producer_id in self._aborted:
+            marker = read_end_marker(batch.view(fetched))
             if marker is not None and not marker.commit:
-                self._aborted.discard(placed.header.producer_id)
+                self._aborted.discard(batch.header.producer_id)

@@ -1,4 +1,4 @@
-"""Records and rows for tests of the bulk codec: what decoded Arrow must say, by `iter_records`."""
+"""Records and rows for tests of the bulk codec; `iter_records` defines what decoding must give."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from penstock.protocol.batch import Buffer, read_header
 from penstock.protocol.records import Record, iter_records
 from penstock.spark.codec.decode import COLUMNS, DecodedFetch, Decoder
 
-PARTITION = TopicPartition("orders", 3)
+TP = TopicPartition("orders", 3)
 RECORDS = [
     Record(0, 1_000, b"key", b"value" * 30, (("name", b"x"), ("none", None), ("name", b""))),
     Record(1, -1, None, b""),
@@ -39,18 +39,18 @@ def _rows(batch: pa.RecordBatch) -> list[Row]:
 
 
 def expected_rows(batch: Buffer) -> list[Row]:
-    """What the batch's records are as rows."""
+    """The batch's records as rows."""
     timestamp_type = int(read_header(batch).is_append_time)
     return [as_row(record, timestamp_type) for record in iter_records(batch)]
 
 
 def as_row(record: Record, timestamp_type: int = 0) -> Row:
     microseconds = max(-(2**63), min(2**63 - 1, record.timestamp_ms * 1000))
-    headers = tuple((_shown(key), value) for key, value in record.headers) or None
+    headers = tuple((_readable(key), value) for key, value in record.headers) or None
     return (
         record.key,
         record.value,
-        *PARTITION,
+        *TP,
         record.offset,
         microseconds,
         timestamp_type,
@@ -58,10 +58,10 @@ def as_row(record: Record, timestamp_type: int = 0) -> Row:
     )
 
 
-def _shown(key: str) -> str:
+def _readable(key: str) -> str:
     return key.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def decoder(**choices: Any) -> Decoder:
-    """Of all columns; reads uncommitted data unless told."""
-    return Decoder(PARTITION, COLUMNS, **{"read_committed": False, **choices})
+def decoder(**options: Any) -> Decoder:
+    """Decodes all columns; read_uncommitted by default."""
+    return Decoder(TP, COLUMNS, **{"read_committed": False, **options})

@@ -1,5 +1,5 @@
-"""Where compiled code is kept, and what happens without numba. Each case is a process of its own:
-what is imported stays."""
+"""Where compiled code is cached, and what happens without numba. Each case runs in its own process,
+because imports cannot be undone."""
 
 import json
 import os
@@ -31,7 +31,7 @@ print(json.dumps({
 
 
 def run(script: str, folder: Path, **environment: str) -> Any:
-    """What the script prints, as JSON. It can import what lies in `folder`."""
+    """The script's output, parsed as JSON. It can import modules in `folder`."""
     inherited = {name: value for name, value in os.environ.items() if "NUMBA" not in name}
     done = subprocess.run(
         [sys.executable, "-c", script],
@@ -51,41 +51,41 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_code_is_kept_beside_its_source_for_the_next_process(folder: Path) -> None:
-    kept = str(folder / "__pycache__")
-    assert run(CALL, folder) == {"result": 42, "loaded": 0, "folder": kept}
-    assert run(CALL, folder) == {"result": 42, "loaded": 1, "folder": kept}
+def test_code_is_cached_next_to_its_source_for_the_next_process(folder: Path) -> None:
+    cache = str(folder / "__pycache__")
+    assert run(CALL, folder) == {"result": 42, "loaded": 0, "folder": cache}
+    assert run(CALL, folder) == {"result": 42, "loaded": 1, "folder": cache}
 
 
-def test_code_is_kept_where_the_user_says(folder: Path) -> None:
+def test_numba_cache_dir_is_respected(folder: Path) -> None:
     chosen = folder / "chosen"
     assert run(CALL, folder, NUMBA_CACHE_DIR=str(chosen))["loaded"] == 0
-    found = run(CALL, folder, NUMBA_CACHE_DIR=str(chosen))
-    assert found["loaded"] == 1
-    assert Path(found["folder"]).parent == chosen
+    result = run(CALL, folder, NUMBA_CACHE_DIR=str(chosen))
+    assert result["loaded"] == 1
+    assert Path(result["folder"]).parent == chosen
 
 
 @pytest.fixture
 def unwritable(folder: Path) -> dict[str, str]:
-    """Neither the source's folder nor the user's can hold code; root may write anywhere, so files
-    stand where folders would be made."""
+    """Neither the source's folder nor the user's can cache code. Root may write anywhere, so files
+    occupy the paths of the folders."""
     (folder / "__pycache__").touch()
     (folder / "temporary").mkdir()
     nowhere = str(folder / "kernel.py" / "nowhere")
     return {"HOME": nowhere, "XDG_CACHE_HOME": nowhere, "TMPDIR": str(folder / "temporary")}
 
 
-def test_an_install_that_cannot_be_written_keeps_code_in_a_private_folder(
+def test_read_only_installation_caches_code_in_a_private_folder(
     folder: Path, unwritable: dict[str, str]
 ) -> None:
     assert run(CALL, folder, **unwritable)["loaded"] == 0
-    found = run(CALL, folder, **unwritable)
+    result = run(CALL, folder, **unwritable)
     private = folder / "temporary" / f"penstock-kernels-{os.getuid()}"
-    assert (found["loaded"], Path(found["folder"]).parent) == (1, private)
+    assert (result["loaded"], Path(result["folder"]).parent) == (1, private)
     assert private.stat().st_mode & 0o777 == 0o700
 
 
-def test_code_is_not_taken_from_a_folder_that_others_can_write(
+def test_code_is_not_loaded_from_a_folder_writable_by_others(
     folder: Path, unwritable: dict[str, str]
 ) -> None:
     private = folder / "temporary" / f"penstock-kernels-{os.getuid()}"
@@ -118,11 +118,11 @@ print(json.dumps([str(rows), bulk_path.warm_up()]))
 def test_rows_are_decoded_without_numba(
     folder: Path, first: str, environment: dict[str, str]
 ) -> None:
-    found = run(DECODE.format(first=first), folder, **environment)
-    assert found == ["[[{'key': b'k', 'offset': 0}]]", False]
+    result = run(DECODE.format(first=first), folder, **environment)
+    assert result == ["[[{'key': b'k', 'offset': 0}]]", False]
 
 
-def test_a_few_rows_do_not_load_numba(folder: Path) -> None:
+def test_few_rows_do_not_load_numba(folder: Path) -> None:
     script = DECODE.format(first="").replace("bulk_path.PLAIN_BYTES = 0", "")
     script = script.replace("bulk_path.warm_up()", "'numba' in sys.modules")
     assert run(script, folder) == ["[[{'key': b'k', 'offset': 0}]]", False]

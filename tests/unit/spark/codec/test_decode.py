@@ -1,4 +1,4 @@
-"""Record batches to Arrow: what is read, what is left out, where reading goes on. Both ways."""
+"""Record batches to Arrow, with kernels and in plain Python."""
 
 from collections.abc import Sequence
 
@@ -15,8 +15,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 from tests.unit.spark.codec.columns_samples import (
-    PARTITION,
     RECORDS,
+    TP,
     as_row,
     decoder,
     expected_rows,
@@ -73,7 +73,7 @@ def test_rows_are_the_records(path: BulkPath, codec: Codec) -> None:
 
 
 @BOTH
-def test_the_schema_is_the_one_that_spark_asks_for(path: BulkPath) -> None:
+def test_schema_is_the_one_that_spark_requires(path: BulkPath) -> None:
     wanted = to_arrow_schema(SPARK_SCHEMA, timezone="UTC")
     decoded = decoder(path=path).decode(memoryview(build_batch(RECORDS)), start=0, end=FAR)
     assert [batch.schema for batch in decoded.batches] == [wanted]
@@ -84,18 +84,20 @@ def test_the_schema_is_the_one_that_spark_asks_for(path: BulkPath) -> None:
 @pytest.mark.parametrize(
     "columns", [["value"], ["headers", "key"], ["topic"], ["timestampType", "offset", "partition"]]
 )
-def test_only_the_columns_asked_for_come_in_their_order(path: BulkPath, columns: list[str]) -> None:
+def test_only_requested_columns_are_decoded_in_their_order(
+    path: BulkPath, columns: list[str]
+) -> None:
     batch = memoryview(build_batch(RECORDS))
     whole = decoder(path=path).decode(batch, start=0, end=FAR).batches
-    some = Decoder(PARTITION, columns, read_committed=False, path=path)
+    some = Decoder(TP, columns, read_committed=False, path=path)
     chosen = some.decode(batch, start=0, end=FAR).batches
     assert pa.Table.from_batches(chosen) == pa.Table.from_batches(whole).select(columns)
 
 
 @pytest.mark.parametrize("columns", [[], ["value", "valeu"]])
-def test_columns_that_do_not_exist_are_refused(columns: list[str]) -> None:
+def test_unknown_columns_are_rejected(columns: list[str]) -> None:
     with pytest.raises(SparkSourceError, match="choose from key, value, topic"):
-        Decoder(PARTITION, columns, read_committed=False)
+        Decoder(TP, columns, read_committed=False)
 
 
 @BOTH
@@ -114,7 +116,7 @@ def test_columns_that_do_not_exist_are_refused(columns: list[str]) -> None:
         (35, 40, range(0), 35),
     ],
 )
-def test_only_offsets_in_the_range_are_rows(
+def test_only_offsets_in_the_range_are_decoded(
     path: BulkPath, start: int, end: int, offsets: Sequence[int], next_offset: int
 ) -> None:
     fetched = batches(data(10, 8), data(18, 7), data(25, 5))
@@ -124,7 +126,7 @@ def test_only_offsets_in_the_range_are_rows(
 
 
 @BOTH
-def test_a_batch_that_is_cut_off_is_ignored(path: BulkPath) -> None:
+def test_incomplete_batch_is_ignored(path: BulkPath) -> None:
     first, second = data(0, 3), data(3, 3)
     for cut in range(len(second)):
         decoded = decoder(path=path).decode(batches(first, second[:cut]), start=0, end=FAR)
@@ -134,7 +136,7 @@ def test_a_batch_that_is_cut_off_is_ignored(path: BulkPath) -> None:
 
 
 @BOTH
-def test_gaps_and_emptied_batches_are_passed(path: BulkPath) -> None:
+def test_gaps_and_empty_batches_are_skipped(path: BulkPath) -> None:
     emptied = build_batch([], base_offset=20, last_offset_delta=9)
     compacted = build_batch([Record(33, 1, b"k", b"v")], base_offset=30, last_offset_delta=9)
     fetched = batches(data(0, 2), emptied, compacted)
@@ -144,7 +146,7 @@ def test_gaps_and_emptied_batches_are_passed(path: BulkPath) -> None:
     assert decoder(path=path).decode(fetched, start=0, end=25).next_offset == 25
 
 
-def written(first: int, producer: int) -> bytearray:
+def transactional(first: int, producer: int) -> bytearray:
     return build_batch(
         records(first, 2),
         base_offset=first,
@@ -155,7 +157,7 @@ def written(first: int, producer: int) -> bytearray:
     )
 
 
-def ended(offset: int, producer: int, *, commit: bool) -> bytearray:
+def end_marker(offset: int, producer: int, *, commit: bool) -> bytearray:
     return build_end_marker_batch(
         commit=commit,
         coordinator_epoch=0,
@@ -167,16 +169,16 @@ def ended(offset: int, producer: int, *, commit: bool) -> bytearray:
 
 
 TRANSACTIONS = batches(
-    written(0, 1),
-    written(2, 2),
+    transactional(0, 1),
+    transactional(2, 2),
     data(4, 1),
-    written(5, 1),
-    ended(7, 1, commit=False),
-    written(8, 1),
-    ended(10, 2, commit=True),
-    ended(11, 1, commit=True),
-    written(12, 2),
-    ended(14, 2, commit=False),
+    transactional(5, 1),
+    end_marker(7, 1, commit=False),
+    transactional(8, 1),
+    end_marker(10, 2, commit=True),
+    end_marker(11, 1, commit=True),
+    transactional(12, 2),
+    end_marker(14, 2, commit=False),
 )
 ABORTED = [
     AbortedTransactionStart(ProducerId(2), Offset(12)),
@@ -189,7 +191,7 @@ ABORTED = [
     ("read_committed", "offsets"),
     [(True, [2, 3, 4, 8, 9]), (False, [0, 1, 2, 3, 4, 5, 6, 8, 9, 12, 13])],
 )
-def test_aborted_data_is_hidden_from_readers_of_committed_data(
+def test_aborted_data_is_hidden_with_read_committed(
     path: BulkPath, read_committed: bool, offsets: list[int]
 ) -> None:
     reading = decoder(path=path, read_committed=read_committed)
@@ -199,10 +201,10 @@ def test_aborted_data_is_hidden_from_readers_of_committed_data(
 
 
 @BOTH
-def test_a_fetch_that_begins_inside_an_aborted_transaction_hides_the_rest_of_it(
+def test_fetch_inside_an_aborted_transaction_hides_the_rest_of_it(
     path: BulkPath,
 ) -> None:
-    fetched = batches(written(5, 1), ended(7, 1, commit=False), written(8, 1))
+    fetched = batches(transactional(5, 1), end_marker(7, 1, commit=False), transactional(8, 1))
     decoded = decoder(path=path, read_committed=True).decode(
         fetched, start=6, end=FAR, aborted=[AbortedTransactionStart(ProducerId(1), Offset(0))]
     )
@@ -210,9 +212,9 @@ def test_a_fetch_that_begins_inside_an_aborted_transaction_hides_the_rest_of_it(
 
 
 @BOTH
-def test_append_time_is_the_time_of_every_record_and_shows_as_type_1(path: BulkPath) -> None:
-    stamped = build_batch(records(2, 2), base_offset=2, append_time_ms=77)
-    fetched = batches(data(0, 2), stamped, data(4, 1))
+def test_log_append_time_applies_to_every_record_and_has_type_1(path: BulkPath) -> None:
+    log_append_time = build_batch(records(2, 2), base_offset=2, append_time_ms=77)
+    fetched = batches(data(0, 2), log_append_time, data(4, 1))
     rows = rows_of(decoder(path=path).decode(fetched, start=0, end=FAR))
     assert [row[4:7] for row in rows] == [
         (0, 5_000_000, 0),
@@ -224,7 +226,7 @@ def test_append_time_is_the_time_of_every_record_and_shows_as_type_1(path: BulkP
 
 
 @BOTH
-def test_times_are_microseconds_as_far_as_these_go(path: BulkPath) -> None:
+def test_timestamps_are_clamped_to_microseconds_in_64_bits(path: BulkPath) -> None:
     last = (2**63 - 1) // 1000
     times = [-1, 0, last, last + 1, 2**63 - 1, -last, -last - 1, -(2**63)]
     batch = build_batch([Record(at, time, None, None) for at, time in enumerate(times)])
@@ -235,21 +237,21 @@ def test_times_are_microseconds_as_far_as_these_go(path: BulkPath) -> None:
 
 
 @BOTH
-def test_deltas_from_a_delete_horizon_give_the_times_of_records(path: BulkPath) -> None:
+def test_delete_horizon_does_not_change_record_timestamps(path: BulkPath) -> None:
     batch = build_batch(RECORDS, delete_horizon_ms=99_000)
     decoded = decoder(path=path).decode(memoryview(batch), start=0, end=FAR)
     assert rows_of(decoded) == [as_row(record) for record in RECORDS]
 
 
 @BOTH
-def test_header_keys_that_are_not_utf_8_are_shown_with_replacements(path: BulkPath) -> None:
+def test_invalid_utf_8_in_header_keys_is_replaced(path: BulkPath) -> None:
     odd = Record(0, 0, None, None, (("\udcff\udcc3", b"a"), ("é", b"b")))
     decoded = decoder(path=path).decode(memoryview(build_batch([odd])), start=0, end=FAR)
     assert rows_of(decoded)[0][7] == (("\ufffd\ufffd", b"a"), ("é", b"b"))
 
 
 @BOTH
-def test_a_large_batch_becomes_chunks_of_bounded_rows(path: BulkPath) -> None:
+def test_large_batch_is_split_into_chunks_of_bounded_rows(path: BulkPath) -> None:
     count = 2 * MAX_ROWS + 10
     batch = build_batch(records(0, count), codec=Codec.LZ4)
     decoded = decoder(path=path).decode(memoryview(batch), start=5, end=count - 1)
@@ -260,7 +262,7 @@ def test_a_large_batch_becomes_chunks_of_bounded_rows(path: BulkPath) -> None:
 
 
 @BOTH
-def test_few_rows_of_a_large_batch_cost_spark_only_their_own_bytes(path: BulkPath) -> None:
+def test_few_rows_of_a_large_batch_hold_only_their_own_bytes(path: BulkPath) -> None:
     fetched = memoryview(build_batch(records(0, 20_000)))
     (chunk,) = decoder(path=path).decode(fetched, start=7, end=17).batches
     assert len(chunk) == 10
@@ -280,12 +282,12 @@ def test_chunks_are_bounded_in_bytes(path: BulkPath) -> None:
 
 
 @BOTH
-def test_a_fetch_that_decodes_to_too_much_is_read_in_parts(path: BulkPath) -> None:
+def test_fetch_that_decodes_to_too_many_bytes_is_decoded_in_parts(path: BulkPath) -> None:
     packed = [
         build_batch([Record(offset, 1, None, bytes(MIB // 2))], base_offset=offset)
         for offset in range(40)
     ]
-    bounded = decoder(path=path, most_bytes=8 * MIB)
+    bounded = decoder(path=path, max_bytes=8 * MIB)
     seen: list[int] = []
     start, calls = 0, 0
     while start < 40:
@@ -298,19 +300,19 @@ def test_a_fetch_that_decodes_to_too_much_is_read_in_parts(path: BulkPath) -> No
     assert calls == 2
 
 
-DAMAGED_AT = "orders-3 cannot be read at offset 3: "
+CORRUPT_AT = "cannot read orders-3 at offset 3: "
 
 
 @BOTH
-def test_a_wrong_crc_names_partition_and_offset(path: BulkPath) -> None:
+def test_crc_mismatch_names_partition_and_offset(path: BulkPath) -> None:
     second = data(3, 3)
     second[-2] ^= 1
-    with pytest.raises(CorruptBatch, match=DAMAGED_AT + "CRC"):
+    with pytest.raises(CorruptBatch, match=CORRUPT_AT + "CRC"):
         decoder(path=path).decode(batches(data(0, 3), second), start=0, end=FAR)
 
 
 @BOTH
-def test_damage_is_no_matter_beyond_the_range(path: BulkPath) -> None:
+def test_corruption_beyond_the_range_is_ignored(path: BulkPath) -> None:
     second = data(3, 3)
     second[-2] ^= 1
     decoded = decoder(path=path).decode(batches(data(0, 3), second), start=0, end=3)
@@ -318,28 +320,28 @@ def test_damage_is_no_matter_beyond_the_range(path: BulkPath) -> None:
 
 
 @BOTH
-def test_damaged_records_are_found_without_the_crc_too(path: BulkPath) -> None:
+def test_corrupt_records_are_detected_without_crc_check(path: BulkPath) -> None:
     second = data(3, 3)
     second[61] ^= 0x40  # the first record's length
-    with pytest.raises(CorruptBatch, match=DAMAGED_AT + ".*record"):
+    with pytest.raises(CorruptBatch, match=CORRUPT_AT + ".*record"):
         decoder(path=path, check_crc=False).decode(batches(data(0, 3), second), start=0, end=FAR)
 
 
 @BOTH
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
-def test_damaged_compression_names_partition_and_offset(path: BulkPath, codec: Codec) -> None:
+def test_corrupt_compression_names_partition_and_offset(path: BulkPath, codec: Codec) -> None:
     second = build_batch(records(3, 50), base_offset=3, codec=codec)
     second[70:80] = bytes(10)
-    with pytest.raises(CorruptBatch, match=DAMAGED_AT + f".*{codec.name.lower()}"):
+    with pytest.raises(CorruptBatch, match=CORRUPT_AT + f".*{codec.name.lower()}"):
         decoder(path=path, check_crc=False).decode(batches(data(0, 3), second), start=0, end=FAR)
 
 
 @BOTH
-def test_another_magic_and_offsets_that_go_back_are_corrupt(path: BulkPath) -> None:
+def test_other_magic_and_decreasing_offsets_are_corrupt(path: BulkPath) -> None:
     old = data(3, 3)
     old[16] = 1
-    with pytest.raises(CorruptBatch, match=DAMAGED_AT + ".*magic 1"):
+    with pytest.raises(CorruptBatch, match=CORRUPT_AT + ".*magic 1"):
         decoder(path=path).decode(batches(data(0, 3), old), start=0, end=FAR)
-    with pytest.raises(CorruptBatch, match=DAMAGED_AT + ".*earlier"):
+    with pytest.raises(CorruptBatch, match=CORRUPT_AT + ".*lower offset 2"):
         decoder(path=path).decode(batches(data(0, 3), data(2, 3)), start=0, end=FAR)
     assert issubclass(UnsupportedMagic, CorruptBatch)

@@ -1,4 +1,5 @@
-"""Arrow to record batches: order, bounds, times, stamps. Both ways write the same bytes."""
+"""Arrow to record batches: order, bounds, timestamps, producer fields. Both encoders write the
+same bytes."""
 
 from collections.abc import Iterable, Iterator
 
@@ -49,25 +50,25 @@ def values(*contents: bytes | None) -> pa.Array:
 
 
 def read(batches: Iterable[EncodedBatch]) -> dict[int, list[Record]]:
-    """Records by partition, offsets counting on over its batches; every batch checked."""
-    found: dict[int, list[Record]] = {}
+    """Records by partition, with consecutive offsets; checks every batch."""
+    by_partition: dict[int, list[Record]] = {}
     for partition, data, count in batches:
         header = read_header(data)
         check_header(header, len(data))
         check_client_batch(header)
         assert is_crc_valid(data, 0, len(data))
-        records = found.setdefault(partition, [])
+        records = by_partition.setdefault(partition, [])
         new = list(iter_records(data))
         assert len(new) == count == header.record_count
         assert header.max_timestamp == max(record.timestamp_ms for record in new)
         assert header.base_timestamp == new[0].timestamp_ms
         records += [record._replace(offset=len(records) + record.offset) for record in new]
-    return found
+    return by_partition
 
 
 @BOTH
 @pytest.mark.parametrize("codec", Codec)
-def test_rows_become_records_in_their_order(path: BulkPath, codec: Codec) -> None:
+def test_rows_become_records_in_order(path: BulkPath, codec: Codec) -> None:
     writing = encoder(path, codec=codec)
     headers = pa.array(
         [[("a", b"1"), ("b", None), ("a", b"")], None, [], [("é", b"2")], None], HEADERS
@@ -104,7 +105,7 @@ def test_missing_columns_are_null(path: BulkPath) -> None:
 
 @BOTH
 @pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.string(), pa.large_string()])
-def test_every_type_that_spark_sends_is_read_also_in_slices(
+def test_every_type_that_spark_sends_is_read_even_in_slices(
     path: BulkPath, kind: pa.DataType
 ) -> None:
     texts = pa.array(["no", "k", None, "", "key", "no"], kind)[1:5]
@@ -121,7 +122,7 @@ def test_every_type_that_spark_sends_is_read_also_in_slices(
     ]
 
 
-def test_headers_under_a_null_list_are_not_seen() -> None:
+def test_headers_under_a_null_list_are_ignored() -> None:
     items = pa.array([("hidden", b"x"), ("shown", b"y")], HEADERS.value_type)
     offsets = pa.array([0, 1, 2], pa.int32())
     headers = pa.ListArray.from_arrays(offsets, items, mask=pa.array([True, False]))
@@ -131,51 +132,51 @@ def test_headers_under_a_null_list_are_not_seen() -> None:
 
 
 @BOTH
-def test_a_header_without_a_key_is_refused(path: BulkPath) -> None:
+def test_header_without_a_key_is_rejected(path: BulkPath) -> None:
     headers = pa.array([[("a", b"1"), (None, b"2")]], HEADERS)
     with pytest.raises(SparkSourceError, match="null key"):
         list(encoder(path).add(to(0), None, None, headers))
 
 
 @BOTH
-def test_no_batch_is_larger_than_its_bound(path: BulkPath) -> None:
+def test_batches_respect_their_size_limit(path: BulkPath) -> None:
     writing = encoder(path, batch_bytes=1_000)
     contents = [b"%04d" % number * 20 for number in range(100)]
     sent = list(writing.add(to(*[0, 1] * 50), None, values(*contents), None))
     sent += writing.flush()
     assert [len(batch.data) for batch in sent if len(batch.data) > 1_000] == []
-    found = read(sent)
-    assert [record.value for record in found[0]] == contents[::2]
-    assert [record.value for record in found[1]] == contents[1::2]
+    by_partition = read(sent)
+    assert [record.value for record in by_partition[0]] == contents[::2]
+    assert [record.value for record in by_partition[1]] == contents[1::2]
     # Ten of 87 or 88 bytes and the header fit in 1,000: the bound is used.
     assert [batch.records for batch in sent if batch.partition == 0] == [10, 10, 10, 10, 10]
 
 
 @BOTH
-def test_a_record_larger_than_a_batch_goes_alone_and_in_its_place(path: BulkPath) -> None:
+def test_oversized_record_gets_its_own_batch_in_order(path: BulkPath) -> None:
     large = b"L" * 5_000
     headers = pa.array([None, None, [("h" * 3_000, b"x" * 3_000)], None], HEADERS)
     writing = encoder(path, batch_bytes=1_000)
     sent = list(writing.add(all_to(0, 4), None, values(b"a", large, b"b", b"c"), headers))
     sent += writing.flush()
     assert [batch.records for batch in sent] == [1, 1, 1, 1]
-    found = read(sent)[0]
-    assert [record.value for record in found] == [b"a", large, b"b", b"c"]
-    assert found[2].headers == (("h" * 3_000, b"x" * 3_000),)
+    records = read(sent)[0]
+    assert [record.value for record in records] == [b"a", large, b"b", b"c"]
+    assert records[2].headers == (("h" * 3_000, b"x" * 3_000),)
 
 
 @BOTH
-def test_rows_of_one_call_have_its_time(path: BulkPath) -> None:
+def test_rows_of_one_call_share_its_timestamp(path: BulkPath) -> None:
     times = [NOW_MS, NOW_MS + 70, NOW_MS - 10**9, NOW_MS + 2**40]
     writing = encoder(path, times=iter(times))
     for number in range(4):
         assert list(writing.add(to(0), None, values(b"%d" % number), None)) == []
-    found = read(writing.flush())[0]
-    assert [record.timestamp_ms for record in found] == times
+    records = read(writing.flush())[0]
+    assert [record.timestamp_ms for record in records] == times
 
 
 @BOTH
-def test_content_that_does_not_shrink_stays_within_the_bound(path: BulkPath) -> None:
+def test_incompressible_data_respects_the_size_limit(path: BulkPath) -> None:
     noise = np.random.default_rng(1).bytes(50_000)
     for codec in Codec:
         writing = encoder(path, codec=codec, batch_bytes=10_000)
@@ -186,7 +187,7 @@ def test_content_that_does_not_shrink_stays_within_the_bound(path: BulkPath) -> 
         assert [record.value for record in read(sent)[0]] == contents
 
 
-def test_batches_of_many_partitions_do_not_fill_the_memory() -> None:
+def test_open_batches_of_many_partitions_are_bounded() -> None:
     writing = encoder(BulkPath.COMPILED, batch_bytes=2_000_000)
     content = bytes(1_000_000)
     rows = MAX_OPEN_BYTES // len(content) + 2
@@ -197,7 +198,7 @@ def test_batches_of_many_partitions_do_not_fill_the_memory() -> None:
 
 
 @BOTH
-def test_a_stamp_makes_a_batch_its_producers(path: BulkPath) -> None:
+def test_set_producer_updates_fields_and_crc(path: BulkPath) -> None:
     writing = encoder(path, codec=Codec.ZSTD)
     assert list(writing.add(all_to(0, 3), None, values(b"a" * 99, b"b", b"c"), None)) == []
     ((_, batch, _),) = writing.flush()
@@ -215,17 +216,17 @@ def test_a_stamp_makes_a_batch_its_producers(path: BulkPath) -> None:
 
 
 @BOTH
-def test_a_negative_partition_is_refused(path: BulkPath) -> None:
+def test_negative_partition_is_rejected(path: BulkPath) -> None:
     with pytest.raises(ValueError, match="partition -1"):
         list(encoder(path).add(to(0, -1), None, values(b"a", b"b"), None))
 
 
 @BOTH
-def test_partitions_beyond_16_bits_are_kept_apart(path: BulkPath) -> None:
+def test_partitions_beyond_16_bits_stay_distinct(path: BulkPath) -> None:
     writing = encoder(path)
     assert list(writing.add(to(70_000, 4_464, 70_000), None, values(b"a", b"b", b"c"), None)) == []
-    found = read(writing.flush())
-    assert {at: [record.value for record in records] for at, records in found.items()} == {
+    by_partition = read(writing.flush())
+    assert {at: [record.value for record in records] for at, records in by_partition.items()} == {
         70_000: [b"a", b"c"],
         4_464: [b"b"],
     }
