@@ -6,7 +6,7 @@ from tests.simulation.regressions import SEEDS
 
 from penstock.testing.simulation import Story, run_seed
 
-COUNT = scaled(test=1500, verify=5000, release=50_000)
+COUNT = scaled(test=600, verify=5000, release=50_000)
 PORTIONS = 10
 EVENTFUL = 0.3  # of the seeds: with a leader change, a truncation and a smaller in-sync set
 
