@@ -101,7 +101,7 @@ def test_a_line_says_what_is_advertised_and_how_to_change_it(tmp_path: Path) -> 
     with penstock_up("--data", str(tmp_path / "d"), "--listen", ANY) as up:
         up.end()
         logs = "\n".join(up.logs)
-    assert "clients are told the address they connected to" in logs
+    assert "it advertises the address that each client connected to" in logs
     assert "advertised.listeners" in logs
 
 

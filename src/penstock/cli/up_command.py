@@ -86,10 +86,10 @@ def up(
         raise typer.Exit(
             _run_cluster(data, listen, config, settings or [], zookeeper, brokers, zookeepers or 1)
         )
-    from penstock.server.lean_start import start_node
+    from penstock.server.lean_start import start_broker
 
     given = _gather(data, listen, config, settings or [], broker_id, zookeeper)
-    raise typer.Exit(start_node(given, on_ready=_say_ready, report=_report))
+    raise typer.Exit(start_broker(given, on_ready=_say_ready, report=_report))
 
 
 def _refuse_contradictions(
@@ -126,7 +126,7 @@ def _run_cluster(
         ports=[first_port + place if first_port else 0 for place in range(brokers)],
         zookeeper=zookeeper,
         zookeepers=zookeepers,
-        settings=given | dict(_split(text) for text in settings),
+        config=given | dict(_split(text) for text in settings),
     )
     return run_cluster(cluster, _report)
 

@@ -1,7 +1,7 @@
-"""Where a broker listens and what it tells clients to connect to.
+"""Where a broker listens and which addresses it advertises.
 
-A listener without an advertised address answers each client the address that the client reached
-it by: right on loopback, on every interface and through tunnels that keep the address.
+A listener without an advertised address gives each client the address that the client connected to,
+which is right on loopback, on every interface and through tunnels that keep the address.
 """
 
 import socket
@@ -16,69 +16,69 @@ _EVERY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104 (compared, not bound)
 
 
 class Addresses(NamedTuple):
-    """Of listeners that are bound: ports are real."""
+    """Of bound listeners: ports are real."""
 
     bound: tuple[Endpoint, ...]
-    advertised: Mapping[str, Endpoint]  # those that were given; by listener
+    advertised: Mapping[str, Endpoint]  # by listener; only configured ones
 
     @property
     def registered(self) -> tuple[Endpoint, ...]:
-        """What the other brokers and the tree are told."""
+        """What the broker registration has."""
         return tuple(
-            self.advertised.get(each.listener) or each._replace(host=_reachable(each.host))
-            for each in self.bound
+            self.advertised.get(endpoint.listener)
+            or endpoint._replace(host=_reachable(endpoint.host))
+            for endpoint in self.bound
         )
 
     @property
     def bootstrap_servers(self) -> str:
-        return ",".join(_join(_local(each.host), each.port) for each in self.bound)
+        return ",".join(_join(_local(endpoint.host), endpoint.port) for endpoint in self.bound)
 
     def describe(self) -> str:
-        return "\n".join(self._describe(each) for each in self.bound)
+        return "\n".join(self._describe(endpoint) for endpoint in self.bound)
 
-    def _describe(self, each: Endpoint) -> str:
-        where = f"{each.listener} listens on {_join(each.host or '*', each.port)}"
-        advertised = self.advertised.get(each.listener)
+    def _describe(self, endpoint: Endpoint) -> str:
+        bound = f"{endpoint.listener} listens on {_join(endpoint.host or '*', endpoint.port)}"
+        advertised = self.advertised.get(endpoint.listener)
         if advertised is not None:
-            told = _join(advertised.host, advertised.port)
-            return f"{where}; clients are told {told} (advertised.listeners)"
+            address = _join(advertised.host, advertised.port)
+            return f"{bound}; it advertises {address} (advertised.listeners)"
         return (
-            f"{where}; clients are told the address they connected to (behind a port mapping: "
-            f"--set advertised.listeners={each.listener}://HOST:PORT)"
+            f"{bound}; it advertises the address that each client connected to (behind a port "
+            f"mapping: --set advertised.listeners={endpoint.listener}://HOST:PORT)"
         )
 
 
-def listeners_of(settings: EffectiveConfig) -> Sequence[Listener]:
-    return get_listeners(_as_list(settings["listeners"]))
+def listeners_of(config: EffectiveConfig) -> Sequence[Listener]:
+    return get_listeners(config.get_list("listeners"))
 
 
-def inter_broker_listener(settings: EffectiveConfig) -> str:
-    """The name of the listener that brokers use among themselves."""
-    named = settings["inter.broker.listener.name"] or settings["security.inter.broker.protocol"]
+def inter_broker_listener(config: EffectiveConfig) -> str:
+    """Its name."""
+    named = config["inter.broker.listener.name"] or config["security.inter.broker.protocol"]
     return str(named).upper()
 
 
-def bound_addresses(settings: EffectiveConfig, bound: Sequence[Listener]) -> Addresses:
+def bound_addresses(config: EffectiveConfig, bound: Sequence[Listener]) -> Addresses:
     """`bound` has the real hosts and ports. An advertised port 0 means the bound one."""
-    protocols = get_protocol_map(str(settings["listener.security.protocol.map"]))
+    protocols = get_protocol_map(config.get_str("listener.security.protocol.map"))
     endpoints = tuple(
-        Endpoint(each.name, protocols[each.name], each.host, each.port) for each in bound
+        Endpoint(listener.name, protocols[listener.name], listener.host, listener.port)
+        for listener in bound
     )
-    if settings.get_effective("advertised.listeners").set_as != "advertised.listeners":
+    if config.get_effective("advertised.listeners").set_as != "advertised.listeners":
         return Addresses(bound=endpoints, advertised={})
-    ports = {each.listener: each.port for each in endpoints}
+    ports = {endpoint.listener: endpoint.port for endpoint in endpoints}
     advertised = {
-        each.name: Endpoint(
-            each.name, protocols[each.name], _reachable(each.host), each.port or ports[each.name]
+        listener.name: Endpoint(
+            listener.name,
+            protocols[listener.name],
+            _reachable(listener.host),
+            listener.port or ports[listener.name],
         )
-        for each in get_listeners(_as_list(settings["advertised.listeners"]))
+        for listener in get_listeners(config.get_list("advertised.listeners"))
     }
     return Addresses(bound=endpoints, advertised=advertised)
-
-
-def _as_list(value: object) -> tuple[str, ...]:
-    assert isinstance(value, tuple)
-    return value
 
 
 def _reachable(host: str) -> str:

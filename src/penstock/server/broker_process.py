@@ -1,6 +1,7 @@
-"""A broker in a process of its own, seen from the process that started it.
+"""A broker in a child process, seen from the parent.
 
-It ends with its parent, however that ends: the parent holds the other side of its stdin.
+The child ends with its parent, however that ends, because the parent holds the other end of its
+stdin.
 """
 
 import json
@@ -19,23 +20,25 @@ _MAX_QUOTED_BYTES = 4000
 
 
 class BrokerNotStarted(Exception):
-    """The broker could not start, or was not asked to; the message holds what it said."""
+    """The broker could not start, or was not started; the message has its log."""
 
 
 class BrokerProcess:
-    """Spawned at once; `wait_ready` before anything else. `log` keeps what it says, at the end of
-    what is there; without it, what it says goes with it. `prefix`: of its command, one that ends in
-    becoming it."""
+    """Spawned by the constructor; call `wait_ready` before anything else.
+
+    The broker's log is appended to the file `log`; without it, the log is deleted with the process.
+    `prefix` is a command that runs before the broker's own and ends by becoming it (exec).
+    """
 
     bootstrap_servers: str  # once ready
 
     def __init__(
-        self, settings: Mapping[str, str], *, log: Path | None = None, prefix: Sequence[str] = ()
+        self, config: Mapping[str, str], *, log: Path | None = None, prefix: Sequence[str] = ()
     ) -> None:
         # Closed in `stop` or `kill`.
         self._log_file = tempfile.TemporaryFile() if log is None else log.open("a+b")  # noqa: SIM115
-        # -c and not -m: saves the start-up time of runpy. -P: what lies in the directory that the
-        # parent happens to be in (a queue.py, say) is not for the broker to import.
+        # -c instead of -m saves the start-up time of runpy. -P keeps the broker from importing a
+        # file of the parent's working directory, such as a queue.py.
         command = [
             sys.executable,
             "-P",
@@ -43,16 +46,16 @@ class BrokerProcess:
             "from penstock.server.child_process import main; main()",
         ]
         self._process = subprocess.Popen(
-            [*prefix, *command, json.dumps(settings)],
+            [*prefix, *command, json.dumps(config)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log_file,
-            process_group=0,  # Ctrl-C is for the parent, which may go on and use the broker
+            process_group=0,  # Ctrl-C is for the parent, which may continue to use the broker
         )
         self.pid = self._process.pid
 
     def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """BrokerNotStarted, and it is gone, where it does not serve in time."""
+        """BrokerNotStarted, with the process killed, if it does not serve in time."""
         try:
             self.bootstrap_servers = self._read_ready(timeout_s)
         except BaseException:
@@ -69,8 +72,8 @@ class BrokerProcess:
         self._process.kill()
         code = self._process.wait()
         logs = self.read_logs(_MAX_QUOTED_BYTES)
-        why = f"it ended with exit code {code}" if ready else f"not ready in {timeout_s} s"
-        raise BrokerNotStarted(f"the broker did not start: {why}. It said:\n{logs}")
+        reason = f"it exited with code {code}" if ready else f"not ready in {timeout_s} s"
+        raise BrokerNotStarted(f"the broker did not start: {reason}. Its log:\n{logs}")
 
     @property
     def has_ended(self) -> bool:
@@ -82,7 +85,7 @@ class BrokerProcess:
         self._process.stdin.close()
 
     def stop(self) -> None:
-        """Cleanly. RuntimeError with what it said if it ended any other way."""
+        """A clean shutdown. RuntimeError with the end of its log if it ended any other way."""
         self.ask_to_stop()
         try:
             code = self._process.wait(STOP_TIMEOUT_S)
@@ -92,7 +95,7 @@ class BrokerProcess:
         logs = self.read_logs(_MAX_QUOTED_BYTES)
         self._close()
         if code != 0:
-            raise RuntimeError(f"the broker ended with exit code {code}. It said:\n{logs}")
+            raise RuntimeError(f"the broker exited with code {code}. Its log:\n{logs}")
 
     def kill(self) -> None:
         """As a crash does (kill -9)."""
@@ -107,7 +110,8 @@ class BrokerProcess:
         self._process.send_signal(signal.SIGCONT)
 
     def read_logs(self, at_most_bytes: int | None = None) -> str:
-        """Its end, or all of it. At a position of our own: the file's is where the child writes."""
+        """The whole log or its end. Read with pread, because the child appends at the file's
+        offset."""
         size = os.fstat(self._log_file.fileno()).st_size
         start = 0 if at_most_bytes is None else max(0, size - at_most_bytes)
         return os.pread(self._log_file.fileno(), size - start, start).decode(errors="replace")

@@ -1,6 +1,6 @@
-"""The child process of `penstock.Broker()`: settings as JSON in its argument, `ready` on stdout.
+"""The child process of `penstock.Broker()`: config as JSON in its argument, `ready` on stdout.
 
-Ends by itself when its parent does: the parent holds the other end of stdin.
+It stops when its parent ends, because the parent holds the other end of its stdin.
 """
 
 import json
@@ -8,20 +8,20 @@ import sys
 from typing import TYPE_CHECKING
 
 from penstock.config.raw_config import RawConfig
-from penstock.server.lean_start import start_node
+from penstock.server.lean_start import start_broker
 
 if TYPE_CHECKING:
     from penstock.server.lifecycle import BrokerLifecycle
 
 
 def main() -> None:
-    settings = json.loads(sys.argv[1])
-    given = RawConfig.from_mapping(settings, where="penstock.Broker(config=...)")
-    sys.exit(start_node(given, on_ready=_say_ready, report=_report, watch_stdin=True))
+    config = json.loads(sys.argv[1])
+    raw_config = RawConfig.from_mapping(config, where="penstock.Broker(config=...)")
+    sys.exit(start_broker(raw_config, on_ready=_print_ready, report=_report, watch_stdin=True))
 
 
-def _say_ready(node: "BrokerLifecycle") -> None:
-    print(f"ready {node.bootstrap_servers}", flush=True)
+def _print_ready(broker: "BrokerLifecycle") -> None:
+    print(f"ready {broker.bootstrap_servers}", flush=True)
 
 
 def _report(message: str) -> None:

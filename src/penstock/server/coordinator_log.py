@@ -1,7 +1,6 @@
-"""A coordinator's topic as the coordinator sees it, on this broker's replicas. Keeps nothing.
+"""The `CoordinatorLog` of a coordinator: its internal topic on this broker's replicas. Stateless.
 
-Adapter of `state_topics.StateLog`: appends go the way of every other write, with acks of all in
-sync.
+Appends take the path of every other produce, with acks=all.
 """
 
 import asyncio
@@ -36,20 +35,20 @@ _NO_LOG = LogEnds(0, 0, 0)
 
 
 class ReplicatedCoordinatorLog:
-    """A `state_topics.StateLog`. Owned by the event loop."""
+    """A `CoordinatorLog`. Owned by the event loop."""
 
     def __init__(
         self,
         topic: str,
         *,
-        replication_factor: str,  # the setting that says it
+        replication_factor: str,  # the name of its setting
         administration: CreatesTopics,
         context: BrokerContext,
         pread: Pread = os.pread,
     ) -> None:
         self._topic = topic
         self._replication_factor = replication_factor
-        self._names: dict[int, TopicPartition] = {}
+        self._tps: dict[int, TopicPartition] = {}
         self._replicas = context.replicas
         self._metadata = context.metadata
         self._administration = administration
@@ -73,7 +72,7 @@ class ReplicatedCoordinatorLog:
         return ErrorCode.NONE if is_there else ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     async def _create_topic(self) -> None:
-        """Its number of partitions and its settings are the controller's to fill in."""
+        """The controller fills in the number of partitions and the configs."""
         topic = CreatableTopic(
             name=self._topic, replication_factor=self._choose_replication_factor()
         )
@@ -81,10 +80,10 @@ class ReplicatedCoordinatorLog:
             [topic], validate_only=False, timeout_ms=CREATION_TIMEOUT_MS
         )
         if isinstance(answer, ApiError) and answer.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-            self._report(f"{self._topic} could not be created: {answer.message}")
+            self._report(f"could not create {self._topic}: {answer.message}")
 
     def _choose_replication_factor(self) -> int:
-        """As it was asked for; where nobody said how many, no more than there are brokers."""
+        """As configured; the default is limited to the number of brokers."""
         wanted = self._config().get_effective(self._replication_factor)
         assert isinstance(wanted.value, int)
         if wanted.source is not SettingSource.DEFAULT:
@@ -94,22 +93,22 @@ class ReplicatedCoordinatorLog:
     # -- a partition -----------------------------------------------------------------------
 
     def find_leadership(self, partition: int) -> PartitionLeadership | None:
-        found = self._find(partition)
-        return None if found is None else found.leadership
+        replica = self._find(partition)
+        return None if replica is None else replica.leadership
 
     def ends(self, partition: int) -> LogEnds:
-        found = self._find(partition)
-        if found is None:
+        replica = self._find(partition)
+        if replica is None:
             return _NO_LOG
-        return LogEnds(found.log_start_offset, found.high_watermark, found.log_end_offset)
+        return LogEnds(replica.log_start_offset, replica.high_watermark, replica.log_end_offset)
 
     def max_batch_bytes(self, partition: int) -> int:
-        config = self._replicas.get(self._name(partition)).log.config
+        config = self._replicas.get(self._tp(partition)).log.config
         return min(config.max_message_bytes, config.segment_bytes)
 
     async def read(self, partition: int, start: int, max_bytes: int) -> LogChunk:
-        """Off the loop: the files may be cold."""
-        log = self._replicas.get(self._name(partition)).log
+        """Off the event loop, because the files may not be in the page cache."""
+        log = self._replicas.get(self._tp(partition)).log
         try:
             read = log.read(
                 Offset(start), below=log.log_end_offset, max_bytes=max_bytes, at_least_one=True
@@ -128,64 +127,64 @@ class ReplicatedCoordinatorLog:
         self, partition: int, batches: Sequence[bytearray], *, timeout_ms: int, done: Done
     ) -> Append:
         appending = _Appending(done)
-        name, before = self._name(partition), self.ends(partition).end
+        tp, before = self._tp(partition), self.ends(partition).end
         self._replicas.append(
-            [(name, memoryview(batch)) for batch in batches],
+            [(tp, memoryview(batch)) for batch in batches],
             acks=_ALL_IN_SYNC,
             timeout_ms=timeout_ms,
             origin=AppendOrigin.COORDINATOR,
-            done=appending.on_answers,
+            done=appending.on_results,
         )
-        return appending.outcome(before)
+        return appending.result(before)
 
     def when_committed(self, partition: int, offset: int, *, timeout_ms: int, done: Done) -> None:
-        found = self._find(partition)
-        if found is None or found.leadership is None:
+        replica = self._find(partition)
+        if replica is None or replica.leadership is None:
             done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return
-        waiting = _UntilCommitted(found, found.leadership, offset, done)
+        operation = _UntilCommitted(replica, replica.leadership, offset, done)
         deadline_ms = self._timers.now_ms() + timeout_ms
         try:
             self._replicas.fetch_purgatory.try_complete_else_watch(
-                waiting, (found.tp,), deadline_ms
+                operation, (replica.tp,), deadline_ms
             )
         except PurgatoryFull:
             done(ErrorCode.REQUEST_TIMED_OUT)
 
     def _find(self, partition: int) -> Partition | None:
-        return self._replicas.find(self._name(partition))
+        return self._replicas.find(self._tp(partition))
 
-    def _name(self, partition: int) -> TopicPartition:
-        name = self._names.get(partition)
-        if name is None:
-            name = self._names[partition] = TopicPartition(self._topic, partition)
-        return name
+    def _tp(self, partition: int) -> TopicPartition:
+        tp = self._tps.get(partition)
+        if tp is None:
+            tp = self._tps[partition] = TopicPartition(self._topic, partition)
+        return tp
 
 
 class _Appending:
-    """Tells what was known at once from what came later."""
+    """Separates results that are available at once from those that arrive later."""
 
     def __init__(self, done: Done) -> None:
         self._done = done
         self._is_returned = False
-        self._answers: list[PartitionAppended] | None = None
+        self._results: list[PartitionAppended] | None = None
 
-    def on_answers(self, answers: list[PartitionAppended]) -> None:
-        self._answers = answers
+    def on_results(self, results: list[PartitionAppended]) -> None:
+        self._results = results
         if self._is_returned:
-            self._done(_worst(answers).code)
+            self._done(_worst(results).code)
 
-    def outcome(self, end_before: int) -> Append:
+    def result(self, end_before: int) -> Append:
         self._is_returned = True
-        if self._answers is None:
+        if self._results is None:
             return Append(end_before, None)
-        worst = _worst(self._answers)
-        is_written = all(each.base_offset >= 0 for each in self._answers)
+        worst = _worst(self._results)
+        is_written = all(result.base_offset >= 0 for result in self._results)
         return Append(end_before if is_written else NOT_WRITTEN, worst.code)
 
 
 class _UntilCommitted:
-    """A `waiting.Operation`: everything below an offset is committed, or never will be for us."""
+    """A delayed operation: all below an offset is committed, or this leadership has ended."""
 
     def __init__(
         self, partition: Partition, leadership: PartitionLeadership, offset: int, done: Done
@@ -206,12 +205,12 @@ class _UntilCommitted:
         self._done(ErrorCode.REQUEST_TIMED_OUT)
 
 
-def _worst(answers: Sequence[PartitionAppended]) -> PartitionAppended:
-    return next((each for each in answers if each.code is not ErrorCode.NONE), answers[0])
+def _worst(results: Sequence[PartitionAppended]) -> PartitionAppended:
+    return next((result for result in results if result.code is not ErrorCode.NONE), results[0])
 
 
 def _read_slices(pread: Pread, slices: Sequence[FileSlice]) -> bytes:
-    return b"".join(part for each in slices for part in _read_slice(pread, each))
+    return b"".join(data for file_slice in slices for data in _read_slice(pread, file_slice))
 
 
 def _read_slice(pread: Pread, piece: FileSlice) -> Iterator[bytes]:

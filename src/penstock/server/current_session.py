@@ -1,6 +1,7 @@
-"""The broker's session, whichever it is by now: for rooms that outlive one.
+"""The broker's current metadata store session, for parts that outlive a session.
 
-A request during the change fails as it would on the old one, and its caller decides what then.
+A request during the replacement of a session fails as on the old one; its caller decides what
+follows.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +21,7 @@ from penstock.metadata_store.interface import (
 
 
 class CurrentSession:
-    """Implements Session. Watches and listeners stay with the session that they were given to."""
+    """Implements Session. Watches and listeners belong to the session that they were set on."""
 
     def __init__(self, session: Session) -> None:
         self.current = session

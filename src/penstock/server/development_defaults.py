@@ -1,13 +1,13 @@
-"""Settings of nodes that nobody configured: for a person who waits, not for a fleet.
+"""Defaults of brokers on a developer's machine, as in Kafka's own sample config.
 
-As Kafka's own sample file has them. Whatever a user gives counts before these.
+The user's config overrides them.
 """
 
 DEVELOPMENT_SETTINGS = {
-    "group.initial.rebalance.delay.ms": "0",  # a fleet's members come together; here one waits
+    "group.initial.rebalance.delay.ms": "0",  # a fleet starts together; here a person waits
 }
 
-# Of several brokers on one machine. They come and go while somebody looks on.
+# Several brokers on one machine, which are stopped and started while somebody waits.
 CLUSTER_SETTINGS = {
     **DEVELOPMENT_SETTINGS,
     "zookeeper.session.timeout.ms": "6000",

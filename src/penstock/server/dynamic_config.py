@@ -1,7 +1,7 @@
-"""A broker's settings over its life: what its file said, and what was changed since.
+"""A broker's effective config: its static config and the dynamic configs stored since.
 
-Only the values; who must act when they change listens. Invariant: `current` is always consistent,
-a change that is not is refused as a whole and the old values stand.
+Only the values: the caller acts on changes. Invariant: `current` is always consistent; an
+inconsistent change is rejected as a whole and the previous values stay.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,7 +11,7 @@ from penstock.config.raw_config import ConfigError, RawConfig
 
 Report = Callable[[str], None]
 
-EVERY_BROKER = ""  # in MetadataUpdate.broker_configs
+EVERY_BROKER = ""  # in UpdateMetadataRequest.broker_configs
 
 
 class DynamicBrokerConfig:
@@ -27,18 +27,18 @@ class DynamicBrokerConfig:
         return self.current
 
     def take_dynamic(self, configs: Mapping[str, Mapping[str, str]]) -> bool:
-        """What is stored in the tree for every broker and for this one; True if values changed."""
+        """Apply the stored configs of all brokers and of this one; True if values changed."""
         cluster = RawConfig.from_mapping(
-            configs.get(EVERY_BROKER, {}), where="every broker's settings"
+            configs.get(EVERY_BROKER, {}), where="the configs of all brokers"
         )
         own = configs.get(str(self._broker_id), {})
-        broker = RawConfig.from_mapping(own, where=f"broker {self._broker_id}'s settings")
+        broker = RawConfig.from_mapping(own, where=f"the configs of broker {self._broker_id}")
         try:
-            resolved = resolve_broker(self._static, dynamic_cluster=cluster, dynamic_broker=broker)
+            effective = resolve_broker(self._static, dynamic_cluster=cluster, dynamic_broker=broker)
         except ConfigError as error:
-            # They were checked when they were stored, perhaps by another version.
-            self._report(f"{error}\n  the stored settings are left out until they are mended")
+            # They were validated when they were stored, perhaps by another version.
+            self._report(f"{error}\n  the stored configs are ignored until they are corrected")
             return False
-        is_changed = dict(resolved) != dict(self.current)
-        self.current = resolved
+        is_changed = dict(effective) != dict(self.current)
+        self.current = effective
         return is_changed

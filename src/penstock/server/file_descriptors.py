@@ -1,19 +1,19 @@
-"""Shares out what a process may have open: among the files of logs, connections, and the rest.
+"""Divides the process's file descriptors among log files, connections and everything else.
 
-Values only; `Handles` and `NetworkLimits` keep to them. Invariant: connections, however many come,
-leave enough for the logs: a log that cannot be opened is a disk that has failed.
+Values only; `Handles` and `NetworkLimits` enforce them. Invariant: connections leave enough for the
+logs, because a log that cannot be opened counts as a failed disk.
 """
 
 import resource
 from typing import NamedTuple
 
-OWN_USE = 64  # listeners, locks, journals, other brokers, files that are open for a moment
-LOG_FILES = 1200  # more would gain nothing: indexes that are not open are mapped or read
+OWN_USE = 64  # listeners, locks, journals, other brokers, files that are open briefly
+LOG_FILES = 1200  # more gains nothing: other indexes are mapped or read
 FEW_CONNECTIONS = 500
 
 
 class Shares(NamedTuple):
-    log_files: int  # open at once; half as many may be mapped besides
+    log_files: int  # open at once; half as many may be mapped in addition
     connections: int
 
 
@@ -24,16 +24,16 @@ def share_descriptors(limit: int) -> Shares:
 
 
 def find_descriptor_limit() -> int:
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return 1 << 20 if soft == resource.RLIM_INFINITY else soft
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 1 << 20 if limit == resource.RLIM_INFINITY else limit
 
 
 def find_warning(limit: int) -> str | None:
-    """What to tell who runs a broker with so few."""
+    """For the log, if there are few."""
     connections = share_descriptors(limit).connections
     if connections >= FEW_CONNECTIONS:
         return None
     return (
         f"warning: this process may open {limit} files, so at most {connections} connections are "
-        f"let in; raise the limit of open files (ulimit -n)"
+        f"accepted; raise the limit of open files (ulimit -n)"
     )

@@ -1,7 +1,7 @@
-"""One broker from start to stop: serves until it is told to end, or until a room of it fails.
+"""One broker from start to stop: serves until it is asked to stop, or until a part of it fails.
 
-What it is made of is `assembly`'s matter. Invariant: what fails unexpectedly in any room ends the
-whole node, without the mark of a clean stop, and `run` raises it.
+`broker_server` has the parts. Invariant: an unexpected failure of any part ends the whole broker
+without the marker of a clean shutdown, and `run` raises it (docs/failures.md).
 """
 
 import asyncio
@@ -24,35 +24,36 @@ __all__ = ["BrokerFailed", "BrokerLifecycle", "BrokerStranded", "StartRefused"]
 
 
 class BrokerFailed(Exception):
-    """A room failed in a way that it did not foresee. Its error is the cause."""
+    """A part failed unexpectedly. Its error is the cause."""
 
 
 class BrokerStranded(BrokerFailed):
-    """What no broker can do without is gone, all disks or the tree; the message says which."""
+    """All log directories or the metadata store have failed; the message says which."""
 
 
 class BrokerLifecycle:
-    """Run once. `bootstrap_servers` and `describe_addresses` are known when it is ready."""
+    """Run once. `bootstrap_servers` and `describe_addresses` are available once it is ready."""
 
-    def __init__(self, given: RawConfig, *, report: Report, disk: Disk | None = None) -> None:
+    def __init__(self, raw_config: RawConfig, *, report: Report, disk: Disk | None = None) -> None:
         self._report = report
-        self._assembly = BrokerServer(
-            given, report=report, disk=RealDisk() if disk is None else disk
+        self._server = BrokerServer(
+            raw_config, report=report, disk=RealDisk() if disk is None else disk
         )
         self._watchdog = Watchdog()
         self._failure: asyncio.Future[None] | None = None  # made by `run`
 
     @property
     def bootstrap_servers(self) -> str:
-        return self._assembly.addresses.bootstrap_servers
+        return self._server.addresses.bootstrap_servers
 
     def describe_addresses(self) -> str:
-        return self._assembly.addresses.describe()
+        return self._server.addresses.describe()
 
     async def run(
         self, *, on_ready: "Callable[[BrokerLifecycle], None]", stop: asyncio.Event
     ) -> None:
-        """Serve until `stop`; StartRefused or ConfigError if it cannot, NodeFailed if it broke."""
+        """Serve until `stop`. StartRefused or ConfigError if it cannot start, BrokerFailed
+        later."""
         loop = asyncio.get_running_loop()
         self._failure = loop.create_future()
         loop.set_exception_handler(self._on_loop_error)
@@ -63,21 +64,21 @@ class BrokerLifecycle:
             raise _single(group) from group
         finally:
             self._watchdog.stop()
-            self._assembly.abandon()  # nothing is left to let go of after a clean stop
+            self._server.abandon()  # does nothing after a clean stop
 
     async def _serve(
         self, on_ready: "Callable[[BrokerLifecycle], None]", stop: asyncio.Event
     ) -> None:
         async with asyncio.TaskGroup() as tasks:
-            await self._assembly.open(tasks)
+            await self._server.open(tasks)
             on_ready(self)
             warming = tasks.create_task(warm_up(everything()), name="warm-up")
             await self._wait_for_end(stop)
             warming.cancel()
-            await self._assembly.close()
+            await self._server.close()
 
     async def _wait_for_end(self, stop: asyncio.Event) -> None:
-        """Raises what failed. A room that ends its task does so through the task group."""
+        """Raises the failure of a callback. A task that fails ends the task group instead."""
         assert self._failure is not None
         stopping = asyncio.create_task(stop.wait(), name="wait-stop")
         try:
@@ -90,18 +91,17 @@ class BrokerLifecycle:
             await self._failure
 
     def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """A callback of some room raised: the loop would log it and go on."""
+        """A callback raised; the event loop alone would log it and go on."""
         assert self._failure is not None
         error = context.get("exception") or RuntimeError(str(context.get("message")))
         if self._failure.done():
-            self._report(f"and then: {error!r}")
+            self._report(f"another failure while the broker ends: {error!r}")
         else:
             self._failure.set_exception(error)
 
 
 def _single(group: BaseExceptionGroup[BaseException]) -> Exception:
-    """What the caller can act on: a refusal as it is, what is foreseen in its own words, everything
-    else as a failure."""
+    """The one error for the caller: a refused start, a stranded broker, or a failure."""
     refused, _ = group.split((StartRefused, ConfigError))
     if refused is not None:
         return _first(refused)
@@ -112,8 +112,8 @@ def _single(group: BaseExceptionGroup[BaseException]) -> Exception:
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> Exception:
-    found: BaseException = group
-    while isinstance(found, BaseExceptionGroup):
-        found = found.exceptions[0]
-    assert isinstance(found, Exception)
-    return found
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    assert isinstance(error, Exception)
+    return error

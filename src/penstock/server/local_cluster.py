@@ -1,6 +1,6 @@
-"""A cluster on this machine: broker processes, and a ZooKeeper of their own unless one is named.
+"""A cluster on this machine: broker processes, and a ZooKeeper ensemble unless one is named.
 
-For `penstock up --brokers N` and for tests. It starts, stops and tells; it decides nothing.
+For `penstock up --brokers N` and for tests. It starts and stops processes; it decides nothing.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,21 +14,21 @@ from penstock.server.development_defaults import CLUSTER_SETTINGS
 FIRST_ID = 1
 
 
-class Place(NamedTuple):
-    """Where a broker runs: its address, and what goes before its command so that it has it."""
+class BrokerLocation(NamedTuple):
+    """A broker's address, and the command prefix that gives the process this address."""
 
     host: str
     prefix: tuple[str, ...] = ()
 
 
 class LocalCluster:
-    """Brokers are numbered from 1; each has its folder and its log below `data`. A folder's name is
-    none that a partition can have: a single node may have kept its logs in `data`, too.
+    """Broker ids count from 1; each broker has a folder and a log file below `data`. No partition
+    can have a folder of that name, because a single broker may have used `data` before.
 
-    `ports`: one for each broker, 0 for a free one, which it keeps from then on. `zookeeper`: the
-    connect string of an ensemble that is there; else `zookeepers` servers are started.
-    `connect_of`: the connect string of one broker, where it is not everybody's; `place_of`: where
-    it runs, if not beside us.
+    `ports`: one per broker; 0 picks a free one, which the broker keeps. `zookeeper`: the connect
+    string of a running ensemble; without it `zookeepers` servers are started. `connect_of`: the
+    connect string of one broker, if brokers differ. `location_of`: where a broker runs, if not on
+    `host`.
     """
 
     def __init__(
@@ -39,18 +39,18 @@ class LocalCluster:
         ports: Sequence[int],
         zookeeper: str | None = None,
         zookeepers: int = 1,
-        settings: Mapping[str, str] | None = None,
+        config: Mapping[str, str] | None = None,
         connect_of: Callable[[int], str] | None = None,
-        place_of: Callable[[int], Place] | None = None,
+        location_of: Callable[[int], BrokerLocation] | None = None,
     ) -> None:
         self._data = data
         self._ports = dict(enumerate(ports, FIRST_ID))
         self._connect = zookeeper
         self.ensemble = None if zookeeper else ZooKeeperEnsemble(data, zookeepers)
-        self._settings = dict(settings or {})
+        self._config = dict(config or {})
         self._connect_of = connect_of or (lambda broker_id: self.connect)
-        self._place_of = place_of or (lambda broker_id: Place(host))
-        self.processes: dict[int, BrokerProcess] = {}  # those that were started and not ended
+        self._location_of = location_of or (lambda broker_id: BrokerLocation(host))
+        self.processes: dict[int, BrokerProcess] = {}  # started and not stopped
 
     @property
     def broker_ids(self) -> Sequence[int]:
@@ -58,9 +58,9 @@ class LocalCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Of all brokers, also of those that do not run: they may come back."""
+        """Of all brokers, including stopped ones, which may start again."""
         ports = self._ports.items()
-        return ",".join(f"{self._place_of(each).host}:{port}" for each, port in ports)
+        return ",".join(f"{self._location_of(broker).host}:{port}" for broker, port in ports)
 
     @property
     def connect(self) -> str:
@@ -68,7 +68,7 @@ class LocalCluster:
         return self._connect or self._get_ensemble().connect
 
     def start(self) -> Self:
-        """Returns when every broker serves; whatever was started is gone if one cannot."""
+        """Returns when every broker serves; if one cannot, all that was started is killed."""
         try:
             self._data.mkdir(parents=True, exist_ok=True)
             if self.ensemble is not None:
@@ -83,19 +83,22 @@ class LocalCluster:
         return self
 
     def start_broker(self, broker_id: int) -> None:
-        """Again, with the data it had."""
+        """Start a stopped broker with its data and its port."""
         if broker_id in self.processes:
-            raise BrokerNotStarted(f"broker {broker_id} runs already")
+            raise BrokerNotStarted(f"broker {broker_id} is running already")
         self._spawn(broker_id)
         self._wait_ready(broker_id)
 
     def stop(self) -> None:
-        """Brokers together, so that none waits for leaders that are to go next; then ZooKeeper."""
+        """All brokers at once, so that none moves leaderships to one that stops next; then
+        ZooKeeper."""
         processes, self.processes = self.processes, {}
         for process in processes.values():
             process.resume()
             process.ask_to_stop()
-        failures = [failure for each in processes.values() if (failure := _stop(each)) is not None]
+        failures = [
+            failure for process in processes.values() if (failure := _stop(process)) is not None
+        ]
         if self.ensemble is not None:
             self.ensemble.stop()
         if failures:
@@ -108,7 +111,7 @@ class LocalCluster:
             self.ensemble.kill()
 
     def take_ended(self) -> Iterator[tuple[int, BrokerProcess]]:
-        """Brokers that ended without being told to, each once."""
+        """Brokers that ended without being asked to; each is returned once."""
         for broker_id, process in list(self.processes.items()):
             if process.has_ended:
                 yield broker_id, self.processes.pop(broker_id)
@@ -117,22 +120,20 @@ class LocalCluster:
         return self._data / f"broker{broker_id}"
 
     def log_of(self, broker_id: int) -> Path:
-        """What the broker said, over all its lives."""
+        """The broker's log, across restarts."""
         return self._data / f"broker{broker_id}.log"
 
     def _spawn(self, broker_id: int) -> None:
-        host, prefix = self._place_of(broker_id)
-        settings = {
+        host, prefix = self._location_of(broker_id)
+        config = {
             **CLUSTER_SETTINGS,
-            **self._settings,
+            **self._config,
             "broker.id": str(broker_id),
             "log.dirs": str(self.folder_of(broker_id)),
             "listeners": f"PLAINTEXT://{host}:{self._ports[broker_id]}",
             "zookeeper.connect": self._connect_of(broker_id),
         }
-        self.processes[broker_id] = BrokerProcess(
-            settings, log=self.log_of(broker_id), prefix=prefix
-        )
+        self.processes[broker_id] = BrokerProcess(config, log=self.log_of(broker_id), prefix=prefix)
 
     def _wait_ready(self, broker_id: int) -> None:
         process = self.processes[broker_id]

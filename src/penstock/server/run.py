@@ -1,6 +1,6 @@
-"""Runs one node in this process until a signal, or until whoever started it is gone.
+"""Runs one broker in this process until a signal, or until its parent process ends.
 
-The edge: event loop, signals, exit code. What a node is made of is `node`'s matter.
+Only the edge: event loop, signals, exit code. `lifecycle` runs the broker itself.
 """
 
 import asyncio
@@ -20,19 +20,19 @@ from penstock.server.lifecycle import BrokerFailed, BrokerLifecycle, BrokerStran
 Report = Callable[[str], None]
 OnReady = Callable[[BrokerLifecycle], None]
 
-REFUSED = 1  # it cannot start like this: the message says why
-MISUSED = 2  # nor could it anywhere: its settings are wrong
-FAILED = 3  # it stopped because something broke
+REFUSED = 1  # it cannot start here; the message says why
+MISUSED = 2  # its config is invalid
+FAILED = 3  # it ended because of a failure
 
 
-def run_node(
-    given: RawConfig, *, on_ready: OnReady, report: Report, watch_stdin: bool = False
+def run_broker(
+    raw_config: RawConfig, *, on_ready: OnReady, report: Report, watch_stdin: bool = False
 ) -> int:
-    """The process's exit code. `watch_stdin`: the end of stdin means to stop, as SIGTERM does."""
+    """Returns the process's exit code. `watch_stdin`: stop at the end of stdin, as on SIGTERM."""
     _raise_file_limit()
     try:
         with asyncio.Runner(loop_factory=find_loop_factory()) as runner:
-            runner.run(_run(given, on_ready, report, watch_stdin=watch_stdin))
+            runner.run(_run(raw_config, on_ready, report, watch_stdin=watch_stdin))
     except (StartRefused, ConfigError) as refusal:
         report(str(refusal))
         return MISUSED if isinstance(refusal, ConfigError) else REFUSED
@@ -40,21 +40,21 @@ def run_node(
         report(f"stopped, as it cannot go on: {stranded}")
         return FAILED
     except BrokerFailed as failed:
-        # Loud, with everything there is to know: the next start recovers.
+        # With the whole traceback; the next start recovers.
         report("stopped by an unexpected failure:\n" + "".join(traceback.format_exception(failed)))
         return FAILED
     return 0
 
 
 def _raise_file_limit() -> None:
-    """To all that this process may open, as Java does: the usual 1,024 are few for a broker."""
+    """Raise it to the hard limit, as Java does, because the usual 1,024 are few for a broker."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(ValueError, OSError):  # some systems call a limit infinite and mean another
+    with suppress(ValueError, OSError):  # some systems report an infinite limit that cannot be set
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def find_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop where there is one: it pays with many small requests."""
+    """uvloop if it is installed, because it is faster with many small requests."""
     try:
         import uvloop
     except ImportError:
@@ -62,20 +62,22 @@ def find_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-async def _run(given: RawConfig, on_ready: OnReady, report: Report, *, watch_stdin: bool) -> None:
+async def _run(
+    raw_config: RawConfig, on_ready: OnReady, report: Report, *, watch_stdin: bool
+) -> None:
     stop, requests = asyncio.Event(), StopRequests()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _on_signal, stop, requests, report)
     if watch_stdin:
         loop.add_reader(sys.stdin.fileno(), _on_stdin, stop, loop)
-    node = BrokerLifecycle(given, report=report)
-    await node.run(on_ready=on_ready, stop=stop)
+    broker = BrokerLifecycle(raw_config, report=report)
+    await broker.run(on_ready=on_ready, stop=stop)
 
 
 def _on_signal(stop: asyncio.Event, requests: StopRequests, report: Report) -> None:
     if requests.is_urgent(time.monotonic()):
-        report("asked twice to stop: leaving at once; the next start recovers")
+        report("asked twice to stop: exiting at once; the next start recovers")
         os._exit(130)
     stop.set()
 

@@ -1,6 +1,7 @@
-"""Has the engine's upkeep done: asks what is due, and runs it beside the loop, job after job.
+"""Runs the storage engine's due jobs (checkpoints, retention, compaction) off the event loop.
 
-Nothing of a job is known here. A job that fails unexpectedly ends `run`, and with it the broker.
+One job at a time. It knows nothing of a job's content. A job that fails unexpectedly ends `run`,
+and with it the broker.
 """
 
 import asyncio
@@ -13,24 +14,24 @@ from penstock.storage.flush_threads import FlushThreads
 
 Result = TypeVar("Result")
 
-EVERY_S = 0.5  # how late a flush by time or a retention check may come
+EVERY_S = 0.5  # a timed flush or a retention check may be this late
 
 
 class StorageJobs:
-    """Of one engine. `run` in the broker's task group; `stop` waits for the job under way."""
+    """`run` is a task of the broker; `stop` lets the current jobs finish."""
 
     def __init__(
         self,
         engine: Engine,
         background: FlushThreads,
         wall_ms: Callable[[], int],
-        look_after: Callable[[], None],
+        check_disks: Callable[[], None],
     ) -> None:
         self._engine = engine
-        self._look_after = look_after  # on the loop, each time; what it raises ends the broker
+        self._check_disks = check_disks  # on the loop, after the jobs; an error ends the broker
         self._background = background
         self._wall_ms = wall_ms
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="upkeep")
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="storage-jobs")
         self._stopping = asyncio.Event()
 
     async def run(self) -> None:
@@ -38,16 +39,16 @@ class StorageJobs:
         on_owner = _OnOwner(loop)
         try:
             while not self._stopping.is_set():
-                self._background.check()  # raises what escaped from a flush
+                self._background.check()  # raises the unexpected error of a flush
                 for job in self._engine.due_jobs(self._wall_ms()):
                     await loop.run_in_executor(self._thread, job.run, on_owner)
-                self._look_after()
+                self._check_disks()
                 await self._pause()
         finally:
             self._thread.shutdown(wait=False)
 
     def stop(self) -> None:
-        """`run` returns after the jobs that were due."""
+        """`run` returns after the jobs that are due now."""
         self._stopping.set()
 
     async def _pause(self) -> None:
@@ -58,7 +59,7 @@ class StorageJobs:
 
 
 class _OnOwner:
-    """Visits the loop from a job's thread and waits for the result."""
+    """Runs a function on the event loop from a job's thread and waits for its result."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -70,14 +71,14 @@ class _OnOwner:
             try:
                 return result.result(timeout=1)
             except TimeoutError:
-                if self._loop.is_closed():  # it will never come to this: the job ends here
+                if self._loop.is_closed():  # it will never run: the job ends here
                     raise
 
 
 def _fulfil(result: "Future[Result]", function: Callable[[], Result]) -> None:
     try:
         value = function()
-    except BaseException as error:  # it belongs to the job, which asked
+    except BaseException as error:  # raised in the job's thread
         result.set_exception(error)
     else:
         result.set_result(value)

@@ -1,8 +1,8 @@
-"""Loads, in the calm after a start, what requests and upkeep would otherwise wait for.
+"""Imports modules in the background after a start, so that no later request waits for an import.
 
-Not before: a broker that is started for one test serves its clients at once, and is gone before any
-of this is paid for. On a thread and with pauses: it takes a fifth of a core, and who asks meanwhile
-waits 5 ms at most.
+Not earlier, because a broker that is started for one test serves at once and is gone before this
+begins. It runs on a thread with pauses: it takes a fifth of a core, and delays requests by 5 ms at
+most.
 """
 
 import asyncio
@@ -15,14 +15,14 @@ from itertools import chain
 
 from penstock.apis.preload import load_ahead
 
-CALM_S = 2.0
+DELAY_S = 2.0
 PAUSES_PER_STEP = 4
 _LATER_MODULES = ("penstock.server.group_coordinator", "penstock.storage.compaction")
 
 
-async def warm_up(steps: Iterator[None], *, calm_s: float = CALM_S) -> None:
-    """Goes through the steps, one at a time."""
-    await asyncio.sleep(calm_s)
+async def warm_up(steps: Iterator[None], *, delay_s: float = DELAY_S) -> None:
+    """Run the steps one at a time."""
+    await asyncio.sleep(delay_s)
     loop = asyncio.get_running_loop()
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="warm-up") as thread:
         is_done = False
@@ -30,7 +30,7 @@ async def warm_up(steps: Iterator[None], *, calm_s: float = CALM_S) -> None:
             began_s = time.monotonic()
             is_done = await loop.run_in_executor(thread, next, steps, True) is True
             await asyncio.sleep(PAUSES_PER_STEP * (time.monotonic() - began_s))
-    if gc.get_freeze_count():  # a process of the broker's own: see `lean_start`
+    if gc.get_freeze_count():  # the broker has its own process: see `lean_start`
         gc.freeze()
 
 

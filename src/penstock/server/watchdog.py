@@ -1,6 +1,6 @@
-"""Watches the event loop from a thread: what keeps it from answering is recorded, with its stack.
+"""Watches the event loop from a thread and records stalls with the stack that caused them.
 
-Looks every 50 ms, so that a stall of 55 ms is always seen and shorter ones by chance.
+It checks every 50 ms, so that a stall of 55 ms is always seen and a shorter one by chance.
 """
 
 import asyncio
@@ -13,14 +13,14 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 STALL_MS = 5
-LOOK_EVERY_MS = 50
-KEPT = 32
+CHECK_EVERY_MS = 50
+KEPT_STALLS = 32
 
 
 class Stall(NamedTuple):
     at_ms: int  # wall clock, when it began or was noticed
     duration_ms: float
-    stack: str  # of the loop's thread, when it was over the limit
+    stack: str  # of the loop's thread, when the stall passed the limit
 
 
 class WatchdogStatistics(NamedTuple):
@@ -30,17 +30,19 @@ class WatchdogStatistics(NamedTuple):
 
 
 class Watchdog:
-    """Started and stopped on the loop that it watches."""
+    """Start and stop it on the loop that it watches."""
 
-    def __init__(self, *, stall_ms: float = STALL_MS, look_every_ms: float = LOOK_EVERY_MS) -> None:
+    def __init__(
+        self, *, stall_ms: float = STALL_MS, check_every_ms: float = CHECK_EVERY_MS
+    ) -> None:
         self._stall_s = stall_ms / 1000
-        self._pause_s = look_every_ms / 1000
+        self._pause_s = check_every_ms / 1000
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._stalls = 0
         self._longest_ms = 0.0
-        self._recent: deque[Stall] = deque(maxlen=KEPT)
+        self._recent: deque[Stall] = deque(maxlen=KEPT_STALLS)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         owner = threading.get_ident()

@@ -1,7 +1,7 @@
-"""`penstock.testing.Cluster`: a real cluster of broker processes on this machine, to be hurt.
+"""`penstock.testing.Cluster`: a real cluster of broker processes on this machine, for fault tests.
 
-ZooKeeper comes from PySpark's wheel. Whoever waits here watches the cluster's state; nobody sleeps
-for a time and hopes.
+ZooKeeper comes from PySpark's wheel. Every wait polls the cluster's state; none sleeps for a fixed
+time.
 """
 
 import shutil
@@ -24,22 +24,22 @@ from penstock.testing.tcp_gate import TcpGate
 
 LOOPBACK = "127.0.0.1"
 WAIT_S = 60.0
-_LOOK_EVERY_S = 0.15  # a look is a client that comes and goes, and the brokers pay for it too
-_LIMITS = ConnectionLimits(connect_timeout_ms=2000)  # a paused broker takes them and says nothing
+_POLL_EVERY_S = 0.15  # each poll opens a client, which costs the brokers, too
+_LIMITS = ConnectionLimits(connect_timeout_ms=2000)  # a paused broker accepts and never responds
 
 Answer = TypeVar("Answer")
 
 
 class NotInTime(AssertionError):
-    """What was waited for did not come; the message holds what was seen last."""
+    """The awaited state did not come; the message has the last one."""
 
 
 class Cluster:
-    """`with Cluster(brokers=3) as cluster:`; brokers are numbered from 1.
+    """`with Cluster(brokers=3) as cluster:`; broker ids count from 1.
 
-    Without `data` everything goes with it. `config` has Kafka's names and is every broker's. With
-    `in_namespaces` each broker has a network of its own, and `cut` can lose what one sends another;
-    NoNamespaces, when it starts, where that cannot be had.
+    Without `data` everything is deleted at the end. `config` has Kafka's names and applies to all
+    brokers. With `in_namespaces` each broker has a network namespace, and `cut` drops packets from
+    one broker to another; starting it raises NoNamespaces if the machine does not allow that.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Cluster:
         if brokers < 1:
             raise ValueError(f"a cluster has at least one broker, not {brokers}")
         self._paused: set[int] = set()
-        self._gates: dict[int, list[TcpGate]] = {}  # of each broker, to each ZooKeeper server
+        self._gates: dict[int, list[TcpGate]] = {}  # per broker: one to each ZooKeeper server
         self._spaces = NetworkSpaces(brokers) if in_namespaces else None
         self._is_temporary = data is None
         self._data = Path(tempfile.mkdtemp(prefix="penstock-") if data is None else data)
@@ -64,11 +64,11 @@ class Cluster:
             ports=[0] * brokers,
             zookeepers=zookeepers,
             connect_of=self._connect_of,
-            place_of=self._spaces.place if self._spaces else None,
-            settings={name: as_text(value) for name, value in (config or {}).items()},
+            location_of=self._spaces.location if self._spaces else None,
+            config={name: as_text(value) for name, value in (config or {}).items()},
         )
 
-    # -- life ------------------------------------------------------------------------------
+    # -- start, stop and faults ------------------------------------------------------------
 
     def __enter__(self) -> Self:
         return self.start_all()
@@ -87,7 +87,7 @@ class Cluster:
                 self._spaces.open()
             self._local.start()
         except BaseException:
-            self._let_go()
+            self._release()
             raise
         return self
 
@@ -95,9 +95,9 @@ class Cluster:
         try:
             self._local.stop()
         finally:
-            self._let_go()
+            self._release()
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         for gate in self._list_gates():
             gate.close()
         self._gates.clear()
@@ -107,19 +107,19 @@ class Cluster:
             shutil.rmtree(self._data, ignore_errors=True)
 
     def start(self, broker_id: int) -> None:
-        """Again, after `kill` or `stop`, with its data and its port."""
+        """Restart it after `kill` or `stop`, with its data and its port."""
         self._local.start_broker(broker_id)
 
     def stop(self, broker_id: int) -> None:
-        """Cleanly: it hands over what it leads first."""
+        """A controlled shutdown: its leaderships move to other brokers first."""
         self._take(broker_id).stop()
 
     def kill(self, broker_id: int) -> None:
-        """As a crash does (kill -9)."""
+        """As a crash (kill -9)."""
         self._take(broker_id).kill()
 
     def pause(self, broker_id: int) -> None:
-        """Freeze the process: to everybody else it looks dead, to itself no time passes."""
+        """Freeze the process (SIGSTOP): it looks dead to others, and no time passes for itself."""
         self._get(broker_id).pause()
         self._paused.add(broker_id)
 
@@ -128,7 +128,7 @@ class Cluster:
         self._paused.discard(broker_id)
 
     def cut_from_zookeeper(self, broker_id: int) -> None:
-        """The broker alone: everybody else talks to everybody."""
+        """Only this broker; all other connections stay."""
         self._get(broker_id)
         for gate in self._gates[broker_id]:
             gate.shut()
@@ -138,7 +138,7 @@ class Cluster:
             gate.open()
 
     def cut(self, source: int, target: int) -> None:
-        """What broker `source` sends to broker `target` is lost; the other way is open."""
+        """Drop packets from broker `source` to broker `target`; the other direction stays open."""
         self._get_spaces().cut(source, target)
 
     def join(self, source: int, target: int) -> None:
@@ -148,11 +148,11 @@ class Cluster:
         self._get_ensemble_server(number).kill()
 
     def start_zookeeper(self, number: int = 1) -> None:
-        """Returns at once: a server serves when most of them run; `wait_zookeeper`."""
+        """Returns at once; it serves when a majority runs: see `wait_zookeeper`."""
         self._get_ensemble_server(number).start()
 
     def wait_zookeeper(self) -> None:
-        """Until all its servers serve."""
+        """Until all servers serve."""
         assert self._local.ensemble is not None
         self._local.ensemble.wait_serving()
 
@@ -170,23 +170,23 @@ class Cluster:
 
     @property
     def running(self) -> tuple[int, ...]:
-        """Ids of the brokers whose process is there, paused ones too."""
+        """Ids of the brokers whose process exists, including paused ones."""
         return tuple(sorted(self._local.processes))
 
     def pid(self, broker_id: int) -> int:
         return self._get(broker_id).pid
 
     def data(self, broker_id: int) -> Path:
-        """Where its logs are."""
+        """The log directory."""
         return self._local.folder_of(broker_id)
 
     def logs(self, broker_id: int) -> str:
-        """What the broker has said, over all its lives."""
+        """The broker's log, across restarts."""
         return self._local.log_of(broker_id).read_text(errors="replace")
 
     @property
     def controller(self) -> int:
-        """The broker's id, as the brokers know it."""
+        """The broker id of the active controller, as the brokers report it."""
         return int(self.ask(lambda client: client.admin.describe_cluster()).controller_id)
 
     def create_topic(
@@ -201,15 +201,15 @@ class Cluster:
         self.ask(lambda client: client.admin.create_topics([topic]))
 
     def leader(self, topic: str, partition: int) -> int:
-        """The broker's id, once there is one."""
-        return int(self.wait_partition(topic, partition, lambda found: found.leader >= 0).leader)
+        """The broker id of the leader; waits until there is one."""
+        return int(self.wait_partition(topic, partition, lambda state: state.leader >= 0).leader)
 
     def in_sync(self, topic: str, partition: int) -> tuple[int, ...]:
         return tuple(self.partition(topic, partition).in_sync)
 
     def wait_in_sync(self, topic: str, partition: int, count: int) -> None:
-        """Until exactly so many replicas are in sync."""
-        self.wait_partition(topic, partition, lambda found: len(found.in_sync) == count)
+        """Until the ISR has exactly `count` members."""
+        self.wait_partition(topic, partition, lambda state: len(state.in_sync) == count)
 
     def wait_partition(
         self, topic: str, partition: int, is_so: Callable[[PartitionMetadata], bool]
@@ -219,19 +219,21 @@ class Cluster:
     def wait_controller(self, is_so: Callable[[int], bool]) -> int:
         return self.wait(lambda: self.controller, is_so)
 
-    def wait(self, look: Callable[[], Answer], is_so: Callable[[Answer], bool]) -> Answer:
-        """Look until it is so; NotInTime after a minute, with what was seen last."""
+    def wait(self, poll: Callable[[], Answer], is_so: Callable[[Answer], bool]) -> Answer:
+        """Poll until the condition holds; NotInTime after a minute, with the last state."""
         deadline = time.monotonic() + WAIT_S
-        while not is_so(seen := look()):
+        while not is_so(state := poll()):
             if time.monotonic() > deadline:
-                raise NotInTime(f"not so after {WAIT_S:g} s: {seen}")
-            time.sleep(_LOOK_EVERY_S)
-        return seen
+                raise NotInTime(f"still not so after {WAIT_S:g} s: {state}")
+            time.sleep(_POLL_EVERY_S)
+        return state
 
     def ask(self, question: Callable[[ClusterClient], Awaitable[Answer]]) -> Answer:
-        """One question to the cluster, by a client of its own, of a broker that is awake."""
+        """Run one query with a new client, at brokers that are not paused."""
         addresses = self.bootstrap_servers.split(",")
-        awake = [each for number, each in enumerate(addresses, 1) if number not in self._paused]
+        awake = [
+            address for broker, address in enumerate(addresses, 1) if broker not in self._paused
+        ]
 
         async def run() -> Answer:
             async with ClusterClient(awake, limits=_LIMITS) as client:
@@ -241,14 +243,14 @@ class Cluster:
 
     def partition(self, topic: str, partition: int) -> PartitionMetadata:
         metadata = self.ask(lambda client: client.metadata([topic]))
-        found = metadata.find_partition(topic, partition)
-        if found is None:
-            raise KeyError(f"the cluster knows no partition {partition} of topic {topic!r}")
-        return found
+        state = metadata.find_partition(topic, partition)
+        if state is None:
+            raise KeyError(f"the cluster has no partition {partition} of topic {topic!r}")
+        return state
 
     def _get(self, broker_id: int) -> BrokerProcess:
         if broker_id not in self._local.processes:
-            raise BrokerNotStarted(f"broker {broker_id} does not run; {self.running} do")
+            raise BrokerNotStarted(f"broker {broker_id} is not running; {self.running} are")
         return self._local.processes[broker_id]
 
     def _take(self, broker_id: int) -> BrokerProcess:
@@ -258,9 +260,9 @@ class Cluster:
         return process
 
     def _connect_of(self, broker_id: int) -> str:
-        """Through gates of its own, so that one broker can be cut off."""
+        """Through TCP gates of this broker, so that it can be cut off alone."""
         if broker_id not in self._gates:
-            ports = [int(each.rpartition(":")[2]) for each in self._local.connect.split(",")]
+            ports = [int(address.rpartition(":")[2]) for address in self._local.connect.split(",")]
             host = LOOPBACK if self._spaces is None else self._spaces.own_host
             self._gates[broker_id] = [TcpGate(port, host=host) for port in ports]
         return ",".join(gate.address for gate in self._gates[broker_id])

@@ -1,6 +1,7 @@
 """`penstock.Broker`: a real broker in one line, for tests, notebooks and scripts.
 
-A child process by default, so that a busy program does not slow it down; it ends with its parent.
+It is a child process by default, so that a busy program does not slow it down, and it ends with
+its parent.
 """
 
 import asyncio
@@ -36,8 +37,8 @@ class _Serving(Protocol):
 class Broker:
     """`with penstock.Broker() as broker:` or `broker = penstock.Broker().start()`.
 
-    Without `data` its records go with it. `listen` is HOST:PORT, port 0 a free one; started again
-    after `stop` or `kill` it comes back on the same port. `config` has Kafka's names.
+    Without `data` the records are deleted at `stop`. `listen` is HOST:PORT; port 0 picks a free
+    one, and a restart after `stop` or `kill` uses the same port. `config` has Kafka's names.
     """
 
     def __init__(
@@ -48,25 +49,25 @@ class Broker:
         config: Mapping[str, object] | None = None,
         in_process: bool = False,
     ) -> None:
-        self._given_data = None if data is None else Path(data)
+        self._user_data = None if data is None else Path(data)
         self._listen = listen
         self._config = dict(config or {})
         self._in_process = in_process
         self._serving: _Serving | None = None
-        self._data: Path | None = self._given_data
+        self._data: Path | None = self._user_data
 
-    # -- life ------------------------------------------------------------------------------
+    # -- start and stop --------------------------------------------------------------------
 
     def start(self) -> Self:
-        """Returns when it serves; BrokerNotStarted says why it does not."""
+        """Returns when the broker serves; BrokerNotStarted says why it cannot."""
         if self._serving is not None:
-            raise BrokerNotStarted(f"this broker serves already, at {self.bootstrap_servers}")
+            raise BrokerNotStarted(f"this broker is running already, at {self.bootstrap_servers}")
         is_first = self._data is None
-        settings = self._settings()
+        config = self._full_config()
         try:
-            self._serving = _Thread(settings) if self._in_process else _start_child(settings)
+            self._serving = _Thread(config) if self._in_process else _start_child(config)
         except BaseException:
-            if is_first:  # else there are records of an earlier life, for another attempt
+            if is_first:  # else keep the records of the previous run for another attempt
                 self._remove_temporary_data()
             raise
         host, _, _ = self._listen.rpartition(":")
@@ -75,7 +76,7 @@ class Broker:
         return self
 
     def stop(self) -> None:
-        """Cleanly; temporary data is removed. Stopping twice is fine."""
+        """A clean shutdown; temporary data is deleted. Stopping twice is fine."""
         serving, self._serving = self._serving, None
         atexit.unregister(self.stop)
         try:
@@ -85,12 +86,12 @@ class Broker:
             self._remove_temporary_data()
 
     def _remove_temporary_data(self) -> None:
-        if self._given_data is None and self._data is not None:
+        if self._user_data is None and self._data is not None:
             shutil.rmtree(self._data, ignore_errors=True)
             self._data = None
 
     def kill(self) -> None:
-        """As a crash does (kill -9). Data stays, temporary or not, and `start` finds it."""
+        """As a crash (kill -9). The data stays, temporary or not, for the next `start`."""
         if not isinstance(self._serving, BrokerProcess):
             raise BrokerNotStarted("only a running child process can be killed")
         self._serving.kill()
@@ -107,16 +108,16 @@ class Broker:
     ) -> None:
         self.stop()
 
-    def _settings(self) -> dict[str, str]:
+    def _full_config(self) -> dict[str, str]:
         if self._data is None:
             self._data = Path(tempfile.mkdtemp(prefix="penstock-"))
-        settings = {
+        config = {
             **DEVELOPMENT_SETTINGS,
             "log.dirs": str(self._data),
             "listeners": f"PLAINTEXT://{self._listen}",
         }
-        settings.update((name, as_text(value)) for name, value in self._config.items())
-        return settings
+        config.update((name, as_text(value)) for name, value in self._config.items())
+        return config
 
     # -- use -------------------------------------------------------------------------------
 
@@ -127,9 +128,9 @@ class Broker:
 
     @property
     def data(self) -> Path:
-        """Where its logs are."""
+        """The log directory."""
         if self._data is None:
-            raise BrokerNotStarted("its data directory is made by start() and goes with stop()")
+            raise BrokerNotStarted("the data directory is created by start() and deleted by stop()")
         return self._data
 
     @property
@@ -138,10 +139,10 @@ class Broker:
         return serving.pid if isinstance(serving, BrokerProcess) else os.getpid()
 
     def logs(self) -> str:
-        """What a child process has said so far: warnings, closed connections, failures."""
+        """The broker's log so far: warnings, closed connections, failures."""
         serving = self._get_serving()
         if not isinstance(serving, BrokerProcess):
-            raise BrokerNotStarted("a broker in this process says what it says on its stderr")
+            raise BrokerNotStarted("a broker in this process logs to its stderr")
         return serving.read_logs()
 
     def create_topic(
@@ -165,24 +166,24 @@ class Broker:
 
     def _get_serving(self) -> _Serving:
         if self._serving is None:
-            raise BrokerNotStarted("start() it first, or use it in a `with` statement")
+            raise BrokerNotStarted("start() the broker first, or use it in a `with` statement")
         return self._serving
 
 
-def _start_child(settings: Mapping[str, str]) -> BrokerProcess:
-    child = BrokerProcess(settings)
+def _start_child(config: Mapping[str, str]) -> BrokerProcess:
+    child = BrokerProcess(config)
     child.wait_ready()
     return child
 
 
 class _Thread:
-    """A broker in a thread of this process, for debuggers: breakpoints and stacks are at hand."""
+    """A broker in a thread of this process, for debuggers."""
 
-    def __init__(self, settings: Mapping[str, str]) -> None:
+    def __init__(self, config: Mapping[str, str]) -> None:
         from penstock.config.raw_config import RawConfig
         from penstock.server.run import find_loop_factory
 
-        self._given = RawConfig.from_mapping(settings, where="penstock.Broker(config=...)")
+        self._raw_config = RawConfig.from_mapping(config, where="penstock.Broker(config=...)")
         self._factory = find_loop_factory()
         self._ready = threading.Event()
         self._error: BaseException | None = None
@@ -193,8 +194,8 @@ class _Thread:
         self._thread.start()
         self._ready.wait(START_TIMEOUT_S)
         if not self.bootstrap_servers:
-            why = self._error or f"not ready in {START_TIMEOUT_S} s"
-            raise BrokerNotStarted(f"the broker did not start: {why}") from self._error
+            reason = self._error or f"not ready in {START_TIMEOUT_S} s"
+            raise BrokerNotStarted(f"the broker did not start: {reason}") from self._error
 
     def _run(self) -> None:
         try:
@@ -209,11 +210,13 @@ class _Thread:
         from penstock.server.lifecycle import BrokerLifecycle
 
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        node = BrokerLifecycle(self._given, report=lambda message: print(message, file=sys.stderr))
-        await node.run(on_ready=self._on_ready, stop=self._stop)
+        broker = BrokerLifecycle(
+            self._raw_config, report=lambda message: print(message, file=sys.stderr)
+        )
+        await broker.run(on_ready=self._on_ready, stop=self._stop)
 
-    def _on_ready(self, node: object) -> None:
-        self.bootstrap_servers = str(getattr(node, "bootstrap_servers", ""))
+    def _on_ready(self, broker: object) -> None:
+        self.bootstrap_servers = str(getattr(broker, "bootstrap_servers", ""))
         self._ready.set()
 
     def stop(self) -> None:

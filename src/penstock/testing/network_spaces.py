@@ -10,7 +10,7 @@ import shutil
 import subprocess
 from contextlib import suppress
 
-from penstock.server.local_cluster import Place
+from penstock.server.local_cluster import BrokerLocation
 
 _NETS = range(1, 250)  # of 10.213.X.0/24: one for each bridge
 _DEVICE = "eth0"
@@ -54,16 +54,18 @@ class NetworkSpaces:
         """The address under which this process is known in all of them."""
         return _address(self._net, 254)
 
-    def place(self, number: int) -> Place:
-        return Place(_address(self._net, number), ("ip", "netns", "exec", self._name(number)))
+    def location(self, number: int) -> BrokerLocation:
+        return BrokerLocation(
+            _address(self._net, number), ("ip", "netns", "exec", self._name(number))
+        )
 
     def cut(self, source: int, target: int) -> None:
         """Nothing that one sends reaches the other; what the other sends still does."""
-        neighbour = ("neigh", "replace", self.place(target).host, "dev", _DEVICE)
+        neighbour = ("neigh", "replace", self.location(target).host, "dev", _DEVICE)
         _ip("-n", self._name(source), *neighbour, "lladdr", _NOBODY, "nud", "permanent")
 
     def join(self, source: int, target: int) -> None:
-        host = self.place(target).host
+        host = self.location(target).host
         _ip("-n", self._name(source), "neigh", "del", host, "dev", _DEVICE)
 
     def _add(self, number: int) -> None:

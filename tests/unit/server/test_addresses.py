@@ -70,7 +70,7 @@ def test_the_start_up_lines_say_what_is_told_and_how_to_change_it() -> None:
     given = addresses_of(
         listeners="PLAINTEXT://127.0.0.1:9092", advertised_listeners="PLAINTEXT://h:1"
     ).describe()
-    assert "clients are told h:1" in given
+    assert "it advertises h:1" in given
 
 
 def test_listeners_are_read_from_the_settings() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 SCRIPT = """
 import gc, json, os, signal, sys
-from penstock.server.lean_start import start_node
+from penstock.server.lean_start import start_broker
 from penstock.config.raw_config import RawConfig
 
 def on_ready(node):
@@ -19,8 +19,8 @@ def on_ready(node):
     os.kill(os.getpid(), signal.SIGTERM)
 
 settings = {"log.dirs": sys.argv[1], "listeners": "PLAINTEXT://127.0.0.1:0"}
-given = RawConfig.from_mapping(settings, where="test")
-sys.exit(start_node(given, on_ready=on_ready, report=print))
+raw_config = RawConfig.from_mapping(settings, where="test")
+sys.exit(start_broker(raw_config, on_ready=on_ready, report=print))
 """
 
 

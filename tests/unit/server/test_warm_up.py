@@ -17,7 +17,7 @@ def test_steps_run_one_after_the_other_beside_the_loop() -> None:
             seen.append((number, threading.get_ident()))
             yield
 
-    asyncio.run(warm_up(steps(), calm_s=0))
+    asyncio.run(warm_up(steps(), delay_s=0))
     assert [number for number, _ in seen] == [0, 1, 2]
     assert threading.get_ident() not in {thread for _, thread in seen}
 
@@ -26,7 +26,7 @@ def test_nothing_is_loaded_before_the_calm() -> None:
     seen: list[int] = []
 
     async def stop_early() -> None:
-        warming = asyncio.create_task(warm_up(map(seen.append, range(3)), calm_s=3600))
+        warming = asyncio.create_task(warm_up(map(seen.append, range(3)), delay_s=3600))
         await asyncio.sleep(0)
         warming.cancel()
         await asyncio.gather(warming, return_exceptions=True)
@@ -41,7 +41,7 @@ def test_a_step_that_fails_is_heard_of() -> None:
         raise LookupError("no such schema")
 
     with pytest.raises(LookupError, match="no such schema"):
-        asyncio.run(warm_up(steps(), calm_s=0))
+        asyncio.run(warm_up(steps(), delay_s=0))
 
 
 def test_a_broker_that_stops_waits_for_one_step_at_most() -> None:
@@ -56,7 +56,7 @@ def test_a_broker_that_stops_waits_for_one_step_at_most() -> None:
             yield
 
     async def stop_meanwhile() -> None:
-        warming = asyncio.create_task(warm_up(steps(), calm_s=0))
+        warming = asyncio.create_task(warm_up(steps(), delay_s=0))
         await asyncio.to_thread(started.wait, 10)
         warming.cancel()
         go_on.set()

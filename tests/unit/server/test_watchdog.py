@@ -18,7 +18,7 @@ def has_seen_it(watchdog: Watchdog) -> bool:
 
 def test_a_stall_is_recorded_with_the_stack_of_whoever_holds_the_loop() -> None:
     async def stall() -> Watchdog:
-        watchdog = Watchdog(stall_ms=5, look_every_ms=1)
+        watchdog = Watchdog(stall_ms=5, check_every_ms=1)
         watchdog.start(asyncio.get_running_loop())
         deadline = time.monotonic() + 30
         while not has_seen_it(watchdog) and time.monotonic() < deadline:
@@ -35,7 +35,7 @@ def test_a_stall_is_recorded_with_the_stack_of_whoever_holds_the_loop() -> None:
 
 def test_a_loop_that_answers_has_no_stalls() -> None:
     async def rest() -> Watchdog:
-        watchdog = Watchdog(stall_ms=5_000, look_every_ms=1)
+        watchdog = Watchdog(stall_ms=5_000, check_every_ms=1)
         watchdog.start(asyncio.get_running_loop())
         await asyncio.sleep(0.05)
         watchdog.stop()
