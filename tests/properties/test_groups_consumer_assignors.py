@@ -65,7 +65,7 @@ def check_valid(subscribers: list[Subscriber], counts: Counts, assigned: Assigne
 
 
 def again(subscribers: list[Subscriber], assigned: Assigned) -> list[Subscriber]:
-    return [subscriber._replace(had=assigned[subscriber.member]) for subscriber in subscribers]
+    return [subscriber._replace(current=assigned[subscriber.member]) for subscriber in subscribers]
 
 
 @pytest.mark.parametrize("name", ASSIGNORS)
@@ -134,7 +134,7 @@ def test_whoever_stays_keeps_all_when_one_leaves(
     rest = [each for place, each in enumerate(settled) if place != gone % len(settled)]
     assigned = ASSIGNORS["uniform"](rest, counts)
     for subscriber in rest:
-        assert is_within(subscriber.had, assigned[subscriber.member])
+        assert is_within(subscriber.current, assigned[subscriber.member])
 
 
 @given(group=groups(alike=True))
@@ -145,6 +145,6 @@ def test_only_what_a_newcomer_gets_moves(group: tuple[list[Subscriber], Counts])
     newcomer = Subscriber("newcomer", None, settled[0].topics, {})
     assigned = ASSIGNORS["uniform"]([*settled, newcomer], counts)
     lost = sum(
-        count(without(subscriber.had, assigned[subscriber.member])) for subscriber in settled
+        count(without(subscriber.current, assigned[subscriber.member])) for subscriber in settled
     )
     assert lost == count(assigned["newcomer"])

@@ -18,7 +18,7 @@ from penstock.coordinators.group.requests import (
     DescribedGroup,
     FetchedOffsets,
     FetchOffsets,
-    GroupListing,
+    GroupSummary,
     Heartbeat,
     JoinGroup,
     JoinGroupReply,
@@ -71,7 +71,7 @@ class GroupService(Protocol):
 
     async def list_groups(
         self, states: frozenset[str], kinds: frozenset[str]
-    ) -> tuple[ErrorCode, list[GroupListing]]:
+    ) -> tuple[ErrorCode, list[GroupSummary]]:
         """States and kinds in any case of letters; none of them stands for all."""
 
     async def consumer_heartbeat(self, request: ConsumerHeartbeat) -> ConsumerHeartbeatReply: ...

@@ -14,7 +14,7 @@ from penstock.coordinators.group.requests import (
     FetchedOffset,
     FetchedOffsets,
     FetchOffsets,
-    GroupListing,
+    GroupSummary,
     Heartbeat,
     JoinGroup,
     JoinGroupReply,
@@ -44,7 +44,7 @@ class GroupsTwin:
         self.refused: dict[TopicPartition, ErrorCode] = {}  # of offsets
         self.offsets: dict[TopicPartition, FetchedOffset] = {}
         self.unstable: frozenset[TopicPartition] = frozenset()
-        self.listed: list[GroupListing] = []
+        self.listed: list[GroupSummary] = []
         self.described: dict[str, DescribedGroup] = {}
         self.heartbeat_answer = ConsumerHeartbeatReply(error=NONE)
         self.consumer_described: dict[str, DescribedConsumerGroup] = {}
@@ -121,7 +121,7 @@ class GroupsTwin:
 
     async def list_groups(
         self, states: frozenset[str], kinds: frozenset[str]
-    ) -> tuple[ErrorCode, list[GroupListing]]:
+    ) -> tuple[ErrorCode, list[GroupSummary]]:
         self.asked.append((states, kinds))
         return self.code, self.listed
 

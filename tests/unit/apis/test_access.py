@@ -11,11 +11,11 @@ import pytest
 from tests.unit.apis.harness import ApiHarness, batch, topic_id_of
 
 from penstock.apis.registry import APIS
-from penstock.coordinators.group.requests import GroupListing
+from penstock.coordinators.group.requests import GroupSummary
 from penstock.coordinators.transaction.requests import (
     ListedTransactions,
     ListTransactions,
-    TransactionListing,
+    TransactionSummary,
 )
 from penstock.model.errors import ErrorCode, get_error
 from penstock.model.ids import TopicPartition
@@ -449,9 +449,9 @@ def _shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiHarness]:
     folder = tmp_path_factory.mktemp("access")
     harness = ApiHarness(folder, settings={"log.dirs": str(folder)})
     harness.make_topic("there")
-    harness.groups.listed = [GroupListing("g", "consumer", "Stable", "classic")]
+    harness.groups.listed = [GroupSummary("g", "consumer", "Stable", "classic")]
     harness.transactions.listed = ListedTransactions(
-        ErrorCode.NONE, (), (TransactionListing("t", 1, "Ongoing"),)
+        ErrorCode.NONE, (), (TransactionSummary("t", 1, "Ongoing"),)
     )
     harness.guard.denies_all = True
     yield harness

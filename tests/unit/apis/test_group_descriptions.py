@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from tests.unit.apis.harness import ApiHarness
 
-from penstock.apis.groups.per_group import GROUPS_A_TURN
+from penstock.apis.groups.per_group import GROUPS_PER_STEP
 from penstock.apis.registry import APIS
-from penstock.coordinators.group.requests import DescribedGroup, DescribedMember, GroupListing
+from penstock.coordinators.group.requests import DescribedGroup, DescribedMember, GroupSummary
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
 from penstock.security.authorizer import CLUSTER_NAME, AclOperation, ResourceType
@@ -21,9 +21,9 @@ NOTHING_ASKED = -(2**31)
 # -- ListGroups ----------------------------------------------------------------------------
 
 LISTED = [
-    GroupListing("a", "consumer", "Stable", "classic"),
-    GroupListing("b", "", "Empty", "classic"),
-    GroupListing("c", "consumer", "Reconciling", "consumer"),
+    GroupSummary("a", "consumer", "Stable", "classic"),
+    GroupSummary("b", "", "Empty", "classic"),
+    GroupSummary("c", "consumer", "Reconciling", "consumer"),
 ]
 
 
@@ -156,7 +156,7 @@ def test_groups_are_deleted_each_once_in_order(harness: ApiHarness, version: int
 
 
 def test_more_groups_than_fit_a_turn_are_all_deleted(harness: ApiHarness) -> None:
-    names = [f"g{number}" for number in range(2 * GROUPS_A_TURN + 1)]
+    names = [f"g{number}" for number in range(2 * GROUPS_PER_STEP + 1)]
     reply = harness.ask(DELETE, 2, groups_names=names)
     assert [(result.group_id, result.error_code) for result in reply.results] == [
         (name, 0) for name in names

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from penstock.apis.groups.offset_commit import KEY
-from penstock.apis.groups.offset_commit_response import encode_commit_answer
+from penstock.apis.groups.offset_commit_response import encode_commit_response
 from penstock.apis.response_shapes import response_shape
 from penstock.model.errors import ErrorCode
 from penstock.protocol.encoder import encode
@@ -48,4 +48,4 @@ def generic(version: int) -> Any:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_bytes_are_those_of_the_generic_encoder(version: int) -> None:
-    assert encode_commit_answer(version, TOPICS, CODES) == encode(generic(version))
+    assert encode_commit_response(version, TOPICS, CODES) == encode(generic(version))

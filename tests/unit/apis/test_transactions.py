@@ -15,7 +15,7 @@ from penstock.coordinators.transaction.requests import (
     InitProducerIdReply,
     ListedTransactions,
     ListTransactions,
-    TransactionListing,
+    TransactionSummary,
 )
 from penstock.model.cluster import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from penstock.model.errors import ErrorCode
@@ -333,7 +333,7 @@ def test_transactions_are_listed_to_who_may_describe_them(
     harness.transactions.listed = ListedTransactions(
         NONE,
         ("Odd",),
-        (TransactionListing("t", 7, "Ongoing"), TransactionListing("theirs", 8, "Ongoing")),
+        (TransactionSummary("t", 7, "Ongoing"), TransactionSummary("theirs", 8, "Ongoing")),
     )
     reply = harness.ask(
         LIST,
@@ -373,7 +373,7 @@ def test_ids_are_listed_by_a_pattern(
 ) -> None:
     known = ("billing-1", "billing-2", "sink é")
     harness.transactions.listed = ListedTransactions(
-        NONE, (), tuple(TransactionListing(name, 7, "Ongoing") for name in known)
+        NONE, (), tuple(TransactionSummary(name, 7, "Ongoing") for name in known)
     )
     reply = harness.ask(LIST, 2, transactional_id_pattern=pattern)
     assert reply.error_code == NONE
@@ -382,7 +382,7 @@ def test_ids_are_listed_by_a_pattern(
 
 def test_what_is_no_pattern_is_refused(harness: ApiHarness) -> None:
     harness.transactions.listed = ListedTransactions(
-        NONE, (), (TransactionListing("t", 7, "Ongoing"),)
+        NONE, (), (TransactionSummary("t", 7, "Ongoing"),)
     )
     reply = harness.ask(LIST, 2, transactional_id_pattern="(a")
     assert reply.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION

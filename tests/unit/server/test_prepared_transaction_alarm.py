@@ -8,7 +8,7 @@ from penstock.coordinators.transaction.requests import (
     DescribedTransaction,
     ListedTransactions,
     ListTransactions,
-    TransactionListing,
+    TransactionSummary,
 )
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
@@ -50,7 +50,7 @@ class Harness:
 
     def show(self, transactional_id: str, *, two_phase: bool, started_ms: int = 0) -> None:
         """The coordinator lists this transaction from now on."""
-        listed = TransactionListing(transactional_id, 7, "Ongoing")
+        listed = TransactionSummary(transactional_id, 7, "Ongoing")
         self.coordinator.listed = ListedTransactions(ErrorCode.NONE, (), (listed,))
         self.coordinator.described[transactional_id] = DescribedTransaction(
             transactional_id=transactional_id,

@@ -1,4 +1,4 @@
-"""Who asks a group for something, in the words that the group keeps and shows. Decides nothing."""
+"""The client id and host of a request, as groups store and show them."""
 
 from penstock.apis.api import Request
 
@@ -8,5 +8,5 @@ def client_id(request: Request) -> str:
 
 
 def client_host(request: Request) -> str:
-    """With a slash in front, as Kafka's tools show it."""
+    """With a leading slash, as in Kafka."""
     return f"/{request.caller.host}"

@@ -1,7 +1,7 @@
-"""ConsumerGroupDescribe (key 69), versions 0-1: state, epochs and members of groups of the newer
-protocol (KIP-848). Version 1 added whether a member speaks the newer or the classic one.
+"""ConsumerGroupDescribe (key 69), versions 0-1: state, epochs and members of consumer groups.
 
-Who may not describe a topic that the group has to do with does not see the group's members.
+KIP-848; version 1 added the protocol of each member. A caller that may not describe one of the
+group's topics does not see its members.
 """
 
 from collections.abc import Coroutine, Iterable
@@ -16,7 +16,7 @@ from penstock.apis.access import (
 )
 from penstock.apis.api import Api, Request
 from penstock.apis.error_text import clip
-from penstock.apis.groups.per_group import ask_each
+from penstock.apis.groups.per_group import for_each_group
 from penstock.apis.response_shapes import Shape, response_shape
 from penstock.coordinators.group.consumer.requests import (
     DescribedConsumerGroup,
@@ -40,11 +40,11 @@ def answer(request: Request, services: "Services") -> Coroutine[Any, Any, Any]:
 async def _answer(request: Request, services: "Services") -> Any:
     shape = response_shape(KEY, request.version)
 
-    async def ask(group: str) -> Any:
+    async def describe(group: str) -> Any:
         described = await _describe(request, services, group)
         return _build(request, services, shape["groups"], described)
 
-    groups = await ask_each(request.message.group_ids, ask)
+    groups = await for_each_group(request.message.group_ids, describe)
     return shape(throttle_time=timedelta(), groups=tuple(groups))
 
 
@@ -53,20 +53,20 @@ async def _describe(request: Request, services: "Services", group: str) -> Descr
         return DescribedConsumerGroup(group=group, error=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     described = await services.groups.consumer_describe(group)
     topics = dict.fromkeys(_topics(described.members))
-    if all(allows_topic(request, services, AclOperation.DESCRIBE, each) for each in topics):
+    if all(allows_topic(request, services, AclOperation.DESCRIBE, topic) for topic in topics):
         return described
     return DescribedConsumerGroup(
         group=group,
         error=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-        message="the group has to do with topics that you may not describe",
+        message="the group uses topics that you are not authorized to describe",
     )
 
 
 def _topics(members: Iterable[DescribedConsumerMember]) -> Iterable[str]:
     for member in members:
         yield from member.topics
-        for each in (*member.assignment, *member.target):
-            yield each.topic
+        for partitions in (*member.assignment, *member.target):
+            yield partitions.topic
 
 
 def _build(
@@ -80,7 +80,7 @@ def _build(
         group_epoch=group.group_epoch,
         assignment_epoch=group.assignment_epoch,
         assignor_name=group.assignor,
-        members=tuple(_build_member(shape["members"], each) for each in group.members),
+        members=tuple(_build_member(shape["members"], member) for member in group.members),
         authorized_operations=_operations(request, services, group),
     )
 
@@ -105,15 +105,15 @@ def _build_assignment(shape: Shape, assigned: tuple[NamedPartitions, ...]) -> An
     entry = shape["topic_partitions"]
     return shape(
         topic_partitions=tuple(
-            entry(topic_id=each.topic_id, topic_name=each.topic, partitions=each.partitions)
-            for each in assigned
+            entry(topic_id=topic_id, topic_name=name, partitions=partitions)
+            for topic_id, name, partitions in assigned
         )
     )
 
 
 def _operations(request: Request, services: "Services", group: DescribedConsumerGroup) -> int:
-    is_asked = request.message.include_authorized_operations
-    if not is_asked or group.error is not ErrorCode.NONE:
+    is_requested = request.message.include_authorized_operations
+    if not is_requested or group.error is not ErrorCode.NONE:
         return OPERATIONS_NOT_ASKED
     return authorized_operations(request, services, ResourceType.GROUP, group.group)
 

@@ -1,8 +1,7 @@
-"""ConsumerGroupHeartbeat (key 68), versions 0-1: join, stay in and leave a group of the newer
-protocol (KIP-848), and hear what to read.
+"""ConsumerGroupHeartbeat (key 68), versions 0-1: join, stay in and leave a consumer group.
 
-Version 1 added subscriptions by pattern, and members that make their own id. A member subscribes by
-name only to topics that it may describe.
+The response carries the assignment (KIP-848). Version 1 added subscriptions by pattern, and member
+ids that the client generates. A member may subscribe by name only to topics that it may describe.
 """
 
 from collections.abc import Coroutine
@@ -33,7 +32,7 @@ def answer(request: Request, services: "Services") -> Any | Coroutine[Any, Any, 
     if denied is not None:
         refused = ConsumerHeartbeatReply(error=denied, message=denied.message)
         return _build(request.version, refused)
-    return _beat(request, services)
+    return _heartbeat(request, services)
 
 
 def _find_denial(request: Request, services: "Services") -> ErrorCode | None:
@@ -41,12 +40,12 @@ def _find_denial(request: Request, services: "Services") -> ErrorCode | None:
     if not allows_group(request, services, AclOperation.READ, message.group_id):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED
     topics = dict.fromkeys(message.subscribed_topic_names or ())
-    if not all(allows_topic(request, services, AclOperation.DESCRIBE, each) for each in topics):
+    if not all(allows_topic(request, services, AclOperation.DESCRIBE, topic) for topic in topics):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return None
 
 
-async def _beat(request: Request, services: "Services") -> Any:
+async def _heartbeat(request: Request, services: "Services") -> Any:
     return _build(request.version, await services.groups.consumer_heartbeat(_read(request)))
 
 
@@ -72,32 +71,32 @@ def _read(request: Request) -> ConsumerHeartbeat:
 
 
 def _read_owned(owned: tuple[Any, ...]) -> tuple[TopicPartitions, ...]:
-    """An id of nothing but zeros is no topic's."""
+    """Without the zero id, which is no topic's."""
     return tuple(
-        TopicPartitions(each.topic_id, tuple(each.partitions))
-        for each in owned
-        if each.topic_id is not None
+        TopicPartitions(topic.topic_id, tuple(topic.partitions))
+        for topic in owned
+        if topic.topic_id is not None
     )
 
 
-def _build(version: int, told: ConsumerHeartbeatReply) -> Any:
+def _build(version: int, reply: ConsumerHeartbeatReply) -> Any:
     shape = response_shape(KEY, version)
     assignment = None
-    if told.assignment is not None:
+    if reply.assignment is not None:
         entry = shape["assignment"]["topic_partitions"]
         assignment = shape["assignment"](
             topic_partitions=tuple(
-                entry(topic_id=each.topic_id, partitions=each.partitions)
-                for each in told.assignment
+                entry(topic_id=topic.topic_id, partitions=topic.partitions)
+                for topic in reply.assignment
             )
         )
     return shape(
         throttle_time=timedelta(),
-        error_code=told.error,
-        error_message=clip(told.message),
-        member_id=told.member,
-        member_epoch=told.member_epoch,
-        heartbeat_interval=timedelta(milliseconds=told.heartbeat_interval_ms),
+        error_code=reply.error,
+        error_message=clip(reply.message),
+        member_id=reply.member,
+        member_epoch=reply.member_epoch,
+        heartbeat_interval=timedelta(milliseconds=reply.heartbeat_interval_ms),
         assignment=assignment,
     )
 

@@ -1,7 +1,7 @@
 """DescribeGroups (key 15), versions 0-6: state, protocol and members of classic groups.
 
-Version 3 added what the caller may do, 4 static members, 6 says GROUP_ID_NOT_FOUND of a group that
-does not exist; before, such a group is Dead and no error.
+Version 3 added authorized operations, 4 static members, 6 returns GROUP_ID_NOT_FOUND for a group
+that does not exist; before, such a group is Dead without an error.
 """
 
 from collections.abc import Coroutine
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from penstock.apis.access import OPERATIONS_NOT_ASKED, allows_group, authorized_operations
 from penstock.apis.api import Api, Request
 from penstock.apis.error_text import clip
-from penstock.apis.groups.per_group import ask_each
+from penstock.apis.groups.per_group import for_each_group
 from penstock.apis.response_shapes import Shape, response_shape
-from penstock.coordinators.group.requests import DescribedGroup
+from penstock.coordinators.group.requests import DEAD, DescribedGroup
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
 from penstock.security.authorizer import AclOperation, ResourceType
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 KEY = ApiKey.DESCRIBE_GROUPS
 FIRST_WITH_NOT_FOUND = 6
-DEAD = "Dead"
 
 
 def answer(request: Request, services: "Services") -> Coroutine[Any, Any, Any]:
@@ -33,14 +32,14 @@ def answer(request: Request, services: "Services") -> Coroutine[Any, Any, Any]:
 async def _answer(request: Request, services: "Services") -> Any:
     shape = response_shape(KEY, request.version)
 
-    async def ask(group: str) -> Any:
+    async def describe(group: str) -> Any:
         if allows_group(request, services, AclOperation.DESCRIBE, group):
             described = await services.groups.describe(group)
         else:
             described = DescribedGroup(group=group, error=ErrorCode.GROUP_AUTHORIZATION_FAILED)
         return _build(request, services, shape["groups"], described)
 
-    groups = await ask_each(request.message.groups, ask)
+    groups = await for_each_group(request.message.groups, describe)
     return shape(throttle_time=timedelta(), groups=tuple(groups))
 
 
@@ -59,22 +58,22 @@ def _build(request: Request, services: "Services", shape: Shape, group: Describe
         protocol_data=group.protocol,
         members=tuple(
             shape["members"](
-                member_id=each.member,
-                group_instance_id=each.instance,
-                client_id=each.client_id,
-                client_host=each.client_host,
-                member_metadata=each.metadata,
-                member_assignment=each.assignment,
+                member_id=member.member,
+                group_instance_id=member.instance,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata,
+                member_assignment=member.assignment,
             )
-            for each in group.members
+            for member in group.members
         ),
         authorized_operations=_operations(request, services, group),
     )
 
 
 def _operations(request: Request, services: "Services", group: DescribedGroup) -> int:
-    is_asked = getattr(request.message, "include_authorized_operations", False)
-    if not is_asked or group.error is not ErrorCode.NONE:
+    is_requested = getattr(request.message, "include_authorized_operations", False)
+    if not is_requested or group.error is not ErrorCode.NONE:
         return OPERATIONS_NOT_ASKED
     return authorized_operations(request, services, ResourceType.GROUP, group.group)
 

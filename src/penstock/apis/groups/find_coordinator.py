@@ -1,8 +1,8 @@
 """FindCoordinator (key 10), versions 0-6: which broker coordinates a group or a transactional id.
 
 Version 1 added transactional ids and error messages, 4 several keys at once, 6 share groups, which
-are not served. A coordinator leads the partition that a name belongs to, of the topic of offsets or
-of the topic of transactions; each is made for the first who asks.
+are not supported. The coordinator is the leader of the partition that the key hashes to, of
+`__consumer_offsets` or `__transaction_state`; the topic is created on the first request.
 """
 
 from collections.abc import Coroutine
@@ -26,7 +26,7 @@ TRANSACTION = 1
 FIRST_WITH_SEVERAL_KEYS = 4
 
 
-class _Found(NamedTuple):
+class _Result(NamedTuple):
     code: ErrorCode
     message: str | None = None
     broker: BrokerId = NO_BROKER
@@ -44,20 +44,20 @@ def answer(request: Request, services: "Services") -> Any | Coroutine[Any, Any, 
     refused = {key: _find_refusal(request, services, key) for key in _keys(request)}
     topic = _TOPICS.get(_key_type(request), OFFSETS_TOPIC)
     if None in refused.values() and services.metadata.find_topic(topic) is None:
-        return _make_topic_and_answer(request, services, refused, topic)
+        return _create_topic_and_answer(request, services, refused, topic)
     return _answer(request, services, refused)
 
 
-async def _make_topic_and_answer(
-    request: Request, services: "Services", refused: dict[str, _Found | None], topic: str
+async def _create_topic_and_answer(
+    request: Request, services: "Services", refused: dict[str, _Result | None], topic: str
 ) -> Any:
     code = await _coordinator(request, services).ensure_topic()
     if code is not ErrorCode.NONE:
-        missing = _Found(
+        missing = _Result(
             ErrorCode.COORDINATOR_NOT_AVAILABLE,
             f"the topic {topic} cannot be created: {code.name}, {code.message}",
         )
-        refused = {key: found or missing for key, found in refused.items()}
+        refused = {key: refusal or missing for key, refusal in refused.items()}
     return _answer(request, services, refused)
 
 
@@ -78,28 +78,32 @@ def _coordinator(request: Request, services: "Services") -> _Coordinator:
     return services.transactions if is_transaction else services.groups
 
 
-def _find_refusal(request: Request, services: "Services", key: str) -> _Found | None:
-    """None for a name that the caller may know of."""
+def _find_refusal(request: Request, services: "Services", key: str) -> _Result | None:
+    """None if the caller may look this key up."""
     key_type = _key_type(request)
     resource = _RESOURCES.get(key_type)
     if resource is None:
-        return _Found(ErrorCode.INVALID_REQUEST, f"there is no coordinator of type {key_type} here")
+        return _Result(ErrorCode.INVALID_REQUEST, f"coordinator type {key_type} is not supported")
     if not services.authorizer.allows(request.caller, AclOperation.DESCRIBE, resource, key):
         code = _DENIED[key_type]
-        return _Found(code, code.message)
+        return _Result(code, code.message)
     return None
 
 
-def _answer(request: Request, services: "Services", refused: dict[str, _Found | None]) -> Any:
-    found = [(key, refused[key] or _find_leader(request, services, key)) for key in _keys(request)]
+def _answer(request: Request, services: "Services", refused: dict[str, _Result | None]) -> Any:
+    results = [
+        (key, refused[key] or _find_leader(request, services, key)) for key in _keys(request)
+    ]
     shape = response_shape(KEY, request.version)
     if request.version >= FIRST_WITH_SEVERAL_KEYS:
-        coordinators = tuple(shape["coordinators"](key=key, **_show(each)) for key, each in found)
+        coordinators = tuple(
+            shape["coordinators"](key=key, **_fields(result)) for key, result in results
+        )
         return shape(throttle_time=timedelta(), coordinators=coordinators)
-    return shape(throttle_time=timedelta(), **_show(found[0][1]))
+    return shape(throttle_time=timedelta(), **_fields(results[0][1]))
 
 
-def _find_leader(request: Request, services: "Services", name: str) -> _Found:
+def _find_leader(request: Request, services: "Services", name: str) -> _Result:
     topic = services.metadata.find_topic(_TOPICS[_key_type(request)])
     if topic is None:
         return _NOT_AVAILABLE
@@ -108,16 +112,16 @@ def _find_leader(request: Request, services: "Services", name: str) -> _Found:
     address = None if broker is None else broker_address(broker, request, services)
     if address is None:
         return _NOT_AVAILABLE
-    return _Found(ErrorCode.NONE, None, leader, *address)
+    return _Result(ErrorCode.NONE, None, leader, *address)
 
 
-def _show(found: _Found) -> dict[str, Any]:
+def _fields(result: _Result) -> dict[str, Any]:
     return {
-        "error_code": found.code,
-        "error_message": found.message,
-        "node_id": found.broker,
-        "host": found.host,
-        "port": found.port,
+        "error_code": result.code,
+        "error_message": result.message,
+        "node_id": result.broker,
+        "host": result.host,
+        "port": result.port,
     }
 
 
@@ -127,7 +131,7 @@ _DENIED = {
     GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
     TRANSACTION: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
-_NOT_AVAILABLE = _Found(
+_NOT_AVAILABLE = _Result(
     ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_NOT_AVAILABLE.message
 )
 

@@ -1,4 +1,4 @@
-"""Heartbeat (key 12), versions 0-4: a member is alive, and hears whether it has to join again.
+"""Heartbeat (key 12), versions 0-4: keeps a member's session, and tells it to join a rebalance.
 
 Version 3 added static members.
 """
@@ -24,10 +24,10 @@ KEY = ApiKey.HEARTBEAT
 def answer(request: Request, services: "Services") -> Any | Coroutine[Any, Any, Any]:
     if not allows_group(request, services, AclOperation.READ, request.message.group_id):
         return _build(request.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    return _beat(request, services)
+    return _heartbeat(request, services)
 
 
-async def _beat(request: Request, services: "Services") -> Any:
+async def _heartbeat(request: Request, services: "Services") -> Any:
     message = request.message
     heartbeat = Heartbeat(
         group=message.group_id,

@@ -1,8 +1,8 @@
-"""JoinGroup (key 11), versions 0-9: become a member, and hear who leads the group's new generation.
+"""JoinGroup (key 11), versions 0-9: joins a group and its next generation.
 
-Version 1 added the rebalance timeout, 4 asks a new member to come back with the id that it is given
-(KIP-394), 5 static members (KIP-345), 7 the protocol's type, 8 a reason, 9 leaders that need not
-assign (KIP-814). The answer waits until the others have joined too.
+Version 1 added the rebalance time-out, 4 MEMBER_ID_REQUIRED for a new member (KIP-394), 5 static
+members (KIP-345), 7 the protocol type, 8 a reason, 9 leaders that skip the assignment (KIP-814).
+The response waits until the other members have reply.
 """
 
 from collections.abc import Coroutine
@@ -46,7 +46,7 @@ async def _join(request: Request, services: "Services") -> Any:
 
 def _read(request: Request) -> JoinGroup:
     message = request.message
-    # Version 0 has one time for both.
+    # Version 0 has one time-out for both.
     rebalance_timeout = getattr(message, "rebalance_timeout", message.session_timeout)
     return JoinGroup(
         group=message.group_id,
@@ -57,30 +57,34 @@ def _read(request: Request) -> JoinGroup:
         session_timeout_ms=ms_of_delta(message.session_timeout),
         rebalance_timeout_ms=ms_of_delta(rebalance_timeout),
         protocol_type=message.protocol_type,
-        protocols=tuple(MemberProtocol(each.name, each.metadata) for each in message.protocols),
+        protocols=tuple(
+            MemberProtocol(protocol.name, protocol.metadata) for protocol in message.protocols
+        ),
         requires_known_member=request.version >= FIRST_WITH_MEMBER_ID_REQUIRED,
         supports_skipping_assignment=request.version >= FIRST_WITH_SKIPPING,
         reason=getattr(message, "reason", None),
     )
 
 
-def _build(version: int, joined: JoinGroupReply) -> Any:
+def _build(version: int, reply: JoinGroupReply) -> Any:
     shape = response_shape(KEY, version)
     takes_null = version >= FIRST_WITH_NULL_PROTOCOL
     return shape(
         throttle_time=timedelta(),
-        error_code=joined.error,
-        generation_id=joined.generation,
-        protocol_type=joined.protocol_type,
-        protocol_name=joined.protocol if takes_null else joined.protocol or "",
-        leader=joined.leader,
-        skip_assignment=joined.skip_assignment,
-        member_id=joined.member,
+        error_code=reply.error,
+        generation_id=reply.generation,
+        protocol_type=reply.protocol_type,
+        protocol_name=reply.protocol if takes_null else reply.protocol or "",
+        leader=reply.leader,
+        skip_assignment=reply.skip_assignment,
+        member_id=reply.member,
         members=tuple(
             shape["members"](
-                member_id=each.member, group_instance_id=each.instance, metadata=each.metadata
+                member_id=member.member,
+                group_instance_id=member.instance,
+                metadata=member.metadata,
             )
-            for each in joined.members
+            for member in reply.members
         ),
     )
 

@@ -1,7 +1,7 @@
-"""LeaveGroup (key 13), versions 0-5: members go, and the group need not wait for their sessions.
+"""LeaveGroup (key 13), versions 0-5: removes members before their sessions expire.
 
-Version 3 added several members at once, by their static id too (KIP-345), 5 a reason. Before that a
-member's own error is the answer's.
+Version 3 added several members at once, also by group instance id (KIP-345), 5 a reason. Before
+version 3 the member's error is the error of the response.
 """
 
 from collections.abc import Coroutine
@@ -30,10 +30,10 @@ def answer(request: Request, services: "Services") -> Any | Coroutine[Any, Any, 
 
 
 async def _leave(request: Request, services: "Services") -> Any:
-    code, left = await services.groups.leave(request.message.group_id, _read(request))
-    if request.version < FIRST_WITH_SEVERAL and code is ErrorCode.NONE and left:
-        code = left[0].error
-    return _build(request.version, code, left)
+    code, results = await services.groups.leave(request.message.group_id, _read(request))
+    if request.version < FIRST_WITH_SEVERAL and code is ErrorCode.NONE and results:
+        code = results[0].error
+    return _build(request.version, code, results)
 
 
 def _read(request: Request) -> tuple[LeavingMember, ...]:
@@ -41,22 +41,22 @@ def _read(request: Request) -> tuple[LeavingMember, ...]:
     if request.version < FIRST_WITH_SEVERAL:
         return (LeavingMember(message.member_id, None),)
     return tuple(
-        LeavingMember(each.member_id, each.group_instance_id, getattr(each, "reason", None))
-        for each in message.members
+        LeavingMember(member.member_id, member.group_instance_id, getattr(member, "reason", None))
+        for member in message.members
     )
 
 
-def _build(version: int, code: ErrorCode, left: tuple[LeaveResult, ...]) -> Any:
+def _build(version: int, code: ErrorCode, results: tuple[LeaveResult, ...]) -> Any:
     shape = response_shape(KEY, version)
     members: tuple[Any, ...] = ()
     if version >= FIRST_WITH_SEVERAL:
         members = tuple(
             shape["members"](
-                member_id=each.member,
-                group_instance_id=each.instance,
-                error_code=each.error,
+                member_id=result.member,
+                group_instance_id=result.instance,
+                error_code=result.error,
             )
-            for each in left
+            for result in results
         )
     return shape(throttle_time=timedelta(), error_code=code, members=members)
 

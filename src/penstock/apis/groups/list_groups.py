@@ -1,7 +1,7 @@
 """ListGroups (key 16), versions 0-5: the groups that this broker coordinates.
 
-Version 4 added their state and a filter on it, 5 their type: classic or consumer. Who may describe
-the cluster sees all, others those groups that they may describe.
+Version 4 added the state and a filter on it, 5 the type: classic or consumer. A caller that may
+describe the cluster sees all groups, others only groups that they may describe.
 """
 
 from collections.abc import Coroutine
@@ -37,13 +37,13 @@ async def _answer(request: Request, services: "Services") -> Any:
         error_code=code,
         groups=tuple(
             shape["groups"](
-                group_id=each.group,
-                protocol_type=each.protocol_type,
-                group_state=each.state,
-                group_type=each.kind,
+                group_id=group.group,
+                protocol_type=group.protocol_type,
+                group_state=group.state,
+                group_type=group.kind,
             )
-            for each in groups
-            if sees_all or allows_group(request, services, AclOperation.DESCRIBE, each.group)
+            for group in groups
+            if sees_all or allows_group(request, services, AclOperation.DESCRIBE, group.group)
         ),
     )
 

@@ -1,9 +1,8 @@
-"""OffsetCommit (key 8), versions 2-10: a group keeps how far it has read.
+"""OffsetCommit (key 8), versions 2-10: commits offsets of a group.
 
-Versions 2-4 may ask for a retention of their own, 6 added the leader's epoch, 7 static members,
-9 is the first whose clients know STALE_MEMBER_EPOCH (KIP-848), 10 gives topics by id. Every
-partition is answered for itself, in the order of the request; of two offsets for one partition the
-later counts.
+Versions 2-4 may set a retention, 6 added the leader epoch, 7 static members, 9 STALE_MEMBER_EPOCH
+(KIP-848), 10 topics by id. Every partition has its own error code, in the order of the request; if
+a partition occurs twice, the later offset counts.
 """
 
 from collections.abc import Coroutine, Mapping
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.apis.access import allows_group
 from penstock.apis.api import Api, Request
-from penstock.apis.groups.offset_commit_response import encode_commit_answer
+from penstock.apis.groups.offset_commit_response import encode_commit_response
 from penstock.apis.requested_topics import find_asked_name, refuse_topic
 from penstock.coordinators.group.requests import CommitOffsets, OffsetCommit
 from penstock.model.errors import ErrorCode
@@ -26,10 +25,10 @@ if TYPE_CHECKING:
 
 KEY = ApiKey.OFFSET_COMMIT
 FIRST_WITH_STALE_MEMBER_EPOCH = 9
-# Twice what a batch of the offsets topic holds by default: its records are larger than the entries.
+# Twice a batch of the offsets topic by default, whose records are larger than these entries.
 MAX_FRAME_BYTES = 2 << 20
 
-_Codes = list[list[ErrorCode]]  # of each partition of each topic, as they stand in the request
+_Codes = list[list[ErrorCode]]  # per topic and partition, in the order of the request
 
 
 def answer(request: Request, services: "Services") -> Any | Coroutine[Any, Any, Any]:
@@ -38,16 +37,16 @@ def answer(request: Request, services: "Services") -> Any | Coroutine[Any, Any, 
         denied = ErrorCode.GROUP_AUTHORIZATION_FAILED
         return _build(request, [[denied] * len(topic.partitions) for topic in message.topics])
     names = [find_asked_name(services, topic) for topic in message.topics]
-    codes, commits = _sort_out(request, services, names)
+    codes, commits = _authorize(request, services, names)
     if not commits:
         return _build(request, codes)
     return _commit(request, services, names, codes, commits)
 
 
-def _sort_out(
+def _authorize(
     request: Request, services: "Services", names: list[str | None]
 ) -> tuple[_Codes, dict[TopicPartition, OffsetCommit]]:
-    """Why some may not be kept, and those that may."""
+    """The codes of refused partitions, and the offsets to commit."""
     expires_ms = _expires_ms(request, services)
     codes: _Codes = []
     commits: dict[TopicPartition, OffsetCommit] = {}
@@ -56,18 +55,18 @@ def _sort_out(
         codes.append([refused] * len(topic.partitions))
         if name is None or refused is not ErrorCode.NONE:
             continue
-        for place, entry in enumerate(topic.partitions):
-            partition = TopicPartition(name, entry.partition_index)
-            if services.metadata.has_partition(partition):
+        for index, entry in enumerate(topic.partitions):
+            tp = TopicPartition(name, entry.partition_index)
+            if services.metadata.has_partition(tp):
                 topic_id = getattr(topic, "topic_id", None)
-                commits[partition] = _read_commit(partition, entry, topic_id, expires_ms)
+                commits[tp] = _read_commit(tp, entry, topic_id, expires_ms)
             else:
-                codes[-1][place] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                codes[-1][index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return codes, commits
 
 
 def _expires_ms(request: Request, services: "Services") -> int | None:
-    """Clients that leave it to the broker say -1, newer ones cannot ask for anything else."""
+    """-1 leaves it to the broker; newer versions have no retention."""
     retention = getattr(request.message, "retention_time", None)
     if retention is None or retention < timedelta():
         return None
@@ -95,7 +94,7 @@ async def _commit(
     commits: Mapping[TopicPartition, OffsetCommit],
 ) -> Any:
     message = request.message
-    kept = await services.groups.commit(
+    committed = await services.groups.commit(
         CommitOffsets(
             group=message.group_id,
             member=message.member_id,
@@ -105,16 +104,16 @@ async def _commit(
             is_consumer_protocol=request.version >= FIRST_WITH_STALE_MEMBER_EPOCH,
         )
     )
-    for topic, name, each in zip(message.topics, names, codes, strict=True):
-        for place, entry in enumerate(topic.partitions):
-            if each[place] is ErrorCode.NONE:
+    for topic, name, topic_codes in zip(message.topics, names, codes, strict=True):
+        for index, entry in enumerate(topic.partitions):
+            if topic_codes[index] is ErrorCode.NONE:
                 assert name is not None
-                each[place] = kept[TopicPartition(name, entry.partition_index)]
+                topic_codes[index] = committed[TopicPartition(name, entry.partition_index)]
     return _build(request, codes)
 
 
 def _build(request: Request, codes: _Codes) -> bytes:
-    return encode_commit_answer(request.version, request.message.topics, codes)
+    return encode_commit_response(request.version, request.message.topics, codes)
 
 
 API = Api(key=KEY, versions=range(2, 11), answer=answer, max_frame_bytes=MAX_FRAME_BYTES)

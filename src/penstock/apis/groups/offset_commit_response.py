@@ -1,7 +1,7 @@
-"""OffsetCommit's response in bytes: a number and a code for each partition, and little else.
+"""Encodes the OffsetCommit response: little more than a number and a code per partition.
 
-Written by position, not through kio's dataclasses: 100,000 partitions take 20 ms in place of 270.
-Invariant: the generic encoder's bytes.
+Written by position, not through kio's dataclasses: 100,000 partitions take 20 ms instead of 270.
+Invariant: the bytes equal those of the generic encoder.
 """
 
 import struct
@@ -22,15 +22,15 @@ _FLEXIBLE_PARTITION = struct.Struct(">ihx")
 _NOT_THROTTLED = _INT32.pack(0)
 
 
-def encode_commit_answer(
+def encode_commit_response(
     version: int, topics: Sequence[Any], codes: Iterable[Sequence[ErrorCode]]
 ) -> bytes:
-    """`topics`: of the request, in its order, each partition with its place in `codes`."""
+    """`topics` are the request's; `codes` has the same order, topics and partitions."""
     pieces = [_NOT_THROTTLED] if version >= FIRST_WITH_THROTTLE else []
     pieces.append(_count(version, len(topics)))
-    for topic, each in zip(topics, codes, strict=True):
-        pieces += (_name(version, topic), _count(version, len(each)))
-        pieces.append(_partitions(version, topic.partitions, each))
+    for topic, topic_codes in zip(topics, codes, strict=True):
+        pieces += (_name(version, topic), _count(version, len(topic_codes)))
+        pieces.append(_partitions(version, topic.partitions, topic_codes))
         pieces.append(_end(version))
     pieces.append(_end(version))
     return b"".join(pieces)

@@ -1,6 +1,6 @@
-"""OffsetDelete (key 47), version 0: a group forgets how far it has read some topics.
+"""OffsetDelete (key 47), version 0: deletes committed offsets of a group.
 
-Topics that a member is subscribed to are refused, each partition for itself.
+Partitions of a topic that a member subscribes to are refused.
 """
 
 from collections.abc import Coroutine, Mapping
@@ -30,7 +30,7 @@ def answer(request: Request, services: "Services") -> Any | Coroutine[Any, Any, 
 
 async def _delete(request: Request, services: "Services") -> Any:
     refused = _find_refusals(request, services)
-    wanted = [partition for partition, code in refused.items() if code is ErrorCode.NONE]
+    wanted = [tp for tp, code in refused.items() if code is ErrorCode.NONE]
     code, deleted = await services.groups.delete_offsets(request.message.group_id, wanted)
     if code is not ErrorCode.NONE:
         return _refuse(request, code)
@@ -43,11 +43,11 @@ def _find_refusals(request: Request, services: "Services") -> dict[TopicPartitio
     for topic in request.message.topics:
         code = refuse_topic(request, services, AclOperation.READ, topic.name)
         for entry in topic.partitions:
-            partition = TopicPartition(topic.name, entry.partition_index)
-            if code is ErrorCode.NONE and not services.metadata.has_partition(partition):
-                refused[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            tp = TopicPartition(topic.name, entry.partition_index)
+            if code is ErrorCode.NONE and not services.metadata.has_partition(tp):
+                refused[tp] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             else:
-                refused[partition] = code
+                refused[tp] = code
     return refused
 
 

@@ -1,22 +1,23 @@
-"""Requests about several groups: each is asked for once, one after the other.
+"""Runs a request over several groups or ids, one after the other, each once.
 
-A group that comes twice has one answer: else a few bytes could ask for all there is, over and over.
+A group that occurs twice in a request is looked up once, so that a few bytes cannot ask for the
+same large reply over and over.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
-_Answer = TypeVar("_Answer")
-GROUPS_A_TURN = 50  # of the event loop, before others get theirs
+_Reply = TypeVar("_Reply")
+GROUPS_PER_STEP = 50  # before the event loop is yielded
 
 
-async def ask_each(
-    groups: Iterable[str], ask: Callable[[str], Awaitable[_Answer]]
-) -> list[_Answer]:
-    answers: list[_Answer] = []
-    for place, group in enumerate(dict.fromkeys(groups), start=1):
-        answers.append(await ask(group))
-        if place % GROUPS_A_TURN == 0:
+async def for_each_group(
+    groups: Iterable[str], call: Callable[[str], Awaitable[_Reply]]
+) -> list[_Reply]:
+    replies: list[_Reply] = []
+    for count, group in enumerate(dict.fromkeys(groups), start=1):
+        replies.append(await call(group))
+        if count % GROUPS_PER_STEP == 0:
             await asyncio.sleep(0)
-    return answers
+    return replies

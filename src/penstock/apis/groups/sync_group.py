@@ -1,7 +1,7 @@
-"""SyncGroup (key 14), versions 0-5: a generation's assignment, told by its leader, heard by all.
+"""SyncGroup (key 14), versions 0-5: the leader sends the assignment, every member gets its part.
 
-Version 3 added static members, 5 the protocol, which a member then has to name. The answer waits
-for the leader's.
+Version 3 added static members, 5 the protocol type and name, which a member must then send. The
+response waits for the leader's request.
 """
 
 from collections.abc import Coroutine
@@ -45,17 +45,17 @@ def _read(request: Request) -> SyncGroup:
         generation=message.generation_id,
         protocol_type=getattr(message, "protocol_type", None),
         protocol=getattr(message, "protocol_name", None),
-        assignments={each.member_id: each.assignment for each in message.assignments},
+        assignments={assigned.member_id: assigned.assignment for assigned in message.assignments},
     )
 
 
-def _build(version: int, synced: SyncGroupReply) -> Any:
+def _build(version: int, reply: SyncGroupReply) -> Any:
     return response_shape(KEY, version)(
         throttle_time=timedelta(),
-        error_code=synced.error,
-        protocol_type=synced.protocol_type,
-        protocol_name=synced.protocol,
-        assignment=synced.assignment,
+        error_code=reply.error,
+        protocol_type=reply.protocol_type,
+        protocol_name=reply.protocol,
+        assignment=reply.assignment,
     )
 
 

@@ -1,8 +1,8 @@
-"""AddOffsetsToTxn (key 25), versions 0-4: a group's committed offsets become part of a transaction.
+"""AddOffsetsToTxn (key 25), versions 0-4: adds a group's offsets to a transaction.
 
-What is added is the group's partition of the offsets topic; the offsets themselves come with
-TxnOffsetCommit. Version 2 added the code of a producer that another one has replaced, 4
-TRANSACTION_ABORTABLE. Clients with transactions v2 do without this request.
+It adds the group's partition of `__consumer_offsets`; the offsets themselves come with
+TxnOffsetCommit. Version 2 added PRODUCER_FENCED, 4 TRANSACTION_ABORTABLE. Clients with transactions
+v2 do not send this request.
 """
 
 from collections.abc import Coroutine
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 KEY = ApiKey.ADD_OFFSETS_TO_TXN
 FIRST_WITH_FENCED = 2
-ADD_PARTITIONS_VERSION = 3  # the last one of producers: who sends this has no transactions v2
+ADD_PARTITIONS_VERSION = (
+    3  # the last for producers: senders of this request have no transactions v2
+)
 
 
 def answer(request: Request, services: "Services") -> Any | Coroutine[Any, Any, Any]:
@@ -37,7 +39,7 @@ def answer(request: Request, services: "Services") -> Any | Coroutine[Any, Any, 
 
 
 async def _add(request: Request, services: "Services") -> Any:
-    """The topic may not be there yet: who reads without being a member never asked for it."""
+    """The topic may not exist yet: a client without group membership never looked it up."""
     code = await services.groups.ensure_topic()
     if code is not ErrorCode.NONE:
         return _build(request, ErrorCode.COORDINATOR_NOT_AVAILABLE)

@@ -1,9 +1,9 @@
-"""AddPartitionsToTxn (key 24), versions 0-5: partitions become part of a producer's transaction.
+"""AddPartitionsToTxn (key 24), versions 0-5: adds partitions to a producer's transaction.
 
-Versions 0-3 are for producers, with one transaction each: 2 added the code of a producer that
-another one has replaced. Versions 4-5 are for brokers, with several at once, which only ask whether
-partitions belong to them (`verify_only`) or add them for clients with transactions v2 (KIP-890).
-A partition that cannot be added keeps the others of its transaction from it.
+Versions 0-3 are for producers, with one transaction each; 2 added PRODUCER_FENCED. Versions 4-5 are
+for brokers, with several at once, which verify that partitions belong to a transaction
+(`verify_only`) or add them for clients with transactions v2 (KIP-890). If one partition cannot be
+added, none of its transaction is.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ FIRST_FOR_BROKERS = 4
 _Codes = Mapping[TopicPartition, ErrorCode]
 
 
-class _Asked(NamedTuple):
+class _Entry(NamedTuple):
     transactional_id: str
     producer_id: int
     producer_epoch: int
@@ -53,16 +53,16 @@ def answer(request: Request, services: "Services") -> Coroutine[Any, Any, Any]:
 
 async def _answer_producer(request: Request, services: "Services") -> Any:
     message = request.message
-    asked = _Asked(
+    entry = _Entry(
         message.v3_and_below_transactional_id,
         message.v3_and_below_producer_id,
         message.v3_and_below_producer_epoch,
         _partitions(message.v3_and_below_topics),
     )
-    if allows_transaction(request, services, AclOperation.WRITE, asked.transactional_id):
-        codes = _refuse_topics(request, services, asked) or await _add(request, services, asked)
+    if allows_transaction(request, services, AclOperation.WRITE, entry.transactional_id):
+        codes = _refuse_topics(request, services, entry) or await _add(request, services, entry)
     else:
-        codes = asked.all_with(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        codes = entry.all_with(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     shape = response_shape(KEY, request.version)
     return shape(
         throttle_time=timedelta(),
@@ -70,22 +70,22 @@ async def _answer_producer(request: Request, services: "Services") -> Any:
     )
 
 
-def _refuse_topics(request: Request, services: "Services", asked: _Asked) -> _Codes:
-    """Why some may not be added, and that the others were not; empty if all may be."""
+def _refuse_topics(request: Request, services: "Services", entry: _Entry) -> _Codes:
+    """The codes of refused partitions, and OPERATION_NOT_ATTEMPTED for the rest; empty if none."""
     refused = {
-        each: code
-        for each in asked.partitions
-        if (code := _refuse_topic(request, services, each)) is not ErrorCode.NONE
+        tp: code
+        for tp in entry.partitions
+        if (code := _refuse_topic(request, services, tp)) is not ErrorCode.NONE
     }
-    return {**asked.all_with(ErrorCode.OPERATION_NOT_ATTEMPTED), **refused} if refused else {}
+    return {**entry.all_with(ErrorCode.OPERATION_NOT_ATTEMPTED), **refused} if refused else {}
 
 
-def _refuse_topic(request: Request, services: "Services", name: TopicPartition) -> ErrorCode:
-    is_producers = name.topic not in INTERNAL_TOPICS
-    if not is_producers or not allows_topic(request, services, AclOperation.WRITE, name.topic):
+def _refuse_topic(request: Request, services: "Services", tp: TopicPartition) -> ErrorCode:
+    is_internal = tp.topic in INTERNAL_TOPICS
+    if is_internal or not allows_topic(request, services, AclOperation.WRITE, tp.topic):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    is_there = services.metadata.has_partition(name)
-    return ErrorCode.NONE if is_there else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    exists = services.metadata.has_partition(tp)
+    return ErrorCode.NONE if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 # -- brokers -------------------------------------------------------------------------------
@@ -102,23 +102,23 @@ async def _answer_broker(request: Request, services: "Services") -> Any:
             results_by_transaction=(),
         )
     async with asyncio.TaskGroup() as tasks:
-        answers = [
+        results = [
             tasks.create_task(
-                _answer_transaction(request, services, shape["results_by_transaction"], each)
+                _answer_transaction(request, services, shape["results_by_transaction"], transaction)
             )
-            for each in request.message.transactions
+            for transaction in request.message.transactions
         ]
     return shape(
         throttle_time=timedelta(),
         error_code=ErrorCode.NONE,
-        results_by_transaction=tuple(each.result() for each in answers),
+        results_by_transaction=tuple(task.result() for task in results),
     )
 
 
 async def _answer_transaction(
     request: Request, services: "Services", shape: Shape, transaction: Any
 ) -> Any:
-    asked = _Asked(
+    entry = _Entry(
         transaction.transactional_id,
         transaction.producer_id,
         transaction.producer_epoch,
@@ -126,10 +126,10 @@ async def _answer_transaction(
         transaction.verify_only,
     )
     codes = await (
-        _verify(services, asked) if asked.verify_only else _add(request, services, asked)
+        _verify(services, entry) if entry.verify_only else _add(request, services, entry)
     )
     return shape(
-        transactional_id=asked.transactional_id,
+        transactional_id=entry.transactional_id,
         topic_results=_topics(shape["topic_results"], codes),
     )
 
@@ -137,37 +137,37 @@ async def _answer_transaction(
 # -- both ----------------------------------------------------------------------------------
 
 
-async def _add(request: Request, services: "Services", asked: _Asked) -> _Codes:
-    is_producers = request.version < FIRST_FOR_BROKERS  # not a broker's, on behalf of many
+async def _add(request: Request, services: "Services", entry: _Entry) -> _Codes:
+    is_from_producer = request.version < FIRST_FOR_BROKERS  # a broker's connection serves many
     code = await services.transactions.add_partitions(
-        asked.transactional_id,
-        asked.producer_id,
-        asked.producer_epoch,
-        asked.partitions,
+        entry.transactional_id,
+        entry.producer_id,
+        entry.producer_epoch,
+        entry.partitions,
         version=request.version,
-        connection=request.in_flight.connection if is_producers else None,
+        connection=request.in_flight.connection if is_from_producer else None,
     )
-    return asked.all_with(code_for(request, code, FIRST_WITH_FENCED))
+    return entry.all_with(code_for(request, code, FIRST_WITH_FENCED))
 
 
-async def _verify(services: "Services", asked: _Asked) -> _Codes:
+async def _verify(services: "Services", entry: _Entry) -> _Codes:
     return await services.transactions.verify_partitions(
-        asked.transactional_id, asked.producer_id, asked.producer_epoch, asked.partitions
+        entry.transactional_id, entry.producer_id, entry.producer_epoch, entry.partitions
     )
 
 
 def _partitions(topics: Any) -> tuple[TopicPartition, ...]:
-    named = [TopicPartition(topic.name, each) for topic in topics for each in topic.partitions]
-    return tuple(dict.fromkeys(named))
+    partitions = [
+        TopicPartition(topic.name, partition) for topic in topics for partition in topic.partitions
+    ]
+    return tuple(dict.fromkeys(partitions))
 
 
 def _topics(shape: Shape, codes: _Codes) -> tuple[Any, ...]:
     by_topic: dict[str, list[Any]] = {}
-    for name, code in codes.items():
-        entry = shape["results_by_partition"](
-            partition_index=name.partition, partition_error_code=code
-        )
-        by_topic.setdefault(name.topic, []).append(entry)
+    for (topic, partition), code in codes.items():
+        entry = shape["results_by_partition"](partition_index=partition, partition_error_code=code)
+        by_topic.setdefault(topic, []).append(entry)
     return tuple(
         shape(name=topic, results_by_partition=tuple(entries))
         for topic, entries in by_topic.items()

@@ -1,5 +1,7 @@
-"""DescribeProducers (key 61), version 0: who writes to a partition with a producer id, and since
-when a transaction of theirs is open. For people who look for a transaction that hangs.
+"""DescribeProducers (key 61), version 0: the producer state of partitions.
+
+It shows which producer ids write to a partition and where an open transaction starts, so that an
+operator can find a hanging one.
 """
 
 from datetime import timedelta
@@ -37,7 +39,7 @@ def _answer_topic(
     request: Request, services: "Services", shape: Shape, topic: Any
 ) -> tuple[Any, ...]:
     allowed = allows_topic(request, services, AclOperation.READ, topic.name)
-    answers = []
+    results = []
     for index in topic.partition_indexes:
         producers: tuple[Any, ...] = ()
         code, message = ErrorCode.NONE, None
@@ -47,10 +49,12 @@ def _answer_topic(
             partition = services.replicas.get(TopicPartition(topic.name, index))
             partition.check_leader()
             entries = partition.log.producers.producers()
-            producers = tuple(_show(shape["active_producers"], entry) for entry in entries)
+            producers = tuple(
+                _build_producer(shape["active_producers"], entry) for entry in entries
+            )
         except Refusal as refusal:
             code, message = refusal.code, refusal.message
-        answers.append(
+        results.append(
             shape(
                 partition_index=index,
                 error_code=code,
@@ -58,10 +62,10 @@ def _answer_topic(
                 active_producers=producers,
             )
         )
-    return tuple(answers)
+    return tuple(results)
 
 
-def _show(shape: Shape, entry: ProducerStateEntry) -> Any:
+def _build_producer(shape: Shape, entry: ProducerStateEntry) -> Any:
     first_offset = entry.current_txn_first_offset
     return shape(
         producer_id=entry.producer_id,

@@ -1,6 +1,6 @@
-"""DescribeTransactions (key 65), version 0: what transactional ids of this coordinator are doing.
+"""DescribeTransactions (key 65), version 0: the state of transactional ids of this coordinator.
 
-Partitions of topics that the caller may not see are left out.
+Without partitions of topics that the caller may not describe.
 """
 
 from collections.abc import Coroutine
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.apis.access import allows_topic, allows_transaction
 from penstock.apis.api import Api, Request
-from penstock.apis.groups.per_group import ask_each
+from penstock.apis.groups.per_group import for_each_group
 from penstock.apis.response_shapes import Shape, response_shape
 from penstock.coordinators.transaction.requests import DescribedTransaction
 from penstock.model.errors import ErrorCode
@@ -30,11 +30,11 @@ def answer(request: Request, services: "Services") -> Coroutine[Any, Any, Any]:
 async def _answer(request: Request, services: "Services") -> Any:
     shape = response_shape(KEY, request.version)
 
-    async def ask(transactional_id: str) -> Any:
+    async def describe(transactional_id: str) -> Any:
         described = _describe(request, services, transactional_id)
         return _build(request, services, shape["transaction_states"], described)
 
-    states = await ask_each(request.message.transactional_ids, ask)
+    states = await for_each_group(request.message.transactional_ids, describe)
     return shape(throttle_time=timedelta(), transaction_states=tuple(states))
 
 
@@ -48,29 +48,29 @@ def _describe(
 
 
 def _build(
-    request: Request, services: "Services", shape: Shape, found: DescribedTransaction
+    request: Request, services: "Services", shape: Shape, described: DescribedTransaction
 ) -> Any:
     return shape(
-        error_code=found.code,
-        transactional_id=found.transactional_id,
-        transaction_state=found.state,
-        transaction_timeout=timedelta(milliseconds=found.timeout_ms),
-        transaction_start_time=time_of(found.started_ms),
-        producer_id=found.producer_id,
-        producer_epoch=found.producer_epoch,
-        topics=_build_topics(request, services, shape["topics"], found),
+        error_code=described.code,
+        transactional_id=described.transactional_id,
+        transaction_state=described.state,
+        transaction_timeout=timedelta(milliseconds=described.timeout_ms),
+        transaction_start_time=time_of(described.started_ms),
+        producer_id=described.producer_id,
+        producer_epoch=described.producer_epoch,
+        topics=_build_topics(request, services, shape["topics"], described),
     )
 
 
 def _build_topics(
-    request: Request, services: "Services", shape: Shape, found: DescribedTransaction
+    request: Request, services: "Services", shape: Shape, described: DescribedTransaction
 ) -> tuple[Any, ...]:
     by_topic: dict[str, list[int]] = {}
-    for each in found.partitions:
-        by_topic.setdefault(each.topic, []).append(each.partition)
+    for topic, partition in described.partitions:
+        by_topic.setdefault(topic, []).append(partition)
     return tuple(
-        shape(topic=topic, partitions=tuple(numbers))
-        for topic, numbers in by_topic.items()
+        shape(topic=topic, partitions=tuple(partitions))
+        for topic, partitions in by_topic.items()
         if allows_topic(request, services, AclOperation.DESCRIBE, topic)
     )
 

@@ -1,7 +1,7 @@
-"""EndTxn (key 26), versions 0-5: commit or abort what a producer has written.
+"""EndTxn (key 26), versions 0-5: commits or aborts a producer's transaction.
 
-Version 2 added the code of a producer that another one has replaced, 4 TRANSACTION_ABORTABLE, 5
-transactions v2: with each transaction the producer gets a new epoch, or a new id (KIP-890).
+Version 2 added PRODUCER_FENCED, 4 TRANSACTION_ABORTABLE, 5 transactions v2: with each transaction
+the producer gets a new epoch, or a new id (KIP-890).
 """
 
 from collections.abc import Coroutine
@@ -33,7 +33,7 @@ def answer(request: Request, services: "Services") -> Any | Coroutine[Any, Any, 
 
 async def _end(request: Request, services: "Services") -> Any:
     message = request.message
-    ended = await services.transactions.end(
+    reply = await services.transactions.end(
         message.transactional_id,
         message.producer_id,
         message.producer_epoch,
@@ -41,15 +41,15 @@ async def _end(request: Request, services: "Services") -> Any:
         version=request.version,
         connection=request.in_flight.connection,
     )
-    return _build(request, ended)
+    return _build(request, reply)
 
 
-def _build(request: Request, ended: EndTxnReply) -> Any:
+def _build(request: Request, reply: EndTxnReply) -> Any:
     return response_shape(KEY, request.version)(
         throttle_time=timedelta(),
-        error_code=code_for(request, ended.code, FIRST_WITH_FENCED),
-        producer_id=ended.producer_id,
-        producer_epoch=ended.producer_epoch,
+        error_code=code_for(request, reply.code, FIRST_WITH_FENCED),
+        producer_id=reply.producer_id,
+        producer_epoch=reply.producer_epoch,
     )
 
 

@@ -1,9 +1,9 @@
-"""InitProducerId (key 22), versions 0-6: a producer id, so that retries leave no duplicates.
+"""InitProducerId (key 22), versions 0-6: gives a producer its id, for idempotence and transactions.
 
-Version 3 added the id and epoch that a producer had before (KIP-360), 4 the code of a producer that
-another one has replaced, 6 two-phase commit and keeping what a former life has prepared (KIP-939).
-Without a transactional id everybody gets a new id, which fences nobody; with one, the coordinator
-of the transactional id gives its producer id, with an epoch that fences those before.
+Version 3 added the id and epoch that the producer had before (KIP-360), 4 PRODUCER_FENCED, 6
+two-phase commit and keeping the transaction that a previous incarnation prepared (KIP-939). Without
+a transactional id every producer gets a new id, which fences nobody; with one, the transaction
+coordinator returns its producer id with an epoch that fences earlier incarnations.
 """
 
 from collections.abc import Coroutine
@@ -31,58 +31,61 @@ FIRST_EPOCH = 0
 
 def answer(request: Request, services: "Services") -> Any | Coroutine[Any, Any, Any]:
     is_transactional = request.message.transactional_id is not None
-    find_refusal = _refuse_transactional if is_transactional else _refuse_plain
-    refused = find_refusal(request, services) or _refuse_half(request)
+    find_refusal = _refuse_transactional if is_transactional else _refuse_idempotent
+    refused = find_refusal(request, services) or _check_id_and_epoch(request)
     if refused is not None:
         return _build(request, InitProducerIdReply(code=refused))
-    return (_ask_coordinator if is_transactional else _give_new_id)(request, services)
+    return (_init_transactional if is_transactional else _allocate_id)(request, services)
 
 
 def _refuse_transactional(request: Request, services: "Services") -> ErrorCode | None:
     transactional_id = request.message.transactional_id
-    wanted = [AclOperation.WRITE]
+    operations = [AclOperation.WRITE]
     if _field(request, "enable2_pc", False):
-        wanted.append(AclOperation.TWO_PHASE_COMMIT)
-    if all(allows_transaction(request, services, each, transactional_id) for each in wanted):
+        operations.append(AclOperation.TWO_PHASE_COMMIT)
+    if all(
+        allows_transaction(request, services, operation, transactional_id)
+        for operation in operations
+    ):
         return None
     return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
-def _refuse_plain(request: Request, services: "Services") -> ErrorCode | None:
+def _refuse_idempotent(request: Request, services: "Services") -> ErrorCode | None:
     if not _may_be_idempotent(request, services):
         return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     has_phases = _field(request, "enable2_pc", False) or _field(request, "keep_prepared_txn", False)
     return ErrorCode.INVALID_REQUEST if has_phases else None
 
 
-def _refuse_half(request: Request) -> ErrorCode | None:
+def _check_id_and_epoch(request: Request) -> ErrorCode | None:
     has_id = _field(request, "producer_id", NO_PRODUCER_ID) != NO_PRODUCER_ID
     has_epoch = _field(request, "producer_epoch", NO_EPOCH) != NO_EPOCH
     return ErrorCode.INVALID_REQUEST if has_id != has_epoch else None
 
 
 def _may_be_idempotent(request: Request, services: "Services") -> bool:
-    """Who may write to any topic may do so without duplicates (KIP-679)."""
+    """A principal that may write to any topic may do so idempotently (KIP-679)."""
     return allows_cluster(request, services, AclOperation.IDEMPOTENT_WRITE) or any(
         allows_topic(request, services, AclOperation.WRITE, topic)
         for topic in services.metadata.topics
     )
 
 
-async def _give_new_id(request: Request, services: "Services") -> Any:
+async def _allocate_id(request: Request, services: "Services") -> Any:
     try:
         producer_id = await services.producer_ids.next_producer_id()
     except Refusal as refusal:
         return _build(request, InitProducerIdReply(code=refusal.code))
-    made = InitProducerIdReply(
+    reply = InitProducerIdReply(
         code=ErrorCode.NONE, producer_id=producer_id, producer_epoch=FIRST_EPOCH
     )
-    return _build(request, made)
+    return _build(request, reply)
 
 
-async def _ask_coordinator(request: Request, services: "Services") -> Any:
+async def _init_transactional(request: Request, services: "Services") -> Any:
     message = request.message
-    initialised = await services.transactions.init_producer_id(
+    reply = await services.transactions.init_producer_id(
         InitProducerId(
             transactional_id=message.transactional_id,
             timeout_ms=ms_of_delta(message.transaction_timeout),
@@ -92,22 +95,22 @@ async def _ask_coordinator(request: Request, services: "Services") -> Any:
             keep_prepared=_field(request, "keep_prepared_txn", False),
         )
     )
-    return _build(request, initialised)
+    return _build(request, reply)
 
 
 def _field(request: Request, name: str, default: Any) -> Any:
-    """Of a version that has it."""
+    """The default for versions without the field."""
     return getattr(request.message, name, default)
 
 
-def _build(request: Request, made: InitProducerIdReply) -> Any:
+def _build(request: Request, reply: InitProducerIdReply) -> Any:
     return response_shape(KEY, request.version)(
         throttle_time=timedelta(),
-        error_code=code_for(request, made.code, FIRST_WITH_FENCED),
-        producer_id=made.producer_id,
-        producer_epoch=made.producer_epoch,
-        ongoing_txn_producer_id=made.ongoing_producer_id,
-        ongoing_txn_producer_epoch=made.ongoing_producer_epoch,
+        error_code=code_for(request, reply.code, FIRST_WITH_FENCED),
+        producer_id=reply.producer_id,
+        producer_epoch=reply.producer_epoch,
+        ongoing_txn_producer_id=reply.ongoing_producer_id,
+        ongoing_txn_producer_epoch=reply.ongoing_producer_epoch,
     )
 
 

@@ -1,7 +1,7 @@
 """ListTransactions (key 66), versions 0-2: the transactional ids that this broker coordinates.
 
-Version 1 added a filter on how long they have been open (KIP-994), 2 a pattern of the ids, in RE2's
-syntax and as a whole match (KIP-1152). Only those that the caller may describe are told.
+Version 1 added a filter on the duration (KIP-994), 2 a pattern for the id, in RE2's syntax and as a
+full match (KIP-1152). Only ids that the caller may describe are returned.
 """
 
 from datetime import timedelta
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 KEY = ApiKey.LIST_TRANSACTIONS
 ANY_DURATION = -1
-MAX_NAME_LETTERS = 32_767  # of a transactional id: it is the key of a record
+MAX_ID_CHARACTERS = 32_767  # of a transactional id, which is the key of a record
 
 
 def answer(request: Request, services: "Services") -> Any:
     message = request.message
-    found = services.transactions.list(
+    listed = services.transactions.list(
         ListTransactions(
             states=frozenset(message.state_filters),
             producer_ids=frozenset(message.producer_id_filters),
@@ -34,37 +34,43 @@ def answer(request: Request, services: "Services") -> Any:
         )
     )
     try:
-        wanted = _keep_matching(found, getattr(message, "transactional_id_pattern", None))
+        matching = _filter(listed, getattr(message, "transactional_id_pattern", None))
     except InvalidPattern:
-        wanted = ListedTransactions(ErrorCode.INVALID_REGULAR_EXPRESSION)
-    return _build(request, services, wanted)
+        matching = ListedTransactions(ErrorCode.INVALID_REGULAR_EXPRESSION)
+    return _build(request, services, matching)
 
 
-def _keep_matching(found: ListedTransactions, pattern: str | None) -> ListedTransactions:
+def _filter(listed: ListedTransactions, pattern: str | None) -> ListedTransactions:
     if not pattern:
-        return found
-    names = [each.transactional_id for each in found.transactions]
+        return listed
+    ids = [transaction.transactional_id for transaction in listed.transactions]
     compiled = compile_pattern(
-        pattern, letters=frozenset("".join(names)), max_length=MAX_NAME_LETTERS
+        pattern, letters=frozenset("".join(ids)), max_length=MAX_ID_CHARACTERS
     )
-    kept = (each for each in found.transactions if compiled.matches(each.transactional_id))
-    return found._replace(transactions=tuple(kept))
+    matching = (
+        transaction
+        for transaction in listed.transactions
+        if compiled.matches(transaction.transactional_id)
+    )
+    return listed._replace(transactions=tuple(matching))
 
 
-def _build(request: Request, services: "Services", found: ListedTransactions) -> Any:
+def _build(request: Request, services: "Services", listed: ListedTransactions) -> Any:
     shape = response_shape(KEY, request.version)
     return shape(
         throttle_time=timedelta(),
-        error_code=found.code,
-        unknown_state_filters=found.unknown_states,
+        error_code=listed.code,
+        unknown_state_filters=listed.unknown_states,
         transaction_states=tuple(
             shape["transaction_states"](
-                transactional_id=each.transactional_id,
-                producer_id=each.producer_id,
-                transaction_state=each.state,
+                transactional_id=transaction.transactional_id,
+                producer_id=transaction.producer_id,
+                transaction_state=transaction.state,
             )
-            for each in found.transactions
-            if allows_transaction(request, services, AclOperation.DESCRIBE, each.transactional_id)
+            for transaction in listed.transactions
+            if allows_transaction(
+                request, services, AclOperation.DESCRIBE, transaction.transactional_id
+            )
         ),
     )
 

@@ -1,6 +1,6 @@
-"""Of a producer that another one has replaced: PRODUCER_FENCED, or what clients knew before it.
+"""PRODUCER_FENCED, or INVALID_PRODUCER_EPOCH for request versions before it.
 
-KIP-588 gave the code to each request in a version of its own.
+KIP-588 added the code to each request in a version of its own.
 """
 
 from penstock.apis.api import Request

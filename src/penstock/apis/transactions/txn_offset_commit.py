@@ -1,8 +1,8 @@
-"""TxnOffsetCommit (key 28), versions 0-5: offsets that a group keeps if a transaction commits.
+"""TxnOffsetCommit (key 28), versions 0-5: commits offsets as part of a transaction.
 
-Version 2 added the leader's epoch, 3 who commits (KIP-447: a zombie is known by its generation), 4
-TRANSACTION_ABORTABLE, 5 makes the group part of the transaction by itself (KIP-890). Before, the
-transaction's coordinator is asked whether it is. Every partition is answered for itself.
+Version 2 added the leader epoch, 3 the member (KIP-447: its generation fences a zombie), 4
+TRANSACTION_ABORTABLE, 5 adds the group to the transaction by itself (KIP-890). Before, the
+transaction coordinator is asked whether the group was added. Every partition has its own code.
 """
 
 import asyncio
@@ -37,9 +37,9 @@ FIRST_THAT_ADDS = 5
 
 Codes = Mapping[TopicPartition, ErrorCode]
 
-# The transaction's coordinator could not be asked, or not now: the one code after which every
-# producer tries again, and asks nobody else first.
-_PASSING = frozenset(
+# The transaction coordinator cannot be reached, or is busy. These become the one code on which
+# every producer retries without looking for another coordinator first.
+_TRANSIENT = frozenset(
     (
         ErrorCode.CONCURRENT_TRANSACTIONS,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -53,8 +53,8 @@ _PASSING = frozenset(
 def answer(request: Request, services: "Services") -> Any | Coroutine[Any, Any, Any]:
     refusal = _find_refusal(request, services)
     if refusal is not ErrorCode.NONE:
-        return _build(request, dict.fromkeys(_asked(request), refusal))
-    refused = {name: code for name in _asked(request) if (code := _refuse(request, services, name))}
+        return _build(request, dict.fromkeys(_requested(request), refusal))
+    refused = {tp: code for tp in _requested(request) if (code := _refuse(request, services, tp))}
     commits = _read_commits(request, refused)
     if not commits:
         return _build(request, refused)
@@ -74,7 +74,7 @@ def _find_refusal(request: Request, services: "Services") -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _asked(request: Request) -> list[TopicPartition]:
+def _requested(request: Request) -> list[TopicPartition]:
     return [
         TopicPartition(topic.name, entry.partition_index)
         for topic in request.message.topics
@@ -82,22 +82,22 @@ def _asked(request: Request) -> list[TopicPartition]:
     ]
 
 
-def _refuse(request: Request, services: "Services", name: TopicPartition) -> ErrorCode | None:
-    if not allows_topic(request, services, AclOperation.READ, name.topic):
+def _refuse(request: Request, services: "Services", tp: TopicPartition) -> ErrorCode | None:
+    if not allows_topic(request, services, AclOperation.READ, tp.topic):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    known = services.metadata.has_partition(name)
-    return None if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    exists = services.metadata.has_partition(tp)
+    return None if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _read_commits(request: Request, refused: Codes) -> dict[TopicPartition, OffsetCommit]:
-    """Of two offsets for one partition the later counts."""
+    """If a partition occurs twice, the later offset counts."""
     commits: dict[TopicPartition, OffsetCommit] = {}
     for topic in request.message.topics:
         for entry in topic.partitions:
-            name = TopicPartition(topic.name, entry.partition_index)
-            if name not in refused:
-                commits[name] = OffsetCommit(
-                    tp=name,
+            tp = TopicPartition(topic.name, entry.partition_index)
+            if tp not in refused:
+                commits[tp] = OffsetCommit(
+                    tp=tp,
                     offset=entry.committed_offset,
                     leader_epoch=getattr(entry, "committed_leader_epoch", NO_LEADER_EPOCH),
                     metadata=entry.committed_metadata or "",
@@ -122,14 +122,16 @@ async def _commit(
         producer_epoch=message.producer_epoch,
         adds=request.version >= FIRST_THAT_ADDS,
     )
-    asked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    check.ask([offsets_partition], partial(_tell, asked))
-    await asked
-    kept = await services.groups.commit_in_transaction(
+    checked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    check.ask([offsets_partition], partial(_resolve, checked))
+    await checked
+    committed = await services.groups.commit_in_transaction(
         CommitInTransaction(
             producer_id=message.producer_id,
             producer_epoch=message.producer_epoch,
-            find_refusal=lambda: _say(check.find_refusal(offsets_partition), request.version),
+            find_refusal=lambda: _to_client_code(
+                check.find_refusal(offsets_partition), request.version
+            ),
             commit=CommitOffsets(
                 group=message.group_id,
                 member=getattr(message, "member_id", UNKNOWN_MEMBER),
@@ -139,16 +141,16 @@ async def _commit(
             ),
         )
     )
-    return _build(request, {**kept, **refused})
+    return _build(request, {**committed, **refused})
 
 
-def _tell(asked: "asyncio.Future[None]") -> None:
-    if not asked.done():  # else whoever asked has gone
-        asked.set_result(None)
+def _resolve(checked: "asyncio.Future[None]") -> None:
+    if not checked.done():  # done: the client has gone
+        checked.set_result(None)
 
 
-def _say(code: ErrorCode, version: int) -> ErrorCode:
-    if code in _PASSING:
+def _to_client_code(code: ErrorCode, version: int) -> ErrorCode:
+    if code in _TRANSIENT:
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
         return ErrorCode.NOT_COORDINATOR

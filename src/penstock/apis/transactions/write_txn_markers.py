@@ -1,8 +1,8 @@
-"""WriteTxnMarkers (key 27), versions 1-2: a transaction ends in the partitions that this one leads.
+"""WriteTxnMarkers (key 27), versions 1-2: ends a transaction in partitions that this broker leads.
 
-Sent by transaction coordinators, and by people who abort a transaction that hangs: brokers on their
-own listener may end it either way, whoever may alter the cluster may abort it. Version 2 brings the
-transaction's version (KIP-1228).
+Sent by transaction coordinators, and by operators who abort a hanging transaction: a broker, on the
+inter-broker listener, may commit or abort; a principal that may alter the cluster may abort.
+Version 2 added the transaction version (KIP-1228).
 """
 
 from collections.abc import Awaitable, Coroutine, Sequence
@@ -26,14 +26,14 @@ KEY = ApiKey.WRITE_TXN_MARKERS
 
 
 def answer(request: Request, services: "Services") -> Any | Coroutine[Any, Any, Any]:
-    wanted = [_read(each) for each in request.message.markers]
-    refusal = _find_refusal(request, services, wanted)
+    markers = [_read(entry) for entry in request.message.markers]
+    refusal = _find_refusal(request, services, markers)
     if refusal is not ErrorCode.NONE:
         refused: list[MarkerCodes] = [
-            dict.fromkeys(partitions, refusal) for _, partitions in wanted
+            dict.fromkeys(partitions, refusal) for _, partitions in markers
         ]
-        return _build(request, wanted, refused)
-    return _write(request, services, wanted)
+        return _build(request, markers, refused)
+    return _write(request, services, markers)
 
 
 def _read(marker: Any) -> MarkerWrite:
@@ -55,15 +55,15 @@ def _read(marker: Any) -> MarkerWrite:
 
 
 def _find_refusal(
-    request: Request, services: "Services", wanted: Sequence[MarkerWrite]
+    request: Request, services: "Services", markers: Sequence[MarkerWrite]
 ) -> ErrorCode:
     if not _is_broker(request, services):
         may_alter = allows_cluster(request, services, AclOperation.ALTER)
-        if not may_alter or any(marker.commit for marker, _ in wanted):
+        if not may_alter or any(marker.commit for marker, _ in markers):
             return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     is_sound = all(
         marker.producer_id >= 0 and marker.producer_epoch >= 0 and marker.coordinator_epoch >= -1
-        for marker, _ in wanted
+        for marker, _ in markers
     )
     return ErrorCode.NONE if is_sound else ErrorCode.INVALID_REQUEST
 
@@ -76,26 +76,26 @@ def _is_broker(request: Request, services: "Services") -> bool:
     return True
 
 
-async def _write(request: Request, services: "Services", wanted: Sequence[MarkerWrite]) -> Any:
+async def _write(request: Request, services: "Services", markers: Sequence[MarkerWrite]) -> Any:
     def end_group_transaction(partition: int, marker: TransactionMarker) -> Awaitable[ErrorCode]:
         return services.groups.end_transaction(partition, marker)
 
     codes = await append_markers(
-        wanted,
+        markers,
         replicas=services.replicas,
         end_group_transaction=end_group_transaction,
         wall_ms=services.wall_ms,
         timeout_ms=services.config().request_timeout_ms,
     )
-    return _build(request, wanted, codes)
+    return _build(request, markers, codes)
 
 
-def _build(request: Request, wanted: Sequence[MarkerWrite], answers: Sequence[MarkerCodes]) -> Any:
+def _build(request: Request, markers: Sequence[MarkerWrite], results: Sequence[MarkerCodes]) -> Any:
     shape = response_shape(KEY, request.version)
     return shape(
         markers=tuple(
             shape["markers"](producer_id=marker.producer_id, topics=_build_topics(request, codes))
-            for (marker, _), codes in zip(wanted, answers, strict=True)
+            for (marker, _), codes in zip(markers, results, strict=True)
         )
     )
 
@@ -103,10 +103,12 @@ def _build(request: Request, wanted: Sequence[MarkerWrite], answers: Sequence[Ma
 def _build_topics(request: Request, codes: MarkerCodes) -> tuple[Any, ...]:
     shape = response_shape(KEY, request.version)["markers"]["topics"]
     by_topic: dict[str, list[Any]] = {}
-    for name, code in codes.items():
-        entry = shape["partitions"](partition_index=name.partition, error_code=code)
-        by_topic.setdefault(name.topic, []).append(entry)
-    return tuple(shape(name=name, partitions=tuple(each)) for name, each in by_topic.items())
+    for (topic, partition), code in codes.items():
+        entry = shape["partitions"](partition_index=partition, error_code=code)
+        by_topic.setdefault(topic, []).append(entry)
+    return tuple(
+        shape(name=topic, partitions=tuple(entries)) for topic, entries in by_topic.items()
+    )
 
 
 API = Api(key=KEY, versions=range(1, 3), answer=answer)

@@ -24,7 +24,7 @@ from penstock.coordinators.group.requests import (
     DescribedGroup,
     FetchedOffsets,
     FetchOffsets,
-    GroupListing,
+    GroupSummary,
     Heartbeat,
     JoinGroup,
     JoinGroupReply,
@@ -156,11 +156,11 @@ class GroupCoordinator(CoordinatorRuntime[GroupShard]):
         return ErrorCode.NONE if is_loading else reply.code
 
     async def leave(
-        self, group: str, leaving: Sequence[LeavingMember]
+        self, group: str, leavers: Sequence[LeavingMember]
     ) -> tuple[ErrorCode, tuple[LeaveResult, ...]]:
         reply = await self._run(
             group,
-            lambda state, _, now_ms: state.leave(group, leaving, now_ms),
+            lambda state, _, now_ms: state.leave(group, leavers, now_ms),
             is_volatile=True,
             requires_name=True,
         )
@@ -249,12 +249,12 @@ class GroupCoordinator(CoordinatorRuntime[GroupShard]):
 
     async def list_groups(
         self, states: frozenset[str], kinds: frozenset[str]
-    ) -> tuple[ErrorCode, list[GroupListing]]:
+    ) -> tuple[ErrorCode, list[GroupSummary]]:
         """From this broker's shards only."""
         if self._closed.is_set():
             return ErrorCode.COORDINATOR_NOT_AVAILABLE, []
         code = ErrorCode.NONE
-        listings: list[GroupListing] = []
+        listings: list[GroupSummary] = []
         for shard in list(self._shards.values()):
             if shard.status is Status.LOADING:
                 code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -280,7 +280,7 @@ class GroupCoordinator(CoordinatorRuntime[GroupShard]):
         )
 
 
-def matches(listing: GroupListing, states: frozenset[str], kinds: frozenset[str]) -> bool:
+def matches(listing: GroupSummary, states: frozenset[str], kinds: frozenset[str]) -> bool:
     """Case-insensitive, as in Kafka; an empty filter matches everything."""
     has_state = not states or listing.state.lower() in {state.lower() for state in states}
     return has_state and (not kinds or listing.kind.lower() in {kind.lower() for kind in kinds})

@@ -16,7 +16,7 @@ from penstock.coordinators.group.requests import (
     CommitOffsets,
     DescribedGroup,
     FetchOffsets,
-    GroupListing,
+    GroupSummary,
     Heartbeat,
     JoinGroup,
     JoinGroupReply,
@@ -48,7 +48,7 @@ class Group(Protocol):
     ) -> CoordinatorResult[ErrorCode, GroupRecord]: ...
 
     def leave(
-        self, leaving: Sequence[LeavingMember], environment: CommandEnvironment, /
+        self, leavers: Sequence[LeavingMember], environment: CommandEnvironment, /
     ) -> CoordinatorResult[tuple[ErrorCode, tuple[LeaveResult, ...]], GroupRecord]: ...
 
     def on_timer(
@@ -84,7 +84,7 @@ class Group(Protocol):
     def consumer_describe(self, config: GroupConfig, topics: Topics, /) -> DescribedConsumerGroup:
         """ConsumerGroupDescribe, which covers consumer groups only."""
 
-    def list_group(self) -> GroupListing: ...
+    def list_group(self) -> GroupSummary: ...
 
     def delete(
         self, environment: CommandEnvironment, /

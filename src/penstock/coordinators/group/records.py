@@ -1,7 +1,7 @@
-"""The records of the topic `__consumer_offsets`, in Kafka's formats, as plain values.
+"""The records of `__consumer_offsets` in Kafka's formats, as plain values. No state.
 
-A key says which kind of record it is and of what; a value of None takes it away again. Older
-versions are read, the ones that every Kafka since 3.x reads are written. No state here.
+The key determines the kind of record; a value of None is a tombstone. Older versions are read; the
+versions that are written can be read by every Kafka since 3.x.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ NO_TIME = -1
 NO_EPOCH = -1
 
 
-# Keys. Their version is their kind.
+# Keys. The version of a key is the kind of its record.
 
 
 class OffsetKey(NamedTuple):
@@ -38,7 +38,7 @@ class ConsumerGroupKey(NamedTuple):
 
 
 class ConsumerTopicsKey(NamedTuple):
-    """Written by Kafka before 4.0 only; read and passed over."""
+    """Written by Kafka before 4.0 only; read and ignored."""
 
     group: str
 
@@ -82,7 +82,7 @@ class OffsetValue(NamedTuple):
     leader_epoch: int
     metadata: str
     committed_ms: int
-    expires_ms: int = NO_TIME  # of old clients that asked for a retention of their own
+    expires_ms: int = NO_TIME  # of old clients that set a retention of their own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,11 +116,11 @@ class ConsumerGroupValue(NamedTuple):
 
 
 class ConsumerTopicsValue(NamedTuple):
-    """Not kept."""
+    """Ignored."""
 
 
 class ClassicMembership(NamedTuple):
-    """Of a member that speaks the classic protocol in a group of the newer one."""
+    """Of a classic member in a consumer group."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
@@ -178,7 +178,7 @@ class GroupRecord(NamedTuple):
 
 
 def encode_record(record: GroupRecord) -> tuple[bytes, bytes | None]:
-    """Key and value as they stand in the log."""
+    """Key and value as in the log."""
     kind = _KINDS[type(record.key)]
     writer = ValueWriter(flexible=False)
     writer.int16(kind.key_version)
@@ -193,7 +193,7 @@ def encode_record(record: GroupRecord) -> tuple[bytes, bytes | None]:
 
 
 def decode_record(key: bytes, value: bytes | None) -> GroupRecord:
-    """UnknownKey for a kind that is not known, MalformedRecord for what is damaged."""
+    """UnknownKey for an unknown kind, MalformedRecord for a damaged record."""
     reader = ValueReader(key, flexible=False)
     version = reader.int16()
     kind = _BY_VERSION.get(version)
@@ -204,11 +204,11 @@ def decode_record(key: bytes, value: bytes | None) -> GroupRecord:
     return GroupRecord(decoded, None if value is None else kind.read(value))
 
 
-# The layouts, one pair of functions a value.
+# The layouts, one pair of functions per value.
 
 
 def _write_offset(value: OffsetValue) -> bytes:
-    # Version 1 is the only one with a time of expiry; 3 brought the leader epoch.
+    # Only version 1 has an expiry time; version 3 added the leader epoch.
     version = 1 if value.expires_ms != NO_TIME else 3
     writer = ValueWriter(flexible=False)
     writer.int16(version)
@@ -264,7 +264,7 @@ def _read_group(data: bytes) -> GroupValue:
         protocol=reader.nullable_string(),
         leader=reader.nullable_string(),
         state_since_ms=reader.int64() if version >= 2 else NO_TIME,
-        members=tuple(reader.array(lambda each: _read_member(each, version))),
+        members=tuple(reader.array(lambda entry: _read_member(entry, version))),
     )
     _close(reader)
     return value
@@ -339,7 +339,7 @@ def _write_consumer_member(value: ConsumerMemberValue) -> bytes:
 
 def _write_classic(classic: ClassicMembership) -> bytes:
     writer = ValueWriter(flexible=True)
-    writer.int8(1)  # it is there: a nullable structure begins with a sign
+    writer.int8(1)  # present: a nullable structure starts with this byte
     writer.int32(classic.session_timeout_ms)
     writer.array(classic.protocols, _write_protocol)
     writer.tags()
@@ -372,7 +372,7 @@ def _read_classic(data: memoryview | None) -> ClassicMembership | None:
     if data is None:
         return None
     reader = ValueReader(data, flexible=True)
-    if reader.int8() <= 0:  # Kafka 4.3 says so in words where there is none
+    if reader.int8() <= 0:  # Kafka 4.3 writes -1 for an absent structure
         return None
     session_timeout_ms = reader.int32()
     protocols = tuple(reader.array(_read_protocol))
@@ -424,9 +424,9 @@ def _read_current_member(data: bytes) -> CurrentMemberValue:
     return value
 
 
-def _write_partitions(writer: ValueWriter, each: TopicPartitions) -> None:
-    writer.uuid(each.topic_id)
-    writer.array(each.partitions, ValueWriter.int32)
+def _write_partitions(writer: ValueWriter, topic: TopicPartitions) -> None:
+    writer.uuid(topic.topic_id)
+    writer.array(topic.partitions, ValueWriter.int32)
     writer.tags()
 
 
@@ -444,7 +444,7 @@ def _flexible() -> ValueWriter:
 
 
 def _open(data: bytes, *, newest: int, flexible_from: int) -> tuple[int, ValueReader]:
-    """The version of a value, and a reader that stands behind it."""
+    """The version of a value, and a reader positioned after it."""
     version = ValueReader(data, flexible=False).int16()
     if not 0 <= version <= newest:
         raise MalformedRecord(f"version {version} of a value is not known, only 0 to {newest}")
@@ -500,4 +500,4 @@ _KINDS: dict[type[Any], _Kind] = {
     ),
 }
 _BY_VERSION = {kind.key_version: kind for kind in _KINDS.values()}
-_BY_VERSION[0] = _KINDS[OffsetKey]  # the same layout, of Kafka 0.8
+_BY_VERSION[0] = _KINDS[OffsetKey]  # the same layout, from Kafka 0.8

@@ -159,7 +159,7 @@ class FetchedOffsets:
 # Queries and deletion.
 
 
-class GroupListing(NamedTuple):
+class GroupSummary(NamedTuple):
     group: str
     protocol_type: str
     state: str

@@ -44,7 +44,7 @@ from penstock.coordinators.group.requests import (
     DescribedGroup,
     FetchedOffsets,
     FetchOffsets,
-    GroupListing,
+    GroupSummary,
     Heartbeat,
     JoinGroup,
     JoinGroupReply,
@@ -164,16 +164,16 @@ class GroupShardState:
         return group.heartbeat(request, self._environment(now_ms))
 
     def leave(
-        self, name: str, leaving: Sequence[LeavingMember], now_ms: int
+        self, name: str, leavers: Sequence[LeavingMember], now_ms: int
     ) -> CoordinatorResult[tuple[ErrorCode, tuple[LeaveResult, ...]], GroupRecord]:
         group = self.groups.get(name)
         if group is None:
             unknown = ErrorCode.UNKNOWN_MEMBER_ID
             results = tuple(
-                LeaveResult(member.member, member.instance, unknown) for member in leaving
+                LeaveResult(member.member, member.instance, unknown) for member in leavers
             )
             return CoordinatorResult(reply=(ErrorCode.NONE, results))
-        return self._cleaned(name, group.leave(leaving, self._environment(now_ms)))
+        return self._cleaned(name, group.leave(leavers, self._environment(now_ms)))
 
     def consumer_heartbeat(
         self, request: ConsumerHeartbeat, now_ms: int
@@ -249,7 +249,7 @@ class GroupShardState:
             )
         return group.consumer_describe(self._config(), self._topics)
 
-    def list_groups(self) -> list[GroupListing]:
+    def list_groups(self) -> list[GroupSummary]:
         groups = map(self.find_group, self.group_names())
         return [group.list_group() for group in groups if group is not None]
 

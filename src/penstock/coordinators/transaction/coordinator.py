@@ -30,7 +30,7 @@ from penstock.coordinators.transaction.requests import (
     ListedTransactions,
     ListTransactions,
     ProducerIdAndEpoch,
-    TransactionListing,
+    TransactionSummary,
 )
 from penstock.coordinators.transaction.shard import TransactionDependencies, TransactionShard
 from penstock.coordinators.transaction.state import TransactionShardState
@@ -246,7 +246,7 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionShard]):
         shards = [shard for shard in self._shards.values() if shard.is_led]
         if any(shard.status is Status.LOADING for shard in shards):
             return ListedTransactions(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        listings: list[TransactionListing] = []
+        listings: list[TransactionSummary] = []
         for shard in shards:
             listings += queries.list_transactions(
                 shard.state.transactions, filters, self._wall_ms()

@@ -8,7 +8,7 @@ from penstock.coordinators.transaction.requests import (
     NO_TIME,
     DescribedTransaction,
     ListTransactions,
-    TransactionListing,
+    TransactionSummary,
 )
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
@@ -44,9 +44,9 @@ def describe(
 
 def list_transactions(
     transactions: Mapping[str, Transaction], filters: ListTransactions, now_ms: int
-) -> list[TransactionListing]:
+) -> list[TransactionSummary]:
     return [
-        TransactionListing(transactional_id, transaction.producer_id, transaction.state.value)
+        TransactionSummary(transactional_id, transaction.producer_id, transaction.state.value)
         for transactional_id, transaction in transactions.items()
         if _matches(transaction, filters, now_ms)
     ]

@@ -71,7 +71,7 @@ class ListTransactions:
     min_duration_ms: int = -1  # below 0: any
 
 
-class TransactionListing(NamedTuple):
+class TransactionSummary(NamedTuple):
     transactional_id: str
     producer_id: int
     state: str
@@ -80,4 +80,4 @@ class TransactionListing(NamedTuple):
 class ListedTransactions(NamedTuple):
     code: ErrorCode
     unknown_states: tuple[str, ...] = ()  # of the requested ones
-    transactions: tuple[TransactionListing, ...] = ()
+    transactions: tuple[TransactionSummary, ...] = ()

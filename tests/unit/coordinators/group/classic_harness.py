@@ -117,8 +117,8 @@ class ClassicGroupHarness:
     def heartbeat(self, request: Heartbeat) -> Call:
         return self._run(lambda _: self.group.heartbeat(request, self.environment))
 
-    def leave(self, *leaving: LeavingMember) -> Call:
-        return self._run(lambda _: self.group.leave(leaving, self.environment))
+    def leave(self, *leavers: LeavingMember) -> Call:
+        return self._run(lambda _: self.group.leave(leavers, self.environment))
 
     def delete(self) -> Call:
         return self._run(lambda _: self.group.delete(self.environment))

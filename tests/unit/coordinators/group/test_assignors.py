@@ -3,7 +3,7 @@
 from uuid import UUID
 
 from penstock.coordinators.group.consumer.assignors.problem import Assigned, Subscriber
-from penstock.coordinators.group.consumer.assignors.range import assign_ranges, runs
+from penstock.coordinators.group.consumer.assignors.range import assign_ranges, ranges
 from penstock.coordinators.group.consumer.assignors.uniform import assign_uniformly
 from penstock.coordinators.group.consumer.partitions import Partitions
 from penstock.model.ids import TopicId
@@ -15,9 +15,9 @@ def subscriber(
     member: str,
     *topics: TopicId,
     instance: str | None = None,
-    had: Partitions | None = None,
+    current: Partitions | None = None,
 ) -> Subscriber:
-    return Subscriber(member, instance, frozenset(topics), had or {})
+    return Subscriber(member, instance, frozenset(topics), current or {})
 
 
 def sizes(assigned: Assigned) -> dict[str, int]:
@@ -25,8 +25,8 @@ def sizes(assigned: Assigned) -> dict[str, int]:
 
 
 def test_the_first_have_one_more_where_it_does_not_divide() -> None:
-    assert list(runs(7, 3)) == [range(3), range(3, 5), range(5, 7)]
-    assert list(runs(2, 3)) == [range(1), range(1, 2), range(2, 2)]
+    assert list(ranges(7, 3)) == [range(3), range(3, 5), range(5, 7)]
+    assert list(ranges(2, 3)) == [range(1), range(1, 2), range(2, 2)]
 
 
 def test_range_gives_each_member_the_same_run_of_every_topic() -> None:
@@ -71,23 +71,23 @@ def test_uniform_counts_all_topics_together() -> None:
 
 
 def test_uniform_takes_from_each_only_what_a_newcomer_shall_have() -> None:
-    anna = subscriber("anna", ORDERS, had={ORDERS: frozenset(range(3))})
-    bob = subscriber("bob", ORDERS, had={ORDERS: frozenset(range(3, 6))})
+    anna = subscriber("anna", ORDERS, current={ORDERS: frozenset(range(3))})
+    bob = subscriber("bob", ORDERS, current={ORDERS: frozenset(range(3, 6))})
     assigned = assign_uniformly([anna, bob, subscriber("carl", ORDERS)], {ORDERS: 6})
     assert sizes(assigned) == {"anna": 2, "bob": 2, "carl": 2}
-    assert assigned["anna"][ORDERS] < anna.had[ORDERS]
-    assert assigned["bob"][ORDERS] < bob.had[ORDERS]
+    assert assigned["anna"][ORDERS] < anna.current[ORDERS]
+    assert assigned["bob"][ORDERS] < bob.current[ORDERS]
 
 
 def test_uniform_lets_whoever_has_one_more_keep_it() -> None:
-    anna = subscriber("anna", ORDERS, had={ORDERS: frozenset((0,))})
-    bob = subscriber("bob", ORDERS, had={ORDERS: frozenset((1, 2))})
+    anna = subscriber("anna", ORDERS, current={ORDERS: frozenset((0,))})
+    bob = subscriber("bob", ORDERS, current={ORDERS: frozenset((1, 2))})
     assigned = assign_uniformly([anna, bob], {ORDERS: 3})
-    assert assigned == {"anna": anna.had, "bob": bob.had}
+    assert assigned == {"anna": anna.current, "bob": bob.current}
 
 
 def test_uniform_forgets_what_is_gone() -> None:
-    anna = subscriber("anna", ORDERS, had={ORDERS: frozenset((0, 9)), BILLS: frozenset((0,))})
+    anna = subscriber("anna", ORDERS, current={ORDERS: frozenset((0, 9)), BILLS: frozenset((0,))})
     assert assign_uniformly([anna], {ORDERS: 2}) == {"anna": {ORDERS: frozenset((0, 1))}}
 
 
@@ -101,9 +101,9 @@ def test_uniform_makes_up_for_topics_that_only_some_want() -> None:
 def test_uniform_leaves_neighbours_by_a_topic_one_apart_at_most() -> None:
     """Carl can help Anna only by way of Bob, who is even with both as it is."""
     members = [
-        subscriber("anna", ORDERS, had={ORDERS: frozenset(range(6))}),
-        subscriber("bob", ORDERS, BILLS, had={BILLS: frozenset(range(3))}),
-        subscriber("carl", BILLS, had={}),
+        subscriber("anna", ORDERS, current={ORDERS: frozenset(range(6))}),
+        subscriber("bob", ORDERS, BILLS, current={BILLS: frozenset(range(3))}),
+        subscriber("carl", BILLS, current={}),
     ]
     assigned = assign_uniformly(members, {ORDERS: 6, BILLS: 3})
     assert sizes(assigned) == {"anna": 4, "bob": 3, "carl": 2}

@@ -11,7 +11,7 @@ from tests.unit.coordinators.group.classic_harness import (
 from penstock.coordinators.group.classic.group import ClassicGroup
 from penstock.coordinators.group.classic.state import ClassicState
 from penstock.coordinators.group.classic.subscription import find_topics
-from penstock.coordinators.group.requests import DescribedMember, GroupListing, MemberProtocol
+from penstock.coordinators.group.requests import DescribedMember, GroupSummary, MemberProtocol
 from penstock.coordinators.group.timer_key import TimerKey
 from penstock.coordinators.runtime.result import SetTimer
 
@@ -52,8 +52,8 @@ def test_a_group_between_generations_is_described_without_a_protocol() -> None:
 def test_groups_are_listed_with_their_type_and_state() -> None:
     harness = ClassicGroupHarness()
     settle(Client(harness, "anna"))
-    assert harness.group.list_group() == GroupListing("billing", "consumer", "Stable", "classic")
-    assert ClassicGroup("plain").list_group() == GroupListing("plain", "", "Empty", "classic")
+    assert harness.group.list_group() == GroupSummary("billing", "consumer", "Stable", "classic")
+    assert ClassicGroup("plain").list_group() == GroupSummary("plain", "", "Empty", "classic")
 
 
 def test_offsets_without_a_group_age_from_their_commit() -> None:

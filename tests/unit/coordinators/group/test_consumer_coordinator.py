@@ -22,7 +22,7 @@ from penstock.coordinators.group.consumer.requests import (
     ConsumerHeartbeat,
     ConsumerHeartbeatReply,
 )
-from penstock.coordinators.group.requests import FetchOffsets, GroupListing, Heartbeat
+from penstock.coordinators.group.requests import FetchOffsets, GroupSummary, Heartbeat
 from penstock.model.errors import ErrorCode
 
 DAY_MS = 86_400_000
@@ -176,7 +176,7 @@ def test_groups_are_listed_and_described_by_their_kind() -> None:
         await joined(harness)
         await harness.settle_member("classic")
         code, listed = await harness.coordinator.list_groups(frozenset(), frozenset(["Consumer"]))
-        assert (code, listed) == (NONE, [GroupListing(GROUP, "consumer", "Stable", "consumer")])
+        assert (code, listed) == (NONE, [GroupSummary(GROUP, "consumer", "Stable", "consumer")])
         assert len((await harness.coordinator.list_groups(frozenset(), frozenset()))[1]) == 2
         described = await harness.coordinator.consumer_describe(GROUP)
         assert [each.member for each in described.members] == ["anna"]

@@ -20,7 +20,7 @@ from penstock.coordinators.group.consumer.queries import (
     list_group,
 )
 from penstock.coordinators.group.consumer.requests import MemberKind, NamedPartitions
-from penstock.coordinators.group.requests import GroupListing
+from penstock.coordinators.group.requests import GroupSummary
 from penstock.coordinators.group.state import GroupShardState
 from penstock.coordinators.group.timer_key import TimerKey
 from penstock.coordinators.runtime.result import SetTimer
@@ -137,7 +137,7 @@ def test_the_states_of_a_group_are_listed() -> None:
     harness = ConsumerGroupHarness(orders=2)
     anna = Consumer(harness, "anna")
     anna.join()
-    assert list_group(harness.consumer) == GroupListing(GROUP, "consumer", "Stable", "consumer")
+    assert list_group(harness.consumer) == GroupSummary(GROUP, "consumer", "Stable", "consumer")
     Consumer(harness, "bob").join()
     assert list_group(harness.consumer).state == "Reconciling"
     anna.leave()

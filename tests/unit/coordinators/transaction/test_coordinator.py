@@ -23,7 +23,7 @@ from penstock.coordinators.transaction.records import State
 from penstock.coordinators.transaction.requests import (
     ListTransactions,
     ProducerIdAndEpoch,
-    TransactionListing,
+    TransactionSummary,
 )
 from penstock.model.errors import ErrorCode
 
@@ -248,7 +248,7 @@ def test_a_listed_one_has_its_id_and_state() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         who = await harness.producer()
         (found,) = harness.coordinator.list(ListTransactions()).transactions
-        assert found == TransactionListing(TX, who.id, "Empty")
+        assert found == TransactionSummary(TX, who.id, "Empty")
 
     run_scenario(scenario)
 

@@ -74,7 +74,7 @@ class ClassicGroup(ClassicGroupState):
         return context.result(ErrorCode.NONE)
 
     def leave(
-        self, leaving: Sequence[LeavingMember], environment: CommandEnvironment
+        self, leavers: Sequence[LeavingMember], environment: CommandEnvironment
     ) -> CoordinatorResult[tuple[ErrorCode, tuple[LeaveResult, ...]], GroupRecord]:
         """Removes all of them, then the rest of the group rebalances once."""
         context = ClassicCommandContext(self, environment)
@@ -83,7 +83,7 @@ class ClassicGroup(ClassicGroupState):
         count = len(self.members)
         results = tuple(
             LeaveResult(member.member, member.instance, _remove_leaving(context, member))
-            for member in leaving
+            for member in leavers
         )
         if len(self.members) < count:
             prepare_rebalance_or_complete_join(context)
@@ -189,16 +189,16 @@ class ClassicGroup(ClassicGroupState):
         return ErrorCode.NONE
 
 
-def _remove_leaving(context: ClassicCommandContext, leaving: LeavingMember) -> ErrorCode:
+def _remove_leaving(context: ClassicCommandContext, leaver: LeavingMember) -> ErrorCode:
     group = context.group
-    if leaving.member in group.pending:
-        _drop_pending(context, leaving.member)
+    if leaver.member in group.pending:
+        _drop_pending(context, leaver.member)
         return ErrorCode.NONE
-    member_id = leaving.member
-    if member_id == UNKNOWN_MEMBER and leaving.instance is not None:
+    member_id = leaver.member
+    if member_id == UNKNOWN_MEMBER and leaver.instance is not None:
         # An operator removes a static member, whatever its id is now.
-        member_id = group.instances.get(leaving.instance, UNKNOWN_MEMBER)
-    error = group.check_member(member_id, leaving.instance)
+        member_id = group.instances.get(leaver.instance, UNKNOWN_MEMBER)
+    error = group.check_member(member_id, leaver.instance)
     if error is ErrorCode.NONE:
         remove_member(context, group.members[member_id])
     return error

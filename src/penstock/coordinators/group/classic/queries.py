@@ -7,7 +7,7 @@ from penstock.coordinators.group.requests import (
     UNKNOWN_MEMBER,
     DescribedGroup,
     DescribedMember,
-    GroupListing,
+    GroupSummary,
 )
 from penstock.model.errors import ErrorCode
 
@@ -106,5 +106,5 @@ def _describe_member(member: ClassicMember, protocol: str | None) -> DescribedMe
     )
 
 
-def list_group(group: ClassicGroupState) -> GroupListing:
-    return GroupListing(group.name, group.protocol_type or "", group.state.value, CLASSIC)
+def list_group(group: ClassicGroupState) -> GroupSummary:
+    return GroupSummary(group.name, group.protocol_type or "", group.state.value, CLASSIC)

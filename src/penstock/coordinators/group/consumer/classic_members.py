@@ -230,31 +230,31 @@ def _get_classic(
 
 def leave(
     group: ConsumerGroupState,
-    leaving: Sequence[LeavingMember],
+    leavers: Sequence[LeavingMember],
     environment: CommandEnvironment,
 ) -> CoordinatorResult[tuple[ErrorCode, tuple[LeaveResult, ...]], GroupRecord]:
     context = ConsumerCommandContext(group, environment)
-    results = tuple(_remove_leaving(context, member) for member in leaving)
+    results = tuple(_remove_leaving(context, member) for member in leavers)
     if len(context.group.members) < len(group.members):
         context.bump_epoch()
     return context.result((ErrorCode.NONE, results))
 
 
-def _remove_leaving(context: ConsumerCommandContext, leaving: LeavingMember) -> LeaveResult:
+def _remove_leaving(context: ConsumerCommandContext, leaver: LeavingMember) -> LeaveResult:
     try:
-        member = _get_leaving(context.group, leaving)
+        member = _get_leaving(context.group, leaver)
     except Refusal as refusal:
-        return LeaveResult(leaving.member, leaving.instance, refusal.code)
+        return LeaveResult(leaver.member, leaver.instance, refusal.code)
     context.remove(member.id)
-    return LeaveResult(member.id, leaving.instance, ErrorCode.NONE)
+    return LeaveResult(member.id, leaver.instance, ErrorCode.NONE)
 
 
-def _get_leaving(group: ConsumerGroupState, leaving: LeavingMember) -> ConsumerMember:
-    holder = group.find_instance(leaving.instance)
-    if holder is not None and leaving.member == UNKNOWN_MEMBER:
+def _get_leaving(group: ConsumerGroupState, leaver: LeavingMember) -> ConsumerMember:
+    holder = group.find_instance(leaver.instance)
+    if holder is not None and leaver.member == UNKNOWN_MEMBER:
         member = holder  # an operator removes a static member, whatever its id is now
     else:
-        member = get_member(group, leaving.member, leaving.instance)
+        member = get_member(group, leaver.member, leaver.instance)
     if not member.is_classic:
         raise Refusal(ErrorCode.UNKNOWN_MEMBER_ID)
     return member

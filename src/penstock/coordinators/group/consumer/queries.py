@@ -11,7 +11,7 @@ from penstock.coordinators.group.consumer.requests import (
 from penstock.coordinators.group.consumer.state import ConsumerGroupState, ConsumerMember
 from penstock.coordinators.group.consumer.target_assignment import is_subscribed, preferred_assignor
 from penstock.coordinators.group.dependencies import Topics
-from penstock.coordinators.group.requests import UNKNOWN_MEMBER, GroupListing
+from penstock.coordinators.group.requests import UNKNOWN_MEMBER, GroupSummary
 from penstock.model.errors import ErrorCode
 
 CONSUMER = "consumer"  # the group type, and its protocol type as well
@@ -72,8 +72,8 @@ def has_subscriber(group: ConsumerGroupState, topic: str) -> bool:
     return any(is_subscribed(member.subscription, topic) for member in group.members.values())
 
 
-def list_group(group: ConsumerGroupState) -> GroupListing:
-    return GroupListing(group.name, CONSUMER, group.state.value, CONSUMER)
+def list_group(group: ConsumerGroupState) -> GroupSummary:
+    return GroupSummary(group.name, CONSUMER, group.state.value, CONSUMER)
 
 
 def describe(

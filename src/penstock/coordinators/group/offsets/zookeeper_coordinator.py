@@ -17,7 +17,7 @@ from penstock.coordinators.group.requests import (
     DescribedGroup,
     FetchedOffsets,
     FetchOffsets,
-    GroupListing,
+    GroupSummary,
 )
 from penstock.coordinators.runtime.dependencies import CoordinatorLog, CoordinatorTimers
 from penstock.coordinators.runtime.pending_replies import Failed
@@ -139,7 +139,7 @@ class ZooKeeperGroupCoordinator(GroupCoordinator):
 
     async def list_groups(
         self, states: frozenset[str], kinds: frozenset[str]
-    ) -> tuple[ErrorCode, list[GroupListing]]:
+    ) -> tuple[ErrorCode, list[GroupSummary]]:
         code, listings = await super().list_groups(frozenset(), frozenset())
         listed = {listing.group for listing in listings}
         try:
@@ -148,7 +148,7 @@ class ZooKeeperGroupCoordinator(GroupCoordinator):
             self._warn(error)
             return _UNREACHABLE, []
         listings += [
-            GroupListing(name, "", EMPTY, "classic")
+            GroupSummary(name, "", EMPTY, "classic")
             for name in names
             if name not in listed and not isinstance(self._find_shard(name), ErrorCode)
         ]

@@ -1,7 +1,6 @@
-"""Who gets which partitions: the assignors that a broker offers to consumer groups, by name.
+"""The server-side assignors of consumer groups, by name. Pure functions.
 
-Pure functions. Invariant: every partition of a topic that somebody subscribes to goes to exactly
-one of its subscribers.
+Invariant: every partition of a subscribed topic is assigned to exactly one of its subscribers.
 """
 
 from collections.abc import Mapping

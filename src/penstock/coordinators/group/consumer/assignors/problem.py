@@ -1,4 +1,4 @@
-"""What an assignor is asked and what it answers. Values only."""
+"""The input and output of an assignor. Values only."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
@@ -12,8 +12,8 @@ PartitionCounts = Mapping[TopicId, int]
 class Subscriber(NamedTuple):
     member: str
     instance: str | None
-    topics: frozenset[TopicId]  # that exist: each has a count
-    had: Partitions  # its target until now
+    topics: frozenset[TopicId]  # existing ones, all with a partition count
+    current: Partitions  # its target so far
 
 
 Assigned = dict[str, Partitions]

@@ -1,7 +1,7 @@
-"""The assignor `range`: each topic cut into runs of partitions, one for each subscriber in order.
+"""The `range` assignor: splits each topic into contiguous ranges, one per subscriber in order.
 
-Members in the same order get the same run of every topic with as many partitions and the same
-subscribers, so records with one key meet in one member. What members had before does not count.
+Topics with the same number of partitions and the same subscribers are split alike, so that records
+with one key meet in one member. Previous assignments do not matter.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,30 +15,34 @@ from penstock.model.ids import TopicId
 
 
 def assign_ranges(subscribers: Sequence[Subscriber], counts: PartitionCounts) -> Assigned:
-    of_topic: dict[TopicId, list[str]] = {}
-    for subscriber in sorted(subscribers, key=_place):
+    by_topic: dict[TopicId, list[str]] = {}
+    for subscriber in sorted(subscribers, key=_order):
         for topic in subscriber.topics:
-            of_topic.setdefault(topic, []).append(subscriber.member)
-    assigned: dict[str, dict[TopicId, frozenset[int]]] = {each.member: {} for each in subscribers}
-    for topic, members in of_topic.items():
-        for member, run in zip(members, runs(counts[topic], len(members)), strict=True):
-            if run:
-                assigned[member][topic] = frozenset(run)
+            by_topic.setdefault(topic, []).append(subscriber.member)
+    assigned: dict[str, dict[TopicId, frozenset[int]]] = {
+        subscriber.member: {} for subscriber in subscribers
+    }
+    for topic, members in by_topic.items():
+        for member, assigned_range in zip(
+            members, ranges(counts[topic], len(members)), strict=True
+        ):
+            if assigned_range:
+                assigned[member][topic] = frozenset(assigned_range)
     return dict(assigned)
 
 
-def runs(partitions: int, members: int) -> Iterator[range]:
-    """An equal share each; the first `partitions % members` have one more."""
+def ranges(partitions: int, members: int) -> Iterator[range]:
+    """Equal shares; the first `partitions % members` get one more."""
     share, extra = divmod(partitions, members)
     start = 0
-    for place in range(members):
-        end = start + share + (1 if place < extra else 0)
+    for index in range(members):
+        end = start + share + (1 if index < extra else 0)
         yield range(start, end)
         start = end
 
 
-def _place(subscriber: Subscriber) -> tuple[bool, str]:
-    """Static members first: they come back under another id, and to the same place."""
+def _order(subscriber: Subscriber) -> tuple[bool, str]:
+    """Static members first: they return under another id, to the same position."""
     if subscriber.instance is not None:
         return (False, subscriber.instance)
     return (True, subscriber.member)

@@ -1,7 +1,7 @@
-"""The assignor `uniform`: as even as subscriptions allow, and as few moves as evenness allows.
+"""The `uniform` assignor: as even as subscriptions allow, with as few moves as evenness allows.
 
-Members that subscribe to the same topics differ by at most one partition. Where subscriptions
-differ, no single move from one member to another makes it more even.
+With equal subscriptions, members differ by at most one partition. With different ones, no single
+move from one member to another makes it more even.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,22 +19,23 @@ _Slot = tuple[TopicId, int]
 
 
 def assign_uniformly(subscribers: Sequence[Subscriber], counts: PartitionCounts) -> Assigned:
-    ordered = sorted(subscribers, key=lambda each: each.member)
+    ordered = sorted(subscribers, key=lambda subscriber: subscriber.member)
     retained = _retain(ordered, counts)
-    if len({each.topics for each in ordered}) <= 1:
-        return _assign_alike(ordered, retained, counts)
+    if len({subscriber.topics for subscriber in ordered}) <= 1:
+        return _assign_homogeneous(ordered, retained, counts)
     return Balance(ordered, retained, counts).assigned()
 
 
 def _retain(subscribers: Sequence[Subscriber], counts: PartitionCounts) -> dict[str, Partitions]:
-    """What members may keep: partitions that exist, of topics they still subscribe to."""
+    """What members may keep: existing partitions of topics they still subscribe to."""
     taken: dict[TopicId, set[int]] = {}
     retained: dict[str, Partitions] = {}
     for subscriber in subscribers:
         kept: dict[TopicId, frozenset[int]] = {}
-        for topic in subscriber.topics & subscriber.had.keys():
+        for topic in subscriber.topics & subscriber.current.keys():
             used = taken.setdefault(topic, set())
-            own = frozenset(each for each in subscriber.had[topic] if each < counts[topic]) - used
+            partitions = subscriber.current[topic]
+            own = frozenset(number for number in partitions if number < counts[topic]) - used
             if own:
                 kept[topic] = own
                 used |= own
@@ -42,25 +43,26 @@ def _retain(subscribers: Sequence[Subscriber], counts: PartitionCounts) -> dict[
     return retained
 
 
-def _assign_alike(
+def _assign_homogeneous(
     subscribers: Sequence[Subscriber], retained: dict[str, Partitions], counts: PartitionCounts
 ) -> Assigned:
-    """Everybody subscribes to the same topics: quotas, the larger ones to who has most already."""
+    """All members subscribe to the same topics: each gets a quota, the most loaded the larger
+    ones."""
     if not subscribers:
         return {}
     topics = subscribers[0].topics
     share, extra = divmod(sum(counts[topic] for topic in topics), len(subscribers))
-    by_load = sorted(retained, key=lambda each: -count(retained[each]))
-    quotas = {member: share + (1 if place < extra else 0) for place, member in enumerate(by_load)}
+    by_load = sorted(retained, key=lambda member: -count(retained[member]))
+    quotas = {member: share + (1 if index < extra else 0) for index, member in enumerate(by_load)}
     kept = {member: _first(own, quotas[member]) for member, own in retained.items()}
     free = _unassigned(topics, kept, counts)
     return {member: _filled(own, quotas[member], free) for member, own in kept.items()}
 
 
 def _first(partitions: Partitions, quota: int) -> Partitions:
-    """As many as the quota allows; topics as a whole where it does."""
+    """As many as the quota allows; whole topics where possible."""
     kept: dict[TopicId, frozenset[int]] = {}
-    for topic in sorted(partitions, key=lambda each: each.int):
+    for topic in sorted(partitions, key=lambda topic_id: topic_id.int):
         own = partitions[topic]
         if quota >= len(own):
             kept[topic] = own
@@ -73,12 +75,12 @@ def _first(partitions: Partitions, quota: int) -> Partitions:
 def _unassigned(
     topics: Iterable[TopicId], kept: dict[str, Partitions], counts: PartitionCounts
 ) -> list[_Slot]:
-    """The last comes first."""
+    """In reverse order, to be taken from the end."""
     free: list[_Slot] = []
-    for topic in sorted(topics, key=lambda each: -each.int):
+    for topic in sorted(topics, key=lambda topic_id: -topic_id.int):
         taken = frozenset[int]().union(*(own.get(topic, ()) for own in kept.values()))
         missing = frozenset(range(counts[topic])) - taken
-        free.extend((topic, each) for each in sorted(missing, reverse=True))
+        free.extend((topic, partition) for partition in sorted(missing, reverse=True))
     return free
 
 
@@ -90,4 +92,4 @@ def _filled(partitions: Partitions, quota: int, free: list[_Slot]) -> Partitions
     for _ in range(missing):
         topic, partition = free.pop()
         gained.setdefault(topic, []).append(partition)
-    return together(partitions, {topic: frozenset(each) for topic, each in gained.items()})
+    return together(partitions, {topic: frozenset(numbers) for topic, numbers in gained.items()})
