@@ -1,4 +1,4 @@
-"""Planted bugs: each takes one rule of replication away, as systems before us did without it.
+"""Planted bugs: each removes one rule of replication that some system once lacked.
 
 A simulation that does not find them would not find others.
 """
@@ -9,15 +9,15 @@ from typing import Any
 from unittest.mock import patch
 
 from penstock.client.data_calls import FetchFrom
-from penstock.controller import state_loader as load
+from penstock.controller import state_loader
 from penstock.inter_broker.controller_request_handler import ControllerRequestHandler
 from penstock.metadata_store.election import ElectionResult
 from penstock.metadata_store.interface import Operation
 from penstock.model.cluster import BrokerId, ControllerRequest
 from penstock.model.ids import NO_LEADER_EPOCH, Offset
-from penstock.replication import follower_state as following
+from penstock.replication import follower_state as follower_state
 from penstock.replication import isr as in_sync
-from penstock.replication import partition as partition_room
+from penstock.replication import partition as partition_module
 from penstock.replication.delayed_produce import DelayedProduce
 from penstock.replication.follower_progress import FollowerProgress
 from penstock.replication.follower_state import FollowerState
@@ -25,13 +25,13 @@ from penstock.replication.partition import Partition
 from penstock.replication.replica_manager import FollowerFetch, ReplicaManager
 from penstock.storage.leader_epoch_cache import EpochEndOffset
 
-Planted = Callable[[], Any]  # makes a context in which the bug is there
+Planted = Callable[[], Any]  # returns a context manager that plants the bug
 
 
 @contextmanager
 def truncate_to_high_watermark() -> Iterator[None]:
-    """KAFKA-1211: who follows cuts to what it knows to be committed, and asks no more."""
-    take_up, ask = FollowerState._take_up, following.fetch_from
+    """KAFKA-1211: a follower truncates to its high watermark, and does not ask the leader."""
+    take_up, ask = FollowerState._take_up, follower_state.fetch_from
 
     def cut(self: FollowerState, partition: Partition) -> None:
         take_up(self, partition)
@@ -42,15 +42,15 @@ def truncate_to_high_watermark() -> Iterator[None]:
 
     with (
         patch.object(FollowerState, "_take_up", cut),
-        patch.object(following, "fetch_from", ask_blindly),
+        patch.object(follower_state, "fetch_from", ask_blindly),
     ):
         yield
 
 
 @contextmanager
 def truncate_by_offset_alone() -> Iterator[None]:
-    """KIP-101 without KIP-279: the leader's epoch is not looked at, and nobody asks again."""
-    ask = following.fetch_from
+    """KIP-101 without KIP-279: the leader's epoch is ignored, and the follower asks only once."""
+    ask = follower_state.fetch_from
     cut: set[tuple[Partition, int]] = set()
 
     def truncate(self: FollowerState, followed: Any, diverging: EpochEndOffset) -> None:
@@ -67,7 +67,7 @@ def truncate_by_offset_alone() -> Iterator[None]:
 
     with (
         patch.object(FollowerState, "_truncate", truncate),
-        patch.object(following, "fetch_from", ask_once),
+        patch.object(follower_state, "fetch_from", ask_once),
     ):
         yield
 
@@ -86,15 +86,15 @@ def join_at_high_watermark() -> Iterator[None]:
 
 
 @contextmanager
-def acknowledge_before_in_sync() -> Iterator[None]:
-    """A write is answered when the leader alone has it."""
+def acknowledge_before_replication() -> Iterator[None]:
+    """A write is acknowledged when only the leader has it."""
     with patch.object(DelayedProduce, "is_satisfied", lambda self: True):
         yield
 
 
 @contextmanager
 def no_controller_epoch_check() -> Iterator[None]:
-    """KAFKA-6082: a controller that was replaced still writes."""
+    """KAFKA-6082: a deposed controller still writes."""
 
     def unfenced(self: ElectionResult, operations: Sequence[Operation]) -> list[Operation]:
         return list(operations)
@@ -105,7 +105,7 @@ def no_controller_epoch_check() -> Iterator[None]:
 
 @contextmanager
 def high_watermark_from_any_fetch() -> Iterator[None]:
-    """A fetch counts whatever its epoch, and whether the logs agree below it."""
+    """A fetch advances the follower's end offset whatever its epoch, even if the logs diverge."""
 
     def update(self: ReplicaManager, partition: Partition, fetch: FollowerFetch) -> None:
         partition.check_leader()
@@ -117,8 +117,8 @@ def high_watermark_from_any_fetch() -> Iterator[None]:
 
 
 @contextmanager
-def commit_over_the_stored_set() -> Iterator[None]:
-    """Without KIP-497: a proposal that may be stored already does not count until it is known."""
+def ignore_pending_proposal() -> Iterator[None]:
+    """Without KIP-497: a pending proposal, which may be stored already, is ignored."""
 
     def stored_alone(
         stored: tuple[BrokerId, ...], proposed: tuple[BrokerId, ...] | None
@@ -127,13 +127,13 @@ def commit_over_the_stored_set() -> Iterator[None]:
             stored if proposed is None else tuple(broker for broker in stored if broker in proposed)
         )
 
-    with patch.object(partition_room, "maximal", stored_alone):
+    with patch.object(partition_module, "maximal", stored_alone):
         yield
 
 
 @contextmanager
-def vouch_before_the_flush() -> Iterator[None]:
-    """A follower of a synchronous topic asks on while what it got is in memory only."""
+def fetch_before_flush() -> Iterator[None]:
+    """A follower of a synchronous topic fetches on before its records are flushed."""
     keep_durable = ReplicaManager.keep_durable
 
     def keep(self: ReplicaManager, partition: Partition) -> None:
@@ -145,7 +145,7 @@ def vouch_before_the_flush() -> Iterator[None]:
 
 
 @contextmanager
-def take_late_copies() -> Iterator[None]:
+def apply_late_duplicates() -> Iterator[None]:
     """A request is applied whenever it arrives, even after newer ones."""
 
     handle = ControllerRequestHandler.handle
@@ -160,20 +160,20 @@ def take_late_copies() -> Iterator[None]:
 
 @contextmanager
 def lead_again_in_the_same_epoch() -> Iterator[None]:
-    """A leader that came back while there was no controller goes on, without what it has lost."""
-    with patch.object(load, "find_restarted", lambda stored: {}):
+    """A leader that restarted without an active controller stays leader in the same epoch."""
+    with patch.object(state_loader, "find_restarted", lambda stored: {}):
         yield
 
 
-MUTANTS: dict[Planted, int] = {  # with a seed that shows it
+MUTANTS: dict[Planted, int] = {  # each with a seed that shows it
     truncate_to_high_watermark: 1,
     truncate_by_offset_alone: 1,
     join_at_high_watermark: 395,
-    acknowledge_before_in_sync: 0,
+    acknowledge_before_replication: 0,
     no_controller_epoch_check: 12,
     high_watermark_from_any_fetch: 6,
-    commit_over_the_stored_set: 0,
-    vouch_before_the_flush: 21,
+    ignore_pending_proposal: 0,
+    fetch_before_flush: 21,
     lead_again_in_the_same_epoch: 475,
-    take_late_copies: 58,
+    apply_late_duplicates: 58,
 }

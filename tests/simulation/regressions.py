@@ -1,16 +1,16 @@
-"""Seeds that have failed once, each with what it showed. None is ever removed."""
+"""Seeds that failed once, each with its cause. None is ever removed."""
 
 SEEDS: tuple[int, ...] = (
-    23,  # an order that was given up came late and took back what a broker knew of the others
-    119,  # a leader came back while there was no controller, and led on without its lost end
-    325,  # the same, after more elections
-    # A late answer cut a log that had grown again, behind what its leader had counted on:
+    23,  # a controller request that had timed out arrived late and reverted the metadata
+    119,  # a leader restarted without an active controller and led on without its lost log end
+    325,  # the same after more elections
+    # A late fetch answer truncated a log that had grown again, below what its leader counted on:
     512,
     1694,
     1827,
     3352,
     3661,
-    # A late copy of an order took back what a broker knew, and no follower asked any more:
+    # A late duplicate of a controller request reverted the metadata; followers stopped fetching:
     2849,
     2963,
 )

@@ -1,4 +1,4 @@
-"""Every planted bug is found, and without it the same seed is fine."""
+"""The simulation finds every planted bug; without the bug the same seed passes."""
 
 from itertools import chain
 
@@ -8,12 +8,12 @@ from tests.simulation.mutants import MUTANTS, Planted
 
 from penstock.testing.simulation import Violation, run_seed
 
-MOST = scaled(test=400, verify=2000, release=5000)
+MAX_SEEDS = scaled(test=400, verify=2000, release=5000)
 
 
 def find_seed(planted: Planted, first: int) -> int | None:
-    """The first that shows the bug: the one that is known to, or any other."""
-    for seed in chain([first], range(MOST)):  # other seeds, where the simulation has changed
+    """The first seed that shows the bug, starting with the recorded one."""
+    for seed in chain([first], range(MAX_SEEDS)):  # others, if the simulation has changed
         try:
             with planted():
                 run_seed(seed)
@@ -25,5 +25,5 @@ def find_seed(planted: Planted, first: int) -> int | None:
 @pytest.mark.parametrize("planted", MUTANTS, ids=lambda item: item.__name__)
 def test_a_planted_bug_is_found(planted: Planted) -> None:
     seed = find_seed(planted, MUTANTS[planted])
-    assert seed is not None, f"{MOST} seeds have not shown it"
+    assert seed is not None, f"none of {MAX_SEEDS} seeds shows it"
     assert run_seed(seed).acknowledged

@@ -1,8 +1,10 @@
-"""A whole cluster in one thread, under a clock of its own, from a seed: brokers with the production
-rules and storage, a network that loses and delays, disks that crash, and a judge that watches.
+"""Simulates a whole cluster in one thread and in virtual time, from a seed.
+
+Brokers have the production's rules and storage; the network loses and delays messages, disks crash,
+and a checker verifies invariants after every step.
 """
 
-from penstock.testing.simulation.judge import Violation
-from penstock.testing.simulation.run import SimulationPlan, Story, run_seed
+from penstock.testing.simulation.checker import Violation
+from penstock.testing.simulation.run import SimulationPlan, SimulationResult, run_seed
 
-__all__ = ["SimulationPlan", "Story", "Violation", "run_seed"]
+__all__ = ["SimulationPlan", "SimulationResult", "Violation", "run_seed"]

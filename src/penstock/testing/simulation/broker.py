@@ -1,6 +1,6 @@
-"""A simulated broker: the production's replicas, followers and storage in one life of a process.
+"""A simulated broker: the production's replica manager, follower state and storage in a process.
 
-Its connections, its place in the tree and its controller's duties are simulated; the rules are not.
+Its connections, its registration and its controller's channels are simulated; the rules are not.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -27,21 +27,25 @@ from penstock.storage.engine import Engine
 from penstock.storage.group_commit import Item
 from penstock.storage.segmented_engine import SegmentedEngine
 from penstock.testing.simulated_disk import SimulatedDisk
-from penstock.testing.simulation.controller import SimulatedActiveController, Taken, try_begin
-from penstock.testing.simulation.follower_fetch import ParkedFetch
-from penstock.testing.simulation.judge import Mirror
+from penstock.testing.simulation.checker import LogMirror
+from penstock.testing.simulation.controller import (
+    OnAnswer,
+    SimulatedActiveController,
+    try_become_controller,
+)
+from penstock.testing.simulation.follower_fetch import DelayedFollowerFetch
 from penstock.testing.simulation.process import Process
 from penstock.testing.simulation.schedule import BrokerClock
 from penstock.testing.simulation.world import World
 
-BEAT_MS = 20
+HEARTBEAT_MS = 20
 FETCH_WAIT_MS = 30
 FETCH_TIMEOUT_MS = 60
 PROPOSAL_TIMEOUT_MS = 40
 PRODUCE_TIMEOUT_MS = 120
-UPKEEP_MS = 70
+JOBS_MS = 70
 
-_SETTINGS = {
+_CONFIG = {
     "replica.lag.time.max.ms": "80",
     "replica.fetch.wait.max.ms": "30",
     "replica.fetch.backoff.ms": "15",
@@ -59,28 +63,28 @@ class SimulatedBroker(Process):
     def __init__(self, world: World, broker_id: BrokerId, disk: SimulatedDisk) -> None:
         super().__init__(world, broker_id)
         self.disk = disk
-        self.mirror = Mirror(disk)
-        self.view = MetadataCache()
-        self.term: SimulatedActiveController | None = None
+        self.mirror = LogMirror(disk)
+        self.metadata = MetadataCache()
+        self.active: SimulatedActiveController | None = None
         self.epoch = BrokerEpoch(-1)
         self.session = NO_SESSION  # until the first registration
-        self._asking: dict[BrokerId, object] = {}  # leaders with a request of ours
+        self._fetching: dict[BrokerId, object] = {}  # leaders with a fetch in flight
         self.engine = self._open_engine()
         self.replicas = ReplicaManager(
             broker_id=broker_id,
             engine=self.engine,
-            metadata=self.view,
-            effective_config=broker_settings,
+            metadata=self.metadata,
+            effective_config=broker_config,
             timers=BrokerClock(world.schedule, self.run),
             wall_ms=world.schedule.wall_ms,
             report=_ignore,
         )
         self.replicas.adopt(self.engine.recover(_no_progress, world.schedule.wall_ms()))
-        self.orders = ControllerRequestHandler(
+        self.request_handler = ControllerRequestHandler(
             broker_id,
             replicas=self.replicas,
-            metadata=self.view,
-            dynamic_config=_FixedSettings(),
+            metadata=self.metadata,
+            dynamic_config=_FixedConfig(),
             report=_ignore,
         )
         self.replicas.isr_manager.changes = self
@@ -95,57 +99,59 @@ class SimulatedBroker(Process):
         )
 
     def start(self) -> None:
-        self.later(self.world.random.randint(0, BEAT_MS), self._beat)
-        self.later(UPKEEP_MS, self._keep_up)
+        self.later(self.world.random.randint(0, HEARTBEAT_MS), self._heartbeat)
+        self.later(JOBS_MS, self._run_jobs)
 
     def on_acted(self) -> None:
-        self.world.judge.look(self)
+        self.world.checker.check(self)
 
     def on_crash(self) -> None:
         self.is_over = True
         self.world.on_crash(self)
 
-    def _keep_up(self) -> None:
+    def _run_jobs(self) -> None:
         for job in self.engine.due_jobs(self.world.schedule.wall_ms()):
             job.run(lambda function: function())
-        self.later(UPKEEP_MS, self._keep_up)
+        self.later(JOBS_MS, self._run_jobs)
 
-    # -- its place in the tree -------------------------------------------------------------
+    # -- registration and election ---------------------------------------------------------
 
-    def _beat(self) -> None:
-        self.later(BEAT_MS, self._beat)
-        if not self.sees_tree:
+    def _heartbeat(self) -> None:
+        self.later(HEARTBEAT_MS, self._heartbeat)
+        if not self.reaches_store:
             return
-        tree = self.world.tree
-        if not tree.is_alive(self.session):
+        store = self.world.store
+        if not store.is_alive(self.session):
             self._register()
-        self.world.beats[self.session] = self.world.schedule.now_ms
-        if self.term is not None and not self.term.is_over:
-            self.term.brokers_changed()
-        elif not tree.has_controller:
-            self.term = try_begin(self)
+        self.world.heartbeats[self.session] = self.world.schedule.now_ms
+        if self.active is not None and not self.active.is_over:
+            self.active.brokers_changed()
+        elif not store.has_controller:
+            self.active = try_become_controller(self)
 
     def _register(self) -> None:
-        """For the first time, or with a new session. That its term is over, it learns later."""
-        if self.term is not None:
-            self.later(self.world.random.randint(0, BEAT_MS), self.term.end)
-        self.session = self.world.tree.open_session()
-        self.epoch = self.world.tree.register(self.session, self.broker_id)
-        self.orders.set_broker_epoch(self.epoch)
+        """Initially, or after its session expired; its controller resigns a moment later."""
+        if self.active is not None:
+            self.later(self.world.random.randint(0, HEARTBEAT_MS), self.active.resign)
+        self.session = self.world.store.open_session()
+        self.epoch = self.world.store.register(self.session, self.broker_id)
+        self.request_handler.set_broker_epoch(self.epoch)
 
-    # -- orders, and proposals to the controller -------------------------------------------
+    # -- controller requests, and proposals to the controller ------------------------------
 
-    def send_order(self, target: BrokerId, sent: ControllerRequest, taken: Taken) -> None:
-        def take(other: Process) -> None:
+    def send_controller_request(
+        self, target: BrokerId, request: ControllerRequest, on_answer: OnAnswer
+    ) -> None:
+        def deliver(other: Process) -> None:
             assert isinstance(other, SimulatedBroker)
-            code = other.obey(sent)
-            other.answer(self, lambda: taken(code))
+            code = other.handle_controller_request(request)
+            other.answer(self, lambda: on_answer(code))
 
-        self.send(target, take)
+        self.send(target, deliver)
 
-    def obey(self, sent: ControllerRequest) -> ErrorCode:
+    def handle_controller_request(self, request: ControllerRequest) -> ErrorCode:
         try:
-            self.orders.handle(sent)
+            self.request_handler.handle(request)
         except Refusal as refusal:
             return refusal.code
         return ErrorCode.NONE
@@ -160,29 +166,29 @@ class SimulatedBroker(Process):
             if answer is not None:
                 other.answer(self, lambda: once(answer))
 
-        if self.view.controller_id >= 0:
-            self.send(self.view.controller_id, ask)
+        if self.metadata.controller_id >= 0:
+            self.send(self.metadata.controller_id, ask)
         timed_out = AlterPartitionResult(ErrorCode.REQUEST_TIMED_OUT)
         self.later(PROPOSAL_TIMEOUT_MS, lambda: once(timed_out))
 
     def decide(
-        self, asker: BrokerId, epoch: BrokerEpoch, proposal: AlterPartitionProposal
+        self, leader: BrokerId, epoch: BrokerEpoch, proposal: AlterPartitionProposal
     ) -> AlterPartitionResult | None:
-        """None: the tree cannot be reached, so nothing can be said."""
-        if self.term is None or self.term.is_over:
+        """None if the metadata store is unreachable: the proposal then times out."""
+        if self.active is None or self.active.is_over:
             return AlterPartitionResult(ErrorCode.NOT_CONTROLLER)
-        if not self.sees_tree:
+        if not self.reaches_store:
             return None
-        return self.term.alter_partition(asker, epoch, proposal)
+        return self.active.alter_partition(leader, epoch, proposal)
 
     # -- following -------------------------------------------------------------------------
 
     def _on_news(self, leader: BrokerId) -> None:
-        self._asking.pop(leader, None)
+        self._fetching.pop(leader, None)
         self.later(0, lambda: self._ask(leader))
 
     def _ask(self, leader: BrokerId) -> None:
-        if leader in self._asking:
+        if leader in self._fetching:
             return
         following = self.replicas.follower_state
         wanted = following.list_wanted(leader)
@@ -192,7 +198,7 @@ class SimulatedBroker(Process):
         if not wanted:
             return
         token, epoch = object(), self.epoch
-        self._asking[leader] = token
+        self._fetching[leader] = token
         self.later(FETCH_TIMEOUT_MS, lambda: self._give_up(leader, token))
 
         def fetch(other: Process) -> None:
@@ -205,8 +211,8 @@ class SimulatedBroker(Process):
         self.send(leader, fetch)
 
     def _give_up(self, leader: BrokerId, token: object) -> None:
-        if self._asking.get(leader) is token:
-            del self._asking[leader]
+        if self._fetching.get(leader) is token:
+            del self._fetching[leader]
             self._ask(leader)
 
     def _on_fetched(
@@ -216,57 +222,57 @@ class SimulatedBroker(Process):
         wanted: list[FetchFrom],
         fetched: list[FetchedPartition],
     ) -> None:
-        """Also an answer that was given up long ago: it must do no harm."""
-        for asked, answer in zip(wanted, fetched, strict=True):
-            self.replicas.follower_state.take(leader, asked, answer)
+        """Also for an answer that has timed out long ago: it must do no harm."""
+        for request, answer in zip(wanted, fetched, strict=True):
+            self.replicas.follower_state.take(leader, request, answer)
         self._give_up(leader, token)
 
     # -- leading ---------------------------------------------------------------------------
 
     def on_fetch(
         self,
-        asker: BrokerId,
+        follower: BrokerId,
         epoch: BrokerEpoch,
         wanted: list[FetchFrom],
         done: Callable[[list[FetchedPartition]], None],
     ) -> None:
         refused: dict[int, ErrorCode] = {}
-        for place, each in enumerate(wanted):
-            code = self._note(asker, epoch, each)
+        for index, fetch in enumerate(wanted):
+            code = self._note(follower, epoch, fetch)
             if code is not ErrorCode.NONE:
-                refused[place] = code
-        parked = ParkedFetch(self.disk, self.replicas, wanted, refused, done)
+                refused[index] = code
+        delayed = DelayedFollowerFetch(self.disk, self.replicas, wanted, refused, done)
         deadline_ms = self.world.schedule.now_ms + FETCH_WAIT_MS
         self.replicas.fetch_purgatory.try_complete_else_watch(
-            parked, [each.partition for each in wanted], deadline_ms
+            delayed, [fetch.partition for fetch in wanted], deadline_ms
         )
 
-    def _note(self, asker: BrokerId, epoch: BrokerEpoch, asked: FetchFrom) -> ErrorCode:
-        node = self.view.brokers.get(asker)
+    def _note(self, follower: BrokerId, epoch: BrokerEpoch, request: FetchFrom) -> ErrorCode:
+        node = self.metadata.brokers.get(follower)
         if node is not None and epoch < node.epoch:
             return ErrorCode.STALE_BROKER_EPOCH
         fetch = FollowerFetch(
-            asker, epoch, asked.leader_epoch, asked.offset, asked.last_fetched_epoch
+            follower, epoch, request.leader_epoch, request.offset, request.last_fetched_epoch
         )
         try:
-            partition = self.replicas.get(asked.partition)
+            partition = self.replicas.get(request.partition)
             self.replicas.update_follower_fetch_state(partition, fetch)
         except Refusal as refusal:
             return refusal.code
         return ErrorCode.NONE
 
     def on_produce(self, batch: bytearray, number: int) -> None:
-        """Acknowledged means: the judge holds us to it."""
-        partition = self.replicas.find(self.world.name)
+        """The checker is told of every acknowledged record."""
+        partition = self.replicas.find(self.world.tp)
         epoch = -1 if partition is None else partition.leader_epoch
 
         def done(answers: list[PartitionAppended]) -> None:
             code, offset, *_ = answers[0]
             if code is ErrorCode.NONE:
-                self.world.judge.on_acknowledged(self, epoch=epoch, offset=offset, number=number)
+                self.world.checker.on_acknowledged(self, epoch=epoch, offset=offset, number=number)
 
         self.replicas.append(
-            [(self.world.name, memoryview(batch))],
+            [(self.world.tp, memoryview(batch))],
             acks=-1,
             timeout_ms=PRODUCE_TIMEOUT_MS,
             done=done,
@@ -274,7 +280,7 @@ class SimulatedBroker(Process):
 
 
 class SlowDisk:
-    """A storage `Background`: rounds take a while, in which the broker goes on."""
+    """A storage `Background`: flushes take a while, in which the broker continues."""
 
     def __init__(self, broker: SimulatedBroker) -> None:
         self._broker = broker
@@ -287,8 +293,8 @@ class SlowDisk:
             function(item)
 
 
-class _FixedSettings:
-    """Nobody changes the settings of a simulation's brokers."""
+class _FixedConfig:
+    """The config of simulated brokers never changes."""
 
     def take_dynamic(self, configs: Mapping[str, Mapping[str, str]]) -> bool:
         return False
@@ -305,13 +311,13 @@ class _Once:
 
 
 @cache
-def broker_settings() -> EffectiveConfig:
-    return resolve_broker(RawConfig.from_mapping(_SETTINGS, where="simulation"))
+def broker_config() -> EffectiveConfig:
+    return resolve_broker(RawConfig.from_mapping(_CONFIG, where="simulation"))
 
 
 @cache
 def _log_config(configs: tuple[tuple[str, str], ...], topic: str) -> LogConfig:
-    return resolve_topic_config(topic, dict(configs), broker_settings(), _ignore).log
+    return resolve_topic_config(topic, dict(configs), broker_config(), _ignore).log
 
 
 def _ignore(message: str) -> None:

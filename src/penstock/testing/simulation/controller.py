@@ -1,7 +1,7 @@
-"""Terms of a simulated controller: production deciders, carried out on the tree twin.
+"""The active controller of a simulated cluster: the production's decisions, applied to its store.
 
-Each term begins with what the tree says. What it sends to a broker goes one by one, again until it
-is taken. Nothing stops a term that is over from going on, but the fence of its writes.
+It starts from the stored state. Requests to a broker are sent one by one and retried until applied.
+Only fencing keeps a deposed controller from having an effect.
 """
 
 from collections import deque
@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Protocol
 
-from penstock.controller import broker_changes as decide
-from penstock.controller import state_loader as load
+from penstock.controller import broker_changes, state_loader
 from penstock.controller.alter_partition import alter_partition
 from penstock.controller.state import ClusterState, ControllerDecision
 from penstock.controller.znodes import CONTROLLER, CONTROLLER_EPOCH
@@ -30,49 +29,51 @@ from penstock.testing.simulation.world import World
 
 RESEND_MS = 25
 
-Taken = Callable[[ErrorCode], None]
+OnAnswer = Callable[[ErrorCode], None]
 
 
 class ControllerOwner(Protocol):
-    """The life of a broker that a term belongs to."""
+    """The broker process that a controller belongs to."""
 
     world: World
     broker_id: BrokerId
-    session: SessionId  # of now: a term may outlive the one it began with, for a moment
+    session: SessionId  # current: a controller may briefly outlive its own
 
     def later(self, delay_ms: int, action: Action) -> None: ...
-    def send_order(self, target: BrokerId, sent: ControllerRequest, taken: Taken) -> None: ...
+    def send_controller_request(
+        self, target: BrokerId, request: ControllerRequest, on_answer: OnAnswer
+    ) -> None: ...
 
 
 class SimulatedActiveController:
-    def __init__(self, owner: ControllerOwner, leadership: ElectionResult) -> None:
+    def __init__(self, owner: ControllerOwner, elected: ElectionResult) -> None:
         self.owner = owner
         self.is_over = False
         self._world = owner.world
-        self._leadership = leadership
-        self._outboxes: dict[tuple[BrokerId, BrokerEpoch], _Outbox] = {}
+        self._elected = elected
+        self._queues: dict[tuple[BrokerId, BrokerEpoch], _RequestQueue] = {}
         self._numbers = count(1)
         self.state: ClusterState
-        self._begin(ControllerEpoch(leadership.epoch))
+        self._fail_over(ControllerEpoch(elected.epoch))
 
-    def _begin(self, epoch: ControllerEpoch) -> None:
+    def _fail_over(self, epoch: ControllerEpoch) -> None:
         world = self._world
-        tree = world.tree.read(world.name, world.topic.configs)
-        loaded = load.repair(
-            tree,
+        stored = world.store.read(world.tp, world.topic.configs)
+        loaded = state_loader.repair(
+            stored,
             controller_id=self.owner.broker_id,
             controller_epoch=epoch,
             new_topic_id=lambda: world.topic.topic_id,
         )
-        assert not loaded.writes, "the tree of a simulation is never half made"
-        restarted = load.find_restarted(tree)
-        self._carry_out(decide.fail_over(loaded.state, lambda topic: False, restarted))
+        assert not loaded.writes, "the stored state of a simulation is never incomplete"
+        restarted = state_loader.find_restarted(stored)
+        self._apply(broker_changes.fail_over(loaded.state, lambda topic: False, restarted))
 
-    # -- what happens ----------------------------------------------------------------------
+    # -- events ----------------------------------------------------------------------------
 
     def brokers_changed(self) -> None:
-        brokers = self._world.tree.brokers()
-        self._carry_out(decide.brokers_changed(self.state, brokers, lambda topic: False))
+        brokers = self._world.store.brokers()
+        self._apply(broker_changes.brokers_changed(self.state, brokers, lambda topic: False))
 
     def alter_partition(
         self, broker: BrokerId, broker_epoch: BrokerEpoch, proposal: AlterPartitionProposal
@@ -83,59 +84,58 @@ class SimulatedActiveController:
             )
         except Refusal as refusal:
             return AlterPartitionResult(refusal.code)
-        return (
-            outcome if self._carry_out(decision) else AlterPartitionResult(ErrorCode.NOT_CONTROLLER)
-        )
+        return outcome if self._apply(decision) else AlterPartitionResult(ErrorCode.NOT_CONTROLLER)
 
-    # -- how it is done --------------------------------------------------------------------
+    # -- from decision to effect
+    # --------------------------------------------------------------------
 
-    def _carry_out(self, decision: ControllerDecision) -> bool:
+    def _apply(self, decision: ControllerDecision) -> bool:
         for writes in decision.writes:
             session = self.owner.session
-            if self._world.write_as_controller(session, self._leadership, writes):
-                self.end()
+            if self._world.write_as_controller(session, self._elected, writes):
+                self.resign()
                 return False
         self.state = decision.state
-        self._follow_brokers()
+        self._set_brokers()
         for addressed in decision.requests:
             epoch = self.state.brokers[addressed.broker].epoch
-            self._outboxes[addressed.broker, epoch].push(addressed.request)
+            self._queues[addressed.broker, epoch].put(addressed.request)
         return True
 
-    def _follow_brokers(self) -> None:
-        lives = {(node.id, node.epoch): None for node in self.state.brokers.values()}
-        for key in [key for key in self._outboxes if key not in lives]:
-            self._outboxes.pop(key).is_closed = True
-        for key in lives:
-            if key not in self._outboxes:
-                self._outboxes[key] = _Outbox(self.owner, key, self._numbers, self.end)
+    def _set_brokers(self) -> None:
+        live = {(node.id, node.epoch): None for node in self.state.brokers.values()}
+        for key in [key for key in self._queues if key not in live]:
+            self._queues.pop(key).is_closed = True
+        for key in live:
+            if key not in self._queues:
+                self._queues[key] = _RequestQueue(self.owner, key, self._numbers, self.resign)
 
-    def end(self) -> None:
+    def resign(self) -> None:
         self.is_over = True
-        for outbox in self._outboxes.values():
-            outbox.is_closed = True
+        for queue in self._queues.values():
+            queue.is_closed = True
 
 
-class _Outbox:
-    """A copy may arrive long after what was sent behind it."""
+class _RequestQueue:
+    """Requests to one broker; a retry may arrive long after the requests that followed it."""
 
     def __init__(
         self,
         owner: ControllerOwner,
-        life: tuple[BrokerId, BrokerEpoch],
+        target: tuple[BrokerId, BrokerEpoch],
         numbers: Iterator[int],
-        on_stale: Action,
+        on_stale_controller: Action,
     ) -> None:
         self.is_closed = False
         self._owner = owner
-        self._target, self._epoch = life
+        self._target, self._epoch = target
         self._numbers = numbers
-        self._on_stale = on_stale
+        self._on_stale_controller = on_stale_controller
         self._pending: deque[ControllerRequest] = deque()
         self._attempt = 0
 
-    def push(self, order: ControllerRequestBody) -> None:
-        self._pending.append(ControllerRequest(self._epoch, order, next(self._numbers)))
+    def put(self, body: ControllerRequestBody) -> None:
+        self._pending.append(ControllerRequest(self._epoch, body, next(self._numbers)))
         if len(self._pending) == 1:
             self._send()
 
@@ -143,22 +143,24 @@ class _Outbox:
         if self.is_closed or not self._pending:
             return
         self._attempt += 1
-        attempt, sent = self._attempt, self._pending[0]
-        self._owner.send_order(self._target, sent, lambda code: self._on_taken(sent, code))
-        self._owner.later(RESEND_MS, lambda: self._again(attempt))
+        attempt, request = self._attempt, self._pending[0]
+        self._owner.send_controller_request(
+            self._target, request, lambda code: self._on_answer(request, code)
+        )
+        self._owner.later(RESEND_MS, lambda: self._retry(attempt))
 
-    def _again(self, attempt: int) -> None:
+    def _retry(self, attempt: int) -> None:
         if attempt == self._attempt:
             self._send()
 
-    def _on_taken(self, sent: ControllerRequest, code: ErrorCode) -> None:
-        if self.is_closed or not self._pending or self._pending[0] is not sent:
+    def _on_answer(self, request: ControllerRequest, code: ErrorCode) -> None:
+        if self.is_closed or not self._pending or self._pending[0] is not request:
             return
         if code is ErrorCode.BROKER_NOT_AVAILABLE:
-            return  # it is sent again
+            return  # it is retried
         self._attempt += 1
         if code is ErrorCode.STALE_CONTROLLER_EPOCH:
-            self._on_stale()
+            self._on_stale_controller()
         elif code is ErrorCode.STALE_BROKER_EPOCH:
             self.is_closed = True
         else:
@@ -166,17 +168,17 @@ class _Outbox:
             self._send()
 
 
-def try_begin(owner: ControllerOwner) -> SimulatedActiveController | None:
-    """The term, if this broker wins the race for the controller's node."""
-    won = owner.world.tree.try_elect(owner.session, owner.broker_id)
+def try_become_controller(owner: ControllerOwner) -> SimulatedActiveController | None:
+    """None if another broker is the controller."""
+    won = owner.world.store.try_elect(owner.session, owner.broker_id)
     if won is None:
         return None
     epoch, version = won
-    leadership = ElectionResult(
+    elected = ElectionResult(
         epoch=epoch,
         epoch_path=CONTROLLER_EPOCH,
         epoch_version=version,
         node_path=CONTROLLER,
         node_czxid=0,
     )
-    return SimulatedActiveController(owner, leadership)
+    return SimulatedActiveController(owner, elected)

@@ -1,12 +1,12 @@
-"""What goes wrong in a simulated cluster, and how it ends: machines, processes, links.
+"""Faults of a simulated cluster: crashes, power cuts, pauses and network partitions.
 
-Chance comes from the world's seed alone. Every fault ends by itself, after a while.
+Randomness comes from the world's seed alone. Every fault ends by itself after a while.
 """
 
 from penstock.model.cluster import BrokerId
 from penstock.testing.simulated_disk import SeededChoice, SimulatedDisk
 from penstock.testing.simulation.broker import SimulatedBroker
-from penstock.testing.simulation.network import TREE
+from penstock.testing.simulation.network import STORE
 from penstock.testing.simulation.world import SESSION_MS, World
 
 Link = tuple[int, int]
@@ -16,7 +16,7 @@ class Faults:
     def __init__(self, world: World) -> None:
         self._world = world
         self._random = world.random
-        self._away: dict[BrokerId, SimulatedDisk] = {}  # what is left of those that are down
+        self._away: dict[BrokerId, SimulatedDisk] = {}  # the surviving disks of those that are down
         self.counts: dict[str, int] = {}
         world.on_crash = self._on_crash
 
@@ -42,7 +42,7 @@ class Faults:
         self._end(broker, broker.disk.survivor_of_power_cut(choice))
 
     def _crash_soon(self, broker: SimulatedBroker) -> None:
-        """In the middle of something: after some more operations on its disk."""
+        """Within an action: after some more disk operations."""
         broker.disk.crash_before(len(broker.disk.trace) + self._random.randint(0, 40))
 
     def _on_crash(self, broker: SimulatedBroker) -> None:
@@ -75,16 +75,16 @@ class Faults:
     # -- links -----------------------------------------------------------------------------
 
     def _isolate(self, broker: SimulatedBroker) -> None:
-        """From everybody."""
-        self._cut(both_ways(broker.broker_id, [TREE, *self._others(broker)]))
+        """From the metadata store and all brokers."""
+        self._cut(both_ways(broker.broker_id, [STORE, *self._others(broker)]))
 
     def _cut_from_brokers(self, broker: SimulatedBroker) -> None:
-        """But not from the tree: it goes on leading, and nobody follows."""
+        """But not from the metadata store: it stays leader, and no follower reaches it."""
         self._cut(both_ways(broker.broker_id, self._others(broker)))
 
-    def _cut_from_tree(self, broker: SimulatedBroker) -> None:
-        """And from nobody else: a zombie, as soon as its session has ended."""
-        self._cut(both_ways(broker.broker_id, [TREE]))
+    def _cut_from_store(self, broker: SimulatedBroker) -> None:
+        """But not from brokers: a zombie, once its session has expired."""
+        self._cut(both_ways(broker.broker_id, [STORE]))
 
     def _cut_one_way(self, broker: SimulatedBroker) -> None:
         other = self._random.choice(self._others(broker))
@@ -93,7 +93,7 @@ class Faults:
         self._cut([(ends[0], ends[1])])
 
     def _others(self, broker: SimulatedBroker) -> list[BrokerId]:
-        return [each for each in self._world.replicas if each != broker.broker_id]
+        return [other for other in self._world.replicas if other != broker.broker_id]
 
     def _cut(self, links: list[Link]) -> None:
         for source, target in links:
@@ -104,11 +104,11 @@ class Faults:
     # -- what next -------------------------------------------------------------------------
 
     def strike(self) -> None:
-        """Something, mostly to the leader."""
-        up = [each for each in self._world.brokers.values() if not each.is_paused]
+        """A random fault, mostly at the leader."""
+        up = [broker for broker in self._world.brokers.values() if not broker.is_paused]
         if not up:
             return
-        leader = self._world.brokers.get(self._world.judge.stored.leader)
+        leader = self._world.brokers.get(self._world.checker.stored.leader)
         if leader in up and self._random.random() < 0.6:
             victim = leader
         else:
@@ -119,7 +119,7 @@ class Faults:
             self._pause,
             self._isolate,
             self._cut_from_brokers,
-            self._cut_from_tree,
+            self._cut_from_store,
             self._cut_one_way,
         ]
         if self._world.is_synchronous:
@@ -136,4 +136,4 @@ class Faults:
 
 
 def both_ways(one: int, others: list[int] | list[BrokerId]) -> list[Link]:
-    return [link for each in others for link in ((one, each), (each, one))]
+    return [link for other in others for link in ((one, other), (other, one))]

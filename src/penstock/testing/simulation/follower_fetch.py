@@ -1,6 +1,6 @@
-"""A follower's fetch at a simulated leader: what the production's handler does, without a wire.
+"""A follower's fetch at a simulated leader: what the production's handler does, without a network.
 
-The bounds, the fences and the waiting are the production's.
+Bounds, fencing and purgatory are the production's.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,13 +13,13 @@ from penstock.replication.replica_manager import ReplicaManager
 from penstock.storage.leader_epoch_cache import EpochEndOffset
 from penstock.storage.log import SegmentedLog
 from penstock.testing.simulated_disk import SimulatedDisk
-from penstock.testing.simulation.judge import read_bytes
+from penstock.testing.simulation.checker import read_bytes
 
 _NOTHING = memoryview(b"")
 
 
-class ParkedFetch:
-    """A `waiting.Operation`."""
+class DelayedFollowerFetch:
+    """A delayed fetch in the purgatory."""
 
     def __init__(
         self,
@@ -36,48 +36,48 @@ class ParkedFetch:
         self._done = done
 
     def is_satisfied(self) -> bool:
-        return bool(self._refused) or any(self._has_news(each) for each in self._wanted)
+        return bool(self._refused) or any(self._has_data(fetch) for fetch in self._wanted)
 
     def complete(self) -> None:
-        self._done([self._answer(place, each) for place, each in enumerate(self._wanted)])
+        self._done([self._answer(index, fetch) for index, fetch in enumerate(self._wanted)])
 
     def expire(self) -> None:
         self.complete()
 
-    def _has_news(self, asked: FetchFrom) -> bool:
+    def _has_data(self, fetch: FetchFrom) -> bool:
         try:
-            partition, diverging = self._find(asked)
+            partition, diverging = self._find(fetch)
         except Refusal:
             return True
-        is_inside = partition.log_start_offset <= asked.offset <= partition.log_end_offset
-        has_more = partition.readable_end(FetchIsolation.LOG_END) > asked.offset
+        is_inside = partition.log_start_offset <= fetch.offset <= partition.log_end_offset
+        has_more = partition.readable_end(FetchIsolation.LOG_END) > fetch.offset
         return diverging is not None or not is_inside or has_more
 
-    def _answer(self, place: int, asked: FetchFrom) -> FetchedPartition:
-        if place in self._refused:
-            return _refuse(asked, self._refused[place])
+    def _answer(self, index: int, fetch: FetchFrom) -> FetchedPartition:
+        if index in self._refused:
+            return _refuse(fetch, self._refused[index])
         try:
-            partition, diverging = self._find(asked)
+            partition, diverging = self._find(fetch)
         except Refusal as refusal:
-            return _refuse(asked, refusal.code)
-        is_inside = partition.log_start_offset <= asked.offset <= partition.log_end_offset
+            return _refuse(fetch, refusal.code)
+        is_inside = partition.log_start_offset <= fetch.offset <= partition.log_end_offset
         code = ErrorCode.NONE if is_inside or diverging else ErrorCode.OFFSET_OUT_OF_RANGE
         batches = _NOTHING
-        if code is ErrorCode.NONE and diverging is None and asked.offset < partition.log_end_offset:
+        if code is ErrorCode.NONE and diverging is None and fetch.offset < partition.log_end_offset:
             assert isinstance(partition.log, SegmentedLog)
-            batches = read_bytes(self._disk, partition.log, asked.offset, asked.max_bytes)
+            batches = read_bytes(self._disk, partition.log, fetch.offset, fetch.max_bytes)
         log = partition.log
         marks = log.high_watermark, log.last_stable_offset, log.log_start_offset
-        return FetchedPartition(asked.partition, code, *marks, (), batches, diverging)
+        return FetchedPartition(fetch.partition, code, *marks, (), batches, diverging)
 
-    def _find(self, asked: FetchFrom) -> tuple[Partition, EpochEndOffset | None]:
-        partition = self._replicas.get(asked.partition)
-        partition.check_leader(asked.leader_epoch)
-        if asked.last_fetched_epoch < 0:
+    def _find(self, fetch: FetchFrom) -> tuple[Partition, EpochEndOffset | None]:
+        partition = self._replicas.get(fetch.partition)
+        partition.check_leader(fetch.leader_epoch)
+        if fetch.last_fetched_epoch < 0:
             return partition, None
-        return partition, partition.find_divergence(asked.offset, asked.last_fetched_epoch)
+        return partition, partition.find_divergence(fetch.offset, fetch.last_fetched_epoch)
 
 
-def _refuse(asked: FetchFrom, code: ErrorCode) -> FetchedPartition:
+def _refuse(fetch: FetchFrom, code: ErrorCode) -> FetchedPartition:
     unknown = Offset(-1)
-    return FetchedPartition(asked.partition, code, unknown, unknown, unknown, (), _NOTHING)
+    return FetchedPartition(fetch.partition, code, unknown, unknown, unknown, (), _NOTHING)

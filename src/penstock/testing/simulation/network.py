@@ -1,15 +1,15 @@
-"""Messages between brokers, and between them and the tree: late, lost, or not sent at all.
+"""Messages between brokers and to the metadata store: delayed, lost, or blocked by a partition.
 
-A message is a function that acts at its receiver. Two of them may overtake each other, more than
-TCP would allow: what must not depend on order, here cannot.
+A message is a function that runs at its receiver. Messages may overtake each other, which TCP would
+not allow, so that nothing can depend on their order by accident.
 """
 
 from random import Random
 
 from penstock.testing.simulation.schedule import Action, Schedule
 
-TREE = 0  # its place beside the brokers' ids
-LOST_IN = 60  # one of so many messages, while all is well
+STORE = 0  # the metadata store's id among the brokers'
+LOST_IN = 60  # one in so many messages, without faults
 SLOW_IN = 12
 
 
@@ -20,7 +20,7 @@ class Network:
         self._cut: set[tuple[int, int]] = set()  # from, to
 
     def send(self, source: int, target: int, deliver: Action) -> None:
-        """`deliver` later, if nothing is in the way now."""
+        """Calls `deliver` after a delay, unless the message is lost or the link is cut now."""
         is_lost = self._random.randrange(LOST_IN) == 0
         delay_ms = self._random.randint(1, 4)
         if self._random.randrange(SLOW_IN) == 0:
@@ -28,7 +28,7 @@ class Network:
         if not is_lost and (source, target) not in self._cut:
             self._schedule.after(delay_ms, deliver)
 
-    def is_open(self, source: int, target: int) -> bool:
+    def is_connected(self, source: int, target: int) -> bool:
         return (source, target) not in self._cut and (target, source) not in self._cut
 
     def cut(self, source: int, target: int) -> None:

@@ -1,13 +1,13 @@
-"""One life of a broker's process: it acts when told, unless it is paused, or over.
+"""A broker's process from start to crash: runs actions, unless it is paused or has ended.
 
-Knows nothing of logs or roles. Whatever it does, the judge looks at right afterwards.
+Knows nothing of logs or roles. The checker runs after every action.
 """
 
 from collections.abc import Callable
 
 from penstock.model.cluster import BrokerId
 from penstock.testing.simulated_disk import SimulatedCrash
-from penstock.testing.simulation.network import TREE
+from penstock.testing.simulation.network import STORE
 from penstock.testing.simulation.schedule import Action
 from penstock.testing.simulation.world import World
 
@@ -18,7 +18,7 @@ class Process:
         self.broker_id = broker_id
         self.is_over = False
         self.is_paused = False
-        self._backlog: list[Action] = []  # what a paused process finds when it goes on
+        self._backlog: list[Action] = []  # run when a paused process resumes
 
     def run(self, action: Action) -> None:
         if self.is_over:
@@ -37,16 +37,16 @@ class Process:
         self.world.schedule.after(delay_ms, lambda: self.run(action))
 
     def send(self, target: BrokerId, action: Callable[["Process"], None]) -> None:
-        """To be done by whoever is that broker when the message arrives."""
+        """Runs at whichever process is that broker when the message arrives."""
         self.world.network.send(self.broker_id, target, lambda: self.world.deliver(target, action))
 
-    def answer(self, asker: "Process", action: Action) -> None:
-        """To be done by the one that asked, and no other life of it."""
-        self.world.network.send(self.broker_id, asker.broker_id, lambda: asker.run(action))
+    def answer(self, caller: "Process", action: Action) -> None:
+        """Runs at the calling process, not at a restarted one."""
+        self.world.network.send(self.broker_id, caller.broker_id, lambda: caller.run(action))
 
     @property
-    def sees_tree(self) -> bool:
-        return not self.is_paused and self.world.network.is_open(self.broker_id, TREE)
+    def reaches_store(self) -> bool:
+        return not self.is_paused and self.world.network.is_connected(self.broker_id, STORE)
 
     def pause(self) -> None:
         self.is_paused = True
@@ -58,7 +58,7 @@ class Process:
             self.run(action)
 
     def on_crash(self) -> None:
-        """The disk ended it in the middle of what it did."""
+        """The disk crashed in the middle of an action."""
         raise NotImplementedError
 
     def on_acted(self) -> None:

@@ -1,14 +1,14 @@
-"""One seed: a cluster that is written to while things go wrong, then left alone, then judged.
+"""Runs one seed: writes to a cluster during faults, lets it recover, then checks it.
 
-The same seed gives the same story, event by event: `Story.digest` tells.
+The same seed gives the same events; `SimulationResult.digest` shows it.
 """
 
 from typing import NamedTuple
 
 from penstock.protocol.records import Record, build_batch
 from penstock.testing.simulated_disk import SimulatedDisk
+from penstock.testing.simulation.checker import InvariantChecker, Violation
 from penstock.testing.simulation.faults import Faults
-from penstock.testing.simulation.judge import Judge, Violation
 from penstock.testing.simulation.schedule import WALL_MS
 from penstock.testing.simulation.world import SESSION_MS, World
 
@@ -23,7 +23,7 @@ class SimulationPlan(NamedTuple):
     write_every_ms: int = 8
 
 
-class Story(NamedTuple):
+class SimulationResult(NamedTuple):
     seed: int
     events: int
     acknowledged: int
@@ -36,12 +36,12 @@ class Story(NamedTuple):
 
     @property
     def is_eventful(self) -> bool:
-        """A run without these shows little."""
+        """A run without these tests little."""
         return bool(self.leader_changes and self.truncations and self.shrinks)
 
 
-def run_seed(seed: int, plan: SimulationPlan | None = None) -> Story:
-    """Raises Violation, with the seed in its text, at the first promise that is broken."""
+def run_seed(seed: int, plan: SimulationPlan | None = None) -> SimulationResult:
+    """Raises Violation, with the seed in its message, at the first violated invariant."""
     try:
         return _Run(seed, plan or SimulationPlan()).run()
     except Violation as violation:
@@ -53,12 +53,12 @@ class _Run:
         self._seed = seed
         self._plan = plan
         world = self._world = World(seed, brokers=plan.brokers, configs=_configs(seed))
-        self._judge = world.judge = Judge(world)
+        self._checker = world.checker = InvariantChecker(world)
         self._faults = Faults(world)
         self._written = 0
-        self._is_over = False
+        self._is_ending = False
 
-    def run(self) -> Story:
+    def run(self) -> SimulationResult:
         world, plan = self._world, self._plan
         for broker_id in world.replicas:
             self._faults.start(broker_id, SimulatedDisk("/d"))
@@ -67,37 +67,37 @@ class _Run:
         self._write()
         self._strike()
         world.schedule.run_until(3 * SESSION_MS + plan.trouble_ms)
-        self._is_over = True
+        self._is_ending = True
         self._faults.heal_all()
         world.schedule.run_until(world.schedule.now_ms + SETTLE_MS)
-        self._write_once()  # which shows that somebody leads, and is followed
+        self._write_once()  # shows that there is a leader with followers
         world.schedule.run_until(world.schedule.now_ms + LAST_MS)
-        self._judge.check_settled()
-        return self._story()
+        self._checker.check_settled()
+        return self._result()
 
     def _watch_sessions(self) -> None:
-        """The tree's own clock: sessions that it has not heard of end, all in one step."""
+        """The metadata store's own clock: expires sessions without heartbeats."""
         world = self._world
         now_ms = world.schedule.now_ms
-        for session, beat_ms in list(world.beats.items()):
+        for session, beat_ms in list(world.heartbeats.items()):
             if now_ms - beat_ms > SESSION_MS:
-                del world.beats[session]
-                world.tree.expire(session)
+                del world.heartbeats[session]
+                world.store.expire(session)
         world.schedule.after(10, self._watch_sessions)
 
     def _write(self) -> None:
-        if not self._is_over:
+        if not self._is_ending:
             self._write_once()
             pause_ms = self._world.random.randint(1, 2 * self._plan.write_every_ms)
             self._world.schedule.after(pause_ms, self._write)
 
     def _write_once(self) -> None:
-        """To the leader as some broker sees it, which may be long out of date."""
+        """To the leader in some broker's metadata, which may be long out of date."""
         world = self._world
-        views = [each.view for each in world.brokers.values()]
-        if not views:
+        caches = [broker.metadata for broker in world.brokers.values()]
+        if not caches:
             return
-        topic = world.random.choice(views).find_topic(world.name.topic)
+        topic = world.random.choice(caches).find_topic(world.tp.topic)
         if topic is None or topic.partitions[0].leader < 0:
             return
         self._written += 1
@@ -110,32 +110,32 @@ class _Run:
         )
 
     def _strike(self) -> None:
-        if not self._is_over:
+        if not self._is_ending:
             pause_ms = self._world.random.randint(1, 2 * self._plan.fault_every_ms)
-            self._world.schedule.after(pause_ms, self._strike_and_go_on)
+            self._world.schedule.after(pause_ms, self._strike_and_continue)
 
-    def _strike_and_go_on(self) -> None:
-        if not self._is_over:
+    def _strike_and_continue(self) -> None:
+        if not self._is_ending:
             self._faults.strike()
         self._strike()
 
-    def _story(self) -> Story:
-        judge = self._judge
-        return Story(
+    def _result(self) -> SimulationResult:
+        checker = self._checker
+        return SimulationResult(
             seed=self._seed,
             events=self._world.schedule.events,
-            acknowledged=len(judge.acknowledged),
-            committed=len(judge.committed),
-            leader_changes=judge.leader_changes,
-            truncations=judge.truncations,
-            shrinks=judge.shrinks,
+            acknowledged=len(checker.acknowledged),
+            committed=len(checker.committed),
+            leader_changes=checker.leader_changes,
+            truncations=checker.truncations,
+            shrinks=checker.shrinks,
             faults=sum(self._faults.counts.values()),
-            digest=judge.digest,
+            digest=checker.digest,
         )
 
 
 def _configs(seed: int) -> dict[str, str]:
-    """Every other cluster has its records on disk before they count; half ask for two replicas."""
+    """Every other cluster flushes before it acknowledges; half need two replicas in sync."""
     configs = {"segment.bytes": "1000", "min.insync.replicas": "2" if seed % 4 < 2 else "1"}
     if seed % 2:
         configs["flush.messages"] = "1"

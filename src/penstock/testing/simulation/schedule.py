@@ -1,7 +1,7 @@
-"""Virtual time: what happens next, and the timers of brokers that live in it.
+"""Virtual time: a queue of scheduled actions, and the clocks of brokers.
 
-Nothing here waits. Two events of one moment happen in the order in which they were planned, so
-that a seed replays exactly.
+Nothing here waits. Actions of the same millisecond run in the order in which they were scheduled,
+so that a seed replays exactly.
 """
 
 import heapq
@@ -17,18 +17,18 @@ WALL_MS = 1_700_000_000_000  # of virtual time 0
 class Schedule:
     def __init__(self) -> None:
         self.now_ms = 0
-        self.events = 0  # that have happened
-        self._planned: list[tuple[int, int, Action]] = []
+        self.events = 0  # run so far
+        self._scheduled: list[tuple[int, int, Action]] = []
         self._count = 0
 
     def after(self, delay_ms: int, action: Action) -> None:
         self._count += 1
-        heapq.heappush(self._planned, (self.now_ms + max(0, delay_ms), self._count, action))
+        heapq.heappush(self._scheduled, (self.now_ms + max(0, delay_ms), self._count, action))
 
     def run_until(self, end_ms: int) -> None:
-        """All that is planned up to then, and what that plans."""
-        while self._planned and self._planned[0][0] <= end_ms:
-            self.now_ms, _, action = heapq.heappop(self._planned)
+        """Run everything scheduled up to then, including what that schedules."""
+        while self._scheduled and self._scheduled[0][0] <= end_ms:
+            self.now_ms, _, action = heapq.heappop(self._scheduled)
             self.events += 1
             action()
         self.now_ms = end_ms
@@ -38,7 +38,8 @@ class Schedule:
 
 
 class BrokerClock:
-    """A `replication.Clock` of one life of a broker, which `run` lets act: when it is there."""
+    """A broker's `replication.Clock`; timers go through `run`, which respects pauses and
+    crashes."""
 
     def __init__(self, schedule: Schedule, run: Callable[[Action], None]) -> None:
         self._schedule = schedule

@@ -1,6 +1,6 @@
-"""What all parts of a simulated cluster share: time, chance, the network, the tree, who lives.
+"""What all parts of a simulated cluster share: time, randomness, network, store, live brokers.
 
-No rules of its own. One topic with one partition: more would only be more of the same.
+Has no rules. There is one topic with one partition: more would only be more of the same.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,33 +14,33 @@ from penstock.metadata_store.embedded.znode_tree import Failure
 from penstock.metadata_store.interface import Operation, SessionId
 from penstock.model.cluster import BrokerId, ControllerEpoch, PartitionState, TopicState
 from penstock.model.ids import LeaderEpoch, TopicId, TopicPartition
-from penstock.testing.simulation.coordination import SimulatedTree
+from penstock.testing.simulation.metadata_store import SimulatedMetadataStore
 from penstock.testing.simulation.network import Network
 from penstock.testing.simulation.schedule import Schedule
 
 if TYPE_CHECKING:
     from penstock.testing.simulation.broker import SimulatedBroker
-    from penstock.testing.simulation.judge import Judge
+    from penstock.testing.simulation.checker import InvariantChecker
 
-NAME = TopicPartition("orders", 0)
+TP = TopicPartition("orders", 0)
 SESSION_MS = 120
 
 
 class World:
     def __init__(self, seed: int, *, brokers: int, configs: dict[str, str]) -> None:
-        self.name = NAME
+        self.tp = TP
         self.random = Random(seed)
         self.schedule = Schedule()
         self.network = Network(self.schedule, Random(self.random.random()))
-        self.tree = SimulatedTree(lambda: self.schedule.now_ms)
+        self.store = SimulatedMetadataStore(lambda: self.schedule.now_ms)
         self.replicas = tuple(BrokerId(number) for number in range(1, brokers + 1))
         self.topic = _new_topic(self.replicas, configs)
         self.brokers: dict[BrokerId, SimulatedBroker] = {}  # those that are up, paused or not
-        self.beats: dict[SessionId, int] = {}  # when the tree last heard of each
-        self.on_crash: Callable[[SimulatedBroker], None]  # a disk ended a broker
-        self.judge: Judge
-        self.tree.create_topic(
-            NAME,
+        self.heartbeats: dict[SessionId, int] = {}  # when the store last got one of each session
+        self.on_crash: Callable[[SimulatedBroker], None]  # a broker's disk crashed
+        self.checker: InvariantChecker
+        self.store.create_topic(
+            TP,
             encode_topic(self.topic.topic_id, self.topic.partitions),
             encode_state(self.topic.partitions[0]),
         )
@@ -50,27 +50,27 @@ class World:
         return self.topic.configs.get("flush.messages") == "1"
 
     def stored_state(self) -> PartitionState:
-        """As the tree has it."""
-        return self.tree.state(NAME)
+        """The partition state in the metadata store."""
+        return self.store.state(TP)
 
     def deliver(self, target: BrokerId, action: Callable[["SimulatedBroker"], None]) -> None:
-        """To whichever life of the broker is there: what comes too late is its own to refuse."""
+        """To whichever process is that broker now: it must reject what is stale itself."""
         broker = self.brokers.get(target)
         if broker is not None:
             broker.run(lambda: action(broker))
 
     def write_as_controller(
-        self, session: SessionId, leadership: ElectionResult, writes: Sequence[Operation]
+        self, session: SessionId, elected: ElectionResult, writes: Sequence[Operation]
     ) -> Failure | None:
-        is_current = leadership.epoch_version == self.tree.controller_epoch_version
-        failure = self.tree.write(session, leadership.fence(writes))
+        is_current = elected.epoch_version == self.store.controller_epoch_version
+        failure = self.store.write(session, elected.fence(writes))
         if failure is None:
-            self.judge.on_stored(is_current=is_current)
+            self.checker.on_stored(is_current=is_current)
         return failure
 
 
 def _new_topic(replicas: tuple[BrokerId, ...], configs: dict[str, str]) -> TopicState:
     state = PartitionState(replicas[0], LeaderEpoch(0), replicas, replicas, 0, ControllerEpoch(0))
     return TopicState(
-        name=NAME.topic, topic_id=TopicId(UUID(int=7)), partitions=(state,), configs=configs
+        name=TP.topic, topic_id=TopicId(UUID(int=7)), partitions=(state,), configs=configs
     )

@@ -1,7 +1,7 @@
-"""The tree of a simulated cluster: the production state machine, with sessions that end in silence.
+"""The metadata store of a simulated cluster: the production's state machine, with sessions.
 
-Requests are answered at once, and nobody who is cut off asks. Watches are left out: brokers look
-with every beat, as often as a watch would let them at the worst.
+Requests are answered at once; a broker that is partitioned from it makes none. There are no
+watches: brokers poll with every heartbeat, as late as a watch would be at worst.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -48,20 +48,20 @@ from penstock.model.cluster import (
 from penstock.model.ids import TopicPartition
 
 
-class SimulatedTree:
+class SimulatedMetadataStore:
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self.tree = ZnodeTree()
         self._now_ms = now_ms
-        self._lives: dict[int, BrokerNode] = {}  # by the change that made their node
+        self._registrations: dict[int, BrokerNode] = {}  # by czxid
         self._setup = self.open_session()
         for path in (*PERSISTENT_ZNODES, CONTROLLER_EPOCH):
             self.write(self._setup, [Create(path=path)])
 
-    def create_topic(self, partition: TopicPartition, data: bytes, state: bytes) -> None:
-        paths = [partitions_path(partition.topic), partition_path(*partition)]
-        creations = [Create(path=topic_path(partition.topic), data=data)]
+    def create_topic(self, tp: TopicPartition, data: bytes, state: bytes) -> None:
+        paths = [partitions_path(tp.topic), partition_path(*tp)]
+        creations = [Create(path=topic_path(tp.topic), data=data)]
         creations += [Create(path=path) for path in paths]
-        creations.append(Create(path=state_path(*partition), data=state))
+        creations.append(Create(path=state_path(*tp), data=state))
         self.write(self._setup, creations)
 
     # -- sessions --------------------------------------------------------------------------
@@ -82,7 +82,7 @@ class SimulatedTree:
         return applied.result if isinstance(applied.result, Failure) else None
 
     def register(self, session: SessionId, broker: BrokerId) -> BrokerEpoch:
-        """In place of an earlier life, whose session may not have ended yet."""
+        """Replaces a registration from before a restart, whose session may not have expired."""
         path = broker_path(broker)
         node = BrokerNode(id=broker, epoch=BrokerEpoch(-1), endpoints=())
         data = encode_broker(node, now_ms=self._now_ms())
@@ -94,7 +94,7 @@ class SimulatedTree:
         return BrokerEpoch(self.tree.get(path).czxid)
 
     def try_elect(self, session: SessionId, broker: BrokerId) -> tuple[ControllerEpoch, int] | None:
-        """Race for the node: the controller's epoch, and the version that its writes check."""
+        """The controller epoch, and the version that its writes check; None if it lost the race."""
         version = self.tree.get(CONTROLLER_EPOCH).version
         epoch = ControllerEpoch(version + 1)
         failure = self.write(
@@ -121,30 +121,30 @@ class SimulatedTree:
         return self.tree.get(CONTROLLER_EPOCH).version
 
     def brokers(self) -> dict[BrokerId, BrokerNode]:
-        found = map(BrokerId, map(int, self.tree.children(BROKER_IDS)))
-        return {broker: self._broker(broker) for broker in found}
+        ids = map(BrokerId, map(int, self.tree.children(BROKER_IDS)))
+        return {broker: self._broker(broker) for broker in ids}
 
     def _broker(self, broker: BrokerId) -> BrokerNode:
-        """Read once for each life: brokers look with every beat, and never change their node."""
+        """Decoded once per registration, because brokers poll and a registration never changes."""
         czxid = self.tree.get(broker_path(broker)).czxid
-        if czxid not in self._lives:
-            self._lives[czxid] = decode_broker(broker, self._value(broker_path(broker)))
-        return self._lives[czxid]
+        if czxid not in self._registrations:
+            self._registrations[czxid] = decode_broker(broker, self._value(broker_path(broker)))
+        return self._registrations[czxid]
 
-    def state(self, partition: TopicPartition) -> PartitionState:
-        path = state_path(*partition)
-        node = decode_topic(partition.topic, self.tree.get(topic_path(partition.topic)).data)
-        replicas = node.replicas[partition.partition]
+    def state(self, tp: TopicPartition) -> PartitionState:
+        path = state_path(*tp)
+        node = decode_topic(tp.topic, self.tree.get(topic_path(tp.topic)).data)
+        replicas = node.replicas[tp.partition]
         return decode_state(path, self._value(path), replicas=replicas)
 
-    def read(self, partition: TopicPartition, configs: Mapping[str, str]) -> StoredState:
-        """As a controller does that takes over."""
+    def read(self, tp: TopicPartition, configs: Mapping[str, str]) -> StoredState:
+        """What a controller reads at failover."""
         topic = StoredTopic(
-            name=partition.topic,
-            node=decode_topic(partition.topic, self.tree.get(topic_path(partition.topic)).data),
-            partition_nodes=frozenset((partition.partition,)),
-            states={partition.partition: self.state(partition)},
-            written={partition.partition: self.tree.get(state_path(*partition)).mzxid},
+            name=tp.topic,
+            node=decode_topic(tp.topic, self.tree.get(topic_path(tp.topic)).data),
+            partition_nodes=frozenset((tp.partition,)),
+            states={tp.partition: self.state(tp)},
+            written={tp.partition: self.tree.get(state_path(*tp)).mzxid},
             configs=configs,
         )
         return StoredState(
@@ -152,7 +152,7 @@ class SimulatedTree:
             topics=[topic],
             unreadable=(),
             marked=(),
-            configured=(partition.topic,),
+            configured=(tp.topic,),
             broker_configs={},
         )
 

@@ -1,6 +1,7 @@
-"""Watches a simulated cluster and stops it at the first broken promise. Takes part in nothing.
+"""Checks the invariants of a simulated cluster and stops it at the first violation.
 
-It knows every log by the numbers of its records, and what was committed or acknowledged, ever.
+Observes only. It knows every log by its record numbers, and all that was ever committed or
+acknowledged.
 """
 
 import zlib
@@ -22,24 +23,24 @@ READ_BYTES = 1 << 20
 
 
 class Violation(AssertionError):
-    """A promise was broken: what, where and when."""
+    """An invariant is violated: what, where and when."""
 
 
-class Mirror:
-    """The records of one log, by offset; read again only where the log has changed."""
+class LogMirror:
+    """The records of one log, by offset; read again only if the log has changed."""
 
     def __init__(self, disk: SimulatedDisk) -> None:
         self.numbers: list[int] = []
-        self.agreed = 0  # so many of the first are known to be as committed
+        self.agreed = 0  # this many records are verified to equal the committed ones
         self.high_watermark = Offset(0)
         self.leadership: PartitionLeadership | None = None
-        self.seen: object = None  # at the last look
+        self.seen: object = None  # at the last check
         self._disk = disk
         self._generation = -1
 
     def refresh(self, log: SegmentedLog) -> bool:
-        """True if the log was cut."""
-        was_cut = self._generation not in (-1, log.generation) and bool(
+        """True if the log was truncated."""
+        was_truncated = self._generation not in (-1, log.generation) and bool(
             log.log_end_offset < len(self.numbers)
         )
         if self._generation != log.generation:
@@ -48,7 +49,7 @@ class Mirror:
             self._generation = log.generation
         while len(self.numbers) < log.log_end_offset:
             self._read_on(log)
-        return was_cut
+        return was_truncated
 
     def _read_on(self, log: SegmentedLog) -> None:
         content = read_bytes(self._disk, log, Offset(len(self.numbers)), READ_BYTES)
@@ -58,20 +59,20 @@ class Mirror:
             self.numbers.append(header.base_timestamp - WALL_MS)
 
 
-class Judge:
+class InvariantChecker:
     def __init__(self, world: "World") -> None:
         self._world = world
         self.committed: list[int] = []  # by offset; never changes, only grows
         self.acknowledged: dict[int, int] = {}  # offset -> number
         self.leader_changes = self.truncations = self.shrinks = self.answers = 0
-        self.digest = 0  # of all that was seen: the same for the same seed
+        self.digest = 0  # of everything observed: equal for equal seeds
         self._acknowledged_by: dict[int, BrokerId] = {}  # leader epoch -> leader
         self._stored = world.stored_state()
 
     # -- after everything that a broker did ------------------------------------------------
 
-    def look(self, broker: "SimulatedBroker") -> None:
-        partition = broker.replicas.find(self._world.name)
+    def check(self, broker: "SimulatedBroker") -> None:
+        partition = broker.replicas.find(self._world.tp)
         if partition is None:
             return
         log = partition.log
@@ -92,17 +93,19 @@ class Judge:
     def note(self, text: str) -> None:
         self.digest = zlib.crc32(text.encode(), self.digest)
 
-    def _check_marks(self, broker: "SimulatedBroker", partition: Partition, mirror: Mirror) -> None:
+    def _check_marks(
+        self, broker: "SimulatedBroker", partition: Partition, mirror: LogMirror
+    ) -> None:
         log = partition.log
         if not log.log_start_offset <= log.high_watermark <= log.log_end_offset:
-            raise self._violation(broker, "its marks are out of order")
+            raise self._violation(broker, "its offsets are out of order")
         is_same = partition.leadership is not None and partition.leadership is mirror.leadership
         if is_same and log.high_watermark < mirror.high_watermark:
             raise self._violation(broker, "its high watermark went back while it led")
         mirror.leadership, mirror.high_watermark = partition.leadership, log.high_watermark
 
     def _check_committed(
-        self, broker: "SimulatedBroker", partition: Partition, mirror: Mirror
+        self, broker: "SimulatedBroker", partition: Partition, mirror: LogMirror
     ) -> None:
         end = partition.high_watermark
         if end > len(self.committed):
@@ -113,8 +116,8 @@ class Judge:
             self._check_members()
         self._agree(broker, mirror, end)
 
-    def _agree(self, broker: "SimulatedBroker", mirror: Mirror, end: int) -> None:
-        """Its records below are those that were committed."""
+    def _agree(self, broker: "SimulatedBroker", mirror: LogMirror, end: int) -> None:
+        """Its records below `end` are the committed ones."""
         if end <= mirror.agreed:
             return
         if mirror.numbers[mirror.agreed : end] != self.committed[mirror.agreed : end]:
@@ -122,18 +125,18 @@ class Judge:
         mirror.agreed = end
 
     def _check_holds_all(self, broker: "SimulatedBroker", partition: Partition) -> None:
-        """Who leads, as the tree has it, and who is in sync have all that was ever committed."""
+        """The stored leader and the stored ISR have every record that was ever committed."""
         stored = self._stored
         leads = partition.leadership is not None and partition.leader_epoch == stored.leader_epoch
         if leads or broker.broker_id in stored.in_sync:
             if len(broker.mirror.numbers) < len(self.committed):
                 role = "leads" if leads else "is in sync"
-                raise self._violation(broker, f"it {role} without all that was committed")
+                raise self._violation(broker, f"it {role} without all committed records")
             self._agree(broker, broker.mirror, len(self.committed))
 
     def _check_members(self) -> None:
         for broker in self._world.brokers.values():
-            partition = broker.replicas.find(self._world.name)
+            partition = broker.replicas.find(self._world.tp)
             if partition is not None:
                 assert isinstance(partition.log, SegmentedLog)
                 broker.mirror.refresh(partition.log)
@@ -149,7 +152,7 @@ class Judge:
         if leader != broker.broker_id:
             raise self._violation(broker, f"broker {leader} has acknowledged in epoch {epoch}")
         self.acknowledged[offset] = number
-        partition = broker.replicas.find(self._world.name)
+        partition = broker.replicas.find(self._world.tp)
         if partition is not None:
             assert isinstance(partition.log, SegmentedLog)
             broker.mirror.refresh(partition.log)
@@ -158,11 +161,11 @@ class Judge:
             raise self._violation(broker, f"record {number} is acknowledged, but not committed")
 
     def on_stored(self, *, is_current: bool) -> None:
-        """A controller has written to the tree."""
+        """A controller has written to the metadata store."""
         if not is_current:
             raise Violation(
-                f"at {self._world.schedule.now_ms} ms: the tree took a write of a controller "
-                f"that was replaced"
+                f"at {self._world.schedule.now_ms} ms: the metadata store accepted a write of a "
+                f"deposed controller"
             )
         before, self._stored = self._stored, self._world.stored_state()
         self.leader_changes += before.leader != self._stored.leader
@@ -177,9 +180,9 @@ class Judge:
     # -- at the end, when all is well again ------------------------------------------------
 
     def check_settled(self) -> None:
-        """All replicas are in sync, with the same records, all of them committed."""
+        """All replicas are in sync and have exactly the committed records."""
         if set(self._stored.in_sync) != set(self._world.replicas):
-            raise Violation(f"only {self._stored.in_sync} are in sync when all is well again")
+            raise Violation(f"only {self._stored.in_sync} are in sync after all faults have ended")
         for broker in self._world.brokers.values():
             numbers = broker.mirror.numbers
             if numbers != self.committed:
@@ -191,11 +194,11 @@ class Judge:
                 raise Violation(f"record {number} was acknowledged at {offset} and is not there")
 
     def _violation(self, broker: "SimulatedBroker", what: str) -> Violation:
-        partition = broker.replicas.find(self._world.name)
+        partition = broker.replicas.find(self._world.tp)
         facts = "" if partition is None else str(partition.statistics())
         return Violation(
             f"at {self._world.schedule.now_ms} ms, broker {broker.broker_id}: {what}; "
-            f"stored: {self._stored}; there: {facts}"
+            f"stored: {self._stored}; replica: {facts}"
         )
 
 
@@ -203,7 +206,9 @@ def read_bytes(disk: SimulatedDisk, log: SegmentedLog, start: Offset, max_bytes:
     """What a fetch would send, from `start` on."""
     read = log.read(start, below=log.log_end_offset, max_bytes=max_bytes, at_least_one=True)
     try:
-        content = b"".join(disk.pread(each.fd, each.length, each.position) for each in read.slices)
+        content = b"".join(
+            disk.pread(piece.fd, piece.length, piece.position) for piece in read.slices
+        )
     finally:
         read.lease.release()
     return memoryview(bytearray(content))
