@@ -15,7 +15,7 @@ from hypothesis import settings
 from tests.profile import is_long
 from tests.schedule import SideBySide
 from tests.seconds import FolderSeconds
-from tests.zookeeper_fixture import zookeeper_connect as zookeeper_connect
+from tests.zookeeper import zookeeper_connect as zookeeper_connect
 
 _FIGURES: Counter[str] = Counter()
 _NOTES: dict[str, set[str]] = {}

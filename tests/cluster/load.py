@@ -15,7 +15,7 @@ from penstock.testing import Cluster
 
 PARTITIONS = 3
 GROUP = "readers"
-_PATIENCE_S = 60.0
+_TIMEOUT_S = 60.0
 
 
 class Load:
@@ -57,7 +57,7 @@ class Load:
             )
             number += 1
             self._producer.poll(self._pause_s)
-        assert self._producer.flush(_PATIENCE_S) == 0
+        assert self._producer.flush(_TIMEOUT_S) == 0
 
     def _note(self, number: int, error: Any, _: Any) -> None:
         if error is None:
@@ -72,14 +72,14 @@ class Load:
     def wait_acknowledged(self, more: int = 100) -> None:
         """Until so many more are; says what was refused if it takes too long."""
         wanted = len(self._acknowledged) + more
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = time.monotonic() + _TIMEOUT_S
         while len(self._acknowledged) < wanted:
             assert time.monotonic() < deadline, f"no progress; failed: {self._failed[:3]}"
             time.sleep(0.01)
 
     def wait_answered(self, since: float) -> float:
         """Until each partition has acknowledged something since then: seconds from then on."""
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = time.monotonic() + _TIMEOUT_S
         while len(first := self._first_since(since)) < PARTITIONS:
             assert time.monotonic() < deadline, f"only {sorted(first)} answer: {self._failed[:3]}"
             time.sleep(0.01)
@@ -138,7 +138,7 @@ class Load:
     def stop(self) -> None:
         self._stop.set()
         for thread in self._threads:
-            thread.join(2 * _PATIENCE_S)
+            thread.join(2 * _TIMEOUT_S)
         assert not any(thread.is_alive() for thread in self._threads)
 
     def check(self) -> None:
@@ -164,7 +164,7 @@ class Load:
                 TopicPartition(self.topic, number), timeout=30
             )
         reader.assign([TopicPartition(self.topic, number, 0) for number in range(PARTITIONS)])
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = time.monotonic() + _TIMEOUT_S
         while any(len(found[end]) < ends[end] for end in ends):
             assert time.monotonic() < deadline, f"read {found.keys()} up to {ends}"
             message = reader.poll(0.5)

@@ -7,10 +7,10 @@ from functools import partial
 
 import pytest
 from tests.cluster.faults import BROKERS, heal
-from tests.cluster.knocking import Knocking
 from tests.cluster.load import PARTITIONS, Load
 from tests.cluster.records import read, send, wait_stored
-from tests.zookeeper_tree import looking_into
+from tests.cluster.retrying_producer import RetryingProducer
+from tests.zookeeper import kazoo_client
 
 from penstock.client.admin_values import NewTopicSpec
 from penstock.client.metadata import PartitionMetadata
@@ -94,7 +94,7 @@ def _find_moving(cluster: Cluster) -> dict[TopicPartition, PartitionReassignment
 def test_a_topic_is_deleted_and_made_anew_under_load(cluster: Cluster) -> None:
     cluster.create_topic("phoenix", replication_factor=3)
     first_id = _topic_id(cluster, "phoenix")
-    with Knocking(cluster, "phoenix") as producer:
+    with RetryingProducer(cluster, "phoenix") as producer:
         producer.wait_delivered()
         before = set(producer.delivered)
         cluster.ask(lambda client: client.admin.delete_topics(["phoenix"]))
@@ -145,6 +145,6 @@ def test_a_broker_that_is_stopped_hands_over_first_and_leads_again_when_asked(
 
 def _stored(cluster: Cluster, topic: str) -> tuple[int, list[int]]:
     """Leader and in-sync set of its first partition, as the tree has them: brokers hear later."""
-    with looking_into(cluster.zookeeper) as tree:
+    with kazoo_client(cluster.zookeeper) as tree:
         state = json.loads(tree.get(f"/brokers/topics/{topic}/partitions/0/state")[0])
     return state["leader"], state["isr"]

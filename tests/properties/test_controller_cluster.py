@@ -240,22 +240,22 @@ def check_orders(decision: ControllerDecision) -> None:
             assert told._replace(in_sync=()) == parts[number]._replace(in_sync=())
 
 
-def merged(stories: list[Story]) -> Mapping[str, int]:
+def merged(scenarios: list[Story]) -> Mapping[str, int]:
     total: dict[str, int] = {}
-    for story in stories:
-        for name, count in story.counts.items():
+    for scenario in scenarios:
+        for name, count in scenario.counts.items():
             total[name] = total.get(name, 0) + count
     return total
 
 
 @pytest.mark.parametrize("portion", range(4))
 def test_a_cluster_stays_whole_whatever_happens_to_it(portion: int) -> None:
-    stories = []
+    scenarios = []
     for seed in range(portion, SEEDS, 4):
-        story = Story(seed)
+        scenario = Story(seed)
         for _ in range(STEPS):
-            story.step()
-        stories.append(story)
-    counts = merged(stories)
+            scenario.step()
+        scenarios.append(scenario)
+    counts = merged(scenarios)
     kinds = ("brokers", "in_sync", "move", "prefer", "controlled_shutdown", "other_controller")
     assert all(counts.get(kind, 0) >= 5 for kind in kinds), counts

@@ -211,7 +211,7 @@ async def recover(disk: SimulatedDisk, possible: list[Model]) -> Model:
 def test_a_crash_at_any_transaction_leaves_each_request_whole(seed: int) -> None:
     plan = actions(Random(seed))
 
-    async def story() -> int:
+    async def scenario() -> int:
         whole = Life({})
         await whole.live(SimulatedDisk("/data"), plan, None, False)
         for at in range(whole.transactions):
@@ -222,14 +222,14 @@ def test_a_crash_at_any_transaction_leaves_each_request_whole(seed: int) -> None
                 await recover(disk, life.possible)
         return whole.transactions
 
-    assert asyncio.run(story()) > 1
+    assert asyncio.run(scenario()) > 1
 
 
 def test_a_crash_of_the_one_who_finishes_it_is_no_different() -> None:
     """Two crashes in a row, the second at every transaction of the next life."""
     plan = [Action("create", NAMES[2], 8), Action("delete", NAMES[2], 1)]
 
-    async def story() -> int:
+    async def scenario() -> int:
         lives = 0
         for first in range(1, 12):
             second = 0
@@ -246,4 +246,4 @@ def test_a_crash_of_the_one_who_finishes_it_is_no_different() -> None:
                 second += 1
         return lives
 
-    assert asyncio.run(story()) > 11
+    assert asyncio.run(scenario()) > 11

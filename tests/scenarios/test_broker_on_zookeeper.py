@@ -4,7 +4,7 @@ import json
 from uuid import uuid4
 
 import pytest
-from tests.zookeeper_tree import looking_into
+from tests.zookeeper import kazoo_client
 
 import penstock
 from penstock.testing.embedded_broker import BrokerNotStarted
@@ -20,7 +20,7 @@ def test_a_broker_registers_and_leads_in_the_tree_of_its_connect_string(
     config = {"zookeeper.connect": connect, "broker.id": 7, "controller.election": election}
     with penstock.Broker(config=config) as broker:
         broker.create_topic("orders", partitions=3)
-        with looking_into(connect) as client:
+        with kazoo_client(connect) as client:
             controller = json.loads(client.get("/controller")[0])
             registered = json.loads(client.get("/brokers/ids/7")[0])
             topic = json.loads(client.get("/brokers/topics/orders")[0])
@@ -30,7 +30,7 @@ def test_a_broker_registers_and_leads_in_the_tree_of_its_connect_string(
         assert registered["port"] == port
         assert topic["partitions"] == {"0": [7], "1": [7], "2": [7]}
         assert len(queued) == (election == "queue")
-    with looking_into(connect) as client:
+    with kazoo_client(connect) as client:
         assert client.get_children("/brokers/ids") == []
         assert client.exists("/controller") is None
         assert client.exists("/brokers/topics/orders") is not None

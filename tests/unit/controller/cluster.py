@@ -176,10 +176,10 @@ async def opened(disk: SimulatedDisk | None = None, *brokers: int) -> AsyncItera
     await store.close()
 
 
-def tell(story: Callable[[Cluster], Awaitable[None]], *brokers: int) -> None:
+def tell(scenario: Callable[[Cluster], Awaitable[None]], *brokers: int) -> None:
     async def run() -> None:
         async with opened(None, *brokers) as cluster:
-            await story(cluster)
+            await scenario(cluster)
 
     asyncio.run(run())
 

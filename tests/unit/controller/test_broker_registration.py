@@ -24,31 +24,31 @@ from penstock.testing.simulated_disk import SimulatedDisk
 
 
 def test_a_broker_s_epoch_grows_with_every_life() -> None:
-    async def story(cluster: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         epochs = []
         for _ in range(3):
             epochs.append(await cluster.join(5))
             await cluster.leave(5)
         assert epochs == sorted(set(epochs))
 
-    tell(story)
+    tell(scenario)
 
 
 def test_a_registered_broker_is_found_with_its_epoch_and_goes_with_its_session() -> None:
-    async def story(cluster: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         epoch = await cluster.join(5, rack="r")
         found = await read_brokers(cluster.sessions[0], None)
         assert found[BrokerId(5)] == node(5, rack="r", epoch=epoch)
         await cluster.leave(5)
         assert set(await read_brokers(cluster.sessions[0], None)) == {0}
 
-    tell(story)
+    tell(scenario)
 
 
 def test_a_broker_is_not_stuck_on_its_own_registration_of_an_earlier_session() -> None:
     """KAFKA-1387, KAFKA-7165: it came back before the old session expired; a hundred times."""
 
-    async def story(cluster: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         before = cluster.sessions[0]
         epoch = -1
         for turn in range(100):
@@ -62,21 +62,21 @@ def test_a_broker_is_not_stuck_on_its_own_registration_of_an_earlier_session() -
             assert (stat.ephemeral_owner, stat.czxid) == (session.id, again)
             before, epoch = session, again
 
-    tell(story)
+    tell(scenario)
 
 
 def test_registering_twice_in_a_session_is_one_registration() -> None:
-    async def story(cluster: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         before = await cluster.sessions[0].exists("/brokers/ids/0")
         again = await register_broker(cluster.sessions[0], node(0), now_ms=NOW_MS)
         assert before is not None
         assert again == before.czxid
 
-    tell(story)
+    tell(scenario)
 
 
 def test_an_id_that_another_process_has_is_refused() -> None:
-    async def story(cluster: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         session = await cluster.store.open_session()
         with pytest.raises(BrokerIdTaken, match=r"broker id 0 .*another broker\.id"):
             await register_broker(session, node(0, port=1), now_ms=NOW_MS)
@@ -84,22 +84,22 @@ def test_an_id_that_another_process_has_is_refused() -> None:
         assert stat is not None
         assert stat.ephemeral_owner == cluster.sessions[0].id
 
-    tell(story)
+    tell(scenario)
 
 
 def test_an_address_may_change_where_the_earlier_session_is_known() -> None:
-    async def story(cluster: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         session = await cluster.store.open_session()
         earlier = [cluster.sessions[0].id]
         await register_broker(session, node(0, port=1), now_ms=NOW_MS, own_sessions=earlier)
         found = await read_brokers(session, None)
         assert found[BrokerId(0)].endpoints == node(0, port=1).endpoints
 
-    tell(story)
+    tell(scenario)
 
 
 def test_a_broker_s_own_left_over_leadership_does_not_hold_it_up() -> None:
-    async def story(cluster: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         await controller_election(cluster.sessions[0], BrokerId(0), now_ms=1).campaign()
         session = await cluster.store.open_session()
         again = await controller_election(session, BrokerId(0), now_ms=2).campaign()
@@ -111,11 +111,11 @@ def test_a_broker_s_own_left_over_leadership_does_not_hold_it_up() -> None:
         assert not other.done()
         other.cancel()
 
-    tell(story)
+    tell(scenario)
 
 
 def test_the_cluster_has_one_id_for_ever() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         disk = SimulatedDisk("/data")
         found = set()
         for _ in range(3):
@@ -125,17 +125,17 @@ def test_the_cluster_has_one_id_for_ever() -> None:
         [cluster_id] = found
         assert re.fullmatch(r"[A-Za-z0-9_-]{22}", cluster_id)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_generated_broker_ids_begin_above_the_reserved_ones_and_never_come_twice() -> None:
-    async def story(cluster: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         given = [
             await next_generated_broker_id(cluster.sessions[0], reserved_max=1000) for _ in range(3)
         ]
         assert given == [1001, 1002, 1003]
 
-    tell(story)
+    tell(scenario)
 
 
 def test_ids_do_not_begin_like_an_option() -> None:
@@ -146,7 +146,7 @@ def test_ids_do_not_begin_like_an_option() -> None:
 
 
 def test_producer_ids_of_two_brokers_are_all_different_and_come_in_blocks() -> None:
-    async def story(cluster: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         makers = [BlockProducerIds(s, BrokerId(b)) for b, s in cluster.sessions.items()]
         given = await asyncio.gather(
             *(maker.next_producer_id() for _ in range(BLOCK_SIZE + 5) for maker in makers)
@@ -156,11 +156,11 @@ def test_producer_ids_of_two_brokers_are_all_different_and_come_in_blocks() -> N
         blocks = {number // BLOCK_SIZE for number in given}
         assert blocks == {0, 1, 2, 3}
 
-    tell(story, 0, 1)
+    tell(scenario, 0, 1)
 
 
 def test_after_a_restart_no_producer_id_comes_again() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         disk = SimulatedDisk("/data")
         given = []
         for _ in range(3):
@@ -169,11 +169,11 @@ def test_after_a_restart_no_producer_id_comes_again() -> None:
                 given += [await maker.next_producer_id() for _ in range(3)]
         assert given == [0, 1, 2, 1000, 1001, 1002, 2000, 2001, 2002]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_when_there_are_no_producer_ids_left_none_is_given_twice() -> None:
-    async def story(cluster: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         session = cluster.sessions[0]
         last = 2**63 - 1 - BLOCK_SIZE
         block = encode_producer_block(BrokerId(0), first=0, last=last)
@@ -184,4 +184,4 @@ def test_when_there_are_no_producer_ids_left_none_is_given_twice() -> None:
         with pytest.raises(ProducerIdsExhausted):
             await maker.next_producer_id()
 
-    tell(story)
+    tell(scenario)

@@ -89,7 +89,7 @@ class CutSession(CrashingSession):
 
 
 def test_a_created_topic_is_led_and_known_when_the_answer_comes() -> None:
-    async def story(cluster: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
             [made] = await controller.create_topics(
                 [CreatableTopic(name="orders", partitions=3)],
@@ -101,11 +101,11 @@ def test_a_created_topic_is_led_and_known_when_the_answer_comes() -> None:
             assert twin.topics["orders"] == made
             assert [twin.replicas[TopicPartition("orders", n)].leader for n in range(3)] == [0] * 3
 
-    tell(story)
+    tell(scenario)
 
 
 def test_after_a_restart_everything_is_told_again_and_nothing_written() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         disk = SimulatedDisk("/data")
         async with opened(disk) as cluster, cluster.controlled() as controller:
             assert await create(controller, CreatableTopic(name="orders", partitions=3)) == [0]
@@ -117,11 +117,11 @@ def test_after_a_restart_everything_is_told_again_and_nothing_written() -> None:
                 assert cluster.channel.twin().topics == before.topics
                 assert cluster.channel.twin().replicas == before.replicas
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_validation_answers_as_the_real_thing_and_writes_nothing() -> None:
-    async def story(cluster: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
             await create(controller, CreatableTopic(name="t"))
             zxid, orders = cluster.store.tree.zxid, len(cluster.channel.twin().orders)
@@ -144,13 +144,13 @@ def test_validation_answers_as_the_real_thing_and_writes_nothing() -> None:
             assert cluster.store.tree.zxid == zxid
             assert len(cluster.channel.twin().orders) == orders
 
-    tell(story)
+    tell(scenario)
 
 
 def test_a_long_request_is_one_request() -> None:
     """Though it is decided in portions: names twice, collisions and limits span all of it."""
 
-    async def story(cluster: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         names = [f"t{number}" for number in range(130)]
         names[0] = names[125] = "twice"
         names[1], names[120] = "x.y", "x_y"
@@ -168,11 +168,11 @@ def test_a_long_request_is_one_request() -> None:
                 assert set(codes[122:125] + codes[126:]) == {ErrorCode.POLICY_VIOLATION}
         assert len(cluster.store.tree.children("/brokers/topics")) == 120
 
-    tell(story)
+    tell(scenario)
 
 
 def test_changed_settings_are_with_the_broker_when_the_answer_comes() -> None:
-    async def story(cluster: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
             await create(controller, CreatableTopic(name="t"))
             changes = [
@@ -184,14 +184,14 @@ def test_changed_settings_are_with_the_broker_when_the_answer_comes() -> None:
             assert twin.topics["t"].configs == {"retention.ms": "7"}
             assert twin.broker_configs == {"": {"log.retention.ms": "8"}}
 
-    tell(story)
+    tell(scenario)
 
 
 # Deletion.
 
 
 def test_a_deleted_topic_leaves_nothing_behind_and_can_be_made_anew() -> None:
-    async def story(cluster: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
             before = cluster.store.tree.node_count
             await create(controller, CreatableTopic(name="orders", partitions=3))
@@ -204,22 +204,22 @@ def test_a_deleted_topic_leaves_nothing_behind_and_can_be_made_anew() -> None:
             assert await create(controller, CreatableTopic(name="orders")) == [ErrorCode.NONE]
             assert cluster.channel.twin().topics["orders"].topic_id != first
 
-    tell(story)
+    tell(scenario)
 
 
 def test_topics_stay_where_deletion_is_not_allowed() -> None:
-    async def story(cluster: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         static = RawConfig.from_mapping({"delete.topic.enable": "false"}, where="file")
         async with cluster.controlled(static=static) as controller:
             await create(controller, CreatableTopic(name="t"))
             assert await delete(controller, "t") == [ErrorCode.TOPIC_DELETION_DISABLED]
             assert list(cluster.channel.twin().topics) == ["t"]
 
-    tell(story)
+    tell(scenario)
 
 
 def test_a_topic_with_a_replica_on_a_dead_broker_goes_when_that_is_back() -> None:
-    async def story(cluster: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
             await create(controller, replicated("t", (0, 1)))
             await cluster.leave(1)
@@ -238,11 +238,11 @@ def test_a_topic_with_a_replica_on_a_dead_broker_goes_when_that_is_back() -> Non
             assert cluster.channel.twin(1).replicas == {}
             assert await create(controller, CreatableTopic(name="t")) == [ErrorCode.NONE]
 
-    tell(story, 0, 1)
+    tell(scenario, 0, 1)
 
 
 def test_a_broker_that_dies_over_a_deletion_has_not_removed_anything() -> None:
-    async def story(cluster: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
             await create(controller, replicated("t", (0, 1)))
             cluster.channel.unreachable.add(BrokerId(1))
@@ -259,11 +259,11 @@ def test_a_broker_that_dies_over_a_deletion_has_not_removed_anything() -> None:
             assert await deletion == [ErrorCode.NONE]
             assert cluster.channel.twin(1).replicas == {}
 
-    tell(story, 0, 1)
+    tell(scenario, 0, 1)
 
 
 def test_who_does_not_wait_for_a_deletion_is_told_so_and_it_goes_on() -> None:
-    async def story(cluster: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
             await create(controller, replicated("t", (0, 1)))
             cluster.channel.unreachable.add(BrokerId(1))
@@ -273,14 +273,14 @@ def test_who_does_not_wait_for_a_deletion_is_told_so_and_it_goes_on() -> None:
             assert await delete(controller, "t") == [ErrorCode.NONE]
             assert cluster.store.tree.children("/brokers/topics") == ()
 
-    tell(story, 0, 1)
+    tell(scenario, 0, 1)
 
 
 # Brokers.
 
 
 def test_when_a_broker_dies_another_leads_and_all_know() -> None:
-    async def story(cluster: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
             await create(controller, replicated("t", (1, 2), (2, 0)))
             await cluster.leave(1)
@@ -295,11 +295,11 @@ def test_when_a_broker_dies_another_leads_and_all_know() -> None:
             assert state is not None
             assert same_facts(fresh.state, state)
 
-    tell(story, 0, 1, 2)
+    tell(scenario, 0, 1, 2)
 
 
 def test_a_broker_that_is_back_leads_what_only_it_has() -> None:
-    async def story(cluster: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
             await create(controller, replicated("t", (1,)))
             await cluster.leave(1)
@@ -314,11 +314,11 @@ def test_a_broker_that_is_back_leads_what_only_it_has() -> None:
             ][-1]
             assert last.broker_epoch == epoch
 
-    tell(story, 0, 1)
+    tell(scenario, 0, 1)
 
 
 def test_a_topic_that_comes_to_allow_it_is_led_by_who_lacks_records() -> None:
-    async def story(cluster: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
             await create(controller, replicated("t", (1, 2)), replicated("u", (1, 2)))
             await cluster.leave(2)  # falls behind
@@ -337,11 +337,11 @@ def test_a_topic_that_comes_to_allow_it_is_led_by_who_lacks_records() -> None:
             assert await controller.alter_configs([change], validate_only=False) == [None]
             assert twin.topics["u"].partitions[0].leader == 2
 
-    tell(story, 0, 1, 2)
+    tell(scenario, 0, 1, 2)
 
 
 def test_a_broker_that_does_not_answer_holds_up_nobody_and_hears_of_all_later() -> None:
-    async def story(cluster: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
             cluster.channel.unreachable.add(BrokerId(1))
             waiting = asyncio.create_task(create(controller, CreatableTopic(name="t")))
@@ -356,11 +356,11 @@ def test_a_broker_that_does_not_answer_holds_up_nobody_and_hears_of_all_later() 
             assert await create(controller, CreatableTopic(name="u")) == [ErrorCode.NONE]
             assert list(cluster.channel.twin(1).topics) == ["t", "u"]
 
-    tell(story, 0, 1)
+    tell(scenario, 0, 1)
 
 
 def test_who_waits_for_a_broker_waits_no_longer_than_its_registration_stands() -> None:
-    async def story(cluster: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
             cluster.channel.unreachable.add(BrokerId(1))
             creation = asyncio.create_task(create(controller, replicated("t", (0,))))
@@ -369,14 +369,14 @@ def test_who_waits_for_a_broker_waits_no_longer_than_its_registration_stands() -
             await cluster.leave(1)
             assert await creation == [ErrorCode.NONE]
 
-    tell(story, 0, 1)
+    tell(scenario, 0, 1)
 
 
 # Leadership.
 
 
 def test_whoever_is_not_the_controller_says_so() -> None:
-    async def story(cluster: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         async with cluster.controlled(0):
             other = cluster.controller(1)
             running = asyncio.create_task(other.run())
@@ -387,11 +387,11 @@ def test_whoever_is_not_the_controller_says_so() -> None:
             await other.close()
             await running
 
-    tell(story, 0, 1)
+    tell(scenario, 0, 1)
 
 
 def test_the_next_controller_knows_all_that_the_last_one_did() -> None:
-    async def story(cluster: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         other = cluster.controller(1)
         async with asyncio.TaskGroup() as tasks:
             async with cluster.controlled(0) as controller:
@@ -413,13 +413,13 @@ def test_the_next_controller_knows_all_that_the_last_one_did() -> None:
             assert full.controller_id == 1
             await other.close()
 
-    tell(story, 0, 1)
+    tell(scenario, 0, 1)
 
 
 def test_a_controller_whose_node_is_deleted_begins_anew_with_the_next_epoch() -> None:
     """KAFKA-5310: what it knew is read again, not remembered."""
 
-    async def story(cluster: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
             await create(controller, CreatableTopic(name="t"))
             session = await cluster.store.open_session()
@@ -431,13 +431,13 @@ def test_a_controller_whose_node_is_deleted_begins_anew_with_the_next_epoch() ->
             assert state.controller_epoch == 2
             assert list(state.topics) == ["t"]
 
-    tell(story)
+    tell(scenario)
 
 
 def test_a_controller_that_was_replaced_unawares_writes_nothing() -> None:
     """KAFKA-6082: its first write finds the epoch of another, and it is no controller any more."""
 
-    async def story(cluster: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
             session = await cluster.store.open_session()
             await session.set("/controller_epoch", b"41")
@@ -447,11 +447,11 @@ def test_a_controller_that_was_replaced_unawares_writes_nothing() -> None:
             assert controller.statistics().epoch == 42
             assert await create(controller, CreatableTopic(name="t")) == [ErrorCode.NONE]
 
-    tell(story)
+    tell(scenario)
 
 
 def test_a_controller_that_a_broker_has_seen_replaced_stands_for_election_again() -> None:
-    async def story(cluster: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
             cluster.channel.refusals[BrokerId(0)] = Refusal(ErrorCode.STALE_CONTROLLER_EPOCH)
             await create(controller, CreatableTopic(name="t"))
@@ -460,11 +460,11 @@ def test_a_controller_that_a_broker_has_seen_replaced_stands_for_election_again(
             assert controller.statistics().epoch == 2
             assert list(cluster.channel.twin().topics) == ["t"]
 
-    tell(story)
+    tell(scenario)
 
 
 def test_a_controller_that_is_closed_has_left_its_place() -> None:
-    async def story(cluster: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
             await create(controller, CreatableTopic(name="t"))
             await controller.close()
@@ -472,12 +472,12 @@ def test_a_controller_that_is_closed_has_left_its_place() -> None:
             assert await create(controller, CreatableTopic(name="u")) == [ErrorCode.NOT_CONTROLLER]
             assert controller.find_state() is None
 
-    tell(story)
+    tell(scenario)
 
 
 @pytest.mark.parametrize("turns", range(0, 60, 3))
 def test_a_controller_can_be_closed_at_any_moment_of_its_start(turns: int) -> None:
-    async def story(cluster: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         controller = cluster.controller()
         running = asyncio.create_task(controller.run())
         for _ in range(turns):
@@ -486,11 +486,11 @@ def test_a_controller_can_be_closed_at_any_moment_of_its_start(turns: int) -> No
         await running
         assert cluster.store.tree.find("/controller") is None
 
-    tell(story)
+    tell(scenario)
 
 
 def test_the_end_of_its_session_ends_the_controller() -> None:
-    async def story(cluster: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         controller = cluster.controller()
         running = asyncio.create_task(controller.run())
         await controller.wait_ready()
@@ -499,11 +499,11 @@ def test_the_end_of_its_session_ends_the_controller() -> None:
             await running
         assert await create(controller, CreatableTopic(name="t")) == [ErrorCode.NOT_CONTROLLER]
 
-    tell(story)
+    tell(scenario)
 
 
 def test_a_tree_that_takes_nothing_any_more_ends_the_controller() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         disk = SimulatedDisk("/data")
         async with opened(disk) as cluster:
             controller = cluster.controller()
@@ -515,13 +515,13 @@ def test_a_tree_that_takes_nothing_any_more_ends_the_controller() -> None:
                 await running
             disk.heal()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_orders_are_counted_on_where_a_controller_leads_on_with_the_same_epoch() -> None:
     """Brokers would take the first ones for copies of old ones, and know nothing new for ever."""
 
-    async def story(cluster: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         session = CutSession(cluster.sessions[0])
         controller = cluster.controller(session=session)
         running = asyncio.create_task(controller.run())
@@ -541,11 +541,11 @@ def test_orders_are_counted_on_where_a_controller_leads_on_with_the_same_epoch()
         assert orders == sorted(set(orders))
         assert len({epoch for epoch, _ in orders}) == 1
 
-    tell(story)
+    tell(scenario)
 
 
 def test_a_mistake_of_a_channel_ends_the_controller() -> None:
-    async def story(cluster: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         controller = cluster.controller()
         running = asyncio.create_task(controller.run())
         await controller.wait_ready()
@@ -554,14 +554,14 @@ def test_a_mistake_of_a_channel_ends_the_controller() -> None:
         with pytest.raises(ValueError, match="a bug"):
             await running
 
-    tell(story)
+    tell(scenario)
 
 
 # The queue.
 
 
 def test_the_queue_is_bounded_and_who_does_not_get_in_in_time_is_told() -> None:
-    async def story(cluster: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         session = GatedSession(cluster.sessions[0])
         async with cluster.controlled(session=session) as controller:
             gate = session.gate = asyncio.Event()
@@ -580,11 +580,11 @@ def test_the_queue_is_bounded_and_who_does_not_get_in_in_time_is_told() -> None:
             assert len(state.topics) == MAX_QUEUED_REQUESTS
             assert "late" not in state.topics
 
-    tell(story)
+    tell(scenario)
 
 
 def test_what_nobody_waits_for_any_more_is_not_begun() -> None:
-    async def story(cluster: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         session = GatedSession(cluster.sessions[0])
         async with cluster.controlled(session=session) as controller:
             gate = session.gate = asyncio.Event()
@@ -599,21 +599,21 @@ def test_what_nobody_waits_for_any_more_is_not_begun() -> None:
             assert await create(controller, CreatableTopic(name="last")) == [ErrorCode.NONE]
             assert list(cluster.channel.twin().topics) == ["first", "last"]
 
-    tell(story)
+    tell(scenario)
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1])
 def test_no_time_at_all_is_too_little(timeout_ms: int) -> None:
-    async def story(cluster: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
             codes = await create(controller, CreatableTopic(name="t"), timeout_ms=timeout_ms)
             assert codes == [ErrorCode.REQUEST_TIMED_OUT]
 
-    tell(story)
+    tell(scenario)
 
 
 def test_the_figures_are_those_of_the_cluster() -> None:
-    async def story(cluster: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
             await create(controller, replicated("t", (0,), (1,)), CreatableTopic(name="u"))
             await cluster.leave(1)
@@ -623,14 +623,14 @@ def test_the_figures_are_those_of_the_cluster() -> None:
             assert (found.topics, found.partitions, found.deleting_topics) == (2, 3, 0)
             assert found.leaderless_partitions >= 1
 
-    tell(story, 0, 1)
+    tell(scenario, 0, 1)
 
 
 def test_refusals_say_why() -> None:
-    async def story(cluster: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
             [answer] = await controller.delete_topics(["none"], timeout_ms=WAIT_MS)
             assert isinstance(answer, ApiError)
             assert answer.message == "topic 'none' does not exist"
 
-    tell(story)
+    tell(scenario)

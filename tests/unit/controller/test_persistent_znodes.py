@@ -12,7 +12,7 @@ PATHS = ("/a", "/a/b", "/c", "/c/d")
 
 
 def test_all_that_are_missing_are_made_in_one_round() -> None:
-    async def story(cluster: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         session = await cluster.store.open_session()
         await session.create("/a", b"kept")
         before = cluster.store.statistics().rounds
@@ -21,11 +21,11 @@ def test_all_that_are_missing_are_made_in_one_round() -> None:
         data = [(await session.get(path)).data for path in PATHS]
         assert data == [b"kept", b"", b"", b"last"]
 
-    tell(story)
+    tell(scenario)
 
 
 def test_nothing_is_written_where_all_are_there() -> None:
-    async def story(cluster: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         session = await cluster.store.open_session()
         await ensure_znodes(session, PATHS, b"first")
         before = cluster.store.statistics().rounds
@@ -33,21 +33,21 @@ def test_nothing_is_written_where_all_are_there() -> None:
         assert cluster.store.statistics().rounds == before
         assert (await session.get("/c/d")).data == b"first"
 
-    tell(story)
+    tell(scenario)
 
 
 def test_several_brokers_may_do_it_at_the_same_time() -> None:
-    async def story(cluster: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         sessions = [await cluster.store.open_session() for _ in range(3)]
         await asyncio.gather(*(ensure_znodes(session, PATHS) for session in sessions))
         assert await sessions[0].children("/a") == ("b",)
 
-    tell(story)
+    tell(scenario)
 
 
 def test_a_parent_that_is_missing_is_told() -> None:
-    async def story(cluster: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         with pytest.raises(NoNode, match="/x"):
             await ensure_znodes(await cluster.store.open_session(), ("/x/y",))
 
-    tell(story)
+    tell(scenario)

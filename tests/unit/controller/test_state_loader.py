@@ -27,7 +27,7 @@ def story_with(
 ) -> None:
     """What a controller makes of a tree that somebody else has filled."""
 
-    async def story(cluster: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         session = await cluster.store.open_session()
         await ensure_znodes(session, PERSISTENT_ZNODES)
         await prepare(session)
@@ -37,7 +37,7 @@ def story_with(
             assert fresh.writes == ()
             await check(cluster, controller)
 
-    tell(story, *brokers)
+    tell(scenario, *brokers)
 
 
 def node_of(**partitions: list[int]) -> bytes:
@@ -176,7 +176,7 @@ def test_a_deletion_that_was_cut_short_is_finished() -> None:
 
 
 def test_a_topic_that_is_to_go_is_not_made_whole_first() -> None:
-    async def story(cluster: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         session = await cluster.store.open_session()
         await ensure_znodes(session, PERSISTENT_ZNODES)
         await session.create("/brokers/topics/t", node_of(p0=[0], p1=[0]))
@@ -185,7 +185,7 @@ def test_a_topic_that_is_to_go_is_not_made_whole_first() -> None:
         assert found.writes == ()
         assert found.state.deleting == {"t": {0}}
 
-    tell(story)
+    tell(scenario)
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_a_node_that_makes_no_sense_stops_the_start_by_name(path: str, data: byt
 
 
 def test_a_topic_s_nodes_are_found_parents_first() -> None:
-    async def story(cluster: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         session = cluster.sessions[0]
         await ensure_znodes(session, PERSISTENT_ZNODES)
         async with cluster.controlled() as controller:
@@ -230,4 +230,4 @@ def test_a_topic_s_nodes_are_found_parents_first() -> None:
             assert len(found) == 1 + 1 + 2 + 2 + 1
             assert await find_topic_znodes(session, "none") == []
 
-    tell(story)
+    tell(scenario)

@@ -45,7 +45,7 @@ def test_steps_stay_whole_and_in_order_and_as_many_as_fit_go_together(
 
 
 def test_a_topic_too_large_for_one_transaction_takes_several() -> None:
-    async def story(cluster: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         session = CrashingSession(cluster.sessions[0])
         async with cluster.controlled(session=session) as controller:
             before = session.transactions
@@ -59,4 +59,4 @@ def test_a_topic_too_large_for_one_transaction_takes_several() -> None:
             assert session.transactions - before > nodes / TRANSACTION_BYTES
             assert (await cluster.reread()).writes == ()
 
-    tell(story)
+    tell(scenario)

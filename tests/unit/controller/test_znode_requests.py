@@ -74,7 +74,7 @@ async def in_sync(controller: Controller, *brokers: int) -> None:
 
 class TestATopicEditedInTheTree:
     def test_gets_the_partitions_that_were_added_to_its_node(self) -> None:
-        async def story(cluster: Cluster) -> None:
+        async def scenario(cluster: Cluster) -> None:
             async with cluster.controlled() as controller:
                 await make(controller, "t", (0, 1))
                 topic_id = _topic(controller).topic_id
@@ -96,10 +96,10 @@ class TestATopicEditedInTheTree:
                 assert state is not None
                 assert same_facts(found.state, state)
 
-        tell(story, 0, 1)
+        tell(scenario, 0, 1)
 
     def test_is_watched_again_after_each_edit_and_after_being_made_in_the_tree(self) -> None:
-        async def story(cluster: Cluster) -> None:
+        async def scenario(cluster: Cluster) -> None:
             async with cluster.controlled() as controller:
                 session = await someone(cluster)
                 await session.create("/brokers/topics/t", node_of(p0=[0]))
@@ -110,10 +110,10 @@ class TestATopicEditedInTheTree:
                     await settled()
                     assert len(_topic(controller).partitions) == count
 
-        tell(story, 0)
+        tell(scenario, 0)
 
     def test_is_not_moved_or_made_smaller_by_it_and_that_is_told(self) -> None:
-        async def story(cluster: Cluster) -> None:
+        async def scenario(cluster: Cluster) -> None:
             async with cluster.controlled() as controller:
                 await make(controller, "t", (0,), (1,))
                 session = await someone(cluster)
@@ -128,7 +128,7 @@ class TestATopicEditedInTheTree:
                         (1,),
                     ]
 
-        tell(story, 0, 1)
+        tell(scenario, 0, 1)
 
 
 def _topic(controller: Controller, name: str = "t") -> TopicState:
@@ -139,7 +139,7 @@ def _topic(controller: Controller, name: str = "t") -> TopicState:
 
 class TestATopicMadeInTheTree:
     def test_is_led_and_told_to_everybody(self) -> None:
-        async def story(cluster: Cluster) -> None:
+        async def scenario(cluster: Cluster) -> None:
             async with cluster.controlled() as controller:
                 session = await someone(cluster)
                 await session.create("/brokers/topics/t", node_of(p0=[1, 0], p1=[0]))
@@ -153,10 +153,10 @@ class TestATopicMadeInTheTree:
                 assert state is not None
                 assert same_facts(found.state, state)
 
-        tell(story, 0, 1)
+        tell(scenario, 0, 1)
 
     def test_that_makes_no_sense_is_left_alone_and_its_name_is_not_taken(self) -> None:
-        async def story(cluster: Cluster) -> None:
+        async def scenario(cluster: Cluster) -> None:
             async with cluster.controlled() as controller:
                 session = await someone(cluster)
                 for name, data in (
@@ -191,10 +191,10 @@ class TestATopicMadeInTheTree:
             async with cluster.controlled():  # the next one is not stopped by it either
                 assert list(cluster.channel.twin().topics) == ["good"]
 
-        tell(story)
+        tell(scenario)
 
     def test_at_the_same_time_as_by_a_request_is_one_topic(self) -> None:
-        async def story(cluster: Cluster) -> None:
+        async def scenario(cluster: Cluster) -> None:
             async with cluster.controlled() as controller:
                 session = await someone(cluster)
                 made, _ = await asyncio.gather(
@@ -210,22 +210,22 @@ class TestATopicMadeInTheTree:
                 assert "t" in cluster.channel.twin().topics
                 assert (await cluster.reread()).writes == ()
 
-        tell(story)
+        tell(scenario)
 
     def test_while_nobody_looked_is_found_at_the_election(self) -> None:
-        async def story(cluster: Cluster) -> None:
+        async def scenario(cluster: Cluster) -> None:
             session = await someone(cluster)
             await ensure_znodes(session, PERSISTENT_ZNODES)
             await session.create("/brokers/topics/t", node_of(p0=[0]))
             async with cluster.controlled():
                 assert list(cluster.channel.twin().topics) == ["t"]
 
-        tell(story)
+        tell(scenario)
 
 
 class TestADeletionMarkedInTheTree:
     def test_removes_the_topic_everywhere(self) -> None:
-        async def story(cluster: Cluster) -> None:
+        async def scenario(cluster: Cluster) -> None:
             async with cluster.controlled() as controller:
                 await make(controller, "t", (0, 1), (1, 0))
                 session = await someone(cluster)
@@ -236,10 +236,10 @@ class TestADeletionMarkedInTheTree:
                 assert cluster.channel.twin(1).topics == {}
                 assert cluster.channel.twin(1).replicas == {}
 
-        tell(story, 0, 1)
+        tell(scenario, 0, 1)
 
     def test_of_what_is_not_there_goes_away_by_itself(self) -> None:
-        async def story(cluster: Cluster) -> None:
+        async def scenario(cluster: Cluster) -> None:
             async with cluster.controlled():
                 session = await someone(cluster)
                 await session.create("/admin/delete_topics/nowhere")
@@ -247,10 +247,10 @@ class TestADeletionMarkedInTheTree:
                 assert await session.children("/admin/delete_topics") == ()
                 assert any("nowhere" in report for report in cluster.reports)
 
-        tell(story)
+        tell(scenario)
 
     def test_is_removed_where_topics_may_not_be_deleted(self) -> None:
-        async def story(cluster: Cluster) -> None:
+        async def scenario(cluster: Cluster) -> None:
             static = RawConfig.from_mapping({"delete.topic.enable": "false"}, where="file")
             async with cluster.controlled(static=static) as controller:
                 await make(controller, "t", (0,))
@@ -260,12 +260,12 @@ class TestADeletionMarkedInTheTree:
                 assert await session.children("/admin/delete_topics") == ()
                 assert list(cluster.channel.twin().topics) == ["t"]
 
-        tell(story)
+        tell(scenario)
 
 
 class TestMovesAskedForInTheTree:
     def test_are_carried_out_and_their_node_goes_with_the_last(self) -> None:
-        async def story(cluster: Cluster) -> None:
+        async def scenario(cluster: Cluster) -> None:
             async with cluster.controlled() as controller:
                 await make(controller, "t", (0, 1))
                 session = await someone(cluster)
@@ -284,10 +284,10 @@ class TestMovesAskedForInTheTree:
                 assert TopicPartition("t", 0) not in cluster.channel.twin(0).replicas
                 assert cluster.channel.twin(1).topics["t"].partitions[0].leader == 2
 
-        tell(story, 0, 1, 2)
+        tell(scenario, 0, 1, 2)
 
     def test_go_on_under_the_next_controller(self) -> None:
-        async def story(cluster: Cluster) -> None:
+        async def scenario(cluster: Cluster) -> None:
             session = await someone(cluster)
             async with cluster.controlled(0) as controller:
                 await make(controller, "t", (0, 1))
@@ -302,10 +302,10 @@ class TestMovesAskedForInTheTree:
                 assert part(controller).replicas == (2, 1)
                 assert await session.exists(MOVES) is None
 
-        tell(story, 0, 1, 2)
+        tell(scenario, 0, 1, 2)
 
     def test_that_cannot_be_are_reported_and_do_not_stay(self) -> None:
-        async def story(cluster: Cluster) -> None:
+        async def scenario(cluster: Cluster) -> None:
             async with cluster.controlled() as controller:
                 await make(controller, "t", (0,))
                 session = await someone(cluster)
@@ -324,12 +324,12 @@ class TestMovesAskedForInTheTree:
                     assert len(cluster.reports) == reports + 1
                 assert part(controller).replicas == (0,)
 
-        tell(story)
+        tell(scenario)
 
 
 class TestElectionsAskedForInTheTree:
     def test_bring_preferred_leaders_back(self) -> None:
-        async def story(cluster: Cluster) -> None:
+        async def scenario(cluster: Cluster) -> None:
             async with cluster.controlled(0) as controller:
                 await make(controller, "t", (1, 0))
                 await cluster.leave(1)
@@ -344,11 +344,11 @@ class TestElectionsAskedForInTheTree:
                 assert part(controller).leader == 1
                 assert await session.exists(ELECTIONS) is None
 
-        tell(story, 0, 1)
+        tell(scenario, 0, 1)
 
 
 def test_a_broker_whose_time_has_come_takes_its_leaders_back_by_the_clock() -> None:
-    async def story(cluster: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         ticks: list[int] = []
         tick = asyncio.Event()
 
@@ -370,7 +370,7 @@ def test_a_broker_whose_time_has_come_takes_its_leaders_back_by_the_clock() -> N
             assert part(controller).leader == 1
             assert ticks == [300_000, 300_000]
 
-    tell(story, 0, 1)
+    tell(scenario, 0, 1)
 
 
 async def cluster_settles(cluster: Cluster) -> None:
@@ -379,7 +379,7 @@ async def cluster_settles(cluster: Cluster) -> None:
 
 
 def test_a_registration_that_makes_no_sense_is_no_broker_s_and_stops_nobody() -> None:
-    async def story(cluster: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         session = await someone(cluster)
         await session.create("/brokers/ids/8", b"nonsense", ephemeral=True)
         async with cluster.controlled(0) as controller:
@@ -391,11 +391,11 @@ def test_a_registration_that_makes_no_sense_is_no_broker_s_and_stops_nobody() ->
             for name in ("/brokers/ids/8", "/brokers/ids/9"):
                 assert any(name in report for report in cluster.reports)
 
-    tell(story)
+    tell(scenario)
 
 
 def test_a_broker_that_leaves_is_missed_by_nobody() -> None:
-    async def story(cluster: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         async with cluster.controlled(0) as controller:
             await make(controller, "t", (1, 0))
             state = controller.find_state()
@@ -412,13 +412,13 @@ def test_a_broker_that_leaves_is_missed_by_nobody() -> None:
             assert (part(controller).leader, part(controller).leader_epoch) == (0, epoch)
             assert part(controller).leader != NO_BROKER
 
-    tell(story, 0, 1)
+    tell(scenario, 0, 1)
 
 
 def test_a_state_that_somebody_else_has_written_is_read_anew_and_nothing_is_stuck() -> None:
     """No cached version that is refused for ever (KAFKA-1382, KAFKA-2729)."""
 
-    async def story(cluster: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         async with cluster.controlled(0) as controller:
             await make(controller, "t", (0, 1))
             session = await someone(cluster)
@@ -434,4 +434,4 @@ def test_a_state_that_somebody_else_has_written_is_read_anew_and_nothing_is_stuc
             await in_sync(controller, 0)
             assert part(controller).in_sync == (0,)
 
-    tell(story, 0, 1)
+    tell(scenario, 0, 1)

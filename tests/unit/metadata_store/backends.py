@@ -86,24 +86,24 @@ every_backend = pytest.mark.parametrize("backend", _ALL)
 Story = Callable[..., Awaitable[None]]
 
 
-def told_on_every_backend(story: Story) -> Callable[..., None]:
+def told_on_every_backend(scenario: Story) -> Callable[..., None]:
     """Make an asynchronous story on a fresh, empty tree a test of each back end."""
 
     @every_backend
     def test(backend: str, request: pytest.FixtureRequest) -> None:
-        tell(story, backend, request)
+        tell(scenario, backend, request)
 
-    test.__name__ = getattr(story, "__name__", "story")
-    test.__doc__ = story.__doc__
+    test.__name__ = getattr(scenario, "__name__", "story")
+    test.__doc__ = scenario.__doc__
     return test
 
 
-def tell(story: Story, backend: str, request: pytest.FixtureRequest, *more: Any) -> None:
+def tell(scenario: Story, backend: str, request: pytest.FixtureRequest, *more: Any) -> None:
     opening = BACKENDS[backend](request)
 
     async def run() -> None:
         async with opening as opened, asyncio.timeout(60):
-            await story(opened, *more)
+            await scenario(opened, *more)
 
     asyncio.run(run())
 
@@ -165,10 +165,10 @@ class Witness:
         self.events.append(event)
 
 
-def run(story: Awaitable[None]) -> None:
+def run(scenario: Awaitable[None]) -> None:
     async def limited() -> None:
         async with asyncio.timeout(60):
-            await story
+            await scenario
 
     asyncio.run(limited())
 

@@ -50,10 +50,10 @@ async def opened() -> AsyncIterator[EmbeddedMetadataStore]:
     await store.close()
 
 
-def tell(story: Callable[[EmbeddedMetadataStore], Awaitable[None]]) -> None:
+def tell(scenario: Callable[[EmbeddedMetadataStore], Awaitable[None]]) -> None:
     async def run() -> None:
         async with opened() as store:
-            await story(store)
+            await scenario(store)
 
     asyncio.run(run())
 
@@ -66,7 +66,7 @@ async def all_else() -> None:
 
 @both
 def test_one_of_many_is_elected_and_the_others_wait(recipe: Recipe) -> None:
-    async def story(store: EmbeddedMetadataStore) -> None:
+    async def scenario(store: EmbeddedMetadataStore) -> None:
         sessions = [await store.open_session() for _ in range(5)]
         campaigns = [
             asyncio.create_task(recipe(session, f"b{place}").campaign())
@@ -78,12 +78,12 @@ def test_one_of_many_is_elected_and_the_others_wait(recipe: Recipe) -> None:
         assert (await sessions[0].get(EPOCH)).data == b"1"
         await cancel(campaigns)
 
-    tell(story)
+    tell(scenario)
 
 
 @both
 def test_when_the_leader_s_session_ends_the_next_leads_with_the_next_epoch(recipe: Recipe) -> None:
-    async def story(store: EmbeddedMetadataStore) -> None:
+    async def scenario(store: EmbeddedMetadataStore) -> None:
         first, second = await store.open_session(), await store.open_session()
         leading = await recipe(first, "b1").campaign()
         campaign = asyncio.create_task(recipe(second, "b2").campaign())
@@ -98,14 +98,14 @@ def test_when_the_leader_s_session_ends_the_next_leads_with_the_next_epoch(recip
         with pytest.raises(SessionExpired):
             await recipe(first, "b1").campaign()
 
-    tell(story)
+    tell(scenario)
 
 
 @both
 def test_a_zombie_s_fenced_write_is_refused(recipe: Recipe) -> None:
     """KAFKA-6082: the old leader has another session to write with, and does not know yet."""
 
-    async def story(store: EmbeddedMetadataStore) -> None:
+    async def scenario(store: EmbeddedMetadataStore) -> None:
         first, second = await store.open_session(), await store.open_session()
         zombie = await recipe(first, "b1").campaign()
         assert await can_write(second, zombie)
@@ -114,12 +114,12 @@ def test_a_zombie_s_fenced_write_is_refused(recipe: Recipe) -> None:
         assert not await can_write(second, zombie)
         assert await can_write(second, leading)
 
-    tell(story)
+    tell(scenario)
 
 
 @both
 def test_who_resigns_hands_over_and_a_second_resignation_harms_nobody(recipe: Recipe) -> None:
-    async def story(store: EmbeddedMetadataStore) -> None:
+    async def scenario(store: EmbeddedMetadataStore) -> None:
         first, second = await store.open_session(), await store.open_session()
         election = recipe(first, "b1")
         leading = await election.campaign()
@@ -133,14 +133,14 @@ def test_who_resigns_hands_over_and_a_second_resignation_harms_nobody(recipe: Re
         assert await can_write(second, following)
         assert await second.exists(following.node_path) is not None
 
-    tell(story)
+    tell(scenario)
 
 
 @both
 def test_a_candidate_is_not_stuck_on_its_own_node_of_an_earlier_session(recipe: Recipe) -> None:
     """KAFKA-1387, KAFKA-7165: it came back before the old session expired; a hundred times."""
 
-    async def story(store: EmbeddedMetadataStore) -> None:
+    async def scenario(store: EmbeddedMetadataStore) -> None:
         session = await store.open_session()
         leading = await recipe(session, "b1").campaign()
         for turn in range(100):
@@ -155,12 +155,12 @@ def test_a_candidate_is_not_stuck_on_its_own_node_of_an_earlier_session(recipe: 
             assert (stat.ephemeral_owner, stat.czxid) == (fresh.id, following.node_czxid)
             session, leading = fresh, following
 
-    tell(story)
+    tell(scenario)
 
 
 @both
 def test_a_candidate_leads_again_after_each_of_a_hundred_expiries(recipe: Recipe) -> None:
-    async def story(store: EmbeddedMetadataStore) -> None:
+    async def scenario(store: EmbeddedMetadataStore) -> None:
         for turn in range(1, 101):
             session = await store.open_session()
             leading = await recipe(session, "b1").campaign()
@@ -170,12 +170,12 @@ def test_a_candidate_leads_again_after_each_of_a_hundred_expiries(recipe: Recipe
             await store.expire(session.id)
             await lost
 
-    tell(story)
+    tell(scenario)
 
 
 @both
 def test_a_node_that_somebody_deletes_ends_the_leadership(recipe: Recipe) -> None:
-    async def story(store: EmbeddedMetadataStore) -> None:
+    async def scenario(store: EmbeddedMetadataStore) -> None:
         session, admin = await store.open_session(), await store.open_session()
         election = recipe(session, "b1")
         leading = await election.campaign()
@@ -188,12 +188,12 @@ def test_a_node_that_somebody_deletes_ends_the_leadership(recipe: Recipe) -> Non
         await lost
         assert (await election.campaign()).epoch == 2
 
-    tell(story)
+    tell(scenario)
 
 
 @both
 def test_expiry_while_waiting_is_told_to_the_candidate(recipe: Recipe) -> None:
-    async def story(store: EmbeddedMetadataStore) -> None:
+    async def scenario(store: EmbeddedMetadataStore) -> None:
         first, second = await store.open_session(), await store.open_session()
         await recipe(first, "b1").campaign()
         campaign = asyncio.create_task(recipe(second, "b2").campaign())
@@ -202,14 +202,14 @@ def test_expiry_while_waiting_is_told_to_the_candidate(recipe: Recipe) -> None:
         with pytest.raises(SessionExpired):
             await campaign
 
-    tell(story)
+    tell(scenario)
 
 
 @pytest.mark.parametrize(
     ("recipe", "lost_answer"), [*((race, n) for n in range(2)), *((queue, n) for n in range(5))]
 )
 def test_a_lost_answer_is_found_again_by_the_next_try(recipe: Recipe, lost_answer: int) -> None:
-    async def story(store: EmbeddedMetadataStore) -> None:
+    async def scenario(store: EmbeddedMetadataStore) -> None:
         session = await store.open_session()
         election = recipe(Wrapped(session, lost_answer), "b1")
         with pytest.raises(ConnectionLoss):
@@ -222,20 +222,20 @@ def test_a_lost_answer_is_found_again_by_the_next_try(recipe: Recipe, lost_answe
         if recipe is queue:
             assert len(await session.children(QUEUE)) == 1
 
-    tell(story)
+    tell(scenario)
 
 
 def test_a_race_won_without_hearing_of_it_is_the_same_leadership() -> None:
-    async def story(store: EmbeddedMetadataStore) -> None:
+    async def scenario(store: EmbeddedMetadataStore) -> None:
         session = await store.open_session()
         won = await race(session, "b1").campaign()
         assert await race(session, "b1").campaign() == won
 
-    tell(story)
+    tell(scenario)
 
 
 def test_a_raised_epoch_without_an_election_makes_the_leader_win_again() -> None:
-    async def story(store: EmbeddedMetadataStore) -> None:
+    async def scenario(store: EmbeddedMetadataStore) -> None:
         session, admin = await store.open_session(), await store.open_session()
         won = await race(session, "b1").campaign()
         await admin.set(EPOCH, b"7")
@@ -244,24 +244,24 @@ def test_a_raised_epoch_without_an_election_makes_the_leader_win_again() -> None
         assert again.epoch == 8
         assert await can_write(session, again)
 
-    tell(story)
+    tell(scenario)
 
 
 def test_a_candidate_tells_its_nodes_by_what_it_is_not_by_all_they_hold() -> None:
-    async def story(store: EmbeddedMetadataStore) -> None:
+    async def scenario(store: EmbeddedMetadataStore) -> None:
         old, new = await store.open_session(), await store.open_session()
         await race(old, "b1 at 10:00").campaign()
         candidate = Candidate(data=b"b1 at 10:05", owns=lambda data: data.startswith(b"b1 "))
         election = RaceElection(new, candidate, leader_path=LEADER, epoch_path=EPOCH)
         assert (await election.campaign()).epoch == 2
 
-    tell(story)
+    tell(scenario)
 
 
 def test_a_left_over_node_is_not_taken_from_who_was_elected_meanwhile() -> None:
     """Between the look at the node and the step, the old session expires and another wins."""
 
-    async def story(store: EmbeddedMetadataStore) -> None:
+    async def scenario(store: EmbeddedMetadataStore) -> None:
         old, new, other = [await store.open_session() for _ in range(3)]
         await race(old, "b1").campaign()
         following: list[ElectionResult] = []
@@ -278,11 +278,11 @@ def test_a_left_over_node_is_not_taken_from_who_was_elected_meanwhile() -> None:
         assert (await new.get(LEADER)).data == b"b2"
         await cancel([campaign])
 
-    tell(story)
+    tell(scenario)
 
 
 def test_a_place_that_is_deleted_before_its_election_does_not_lead() -> None:
-    async def story(store: EmbeddedMetadataStore) -> None:
+    async def scenario(store: EmbeddedMetadataStore) -> None:
         session, admin = await store.open_session(), await store.open_session()
 
         async def meanwhile() -> None:
@@ -293,14 +293,14 @@ def test_a_place_that_is_deleted_before_its_election_does_not_lead() -> None:
         assert leading.epoch == 1
         assert await session.exists(leading.node_path) is not None
 
-    tell(story)
+    tell(scenario)
 
 
 # The queue is fair and wakes one.
 
 
 def test_the_queue_elects_in_the_order_of_arrival_and_wakes_only_the_next() -> None:
-    async def story(store: EmbeddedMetadataStore) -> None:
+    async def scenario(store: EmbeddedMetadataStore) -> None:
         sessions = [Wrapped(await store.open_session()) for _ in range(6)]
         campaigns: list[asyncio.Task[ElectionResult]] = []
         for place, session in enumerate(sessions):
@@ -315,11 +315,11 @@ def test_the_queue_elects_in_the_order_of_arrival_and_wakes_only_the_next() -> N
             await all_else()
             assert [s.woken for s in sessions[place + 1 :]] == [1, 0, 0, 0, 0][: 5 - place]
 
-    tell(story)
+    tell(scenario)
 
 
 def test_a_gap_in_the_queue_is_closed_without_an_election() -> None:
-    async def story(store: EmbeddedMetadataStore) -> None:
+    async def scenario(store: EmbeddedMetadataStore) -> None:
         sessions = [await store.open_session() for _ in range(3)]
         campaigns: list[asyncio.Task[ElectionResult]] = []
         for place, session in enumerate(sessions):
@@ -333,11 +333,11 @@ def test_a_gap_in_the_queue_is_closed_without_an_election() -> None:
         await store.expire(sessions[0].id)
         assert (await campaigns[2]).epoch == 2
 
-    tell(story)
+    tell(scenario)
 
 
 def test_the_first_of_the_queue_has_the_leader_s_node_and_one_without_a_place_loses_it() -> None:
-    async def story(store: EmbeddedMetadataStore) -> None:
+    async def scenario(store: EmbeddedMetadataStore) -> None:
         first, second = await store.open_session(), await store.open_session()
         leading = await queue(first, "b1").campaign()
         campaign = asyncio.create_task(queue(second, "b2").campaign())
@@ -352,35 +352,35 @@ def test_the_first_of_the_queue_has_the_leader_s_node_and_one_without_a_place_lo
         assert not await can_write(first, leading)
         assert await can_write(second, following)
 
-    tell(story)
+    tell(scenario)
 
 
 def test_who_resigns_from_the_queue_leaves_it() -> None:
-    async def story(store: EmbeddedMetadataStore) -> None:
+    async def scenario(store: EmbeddedMetadataStore) -> None:
         session = await store.open_session()
         election = queue(session, "b1")
         await election.resign(await election.campaign())
         assert await session.children(QUEUE) == ()
         assert await session.exists(LEADER) is None
 
-    tell(story)
+    tell(scenario)
 
 
 def test_strange_nodes_in_the_queue_are_left_alone() -> None:
-    async def story(store: EmbeddedMetadataStore) -> None:
+    async def scenario(store: EmbeddedMetadataStore) -> None:
         session = await store.open_session()
         for path in ("/election", QUEUE, f"{QUEUE}/notes"):
             await session.create(path)
         assert (await queue(session, "b1").campaign()).epoch == 1
         assert await session.exists(f"{QUEUE}/notes") is not None
 
-    tell(story)
+    tell(scenario)
 
 
 def test_all_racers_are_woken() -> None:
     """What the queue spares: the difference between the two is real."""
 
-    async def story(store: EmbeddedMetadataStore) -> None:
+    async def scenario(store: EmbeddedMetadataStore) -> None:
         sessions = [Wrapped(await store.open_session()) for _ in range(6)]
         await race(sessions[0], "b0").campaign()
         campaigns = [asyncio.create_task(race(s, f"b{s.id}").campaign()) for s in sessions[1:]]
@@ -391,7 +391,7 @@ def test_all_racers_are_woken() -> None:
         assert sum(campaign.done() for campaign in campaigns) == 1
         await cancel(campaigns)
 
-    tell(story)
+    tell(scenario)
 
 
 # Random lives of several candidates.
@@ -414,7 +414,7 @@ def live(recipe: Recipe, seed: int) -> list[int]:
     """The epochs that four candidates win while they suffer this and that."""
     leaderships: list[ElectionResult] = []
 
-    async def story(store: EmbeddedMetadataStore) -> None:
+    async def scenario(store: EmbeddedMetadataStore) -> None:
         chance = random.Random(seed)
         brokers = [Broker(store, recipe, f"b{place}", leaderships) for place in range(4)]
         witness = await store.open_session()
@@ -428,7 +428,7 @@ def live(recipe: Recipe, seed: int) -> list[int]:
         assert sum(broker.leadership is not None for broker in brokers) == 1  # somebody always
         await cancel([broker.task for broker in brokers])
 
-    tell(story)
+    tell(scenario)
     return [leadership.epoch for leadership in leaderships]
 
 

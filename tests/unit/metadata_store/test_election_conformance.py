@@ -25,15 +25,15 @@ from penstock.metadata_store.interface import Session
 
 
 def told_with_both_recipes(
-    story: Callable[[Backend, Recipe], Awaitable[None]],
+    scenario: Callable[[Backend, Recipe], Awaitable[None]],
 ) -> Callable[..., None]:
     @both
     @every_backend
     def test(backend: str, recipe: Recipe, request: pytest.FixtureRequest) -> None:
-        tell(story, backend, request, recipe)
+        tell(scenario, backend, request, recipe)
 
-    test.__name__ = getattr(story, "__name__", "story")
-    test.__doc__ = story.__doc__
+    test.__name__ = getattr(scenario, "__name__", "story")
+    test.__doc__ = scenario.__doc__
     return test
 
 
@@ -151,7 +151,7 @@ async def queue_length(session: Session) -> int:
 def test_the_queue_elects_in_the_order_of_arrival(
     backend: str, request: pytest.FixtureRequest
 ) -> None:
-    async def story(backend: Backend) -> None:
+    async def scenario(backend: Backend) -> None:
         sessions = [await backend.open_session() for _ in range(4)]
         campaigns = []
         for place, session in enumerate(sessions):
@@ -165,4 +165,4 @@ def test_the_queue_elects_in_the_order_of_arrival(
             await backend.expire(session)
         await cancel(campaigns)
 
-    tell(story, backend, request)
+    tell(scenario, backend, request)

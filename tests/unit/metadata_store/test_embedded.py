@@ -32,7 +32,7 @@ def syncs(disk: SimulatedDisk) -> int:
 
 
 def test_a_restart_keeps_the_tree_and_ends_the_sessions() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         disk = SimulatedDisk("/data")
         store = await EmbeddedMetadataStore.open(disk, FOLDER)
         session = await store.open_session()
@@ -52,11 +52,11 @@ def test_a_restart_keeps_the_tree_and_ends_the_sessions() -> None:
         assert again.id != session.id
         await store.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_writes_that_wait_together_share_a_sync() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         disk = SimulatedDisk("/data")
         store = await EmbeddedMetadataStore.open(disk, FOLDER)
         session = await store.open_session()
@@ -65,14 +65,14 @@ def test_writes_that_wait_together_share_a_sync() -> None:
         assert syncs(disk) == before + 1
         await store.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_the_loop_goes_on_while_a_thread_waits_for_the_disk(tmp_path: Path) -> None:
     """The sync ends only when the loop lets it: were it on the loop, nothing would ever move."""
     released = Blocked()
 
-    async def story(executor: ThreadPoolExecutor) -> None:
+    async def scenario(executor: ThreadPoolExecutor) -> None:
         store = await EmbeddedMetadataStore.open(released, str(tmp_path / "c"), executor=executor)
         session = await store.open_session()
         other = await store.open_session()
@@ -88,7 +88,7 @@ def test_the_loop_goes_on_while_a_thread_waits_for_the_disk(tmp_path: Path) -> N
         await store.close()
 
     with ThreadPoolExecutor(1) as executor:
-        asyncio.run(story(executor))
+        asyncio.run(scenario(executor))
 
 
 class Blocked(RealDisk):
@@ -116,7 +116,7 @@ class Blocked(RealDisk):
 
 
 def test_the_journal_starts_anew_from_a_snapshot() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         disk = SimulatedDisk("/data")
         store = await EmbeddedMetadataStore.open(disk, FOLDER, journal_limit_bytes=4000)
         session = await store.open_session()
@@ -133,11 +133,11 @@ def test_the_journal_starts_anew_from_a_snapshot() -> None:
         assert (data, stat.version, stat.mzxid) == (b"199", 200, zxid)
         await store.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_large_tree_is_not_written_again_for_a_small_journal() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         disk = SimulatedDisk("/data")
         store = await EmbeddedMetadataStore.open(disk, FOLDER, journal_limit_bytes=1000)
         session = await store.open_session()
@@ -147,11 +147,11 @@ def test_a_large_tree_is_not_written_again_for_a_small_journal() -> None:
         assert store.statistics().snapshots == 1
         await store.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_one_process_at_a_time_opens_the_store() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         disk = SimulatedDisk("/data")
         store = await EmbeddedMetadataStore.open(disk, FOLDER)
         with pytest.raises(StoreLocked, match="in use by another process"):
@@ -160,7 +160,7 @@ def test_one_process_at_a_time_opens_the_store() -> None:
         await (await EmbeddedMetadataStore.open(disk, FOLDER)).close()
         assert disk.open_descriptors == 0
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("error", [EIO, ENOSPC])
@@ -168,7 +168,7 @@ def test_one_process_at_a_time_opens_the_store() -> None:
 def test_after_the_first_error_of_the_disk_nothing_is_taken(
     error: int, kind: OperationKind
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         disk = SimulatedDisk("/data")
         store = await EmbeddedMetadataStore.open(disk, FOLDER)
         session = await store.open_session()
@@ -193,11 +193,11 @@ def test_after_the_first_error_of_the_disk_nothing_is_taken(
         assert await again.exists("/c") is None
         await store.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_torn_tail_is_cut_and_reported() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         disk = SimulatedDisk("/data")
         await fill(disk, 3)
         whole = len(disk.files()[JOURNAL])
@@ -209,11 +209,11 @@ def test_a_torn_tail_is_cut_and_reported() -> None:
         await store.close()
         assert [f"{JOURNAL} ends in" in report for report in reports] == [True]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_damage_before_the_end_stops_the_start_instead_of_losing_what_follows() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         disk = SimulatedDisk("/data")
         await fill(disk, 3)
         files = disk.files()
@@ -225,11 +225,11 @@ def test_damage_before_the_end_stops_the_start_instead_of_losing_what_follows() 
             assert damaged.files()[JOURNAL] != files[JOURNAL]
             assert damaged.open_descriptors == 0
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_damaged_snapshot_stops_the_start() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         disk = SimulatedDisk("/data")
         await fill(disk, 20, journal_limit_bytes=300)
         for position in range(len(disk.files()[SNAPSHOT])):
@@ -241,7 +241,7 @@ def test_a_damaged_snapshot_stops_the_start() -> None:
         with pytest.raises(StoreDamaged, match="not a snapshot"):
             await EmbeddedMetadataStore.open(disk, FOLDER)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 async def fill(disk: SimulatedDisk, count: int, journal_limit_bytes: int = 1 << 20) -> None:
@@ -253,7 +253,7 @@ async def fill(disk: SimulatedDisk, count: int, journal_limit_bytes: int = 1 << 
 
 
 def test_closing_finishes_what_is_queued_and_ends_the_sessions() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         disk = SimulatedDisk("/data")
         store = await EmbeddedMetadataStore.open(disk, FOLDER)
         session = await store.open_session()
@@ -269,11 +269,11 @@ def test_closing_finishes_what_is_queued_and_ends_the_sessions() -> None:
         with pytest.raises(ConnectionLoss, match="closed"):
             await store.open_session()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_cancelled_write_still_comes_before_the_session_s_next_read() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         store = await EmbeddedMetadataStore.open(SimulatedDisk("/data"), FOLDER)
         session = await store.open_session()
         write = asyncio.create_task(session.create("/a"))
@@ -284,11 +284,11 @@ def test_a_cancelled_write_still_comes_before_the_session_s_next_read() -> None:
             await write
         await store.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_session_whose_opening_was_cancelled_does_not_stay() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         store = await EmbeddedMetadataStore.open(SimulatedDisk("/data"), FOLDER)
         opening = asyncio.create_task(store.open_session())
         await asyncio.sleep(0)
@@ -298,11 +298,11 @@ def test_a_session_whose_opening_was_cancelled_does_not_stay() -> None:
         assert store.tree.sessions == {session.id}
         await store.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_watch_that_fails_stops_the_store_and_whoever_waits_for_its_end_learns_why() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         store = await EmbeddedMetadataStore.open(SimulatedDisk("/data"), FOLDER)
         session = await store.open_session()
         supervisor = asyncio.create_task(store.wait_end())
@@ -324,11 +324,11 @@ def test_a_watch_that_fails_stops_the_store_and_whoever_waits_for_its_end_learns
         with pytest.raises(ValueError, match="a bug"):
             await store.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_listener_that_fails_at_the_close_is_not_kept_quiet() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         disk = SimulatedDisk("/data")
         store = await EmbeddedMetadataStore.open(disk, FOLDER)
         session = await store.open_session()
@@ -337,11 +337,11 @@ def test_a_listener_that_fails_at_the_close_is_not_kept_quiet() -> None:
             await store.close()
         assert disk.open_descriptors == 0
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_whoever_waits_for_the_end_learns_of_the_disk_s_error() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         disk = SimulatedDisk("/data")
         store = await EmbeddedMetadataStore.open(disk, FOLDER)
         session = await store.open_session()
@@ -354,7 +354,7 @@ def test_whoever_waits_for_the_end_learns_of_the_disk_s_error() -> None:
         disk.heal()
         await store.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def failing(error: Exception) -> Callable[[object], None]:
@@ -367,7 +367,7 @@ def failing(error: Exception) -> Callable[[object], None]:
 def test_what_waits_for_the_disk_is_bounded(tmp_path: Path) -> None:
     blocked = Blocked()
 
-    async def story(executor: ThreadPoolExecutor) -> None:
+    async def scenario(executor: ThreadPoolExecutor) -> None:
         store = await EmbeddedMetadataStore.open(blocked, str(tmp_path / "c"), executor=executor)
         session = await store.open_session()
         await session.create("/a")
@@ -386,11 +386,11 @@ def test_what_waits_for_the_disk_is_bounded(tmp_path: Path) -> None:
         await store.close()
 
     with ThreadPoolExecutor(1) as executor:
-        asyncio.run(story(executor))
+        asyncio.run(scenario(executor))
 
 
 def test_statistics_count_what_is_there() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         store = await EmbeddedMetadataStore.open(SimulatedDisk("/data"), FOLDER)
         session = await store.open_session()
         await session.multi([Create(path="/a"), Create(path="/a/b")])
@@ -402,4 +402,4 @@ def test_statistics_count_what_is_there() -> None:
         assert (shown.queued, shown.rounds, shown.snapshots) == (0, 3, 0)
         await store.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())

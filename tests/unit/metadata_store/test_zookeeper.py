@@ -34,7 +34,7 @@ SHORT_MS = 4_000  # for sessions that shall expire by their time, and not before
 
 
 def through_proxy(
-    story: Callable[[Proxy, ZooKeeperMetadataStore, ZooKeeperMetadataStore], Awaitable[None]],
+    scenario: Callable[[Proxy, ZooKeeperMetadataStore, ZooKeeperMetadataStore], Awaitable[None]],
     connect: str,
     *,
     session_timeout_ms: int = 20_000,
@@ -49,7 +49,7 @@ def through_proxy(
             )
             store = await ZooKeeperMetadataStore.open(config)
             try:
-                await story(proxy, store, direct)
+                await scenario(proxy, store, direct)
             finally:
                 await store.close()
 
@@ -60,7 +60,7 @@ def through_proxy(
 
 
 def test_a_lost_connection_suspends_and_the_session_comes_back(zookeeper_connect: str) -> None:
-    async def story(
+    async def scenario(
         proxy: Proxy, store: ZooKeeperMetadataStore, direct: ZooKeeperMetadataStore
     ) -> None:
         session, other = await store.open_session(), await direct.open_session()
@@ -79,13 +79,13 @@ def test_a_lost_connection_suspends_and_the_session_comes_back(zookeeper_connect
         assert stat.ephemeral_owner == session.id == number
         assert await session.exists("/x") is None
 
-    through_proxy(story, zookeeper_connect)
+    through_proxy(scenario, zookeeper_connect)
 
 
 def test_watches_outlive_a_lost_connection_and_hear_what_they_missed(
     zookeeper_connect: str,
 ) -> None:
-    async def story(
+    async def scenario(
         proxy: Proxy, store: ZooKeeperMetadataStore, direct: ZooKeeperMetadataStore
     ) -> None:
         session, other = await store.open_session(), await direct.open_session()
@@ -126,7 +126,7 @@ def test_watches_outlive_a_lost_connection_and_hear_what_they_missed(
         assert heard["left-parent"].events == [WatchEvent(EventKind.CHILD, "/left-parent")]
         assert heard["unborn"].events == [WatchEvent(EventKind.CREATED, "/unborn")]
 
-    through_proxy(story, zookeeper_connect)
+    through_proxy(scenario, zookeeper_connect)
 
 
 def test_re_armed_watches_miss_no_last_change_though_the_connection_breaks_again_and_again(
@@ -134,7 +134,7 @@ def test_re_armed_watches_miss_no_last_change_though_the_connection_breaks_again
 ) -> None:
     changes = 40
 
-    async def story(
+    async def scenario(
         proxy: Proxy, store: ZooKeeperMetadataStore, direct: ZooKeeperMetadataStore
     ) -> None:
         session, other = await store.open_session(), await direct.open_session()
@@ -166,7 +166,7 @@ def test_re_armed_watches_miss_no_last_change_though_the_connection_breaks_again
         assert seen[-1] == changes
         assert session.statistics().connections == 5
 
-    through_proxy(story, zookeeper_connect)
+    through_proxy(scenario, zookeeper_connect)
 
 
 async def wait_connected(session: ZooKeeperSession) -> None:
@@ -188,7 +188,7 @@ def test_watches_that_one_connection_cannot_set_again_are_set_by_the_next() -> N
             done.set()
         return frame(struct.pack("!iqi", xid, 5, code))
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with serving(playing(answer, connections)) as address:
             store = await ZooKeeperMetadataStore.open(ZooKeeperConfig.parse(address))
             session = await store.open_session()
@@ -200,7 +200,7 @@ def test_watches_that_one_connection_cannot_set_again_are_set_by_the_next() -> N
                 writer.transport.abort()
             await store.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_an_answer_resumes_its_asker_before_a_watch_that_came_with_it_is_called() -> None:
@@ -216,7 +216,7 @@ def test_an_answer_resumes_its_asker_before_a_watch_that_came_with_it_is_called(
         header = struct.pack("!iqi", 1, 5, 0)
         return frame(header + value) + frame(changed) + frame(struct.pack("!iqi", 2, 6, 0) + second)
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with serving(playing(answer, connections)) as address:
             store = await ZooKeeperMetadataStore.open(ZooKeeperConfig.parse(address))
             session = await store.open_session()
@@ -232,7 +232,7 @@ def test_an_answer_resumes_its_asker_before_a_watch_that_came_with_it_is_called(
                 writer.transport.abort()
             await store.close()
 
-    run(story())
+    run(scenario())
 
 
 def playing(
@@ -258,7 +258,7 @@ def frame(payload: bytes) -> bytes:
 def test_an_answer_that_is_lost_leaves_its_asker_in_doubt_and_the_write_done(
     zookeeper_connect: str,
 ) -> None:
-    async def story(
+    async def scenario(
         proxy: Proxy, store: ZooKeeperMetadataStore, direct: ZooKeeperMetadataStore
     ) -> None:
         session, other = await store.open_session(), await direct.open_session()
@@ -275,13 +275,13 @@ def test_an_answer_that_is_lost_leaves_its_asker_in_doubt_and_the_write_done(
         with pytest.raises(NodeExists):
             await session.create("/a")
 
-    through_proxy(story, zookeeper_connect)
+    through_proxy(scenario, zookeeper_connect)
 
 
 def test_a_server_that_falls_silent_is_left_before_the_session_expires(
     zookeeper_connect: str,
 ) -> None:
-    async def story(
+    async def scenario(
         proxy: Proxy, store: ZooKeeperMetadataStore, direct: ZooKeeperMetadataStore
     ) -> None:
         session = await store.open_session()
@@ -295,7 +295,7 @@ def test_a_server_that_falls_silent_is_left_before_the_session_expires(
         assert session.id == number
         await session.sync()
 
-    through_proxy(story, zookeeper_connect, session_timeout_ms=6_000)
+    through_proxy(scenario, zookeeper_connect, session_timeout_ms=6_000)
 
 
 # Expiry.
@@ -304,7 +304,7 @@ def test_a_server_that_falls_silent_is_left_before_the_session_expires(
 def test_a_session_that_is_cut_off_for_too_long_expires_and_learns_of_it_when_it_is_back(
     zookeeper_connect: str,
 ) -> None:
-    async def story(
+    async def scenario(
         proxy: Proxy, store: ZooKeeperMetadataStore, direct: ZooKeeperMetadataStore
     ) -> None:
         session, other = await store.open_session(), await direct.open_session()
@@ -325,11 +325,11 @@ def test_a_session_that_is_cut_off_for_too_long_expires_and_learns_of_it_when_it
         assert fresh.id != session.id
         await fresh.create("/e", ephemeral=True)
 
-    through_proxy(story, zookeeper_connect, session_timeout_ms=SHORT_MS)
+    through_proxy(scenario, zookeeper_connect, session_timeout_ms=SHORT_MS)
 
 
 def test_expiry_under_load_answers_every_request(zookeeper_connect: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with opened(zookeeper_connect) as store:
             session = await store.open_session()
             requests = [asyncio.create_task(session.create(f"/n{n}")) for n in range(300)]
@@ -339,7 +339,7 @@ def test_expiry_under_load_answers_every_request(zookeeper_connect: str) -> None
             kinds = {type(answer).__name__ for answer in answers}
             assert kinds <= {"Created", "ConnectionLoss", "SessionExpired"}
 
-    run(story())
+    run(scenario())
 
 
 def test_a_stalled_loop_loses_its_session(zookeeper_connect: str) -> None:
@@ -360,7 +360,7 @@ def test_a_stalled_loop_loses_its_session(zookeeper_connect: str) -> None:
 
         asyncio.run(look())
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with opened(zookeeper_connect, session_timeout_ms=SHORT_MS) as store:
             session = await store.open_session()
             await session.create("/e", ephemeral=True)
@@ -379,11 +379,11 @@ def test_a_stalled_loop_loses_its_session(zookeeper_connect: str) -> None:
             with pytest.raises(SessionExpired):
                 await session.create("/e", ephemeral=True)
 
-    run(story())
+    run(scenario())
 
 
 def test_a_short_stall_costs_nothing(zookeeper_connect: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with opened(zookeeper_connect, session_timeout_ms=9_000) as store:
             session = await store.open_session()
             states = States(session)
@@ -391,14 +391,14 @@ def test_a_short_stall_costs_nothing(zookeeper_connect: str) -> None:
             await session.sync()
             assert states.seen == []
 
-    run(story())
+    run(scenario())
 
 
 # What there is to connect to.
 
 
 def test_the_path_of_the_connect_string_is_made_and_is_the_root(zookeeper_connect: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with opened(zookeeper_connect) as store, opened(zookeeper_connect) as another:
             deeper = ZooKeeperConfig.parse(f"{zookeeper_connect}{store._config.chroot}/one/two")
             inner = await ZooKeeperMetadataStore.open(deeper)
@@ -417,13 +417,13 @@ def test_the_path_of_the_connect_string_is_made_and_is_the_root(zookeeper_connec
             assert witness.events == [WatchEvent(EventKind.CHILD, "/")]
             await inner.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_a_long_path_of_the_connect_string_counts_toward_what_a_request_may_have(
     zookeeper_connect: str,
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         config = ZooKeeperConfig.parse(f"{zookeeper_connect}/{'x' * 500}")
         store = await ZooKeeperMetadataStore.open(config)
         session = await store.open_session()
@@ -433,11 +433,11 @@ def test_a_long_path_of_the_connect_string_counts_toward_what_a_request_may_have
         assert session.statistics().connections == 1
         await store.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_without_a_server_the_refusal_names_it_and_the_setting() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         config = ZooKeeperConfig.parse("127.0.0.1:1", session_timeout_ms=300)
         with pytest.raises(ConnectionLoss) as refused:
             await (await ZooKeeperMetadataStore.open(config)).open_session()
@@ -445,7 +445,7 @@ def test_without_a_server_the_refusal_names_it_and_the_setting() -> None:
         assert "no ZooKeeper answered within 300 ms at 127.0.0.1:1" in message
         assert "correct zookeeper.connect" in message
 
-    run(story())
+    run(scenario())
 
 
 @pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0\0\0\4abcd", b""])
@@ -455,21 +455,21 @@ def test_what_is_no_zookeeper_is_not_taken_for_one(answer: bytes) -> None:
         writer.write(answer)
         await writer.drain()
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with serving(handle) as address:
             config = ZooKeeperConfig.parse(address, session_timeout_ms=500)
             store = await ZooKeeperMetadataStore.open(config)
             with pytest.raises(ConnectionLoss, match="no ZooKeeper answered"):
                 await store.open_session()
 
-    run(story())
+    run(scenario())
 
 
 # Ends.
 
 
 def test_a_watch_that_fails_ends_its_session_loudly(zookeeper_connect: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         config = ZooKeeperConfig.parse(zookeeper_connect)
         store = await ZooKeeperMetadataStore.open(config)
         session = await store.open_session()
@@ -488,11 +488,11 @@ def test_a_watch_that_fails_ends_its_session_loudly(zookeeper_connect: str) -> N
         with pytest.raises(ZeroDivisionError):
             await store.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_closing_ends_sessions_at_the_server_at_once(zookeeper_connect: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with opened(zookeeper_connect, session_timeout_ms=60_000) as store:
             session, other = await store.open_session(), await store.open_session()
             await session.create("/e", ephemeral=True)
@@ -506,4 +506,4 @@ def test_closing_ends_sessions_at_the_server_at_once(zookeeper_connect: str) -> 
             with pytest.raises(SessionExpired):
                 await session.get("/")
 
-    run(story())
+    run(scenario())

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 from tests.unit.metadata_store.backends import States, opened, run
-from tests.zookeeper_fixture import skip_without_zookeeper
+from tests.zookeeper import skip_without_zookeeper
 
 from penstock.config.zookeeper import ZooKeeperConfig
 from penstock.metadata_store.errors import ConnectionLoss, ZooKeeperMissing
@@ -35,7 +35,7 @@ def test_three_servers_have_one_leader_and_any_of_them_serves(three: ZooKeeperEn
     modes = sorted(str(server.find_mode()) for server in three.servers)
     assert modes == ["follower", "follower", "leader"]
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with opened(three.connect) as store:
             writer = await store.open_session()
             await writer.create("/a", b"x")
@@ -45,11 +45,11 @@ def test_three_servers_have_one_leader_and_any_of_them_serves(three: ZooKeeperEn
                     await reader.sync()
                     assert reader.statistics().server == server.address
 
-    run(story())
+    run(scenario())
 
 
 def test_one_server_of_three_killed_costs_no_session(three: ZooKeeperEnsemble) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with opened(three.connect, session_timeout_ms=30_000) as store:
             session = await store.open_session()
             number = session.id
@@ -68,13 +68,13 @@ def test_one_server_of_three_killed_costs_no_session(three: ZooKeeperEnsemble) -
             assert value.stat.ephemeral_owner == session.id == number
             assert value.data == three.servers[-1].address.encode()
 
-    run(story())
+    run(scenario())
 
 
 def test_all_servers_gone_suspends_and_their_return_brings_sessions_and_nodes_back(
     three: ZooKeeperEnsemble,
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with opened(three.connect, session_timeout_ms=30_000) as store:
             session = await store.open_session()
             states, number = States(session), session.id
@@ -93,13 +93,13 @@ def test_all_servers_gone_suspends_and_their_return_brings_sessions_and_nodes_ba
             assert stat.ephemeral_owner == session.id == number
             await asyncio.to_thread(three.wait_serving)
 
-    run(story())
+    run(scenario())
 
 
 def test_a_plain_client_sees_the_same_tree(zookeeper_connect: str) -> None:
     """kazoo's own client: what people look into the tree with."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with opened(zookeeper_connect) as store:
             session = await store.open_session()
             await session.create("/ours", b"o")
@@ -114,7 +114,7 @@ def test_a_plain_client_sees_the_same_tree(zookeeper_connect: str) -> None:
             await asyncio.to_thread(client.stop)
             client.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_a_server_keeps_its_nodes_over_a_stop(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pytest
 from tests.scenarios.up_process import try_up
-from tests.zookeeper_tree import looking_into
+from tests.zookeeper import kazoo_client
 
 from penstock.client.cluster import ClusterClient
 from penstock.server.broker_process import BrokerProcess
@@ -120,8 +120,8 @@ def wait_session_over(connect: str, chroot: str) -> None:
     and this one begins now and says nothing more."""
     gate = TcpGate(int(connect.rpartition(":")[2]))
     with (
-        looking_into(gate.address, SHORT_MS / 1000) as silent,
-        looking_into(connect) as watching,
+        kazoo_client(gate.address, SHORT_MS / 1000) as silent,
+        kazoo_client(connect) as watching,
     ):
         silent.create(f"{chroot}/witness", ephemeral=True)
         gate.shut()

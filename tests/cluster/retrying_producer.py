@@ -10,11 +10,11 @@ from confluent_kafka import KafkaException, Producer
 
 from penstock.testing import Cluster
 
-_PATIENCE_S = 60.0
+_TIMEOUT_S = 60.0
 
 
-class Knocking:
-    """`with Knocking(cluster, topic) as producer:`; it sends numbers to partition 0."""
+class RetryingProducer:
+    """`with RetryingProducer(cluster, topic) as producer:`; it sends numbers to partition 0."""
 
     def __init__(self, cluster: Cluster, topic: str) -> None:
         self.delivered: list[int] = []
@@ -44,7 +44,7 @@ class Knocking:
         trace: TracebackType | None,
     ) -> None:
         self._stop.set()
-        self._thread.join(_PATIENCE_S)
+        self._thread.join(_TIMEOUT_S)
         assert not self._thread.is_alive()
 
     def wait_delivered(self, more: int = 50) -> None:
@@ -54,7 +54,7 @@ class Knocking:
         self._wait(lambda: self.refused, self.refused + 1)
 
     def _wait(self, look: Any, wanted: int) -> None:
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = time.monotonic() + _TIMEOUT_S
         while look() < wanted:
             assert time.monotonic() < deadline, f"{look()} of {wanted}"
             time.sleep(0.01)
@@ -65,7 +65,7 @@ class Knocking:
             self._try(number)
             number += 1
             self._producer.poll(0.005)
-        assert self._producer.flush(_PATIENCE_S) == 0
+        assert self._producer.flush(_TIMEOUT_S) == 0
 
     def _try(self, number: int) -> None:
         try:

@@ -1,8 +1,11 @@
-"""One ZooKeeper for all tests of a worker, started when the first of them asks for it."""
+"""One ZooKeeper for all tests of a worker, started on first use, and a plain client to look at
+it."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
+from kazoo.client import KazooClient
 
 from penstock.config.java import JavaMissing, find_java
 from penstock.metadata_store.errors import ZooKeeperMissing
@@ -20,7 +23,19 @@ def skip_without_zookeeper() -> None:
 
 @pytest.fixture(scope="session")
 def zookeeper_connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Where it is; tests share it, each below a node of its own (a path in the connect string)."""
+    """The connect string. Tests share the server, each below its own chroot."""
     skip_without_zookeeper()
     with ZooKeeperEnsemble(tmp_path_factory.mktemp("zookeeper")) as ensemble:
         yield ensemble.connect
+
+
+@contextmanager
+def kazoo_client(connect: str, timeout_s: float = 10.0) -> Iterator[KazooClient]:
+    """Reads and writes znodes with a client that is not ours."""
+    client = KazooClient(connect, timeout=timeout_s)
+    client.start()
+    try:
+        yield client
+    finally:
+        client.stop()
+        client.close()
