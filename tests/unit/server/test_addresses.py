@@ -1,4 +1,4 @@
-"""What clients are told to connect to."""
+"""Which addresses a broker binds, registers and advertises."""
 
 import socket
 
@@ -14,27 +14,27 @@ from penstock.server.addresses import (
 )
 
 
-def addresses_of(**given: str) -> Addresses:
-    texts = {name.replace("_", "."): text for name, text in given.items()}
-    settings = resolve_broker(RawConfig.from_mapping(texts, where="test"))
-    bound = [listener._replace(port=listener.port or 40123) for listener in listeners_of(settings)]
-    return bound_addresses(settings, bound)
+def addresses_of(**overrides: str) -> Addresses:
+    texts = {name.replace("_", "."): text for name, text in overrides.items()}
+    config = resolve_broker(RawConfig.from_mapping(texts, where="test"))
+    bound = [listener._replace(port=listener.port or 40123) for listener in listeners_of(config)]
+    return bound_addresses(config, bound)
 
 
-def test_nothing_is_advertised_unless_it_was_given() -> None:
+def test_nothing_is_advertised_unless_configured() -> None:
     addresses = addresses_of(listeners="PLAINTEXT://127.0.0.1:0")
     assert addresses.advertised == {}
     assert addresses.bound == (Endpoint("PLAINTEXT", "PLAINTEXT", "127.0.0.1", 40123),)
     assert addresses.bootstrap_servers == "127.0.0.1:40123"
 
 
-def test_what_was_given_is_advertised_and_registered() -> None:
+def test_configured_addresses_are_advertised_and_registered() -> None:
     addresses = addresses_of(
         listeners="PLAINTEXT://0.0.0.0:9092", advertised_listeners="PLAINTEXT://logs.example:19092"
     )
-    told = Endpoint("PLAINTEXT", "PLAINTEXT", "logs.example", 19092)
-    assert addresses.advertised == {"PLAINTEXT": told}
-    assert addresses.registered == (told,)
+    endpoint = Endpoint("PLAINTEXT", "PLAINTEXT", "logs.example", 19092)
+    assert addresses.advertised == {"PLAINTEXT": endpoint}
+    assert addresses.registered == (endpoint,)
     assert addresses.bootstrap_servers == "127.0.0.1:9092"
 
 
@@ -45,7 +45,7 @@ def test_an_advertised_port_of_zero_is_the_bound_one() -> None:
     assert addresses.advertised["PLAINTEXT"].port == 40123
 
 
-def test_a_listener_on_every_address_is_registered_by_the_machines_name() -> None:
+def test_a_listener_on_every_interface_is_registered_by_host_name() -> None:
     addresses = addresses_of(listeners="PLAINTEXT://:9092")
     assert [endpoint.host for endpoint in addresses.registered] == [socket.gethostname()]
 
@@ -63,26 +63,26 @@ def test_several_listeners_keep_their_names_and_protocols() -> None:
     assert addresses.bootstrap_servers == "127.0.0.1:1,[::1]:2"
 
 
-def test_the_start_up_lines_say_what_is_told_and_how_to_change_it() -> None:
-    plain = addresses_of(listeners="PLAINTEXT://127.0.0.1:9092").describe()
-    assert "the address they connected to" in plain
-    assert "--set advertised.listeners=PLAINTEXT://HOST:PORT" in plain
-    given = addresses_of(
+def test_the_start_up_lines_say_what_is_advertised_and_how_to_change_it() -> None:
+    unset = addresses_of(listeners="PLAINTEXT://127.0.0.1:9092").describe()
+    assert "the address that each client connected to" in unset
+    assert "--set advertised.listeners=PLAINTEXT://HOST:PORT" in unset
+    advertised = addresses_of(
         listeners="PLAINTEXT://127.0.0.1:9092", advertised_listeners="PLAINTEXT://h:1"
     ).describe()
-    assert "it advertises h:1" in given
+    assert "it advertises h:1" in advertised
 
 
-def test_listeners_are_read_from_the_settings() -> None:
-    settings = resolve_broker(
-        RawConfig.from_mapping({"listeners": "PLAINTEXT://h:1"}, where="test")
-    )
-    assert list(listeners_of(settings)) == [Listener("PLAINTEXT", "h", 1)]
+def test_listeners_are_read_from_the_config() -> None:
+    config = resolve_broker(RawConfig.from_mapping({"listeners": "PLAINTEXT://h:1"}, where="test"))
+    assert list(listeners_of(config)) == [Listener("PLAINTEXT", "h", 1)]
 
 
-def test_brokers_use_the_listener_that_is_named_or_that_of_their_protocol() -> None:
-    def listener_of(given: dict[str, str]) -> str:
-        return inter_broker_listener(resolve_broker(RawConfig.from_mapping(given, where="test")))
+def test_the_inter_broker_listener_is_the_named_one_or_that_of_its_protocol() -> None:
+    def listener_of(overrides: dict[str, str]) -> str:
+        return inter_broker_listener(
+            resolve_broker(RawConfig.from_mapping(overrides, where="test"))
+        )
 
     assert listener_of({}) == "PLAINTEXT"
     named = {

@@ -1,4 +1,4 @@
-"""The offsets topic on real replicas: what an append of the group coordinator comes to."""
+"""The coordinator log on real replicas: appends, reads and the creation of its topic."""
 
 import asyncio
 from collections.abc import Sequence
@@ -30,25 +30,25 @@ from penstock.protocol.batch import iter_headers
 from penstock.server.coordinator_log import ReplicatedCoordinatorLog
 
 NONE = ErrorCode.NONE
-NAME = TopicPartition(OFFSETS_TOPIC, 0)
+OFFSETS = TopicPartition(OFFSETS_TOPIC, 0)
 COMPACTED = LogConfig(cleanup_policy=frozenset({"compact"}))
 
 
 class Administrator:
-    """Creates the offsets topic in the harness's view, or refuses to."""
+    """Creates the offsets topic in the harness's metadata, or returns an error."""
 
-    def __init__(self, harness: ReplicationHarness, refused: ApiError | None = None) -> None:
+    def __init__(self, harness: ReplicationHarness, error: ApiError | None = None) -> None:
         self.harness = harness
-        self.refused = refused
-        self.asked: list[CreatableTopic] = []
+        self.error = error
+        self.created: list[CreatableTopic] = []
 
     async def create_topics(
         self, topics: Sequence[CreatableTopic], *, validate_only: bool, timeout_ms: int
     ) -> list[TopicState | ApiError]:
         await asyncio.sleep(0)
-        self.asked += topics
-        if self.refused is not None:
-            return [self.refused]
+        self.created += topics
+        if self.error is not None:
+            return [self.error]
         self.harness.tell_topic(OFFSETS_TOPIC, 5)
         created = self.harness.cluster.find_topic(OFFSETS_TOPIC)
         assert created is not None
@@ -83,97 +83,97 @@ def log_of(
 
 
 def unexpected(code: ErrorCode) -> None:
-    pytest.fail(f"answered late: {code}")
+    pytest.fail(f"completed late: {code}")
 
 
 def append(
-    log: ReplicatedCoordinatorLog, *sizes: int, told: list[ErrorCode] | None = None
+    log: ReplicatedCoordinatorLog, *sizes: int, codes: list[ErrorCode] | None = None
 ) -> Append:
-    done = unexpected if told is None else told.append
+    done = unexpected if codes is None else codes.append
     return log.append(0, [some_batch(size) for size in sizes], timeout_ms=1000, done=done)
 
 
-def test_a_lone_replica_has_committed_what_it_wrote() -> None:
+def test_a_single_replica_commits_at_once() -> None:
     harness = ReplicationHarness()
-    harness.order(NAME)
+    harness.order(OFFSETS)
     log = log_of(harness)
     assert append(log, 1) == Append(0, NONE)
     assert append(log, 2, 3) == Append(1, NONE)  # two batches in one write
     assert log.ends(0) == LogEnds(0, 6, 6)
 
 
-def test_a_write_waits_for_the_followers_in_sync() -> None:
+def test_an_append_waits_for_the_isr() -> None:
     harness = ReplicationHarness()
-    harness.order(NAME, replicas=(ME, OTHER), in_sync=(ME, OTHER))
-    log, told = log_of(harness), list[ErrorCode]()
-    assert append(log, 1, 1, told=told) == Append(0, None)
-    harness.follower_has(1, NAME)
-    assert told == []
-    harness.follower_has(2, NAME)
-    assert told == [NONE]
+    harness.order(OFFSETS, replicas=(ME, OTHER), in_sync=(ME, OTHER))
+    log, codes = log_of(harness), list[ErrorCode]()
+    assert append(log, 1, 1, codes=codes) == Append(0, None)
+    harness.follower_has(1, OFFSETS)
+    assert codes == []
+    harness.follower_has(2, OFFSETS)
+    assert codes == [NONE]
 
 
-def test_a_write_that_takes_too_long_is_told_so() -> None:
+def test_an_append_times_out() -> None:
     harness = ReplicationHarness()
-    harness.order(NAME, replicas=(ME, OTHER), in_sync=(ME, OTHER))
-    log, told = log_of(harness), list[ErrorCode]()
-    append(log, 1, told=told)
+    harness.order(OFFSETS, replicas=(ME, OTHER), in_sync=(ME, OTHER))
+    log, codes = log_of(harness), list[ErrorCode]()
+    append(log, 1, codes=codes)
     harness.clock.advance_ms(1001)
-    assert told == [ErrorCode.REQUEST_TIMED_OUT]
+    assert codes == [ErrorCode.REQUEST_TIMED_OUT]
     assert log.ends(0) == LogEnds(0, 0, 1)
 
 
-def test_what_is_refused_is_not_written() -> None:
+def test_a_rejected_append_is_not_written() -> None:
     harness = ReplicationHarness(broker={"min.insync.replicas": "2"})
     log = log_of(harness)
     assert append(log, 1) == Append(NOT_WRITTEN, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    harness.order(NAME, replicas=(ME, OTHER), in_sync=(ME,))
+    harness.order(OFFSETS, replicas=(ME, OTHER), in_sync=(ME,))
     assert append(log, 1) == Append(NOT_WRITTEN, ErrorCode.NOT_ENOUGH_REPLICAS)
-    harness.order(NAME, leader=OTHER, epoch=1, replicas=(ME, OTHER))
+    harness.order(OFFSETS, leader=OTHER, epoch=1, replicas=(ME, OTHER))
     assert append(log, 1) == Append(NOT_WRITTEN, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     assert log.ends(0).end == 0
 
 
-def test_each_time_of_leading_is_one_of_its_own() -> None:
+def test_every_leadership_has_its_own_identity() -> None:
     harness = ReplicationHarness()
     log = log_of(harness)
     assert log.find_leadership(0) is None
     assert log.ends(0) == LogEnds(0, 0, 0)
-    harness.order(NAME, replicas=(ME, OTHER))
+    harness.order(OFFSETS, replicas=(ME, OTHER))
     first = log.find_leadership(0)
     assert first is not None
-    harness.order(NAME, epoch=1, replicas=(ME, OTHER))
-    assert log.find_leadership(0) is first  # a later epoch, the same time of leading
-    harness.order(NAME, leader=OTHER, epoch=2, replicas=(ME, OTHER))
+    harness.order(OFFSETS, epoch=1, replicas=(ME, OTHER))
+    assert log.find_leadership(0) is first  # a later epoch of the same leadership
+    harness.order(OFFSETS, leader=OTHER, epoch=2, replicas=(ME, OTHER))
     assert log.find_leadership(0) is None
-    harness.order(NAME, epoch=3, replicas=(ME, OTHER))
+    harness.order(OFFSETS, epoch=3, replicas=(ME, OTHER))
     assert log.find_leadership(0) not in (None, first)
 
 
-def test_the_whole_log_is_read_in_chunks_beyond_the_high_watermark_too() -> None:
+def test_the_whole_log_is_read_in_chunks_even_above_the_high_watermark() -> None:
     harness = ReplicationHarness()
-    harness.order(NAME, replicas=(ME, OTHER), in_sync=(ME, OTHER))
+    harness.order(OFFSETS, replicas=(ME, OTHER), in_sync=(ME, OTHER))
     log = log_of(harness)
     for _ in range(4):
-        append(log, 2, told=[])
+        append(log, 2, codes=[])
 
     async def read(max_bytes: int) -> list[int]:
-        found: list[int] = []
+        base_offsets: list[int] = []
         position = 0
         while position < log.ends(0).end:
             chunk = await log.read(0, position, max_bytes)
-            found += [header.base_offset for _, header in iter_headers(chunk.batches)]
+            base_offsets += [header.base_offset for _, header in iter_headers(chunk.batches)]
             assert chunk.end_offset > position
             position = chunk.end_offset
-        return found
+        return base_offsets
 
     for max_bytes in (1, 200, 1_000_000):
         assert asyncio.run(read(max_bytes)) == [0, 2, 4, 6]
 
 
-def test_a_log_that_cannot_be_read_is_refused_not_raised_at_the_broker() -> None:
+def test_a_read_error_is_a_refusal_that_does_not_end_the_broker() -> None:
     harness = ReplicationHarness()
-    harness.order(NAME)
+    harness.order(OFFSETS)
     log = log_of(harness)
     append(log, 1)
 
@@ -193,52 +193,52 @@ def test_a_log_that_cannot_be_read_is_refused_not_raised_at_the_broker() -> None
         asyncio.run(log.read(0, 99, 100))
 
 
-def test_whoever_waits_for_a_commit_is_told_of_it_or_why_not() -> None:
+def test_when_committed_completes_with_success_or_the_reason_why_not() -> None:
     harness = ReplicationHarness()
-    harness.order(NAME, replicas=(ME, OTHER), in_sync=(ME, OTHER))
-    log, told = log_of(harness), list[ErrorCode]()
-    append(log, 1, told=[])
+    harness.order(OFFSETS, replicas=(ME, OTHER), in_sync=(ME, OTHER))
+    log, codes = log_of(harness), list[ErrorCode]()
+    append(log, 1, codes=[])
 
     def wait(offset: int) -> None:
-        log.when_committed(0, offset, timeout_ms=1000, done=told.append)
+        log.when_committed(0, offset, timeout_ms=1000, done=codes.append)
 
     wait(0)
-    assert told == [NONE]
+    assert codes == [NONE]
     wait(1)
-    assert told == [NONE]
-    harness.follower_has(1, NAME)
-    assert told == [NONE, NONE]
+    assert codes == [NONE]
+    harness.follower_has(1, OFFSETS)
+    assert codes == [NONE, NONE]
     wait(2)
     harness.clock.advance_ms(1001)
-    assert told[2:] == [ErrorCode.REQUEST_TIMED_OUT]
+    assert codes[2:] == [ErrorCode.REQUEST_TIMED_OUT]
     wait(2)
-    harness.order(NAME, leader=OTHER, epoch=1, replicas=(ME, OTHER))
-    assert told[3:] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    harness.order(OFFSETS, leader=OTHER, epoch=1, replicas=(ME, OTHER))
+    assert codes[3:] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
     wait(2)
-    assert told[4:] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    assert codes[4:] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 
-def test_a_batch_may_be_as_large_as_the_topic_takes() -> None:
+def test_the_batch_limit_is_the_topics_max_message_bytes() -> None:
     harness = ReplicationHarness(broker={"message.max.bytes": "5000"})
-    harness.order(NAME)
+    harness.order(OFFSETS)
     assert log_of(harness).max_batch_bytes(0) == 5000
 
 
-def test_the_topic_is_created_once_however_many_ask() -> None:
+def test_concurrent_requests_create_the_topic_once() -> None:
     harness = ReplicationHarness()
     administrator = Administrator(harness)
     log = log_of(harness, administrator)
     assert log.partition_count() is None
 
-    async def ask() -> list[ErrorCode]:
+    async def ensure() -> list[ErrorCode]:
         return await asyncio.gather(*(log.ensure_topic() for _ in range(5)))
 
-    assert asyncio.run(ask()) == [NONE] * 5
+    assert asyncio.run(ensure()) == [NONE] * 5
     assert log.partition_count() == 5
-    assert [topic.name for topic in administrator.asked] == [OFFSETS_TOPIC]
+    assert [topic.name for topic in administrator.created] == [OFFSETS_TOPIC]
 
 
-def test_a_topic_that_cannot_be_created_is_told_of_and_asked_for_again() -> None:
+def test_a_failed_topic_creation_is_reported_and_retried() -> None:
     harness = ReplicationHarness()
     administrator = Administrator(
         harness, ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, "too few")
@@ -246,24 +246,24 @@ def test_a_topic_that_cannot_be_created_is_told_of_and_asked_for_again() -> None
     log = log_of(harness, administrator)
     assert asyncio.run(log.ensure_topic()) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert "too few" in harness.reports[0]
-    administrator.refused = None
+    administrator.error = None
     assert asyncio.run(log.ensure_topic()) is NONE
 
 
 @pytest.mark.parametrize(
-    ("given", "brokers", "factor"),
+    ("overrides", "brokers", "factor"),
     [
-        ({}, (ME,), 1),  # nobody said how many: as many as there are
+        ({}, (ME,), 1),  # the default is limited to the number of brokers
         ({}, (ME, OTHER), 2),
         ({}, (), 1),
-        ({"offsets.topic.replication.factor": "3"}, (ME,), 3),  # asked for: no less
+        ({"offsets.topic.replication.factor": "3"}, (ME,), 3),  # configured: not reduced
         ({"offsets.topic.replication.factor": "1"}, (ME, OTHER, THIRD), 1),
     ],
 )
-def test_replicas_are_as_asked_for_or_as_many_as_there_are_brokers(
-    given: dict[str, str], brokers: tuple[BrokerId, ...], factor: int
+def test_the_default_replication_factor_is_limited_to_the_number_of_brokers(
+    overrides: dict[str, str], brokers: tuple[BrokerId, ...], factor: int
 ) -> None:
-    harness = ReplicationHarness(broker=given)
+    harness = ReplicationHarness(broker=overrides)
     harness.cluster.apply(
         UpdateMetadataRequest(
             controller_id=ME,
@@ -276,4 +276,4 @@ def test_replicas_are_as_asked_for_or_as_many_as_there_are_brokers(
     )
     administrator = Administrator(harness)
     asyncio.run(log_of(harness, administrator).ensure_topic())
-    assert [topic.replication_factor for topic in administrator.asked] == [factor]
+    assert [topic.replication_factor for topic in administrator.created] == [factor]

@@ -1,4 +1,4 @@
-"""A broker's settings while it runs."""
+"""A broker's effective config while it runs."""
 
 from penstock.config.raw_config import RawConfig
 from penstock.server.dynamic_config import DynamicBrokerConfig
@@ -9,9 +9,9 @@ def make(reports: list[str]) -> DynamicBrokerConfig:
     return DynamicBrokerConfig(static, 3, reports.append)
 
 
-def test_what_is_stored_for_every_broker_and_for_this_one_counts_in_that_order() -> None:
-    settings = make([])
-    changed = settings.take_dynamic(
+def test_the_config_of_this_broker_overrides_that_of_all_brokers() -> None:
+    config = make([])
+    changed = config.take_dynamic(
         {
             "": {"log.retention.ms": "2000", "log.segment.bytes": "9000000"},
             "3": {"log.retention.ms": "3000"},
@@ -19,21 +19,21 @@ def test_what_is_stored_for_every_broker_and_for_this_one_counts_in_that_order()
         }
     )
     assert changed
-    assert settings()["log.retention.ms"] == 3000
-    assert settings()["log.segment.bytes"] == 9000000
+    assert config()["log.retention.ms"] == 3000
+    assert config()["log.segment.bytes"] == 9000000
 
 
-def test_what_is_taken_away_again_is_the_file_s_value() -> None:
-    settings = make([])
-    settings.take_dynamic({"3": {"log.retention.ms": "3000"}})
-    assert settings.take_dynamic({})
-    assert settings()["log.retention.ms"] == 1000
-    assert not settings.take_dynamic({})
+def test_a_removed_dynamic_config_falls_back_to_the_static_one() -> None:
+    config = make([])
+    config.take_dynamic({"3": {"log.retention.ms": "3000"}})
+    assert config.take_dynamic({})
+    assert config()["log.retention.ms"] == 1000
+    assert not config.take_dynamic({})
 
 
-def test_stored_settings_that_cannot_be_used_change_nothing_and_are_reported() -> None:
+def test_an_invalid_stored_config_is_reported_and_changes_nothing() -> None:
     reports: list[str] = []
-    settings = make(reports)
-    assert not settings.take_dynamic({"": {"log.retention.ms": "soon"}})
-    assert settings()["log.retention.ms"] == 1000
+    config = make(reports)
+    assert not config.take_dynamic({"": {"log.retention.ms": "soon"}})
+    assert config()["log.retention.ms"] == 1000
     assert "log.retention.ms" in reports[0]

@@ -1,4 +1,4 @@
-"""The group coordinator joined to replicas and the cluster's view: it follows both."""
+"""The group coordinator on real replicas and metadata: it follows changes of both."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -63,14 +63,14 @@ class Harness:
         )
 
     def lead(self, leader: BrokerId = ME, epoch: int = 0) -> None:
-        """As the controller does it: the order first, then the news."""
+        """As the controller does: LeaderAndIsr first, then UpdateMetadata."""
         self.replication.order(
             OFFSETS, leader=leader, epoch=epoch, replicas=(ME, OTHER), in_sync=(leader,)
         )
         state = PartitionState(leader, LeaderEpoch(epoch), (ME, OTHER), (leader,))
-        self.tell(topic(OFFSETS_TOPIC, OFFSETS_ID, state))
+        self.update(topic(OFFSETS_TOPIC, OFFSETS_ID, state))
 
-    def tell(self, *topics: TopicState, is_full: bool = False, **more: Any) -> None:
+    def update(self, *topics: TopicState, is_full: bool = False, **more: Any) -> None:
         self.replication.cluster.apply(
             UpdateMetadataRequest(
                 controller_id=ME,
@@ -82,11 +82,11 @@ class Harness:
         )
 
     async def commit(self, *partitions: TopicPartition) -> list[ErrorCode]:
-        offsets = tuple(OffsetCommit(partition, 5, -1, "") for partition in partitions)
+        offsets = tuple(OffsetCommit(tp, 5, -1, "") for tp in partitions)
         codes = await self.coordinator.commit(
             CommitOffsets(group=GROUP, member="", instance=None, generation=-1, offsets=offsets)
         )
-        return [codes[partition] for partition in partitions]
+        return [codes[tp] for tp in partitions]
 
     async def fetch(self) -> set[TopicPartition]:
         answer = await self.coordinator.fetch(
@@ -105,79 +105,79 @@ def numbered(number: int) -> TopicId:
     return TopicId(UUID(int=number))
 
 
-def test_a_partition_is_served_while_it_is_led() -> None:
-    async def story() -> None:
+def test_a_shard_is_served_while_its_partition_is_led_here() -> None:
+    async def scenario() -> None:
         async with Harness().running() as harness:
-            harness.tell(topic("t", numbered(1)))
+            harness.update(topic("t", numbered(1)))
             assert await harness.commit(T0) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
             harness.lead()
             assert await harness.commit(T0) == [NONE]
             harness.lead(OTHER, epoch=1)
             assert await harness.commit(T0) == [ErrorCode.NOT_COORDINATOR]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_a_coordinator_that_comes_late_finds_what_is_led_already() -> None:
-    async def story() -> None:
+def test_a_coordinator_that_is_built_late_takes_the_partitions_led_already() -> None:
+    async def scenario() -> None:
         harness = Harness()
-        harness.tell(topic("t", numbered(1)))
+        harness.update(topic("t", numbered(1)))
         harness.lead()
         async with harness.running():
             assert harness.coordinator.statistics().shards == 1
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_offsets_of_a_deleted_topic_go() -> None:
-    async def story() -> None:
+def test_offsets_of_a_deleted_topic_are_removed() -> None:
+    async def scenario() -> None:
         async with Harness().running() as harness:
-            harness.tell(topic("t", numbered(1)), topic("u", numbered(2)))
+            harness.update(topic("t", numbered(1)), topic("u", numbered(2)))
             harness.lead()
             assert await harness.commit(T0, U0) == [NONE, NONE]
-            harness.tell(topic("u", numbered(2)))  # a change of it, not another topic
+            harness.update(topic("u", numbered(2)))  # a change, not another topic
             assert await harness.fetch() == {T0, U0}
-            harness.tell(deleted_topics=("t",))
+            harness.update(deleted_topics=("t",))
             assert await harness.fetch() == {U0}
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_offsets_of_a_topic_made_anew_under_its_name_go() -> None:
-    async def story() -> None:
+def test_offsets_of_a_topic_that_is_deleted_and_created_again_are_removed() -> None:
+    async def scenario() -> None:
         async with Harness().running() as harness:
-            harness.tell(topic("t", numbered(1)), topic("u", numbered(2)))
+            harness.update(topic("t", numbered(1)), topic("u", numbered(2)))
             harness.lead()
             await harness.commit(T0, U0)
-            harness.tell(topic("t", numbered(3)))
+            harness.update(topic("t", numbered(3)))
             assert await harness.fetch() == {U0}
             assert await harness.commit(T0) == [NONE]
-            harness.tell(topic("t", numbered(3)))
+            harness.update(topic("t", numbered(3)))
             assert await harness.fetch() == {T0, U0}
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_a_new_controllers_first_word_tells_what_has_gone_meanwhile() -> None:
-    async def story() -> None:
+def test_a_full_metadata_update_reveals_deleted_topics() -> None:
+    async def scenario() -> None:
         async with Harness().running() as harness:
-            harness.tell(topic("t", numbered(1)), topic("u", numbered(2)))
+            harness.update(topic("t", numbered(1)), topic("u", numbered(2)))
             harness.lead()
             await harness.commit(T0, U0)
             state = PartitionState(ME, LeaderEpoch(0), (ME, OTHER), (ME,))
             offsets = topic(OFFSETS_TOPIC, OFFSETS_ID, state)
-            harness.tell(topic("u", numbered(2)), offsets, is_full=True)
+            harness.update(topic("u", numbered(2)), offsets, is_full=True)
             assert await harness.fetch() == {U0}
-            harness.tell(topic("u", numbered(2)), offsets, is_full=True)
+            harness.update(topic("u", numbered(2)), offsets, is_full=True)
             assert await harness.fetch() == {U0}
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_the_topics_that_groups_know_are_the_clusters() -> None:
-    async def story() -> None:
+def test_the_coordinators_topics_are_those_of_the_metadata() -> None:
+    async def scenario() -> None:
         async with Harness().running() as harness:
-            harness.tell(topic("t", numbered(1)))
+            harness.update(topic("t", numbered(1)))
             harness.lead()
             topics = MetadataTopics(harness.replication.cluster)
             assert topics.find("t") == TopicView(numbered(1), 1)
@@ -185,19 +185,19 @@ def test_the_topics_that_groups_know_are_the_clusters() -> None:
             assert topics.find_name(numbered(1)) == "t"
             assert set(topics.all()) == {"t", OFFSETS_TOPIC}
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize(("storage", "in_zookeeper"), [("kafka", False), ("zookeeper", True)])
-def test_offsets_are_kept_where_the_broker_is_told_to(storage: str, in_zookeeper: bool) -> None:
-    async def story() -> None:
+def test_offsets_storage_selects_the_coordinator(storage: str, in_zookeeper: bool) -> None:
+    async def scenario() -> None:
         async with Harness(offsets_storage=storage).running() as harness:
             assert isinstance(harness.coordinator, ZooKeeperGroupCoordinator) is in_zookeeper
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_settings_that_change_are_seen() -> None:
+def test_a_cached_config_follows_changes() -> None:
     settings = resolve_broker(RawConfig.from_mapping({}, where="test"))
     config = CachedConfig(lambda: settings, GroupConfig.from_broker)
     assert config().offsets_retention_ms == 7 * 86_400_000

@@ -1,4 +1,4 @@
-"""How a broker's process starts: with little loaded, and nothing collected."""
+"""A broker's process starts with few imports and without garbage collection."""
 
 import json
 import subprocess
@@ -13,7 +13,7 @@ import gc, json, os, signal, sys
 from penstock.server.lean_start import start_broker
 from penstock.config.raw_config import RawConfig
 
-def on_ready(node):
+def on_ready(broker):
     frozen = gc.get_freeze_count()
     print(json.dumps([gc.isenabled(), frozen, len(gc.get_objects()), sorted(sys.modules)]))
     os.kill(os.getpid(), signal.SIGTERM)
@@ -26,7 +26,7 @@ sys.exit(start_broker(raw_config, on_ready=on_ready, report=print))
 
 @pytest.fixture(scope="module")
 def started(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Of a node that has just become ready: what its process knew of itself."""
+    """What a broker's process reports when it becomes ready."""
     directory: Path = tmp_path_factory.mktemp("data")
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(directory)], capture_output=True, check=True
@@ -48,11 +48,13 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Any:
         "importlib.metadata",
     ],
 )
-def test_what_the_first_clients_do_not_need_is_not_loaded(started: Any, name: str) -> None:
+def test_modules_that_the_first_clients_do_not_need_are_not_imported(
+    started: Any, name: str
+) -> None:
     assert name not in started[3]
 
 
-def test_what_is_loaded_at_the_start_is_never_looked_through_for_garbage(started: Any) -> None:
+def test_modules_are_frozen_so_that_no_collection_scans_them(started: Any) -> None:
     is_enabled, frozen, others, _ = started
     assert is_enabled
     assert frozen > 10 * others

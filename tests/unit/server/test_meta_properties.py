@@ -1,4 +1,4 @@
-"""Whose a data directory is."""
+"""To which broker and cluster a log directory belongs."""
 
 import pytest
 
@@ -33,7 +33,7 @@ def test_a_new_directory_has_no_owner_and_gets_one() -> None:
     assert read_owner(disk, ["/data"]) == DirectoryOwner(broker_id=7, cluster_id=CLUSTER)
 
 
-def test_stamping_again_keeps_the_directorys_own_id() -> None:
+def test_writing_again_keeps_the_directory_id() -> None:
     disk = make_disk("/data")
     write_owner(disk, ["/data"], broker_id=7, cluster_id=CLUSTER)
     first = read_meta_properties(disk, "/data")
@@ -48,13 +48,15 @@ def test_stamping_again_keeps_the_directorys_own_id() -> None:
         (7, "another", f"belongs to cluster {CLUSTER}, this is another"),
     ],
 )
-def test_another_owner_is_refused(broker_id: int, cluster_id: str, expected: str) -> None:
+def test_a_directory_of_another_owner_is_rejected(
+    broker_id: int, cluster_id: str, expected: str
+) -> None:
     owner = DirectoryOwner(broker_id=7, cluster_id=CLUSTER)
     with pytest.raises(WrongOwner, match=expected):
         check_owner(owner, broker_id=broker_id, cluster_id=cluster_id, directory="/data")
 
 
-def test_directories_of_two_brokers_are_refused() -> None:
+def test_directories_of_two_brokers_are_rejected() -> None:
     disk = make_disk("/a", "/b")
     write_meta_properties(disk, "/a", MetaProperties(node_id=1))
     write_meta_properties(disk, "/b", MetaProperties(node_id=2))

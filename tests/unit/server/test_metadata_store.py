@@ -1,4 +1,4 @@
-"""Which tree a broker has, by its settings."""
+"""Which metadata store a broker uses, by its config."""
 
 from penstock.config.effective_config import resolve_broker
 from penstock.config.raw_config import RawConfig
@@ -16,12 +16,12 @@ def test_without_a_connect_string_there_is_no_zookeeper() -> None:
     assert _find(zookeeper_connect="") is None
 
 
-def test_a_broker_s_settings_name_servers_a_path_and_times() -> None:
+def test_the_config_names_servers_chroot_and_timeouts() -> None:
     config = _find(zookeeper_connect="a:1,b:2/kafka")
     assert config == ZooKeeperConfig.parse("a:1,b:2/kafka", session_timeout_ms=18_000)
 
 
-def test_the_first_connection_may_take_as_long_as_the_session_unless_told_otherwise() -> None:
+def test_the_connection_timeout_defaults_to_the_session_timeout() -> None:
     same = _find(zookeeper_connect="a:1", zookeeper_session_timeout_ms="6000")
     other = _find(
         zookeeper_connect="a:1",

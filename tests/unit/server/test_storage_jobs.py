@@ -1,4 +1,4 @@
-"""Upkeep runs what is due beside the loop, and does not hide what fails."""
+"""Due storage jobs run off the event loop, and their failures are not hidden."""
 
 import asyncio
 import threading
@@ -12,21 +12,21 @@ from penstock.storage.engine import Engine, Job, OnOwner
 from penstock.storage.flush_threads import FlushThreads
 
 
-class Note:
+class RecordingJob:
     name = "note"
 
-    def __init__(self, owner: int, upkeep: "list[StorageJobs]") -> None:
+    def __init__(self, owner: int, storage_jobs: "list[StorageJobs]") -> None:
         self.owner = owner
-        self.upkeep = upkeep
+        self.storage_jobs = storage_jobs
         self.ran_on = self.visited_on = 0
 
     def run(self, on_owner: OnOwner) -> None:
         self.ran_on = threading.get_ident()
         self.visited_on = on_owner(threading.get_ident)
-        on_owner(self.upkeep[0].stop)
+        on_owner(self.storage_jobs[0].stop)
 
 
-class Broken:
+class FailingJob:
     name = "broken"
 
     def run(self, on_owner: OnOwner) -> None:
@@ -44,31 +44,31 @@ class DueOnce:
         return jobs
 
 
-def run(jobs: Sequence[Job], made: list[StorageJobs]) -> None:
+def run(jobs: Sequence[Job], started: list[StorageJobs]) -> None:
     async def serve() -> None:
         with FlushThreads(1) as background:
-            made.append(
+            started.append(
                 StorageJobs(cast("Engine", DueOnce(jobs)), background, lambda: 0, lambda: None)
             )
-            await made[0].run()
+            await started[0].run()
 
     asyncio.run(asyncio.wait_for(serve(), 30))
 
 
-def test_a_job_runs_off_the_loop_and_visits_it() -> None:
-    made: list[StorageJobs] = []
-    note = Note(threading.get_ident(), made)
-    run([note], made)
+def test_a_job_runs_off_the_loop_and_calls_functions_on_it() -> None:
+    started: list[StorageJobs] = []
+    note = RecordingJob(threading.get_ident(), started)
+    run([note], started)
     assert note.visited_on == threading.get_ident()
     assert note.ran_on not in (0, threading.get_ident())
 
 
-def test_a_job_that_fails_ends_the_upkeep() -> None:
+def test_a_job_that_fails_ends_the_storage_jobs() -> None:
     with pytest.raises(ZeroDivisionError):
-        run([Broken()], [])
+        run([FailingJob()], [])
 
 
-def test_a_flush_that_failed_unexpectedly_ends_the_upkeep() -> None:
+def test_a_flush_that_failed_unexpectedly_ends_the_storage_jobs() -> None:
     async def serve() -> None:
         background = FlushThreads(1)
         failed = threading.Event()

@@ -1,4 +1,4 @@
-"""What is loaded after a start: beside the loop, step by step, and given up with the broker."""
+"""Imports after a start run off the event loop, step by step, and stop with the broker."""
 
 import asyncio
 import threading
@@ -9,7 +9,7 @@ import pytest
 from penstock.server.warm_up import warm_up
 
 
-def test_steps_run_one_after_the_other_beside_the_loop() -> None:
+def test_steps_run_one_after_another_off_the_loop() -> None:
     seen: list[tuple[int, int]] = []
 
     def steps() -> Iterator[None]:
@@ -22,7 +22,7 @@ def test_steps_run_one_after_the_other_beside_the_loop() -> None:
     assert threading.get_ident() not in {thread for _, thread in seen}
 
 
-def test_nothing_is_loaded_before_the_calm() -> None:
+def test_nothing_is_imported_before_the_delay() -> None:
     seen: list[int] = []
 
     async def stop_early() -> None:
@@ -35,7 +35,7 @@ def test_nothing_is_loaded_before_the_calm() -> None:
     assert seen == []
 
 
-def test_a_step_that_fails_is_heard_of() -> None:
+def test_a_failing_step_is_raised() -> None:
     def steps() -> Iterator[None]:
         yield
         raise LookupError("no such schema")
@@ -44,7 +44,7 @@ def test_a_step_that_fails_is_heard_of() -> None:
         asyncio.run(warm_up(steps(), delay_s=0))
 
 
-def test_a_broker_that_stops_waits_for_one_step_at_most() -> None:
+def test_a_stopping_broker_waits_for_one_step_at_most() -> None:
     started, go_on = threading.Event(), threading.Event()
     seen: list[int] = []
 
