@@ -11,7 +11,6 @@ from tests.clients.under_test import BrokerUnderTest
 
 from penstock.client.admin_values import (
     AlterConfigOp,
-    ConfigOperation,
     DescribedConfigSource,
     NewTopicSpec,
     Resource,
@@ -20,6 +19,7 @@ from penstock.client.admin_values import (
 from penstock.client.cluster import ClusterClient
 from penstock.client.data_calls import EARLIEST, LATEST, MAX_TIMESTAMP, FetchFrom
 from penstock.client.errors import RefusedByBroker
+from penstock.model.admin import ConfigOperation
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import Offset, TopicPartition
 from penstock.protocol.batch import compute_crc, iter_headers

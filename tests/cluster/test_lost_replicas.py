@@ -13,7 +13,7 @@ from tests.cluster.records import (
     wait_stored,
 )
 
-from penstock.client.reassignments import ElectionType
+from penstock.model.admin import ElectionType
 from penstock.model.cluster import NO_BROKER
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition

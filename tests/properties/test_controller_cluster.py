@@ -13,13 +13,14 @@ from tests.unit.controller.states import cluster_state, topic
 
 from penstock.controller.alter_partition import alter_partition
 from penstock.controller.broker_changes import brokers_changed, fail_over
-from penstock.controller.interface import ElectionType, Reassignment
+from penstock.controller.interface import Reassignment
 from penstock.controller.leader_changes import controlled_shutdown, elect_leaders, find_imbalanced
 from penstock.controller.new_partitions import new_partition
 from penstock.controller.reassignment import alter_reassignments, is_reassigning, target_of
 from penstock.controller.state import ClusterState, ControllerDecision
 from penstock.controller.znodes import decode_state, decode_topic, encode_state, encode_topic
 from penstock.metadata_store.interface import NO_SESSION, SetData, Stat, Value
+from penstock.model.admin import ElectionType
 from penstock.model.alter_partition import AlterPartitionProposal, IsrMember
 from penstock.model.cluster import (
     NO_BROKER,

@@ -18,13 +18,13 @@ from penstock.controller.controller import Controller
 from penstock.controller.interface import (
     ApiError,
     ConfigEntryChange,
-    ConfigOperation,
     ConfigResourceChange,
     ConfigScope,
     CreatableTopic,
     NewPartitions,
 )
 from penstock.controller.state import ClusterState
+from penstock.model.admin import ConfigOperation
 from penstock.model.cluster import NO_BROKER
 from penstock.model.errors import ErrorCode
 from penstock.testing.simulated_disk import SimulatedDisk

@@ -183,7 +183,7 @@ def elect_leaders(
     wanted = [parse_partition(each) for each in partitions] if partitions else None
 
     async def work(client: "ClusterClient") -> "Mapping[TopicPartition, ReassignmentResult]":
-        from penstock.client.reassignments import ElectionType
+        from penstock.model.admin import ElectionType
 
         choice = ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED
         return await client.reassignments.elect_leaders(wanted, choice=choice)

@@ -5,14 +5,10 @@ Kafka's names: a rate for each broker, and in the topic the replicas that it hol
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from penstock.client.admin_values import (
-    AlterConfigOp,
-    ConfigOperation,
-    Resource,
-    ResourceKind,
-)
+from penstock.client.admin_values import AlterConfigOp, Resource, ResourceKind
 from penstock.client.cluster import ClusterClient
 from penstock.client.reassignments import ReassignmentResult
+from penstock.model.admin import ConfigOperation
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 

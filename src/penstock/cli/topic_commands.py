@@ -245,12 +245,8 @@ def alter(
         fail("nothing to alter: give --partitions, --config or --delete-config", 2)
 
     async def work(client: "ClusterClient") -> None:
-        from penstock.client.admin_values import (
-            AlterConfigOp,
-            ConfigOperation,
-            Resource,
-            ResourceKind,
-        )
+        from penstock.client.admin_values import AlterConfigOp, Resource, ResourceKind
+        from penstock.model.admin import ConfigOperation
 
         changes = [AlterConfigOp(setting, value) for setting, value in configs.items()]
         changes += [

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from penstock.client.metadata import BrokerMetadata
+from penstock.model.admin import ConfigOperation
 from penstock.model.cluster import BrokerId
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicId, TopicPartition
@@ -71,13 +72,6 @@ class DescribedConfig(NamedTuple):
     def is_own(self) -> bool:
         """Set on the topic itself, rather than inherited."""
         return self.source is DescribedConfigSource.TOPIC
-
-
-class ConfigOperation(enum.IntEnum):
-    SET = 0
-    DELETE = 1  # back to the default
-    APPEND = 2  # of lists
-    SUBTRACT = 3
 
 
 class AlterConfigOp(NamedTuple):

@@ -3,7 +3,6 @@
 All of it is asked of the controller, and may be asked twice: what is so already stays so.
 """
 
-import enum
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -13,15 +12,11 @@ from penstock.client.deadline import Deadline
 from penstock.client.errors import RefusedByBroker
 from penstock.client.metadata import read_error
 from penstock.client.router import Router
+from penstock.model.admin import ElectionType
 from penstock.model.cluster import BrokerId
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.protocol.api_keys import ApiKey
-
-
-class ElectionType(enum.IntEnum):
-    PREFERRED = 0  # the first of its replicas, where that is in sync
-    UNCLEAN = 1  # any that lives, where none in sync does: what only the others had is lost
 
 
 class ReassignmentResult(NamedTuple):

@@ -21,7 +21,6 @@ from penstock.controller.interface import (
     ApiError,
     ConfigResourceChange,
     CreatableTopic,
-    ElectionType,
     NewPartitions,
     Reassignment,
 )
@@ -49,6 +48,7 @@ from penstock.metadata_store.errors import (
     NotEmpty,
 )
 from penstock.metadata_store.interface import Operation, Session, Watch
+from penstock.model.admin import ElectionType
 from penstock.model.alter_partition import AlterPartitionProposal, AlterPartitionResult
 from penstock.model.cluster import (
     BrokerEpoch,

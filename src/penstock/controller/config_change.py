@@ -16,7 +16,6 @@ from penstock.controller.controller_requests import update_metadata_requests
 from penstock.controller.interface import (
     ApiError,
     ConfigEntryChange,
-    ConfigOperation,
     ConfigResourceChange,
     ConfigScope,
 )
@@ -29,6 +28,7 @@ from penstock.controller.refusals import (
 from penstock.controller.state import ClusterState, ControllerDecision, WriteStep
 from penstock.controller.znodes import broker_config_path, encode_configs, topic_config_path
 from penstock.metadata_store.interface import Create, SetData
+from penstock.model.admin import ConfigOperation
 from penstock.model.errors import ErrorCode, Refusal
 
 MAX_CONFIGS_BYTES = 256 * 1024  # of one resource; with its topic they fit one transaction

@@ -33,7 +33,6 @@ from penstock.controller.interface import (
     ConfigResourceChange,
     ControllerChannel,
     CreatableTopic,
-    ElectionType,
     NewPartitions,
     Reassignment,
 )
@@ -45,6 +44,7 @@ from penstock.controller.znodes import PERSISTENT_ZNODES, TOPICS
 from penstock.metadata_store.election import Election, ElectionResult
 from penstock.metadata_store.errors import ConnectionLoss, SessionExpired
 from penstock.metadata_store.interface import Session, WatchEvent
+from penstock.model.admin import ElectionType
 from penstock.model.alter_partition import AlterPartitionProposal, AlterPartitionResult
 from penstock.model.cluster import (
     NO_BROKER,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, Protocol
 
+from penstock.model.admin import ConfigOperation, ElectionType
 from penstock.model.alter_partition import AlterPartitionProposal, AlterPartitionResult
 from penstock.model.cluster import (
     BrokerEpoch,
@@ -51,15 +52,6 @@ class ConfigScope(Enum):
     BROKER = "broker"  # name: the broker's id, or "" for every broker
 
 
-class ConfigOperation(Enum):
-    """As in IncrementalAlterConfigs; APPEND and SUBTRACT apply to lists."""
-
-    SET = 0
-    DELETE = 1
-    APPEND = 2
-    SUBTRACT = 3
-
-
 class ConfigEntryChange(NamedTuple):
     name: str
     kind: ConfigOperation
@@ -81,13 +73,6 @@ class Reassignment(NamedTuple):
 
     tp: TopicPartition
     replicas: tuple[BrokerId, ...] | None
-
-
-class ElectionType(Enum):
-    """ElectLeaders' numbers."""
-
-    PREFERRED = 0
-    UNCLEAN = 1  # the first live replica, if no replica of the ISR is alive
 
 
 class AltersConfigs(Protocol):

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from penstock.controller.alter_partition import check_broker_epoch
-from penstock.controller.interface import ApiError, ElectionType
+from penstock.controller.interface import ApiError
 from penstock.controller.leader_election import find_successor, with_new_leader_epoch
 from penstock.controller.partition_changes import by_topic, change_partitions
 from penstock.controller.reassignment import finish_reassignments, is_reassigning
 from penstock.controller.refusals import get_partition, to_api_error
 from penstock.controller.state import ClusterState, ControllerDecision
+from penstock.model.admin import ElectionType
 from penstock.model.cluster import NO_BROKER, BrokerEpoch, BrokerId, PartitionState
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import TopicPartition

@@ -7,7 +7,7 @@ so that a tool can wait for that. What cannot be done is reported, and its znode
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.controller.interface import ApiError, ElectionType, Reassignment
+from penstock.controller.interface import ApiError, Reassignment
 from penstock.controller.leader_changes import elect_leaders
 from penstock.controller.reassignment import alter_reassignments, find_reassignments
 from penstock.controller.state_loader import (
@@ -33,6 +33,7 @@ from penstock.controller.znodes import (
 )
 from penstock.metadata_store.errors import BadVersion, MultiFailed, NoNode
 from penstock.metadata_store.interface import ANY_VERSION, Delete, Value, Watch
+from penstock.model.admin import ElectionType
 from penstock.model.errors import Refusal
 from penstock.model.ids import TopicPartition
 

@@ -16,7 +16,6 @@ from penstock.controller.interface import (
     ApiError,
     ConfigResourceChange,
     CreatableTopic,
-    ElectionType,
     NewPartitions,
     Reassignment,
 )
@@ -27,6 +26,7 @@ from penstock.inter_broker.messages.forwarded_configs import (
     encode_forwarded_configs,
     read_results,
 )
+from penstock.model.admin import ElectionType
 from penstock.model.cluster import NO_BROKER, PartitionState, TopicState
 from penstock.model.errors import ErrorCode, Refusal, known_error
 from penstock.model.ids import NO_LEADER_EPOCH, TopicId, TopicPartition

@@ -29,10 +29,10 @@ from penstock.controller.interface import (
     ApiError,
     ConfigResourceChange,
     CreatableTopic,
-    ElectionType,
     NewPartitions,
     Reassignment,
 )
+from penstock.model.admin import ElectionType
 from penstock.model.cluster import (
     BrokerEpoch,
     BrokerId,

@@ -1,7 +1,8 @@
 """The settings of a throttled move, and how they go again."""
 
 from penstock.cli.throttled_reassignments import RATES, throttle, unthrottle
-from penstock.client.admin_values import AlterConfigOp, ConfigOperation, Resource, ResourceKind
+from penstock.client.admin_values import AlterConfigOp, Resource, ResourceKind
+from penstock.model.admin import ConfigOperation
 from penstock.model.ids import TopicPartition
 
 TOPIC = Resource(ResourceKind.TOPIC, "orders")

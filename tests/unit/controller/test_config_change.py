@@ -16,12 +16,12 @@ from penstock.controller.config_change import ConfigBasis, alter_configs
 from penstock.controller.interface import (
     ApiError,
     ConfigEntryChange,
-    ConfigOperation,
     ConfigResourceChange,
     ConfigScope,
 )
 from penstock.controller.state import ClusterState, ControllerDecision
 from penstock.metadata_store.interface import Create, SetData
+from penstock.model.admin import ConfigOperation
 from penstock.model.cluster import BrokerId, UpdateMetadataRequest
 from penstock.model.errors import ErrorCode
 

@@ -16,7 +16,6 @@ from penstock.controller.controller import MAX_QUEUED_REQUESTS, Controller
 from penstock.controller.interface import (
     ApiError,
     ConfigEntryChange,
-    ConfigOperation,
     ConfigResourceChange,
     ConfigScope,
     CreatableTopic,
@@ -24,6 +23,7 @@ from penstock.controller.interface import (
 )
 from penstock.metadata_store.errors import ConnectionLoss, SessionExpired
 from penstock.metadata_store.interface import Operation, Result
+from penstock.model.admin import ConfigOperation
 from penstock.model.cluster import (
     NO_BROKER,
     BrokerId,

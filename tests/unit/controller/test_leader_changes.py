@@ -9,9 +9,9 @@ import pytest
 from tests.unit.controller.states import alive, cluster_state, partition, topic
 
 from penstock.controller.broker_changes import brokers_changed
-from penstock.controller.interface import ElectionType
 from penstock.controller.leader_changes import controlled_shutdown, elect_leaders, find_imbalanced
 from penstock.controller.state import ClusterState, ControllerDecision
+from penstock.model.admin import ElectionType
 from penstock.model.cluster import (
     NO_BROKER,
     BrokerEpoch,

@@ -8,11 +8,12 @@ import pytest
 from tests.unit.controller.states import alive, cluster_state, partition, topic
 
 from penstock.controller.broker_changes import brokers_changed, elect_leaderless
-from penstock.controller.interface import ApiError, ElectionType
+from penstock.controller.interface import ApiError
 from penstock.controller.leader_changes import elect_leaders
 from penstock.controller.offline_replicas import fail_replicas
 from penstock.controller.state import ClusterState, ControllerDecision
 from penstock.controller.topic_deletion import remove_topics
+from penstock.model.admin import ElectionType
 from penstock.model.cluster import (
     NO_BROKER,
     BrokerEpoch,

@@ -10,7 +10,6 @@ from tests.profile import scaled
 from penstock.controller.interface import (
     ApiError,
     ConfigEntryChange,
-    ConfigOperation,
     ConfigResourceChange,
     ConfigScope,
 )
@@ -20,6 +19,7 @@ from penstock.inter_broker.messages.forwarded_configs import (
     encode_forwarded_configs,
     read_results,
 )
+from penstock.model.admin import ConfigOperation
 from penstock.model.errors import ErrorCode
 from penstock.protocol.malformed import MalformedMessage
 from penstock.protocol.private_response import (

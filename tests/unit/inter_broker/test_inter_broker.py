@@ -23,7 +23,6 @@ from penstock.client.errors import Disconnected
 from penstock.controller.interface import (
     ApiError,
     ConfigEntryChange,
-    ConfigOperation,
     ConfigResourceChange,
     ConfigScope,
     CreatableTopic,
@@ -35,6 +34,7 @@ from penstock.inter_broker.messages.controlled_shutdown import (
     encode_controlled_shutdown,
 )
 from penstock.inter_broker.messages.controller_request import encode_controller_request
+from penstock.model.admin import ConfigOperation
 from penstock.model.alter_partition import AlterPartitionProposal, AlterPartitionResult, IsrMember
 from penstock.model.cluster import (
     BrokerEpoch,

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.apis.admin.config_changes import alter
 from penstock.apis.api import Api, Request
-from penstock.controller.interface import ConfigEntryChange, ConfigOperation
+from penstock.controller.interface import ConfigEntryChange
+from penstock.model.admin import ConfigOperation
 from penstock.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:

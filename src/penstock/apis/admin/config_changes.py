@@ -22,10 +22,10 @@ from penstock.config.setting import SettingScope
 from penstock.controller.interface import (
     ApiError,
     ConfigEntryChange,
-    ConfigOperation,
     ConfigResourceChange,
     ConfigScope,
 )
+from penstock.model.admin import ConfigOperation
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.security.authorizer import AclOperation
 

@@ -9,10 +9,10 @@ from typing import NamedTuple
 from penstock.controller.interface import (
     ApiError,
     ConfigEntryChange,
-    ConfigOperation,
     ConfigResourceChange,
     ConfigScope,
 )
+from penstock.model.admin import ConfigOperation
 from penstock.model.errors import ErrorCode
 from penstock.protocol.batch import Buffer
 from penstock.protocol.coordinator_values import MalformedRecord, ValueReader, ValueWriter

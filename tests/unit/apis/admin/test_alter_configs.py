@@ -12,10 +12,10 @@ from penstock.config.setting import SettingKind
 from penstock.controller.interface import (
     ApiError,
     ConfigEntryChange,
-    ConfigOperation,
     ConfigResourceChange,
     ConfigScope,
 )
+from penstock.model.admin import ConfigOperation
 from penstock.model.errors import ErrorCode
 from penstock.security.authorizer import CLUSTER_NAME, AclOperation, ResourceType
 

@@ -11,7 +11,8 @@ from penstock.apis.admin import (
     elect_leaders,
     list_partition_reassignments,
 )
-from penstock.controller.interface import ApiError, ElectionType, Reassignment
+from penstock.controller.interface import ApiError, Reassignment
+from penstock.model.admin import ElectionType
 from penstock.model.cluster import BrokerId, PartitionState
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import LeaderEpoch, TopicPartition

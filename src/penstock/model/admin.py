@@ -1,0 +1,19 @@
+"""Enumerations of Kafka's admin requests, shared by the client and the controller."""
+
+from enum import IntEnum
+
+
+class ConfigOperation(IntEnum):
+    """As in IncrementalAlterConfigs; APPEND and SUBTRACT apply to lists."""
+
+    SET = 0
+    DELETE = 1  # back to the default
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class ElectionType(IntEnum):
+    """As in ElectLeaders."""
+
+    PREFERRED = 0  # the first replica of the assignment, if it is in sync
+    UNCLEAN = 1  # the first live replica, if none in sync is alive; its missing records are lost
