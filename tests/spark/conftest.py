@@ -1,7 +1,7 @@
 """Fixtures of the Spark tests: one Spark, one broker, and Spark's own connector to compare with.
 
-Both formats run in one JVM. Tests that share it, and tests that start a Spark of their own, run in
-two lines each, on workers of their own: in one line they would take longer than all the rest.
+Both formats run in one JVM. Tests that share it, and tests that start their own Spark, form two
+xdist groups each, because in a single group they would take longer than all other tests.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from penstock.config.java import JavaHome, JavaMissing, find_java  # noqa: E402
 from penstock.spark.session.class_archive import find_archive  # noqa: E402
 
 HERE = Path(__file__).parent
-# Compaction comes soon, so that tests of compacted topics need not wait for it.
+# Frequent compaction, so that tests of compacted topics do not wait for it.
 BROKER_CONFIG = {
     "log.cleaner.backoff.ms": 100,
-    "log.retention.ms": -1,  # records carry times of long ago
+    "log.retention.ms": -1,  # records have old timestamps
     "auto.create.topics.enable": "false",
 }
 KILLS = ("test_exactly_once", "test_kills")
@@ -46,12 +46,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.parent == HERE:
             names = getattr(item, "fixturenames", [])
             shares = "spark" in names
-            item.add_marker(pytest.mark.xdist_group(_line_of(item.path.stem, shares=shares)))
+            item.add_marker(pytest.mark.xdist_group(_group_of(item.path.stem, shares=shares)))
             if "java" in names and not shares and is_long():
-                names.insert(0, "prepared")  # takes a minute: it pays where many are started
+                names.insert(0, "prepared")  # takes a minute, which pays off if many are started
 
 
-def _line_of(file: str, *, shares: bool) -> str:
+def _group_of(file: str, *, shares: bool) -> str:
     if shares:
         return "spark-parity" if file.startswith("test_parity") else "spark"
     return "spark-kills" if file in KILLS else "spark-processes"
@@ -59,7 +59,7 @@ def _line_of(file: str, *, shares: bool) -> str:
 
 @pytest.fixture(scope="session")
 def say(request: pytest.FixtureRequest) -> Say:
-    """Tells what takes long, past pytest's capture."""
+    """Prints what takes long, bypassing pytest's capture."""
     capture = request.config.pluginmanager.getplugin("capturemanager")
 
     def speak(text: str) -> None:
@@ -71,16 +71,16 @@ def say(request: pytest.FixtureRequest) -> Say:
 
 @pytest.fixture(scope="session")
 def java() -> JavaHome:
-    """Without it there is no Spark."""
+    """Spark needs it."""
     try:
         return find_java()
     except JavaMissing as error:
-        _give_up(str(error))
+        _skip(str(error))
 
 
 @pytest.fixture(scope="session")
 def prepared(java: JavaHome) -> None:
-    """Sparks that tests start in processes of their own start in half the time."""
+    """The class archive, with which Spark processes of tests start in half the time."""
     if find_archive(java) is None:
         command = [str(Path(sys.executable).with_name("penstock")), "pipeline", "prepare"]
         subprocess.run(command, check=True, timeout=600)
@@ -88,7 +88,7 @@ def prepared(java: JavaHome) -> None:
 
 @pytest.fixture(scope="session")
 def connector_jars(say: Say) -> Path | KafkaUnavailableError:
-    """Where Spark's own connector is, or why it cannot be had."""
+    """The jars of Spark's own connector, or why they are unavailable."""
     try:
         return resolve_jvm_connector(say)
     except KafkaUnavailableError as error:
@@ -99,7 +99,7 @@ def connector_jars(say: Say) -> Path | KafkaUnavailableError:
 def jvm_connector(connector_jars: Path | KafkaUnavailableError) -> Path:
     """For tests that compare with it."""
     if isinstance(connector_jars, KafkaUnavailableError):
-        _give_up(str(connector_jars))
+        _skip(str(connector_jars))
     return connector_jars
 
 
@@ -109,7 +109,7 @@ def spark(
     connector_jars: Path | KafkaUnavailableError,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[SparkSession]:
-    """A local Spark of two cores with both connectors; its JVM ends with the session."""
+    """A local Spark with two cores and both connectors; its JVM ends with the session."""
     jars = connector_jars if isinstance(connector_jars, Path) else None
     extra = {"spark.driver.extraClassPath": class_path(jars)} if jars else {}
     with local_spark(tmp_path_factory.mktemp("spark"), extra) as session:
@@ -118,14 +118,14 @@ def spark(
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[penstock.Broker]:
-    """The broker that all tests share; topics are their own."""
+    """The broker that all tests share; each uses its own topics."""
     with penstock.Broker(config=BROKER_CONFIG) as broker:
         yield broker
 
 
 @pytest.fixture(scope="session")
 def corpus(broker: penstock.Broker) -> Corpus:
-    """Topics to read, not to change."""
+    """Topics for reading only."""
     return write_corpus(broker.bootstrap_servers)
 
 
@@ -136,8 +136,8 @@ def topic_name(request: pytest.FixtureRequest) -> str:
     return f"{test}-{next(_numbers)}"
 
 
-def _give_up(reason: str) -> NoReturn:
-    """Skip, but not where it must run."""
+def _skip(reason: str) -> NoReturn:
+    """Skip, except on CI, where the test must run."""
     if os.environ.get("CI"):
         pytest.fail(f"needed here: {reason}")
     pytest.skip(f"skipped: {reason}")

@@ -1,7 +1,6 @@
-"""A query from topic to topic in a process of its own, made to be killed: `python -m ...`.
+"""A query from topic to topic in its own process, to be killed: `python -m ...`.
 
-Also its campaign: runs that are killed where they have come to a point, and what the output then
-holds.
+Also runs that are killed at fail points, and what the output holds afterwards.
 """
 
 from __future__ import annotations
@@ -37,15 +36,15 @@ JOB_TIMEOUT_S = 300
 PARTITIONS = 4
 KEYS = 40
 HALTING = "penstock-halting"
-PLANNING = "planning"  # where a batch begins is known, and nothing is noted
-PLANNED = "planned"  # what it reads is in Spark's log of offsets, and no task runs
+PLANNING = "planning"  # the start of a batch is known, nothing is recorded
+PLANNED = "planned"  # the batch is in Spark's offset log, no task runs
 
 
 class CopyJob(NamedTuple):
     servers: str
     source: str
     target: str
-    home: str  # the checkpoint, and Spark's own files
+    home: str  # checkpoint and Spark's own files
     records_a_batch: int
     delivery: str | None = None  # the sink's default
     master: str = "local[2]"
@@ -57,10 +56,10 @@ class CopyJob(NamedTuple):
         return Path(self.home) / "checkpoint"
 
     def command(self, halts: str = "", folder: Path | None = None) -> list[str]:
-        """Halts where it is told, e.g. `decided@2`, once for each name in the folder."""
-        places = [f"{POINTS_VARIABLE}={halts}", f"{FOLDER_VARIABLE}={folder}"]
+        """Halts at fail points, e.g. `decided@2`, once for each name in the folder."""
+        variables = [f"{POINTS_VARIABLE}={halts}", f"{FOLDER_VARIABLE}={folder}"]
         module = [sys.executable, "-m", "tests.spark.exactly_once_job"]
-        return ["env", *places, *module, json.dumps(self._asdict())]
+        return ["env", *variables, *module, json.dumps(self._asdict())]
 
 
 def run(spark: SparkSession, job: CopyJob) -> None:
@@ -88,7 +87,7 @@ def run(spark: SparkSession, job: CopyJob) -> None:
 
 
 class HaltingSource(PenstockDataSource):
-    """Halts before and after Spark notes what a batch reads."""
+    """Halts before and after Spark records what a batch reads."""
 
     @classmethod
     def name(cls) -> str:
@@ -109,27 +108,27 @@ class _HaltingReader(PenstockStreamReader):
         return super().partitions(start, end)
 
     def _batch_from(self, start: dict[str, Any]) -> int:
-        """Its number: all are as large as they may be."""
+        """Its id: all batches have the maximal size."""
         records = self._options.max_offsets_per_trigger
         assert records is not None
         return round(sum(read_offset(start).offsets.values()) / records)
 
 
 def main() -> None:
-    os.setsid()  # so that one signal reaches the JVM and its workers as well
+    os.setsid()  # so that one signal also reaches the JVM and its workers
     job = CopyJob(**json.loads(sys.argv[1]))
     with local_spark(Path(job.home) / "spark", job.settings, master=job.master) as spark:
         run(spark, job)
 
 
-# The campaign.
+# Killed runs.
 
 
 @contextmanager
 def running(
     job: CopyJob, log: Path, halts: str = "", folder: Path | None = None
 ) -> Iterator[Child]:
-    """Driver, JVM and workers die by kill -9 when the context ends, if they have not ended."""
+    """Kills driver, JVM and workers with SIGKILL when the context ends, if they still run."""
     child = Child(job.command(halts, folder), log)
     try:
         yield child
@@ -140,28 +139,28 @@ def running(
 
 
 def wait_halted(child: Child, folder: Path, name: str) -> int:
-    """The process that has come to this point."""
+    """The id of the process that has halted at this point."""
 
-    def has_come() -> bool:
+    def has_halted() -> bool:
         assert child.process.poll() is None, f"ended before {name}: {child.tail()}"
         return (folder / name).exists() and bool((folder / name).read_text())
 
-    wait_until(name, has_come, timeout_s=JOB_TIMEOUT_S)
+    wait_until(name, has_halted, timeout_s=JOB_TIMEOUT_S)
     return int((folder / name).read_text())
 
 
-def let_go(folder: Path, name: str) -> None:
+def resume(folder: Path, name: str) -> None:
     (folder / f"{name}.go").touch()
 
 
-def run_to_its_end(job: CopyJob, log: Path) -> None:
+def run_to_completion(job: CopyJob, log: Path) -> None:
     with running(job, log) as child:
         status = child.end(with_signal=None, timeout_s=JOB_TIMEOUT_S)
         assert status == 0, child.tail()
 
 
 def numbered(count: int) -> list[Sent]:
-    """A key is in one partition, and its numbers increase."""
+    """Every key has one partition and increasing numbers."""
     return [
         Sent(str(number).encode(), str(number % KEYS).encode(), number % KEYS % PARTITIONS)
         for number in range(count)
@@ -174,8 +173,8 @@ class Output(NamedTuple):
 
 
 def read_output(servers: str, topic: str) -> Output:
-    """What readers of committed records see, when nothing is undecided any more."""
-    wait_until("all is decided", lambda: not has_undecided(servers, topic))
+    """What read_committed consumers see when no transaction is undecided."""
+    wait_until("no undecided transaction", lambda: not has_undecided(servers, topic))
     counts: Counter[int] = Counter()
     last: dict[bytes, int] = {}
     are_in_order = True

@@ -1,7 +1,7 @@
 """Spark's own Kafka connector, resolved once with Maven into `.cache/kafka/spark-connector-*/`.
 
-A test dependency only, to compare with. Invariant: a cache directory that exists is complete. What
-PySpark's wheel holds anyway (Scala, Hadoop, codecs) stays out, so that nothing is there twice.
+Only a test dependency, to compare with. Invariant: an existing cache directory is complete. It
+omits what PySpark's wheel contains anyway (Scala, Hadoop, codecs), so that no jar is there twice.
 `python -m tests.spark.jvm_connector` fills it ahead of a test run.
 """
 
@@ -23,21 +23,21 @@ from tests.interop.kafka_jars import (
     short_hash,
 )
 
-# The newest on Maven Central, in November 2026: there is none of Spark 4.3, which it runs in here.
+# The newest on Maven Central in November 2026: there is none for Spark 4.3, in which it runs here.
 CONNECTOR_VERSION = "4.2.0"
 CONNECTOR = "spark-sql-kafka-0-10_2.13"
-# Of this part, which only matters to secured clusters, Maven Central has no newer one either.
+# Only matters for secured clusters; Maven Central has no newer version either.
 TOKENS_VERSION = "4.1.0-preview1"
 TOKENS = "spark-token-provider-kafka-0-10_2.13"
-# The connector and what the wheel does not hold; their versions are the connector's own choice.
+# The connector and what the wheel does not contain, in the versions the connector depends on.
 ARTIFACTS = (CONNECTOR, TOKENS, "kafka-clients", "commons-pool2")
-# The connector's own description names a mirror to ask first, by this id; ours replaces it.
+# The connector's pom names a mirror with this id; ours replaces it.
 _CENTRAL = ("gcs-maven-central-mirror", "https://repo.maven.apache.org/maven2")
 _IN_THE_WHEEL = ("org.apache.hadoop", "org.scala-lang", "org.scala-lang.modules", "org.slf4j")
 
 
 def resolve_jvm_connector(say: Say, *, cache_root: Path = CACHE_ROOT) -> Path:
-    """The directory of its jars, downloaded on the first call on this machine."""
+    """The directory of its jars, downloaded on the first call on a machine."""
     maven = get_program("mvn")
     home = cache_root / f"spark-connector-{CONNECTOR_VERSION}"
     home.mkdir(parents=True, exist_ok=True)
@@ -53,7 +53,7 @@ def resolve_jvm_connector(say: Say, *, cache_root: Path = CACHE_ROOT) -> Path:
 
 
 def class_path(jars: Path) -> str:
-    """As the setting `spark.driver.extraClassPath` takes it."""
+    """The value for `spark.driver.extraClassPath`."""
     return f"{jars}/*"
 
 
@@ -69,14 +69,14 @@ def _run_maven(maven: str, pom: Path, target: Path) -> None:
 
 def _pom_text() -> str:
     identity, url = _CENTRAL
-    wanted = _dependency(CONNECTOR, CONNECTOR_VERSION) + _dependency(TOKENS, TOKENS_VERSION)
+    dependencies = _dependency(CONNECTOR, CONNECTOR_VERSION) + _dependency(TOKENS, TOKENS_VERSION)
     return (
         '<project xmlns="http://maven.apache.org/POM/4.0.0">'
         "<modelVersion>4.0.0</modelVersion><groupId>penstock</groupId>"
         "<artifactId>spark-connector-for-tests</artifactId><version>1</version>"
         "<packaging>pom</packaging>"
         f"<repositories><repository><id>{identity}</id><url>{url}</url></repository></repositories>"
-        f"<dependencies>{wanted}</dependencies></project>\n"
+        f"<dependencies>{dependencies}</dependencies></project>\n"
     )
 
 

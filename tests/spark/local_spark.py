@@ -1,6 +1,6 @@
-"""A local Spark for tests, and its end: session, gateway and JVM.
+"""A local Spark for tests: starts and stops session, gateway and JVM.
 
-Invariant: when the context ends, the JVM that it started has ended too.
+Invariant: when the context ends, the JVM it started has exited.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from pyspark.sql import SparkSession
 from penstock.spark.session.builder import session
 
 STOP_TIMEOUT_S = 30
-# For a Java that ends before what a better compiler or collector costs has paid.
+# For a short-lived JVM, in which a better compiler or collector does not pay off.
 QUICK_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:MetaspaceSize=256m -Xshare:auto"
 
-# Small, quick to start, quiet, and on loopback alone.
+# Small, fast to start, quiet, and on loopback only.
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -35,7 +35,7 @@ SETTINGS = {
 
 
 def quick_start() -> dict[str, str]:
-    """The environment for a program that starts a Spark of its own."""
+    """The environment for a program that starts its own Spark."""
     return {"SPARK_SUBMIT_OPTS": f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} {QUICK_JAVA}".strip()}
 
 
@@ -43,9 +43,9 @@ def quick_start() -> dict[str, str]:
 def local_spark(
     home: Path, settings: Mapping[str, str] | None = None, *, master: str = "local[2]"
 ) -> Iterator[SparkSession]:
-    """As `penstock.spark.session.builder` has it, with settings for tests."""
-    places = {"spark.sql.warehouse.dir": str(home / "warehouse"), "spark.local.dir": str(home)}
-    config = {**SETTINGS, **places, **(settings or {})}
+    """A session from `penstock.spark.session.builder`, with settings for tests."""
+    folders = {"spark.sql.warehouse.dir": str(home / "warehouse"), "spark.local.dir": str(home)}
+    config = {**SETTINGS, **folders, **(settings or {})}
     spark = session("penstock tests", master=master, config=config)
     try:
         spark.sparkContext.setLogLevel("OFF")
@@ -56,7 +56,7 @@ def local_spark(
 
 
 def _end_jvm() -> None:
-    """PySpark keeps its JVM for a next session; there is none."""
+    """PySpark keeps its JVM for the next session; here there is none."""
     context: Any = SparkContext
     gateway, context._gateway, context._jvm = context._gateway, None, None
     gateway.shutdown()

@@ -1,6 +1,6 @@
-"""What a connector gives for some options: rows, or a refusal; the same question put to both.
+"""Runs the same query with both connectors: each gives rows or an error.
 
-Rows come back sorted by place, as plain tuples, so that they can be compared whole.
+Rows are plain tuples, sorted by partition and offset, so that they can be compared as a whole.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Options = Mapping[str, str]
 
 
 class Read(NamedTuple):
-    """One row, in the order of the connector's columns; headers only where they were asked for."""
+    """One row, in the order of the connector's columns; headers only on request."""
 
     topic: str
     partition: int
@@ -39,7 +39,7 @@ class Read(NamedTuple):
 
 
 class Streamed(NamedTuple):
-    """What a streaming query gave until it had drained its topics."""
+    """The output of a streaming query that has drained its topics."""
 
     rows: list[Read]
     batch_rows: list[int]  # of each micro-batch that had any
@@ -47,19 +47,19 @@ class Streamed(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """The query failed; what both connectors say about it differs, what it is about does not."""
+    """The query failed. The connectors' messages differ, their subject does not."""
 
-    said: str
+    message: str
 
 
 def both(
     spark: SparkSession, options: Options
 ) -> tuple[list[Read] | Refused, list[Read] | Refused]:
-    """The outcome of the JVM's connector, and ours, of a batch query with these options."""
-    return batch_outcome(spark, JVM, options), batch_outcome(spark, OURS, options)
+    """The results of the JVM connector and of ours for a batch query with these options."""
+    return batch_result(spark, JVM, options), batch_result(spark, OURS, options)
 
 
-def batch_outcome(spark: SparkSession, format_name: str, options: Options) -> list[Read] | Refused:
+def batch_result(spark: SparkSession, format_name: str, options: Options) -> list[Read] | Refused:
     try:
         return read_batch(spark, format_name, options)
     except FAILURES as error:
@@ -74,7 +74,7 @@ def load(spark: SparkSession, format_name: str, options: Options) -> DataFrame:
     return spark.read.format(format_name).options(**options).load()
 
 
-def stream_outcome(
+def stream_result(
     spark: SparkSession, format_name: str, checkpoint: Path, options: Options
 ) -> Streamed | Refused:
     try:
@@ -86,7 +86,7 @@ def stream_outcome(
 def read_stream(
     spark: SparkSession, format_name: str, checkpoint: Path, options: Options
 ) -> Streamed:
-    """Drain the topics (AvailableNow); a used checkpoint goes on where it ended."""
+    """Drain the topics (AvailableNow); an existing checkpoint is continued."""
     batches: dict[int, list[Row]] = {}
 
     def keep(batch: DataFrame, number: int) -> None:
@@ -96,7 +96,7 @@ def read_stream(
     writer = loaded.writeStream.foreachBatch(keep).option("checkpointLocation", str(checkpoint))
     query = writer.trigger(availableNow=True).start()
     try:
-        assert query.awaitTermination(QUERY_TIMEOUT_S), f"still at work: {query.lastProgress}"
+        assert query.awaitTermination(QUERY_TIMEOUT_S), f"still running: {query.lastProgress}"
     finally:
         query.stop()
     ends = {
@@ -116,16 +116,16 @@ def to_reads(rows: Iterable[Row]) -> list[Read]:
 
 
 def _to_read(row: Row) -> Read:
-    found: dict[str, Any] = row.asDict()
-    headers = found.get("headers")
+    columns: dict[str, Any] = row.asDict()
+    headers = columns.get("headers")
     return Read(
-        found["topic"],
-        found["partition"],
-        found["offset"],
-        _to_bytes(found["key"]),
-        _to_bytes(found["value"]),
-        found["timestamp"],
-        found["timestampType"],
+        columns["topic"],
+        columns["partition"],
+        columns["offset"],
+        _to_bytes(columns["key"]),
+        _to_bytes(columns["value"]),
+        columns["timestamp"],
+        columns["timestampType"],
         None
         if headers is None
         else tuple((header.key, _to_bytes(header.value)) for header in headers),
@@ -137,10 +137,10 @@ def _to_bytes(value: bytearray | None) -> bytes | None:
 
 
 def _plain_offsets(offset: Any) -> dict[str, dict[str, int]]:
-    """Topics alone: what else an offset carries is its source's own matter."""
-    found: dict[str, Any] = json.loads(offset) if isinstance(offset, str) else offset
+    """Only topics: what else an offset carries is private to its source."""
+    fields: dict[str, Any] = json.loads(offset) if isinstance(offset, str) else offset
     return {
-        topic: {partition: int(at) for partition, at in places.items()}
-        for topic, places in found.items()
-        if isinstance(places, dict) and all(each.isdigit() for each in places)
+        topic: {partition: int(at) for partition, at in offsets.items()}
+        for topic, offsets in fields.items()
+        if isinstance(offsets, dict) and all(partition.isdigit() for partition in offsets)
     }

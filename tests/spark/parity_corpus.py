@@ -1,13 +1,21 @@
-"""The topics that both connectors are asked to read: written once, then read only.
+"""The topics that both connectors read: written once, then read only.
 
-Invariant: every record has a place and a time that its number says, so that a test can name them.
+Invariant: a record's number determines its offset and timestamp, so that a test can name them.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from tests.spark.topics import Sent, ask, create_topic, send, start_offsets, trim, wait_until
+from tests.spark.topics import (
+    Sent,
+    ask,
+    create_topic,
+    delete_records,
+    send,
+    start_offsets,
+    wait_until,
+)
 
 from penstock.client.cluster import ClusterClient
 from penstock.client.data_calls import FetchFrom
@@ -15,14 +23,14 @@ from penstock.model.ids import Offset, TopicPartition
 from penstock.protocol.batch import iter_headers
 
 PARTITIONS = 3
-PER_PARTITION = (40, 25, 10)  # records, unlike, so that shares show
+PER_PARTITION = (40, 25, 10)  # records; different, so that shares are visible
 FIRST_MS = 1_700_000_000_000
 STEP_MS = 1_000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 TRIMMED_TO = {0: 10, 1: 0, 2: 10}
 KEYS = 5
 
-# Small segments, so that nearly all of a short log is sealed and can be compacted or dropped.
+# Small segments, so that nearly all of a short log can be compacted or deleted.
 _SMALL = {"segment.bytes": "2000", "index.interval.bytes": "100"}
 _COMPACT = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"} | _SMALL
 
@@ -31,7 +39,7 @@ class Corpus(NamedTuple):
     servers: str
     events: str = "corpus-events"
     more: str = "corpus-more"
-    stamped: str = "corpus-stamped"  # with the times of the log, not of the senders
+    stamped: str = "corpus-stamped"  # with LogAppendTime
     headed: str = "corpus-headed"
     compacted: str = "corpus-compacted"
     trimmed: str = "corpus-trimmed"
@@ -42,7 +50,7 @@ class Corpus(NamedTuple):
 
 
 def time_ms(number: int) -> int:
-    """Of a partition's record by number."""
+    """The timestamp of a partition's record, by number."""
     return FIRST_MS + number * STEP_MS
 
 
@@ -53,8 +61,8 @@ def write_corpus(servers: str) -> Corpus:
     send(servers, corpus.events, _events())
     create_topic(servers, corpus.more, partitions=1)
     send(servers, corpus.more, [Sent(b"more", timestamp_ms=time_ms(0))])
-    stamps = {"message.timestamp.type": "LogAppendTime"}
-    create_topic(servers, corpus.stamped, partitions=1, config=stamps)
+    append_time = {"message.timestamp.type": "LogAppendTime"}
+    create_topic(servers, corpus.stamped, partitions=1, config=append_time)
     send(servers, corpus.stamped, [Sent(b"stamped"), Sent(b"again")])
     _write_headers(corpus)
     _write_codecs(corpus)
@@ -64,7 +72,7 @@ def write_corpus(servers: str) -> Corpus:
 
 
 def _events() -> list[Sent]:
-    """Also empty and missing keys and values, and one long value."""
+    """Includes empty and null keys and values, and one long value."""
     oddities = {0: (b"no key", None), 1: (None, b"no value"), 2: (b"", b""), 3: (None, None)}
     return [
         Sent(*oddities.get(number, (b"%d/%d" % (partition, number), b"%d" % number)),
@@ -81,13 +89,14 @@ def _write_headers(corpus: Corpus) -> None:
     ]  # fmt: skip
     create_topic(corpus.servers, corpus.headed, partitions=1)
     records = [
-        Sent(b"%d" % number, b"k", 0, time_ms(number), each) for number, each in enumerate(headers)
+        Sent(b"%d" % number, b"k", 0, time_ms(number), pairs)
+        for number, pairs in enumerate(headers)
     ]
     send(corpus.servers, corpus.headed, records)
 
 
 def _write_codecs(corpus: Corpus) -> None:
-    """Several batches in each, of records that compress and some that do not."""
+    """Several batches each, of records that compress and some that do not."""
     for codec in CODECS:
         topic = corpus.codec(codec)
         create_topic(corpus.servers, topic, partitions=2)
@@ -101,19 +110,19 @@ def _write_codecs(corpus: Corpus) -> None:
 
 
 def _write_trimmed(corpus: Corpus) -> None:
-    """Its first records are gone; partition 2 is empty, though not from 0."""
+    """Its first records are deleted; partition 2 is empty, but does not start at 0."""
     create_topic(corpus.servers, corpus.trimmed, partitions=PARTITIONS)
     for partition, records in ((0, 20), (1, 5), (2, 10)):
         written = [
             Sent(b"%d" % number, None, partition, time_ms(number)) for number in range(records)
         ]
         send(corpus.servers, corpus.trimmed, written)
-    trim(corpus.servers, corpus.trimmed, {at: to for at, to in TRIMMED_TO.items() if to})
+    delete_records(corpus.servers, corpus.trimmed, {at: to for at, to in TRIMMED_TO.items() if to})
     assert start_offsets(corpus.servers, corpus.trimmed, PARTITIONS) == TRIMMED_TO
 
 
 def _write_compacted(corpus: Corpus) -> None:
-    """Keys many times over, a batch each, with tombstones; waits until there are gaps."""
+    """Repeated keys, one batch per record, with tombstones; waits until there are gaps."""
     create_topic(corpus.servers, corpus.compacted, partitions=1, config=_COMPACT)
     for number in range(60):
         value = None if number == 30 else b"%d " % number * 30
@@ -122,16 +131,16 @@ def _write_compacted(corpus: Corpus) -> None:
 
 
 def _count_batches(servers: str, topic: str) -> int:
-    """Of a topic with one partition and a batch a record."""
+    """For a topic with one partition and one batch per record."""
 
     async def count(client: ClusterClient) -> int:
-        batches, at = 0, 0
+        batches, offset = 0, 0
         while True:
-            wanted = FetchFrom(TopicPartition(topic, 0), Offset(at))
+            wanted = FetchFrom(TopicPartition(topic, 0), Offset(offset))
             (fetched,) = await client.fetch([wanted], max_wait_ms=0)
-            found = [header for _, header in iter_headers(fetched.batches)]
-            if not found:
+            headers = [header for _, header in iter_headers(fetched.batches)]
+            if not headers:
                 return batches
-            batches, at = batches + len(found), found[-1].last_offset + 1
+            batches, offset = batches + len(headers), headers[-1].last_offset + 1
 
     return ask(servers, count)

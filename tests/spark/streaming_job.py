@@ -1,7 +1,7 @@
-"""A streaming query in a process of its own, made to be killed: `python -m ... ARGUMENTS`.
+"""A streaming query in its own process, to be killed: `python -m ... ARGUMENTS`.
 
-Copies a topic to Parquet, a folder a micro-batch, so that a micro-batch done twice shows once and
-two that are not the same show. Says what it does, a line each, on its standard output.
+Copies a topic to Parquet, one folder per micro-batch, so that an identical rerun changes nothing
+and a different one shows. Reports what it does on stdout, one line each.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from tests.spark.local_spark import local_spark
 
-BEGUN = "the first offset is known"
+STARTED = "the first offset is known"
 POLL_S = 0.05
 
 
 class Job(NamedTuple):
     options: dict[str, str]
     home: str  # the checkpoint, the output, and Spark's own files
-    hang_before: int | None = None  # the micro-batch whose output is never begun
-    hang_after: int | None = None  # the micro-batch whose output is there, but not committed
+    hang_before: int | None = None  # the micro-batch whose output is never written
+    hang_after: int | None = None  # the micro-batch whose output is written, but not committed
 
     @property
     def is_endless(self) -> bool:
@@ -52,22 +52,22 @@ def run(spark: SparkSession, job: Job) -> None:
     writer = writer.option("checkpointLocation", f"{job.home}/checkpoint")
     if job.is_endless:
         query = writer.trigger(processingTime="0 seconds").start()
-        while query.isActive and not _has_begun(query, job):
+        while query.isActive and not _has_started(query, job):
             time.sleep(POLL_S)
-        _say(BEGUN)
+        _say(STARTED)
     else:
         query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
 
 
-def _has_begun(query: StreamingQuery, job: Job) -> bool:
-    """Its first batch is planned, or it waits for records to plan it."""
+def _has_started(query: StreamingQuery, job: Job) -> bool:
+    """The first batch is planned, or the query waits for records to plan it."""
     planned = Path(job.home) / "checkpoint" / "offsets" / "0"
     return planned.exists() or query.status["message"] == "Waiting for data to arrive"
 
 
 def hangs(number: int) -> str:
-    """What it says before it does nothing any more."""
+    """What it prints before it hangs."""
     return f"hanging in batch {number}"
 
 
@@ -82,7 +82,7 @@ def _say(text: str) -> None:
 
 
 def main() -> None:
-    os.setsid()  # so that one signal reaches the JVM as well
+    os.setsid()  # so that one signal also reaches the JVM
     job = Job(**json.loads(sys.argv[1]))
     with local_spark(Path(job.home) / "spark") as spark:
         run(spark, job)

@@ -1,5 +1,5 @@
 """Topic to topic, exactly once: drivers, executors, Python workers and brokers are killed at the
-worst moments, and every row is there once and in order. At-least-once shows what that is worth.
+worst moments, and every row is written once and in order. At-least-once is the control.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from tests.spark.exactly_once_job import (
     PLANNED,
     PLANNING,
     CopyJob,
-    let_go,
     numbered,
     open_transactions,
     read_output,
-    run_to_its_end,
+    resume,
+    run_to_completion,
     running,
     wait_halted,
 )
@@ -40,7 +40,7 @@ RECORDS = scaled(test=20_000, verify=200_000, release=200_000)
 BATCHES = scaled(test=5, verify=10, release=10)
 BROKER_KILLS = scaled(test=1, verify=3, release=3)
 _numbers = itertools.count(1)
-# Where each run of the driver is killed; a point in a batch twice: the second time, in recovery.
+# Where each run of the driver is killed; a batch named twice is killed again in recovery.
 FEW = [f"{FailPoint.DECIDED}@1"]
 ALL = [
     *(f"{point}@{batch}" for batch, point in enumerate(FailPoint)),
@@ -71,25 +71,25 @@ def assert_exactly_once(job: CopyJob, say: Say, what: str) -> None:
     assert output.counts == Counter(range(RECORDS))
     assert output.are_in_order
     assert open_transactions(job.servers) == []
-    say(f"exactly-once: {RECORDS} rows are there once, after kills of {what}")
+    say(f"exactly-once: {RECORDS} rows are written once, after kills of {what}")
 
 
-def run_killed(job: CopyJob, places: Sequence[str], home: Path) -> None:
-    """Killed at one place after the other, then run to its end."""
-    for number, place in enumerate(places):
-        kill_driver(job, place, home / f"kill-{number}")
-    run_to_its_end(job, home / "last.log")
+def run_killed(job: CopyJob, points: Sequence[str], home: Path) -> None:
+    """Killed at one fail point after the other, then run to completion."""
+    for number, point in enumerate(points):
+        kill_driver(job, point, home / f"kill-{number}")
+    run_to_completion(job, home / "last.log")
 
 
-def kill_driver(job: CopyJob, place: str, folder: Path) -> None:
-    """When it has come to a point."""
+def kill_driver(job: CopyJob, point: str, folder: Path) -> None:
+    """Kill it at a fail point."""
     folder.mkdir()
-    with running(job, folder / "job.log", halts=place, folder=folder) as child:
-        wait_halted(child, folder, place)
+    with running(job, folder / "job.log", halts=point, folder=folder) as child:
+        wait_halted(child, folder, point)
 
 
 @pytest.mark.usefixtures("java")
-def test_a_driver_killed_at_every_point_writes_each_row_once(
+def test_driver_killed_at_every_fail_point_writes_each_row_once(
     broker: penstock.Broker, tmp_path: Path, say: Say
 ) -> None:
     job = make_job(broker.bootstrap_servers, tmp_path)
@@ -101,13 +101,13 @@ def test_a_driver_killed_at_every_point_writes_each_row_once(
     not is_long(), reason="three starts of Spark and one of Kafka: in `make verify`"
 )
 @pytest.mark.usefixtures("java")
-def test_on_a_plain_kafka_a_killed_driver_writes_each_row_once(tmp_path: Path, say: Say) -> None:
-    """It has no two-phase commit: what waits for its commit there is open, and timed."""
+def test_killed_driver_writes_each_row_once_on_kafka(tmp_path: Path, say: Say) -> None:
+    """Kafka has no two-phase commit, so prepared transactions stay open and have a timeout."""
     with KafkaBroker(find_kafka(say), tmp_path / "kafka") as kafka:
         job = make_job(kafka.bootstrap, tmp_path)
-        places = [f"{FailPoint.TASK_PREPARED}@1", f"{FailPoint.DECIDED}@2"]
-        run_killed(job, places, tmp_path)
-        assert_exactly_once(job, say, f"the driver at {', '.join(places)}, on a plain Kafka")
+        points = [f"{FailPoint.TASK_PREPARED}@1", f"{FailPoint.DECIDED}@2"]
+        run_killed(job, points, tmp_path)
+        assert_exactly_once(job, say, f"the driver at {', '.join(points)}, on Kafka")
 
 
 def find_kafka(say: Say) -> KafkaJars:
@@ -119,24 +119,24 @@ def find_kafka(say: Say) -> KafkaJars:
 
 @pytest.mark.skipif(not is_long(), reason="the control: four starts of Spark, in `make verify`")
 @pytest.mark.usefixtures("java")
-def test_at_least_once_kills_show_rows_twice(
+def test_at_least_once_duplicates_rows_after_kills(
     broker: penstock.Broker, tmp_path: Path, say: Say
 ) -> None:
-    """The negative control: it is the transactions that make the difference."""
+    """The negative control: only transactions prevent duplicates."""
     job = make_job(broker.bootstrap_servers, tmp_path)._replace(delivery="at-least-once")
     run_killed(job, CONTROL_KILLS, tmp_path)
     counts = read_output(job.servers, job.target).counts
     assert set(counts) == set(range(RECORDS))
     twice = sum(1 for times in counts.values() if times > 1)
-    say(f"at-least-once: {twice} of {RECORDS} rows are there more than once")
+    say(f"at-least-once: {twice} of {RECORDS} rows are written more than once")
     assert twice > 0
 
 
 @pytest.mark.usefixtures("java")
-def test_executors_workers_and_brokers_are_killed_and_each_row_is_there_once(
+def test_each_row_is_written_once_when_executors_workers_and_brokers_are_killed(
     tmp_path: Path, say: Say
 ) -> None:
-    """Two executors of their own, tasks that are tried twice to be quicker, three brokers."""
+    """Two separate executors, speculative tasks, three brokers."""
     config = {
         "transaction.state.log.num.partitions": 3,
         "default.replication.factor": 3,
@@ -164,10 +164,10 @@ def test_executors_workers_and_brokers_are_killed_and_each_row_is_there_once(
         with running(job, tmp_path / "job.log", halts=halts, folder=tmp_path) as child:
             os.kill(wait_halted(child, tmp_path, worker), signal.SIGKILL)
             kill_executor_of(wait_halted(child, tmp_path, executor))
-            for broker, place in enumerate(broker_kills, start=1):
-                wait_halted(child, tmp_path, place)
+            for broker, point in enumerate(broker_kills, start=1):
+                wait_halted(child, tmp_path, point)
                 cluster.kill(broker)
-                let_go(tmp_path, place)
+                resume(tmp_path, point)
                 cluster.start(broker)
                 cluster.wait_in_sync(DECISIONS_TOPIC, 0, 3)
             status = child.end(with_signal=None, timeout_s=300)

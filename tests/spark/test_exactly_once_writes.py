@@ -1,5 +1,5 @@
-"""What the sink does unless it is told otherwise, seen by readers of committed records: writes are
-whole or not at all, and a micro-batch that is run again counts once."""
+"""The sink's default, as read_committed consumers see it: a write is complete or absent, and a
+rerun micro-batch counts once."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def counts_in(broker: penstock.Broker, topic: str) -> Counter[int]:
     return read_output(broker.bootstrap_servers, topic).counts
 
 
-def test_a_batch_is_written_whole_or_not_at_all(
+def test_batch_write_is_complete_or_absent(
     spark: SparkSession, broker: penstock.Broker, topic_name: str
 ) -> None:
-    """The last of its tasks fails when the others are done."""
+    """The last task fails after the others are done."""
     servers = broker.bootstrap_servers
     create_topic(servers, topic_name, partitions=PARTITIONS)
     rows = spark.range(1000, numPartitions=4).selectExpr(
@@ -50,11 +50,11 @@ def test_a_batch_is_written_whole_or_not_at_all(
 
 
 @pytest.mark.parametrize("mode", ["append", "update"])
-def test_a_micro_batch_that_is_run_again_counts_once(
+def test_rerun_micro_batch_counts_once(
     spark: SparkSession, broker: penstock.Broker, topic_name: str, tmp_path: Path, mode: str
 ) -> None:
-    """As after a driver that died just before it noted that the batch was done; also where the
-    query's first batch was written at least once."""
+    """As after a driver that died just before it recorded the batch as done; also if the query's
+    first batch was written at least once."""
     create_topic(broker.bootstrap_servers, topic_name, partitions=PARTITIONS)
     source = tmp_path / "in"
     source.mkdir()
@@ -88,10 +88,10 @@ def put_numbers(folder: Path, numbers: range) -> None:
 
 
 @pytest.mark.skipif(not is_long(), reason="its abort takes five seconds")
-def test_tasks_that_write_after_their_job_has_failed_leave_nothing(
+def test_tasks_that_write_after_their_job_failed_leave_no_rows(
     spark: SparkSession, broker: penstock.Broker, topic_name: str
 ) -> None:
-    """The first fails at once; the others begin to write when the abort has begun."""
+    """The first task fails at once; the others start to write after the abort has started."""
     create_topic(broker.bootstrap_servers, topic_name, partitions=PARTITIONS)
     rows = spark.range(2, numPartitions=2).selectExpr(
         "cast(id AS string) AS value",

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.profile import scaled
 from tests.spark.planted_faults import ALSO_EXPECTED, EXPECTED, TOPIC, broker_with_faults
-from tests.spark.topics import Sent, create_topic, send, trim
+from tests.spark.topics import Sent, create_topic, delete_records, send
 from tests.spark.written import read_records
 
 import penstock
@@ -177,7 +177,7 @@ def test_audit_reports_requested_offsets_that_are_deleted(
     spark: SparkSession, broker: penstock.Broker, topic_name: str
 ) -> None:
     servers = create_with(broker, topic_name, [b"a", b"b", b"c"])
-    trim(servers, topic_name, {0: 2})
+    delete_records(servers, topic_name, {0: 2})
     scope = JobScope((topic_name,), partitions=(0,))
     assert audit(spark, servers, Audit(scope=scope, compares=False)).findings == []
     named = scope._replace(start=Edge(EdgeKind.OFFSET, 1))

@@ -1,4 +1,4 @@
-"""Spark's own Kafka connector reads and writes Penstock, unchanged: nothing of ours in Spark."""
+"""Spark's own Kafka connector reads and writes Penstock, without any code of ours in Spark."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def subscribe(broker: penstock.Broker, topic: str, **more: str) -> dict[str, str
 
 
 def numbers(spark: SparkSession, rows: int) -> DataFrame:
-    """Keys and values that say their number."""
+    """Rows whose key and value are their number."""
     text = F.col("id").cast("string")
     return spark.range(rows, numPartitions=2).select(text.alias("key"), text.alias("value"))
 
@@ -43,18 +43,18 @@ def values(rows: list[Read]) -> list[int]:
 
 
 def has_records(servers: str, topic: str, count: int) -> bool:
-    """Of a topic with one partition."""
+    """For a topic with one partition."""
     return end_offsets(servers, topic, 1)[0] >= count
 
 
-def test_it_reads_back_what_it_wrote_in_each_codec(
+def test_jvm_connector_reads_back_its_records_with_each_codec(
     spark: SparkSession, broker: penstock.Broker, topic_name: str
 ) -> None:
     create_topic(broker.bootstrap_servers, topic_name, partitions=PARTITIONS)
     for codec in CODECS:
         write(spark, broker, topic_name, ROWS, **{"kafka.compression.type": codec})
-    found = load(spark, JVM, subscribe(broker, topic_name))
-    summary = found.select(
+    rows = load(spark, JVM, subscribe(broker, topic_name))
+    summary = rows.select(
         F.count("value"), F.countDistinct("value"), F.sum(F.col("value").cast("string")),
         F.countDistinct("partition"),
     ).first()  # fmt: skip
@@ -65,7 +65,7 @@ def test_it_reads_back_what_it_wrote_in_each_codec(
     assert sum(ends.values()) == total
 
 
-def test_it_reads_headers_times_and_nulls_of_other_clients(
+def test_jvm_connector_reads_headers_timestamps_and_nulls_of_other_clients(
     spark: SparkSession, broker: penstock.Broker, topic_name: str
 ) -> None:
     sent = [
@@ -75,15 +75,15 @@ def test_it_reads_headers_times_and_nulls_of_other_clients(
     ]
     create_topic(broker.bootstrap_servers, topic_name, partitions=2)
     send(broker.bootstrap_servers, topic_name, sent)
-    found = read_batch(spark, JVM, subscribe(broker, topic_name, includeHeaders="true"))
-    places = [(row.partition, row.offset, row.key, row.value) for row in found]
-    assert places == [(0, 0, b"key", b"value"), (0, 1, b"key", None), (1, 0, None, b"")]
-    assert [row.headers for row in found] == [(("a", b"1"), ("a", None), ("", b"")), None, None]
-    times_ms = [round(row.timestamp.timestamp() * 1000) for row in found if row.timestamp]
-    assert times_ms == [each.timestamp_ms for each in sent]
+    rows = read_batch(spark, JVM, subscribe(broker, topic_name, includeHeaders="true"))
+    contents = [(row.partition, row.offset, row.key, row.value) for row in rows]
+    assert contents == [(0, 0, b"key", b"value"), (0, 1, b"key", None), (1, 0, None, b"")]
+    assert [row.headers for row in rows] == [(("a", b"1"), ("a", None), ("", b"")), None, None]
+    times_ms = [round(row.timestamp.timestamp() * 1000) for row in rows if row.timestamp]
+    assert times_ms == [record.timestamp_ms for record in sent]
 
 
-def test_its_stream_drains_a_topic_and_goes_on_from_its_checkpoint(
+def test_jvm_stream_drains_a_topic_and_resumes_from_its_checkpoint(
     spark: SparkSession, broker: penstock.Broker, topic_name: str, tmp_path: Path
 ) -> None:
     create_topic(broker.bootstrap_servers, topic_name, partitions=PARTITIONS)
@@ -97,10 +97,10 @@ def test_its_stream_drains_a_topic_and_goes_on_from_its_checkpoint(
     assert values(again.rows) == list(range(10))
 
 
-def test_its_stream_copies_a_topic_that_is_being_written(
+def test_jvm_stream_copies_a_topic_that_is_being_written(
     spark: SparkSession, broker: penstock.Broker, topic_name: str, tmp_path: Path
 ) -> None:
-    """From one topic to another, without an end: what comes later is copied as well."""
+    """Continuously from one topic to another: later records are copied, too."""
     servers, copy = broker.bootstrap_servers, f"{topic_name}-copy"
     create_topic(servers, topic_name, partitions=PARTITIONS)
     create_topic(servers, copy, partitions=1)
@@ -110,7 +110,7 @@ def test_its_stream_copies_a_topic_that_is_being_written(
     query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
     try:
         for number in range(3):
-            written = [Sent(str(number * 100 + each).encode(), b"k") for each in range(100)]
+            written = [Sent(str(number * 100 + index).encode(), b"k") for index in range(100)]
             send(servers, topic_name, written)
             wait_until("copied", partial(has_records, servers, copy, (number + 1) * 100))
         query.processAllAvailable()

@@ -1,4 +1,5 @@
-"""kill -9 of a streaming query's processes: its checkpoint goes on and no record is missed."""
+"""SIGKILL of a streaming query's processes: the query resumes from its checkpoint and misses no
+record."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tests.interop.kafka_broker import Child
 from tests.profile import is_long
 from tests.spark.parity import OURS, QUERY_TIMEOUT_S
-from tests.spark.streaming_job import BEGUN, Job, hangs
+from tests.spark.streaming_job import STARTED, Job, hangs
 from tests.spark.topics import Sent, create_topic, send, wait_until
 from tests.spark.worker_processes import find_planners, find_workers
 
@@ -38,14 +39,14 @@ def numbered(first: int, count: int) -> list[Sent]:
 
 
 def read_output(job: Job, *, below_batch: int = sys.maxsize) -> list[int]:
-    """The numbers that the micro-batches hold together."""
+    """The numbers in all micro-batches."""
     output = pyarrow.dataset.dataset(job.output, format="parquet", partitioning="hive")
     kept = output.to_table(columns=["value"], filter=pyarrow.dataset.field("batch") < below_batch)
-    return sorted(int(each) for each in kept.column("value").to_pylist())
+    return sorted(int(value) for value in kept.column("value").to_pylist())
 
 
 def describe_group(servers: str, group: str) -> dict[str, Any]:
-    """As a user sees it."""
+    """With the command line, like a user."""
     program = str(Path(sys.executable).with_name("penstock"))
     command = [program, "--bootstrap", servers, "group", "describe", group, "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -56,7 +57,7 @@ def describe_group(servers: str, group: str) -> dict[str, Any]:
 
 @contextmanager
 def running(job: Job, log: Path) -> Iterator[Child]:
-    """Its driver and its JVM die by kill -9 when the context ends."""
+    """Kills driver and JVM with SIGKILL when the context ends."""
     child = Child(job.command(), log)
     try:
         yield child
@@ -65,7 +66,7 @@ def running(job: Job, log: Path) -> Iterator[Child]:
         child.end(with_signal=None, timeout_s=JOB_TIMEOUT_S)
 
 
-def run_to_its_end(job: Job, log: Path) -> None:
+def run_to_completion(job: Job, log: Path) -> None:
     child = Child(job.command(), log)
     status = child.end(with_signal=None, timeout_s=JOB_TIMEOUT_S)
     assert status == 0, child.tail()
@@ -75,7 +76,7 @@ def run_to_its_end(job: Job, log: Path) -> None:
     not is_long(), reason="two starts of Spark; test_exactly_once kills a driver in `make test`"
 )
 @pytest.mark.usefixtures("java")
-def test_a_driver_killed_in_its_first_and_in_a_later_batch_misses_nothing(
+def test_driver_killed_in_its_first_and_a_later_batch_misses_no_record(
     broker: penstock.Broker, topic_name: str, tmp_path: Path
 ) -> None:
     """With `latest`, the query starts at the end as it first saw it, although the kill fell into
@@ -93,7 +94,7 @@ def test_a_driver_killed_in_its_first_and_in_a_later_batch_misses_nothing(
     drained = Job(options, str(tmp_path))
 
     with running(drained._replace(hang_before=0), tmp_path / "first.log") as child:
-        child.wait_line(BEGUN, timeout_s=JOB_TIMEOUT_S)
+        child.wait_line(STARTED, timeout_s=JOB_TIMEOUT_S)
         send(servers, topic_name, numbered(10, 40))
         child.wait_line(hangs(0), timeout_s=JOB_TIMEOUT_S)
     assert not drained.output.exists()
@@ -107,13 +108,13 @@ def test_a_driver_killed_in_its_first_and_in_a_later_batch_misses_nothing(
     assert 0 < lag < 90
     send(servers, topic_name, numbered(100, 10))
 
-    run_to_its_end(drained, tmp_path / "third.log")
+    run_to_completion(drained, tmp_path / "third.log")
     assert read_output(drained) == list(range(10, 110))
     assert describe_group(servers, group)["lag"] == 0
 
 
 class Copying:
-    """A query of the shared Spark that copies a topic to Parquet, as often as it is started."""
+    """A query of the shared Spark that copies a topic to Parquet each time it is started."""
 
     def __init__(self, spark: SparkSession, servers: str, topic: str, home: Path) -> None:
         self._spark = spark
@@ -142,10 +143,8 @@ class Copying:
 
 def running_tasks(spark: SparkSession) -> int:
     tracker = spark.sparkContext.statusTracker()
-    found = [
-        tracker.getStageInfo(getactivestageid) for getactivestageid in tracker.getActiveStageIds()
-    ]
-    return sum(stage_info.numActiveTasks for stage_info in found if stage_info is not None)
+    stages = [tracker.getStageInfo(stage_id) for stage_id in tracker.getActiveStageIds()]
+    return sum(info.numActiveTasks for info in stages if info is not None)
 
 
 def wait_failed(query: StreamingQuery) -> None:
@@ -153,10 +152,10 @@ def wait_failed(query: StreamingQuery) -> None:
         query.awaitTermination(QUERY_TIMEOUT_S)
 
 
-def test_a_query_whose_workers_are_killed_goes_on_from_its_checkpoint(
+def test_query_resumes_from_its_checkpoint_after_its_workers_are_killed(
     spark: SparkSession, broker: penstock.Broker, topic_name: str, tmp_path: Path
 ) -> None:
-    """They are stopped while idle, so that the next batch is in their hands when they die."""
+    """They are stopped while idle, so that they hold the next batch when they die."""
     servers = broker.bootstrap_servers
     create_topic(servers, topic_name, partitions=PARTITIONS)
     copying = Copying(spark, servers, topic_name, tmp_path)
@@ -168,20 +167,20 @@ def test_a_query_whose_workers_are_killed_goes_on_from_its_checkpoint(
         for pid in workers:
             os.kill(pid, signal.SIGSTOP)
         send(servers, topic_name, numbered(100, 100))
-        wait_until("at work", lambda: running_tasks(spark) == PARTITIONS)
+        wait_until("tasks are running", lambda: running_tasks(spark) == PARTITIONS)
         for pid in workers:
             os.kill(pid, signal.SIGKILL)
-        with suppress(StreamingQueryException):  # none, if Spark had just not asked them yet
+        with suppress(StreamingQueryException):  # not raised if Spark has not used them yet
             query.processAllAvailable()
     with copying.started() as query:
         query.processAllAvailable()
     assert copying.numbers() == list(range(200))
 
 
-def test_a_query_whose_planner_is_killed_goes_on_from_its_checkpoint(
+def test_query_resumes_from_its_checkpoint_after_its_planner_is_killed(
     spark: SparkSession, broker: penstock.Broker, topic_name: str, tmp_path: Path
 ) -> None:
-    """The Python process that finds out about new records, one for each query."""
+    """The planner is the Python process that finds new records, one per query."""
     servers = broker.bootstrap_servers
     create_topic(servers, topic_name, partitions=PARTITIONS)
     copying = Copying(spark, servers, topic_name, tmp_path)

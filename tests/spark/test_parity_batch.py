@@ -1,4 +1,4 @@
-"""Option by option: batch queries give the rows that Spark's own Kafka connector gives."""
+"""Batch queries match Spark's own Kafka connector, option by option."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ TOTAL = sum(PER_PARTITION) + 1
 LAST = {"0": -1, "1": -1, "2": -1}
 EACH = {"0": 5, "1": 0, "2": -2}
 
-Case = Callable[[Corpus], tuple[dict[str, Any], int]]  # options, and how many rows are expected
+Case = Callable[[Corpus], tuple[dict[str, Any], int]]  # options and the expected number of rows
 
 
 def events(rows: int, **options: Any) -> Case:
     return lambda corpus: ({"subscribe": corpus.events, **options}, rows)
 
 
-def offsets(places: Mapping[str, int]) -> Callable[[Corpus], str]:
-    return lambda corpus: json.dumps({corpus.events: places})
+def offsets(by_partition: Mapping[str, int]) -> Callable[[Corpus], str]:
+    return lambda corpus: json.dumps({corpus.events: by_partition})
 
 
 def at(number: int) -> str:
@@ -34,12 +34,12 @@ def at(number: int) -> str:
 
 
 def since(number: int) -> int:
-    """How many events have this time or a later one."""
-    return sum(max(each - number, 0) for each in PER_PARTITION) + 1
+    """The number of events with this timestamp or a later one."""
+    return sum(max(records - number, 0) for records in PER_PARTITION) + 1
 
 
-# Options that change no row: all of them in one query, and in the long form one by one.
-QUIET: dict[str, dict[str, str]] = {
+# Options that change no row: all in one query, and in the long form one by one.
+NEUTRAL: dict[str, dict[str, str]] = {
     "groupIdPrefix": {"groupIdPrefix": "parity"},
     "kafkaConsumer.pollTimeoutMs": {"kafkaConsumer.pollTimeoutMs": "5000"},
     "fetchOffset": {"fetchOffset.numRetries": "1", "fetchOffset.retryIntervalMs": "5"},
@@ -102,7 +102,7 @@ CASES: dict[str, Case] = {
     "minPartitions": events(TOTAL, minPartitions="5"),
     "maxRecordsPerPartition": events(TOTAL, maxRecordsPerPartition="15"),
     "options that change no row": events(
-        TOTAL, **{name: value for each in QUIET.values() for name, value in each.items()}
+        TOTAL, **{name: value for options in NEUTRAL.values() for name, value in options.items()}
     ),
     "kafka.group.id": events(TOTAL, **{"kafka.group.id": "parity-batch"}),
     "names in any case": events(TOTAL, FAILONDATALOSS="FALSE", STARTINGOFFSETS="earliest"),
@@ -148,8 +148,8 @@ VARIANTS: dict[str, Case] = {
     "includeHeaders, other case": lambda corpus: (
         {"subscribe": corpus.headed, "INCLUDEHEADERS": "True"}, 7
     ),
-    "headers not asked for": lambda corpus: ({"subscribe": corpus.headed}, 7),
-    **{name: events(TOTAL, **each) for name, each in QUIET.items()},
+    "headers not requested": lambda corpus: ({"subscribe": corpus.headed}, 7),
+    **{name: events(TOTAL, **options) for name, options in NEUTRAL.items()},
     **{
         f"codec {name}": lambda corpus, name=name: (  # type: ignore[misc]
             {"subscribe": corpus.codec(name), "includeHeaders": "true"}, 90
@@ -162,8 +162,10 @@ if is_long():
 
 
 def resolve(corpus: Corpus, options: Mapping[str, Any]) -> dict[str, str]:
-    """Values that name the corpus' topics are functions of it."""
-    resolved = {name: each(corpus) if callable(each) else each for name, each in options.items()}
+    """Values that name topics of the corpus are functions of it."""
+    resolved = {
+        name: value(corpus) if callable(value) else value for name, value in options.items()
+    }
     return {"kafka.bootstrap.servers": corpus.servers, **resolved}
 
 
@@ -173,7 +175,7 @@ def test_rows_are_those_of_the_jvm_connector(
 ) -> None:
     options, count = CASES[name](corpus)
     theirs, ours = both(spark, resolve(corpus, options))
-    assert not isinstance(theirs, Refused), theirs.said
+    assert not isinstance(theirs, Refused), theirs.message
     assert len(theirs) == count
     assert ours == theirs
 
@@ -181,22 +183,22 @@ def test_rows_are_those_of_the_jvm_connector(
 def test_rows_of_a_compacted_topic_are_those_of_the_jvm_connector(
     spark: SparkSession, corpus: Corpus
 ) -> None:
-    """All of it, and ranges that begin and end in its gaps."""
+    """All of it, and ranges that start and end in gaps."""
     whole: list[Read] = []
     for start, end in ((0, -1), (1, 50), (3, 57), (10, 12), (59, 60)):
-        places = {
+        bounds = {
             "startingOffsets": json.dumps({corpus.compacted: {"0": start}}),
             "endingOffsets": json.dumps({corpus.compacted: {"0": end}}),
         }
-        options = resolve(corpus, {"subscribe": corpus.compacted, **places})
+        options = resolve(corpus, {"subscribe": corpus.compacted, **bounds})
         theirs, ours = both(spark, options)
         assert ours == theirs
         assert isinstance(theirs, list)
         whole = whole or theirs
-    gaps = {row.offset for row in whole}
+    offsets_read = {row.offset for row in whole}
     assert len(whole) < 40
-    assert not set(range(3, 20)) <= gaps
-    assert max(gaps) == 59
+    assert not set(range(3, 20)) <= offsets_read
+    assert max(offsets_read) == 59
 
 
 @pytest.mark.parametrize("headers", ["true", "false"])
@@ -213,23 +215,22 @@ def test_columns_are_those_of_the_jvm_connector(
     [{}, {"minPartitions": "2"}, {"minPartitions": "9"}, {"maxRecordsPerPartition": "10"}],
     ids=str,
 )
-def test_tasks_are_as_many_as_with_the_jvm_connector(
+def test_number_of_tasks_is_that_of_the_jvm_connector(
     spark: SparkSession, corpus: Corpus, limits: dict[str, str]
 ) -> None:
-    """Between numbers: of `earliest` to `latest` the JVM's connector counts a single record."""
-    places = {
+    """With explicit offsets, because the JVM connector counts `earliest` to `latest` as one
+    record."""
+    bounds = {
         "startingOffsets": offsets({"0": 0, "1": 0, "2": 0}),
         "endingOffsets": offsets(dict(zip("012", PER_PARTITION, strict=True))),
     }
-    options = resolve(corpus, {"subscribe": corpus.events, **places, **limits})
+    options = resolve(corpus, {"subscribe": corpus.events, **bounds, **limits})
     theirs, ours = (load(spark, name, options).rdd.getNumPartitions() for name in FORMATS)
     assert ours == theirs
 
 
-def test_records_gone_from_the_start_are_skipped_unless_that_must_fail(
-    spark: SparkSession, corpus: Corpus
-) -> None:
-    """A start below the log's is data loss: an error, or what is left."""
+def test_deleted_records_fail_the_query_or_are_skipped(spark: SparkSession, corpus: Corpus) -> None:
+    """A start below the log start offset is data loss: an error, or the remaining records."""
     start = json.dumps({corpus.trimmed: {"0": 2, "1": 0, "2": 4}})
     options = resolve(corpus, {"subscribe": corpus.trimmed, "startingOffsets": start})
     for name in FORMATS:
@@ -239,21 +240,21 @@ def test_records_gone_from_the_start_are_skipped_unless_that_must_fail(
     theirs, ours = both(spark, options)
     assert isinstance(theirs, Refused)
     assert isinstance(ours, Refused)
-    assert "failOnDataLoss" in ours.said
+    assert "failOnDataLoss" in ours.message
 
 
 def test_filters_and_aggregates_above_the_source_agree(spark: SparkSession, corpus: Corpus) -> None:
-    """Spark may prune columns and push filters; the answer stays the same."""
+    """Spark may prune columns and push filters; the result stays the same."""
     options = resolve(corpus, {"subscribe": corpus.events})
-    answers = []
+    results = []
     for name in FORMATS:
         rows = load(spark, name, options)
         rows.createOrReplaceTempView("events")
-        found = spark.sql(
+        result = spark.sql(
             "SELECT partition, count(*), max(offset), min(timestamp), sum(length(value))"
             f" FROM events WHERE offset >= 3 AND timestamp < timestamp_millis({time_ms(20)})"
             " GROUP BY partition ORDER BY partition"
         )
-        answers.append([tuple(row) for row in found.collect()])
-    assert answers[0] == answers[1]
-    assert [row[1] for row in answers[0]] == [17, 17, 7]
+        results.append([tuple(row) for row in result.collect()])
+    assert results[0] == results[1]
+    assert [row[1] for row in results[0]] == [17, 17, 7]

@@ -1,4 +1,4 @@
-"""Where Spark's own Kafka connector refuses, ours refuses too, and says which option is meant."""
+"""What Spark's own Kafka connector rejects, ours rejects too, naming the option."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 from pyspark.sql import SparkSession
 from tests.profile import is_long
-from tests.spark.parity import JVM, OURS, Refused, batch_outcome, stream_outcome
+from tests.spark.parity import JVM, OURS, Refused, batch_result, stream_result
 from tests.spark.parity_corpus import Corpus, time_ms
 
 pytestmark = pytest.mark.usefixtures("jvm_connector")
@@ -19,7 +19,7 @@ TOPIC = "corpus-events"
 
 
 class Case(NamedTuple):
-    """Options beside the subscription, and a word that our refusal must hold."""
+    """Options beside the subscription, and a word that our error must contain."""
 
     named: str
     options: dict[str, str]
@@ -27,19 +27,19 @@ class Case(NamedTuple):
     bootstrap: bool = True
 
 
-def offsets(**places: int) -> str:
-    return json.dumps({TOPIC: {name[1:]: at for name, at in places.items()}})
+def offsets(**by_partition: int) -> str:
+    return json.dumps({TOPIC: {name[1:]: offset for name, offset in by_partition.items()}})
 
 
 def forbidden(*settings: tuple[str, str]) -> dict[str, Case]:
-    """Settings of Kafka's consumer that are the connector's own business."""
+    """Consumer configs that the connector controls itself."""
     return {f"kafka.{name}": Case(name, {f"kafka.{name}": value}) for name, value in settings}
 
 
 GENERAL: dict[str, Case] = {
     "no subscription": Case("subscribe", {}, subscribe=False),
     "two subscriptions": Case("subscribePattern", {"subscribePattern": "corpus.*"}),
-    "assign that is no JSON": Case("assign", {"assign": "corpus-events"}, subscribe=False),
+    "assign, not JSON": Case("assign", {"assign": "corpus-events"}, subscribe=False),
     "a broken pattern": Case("subscribePattern", {"subscribePattern": "corpus-("}, subscribe=False),
     "no servers": Case("bootstrap.servers", {}, bootstrap=False),
     "minPartitions, a word": Case("minPartitions", {"minPartitions": "many"}),
@@ -59,7 +59,7 @@ GENERAL: dict[str, Case] = {
     "min above max": Case(
         "maxOffsetsPerTrigger", {"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}
     ),
-    "a topic that is not there": Case("corpus-missing", {"subscribe": "corpus-missing"}, False),
+    "a nonexistent topic": Case("corpus-missing", {"subscribe": "corpus-missing"}, False),
     **forbidden(("auto.offset.reset", "earliest")),
 }
 
@@ -111,31 +111,31 @@ if is_long():
     STREAM |= STREAM_VARIANTS
 
 
-def check(case: Case, corpus: Corpus, ask: Callable[[str, dict[str, str]], object]) -> None:
+def check(case: Case, corpus: Corpus, query: Callable[[str, dict[str, str]], object]) -> None:
     options = dict(case.options)
     if case.subscribe:
         options["subscribe"] = corpus.events
     if case.bootstrap:
         options["kafka.bootstrap.servers"] = corpus.servers
-    theirs, ours = ask(JVM, options), ask(OURS, options)
+    theirs, ours = query(JVM, options), query(OURS, options)
     assert isinstance(theirs, Refused), f"the JVM's connector gave {theirs}"
     assert isinstance(ours, Refused), f"ours gave {ours}"
-    assert case.named.lower() in ours.said.lower()
+    assert case.named.lower() in ours.message.lower()
 
 
 @pytest.mark.parametrize("name", GENERAL | BATCH)
-def test_batch_queries_refuse_what_the_jvm_connector_refuses(
+def test_batch_queries_reject_what_the_jvm_connector_rejects(
     spark: SparkSession, corpus: Corpus, name: str
 ) -> None:
     case = (GENERAL | BATCH)[name]
-    check(case, corpus, lambda format_name, options: batch_outcome(spark, format_name, options))
+    check(case, corpus, lambda format_name, options: batch_result(spark, format_name, options))
 
 
 @pytest.mark.parametrize("name", STREAM)
-def test_streams_refuse_what_the_jvm_connector_refuses(
+def test_streams_reject_what_the_jvm_connector_rejects(
     spark: SparkSession, corpus: Corpus, name: str, tmp_path: Path
 ) -> None:
-    def ask(format_name: str, options: dict[str, str]) -> object:
-        return stream_outcome(spark, format_name, tmp_path / format_name, options)
+    def query(format_name: str, options: dict[str, str]) -> object:
+        return stream_result(spark, format_name, tmp_path / format_name, options)
 
-    check(STREAM[name], corpus, ask)
+    check(STREAM[name], corpus, query)

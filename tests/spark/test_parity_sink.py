@@ -1,4 +1,4 @@
-"""What our sink writes is what Spark's own Kafka connector writes: records, places, refusals."""
+"""The sink matches Spark's own Kafka connector: records, partitions, offsets, rejections."""
 
 from __future__ import annotations
 
@@ -64,17 +64,17 @@ def save(rows: DataFrame, format_name: str, options: Mapping[str, str]) -> Refus
 
 
 def written(spark: SparkSession, servers: str, topic: str) -> list[tuple[object, ...]]:
-    """What a topic holds, less its name and times."""
+    """A topic's records, without topic name and timestamps."""
     options = {"kafka.bootstrap.servers": servers, "subscribe": topic, "includeHeaders": "true"}
-    return [_less_names(row) for row in read_batch(spark, JVM, options)]
+    return [_without_names(row) for row in read_batch(spark, JVM, options)]
 
 
-def _less_names(row: Read) -> tuple[object, ...]:
+def _without_names(row: Read) -> tuple[object, ...]:
     return (row.partition, row.offset, row.key, row.value, row.timestamp_type, row.headers)
 
 
-def _less_offset(row: tuple[object, ...]) -> tuple[object, ...]:
-    """Between two writes of ours is the marker that ends the first."""
+def _without_offset(row: tuple[object, ...]) -> tuple[object, ...]:
+    """Our writes have a transaction marker between them."""
     return row[:1] + row[2:]
 
 
@@ -83,26 +83,26 @@ def write_twice(
     broker: penstock.Broker,
     topic: str,
     rows: DataFrame,
-    asked: Sequence[Mapping[str, str]] = ({},),
+    all_options: Sequence[Mapping[str, str]] = ({},),
 ) -> list[list[tuple[object, ...]]]:
-    """The same rows through both formats, each into a topic of its own, once with each options."""
+    """The same rows through both formats, each to its own topic, once for each of the options."""
     servers = broker.bootstrap_servers
-    found = []
+    records = []
     for name in FORMATS:
         create_topic(servers, f"{topic}-{name}", partitions=PARTITIONS)
-        place = {"kafka.bootstrap.servers": servers, "topic": f"{topic}-{name}"}
-        for options in asked:
-            refused = save(rows, name, {**place, **options})
-            assert refused is None, refused
-        found.append(written(spark, servers, f"{topic}-{name}"))
-    return found
+        target = {"kafka.bootstrap.servers": servers, "topic": f"{topic}-{name}"}
+        for options in all_options:
+            rejected = save(rows, name, {**target, **options})
+            assert rejected is None, rejected
+        records.append(written(spark, servers, f"{topic}-{name}"))
+    return records
 
 
 @pytest.mark.parametrize("name", ROWS)
 def test_records_are_those_of_the_jvm_connector(
     spark: SparkSession, broker: penstock.Broker, topic_name: str, name: str
 ) -> None:
-    """Keyed records go to the partitions that Java's default partitioner chooses."""
+    """Records with keys go to the partitions of Java's default partitioner."""
     rows = frame(spark, ROWS[name])
     theirs, ours = write_twice(spark, broker, topic_name, rows)
     assert ours == theirs
@@ -113,44 +113,44 @@ def test_every_codec_is_read_by_the_jvm_connector(
     spark: SparkSession, broker: penstock.Broker, topic_name: str
 ) -> None:
     rows = frame(spark, "SELECT 'k' || id AS key, repeat('v' || id, 50) AS value FROM range(100)")
-    asked = [{"kafka.compression.type": codec, "kafka.acks": "all"} for codec in CODECS]
-    theirs, ours = write_twice(spark, broker, topic_name, rows, asked)
-    assert [_less_offset(row) for row in ours] == [_less_offset(row) for row in theirs]
+    all_options = [{"kafka.compression.type": codec, "kafka.acks": "all"} for codec in CODECS]
+    theirs, ours = write_twice(spark, broker, topic_name, rows, all_options)
+    assert [_without_offset(row) for row in ours] == [_without_offset(row) for row in theirs]
     assert len(ours) == 100 * len(CODECS)
 
 
-def test_rows_without_keys_are_all_there(
+def test_rows_without_keys_are_all_written(
     spark: SparkSession, broker: penstock.Broker, topic_name: str
 ) -> None:
-    """Where they go is each client's own choice."""
+    """Their partitions are each client's own choice."""
     rows = frame(spark, "SELECT 'v' || id AS value FROM range(500)")
     theirs, ours = write_twice(spark, broker, topic_name, rows)
     assert sorted(str(row[3]) for row in ours) == sorted(str(row[3]) for row in theirs)
     assert len(ours) == 500
 
 
-def test_the_topic_column_chooses_unless_an_option_does(
+def test_topic_column_applies_unless_the_option_is_set(
     spark: SparkSession, broker: penstock.Broker, topic_name: str
 ) -> None:
     servers = broker.bootstrap_servers
-    for each in FORMATS:
-        names = [f"{topic_name}-{each}-{number}" for number in range(2)]
+    for format_name in FORMATS:
+        names = [f"{topic_name}-{format_name}-{number}" for number in range(2)]
         for name in names:
             create_topic(servers, name)
         rows = frame(
             spark,
-            f"SELECT '{topic_name}-{each}-' || (id % 2) AS topic, 'k' AS key, 'v' || id AS value"
-            " FROM range(10)",
+            f"SELECT '{topic_name}-{format_name}-' || (id % 2) AS topic,"
+            " 'k' AS key, 'v' || id AS value FROM range(10)",
         )
         options = {"kafka.bootstrap.servers": servers}
-        assert save(rows, each, options) is None
+        assert save(rows, format_name, options) is None
         assert [len(written(spark, servers, name)) for name in names] == [5, 5]
-        assert save(rows, each, {**options, "topic": names[0]}) is None
+        assert save(rows, format_name, {**options, "topic": names[0]}) is None
         assert [len(written(spark, servers, name)) for name in names] == [15, 5]
 
 
-# Rows, options, and a word that our refusal must hold.
-REFUSED: dict[str, tuple[str, dict[str, str], str]] = {
+# Rows, options, and a word that our error must contain.
+REJECTED: dict[str, tuple[str, dict[str, str], str]] = {
     "no topic": ("SELECT 'v' AS value", {}, "topic"),
     "no value": ("SELECT 'k' AS key", {"topic": "corpus-empty"}, "value"),
     "a number for a value": ("SELECT 1 AS value", {"topic": "corpus-empty"}, "value"),
@@ -158,7 +158,7 @@ REFUSED: dict[str, tuple[str, dict[str, str], str]] = {
         "SELECT 'h' AS headers, 'v' AS value", {"topic": "corpus-empty"}, "headers"
     ),
     "a row without a topic": ("SELECT cast(NULL AS string) AS topic, 'v' AS value", {}, "topic"),
-    "a partition that is not there": (
+    "a nonexistent partition": (
         "SELECT 99 AS partition, 'v' AS value",
         {"topic": "corpus-empty", "kafka.max.block.ms": "500"},
         "partition",
@@ -168,14 +168,14 @@ REFUSED: dict[str, tuple[str, dict[str, str], str]] = {
         {"topic": "corpus-empty", "kafka.value.serializer": "org.example.Text"},
         "value.serializer",
     ),
-    "a topic that is not there": (
+    "a nonexistent topic": (
         "SELECT 'v' AS value",
         {"topic": "corpus-missing", "kafka.max.block.ms": "500"},
         "corpus-missing",
     ),
 }  # fmt: skip
 
-REFUSED_VARIANTS: dict[str, tuple[str, dict[str, str], str]] = {
+REJECTED_VARIANTS: dict[str, tuple[str, dict[str, str], str]] = {
     "a number for a key": ("SELECT 1 AS key, 'v' AS value", {"topic": "corpus-empty"}, "key"),
     "a long for a partition": (
         "SELECT 1L AS partition, 'v' AS value", {"topic": "corpus-empty"}, "partition"
@@ -187,24 +187,24 @@ REFUSED_VARIANTS: dict[str, tuple[str, dict[str, str], str]] = {
     ),
 }  # fmt: skip
 if is_long():
-    REFUSED |= REFUSED_VARIANTS
+    REJECTED |= REJECTED_VARIANTS
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_refusals_are_those_of_the_jvm_connector(
+@pytest.mark.parametrize("name", REJECTED)
+def test_rejections_are_those_of_the_jvm_connector(
     spark: SparkSession, corpus: Corpus, name: str
 ) -> None:
-    sql, options, word = REFUSED[name]
-    asked = {"kafka.bootstrap.servers": corpus.servers, **options}
-    theirs, ours = (save(frame(spark, sql), name, asked) for name in FORMATS)
-    assert theirs is not None, "the JVM's connector took it"
-    assert ours is not None, "ours took it"
-    assert word in ours.said
+    sql, options, word = REJECTED[name]
+    all_options = {"kafka.bootstrap.servers": corpus.servers, **options}
+    theirs, ours = (save(frame(spark, sql), name, all_options) for name in FORMATS)
+    assert theirs is not None, "the JVM connector accepted it"
+    assert ours is not None, "ours accepted it"
+    assert word in ours.message
     assert written(spark, corpus.servers, corpus.empty) == []
 
 
 @pytest.mark.parametrize("format_name", FORMATS)
-def test_a_stream_copies_a_topic(
+def test_stream_copies_a_topic(
     spark: SparkSession,
     broker: penstock.Broker,
     corpus: Corpus,
@@ -216,8 +216,8 @@ def test_a_stream_copies_a_topic(
     create_topic(broker.bootstrap_servers, topic_name, partitions=2)
     options = {"kafka.bootstrap.servers": corpus.servers, "includeHeaders": "true"}
     source = corpus.codec("lz4")
-    asked = {**options, "subscribe": source, "startingOffsets": "earliest"}
-    rows = spark.readStream.format(format_name).options(**asked).load()
+    source_options = {**options, "subscribe": source, "startingOffsets": "earliest"}
+    rows = spark.readStream.format(format_name).options(**source_options).load()
     rows = rows.select("key", "value", "headers", "partition")
     writer = rows.writeStream.format(format_name).options(**options).option("topic", topic_name)
     writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))

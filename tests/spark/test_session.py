@@ -1,4 +1,4 @@
-"""The session preset, on the Spark that tests share; and in a process of its own, its archive."""
+"""The session preset, on the shared Spark; and its class archive, in a separate process."""
 
 from __future__ import annotations
 
@@ -30,20 +30,23 @@ spark.stop()
 """
 
 
-def test_a_local_session_has_as_many_shuffle_partitions_as_cores() -> None:
+def test_local_session_has_as_many_shuffle_partitions_as_cores() -> None:
     assert preset("local[3]")["spark.sql.shuffle.partitions"] == "3"
     assert preset("local")["spark.sql.shuffle.partitions"] == "1"
     assert preset("local[4,2]")["spark.sql.shuffle.partitions"] == "4"
     assert int(preset("local[*]")["spark.sql.shuffle.partitions"]) >= 1
 
 
-def test_a_cluster_decides_for_itself() -> None:
+def test_cluster_keeps_its_own_shuffle_partitions() -> None:
     assert preset("spark://host:7077") == dict(LOW_LATENCY)
 
 
-def test_what_the_user_says_wins_over_the_preset() -> None:
-    said = {"spark.sql.shuffle.partitions": "7", "spark.python.unix.domain.socket.enabled": "false"}
-    assert preset("local[2]", said).items() >= said.items()
+def test_user_settings_override_the_preset() -> None:
+    settings = {
+        "spark.sql.shuffle.partitions": "7",
+        "spark.python.unix.domain.socket.enabled": "false",
+    }
+    assert preset("local[2]", settings).items() >= settings.items()
 
 
 def test_streaming_with_python_workers_runs_with_the_preset(
@@ -68,7 +71,7 @@ def test_streaming_with_python_workers_runs_with_the_preset(
     assert [name for name in checkpoint if name.endswith(".crc")] == []
 
 
-def test_workers_need_not_compile_pyspark_again(spark: SparkSession) -> None:
+def test_workers_import_compiled_pyspark(spark: SparkSession) -> None:
     def where(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         for batch in batches:
             yield pyarrow.record_batch({"file": [pyspark.__file__] * batch.num_rows})
@@ -77,8 +80,8 @@ def test_workers_need_not_compile_pyspark_again(spark: SparkSession) -> None:
     assert ".zip" not in file
 
 
-@pytest.mark.skipif(not is_long(), reason="the long form of the tests makes the archive")
-def test_java_maps_the_archive_of_its_classes(java: JavaHome, tmp_path: Path) -> None:
+@pytest.mark.skipif(not is_long(), reason="the archive is built in `make verify`")
+def test_jvm_maps_the_class_archive(java: JavaHome, tmp_path: Path) -> None:
     assert find_archive(java) is not None
     result = subprocess.run(
         [sys.executable, "-c", MAPS, str(tmp_path)],

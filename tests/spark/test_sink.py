@@ -1,4 +1,4 @@
-"""The sink, batch and streaming: what is in the topics afterwards."""
+"""The sink, batch and streaming: what the topics hold afterwards."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ PARTITIONS = 4
 
 
 def save(rows: DataFrame, broker: penstock.Broker, **options: str) -> None:
-    given = {"kafka.bootstrap.servers": broker.bootstrap_servers, **options}
-    rows.write.format("penstock").options(**given).mode("append").save()
+    all_options = {"kafka.bootstrap.servers": broker.bootstrap_servers, **options}
+    rows.write.format("penstock").options(**all_options).mode("append").save()
 
 
 @pytest.mark.quick
-def test_every_row_arrives_whole_in_the_partition_of_its_key(
+def test_rows_are_written_to_the_partitions_of_their_keys(
     spark: SparkSession, broker: penstock.Broker, topic_name: str
 ) -> None:
     create_topic(broker.bootstrap_servers, topic_name, partitions=PARTITIONS)
@@ -40,20 +40,20 @@ def test_every_row_arrives_whole_in_the_partition_of_its_key(
         broker,
         topic=topic_name,
     )
-    found = read_records(broker.bootstrap_servers, topic_name)
-    records = [record for partition in found.values() for record in partition]
+    by_partition = read_records(broker.bootstrap_servers, topic_name)
+    records = [record for partition in by_partition.values() for record in partition]
     values = sorted(int(bytes(record.value or b"").split()[1]) for record in records)
     assert values == list(range(3000))
-    for number, partition in found.items():
+    for number, partition in by_partition.items():
         keys = {bytes(record.key or b"") for record in partition}
         assert {(murmur2(key) & 0x7FFFFFFF) % PARTITIONS for key in keys} == {number}
         assert all(len(record.headers) == 1 for record in partition)
 
 
-def test_rows_of_one_task_keep_their_order_in_a_partition(
+def test_rows_of_a_task_keep_their_order_in_a_partition(
     spark: SparkSession, broker: penstock.Broker, topic_name: str
 ) -> None:
-    """Small batches, so that many are on their way."""
+    """Small batches, so that many are in flight."""
     create_topic(broker.bootstrap_servers, topic_name, partitions=2)
     rows = spark.range(20_000).selectExpr(
         "cast(id % 2 AS int) AS partition", "cast(id AS string) AS value"
@@ -64,7 +64,7 @@ def test_rows_of_one_task_keep_their_order_in_a_partition(
         assert [int(record.value or b"") for record in records] == list(range(number, 20_000, 2))
     batches = read_batches(broker.bootstrap_servers, topic_name)
     assert all(len(batch) >= 20 for batch in batches.values())
-    assert all(len(batch) <= 2000 for each in batches.values() for batch in each)
+    assert all(len(batch) <= 2000 for partition in batches.values() for batch in partition)
 
 
 def test_rows_without_keys_reach_more_than_one_partition(
@@ -73,13 +73,13 @@ def test_rows_without_keys_reach_more_than_one_partition(
     create_topic(broker.bootstrap_servers, topic_name, partitions=PARTITIONS)
     rows = spark.range(60_000).selectExpr("cast(id AS string) AS value")
     save(rows, broker, topic=topic_name)
-    found = read_records(broker.bootstrap_servers, topic_name)
-    assert sum(map(len, found.values())) == 60_000
-    assert all(found.values())
+    by_partition = read_records(broker.bootstrap_servers, topic_name)
+    assert sum(map(len, by_partition.values())) == 60_000
+    assert all(by_partition.values())
 
 
 @pytest.mark.parametrize("codec", [codec.name.lower() for codec in Codec])
-def test_batches_are_compressed_as_asked(
+def test_batches_are_compressed_with_the_requested_codec(
     spark: SparkSession, broker: penstock.Broker, topic_name: str, codec: str
 ) -> None:
     create_topic(broker.bootstrap_servers, topic_name)
@@ -90,38 +90,38 @@ def test_batches_are_compressed_as_asked(
     assert [record.value for record in records] == [f"v{n}".encode() * 20 for n in range(500)]
 
 
-def test_a_topic_that_nobody_made_is_created_as_producers_do(
+def test_missing_topic_is_created_automatically(
     spark: SparkSession, penstock_broker: penstock.Broker, topic_name: str
 ) -> None:
     save(spark.sql("SELECT 'v' AS value"), penstock_broker, topic=topic_name)
-    found = read_records(penstock_broker.bootstrap_servers, topic_name)
-    assert [record.value for records in found.values() for record in records] == [b"v"]
+    by_partition = read_records(penstock_broker.bootstrap_servers, topic_name)
+    assert [record.value for records in by_partition.values() for record in records] == [b"v"]
 
 
-REFUSED = {
-    "overwriting": ("SELECT 'v' AS value", {"mode": "overwrite"}, "only ever appended to"),
+REJECTED = {
+    "overwrite": ("SELECT 'v' AS value", {"mode": "overwrite"}, "only ever appended to"),
     "no value": ("SELECT 'k' AS key", {}, "needs a column `value`"),
-    "a partition that is not there": (
+    "nonexistent partition": (
         "SELECT 'v' AS value, 7 AS partition",
         {},
         "has the partitions 0 to 0",
     ),
-    "a negative partition": ("SELECT 'v' AS value, -1 AS partition", {}, "has -1, topic"),
-    "a topic that is not there": (
+    "negative partition": ("SELECT 'v' AS value, -1 AS partition", {}, "has -1, topic"),
+    "nonexistent topic": (
         "SELECT 'v' AS value",
         {"topic": "missing-topic", "kafka.max.block.ms": "200"},
         "penstock topic create missing-topic",
     ),
-    "nobody there": (
+    "unreachable broker": (
         "SELECT 'v' AS value",
         {
             "kafka.bootstrap.servers": "127.0.0.1:1",
             "kafka.request.timeout.ms": "500",
-            "kafka.delivery.timeout.ms": "3600000",  # for which nobody is to wait
+            "kafka.delivery.timeout.ms": "3600000",  # must not delay the error
         },
         "cannot reach a broker at 127.0.0.1:1",
     ),
-    "a value larger than the topic takes": (
+    "value larger than max.message.bytes": (
         "SELECT repeat('v', 2000000) AS value",
         {},
         "max.message.bytes",
@@ -129,21 +129,21 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_written_is_said_in_words_that_help(
+@pytest.mark.parametrize("name", REJECTED)
+def test_rejected_write_says_what_to_do(
     spark: SparkSession, broker: penstock.Broker, topic_name: str, name: str
 ) -> None:
-    sql, given, said = REFUSED[name]
-    options: dict[str, str] = {"topic": create_topic(broker.bootstrap_servers, topic_name), **given}
+    sql, extra, message = REJECTED[name]
+    options: dict[str, str] = {"topic": create_topic(broker.bootstrap_servers, topic_name), **extra}
     mode = options.pop("mode", "append")
     options = {"kafka.bootstrap.servers": broker.bootstrap_servers, **options}
     with pytest.raises(PySparkException) as caught:
         spark.sql(sql).write.format("penstock").options(**options).mode(mode).save()
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert read_records(broker.bootstrap_servers, topic_name) == {0: []}
 
 
-# Streaming, from files: no other part of ours takes part.
+# Streaming, from files, so that only the sink is ours.
 
 
 @pytest.fixture
@@ -170,7 +170,7 @@ def drain(rows: DataFrame, broker: penstock.Broker, home: Path, mode: str, topic
     assert query.awaitTermination(QUERY_TIMEOUT_S)
 
 
-def test_a_stream_writes_each_micro_batch_and_goes_on_from_its_checkpoint(
+def test_stream_writes_each_micro_batch_and_resumes_from_its_checkpoint(
     spark: SparkSession,
     broker: penstock.Broker,
     topic_name: str,
@@ -184,15 +184,17 @@ def test_a_stream_writes_each_micro_batch_and_goes_on_from_its_checkpoint(
             lines_folder, f"{run}.json", [{"key": f"{run}", "value": f"{n}"} for n in range(9)]
         )
         drain(lines, broker, tmp_path, "append", topic_name)
-    found = read_records(broker.bootstrap_servers, topic_name)
-    records = [(record.key, record.value) for each in found.values() for record in each]
+    by_partition = read_records(broker.bootstrap_servers, topic_name)
+    records = [
+        (record.key, record.value) for partition in by_partition.values() for record in partition
+    ]
     assert sorted(records) == sorted(
         (f"{run}".encode(), f"{n}".encode()) for run in range(2) for n in range(9)
     )
 
 
 @pytest.mark.parametrize("mode", ["update", "complete"])
-def test_an_aggregate_is_written_in_every_output_mode(
+def test_aggregate_is_written_in_every_output_mode(
     spark: SparkSession,
     broker: penstock.Broker,
     topic_name: str,
@@ -213,43 +215,43 @@ def test_an_aggregate_is_written_in_every_output_mode(
     assert len(written) == {"update": 4, "complete": 5}[mode]
 
 
-def test_the_driver_learns_what_each_task_wrote(
+def test_driver_receives_a_report_from_each_task(
     spark: SparkSession,
     broker: penstock.Broker,
     topic_name: str,
     tmp_path: Path,
     lines_folder: Path,
 ) -> None:
-    """What a commit of many tasks as one needs: query, batch, task, attempt, and the ends. That
-    nobody commits leaves nothing behind at least once."""
+    """With what a commit of all tasks needs: query, batch, task, attempt, and end offsets. With
+    at-least-once, not committing leaves nothing behind."""
     from pyspark.sql.datasource import DataSource
 
     from penstock.spark.sink.stream_writer import PenstockStreamWriter
 
-    told = tmp_path / "told"
+    file = tmp_path / "reports.json"
 
-    class Telling(PenstockStreamWriter):
+    class RecordingWriter(PenstockStreamWriter):
         def commit(self, messages, batchId) -> None:  # type: ignore[no-untyped-def] # noqa: N803
             reports = [
                 vars(message) | {"end_offsets": list(message.end_offsets.items())}
                 for message in messages
             ]
-            told.write_text(json.dumps({"batch": batchId, "reports": reports}))
+            file.write_text(json.dumps({"batch": batchId, "reports": reports}))
 
-    class TellingSource(DataSource):
+    class RecordingSource(DataSource):
         @classmethod
         def name(cls) -> str:
-            return "telling"
+            return "recording"
 
         def streamWriter(self, schema, overwrite):  # type: ignore[no-untyped-def] # noqa: N802
-            return Telling(self.options, schema, overwrite)
+            return RecordingWriter(self.options, schema, overwrite)
 
-    spark.dataSource.register(TellingSource)
+    spark.dataSource.register(RecordingSource)
     create_topic(broker.bootstrap_servers, topic_name)
     put_lines(lines_folder, "0.json", [{"value": f"{n}"} for n in range(5)])
     lines = spark.readStream.schema("value STRING").json(str(lines_folder))
     query = (
-        lines.writeStream.format("telling")
+        lines.writeStream.format("recording")
         .option("kafka.bootstrap.servers", broker.bootstrap_servers)
         .option("topic", topic_name)
         .option("delivery", "at-least-once")
@@ -258,8 +260,7 @@ def test_the_driver_learns_what_each_task_wrote(
         .start()
     )
     assert query.awaitTermination(QUERY_TIMEOUT_S)
-    heard = json.loads(told.read_text())
-    assert heard == {
+    assert json.loads(file.read_text()) == {
         "batch": 0,
         "reports": [
             {

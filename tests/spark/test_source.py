@@ -1,4 +1,4 @@
-"""The source in a real Spark: found by itself, columns, pruning, pushdown, groups, progress."""
+"""The source in Spark: registration, columns, pruning, pushdown, groups, progress."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def numbers(rows: DataFrame) -> list[int]:
     return sorted(int(bytes(row.value)) for row in rows.select("value").collect())
 
 
-def test_every_column_has_its_value(
+def test_columns_have_the_records_values(
     spark: SparkSession, broker: penstock.Broker, topic: str
 ) -> None:
     rows = load(spark, broker, topic, includeHeaders="true").orderBy("timestamp").collect()
@@ -78,20 +78,20 @@ def test_every_column_has_its_value(
     assert rows[9]["key"] is None
 
 
-def test_a_schema_prunes_columns(spark: SparkSession, broker: penstock.Broker, topic: str) -> None:
+def test_schema_prunes_columns(spark: SparkSession, broker: penstock.Broker, topic: str) -> None:
     rows = load(spark, broker, topic, schema="offset bigint, value binary")
     assert rows.columns == ["offset", "value"]
     assert numbers(rows) == list(range(100))
 
 
-def test_a_schema_that_cannot_be_is_refused_by_column(
+def test_invalid_schema_is_rejected_by_column(
     spark: SparkSession, broker: penstock.Broker, topic: str
 ) -> None:
     with pytest.raises(PySparkException, match="column 'value' is binary, not string"):
         load(spark, broker, topic, schema="value string").collect()
 
 
-def test_filters_are_pushed_only_when_asked(
+def test_filters_are_pushed_on_request_only(
     spark: SparkSession, broker: penstock.Broker, topic: str
 ) -> None:
     def filtered(**options: str) -> DataFrame:
@@ -112,12 +112,12 @@ def test_filters_are_pushed_only_when_asked(
         spark.conf.unset(PUSHDOWN)
 
 
-def test_a_wrong_option_is_named(spark: SparkSession, broker: penstock.Broker, topic: str) -> None:
+def test_invalid_option_is_named(spark: SparkSession, broker: penstock.Broker, topic: str) -> None:
     with pytest.raises(PySparkException, match="option minPartitions='0': write a whole number"):
         load(spark, broker, topic, minPartitions="0").collect()
 
 
-def test_a_broker_that_is_not_there_is_named(spark: SparkSession, topic_name: str) -> None:
+def test_unreachable_broker_is_named(spark: SparkSession, topic_name: str) -> None:
     reader = spark.read.format("penstock").option("kafka.bootstrap.servers", "127.0.0.1:1")
     rows = reader.option("kafka.request.timeout.ms", "500").option("subscribe", topic_name).load()
     with pytest.raises(PySparkException, match=r"cannot reach a broker at 127\.0\.0\.1:1"):
@@ -128,7 +128,7 @@ def test_a_broker_that_is_not_there_is_named(spark: SparkSession, topic_name: st
 
 
 class Copy:
-    """A query that copies a topic into memory, as often as it is started on its checkpoint."""
+    """A query that copies a topic to Parquet each time it is started on its checkpoint."""
 
     def __init__(self, spark: SparkSession, broker: penstock.Broker, home: Path) -> None:
         self._spark = spark
@@ -160,8 +160,8 @@ def copy(spark: SparkSession, broker: penstock.Broker, tmp_path: Path) -> Copy:
 
 def committed(broker: penstock.Broker, group: str) -> dict[int, int]:
     async def fetch(client: ClusterClient) -> dict[int, int]:
-        found = await client.groups.fetch_offsets(group)
-        return {each.partition: at.offset for each, at in found.items()}
+        offsets = await client.groups.fetch_offsets(group)
+        return {tp.partition: entry.offset for tp, entry in offsets.items()}
 
     return ask(broker.bootstrap_servers, fetch)
 
@@ -180,7 +180,7 @@ def test_available_now_leaves_a_group_without_lag(
     assert sizes == [30, 30, 30, 10]
 
 
-def test_progress_tells_how_far_behind_a_query_is(copy: Copy, topic: str) -> None:
+def test_progress_gives_the_lag_of_a_query(copy: Copy, topic: str) -> None:
     query = copy.drain(topic, startingOffsets="earliest", maxOffsetsPerTrigger="30")
     first = next(progress for progress in query.recentProgress if progress["numInputRows"])
     behind = source_behind(first["sources"][0])
@@ -200,10 +200,10 @@ def test_bytes_limit_a_micro_batch(copy: Copy, topic: str) -> None:
     assert max(sizes) < 50
 
 
-def test_a_listener_publishes_the_end_of_the_last_batch(
+def test_listener_publishes_the_end_of_the_last_batch(
     spark: SparkSession, copy: Copy, broker: penstock.Broker, topic: str
 ) -> None:
-    """With a single batch, and between two triggers that are far apart."""
+    """For a single batch, between two triggers that are far apart."""
     listener = GroupOffsetsListener()
     spark.streams.addListener(listener)
     group = f"{topic}-group"
@@ -217,7 +217,7 @@ def test_a_listener_publishes_the_end_of_the_last_batch(
         spark.streams.removeListener(listener)
 
 
-def test_a_group_s_offsets_are_where_another_query_begins(
+def test_query_starts_at_the_offsets_another_query_published(
     spark: SparkSession, broker: penstock.Broker, topic: str, tmp_path: Path
 ) -> None:
     servers, group = broker.bootstrap_servers, f"{topic}-group"
@@ -232,10 +232,10 @@ def test_a_group_s_offsets_are_where_another_query_begins(
 
 
 @pytest.mark.usefixtures("jvm_connector")
-def test_a_query_of_the_jvm_connector_goes_on_with_ours(
+def test_query_of_the_jvm_connector_continues_with_ours(
     copy: Copy, broker: penstock.Broker, topic: str
 ) -> None:
-    """The same checkpoint, and nothing changed but the format."""
+    """The same checkpoint; only the format changes."""
     options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "60"}
     copy.drain(topic, source="kafka", **options)
     send(broker.bootstrap_servers, topic, [numbered(number) for number in range(100, 110)])

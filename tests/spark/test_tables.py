@@ -21,10 +21,10 @@ from tests.spark.synced_tables import dead_letters, files_of, open_synced, posit
 from tests.spark.topics import (
     Sent,
     create_topic,
+    delete_records,
     delete_topic,
     end_offsets,
     send,
-    trim,
     wait_until,
 )
 
@@ -200,7 +200,7 @@ def _check_history(
     """After retention deletes the first half, history and live records are the whole topic."""
     servers = broker.bootstrap_servers
     ends = end_offsets(servers, topic, PARTITIONS)
-    trim(servers, topic, {number: end // 2 for number, end in ends.items()})
+    delete_records(servers, topic, {number: end // 2 for number, end in ends.items()})
     send(servers, topic, numbered(records, 1000))
     rows = (
         spark.read.format("penstock")

@@ -20,7 +20,7 @@ from tests.spark.synced_tables import (
     read_table,
     run_here,
 )
-from tests.spark.topics import Sent, create_topic, delete_topic, send, trim
+from tests.spark.topics import Sent, create_topic, delete_records, delete_topic, send
 
 import penstock
 from penstock.cli.table_option_values import TableOptions
@@ -342,7 +342,7 @@ def test_sync_stops_if_unread_records_are_deleted(
     with synced_table(broker, tmp_path, topic_name, options={"format": "parquet"}) as table:
         table.drain()
         send(servers, topic_name, [Sent(b"%d" % n) for n in range(10, 30)])
-        trim(servers, topic_name, {0: 20})
+        delete_records(servers, topic_name, {0: 20})
         with pytest.raises(TableError, match=r"offsets 10 to 19 of .* are deleted"):
             table.drain()
     with synced_table(broker, tmp_path, topic_name, allows_loss=True) as table:
@@ -358,7 +358,7 @@ def test_lag_counts_records_missing_in_the_table(
     servers = broker.bootstrap_servers
     create_topic(servers, topic_name)
     send(servers, topic_name, [Sent(b"%d" % n) for n in range(10)])
-    trim(servers, topic_name, {0: 4})
+    delete_records(servers, topic_name, {0: 4})
     with synced_table(
         broker, tmp_path, topic_name, most_records=2, options={"format": "parquet"}
     ) as table:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.spark.synced_tables import open_synced, run_here
-from tests.spark.topics import Sent, create_topic, delete_topic, send, trim
+from tests.spark.topics import Sent, create_topic, delete_records, delete_topic, send
 
 import penstock
 from penstock.spark.data_source import find_history
@@ -107,7 +107,7 @@ def test_records_deleted_by_retention_are_read_from_the_table(
     send(servers, topic_name, numbered(200, 20))
     whole = by_position(Query(broker, topic_name, includeHeaders="true").batch())
     assert len(whole) == 220
-    trim(servers, topic_name, {0: 50, 1: 60})
+    delete_records(servers, topic_name, {0: 50, 1: 60})
 
     query = Query(broker, topic_name, includeHeaders="true", history=str(tmp_path))
     assert query.past_ranges() == [(0, 100), (0, 100)]
@@ -132,7 +132,7 @@ def test_stream_starts_in_the_table_and_continues_in_the_topic(
     send(servers, topic_name, numbered(0, 100))
     table = open_synced(broker, tmp_path, topic_name, options={"format": "parquet"})
     table.drain()
-    trim(servers, topic_name, {0: 50, 1: 30})
+    delete_records(servers, topic_name, {0: 50, 1: 30})
     reader = Query(broker, topic_name, history=str(tmp_path), maxOffsetsPerTrigger="30").stream()
     start, rows = reader.initialOffset(), []
     for number in range(100, 103):
@@ -162,7 +162,7 @@ def test_stream_reads_from_the_table_what_was_deleted_meanwhile(
     assert len(_read(reader, reader.partitions(start, end))) == 10
     send(servers, topic_name, numbered(10, 10, partitions=1))
     table.drain()
-    trim(servers, topic_name, {0: 20})
+    delete_records(servers, topic_name, {0: 20})
     last = reader.latestOffset(end, reader.getDefaultReadLimit())
     rows = _read(reader, reader.partitions(end, last))
     assert [row["offset"] for row in rows] == list(range(10, 20))
@@ -176,7 +176,7 @@ def test_gap_between_table_and_topic_is_data_loss(
     send(servers, topic_name, numbered(0, 10, partitions=1))
     open_synced(broker, tmp_path, topic_name, options={"format": "parquet"}).drain()
     send(servers, topic_name, numbered(10, 20, partitions=1))
-    trim(servers, topic_name, {0: 20})
+    delete_records(servers, topic_name, {0: 20})
     query = Query(broker, topic_name, history=str(tmp_path))
     with pytest.raises(DataLoss, match="offsets 10 to 19"):
         query.batch()

@@ -1,5 +1,5 @@
-"""Reading topics that transactions are written to: nothing undecided or aborted, nothing twice,
-nothing missed when it is decided later."""
+"""Reading topics with transactions: no undecided or aborted records, no duplicates, and none missed
+that are committed later."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ QUERY_TIMEOUT_S = 60
 
 
 def write(servers: str, topic: str, name: str, values: list[str], end: str) -> PreparedState:
-    """One transaction, ended as `end` says, in the topic's only partition."""
+    """One transaction in the topic's only partition, ended as `end` says."""
 
     async def work(client: ClusterClient) -> PreparedState:
         transaction = await RawTransaction.begin(client, f"{topic}-{name}", two_phase=True)
@@ -44,7 +44,7 @@ def decide(servers: str, state: PreparedState, *, commit: bool) -> None:
 def make_drain(
     spark: SparkSession, servers: str, topic: str, home: Path
 ) -> Callable[[], list[str]]:
-    """Each call runs the query to the end of what is decided, and gives all that it ever wrote."""
+    """Each call runs the query to the last stable offset and returns all it ever wrote."""
 
     def drain() -> list[str]:
         rows = (
@@ -64,7 +64,7 @@ def make_drain(
     return drain
 
 
-def test_a_stream_reads_what_is_decided_and_the_rest_when_it_is(
+def test_stream_reads_committed_records_and_others_once_they_are_decided(
     spark: SparkSession, broker: penstock.Broker, topic_name: str, tmp_path: Path
 ) -> None:
     servers = broker.bootstrap_servers

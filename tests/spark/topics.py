@@ -1,6 +1,6 @@
-"""Topics for Spark to read: created, filled record by record, trimmed and widened.
+"""Topics for Spark to read: create, fill record by record, delete records, add partitions.
 
-Records go in with librdkafka, so that neither connector reads what it wrote itself.
+librdkafka writes the records, so that neither connector reads what it wrote itself.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 
 class Sent(NamedTuple):
-    """A record as its sender has it; without a time it gets the producer's."""
+    """A record to send; without a timestamp it gets the producer's."""
 
     value: bytes | None
     key: bytes | None = None
@@ -60,7 +60,7 @@ def create_topic(
 
     async def create(client: ClusterClient) -> None:
         await client.admin.create_topics([topic])
-        # Kafka answers before leaders lead; the client waits for them.
+        # Kafka answers before leaders are elected; the client waits for them.
         await client.list_offsets(dict.fromkeys(_partitions(name, partitions), LATEST))
 
     ask(servers, create)
@@ -68,7 +68,7 @@ def create_topic(
 
 
 def send(servers: str, topic: str, records: Iterable[Sent], *, codec: str = "none") -> None:
-    """Returns when all are acknowledged; those of a call share batches."""
+    """Returns when all are acknowledged; the records of one call share batches."""
     failures: list[KafkaError] = []
 
     def note(error: KafkaError | None, _: object) -> None:
@@ -98,9 +98,12 @@ def delete_topic(servers: str, topic: str) -> None:
     ask(servers, lambda client: client.admin.delete_topics([topic]))
 
 
-def trim(servers: str, topic: str, log_start_offsets: Mapping[int, int]) -> None:
+def delete_records(servers: str, topic: str, log_start_offsets: Mapping[int, int]) -> None:
     """Delete the records before these offsets."""
-    before = {TopicPartition(topic, each): Offset(at) for each, at in log_start_offsets.items()}
+    before = {
+        TopicPartition(topic, partition): Offset(offset)
+        for partition, offset in log_start_offsets.items()
+    }
     ask(servers, lambda client: client.admin.delete_records(before))
 
 
@@ -121,8 +124,8 @@ def wait_until(what: str, is_so: Callable[[], bool], *, timeout_s: float = DEADL
 
 def _offsets(servers: str, topic: str, partitions: int, which: int) -> dict[int, int]:
     wanted = dict.fromkeys(_partitions(topic, partitions), which)
-    found = ask(servers, lambda client: client.list_offsets(wanted))
-    return {each.partition: listed.offset for each, listed in found.items()}
+    listed = ask(servers, lambda client: client.list_offsets(wanted))
+    return {tp.partition: entry.offset for tp, entry in listed.items()}
 
 
 def _partitions(topic: str, partitions: int) -> list[TopicPartition]:

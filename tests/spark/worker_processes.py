@@ -1,4 +1,4 @@
-"""The Python processes that Spark's JVM has started, by what they do; read from /proc."""
+"""Finds the Python processes of Spark's JVM in /proc, by what they do."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ PLANNER = "python_streaming_source_runner"
 
 
 def find_workers(spark: SparkSession) -> list[int]:
-    """Those that run tasks; forked by a daemon, which is not among them."""
+    """The processes that run tasks, without the daemon that forks them."""
     daemons = [pid for pid, command in _descendants(_jvm(spark)) if WORKER in command]
     return [pid for daemon in daemons for pid, _ in _children(daemon)]
 
 
 def find_planners(spark: SparkSession) -> list[int]:
-    """Those that plan the batches of Python sources, one for each streaming query."""
+    """The processes that plan the batches of Python sources, one per streaming query."""
     daemons = [pid for pid, command in _descendants(_jvm(spark)) if PLANNER in command]
     return [pid for daemon in daemons for pid, _ in _children(daemon)] or daemons
 
@@ -44,7 +44,7 @@ def _children(pid: int) -> list[tuple[int, str]]:
 
 
 def _parent(pid: int) -> int | None:
-    """None for one that has just ended."""
+    """None for a process that has just exited."""
     try:
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     except OSError:
@@ -52,7 +52,7 @@ def _parent(pid: int) -> int | None:
 
 
 def _command(pid: int) -> str:
-    """Nothing for one that has just ended."""
+    """Empty for a process that has just exited."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
     except OSError:

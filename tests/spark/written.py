@@ -1,5 +1,5 @@
-"""What a topic shows to readers of committed records, read with the client and decoded record by
-record: no Spark, no Arrow."""
+"""The committed records of a topic, read with the client and decoded record by record, without
+Spark and Arrow."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _COMMITTED = IsolationLevel.READ_COMMITTED
 
 
 def read_records(servers: str, topic: str) -> dict[int, list[Record]]:
-    """Of each partition, in order."""
+    """The records of each partition, in order."""
     return {
         number: [record for batch in batches for record in iter_records(batch)]
         for number, batches in read_batches(servers, topic).items()
@@ -37,15 +37,14 @@ def read_batches(servers: str, topic: str) -> dict[int, list[memoryview]]:
         partitions = await _partitions(client, topic)
         ends = await client.list_offsets(dict.fromkeys(partitions, LATEST), isolation=_COMMITTED)
         return {
-            partition.partition: await _read_partition(client, partition, ends[partition].offset)
-            for partition in partitions
+            tp.partition: await _read_partition(client, tp, ends[tp].offset) for tp in partitions
         }
 
     return ask(servers, read)
 
 
 def has_undecided(servers: str, topic: str) -> bool:
-    """Something that is neither committed nor aborted, or not yet known to be."""
+    """Whether a transaction is neither committed nor aborted, or its markers are missing."""
 
     async def look(client: ClusterClient) -> bool:
         wanted = dict.fromkeys(await _partitions(client, topic), LATEST)
@@ -63,17 +62,15 @@ async def _partitions(client: ClusterClient, topic: str) -> list[TopicPartition]
     return [TopicPartition(topic, partition.partition) for partition in metadata.partitions]
 
 
-async def _read_partition(
-    client: ClusterClient, partition: TopicPartition, end: int
-) -> list[memoryview]:
-    found: list[memoryview] = []
+async def _read_partition(client: ClusterClient, tp: TopicPartition, end: int) -> list[memoryview]:
+    batches: list[memoryview] = []
     offset = 0
     while offset < end:
-        wanted = FetchFrom(partition, Offset(offset))
+        wanted = FetchFrom(tp, Offset(offset))
         (fetched,) = await client.fetch([wanted], isolation=_COMMITTED)
         visible = visible_batches(
             fetched.batches, OffsetBounds(offset, end), aborted=fetched.aborted, check_crc=True
         )
-        found.extend(placed.view(fetched.batches) for placed in visible.batches)
+        batches.extend(batch.view(fetched.batches) for batch in visible.batches)
         offset = visible.next_offset
-    return found
+    return batches
