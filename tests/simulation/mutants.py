@@ -31,17 +31,17 @@ Planted = Callable[[], Any]  # returns a context manager that plants the bug
 @contextmanager
 def truncate_to_high_watermark() -> Iterator[None]:
     """KAFKA-1211: a follower truncates to its high watermark, and does not ask the leader."""
-    take_up, ask = FollowerState._take_up, follower_state.fetch_from
+    add, ask = FollowerState._add, follower_state.fetch_from
 
     def cut(self: FollowerState, partition: Partition) -> None:
-        take_up(self, partition)
+        add(self, partition)
         partition.log.truncate_to(partition.high_watermark, self._wall_ms())
 
     def ask_blindly(partition: Partition, max_bytes: int) -> FetchFrom:
         return ask(partition, max_bytes)._replace(last_fetched_epoch=NO_LEADER_EPOCH)
 
     with (
-        patch.object(FollowerState, "_take_up", cut),
+        patch.object(FollowerState, "_add", cut),
         patch.object(follower_state, "fetch_from", ask_blindly),
     ):
         yield
@@ -57,7 +57,7 @@ def truncate_by_offset_alone() -> Iterator[None]:
         partition = followed.partition
         offset = min(diverging.end_offset, partition.log_end_offset)
         cut.add((partition, partition.leader_epoch))
-        self._cut(followed, offset)
+        self._truncate_to(followed, offset)
 
     def ask_once(partition: Partition, max_bytes: int) -> FetchFrom:
         asked = ask(partition, max_bytes)

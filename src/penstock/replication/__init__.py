@@ -1,1 +1,1 @@
-"""Partitions of this broker: leading, the high watermark, and who waits for it."""
+"""Partitions of this broker: leading and following, the ISR, the high watermark."""

@@ -1,7 +1,7 @@
-"""The seam through which a leader asks the controller to change who is in sync. Decides nothing.
+"""The interface through which a leader sends AlterPartition to the controller. Decides nothing.
 
-A broker wires a sender of AlterPartition here (KIP-497); the simulation its own. Invariant: until
-its answer says otherwise, a proposed set may be the cluster's already.
+A broker plugs in its AlterPartition client (KIP-497), the simulation its own. Invariant: until the
+response says otherwise, the proposed ISR may already be the stored one.
 """
 
 from collections.abc import Callable
@@ -14,5 +14,6 @@ Answered = Callable[[AlterPartitionResult], None]
 
 class AlterPartitionSender(Protocol):
     def propose(self, proposal: AlterPartitionProposal, done: Answered) -> None:
-        """Send it to the controller, with others that wait if that helps. `done` is called once,
-        on the event loop, never from within this call; also when no controller can be reached."""
+        """Send it to the controller, batched with other pending proposals if that helps. `done` is
+        called once, on the event loop and never from within this call, even if no controller can
+        be reached."""

@@ -1,7 +1,7 @@
-"""A produce request whose writes are in the log and not yet as safe as the client asked.
+"""A produce request whose writes are in the log but do not satisfy its acks yet.
 
-Answers once: when every write got through or cannot any more, or at the deadline. Invariant: no
-write is answered with NONE before the offset it waits for has been reached under its leadership.
+It responds once: when every write has succeeded or can no longer succeed, or at the deadline.
+Invariant: no write gets NONE before its leadership has reached the offset that it needs.
 """
 
 from collections.abc import Callable
@@ -13,11 +13,11 @@ from penstock.replication.partition import Partition, PartitionLeadership
 
 
 class PartitionAppended(NamedTuple):
-    """One partition's answer to a produce request; offsets and times are -1 where unknown."""
+    """One partition of a produce response; offsets and times are -1 where unknown."""
 
     code: ErrorCode
     base_offset: Offset
-    log_append_time_ms: TimestampMs  # -1 unless the topic stamps it
+    log_append_time_ms: TimestampMs  # -1 unless the topic uses LogAppendTime
     log_start_offset: Offset
     message: str | None
 
@@ -26,16 +26,16 @@ Done = Callable[[list[PartitionAppended]], None]
 
 
 class ProducePartitionStatus(NamedTuple):
-    """What one partition's share of the request waits for."""
+    """What one partition of the request waits for."""
 
-    place: int  # of its answer
+    position: int  # of its result
     partition: Partition
     leadership: PartitionLeadership
     end_offset: Offset
 
 
 class DelayedProduce:
-    """A `waiting.Operation`."""
+    """A delayed operation."""
 
     __slots__ = ("_answers", "_done", "_for_all", "_writes")
 
@@ -47,14 +47,14 @@ class DelayedProduce:
         for_all: bool,
         done: Done,
     ) -> None:
-        self._answers = answers  # as if everything succeeds
+        self._answers = answers  # as if every write succeeds
         self._writes = writes
-        self._for_all = for_all  # the high watermark counts, not just this broker's disk
+        self._for_all = for_all  # wait for the high watermark, not for this broker's flush alone
         self._done = done
 
     def is_satisfied(self) -> bool:
-        # Decided writes stay decided, so each is asked about once: a request of many partitions
-        # would else be gone through as a whole for every one of them.
+        # A decided write stays decided, so it is looked at once: else a request of many partitions
+        # would be walked through as a whole for every one of them.
         writes = self._writes
         while writes and (code := self._find_outcome(writes[-1])) is not None:
             self._settle(writes.pop(), code)
@@ -70,7 +70,7 @@ class DelayedProduce:
         self._done(self._answers)
 
     def _find_outcome(self, write: ProducePartitionStatus) -> ErrorCode | None:
-        """None: still open."""
+        """None: undecided."""
         _, partition, leadership, end_offset = write
         offsets = partition.log if leadership.ended is None else leadership
         reached = offsets.high_watermark if self._for_all else offsets.durable_offset
@@ -82,4 +82,4 @@ class DelayedProduce:
 
     def _settle(self, write: ProducePartitionStatus, code: ErrorCode) -> None:
         if code is not ErrorCode.NONE:
-            self._answers[write.place] = self._answers[write.place]._replace(code=code)
+            self._answers[write.position] = self._answers[write.position]._replace(code=code)

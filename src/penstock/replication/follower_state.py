@@ -1,8 +1,9 @@
-"""The partitions that this broker follows: what to ask their leaders for, and what the answers do.
+"""The partitions that this broker follows: what to fetch from their leaders, and how fetched data
+is applied.
 
-Not the connections: `Fetchers` carries both over the network, the simulation over its own. Owned by
-the event loop. Invariant: an answer changes a log only while it follows the leader, in the epoch,
-from the offset, that was asked (KAFKA-7786).
+Not the connections: `replica_fetcher` carries requests over the network, the simulation over its
+own. Owned by the event loop. Invariant: fetched data changes a log only if leader, leader epoch and
+log end offset are still those of the request (KAFKA-7786).
 """
 
 from collections.abc import Callable
@@ -23,12 +24,12 @@ from penstock.storage.leader_epoch_cache import EpochEndOffset
 if TYPE_CHECKING:
     from penstock.client.data_calls import FetchedPartition, FetchFrom
 
-FIRST_PAUSE_MS = 20  # doubled with each failure in a row, up to replica.fetch.backoff.ms
-MOST_DOUBLINGS = 20
-HELD_MS = 1000  # throttled, before it is looked again: the rate may be another by then
+FIRST_BACKOFF_MS = 20  # doubled with each consecutive failure, up to replica.fetch.backoff.ms
+MAX_DOUBLINGS = 20
+RECHECK_MS = 1000  # at most this long throttled without a check: the rate may change
 
-# The controller's order, here or there, is on the way.
-_PASSING = frozenset(
+# Transient: a LeaderAndIsr request is on its way to one of the two brokers.
+_TRANSIENT = frozenset(
     (
         ErrorCode.FENCED_LEADER_EPOCH,
         ErrorCode.UNKNOWN_LEADER_EPOCH,
@@ -42,15 +43,15 @@ _PASSING = frozenset(
 
 
 class FollowerDependencies(Protocol):
-    """What a follower needs of its broker's replicas."""
+    """What follower state needs of `ReplicaManager`."""
 
-    def keep_durable(self, partition: Partition) -> None: ...  # of a synchronous topic
-    def on_fetched(self, partition: Partition) -> None: ...  # readers here may have more
+    def keep_durable(self, partition: Partition) -> None: ...  # if the topic is synchronous
+    def on_fetched(self, partition: Partition) -> None: ...  # there may be more to read
     def handle_log_failures(self) -> None: ...
 
 
-class Followed:
-    """One partition of one leader, in one epoch; only `FollowerState` touches it."""
+class FollowedPartition:
+    """One partition in one leader epoch. Owned by `FollowerState`."""
 
     __slots__ = (
         "failures",
@@ -66,10 +67,10 @@ class Followed:
         self.partition = partition
         self.leader = partition.state.leader
         self.leader_epoch = partition.leader_epoch
-        self.failures = 0  # in a row
-        self.not_before_ms = 0  # after something went wrong
-        self.is_behind = True  # what is committed, as the leader last said
-        self.reported: ErrorCode | None = None  # what went wrong is said once
+        self.failures = 0  # consecutive
+        self.not_before_ms = 0  # backoff after an error
+        self.is_behind = True  # the leader's high watermark
+        self.reported: ErrorCode | None = None  # an error is reported once
 
 
 class FollowerState:
@@ -91,54 +92,57 @@ class FollowerState:
         self._wall_ms = wall_ms
         self._config = config
         self._report = report
-        self._followed: dict[TopicPartition, Followed] = {}
-        self._by_leader: dict[BrokerId, dict[TopicPartition, Followed]] = {}  # no empty entries
-        # Called when there is something new to ask this leader for.
+        self._followed: dict[TopicPartition, FollowedPartition] = {}
+        self._by_leader: dict[
+            BrokerId, dict[TopicPartition, FollowedPartition]
+        ] = {}  # no empty entries
+        # Called when there is something new to fetch from this leader.
         self.on_news: Callable[[BrokerId], None] = lambda leader: None
 
-    # -- who follows -----------------------------------------------------------------------
+    # -- roles -----------------------------------------------------------------------------
 
     def on_role(self, partition: Partition) -> None:
-        """It follows, or does not, or another leader, or in another epoch."""
+        """The partition's role, leader or leader epoch has changed."""
         follows = partition.role is Role.FOLLOWER and partition.state.leader >= 0
-        known = self._followed.get(partition.tp)
-        if known is not None and not (follows and _is_same(known, partition)):
-            self._drop(known)
-            known = None
-        if known is None and follows:
-            self._take_up(partition)
+        followed = self._followed.get(partition.tp)
+        if followed is not None and not (follows and _is_same(followed, partition)):
+            self._remove(followed)
+            followed = None
+        if followed is None and follows:
+            self._add(partition)
 
     def on_flushed(self, partition: Partition) -> None:
         if partition.state.leader in self._by_leader:
             self.on_news(partition.state.leader)
 
-    def _drop(self, known: Followed) -> None:
-        name = known.partition.tp
-        del self._followed[name]
-        of_leader = self._by_leader[known.leader]
-        del of_leader[name]
+    def _remove(self, followed: FollowedPartition) -> None:
+        tp = followed.partition.tp
+        del self._followed[tp]
+        of_leader = self._by_leader[followed.leader]
+        del of_leader[tp]
         if not of_leader:
-            del self._by_leader[known.leader]
-        elif known.partition.is_flushing:
-            self.on_news(known.leader)  # the others have waited for it
+            del self._by_leader[followed.leader]
+        elif followed.partition.is_flushing:
+            self.on_news(followed.leader)  # the others have waited for its flush
 
-    def _take_up(self, partition: Partition) -> None:
-        followed = Followed(partition)
+    def _add(self, partition: Partition) -> None:
+        followed = FollowedPartition(partition)
         self._followed[partition.tp] = followed
         self._by_leader.setdefault(followed.leader, {})[partition.tp] = followed
-        # An epoch that this broker began as leader, without a record, is not in its history.
-        self._cut(followed, partition.log_end_offset)
+        # Forget an epoch that this broker began as leader without appending (KAFKA-7415).
+        self._truncate_to(followed, partition.log_end_offset)
         self.on_news(followed.leader)
 
     @property
     def leaders(self) -> list[BrokerId]:
         return list(self._by_leader)
 
-    # -- asking ----------------------------------------------------------------------------
+    # -- requests --------------------------------------------------------------------------
 
     def list_wanted(self, leader: BrokerId) -> list["FetchFrom"]:
-        """What to ask this leader for now. A fetch vouches for all before it: what must be on the
-        disk is brought there first, and all wait for it, or what comes late would wait longer."""
+        """What to fetch from this leader now. In a synchronous topic a fetch acknowledges
+        everything below its offset, so a flush comes first, and all partitions of the leader wait
+        for it: one that missed the request would wait longer."""
         now_ms, max_bytes = self._now_ms(), self._config().partition_max_bytes
         of_leader = list(self._by_leader.get(leader, {}).values())
         for followed in of_leader:
@@ -152,48 +156,48 @@ class FollowerState:
         ]
 
     def next_due_ms(self, leader: BrokerId) -> int | None:
-        """When a partition that rests may be asked for again; None: none does."""
+        """When the next partition in backoff may be fetched again; None: none is in backoff."""
         now_ms = self._now_ms()
         of_leader = self._by_leader.get(leader, {}).values()
-        due = (self._due_ms(each, now_ms) for each in of_leader)
-        return min((each for each in due if each > now_ms), default=None)
+        due = (self._due_ms(followed, now_ms) for followed in of_leader)
+        return min((due_ms for due_ms in due if due_ms > now_ms), default=None)
 
-    def _due_ms(self, followed: Followed, now_ms: int) -> int:
+    def _due_ms(self, followed: FollowedPartition, now_ms: int) -> int:
         due_ms = followed.not_before_ms
         if followed.is_behind and self._quota.is_fetching(followed.partition.tp):
             ready_ms = self._quota.fetching.ready_at_ms
-            due_ms = max(due_ms, min(ready_ms, now_ms + HELD_MS))
+            due_ms = max(due_ms, min(ready_ms, now_ms + RECHECK_MS))
         return due_ms
 
-    # -- the answer ------------------------------------------------------------------------
+    # -- responses -------------------------------------------------------------------------
 
-    def take(self, leader: BrokerId, asked: "FetchFrom", answer: "FetchedPartition") -> None:
-        followed = self._find_current(leader, asked)
+    def apply(self, leader: BrokerId, requested: "FetchFrom", fetched: "FetchedPartition") -> None:
+        followed = self._find_current(leader, requested)
         if followed is None:
             return
-        if answer.error is not ErrorCode.NONE:
-            self._on_error(followed, answer)
+        if fetched.error is not ErrorCode.NONE:
+            self._on_error(followed, fetched)
             return
         followed.failures, followed.reported = 0, None
-        if answer.diverging is not None:
-            self._truncate(followed, EpochEndOffset(*answer.diverging))
+        if fetched.diverging is not None:
+            self._truncate(followed, EpochEndOffset(*fetched.diverging))
             return
-        if len(answer.batches) and not self._try_append(followed, answer.batches):
+        if len(fetched.batches) and not self._try_append(followed, fetched.batches):
             return
-        self._quota.note_fetched(asked.partition, len(answer.batches))
-        self._follow_marks(followed.partition, answer)
-        followed.is_behind = followed.partition.log_end_offset < answer.high_watermark
+        self._quota.note_fetched(requested.partition, len(fetched.batches))
+        self._follow_offsets(followed.partition, fetched)
+        followed.is_behind = followed.partition.log_end_offset < fetched.high_watermark
         self._dependencies.on_fetched(followed.partition)
 
-    def _find_current(self, leader: BrokerId, asked: "FetchFrom") -> Followed | None:
-        followed = self._followed.get(asked.partition)
+    def _find_current(self, leader: BrokerId, requested: "FetchFrom") -> FollowedPartition | None:
+        followed = self._followed.get(requested.partition)
         if followed is None or followed.leader != leader:
             return None
-        if followed.leader_epoch != asked.leader_epoch:
+        if followed.leader_epoch != requested.leader_epoch:
             return None
-        return followed if _ends_as_asked(followed.partition, asked) else None
+        return followed if _ends_as_requested(followed.partition, requested) else None
 
-    def _try_append(self, followed: Followed, batches: memoryview) -> bool:
+    def _try_append(self, followed: FollowedPartition, batches: memoryview) -> bool:
         partition = followed.partition
         item = AppendItem(partition.log, batches, partition.leader_epoch, AppendOrigin.REPLICATION)
         (result,) = self._engine.append([item], self._wall_ms())
@@ -202,25 +206,25 @@ class FollowerState:
             return False
         return True
 
-    def _follow_marks(self, partition: Partition, answer: "FetchedPartition") -> None:
-        """High watermark and log start travel with the fetch, the leader's own both."""
+    def _follow_offsets(self, partition: Partition, fetched: "FetchedPartition") -> None:
+        """Follow the leader's high watermark and log start offset, which every response carries."""
         log = partition.log
-        log.advance_high_watermark(answer.high_watermark)
-        start_offset = min(answer.log_start_offset, log.high_watermark)
+        log.advance_high_watermark(fetched.high_watermark)
+        start_offset = min(fetched.log_start_offset, log.high_watermark)
         if start_offset > log.log_start_offset:
             log.delete_before(start_offset)
 
-    def _truncate(self, followed: Followed, diverging: EpochEndOffset) -> None:
+    def _truncate(self, followed: FollowedPartition, diverging: EpochEndOffset) -> None:
         log = followed.partition.log
         own = log.find_epoch_end(diverging.epoch)
         offset = truncation_offset(diverging, own, log_end_offset=log.log_end_offset)
         self._report(
-            f"{log.tp} is cut from {log.log_end_offset} to {offset}: the leader's epoch "
-            f"{diverging.epoch} ends at {diverging.end_offset}"
+            f"{log.tp} is truncated from {log.log_end_offset} to {offset}: leader epoch "
+            f"{diverging.epoch} ends at {diverging.end_offset} on the leader"
         )
-        self._cut(followed, offset)
+        self._truncate_to(followed, offset)
 
-    def _cut(self, followed: Followed, offset: int) -> None:
+    def _truncate_to(self, followed: FollowedPartition, offset: int) -> None:
         partition = followed.partition
         try:
             partition.log.truncate_to(Offset(offset), self._wall_ms())
@@ -229,66 +233,67 @@ class FollowerState:
         else:
             self._dependencies.on_fetched(partition)  # there may be less to read
 
-    def _on_error(self, followed: Followed, answer: "FetchedPartition") -> None:
+    def _on_error(self, followed: FollowedPartition, fetched: "FetchedPartition") -> None:
         log = followed.partition.log
-        if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE:
+        if fetched.error is ErrorCode.OFFSET_OUT_OF_RANGE:
             offset = restart_offset(
                 log_end_offset=log.log_end_offset,
                 has_records=log.latest_epoch != NO_LEADER_EPOCH,
-                leader_start_offset=answer.log_start_offset,
+                leader_start_offset=fetched.log_start_offset,
             )
             if offset is not None and offset >= 0:
                 self._restart(followed, offset)
                 return
-        self._rest(followed)
-        if answer.error not in _PASSING and answer.error is not followed.reported:
-            followed.reported = answer.error
+        self._back_off(followed)
+        if fetched.error not in _TRANSIENT and fetched.error is not followed.reported:
+            followed.reported = fetched.error
             self._report(
-                f"{log.tp} gets {answer.error.name} from its leader, broker "
-                f"{followed.leader}; it is asked again"
+                f"{log.tp} gets {fetched.error.name} from its leader, broker "
+                f"{followed.leader}; retrying"
             )
 
-    def _restart(self, followed: Followed, offset: int) -> None:
+    def _restart(self, followed: FollowedPartition, offset: int) -> None:
         partition = followed.partition
         self._report(
-            f"{partition.tp} ends at {partition.log_end_offset}, its leader begins at "
-            f"{offset}: it starts anew from there"
+            f"{partition.tp} ends at {partition.log_end_offset}, but its leader starts at "
+            f"{offset}: starting over from there"
         )
         try:
             partition.log.restart_at(Offset(offset), self._wall_ms())
         except StorageError as error:
             self._on_failure(followed, error)
 
-    def _on_failure(self, followed: Followed, error: StorageError) -> None:
-        """A batch that is broken costs its partition a pause, a disk that is its replicas."""
-        self._rest(followed)
+    def _on_failure(self, followed: FollowedPartition, error: StorageError) -> None:
+        """Corrupt batch: back off this partition. Disk error: take the log dir's replicas
+        offline."""
+        self._back_off(followed)
         if isinstance(error, LogFenced):
             self._dependencies.handle_log_failures()
         else:
-            self._report(f"broker {followed.leader} sent what cannot be stored: {error}")
+            self._report(f"records from broker {followed.leader} cannot be appended: {error}")
 
-    def _rest(self, followed: Followed) -> None:
-        """Briefly at first: mostly an order is about to arrive at the other end."""
-        pause_ms = FIRST_PAUSE_MS << min(followed.failures, MOST_DOUBLINGS)
+    def _back_off(self, followed: FollowedPartition) -> None:
+        """Short at first: usually a LeaderAndIsr request is about to reach the leader."""
+        backoff_ms = FIRST_BACKOFF_MS << min(followed.failures, MAX_DOUBLINGS)
         followed.failures += 1
-        followed.not_before_ms = self._now_ms() + min(pause_ms, self._config().backoff_ms)
+        followed.not_before_ms = self._now_ms() + min(backoff_ms, self._config().backoff_ms)
 
 
-def _ends_as_asked(partition: Partition, asked: "FetchFrom") -> bool:
-    """Whether the answer is about the log as it is. The offset alone does not tell: it may have
-    been cut and have grown to the same length again, with another history (seed 1694)."""
+def _ends_as_requested(partition: Partition, requested: "FetchFrom") -> bool:
+    """Whether the response is for the log as it is. The offset alone does not tell: the log may
+    have been truncated and have grown to the same offset with other records (seed 1694)."""
     log = partition.log
-    same_end = log.log_end_offset == asked.offset
-    return same_end and log.latest_epoch == asked.last_fetched_epoch
+    same_end = log.log_end_offset == requested.offset
+    return same_end and log.latest_epoch == requested.last_fetched_epoch
 
 
-def _is_same(known: Followed, partition: Partition) -> bool:
-    place = known.partition, known.leader, known.leader_epoch
-    return place == (partition, partition.state.leader, partition.leader_epoch)
+def _is_same(followed: FollowedPartition, partition: Partition) -> bool:
+    current = followed.partition, followed.leader, followed.leader_epoch
+    return current == (partition, partition.state.leader, partition.leader_epoch)
 
 
 def fetch_from(partition: Partition, max_bytes: int) -> "FetchFrom":
-    from penstock.client.data_calls import FetchFrom  # a single node never needs it
+    from penstock.client.data_calls import FetchFrom  # lazily: a single node never needs it
 
     log = partition.log
     return FetchFrom(

@@ -1,7 +1,7 @@
-"""Who is in sync with a leader: as the controller stored it, and as the leader proposed. Pure.
+"""The ISR as the controller stored it and as the leader proposed it. Pure.
 
-While a proposal is open nobody knows which of the two sets is the cluster's (KIP-497). So what is
-committed must be on every member of both, and only members of both may be counted on.
+While an AlterPartition is in flight, either of the two may be the stored one (KIP-497). So the high
+watermark waits for the members of both, and min.insync.replicas counts only the members of both.
 """
 
 from collections.abc import Mapping
@@ -14,17 +14,17 @@ Members = tuple[BrokerId, ...]
 
 
 def maximal(stored: Members, proposed: Members | None) -> Members:
-    """Of whom each may be elected next: the high watermark waits for them all."""
+    """The maximal ISR: any member may be elected next, so the high watermark waits for all."""
     if proposed is None:
         return stored
-    return stored + tuple(each for each in proposed if each not in stored)
+    return stored + tuple(replica for replica in proposed if replica not in stored)
 
 
 def assured(stored: Members, proposed: Members | None) -> Members:
-    """Who is in sync whatever becomes of the proposal: min.insync.replicas counts them."""
+    """In sync whichever ISR is stored: min.insync.replicas counts them."""
     if proposed is None:
         return stored
-    return tuple(each for each in stored if each in proposed)
+    return tuple(replica for replica in stored if replica in proposed)
 
 
 def without_laggards(
@@ -35,13 +35,13 @@ def without_laggards(
     limits: LagLimits,
     now_ms: int,
 ) -> Members:
-    """The stored set less the followers that lag. The leader stays: it is none of them."""
+    """The stored ISR without the lagging followers. The leader always stays."""
     return tuple(
-        each
-        for each in state.in_sync
-        if each not in followers
+        replica
+        for replica in state.in_sync
+        if replica not in followers
         or not is_lagging(
-            followers[each], leader_end_offset=leader_end_offset, limits=limits, now_ms=now_ms
+            followers[replica], leader_end_offset=leader_end_offset, limits=limits, now_ms=now_ms
         )
     )
 
@@ -54,7 +54,7 @@ def with_joiner(
     high_watermark: Offset,
     epoch_start_offset: Offset,
 ) -> Members:
-    """The stored set, with the follower if it has earned it."""
+    """The stored ISR, with the follower if it may join."""
     if follower in state.in_sync or follower not in state.replicas:
         return state.in_sync
     if not may_join(progress, high_watermark=high_watermark, epoch_start_offset=epoch_start_offset):

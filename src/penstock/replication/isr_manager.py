@@ -1,8 +1,8 @@
-"""Keeps the in-sync sets of the partitions that this broker leads: asks for those who caught up,
-and against those who lag. The rules are `in_sync`'s, the decision is the controller's.
+"""Expands and shrinks the ISR of the partitions that this broker leads, through AlterPartition.
 
-Owned by the event loop, through `Replicas`. Invariant: a partition has one proposal at a time, and
-an answer counts only while its proposal stands.
+The rules are in `isr`; the controller decides. Owned by the event loop, through `ReplicaManager`.
+Invariant: a partition has at most one proposal in flight, and a response counts only while its
+proposal is current.
 """
 
 from collections.abc import Callable
@@ -20,12 +20,12 @@ from penstock.replication.isr import Members, with_joiner, without_laggards
 from penstock.replication.metadata_cache import MetadataCache
 from penstock.replication.partition import Partition
 
-RETRY_MS = 50  # until an answer comes that decides it
-REFUSED_MS = 500  # before another proposal, after one that was refused
+RETRY_MS = 50  # while the result is unknown
+REFUSED_MS = 500  # pause after a refused proposal
 MIN_CHECK_MS = 10
 
-# This broker does not lead any more, as the controller sees it: its order is on the way, and until
-# it comes nobody knows who is in sync.
+# The controller has elected another leader or deleted the topic. Its LeaderAndIsr or StopReplica
+# request is on the way; until then the stored ISR is unknown.
 _OUTDATED = frozenset(
     (
         ErrorCode.FENCED_LEADER_EPOCH,
@@ -47,21 +47,20 @@ class IsrManager:
         limits: Callable[[], LagLimits],
         on_changed: Callable[[Partition], None],
     ) -> None:
-        self.changes: AlterPartitionSender | None = (
-            None  # None: a single node, which has nobody to ask
-        )
+        self.sender: AlterPartitionSender | None = None  # None: a single node
+
         self._metadata = metadata
         self._timers = timers
         self._now_ms = now_ms
         self._limits = limits
         self._on_changed = on_changed
-        self._led: dict[TopicPartition, Partition] = {}  # those that have followers
-        self._not_before_ms: dict[TopicPartition, int] = {}  # of those whose proposal was refused
-        self._timer: Timer[Call] | None = None  # of the next look; None: there is nothing to see
+        self._led: dict[TopicPartition, Partition] = {}  # with followers
+        self._not_before_ms: dict[TopicPartition, int] = {}  # after a refused proposal
+        self._timer: Timer[Call] | None = None  # of the next check; None: nothing to check
         metadata.listen(self._on_update)
 
     def on_role(self, partition: Partition) -> None:
-        """It leads, or does not, or with other replicas."""
+        """The partition's role or replicas have changed."""
         if partition.followers:
             self._led[partition.tp] = partition
         else:
@@ -69,12 +68,12 @@ class IsrManager:
             self._not_before_ms.pop(partition.tp, None)
         self._set_timer()
 
-    # -- joining ---------------------------------------------------------------------------
+    # -- expanding -------------------------------------------------------------------------
 
     def on_fetch(self, partition: Partition, follower: BrokerId) -> None:
-        """The follower's progress was noted just now."""
+        """Called right after the follower's progress was updated."""
         progress = partition.followers.get(follower)
-        if progress is None or self._must_rest(partition):
+        if progress is None or self._must_wait(partition):
             return
         wanted = with_joiner(
             partition.state,
@@ -86,50 +85,52 @@ class IsrManager:
         if wanted != partition.state.in_sync and self._is_alive(partition, follower):
             self._propose(partition, wanted)
 
-    def _must_rest(self, partition: Partition) -> bool:
-        if self.changes is None or partition.proposal is not None:
+    def _must_wait(self, partition: Partition) -> bool:
+        if self.sender is None or partition.proposal is not None:
             return True
         return self._now_ms() < self._not_before_ms.get(partition.tp, 0)
 
     def _is_alive(self, partition: Partition, follower: BrokerId) -> bool:
-        """In the life that has fetched: a later one may have lost what this one had (KIP-903)."""
+        """Whether the broker epoch that fetched is still registered: after a restart the follower
+        may have lost what it had (KIP-903)."""
         node = self._metadata.brokers.get(follower)
-        fetched_as = partition.followers[follower].broker_epoch
-        return node is not None and fetched_as in (NO_BROKER_EPOCH, node.epoch)
+        fetch_epoch = partition.followers[follower].broker_epoch
+        return node is not None and fetch_epoch in (NO_BROKER_EPOCH, node.epoch)
 
-    # -- leaving ---------------------------------------------------------------------------
+    # -- shrinking -------------------------------------------------------------------------
 
     def _on_update(self, update: UpdateMetadataRequest) -> None:
-        """A broker that stops follows until it has handed over, and looks as if it kept up for long
-        after it is gone: what is acknowledged would wait for it."""
+        """A broker in controlled shutdown fetches until it has stopped, so it seems to keep up for
+        a while after it is gone: acks=all would wait for it."""
         if update.brokers is None:
             return
         for partition in list(self._led.values()):
             gone = [
-                each
-                for each in partition.followers
-                if each not in partition.state.in_sync and not self._is_alive(partition, each)
+                follower
+                for follower in partition.followers
+                if follower not in partition.state.in_sync
+                and not self._is_alive(partition, follower)
             ]
             if gone:
-                partition.forget_ends(gone, self._now_ms())
+                partition.forget_progress(gone, self._now_ms())
                 self._on_changed(partition)
 
     def _set_timer(self) -> None:
         if self._led and self._timer is None:
             pause_ms = max(MIN_CHECK_MS, self._limits().max_ms // 2)
-            self._timer = self._timers.add(self._now_ms() + pause_ms, self._look)
+            self._timer = self._timers.add(self._now_ms() + pause_ms, self._check_all)
 
-    def _look(self) -> None:
+    def _check_all(self) -> None:
         self._timer = None
         limits, now_ms = self._limits(), self._now_ms()
         for partition in list(self._led.values()):
             partition.update_catching_up(limits, now_ms)
-            if not self._must_rest(partition):
-                self._drop_laggards(partition, limits, now_ms)
+            if not self._must_wait(partition):
+                self._shrink(partition, limits, now_ms)
             self._on_changed(partition)
         self._set_timer()
 
-    def _drop_laggards(self, partition: Partition, limits: LagLimits, now_ms: int) -> None:
+    def _shrink(self, partition: Partition, limits: LagLimits, now_ms: int) -> None:
         wanted = without_laggards(
             partition.state,
             partition.followers,
@@ -140,21 +141,21 @@ class IsrManager:
         if wanted != partition.state.in_sync:
             self._propose(partition, wanted)
 
-    # -- asking ----------------------------------------------------------------------------
+    # -- AlterPartition --------------------------------------------------------------------
 
     def _propose(self, partition: Partition, wanted: Members) -> None:
-        self._ask(partition, partition.propose(wanted))
+        self._send(partition, partition.propose(wanted))
 
-    def _ask(self, partition: Partition, proposal: AlterPartitionProposal) -> None:
-        if partition.proposal is proposal and self.changes is not None:
-            self.changes.propose(proposal, partial(self._on_answer, partition, proposal))
+    def _send(self, partition: Partition, proposal: AlterPartitionProposal) -> None:
+        if partition.proposal is proposal and self.sender is not None:
+            self.sender.propose(proposal, partial(self._on_result, partition, proposal))
 
-    def _on_answer(
-        self, partition: Partition, proposal: AlterPartitionProposal, answer: AlterPartitionResult
+    def _on_result(
+        self, partition: Partition, proposal: AlterPartitionProposal, result: AlterPartitionResult
     ) -> None:
         if partition.proposal is not proposal:
-            return  # an order came first, and says all there is to know
-        code, stored = answer
+            return  # a LeaderAndIsr request came first and supersedes it
+        code, stored = result
         if stored is not None and partition.try_adopt(stored):
             self._on_changed(partition)
         elif code in _REFUSED:
@@ -162,5 +163,5 @@ class IsrManager:
             partition.withdraw()
             self._on_changed(partition)
         elif code not in _OUTDATED:
-            again = partial(self._ask, partition, proposal)
-            self._timers.add(self._now_ms() + RETRY_MS, again)
+            retry = partial(self._send, partition, proposal)
+            self._timers.add(self._now_ms() + RETRY_MS, retry)

@@ -1,7 +1,7 @@
-"""Which partitions live on this broker and in which role: the controller's orders carried out.
+"""Applies LeaderAndIsr and StopReplica requests: the partitions of this broker and their roles.
 
-Not their reading and writing. An order of an older controller, or to an earlier life of this
-broker, changes nothing; an order that repeats the last one is harmless.
+Not reading or writing them. Requests with a stale controller or broker epoch are rejected; a
+repeated request changes nothing.
 """
 
 from collections.abc import Callable, Iterable
@@ -27,7 +27,7 @@ from penstock.storage.errors import StorageError
 
 
 class LeaderAndIsrHandler:
-    """Owned by the event loop, through `Replicas`."""
+    """Owned by the event loop, through `ReplicaManager`."""
 
     def __init__(
         self,
@@ -44,90 +44,93 @@ class LeaderAndIsrHandler:
         self.broker_id = broker_id
         self.broker_epoch = BrokerEpoch(-1)  # -1: not registered yet
         self.partitions: dict[TopicPartition, Partition] = {}
-        self.offline: set[TopicPartition] = set()  # ordered, and in no directory that works
+        self.offline: set[TopicPartition] = set()  # assigned here, but in a failed log directory
         self._by_topic: dict[str, dict[TopicPartition, Partition]] = {}  # no empty entries
-        self._rules: dict[str, TopicConfig] = {}  # of the same topics
+        self._topic_configs: dict[str, TopicConfig] = {}  # of the same topics
         self._controller_epoch = ControllerEpoch(-1)  # never moves back
         self._engine = engine
         self._metadata = metadata
-        self._rule_book = TopicConfigs(effective_config, report)
+        self._config_cache = TopicConfigs(effective_config, report)
         self._now_ms = now_ms
         self._wall_ms = wall_ms
         self._report = report
         self._on_changed = on_changed
-        # Called with each whose log has failed, and again when an order meets it.
-        self.on_failed: Callable[[TopicPartition], None] = lambda partition: None
+        # Called for each partition whose log has failed, again if a request names it.
+        self.on_failed: Callable[[TopicPartition], None] = lambda tp: None
         metadata.listen(self._on_update)
 
-    # -- which there are -------------------------------------------------------------------
+    # -- the partitions --------------------------------------------------------------------
 
     def adopt(self, logs: Iterable[PartitionLog]) -> None:
         for log in logs:
             assert log.tp not in self.partitions, f"{log.tp} is adopted twice"
             topic = log.tp.topic
-            if topic not in self._rules:
-                self._rules[topic] = self._find_rules(topic) or self._rule_book.keep(log.config)
+            if topic not in self._topic_configs:
+                self._topic_configs[topic] = self._find_config(topic) or self._config_cache.keep(
+                    log.config
+                )
             self._host(log)
 
     def _host(self, log: PartitionLog) -> Partition:
-        name, rules = log.tp, self._rules[log.tp.topic]
-        partition = Partition(self.broker_id, log, rules)
-        partition.apply_config(rules)
-        self.partitions[name] = self._by_topic.setdefault(name.topic, {})[name] = partition
-        self.offline.discard(name)
+        tp, config = log.tp, self._topic_configs[log.tp.topic]
+        partition = Partition(self.broker_id, log, config)
+        partition.apply_config(config)
+        self.partitions[tp] = self._by_topic.setdefault(tp.topic, {})[tp] = partition
+        self.offline.discard(tp)
         return partition
 
     def _remove(self, partition: Partition) -> None:
-        """With its data. Whoever waits for it is told, also if the disk fails over it."""
-        name = partition.tp
+        """With its data. Delayed operations on it end even if the deletion fails."""
+        tp = partition.tp
         partition.stop()
-        del self.partitions[name]
-        of_topic = self._by_topic[name.topic]
-        del of_topic[name]
+        del self.partitions[tp]
+        of_topic = self._by_topic[tp.topic]
+        del of_topic[tp]
         if not of_topic:
-            del self._by_topic[name.topic], self._rules[name.topic]
+            del self._by_topic[tp.topic], self._topic_configs[tp.topic]
         try:
-            self._engine.delete(name)
+            self._engine.delete(tp)
         finally:
             self._on_changed(partition)
 
-    # -- orders ----------------------------------------------------------------------------
+    # -- requests of the controller --------------------------------------------------------
 
     def become_leader_or_follower(
-        self, order: LeaderAndIsrRequest
+        self, request: LeaderAndIsrRequest
     ) -> dict[TopicPartition, ErrorCode]:
-        self._check_order(order)
-        answers = {each.tp: self._apply_one(each) for each in order.partitions}
-        for name, code in answers.items():
+        self._check_epochs(request)
+        codes = {assigned.tp: self._apply(assigned) for assigned in request.partitions}
+        for tp, code in codes.items():
             if code is ErrorCode.KAFKA_STORAGE_ERROR:
-                self.on_failed(name)
-        return answers
+                self.on_failed(tp)
+        return codes
 
-    def stop_replicas(self, order: StopReplicaRequest) -> dict[TopicPartition, ErrorCode]:
-        self._check_order(order)
-        return {name: self._stop_one(name, delete=order.delete) for name in order.partitions}
+    def stop_replicas(self, request: StopReplicaRequest) -> dict[TopicPartition, ErrorCode]:
+        self._check_epochs(request)
+        return {tp: self._stop(tp, delete=request.delete) for tp in request.partitions}
 
-    def _check_order(self, order: LeaderAndIsrRequest | StopReplicaRequest) -> None:
-        if order.broker_epoch < self.broker_epoch:
+    def _check_epochs(self, request: LeaderAndIsrRequest | StopReplicaRequest) -> None:
+        if request.broker_epoch < self.broker_epoch:
             raise Refusal(
                 ErrorCode.STALE_BROKER_EPOCH,
-                f"the order is for broker {self.broker_id} of epoch {order.broker_epoch}, which "
-                f"has registered anew as {self.broker_epoch}; read its registration again",
+                f"the request is for broker epoch {request.broker_epoch}, but broker "
+                f"{self.broker_id} has registered again with epoch {self.broker_epoch}; reload its "
+                f"registration",
             )
-        refuse_stale_controller(order.controller_epoch, self._controller_epoch)
-        self._controller_epoch = order.controller_epoch
+        refuse_stale_controller(request.controller_epoch, self._controller_epoch)
+        self._controller_epoch = request.controller_epoch
 
-    def _apply_one(self, order: LeaderAndIsrPartition) -> ErrorCode:
-        name, _, state, _ = order
+    def _apply(self, assigned: LeaderAndIsrPartition) -> ErrorCode:
+        tp, _, state, _ = assigned
         if self.broker_id not in state.replicas:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         try:
-            partition = self._find_current(order) or self._create(order)
+            partition = self._find_current(assigned) or self._create(assigned)
         except StorageError as error:
-            self._report(f"{name} cannot be served: {error}")
-            self.offline.add(name)
+            self._report(f"{tp} cannot be served: {error}")
+            self.offline.add(tp)
             return code_of(error)
-        if _is_stale(order, partition):
+        if _is_stale(assigned, partition):
             return ErrorCode.STALE_CONTROLLER_EPOCH
         if self._has_failed(partition):
             return ErrorCode.KAFKA_STORAGE_ERROR
@@ -139,37 +142,40 @@ class LeaderAndIsrHandler:
             self._on_changed(partition)
         return ErrorCode.NONE
 
-    def _find_current(self, order: LeaderAndIsrPartition) -> Partition | None:
-        """The replica that the order is about. One of a deleted topic of that name goes now."""
-        partition = self.partitions.get(order.tp)
+    def _find_current(self, assigned: LeaderAndIsrPartition) -> Partition | None:
+        """The assigned replica. One of a deleted topic of the same name is removed."""
+        partition = self.partitions.get(assigned.tp)
         if partition is None:
             return None
         if partition.topic_id == NO_TOPIC_ID:
-            partition.topic_id = partition.log.topic_id = order.topic_id
-        if order.topic_id in (partition.topic_id, NO_TOPIC_ID):
+            partition.topic_id = partition.log.topic_id = assigned.topic_id
+        if assigned.topic_id in (partition.topic_id, NO_TOPIC_ID):
             return partition
         self._report(
-            f"{order.tp} of topic id {partition.topic_id} is deleted: its topic was made "
-            f"anew as {order.topic_id}"
+            f"{assigned.tp} of topic id {partition.topic_id} is deleted: the topic was "
+            f"created again as {assigned.topic_id}"
         )
         self._remove(partition)
         return None
 
-    def _create(self, order: LeaderAndIsrPartition) -> Partition:
-        topic = order.tp.topic
-        known = self._rules.get(topic)
-        rules = known or self._find_rules(topic) or self._rule_book.resolve(topic, {})
-        log = self._engine.create(
-            order.tp, order.topic_id, rules.served, self._wall_ms(), is_new=order.is_new
+    def _create(self, assigned: LeaderAndIsrPartition) -> Partition:
+        topic = assigned.tp.topic
+        config = (
+            self._topic_configs.get(topic)
+            or self._find_config(topic)
+            or self._config_cache.resolve(topic, {})
         )
-        self._rules[topic] = rules
+        log = self._engine.create(
+            assigned.tp, assigned.topic_id, config.served, self._wall_ms(), is_new=assigned.is_new
+        )
+        self._topic_configs[topic] = config
         return self._host(log)
 
-    def _stop_one(self, name: TopicPartition, *, delete: bool) -> ErrorCode:
-        partition = self.partitions.get(name)
+    def _stop(self, tp: TopicPartition, *, delete: bool) -> ErrorCode:
+        partition = self.partitions.get(tp)
         if partition is None:
-            # Its records are on the disk that failed: nobody can say that they are deleted.
-            is_lost = delete and name in self.offline
+            # Its records are in a failed log directory: they cannot be said to be deleted.
+            is_lost = delete and tp in self.offline
             return ErrorCode.KAFKA_STORAGE_ERROR if is_lost else ErrorCode.NONE
         if not delete:
             partition.stop()
@@ -178,33 +184,33 @@ class LeaderAndIsrHandler:
         try:
             self._remove(partition)
         except StorageError as error:
-            self._report(f"{name} could not be deleted: {error}")
-            self.offline.add(name)
+            self._report(f"{tp} could not be deleted: {error}")
+            self.offline.add(tp)
             return code_of(error)
         return ErrorCode.NONE
 
-    # -- settings --------------------------------------------------------------------------
+    # -- topic configs ---------------------------------------------------------------------
 
     def topics(self) -> list[str]:
         return list(self._by_topic)
 
     def find_topic_config(self, topic: str) -> TopicConfig | None:
-        """None where no partition of it lives here."""
-        return self._rules.get(topic)
+        """None if no partition of the topic is on this broker."""
+        return self._topic_configs.get(topic)
 
     def reconfigure(self, topic: str) -> None:
-        rules = self._find_rules(topic) if topic in self._by_topic else None
-        if rules is None or rules == self._rules[topic]:
+        config = self._find_config(topic) if topic in self._by_topic else None
+        if config is None or config == self._topic_configs[topic]:
             return
-        self._rules[topic] = rules
+        self._topic_configs[topic] = config
         for partition in list(self._by_topic[topic].values()):
-            partition.apply_config(rules)
+            partition.apply_config(config)
             self._on_changed(partition)
 
-    def _find_rules(self, topic: str) -> TopicConfig | None:
-        """None while the cluster's view does not know the topic: its orders come first."""
+    def _find_config(self, topic: str) -> TopicConfig | None:
+        """None until UpdateMetadata brings the topic: LeaderAndIsr requests come first."""
         state = self._metadata.find_topic(topic)
-        return None if state is None else self._rule_book.resolve(topic, state.configs)
+        return None if state is None else self._config_cache.resolve(topic, state.configs)
 
     def _on_update(self, update: UpdateMetadataRequest) -> None:
         for topic in update.topics:
@@ -225,10 +231,10 @@ class LeaderAndIsrHandler:
         return failure is not None
 
 
-def _is_stale(order: LeaderAndIsrPartition, partition: Partition) -> bool:
-    """Whether a later order has come, or the log has records of a later leader."""
-    given = order.state
-    known_epoch = max(partition.leader_epoch, partition.log.latest_epoch)
-    if given.leader_epoch != known_epoch:
-        return given.leader_epoch < known_epoch
-    return given.partition_epoch < partition.state.partition_epoch
+def _is_stale(assigned: LeaderAndIsrPartition, partition: Partition) -> bool:
+    """Whether a later request was applied, or the log has records of a later leader epoch."""
+    state = assigned.state
+    current_epoch = max(partition.leader_epoch, partition.log.latest_epoch)
+    if state.leader_epoch != current_epoch:
+        return state.leader_epoch < current_epoch
+    return state.partition_epoch < partition.state.partition_epoch

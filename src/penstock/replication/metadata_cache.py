@@ -1,7 +1,7 @@
-"""What this broker knows of the cluster: the sum of the controller's updates. Decides nothing.
+"""The cluster's metadata as this broker knows it: the sum of UpdateMetadata requests.
 
-Owned by the event loop. An older controller's update changes nothing; `version` rises with every
-update that was applied, so that what was made from the view is good for as long as it stands.
+Owned by the event loop; decides nothing. A stale controller's update is rejected. `version` rises
+with every applied update, so a value derived from the cache is valid while it stays the same.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -25,11 +25,11 @@ class MetadataCache:
     """Empty until the first update."""
 
     def __init__(self) -> None:
-        self.version = 0  # of no update yet
+        self.version = 0  # 0: no update yet
         self.controller_id: BrokerId = NO_BROKER
         self.controller_epoch = ControllerEpoch(-1)  # never moves back
         self.brokers: Mapping[BrokerId, BrokerNode] = {}  # alive, by id
-        self.broker_configs: Mapping[str, Mapping[str, str]] = {}  # "" is every broker's
+        self.broker_configs: Mapping[str, Mapping[str, str]] = {}  # "": the cluster-wide default
         self.failed: FailedReplicas = {}
         self._topics: dict[str, TopicState] = {}
         self._names: dict[TopicId, str] = {}  # of exactly the topics above
@@ -40,11 +40,11 @@ class MetadataCache:
         return self._topics
 
     def apply(self, update: UpdateMetadataRequest) -> None:
-        """Refusal STALE_CONTROLLER_EPOCH if a later controller has spoken before."""
+        """Refusal STALE_CONTROLLER_EPOCH after an update of a later controller."""
         refuse_stale_controller(update.controller_epoch, self.controller_epoch)
         self.controller_id, self.controller_epoch = update.controller_id, update.controller_epoch
         if update.is_full:
-            self._forget_everything()
+            self._clear()
         if update.brokers is not None:
             self.brokers = {node.id: node for node in update.brokers}
         if update.broker_configs is not None:
@@ -64,15 +64,15 @@ class MetadataCache:
     def find_name(self, topic_id: TopicId) -> str | None:
         return self._names.get(topic_id)
 
-    def has_partition(self, partition: TopicPartition) -> bool:
-        topic = self._topics.get(partition.topic)
-        return topic is not None and 0 <= partition.partition < len(topic.partitions)
+    def has_partition(self, tp: TopicPartition) -> bool:
+        topic = self._topics.get(tp.topic)
+        return topic is not None and 0 <= tp.partition < len(topic.partitions)
 
     def listen(self, listener: Listener) -> None:
-        """Call it after every update that was applied, with the update; in order of listening."""
+        """Call it with every applied update, in order of registration."""
         self._listeners.append(listener)
 
-    def _forget_everything(self) -> None:
+    def _clear(self) -> None:
         self.brokers = {}
         self.broker_configs = {}
         self.failed = {}
@@ -80,7 +80,7 @@ class MetadataCache:
         self._names.clear()
 
     def _put(self, topic: TopicState) -> None:
-        self._remove((topic.name,))  # deleted and made again, it has another id
+        self._remove((topic.name,))  # a topic that was created again has another id
         self._topics[topic.name] = topic
         self._names[topic.topic_id] = topic.name
 
@@ -91,10 +91,10 @@ class MetadataCache:
                 del self._names[gone.topic_id]
 
 
-def refuse_stale_controller(given: ControllerEpoch, known: ControllerEpoch) -> None:
-    if given < known:
+def refuse_stale_controller(epoch: ControllerEpoch, latest: ControllerEpoch) -> None:
+    if epoch < latest:
         raise Refusal(
             ErrorCode.STALE_CONTROLLER_EPOCH,
-            f"an order of controller epoch {given} came after one of epoch {known}; "
+            f"a request of controller epoch {epoch} came after one of epoch {latest}; "
             f"that controller was replaced and must resign",
         )

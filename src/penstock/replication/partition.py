@@ -1,7 +1,8 @@
-"""One replica of this broker: its role, its epoch, who is in sync, and how far it is committed.
+"""One replica on this broker: role, leader epoch, ISR and high watermark.
 
-Owned by the event loop; changed by `Replicas` alone. Not the log, which it points at. Invariant:
-`leadership` is there exactly while this broker leads, and in it the high watermark never falls.
+Owned by the event loop; changed by `ReplicaManager` alone. Not the log, which it refers to.
+Invariant: `leadership` is set exactly while this broker leads, and under one leadership the high
+watermark never moves back.
 """
 
 from collections.abc import Iterable
@@ -38,17 +39,17 @@ NO_STATE = PartitionState(NO_BROKER, NO_LEADER_EPOCH, (), (), partition_epoch=-1
 
 
 class FetchIsolation(IntEnum):
-    """What a reader wants to see, with the protocol's numbers."""
+    """How far a fetch may read; the first two have the protocol's numbers."""
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
-    LOG_END = 2  # of followers: no client's number
+    LOG_END = 2  # followers only: no client can send it
 
 
 class Role(StrEnum):
     LEADER = "leader"
     FOLLOWER = "follower"
-    NONE = "none"  # no order has come yet, it was stopped, or its log has failed
+    NONE = "none"  # no LeaderAndIsr yet, stopped, or the log has failed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,25 +65,25 @@ class PartitionStatistics:
     log_end_offset: Offset
     in_sync: tuple[BrokerId, ...]
     replicas: tuple[BrokerId, ...]
-    failure: str | None  # why its log takes nothing any more
+    failure: str | None  # why its log is offline
 
 
 class PartitionLeadership:
-    """One time of leading, from becoming the leader to not being it, over all its epochs.
+    """One uninterrupted leadership, over all of its leader epochs.
 
-    Who waits for a write waits under the leadership that took it: a later one may have lost it.
+    A delayed write belongs to the leadership that appended it: a later one may have lost it.
     """
 
     __slots__ = ("_verifications", "durable_offset", "ended", "high_watermark")
 
     def __init__(self) -> None:
-        self._verifications: Verifications | None = None  # made for who asks first
-        self.ended: ErrorCode | None = None  # what to tell those whose write had not got through
-        self.high_watermark = self.durable_offset = Offset(-1)  # as they were at the end
+        self._verifications: Verifications | None = None  # built lazily
+        self.ended: ErrorCode | None = None  # the error for writes that were not committed
+        self.high_watermark = self.durable_offset = Offset(-1)  # when it ended
 
     @property
     def verifications(self) -> Verifications:
-        """Of transactions whose coordinator has not answered yet."""
+        """Transactions that are being verified with their coordinator."""
         if self._verifications is None:
             self._verifications = Verifications()
         return self._verifications
@@ -112,36 +113,31 @@ class Partition:
         "under_min_isr",
     )
 
-    def __init__(self, broker_id: BrokerId, log: PartitionLog, rules: TopicConfig) -> None:
+    def __init__(self, broker_id: BrokerId, log: PartitionLog, config: TopicConfig) -> None:
         self.broker_id = broker_id
         self.tp = log.tp
         self.topic_id = log.topic_id
         self.log = log
         self.is_internal = log.tp.topic in INTERNAL_TOPICS
-        self.failure: str | None = None  # why its log takes nothing any more; then it has no role
+        self.failure: str | None = None  # why its log is offline; then it has no role
         self.state = NO_STATE
         self.leader_epoch = NO_LEADER_EPOCH
         self.leadership: PartitionLeadership | None = None
-        # While leading: the other replicas, in sync or not, and where the present epoch began.
+        # While leading: the other replicas, in sync or not, and where the leader epoch began.
         self.followers: dict[BrokerId, FollowerProgress] = {}
         self.epoch_start_offset = Offset(0)
-        self.proposal: AlterPartitionProposal | None = (
-            None  # of another in-sync set, not answered yet
-        )
-        self._catching_up: frozenset[BrokerId] = frozenset()  # not in sync, and about to be
-        self._maximal_isr: tuple[BrokerId, ...] = ()  # followers that the high watermark waits for
-        self.is_flushing = False  # a flush that `Replicas` asked for is under way
-        self.min_in_sync = rules.min_in_sync
-        self.is_synchronous = rules.is_synchronous
-        self.under_min_isr = False  # leads, with fewer in sync than acks=all asks for
-        self.is_single_replica = (
-            False  # leads, and what is in its log is committed: nobody waits for more
-        )
-        self.accepts_writes = (
-            False  # leads, and any client's append may go to the log without a look
-        )
+        self.proposal: AlterPartitionProposal | None = None  # in flight
+        self._catching_up: frozenset[BrokerId] = frozenset()  # not in sync, about to be
+        self._maximal_isr: tuple[BrokerId, ...] = ()  # followers that the high watermark waits for:
+        # members of the stored or the proposed ISR, and those catching up
+        self.is_flushing = False  # a flush of `ReplicaManager` is in flight
+        self.min_in_sync = config.min_in_sync
+        self.is_synchronous = config.is_synchronous
+        self.under_min_isr = False  # leads with fewer in-sync replicas than acks=all needs
+        self.is_single_replica = False  # leads alone: whatever is appended is committed
+        self.accepts_writes = False  # leads, and clients' appends need no further check
 
-    # -- asked by readers and writers ------------------------------------------------------
+    # -- reading and writing ---------------------------------------------------------------
 
     @property
     def is_leader(self) -> bool:
@@ -164,7 +160,8 @@ class Partition:
         return self.log.log_end_offset
 
     def check_leader(self, current_leader_epoch: int = -1) -> None:
-        """Refuses unless this broker leads, under the epoch that the client knows (-1: of none)."""
+        """Refuse unless this broker leads in the client's leader epoch (-1: the client has
+        none)."""
         if self.failure is not None:
             raise Refusal(ErrorCode.KAFKA_STORAGE_ERROR)
         if 0 <= current_leader_epoch != self.leader_epoch:
@@ -176,7 +173,8 @@ class Partition:
             )
 
     def check_reader(self, current_leader_epoch: int = -1) -> None:
-        """As `check_leader`, but to follow is enough: what is committed can be read from both."""
+        """Like `check_leader`, but a follower passes, too: both serve committed records
+        (KIP-392)."""
         if self.leadership is not None or self.role is Role.NONE:
             self.check_leader(current_leader_epoch)
         elif 0 <= current_leader_epoch != self.leader_epoch:
@@ -188,17 +186,17 @@ class Partition:
                 ErrorCode.REPLICA_NOT_AVAILABLE, f"broker {follower} is no replica of {self.tp}"
             )
 
-    def _refuse_epoch(self, given: int) -> Refusal:
-        is_old = given < self.leader_epoch
+    def _refuse_epoch(self, requested: int) -> Refusal:
+        is_old = requested < self.leader_epoch
         code = ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH
         advice = "refresh the metadata" if is_old else "try again shortly"
         return Refusal(
             code,
-            f"{self.tp} is at leader epoch {self.leader_epoch} here, not {given}; {advice}",
+            f"{self.tp} is at leader epoch {self.leader_epoch} here, not {requested}; {advice}",
         )
 
     def readable_end(self, isolation: FetchIsolation) -> Offset:
-        """Clients may read what is below, followers everything."""
+        """Clients read up to the high watermark or last stable offset, followers to the log end."""
         if isolation is FetchIsolation.READ_COMMITTED:
             return self.log.last_stable_offset
         if isolation is FetchIsolation.LOG_END:
@@ -206,7 +204,7 @@ class Partition:
         return self.log.high_watermark
 
     def find_divergence(self, offset: int, last_fetched_epoch: int) -> EpochEndOffset | None:
-        """Where this log and a reader's part, if it read its last record in another history."""
+        """Where a reader's log diverges from this one, if its last record is not in this log."""
         end = self.log.find_epoch_end(LeaderEpoch(last_fetched_epoch))
         if end is None:
             raise Refusal(ErrorCode.OFFSET_OUT_OF_RANGE)
@@ -238,39 +236,40 @@ class Partition:
         has_none = self.state is NO_STATE or self.failure is not None
         return Role.NONE if has_none else Role.FOLLOWER
 
-    # -- changed by `Replicas` -------------------------------------------------------------
+    # -- changed by `ReplicaManager` -------------------------------------------------------
 
     def lead(self, state: PartitionState, now_ms: int) -> None:
-        """From here on, or still, with a later epoch or another set of replicas."""
+        """Become leader, or stay it with a later leader epoch or other replicas."""
         is_same = self.leadership is not None and state.leader_epoch == self.leader_epoch
         if state.leader_epoch > self.log.latest_epoch:
             self.log.begin_epoch(state.leader_epoch)
         if not is_same:
             self.epoch_start_offset = self.log.log_end_offset
-        known = self.followers if is_same else {}
+        progress = self.followers if is_same else {}
         self.followers = {
-            each: known.get(each) or first_progress(is_in_sync=each in state.in_sync, now_ms=now_ms)
-            for each in state.replicas
-            if each != self.broker_id
+            replica: progress.get(replica)
+            or first_progress(is_in_sync=replica in state.in_sync, now_ms=now_ms)
+            for replica in state.replicas
+            if replica != self.broker_id
         }
         self.leadership = self.leadership or PartitionLeadership()
-        self._take(state)
+        self._set_state(state)
 
     def follow(self, state: PartitionState) -> None:
         self._end_leadership(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        self._take(state)
+        self._set_state(state)
 
     def stop(self) -> None:
-        """No role any more, until the next order."""
+        """No role until the next LeaderAndIsr request."""
         self.follow(NO_STATE)
 
     def fail(self, failure: str) -> None:
-        """Its log is lost to this broker until a restart."""
+        """The log is offline until a restart."""
         self.failure = failure
         self._end_leadership(ErrorCode.KAFKA_STORAGE_ERROR)
 
     def _end_leadership(self, code: ErrorCode) -> None:
-        """Those who wait for a write under it are answered by how far it got, else the code."""
+        """Delayed writes succeed as far as it got; the others get the code."""
         if self.leadership is not None:
             self.leadership.high_watermark = self.log.high_watermark
             self.leadership.durable_offset = self.log.durable_offset
@@ -278,71 +277,74 @@ class Partition:
         self.leadership = None
         self.followers = {}
         self.proposal = None
-        self._settle()
+        self._update_derived()
 
-    def _take(self, state: PartitionState) -> None:
+    def _set_state(self, state: PartitionState) -> None:
         self.state = state
-        self.proposal = None  # it was for another state
-        self._settle()
-        self.leader_epoch = state.leader_epoch  # last: the epoch vouches for all the rest
+        self.proposal = None  # it was for the previous state
+        self._update_derived()
+        self.leader_epoch = state.leader_epoch  # set last: it publishes the fields above
 
-    def apply_config(self, rules: TopicConfig) -> None:
-        if self.log.config != rules.served:
-            self.log.reconfigure(rules.served)
-        self.min_in_sync = rules.min_in_sync
-        self.is_synchronous = rules.is_synchronous
-        self._settle()
+    def apply_config(self, config: TopicConfig) -> None:
+        if self.log.config != config.served:
+            self.log.reconfigure(config.served)
+        self.min_in_sync = config.min_in_sync
+        self.is_synchronous = config.is_synchronous
+        self._update_derived()
 
-    def _settle(self) -> None:
-        """What appends ask each time. No more replicas are asked for than there are."""
+    def _update_derived(self) -> None:
+        """The fields that every append reads. min.insync.replicas is capped at the replica
+        count."""
         stored, proposed = self.state.in_sync, self._proposed
-        wanted = min(self.min_in_sync, len(self.state.replicas))
-        self.under_min_isr = self.is_leader and len(assured(stored, proposed)) < wanted
+        required = min(self.min_in_sync, len(self.state.replicas))
+        self.under_min_isr = self.is_leader and len(assured(stored, proposed)) < required
         self.is_single_replica = self.is_leader and not self.followers and not self.is_synchronous
         self.accepts_writes = self.is_leader and not self.under_min_isr and not self.is_internal
         members = maximal(stored, proposed)
         self._catching_up = self._catching_up.difference(members).intersection(self.followers)
         self._maximal_isr = tuple(
-            each for each in self.followers if each in members or each in self._catching_up
+            follower
+            for follower in self.followers
+            if follower in members or follower in self._catching_up
         )
 
-    # -- who is in sync: changed by `InSyncUpkeep` while leading ----------------------------
+    # -- the ISR: changed by `IsrManager` while leading ------------------------------------
 
     @property
     def _proposed(self) -> tuple[BrokerId, ...] | None:
         if self.proposal is None:
             return None
-        return tuple(each.broker_id for each in self.proposal.in_sync)
+        return tuple(member.broker_id for member in self.proposal.in_sync)
 
     def propose(self, in_sync: tuple[BrokerId, ...]) -> AlterPartitionProposal:
-        """From here on both sets count, until the answer or the next order."""
-        epochs = {each: progress.broker_epoch for each, progress in self.followers.items()}
+        """Until the response or the next LeaderAndIsr request both ISRs count."""
+        epochs = {id_: progress.broker_epoch for id_, progress in self.followers.items()}
         self.proposal = AlterPartitionProposal(
             self.topic_id,
             self.tp.partition,
             self.leader_epoch,
             self.state.partition_epoch,
-            tuple(IsrMember(each, epochs.get(each, NO_BROKER_EPOCH)) for each in in_sync),
+            tuple(IsrMember(id_, epochs.get(id_, NO_BROKER_EPOCH)) for id_ in in_sync),
         )
-        self._settle()
+        self._update_derived()
         return self.proposal
 
     def withdraw(self) -> None:
-        """The proposal was refused, for sure."""
+        """The controller refused the proposal and stored nothing."""
         self.proposal = None
-        self._settle()
+        self._update_derived()
 
     def try_adopt(self, stored: AlterPartitionState) -> bool:
-        """Take the controller's word for who is in sync, if it is about this time of leading."""
+        """Adopt the ISR that the controller stored, if it is for this leader epoch and newer."""
         is_mine = stored.leader == self.broker_id and stored.leader_epoch == self.leader_epoch
         if not is_mine or stored.partition_epoch <= self.state.partition_epoch:
             return False
-        self._take(
+        self._set_state(
             self.state._replace(in_sync=stored.in_sync, partition_epoch=stored.partition_epoch)
         )
         return True
 
-    # -- how far: changed by `Replicas` while leading ----------------------------------------
+    # -- progress: changed by `ReplicaManager` while leading -------------------------------
 
     def update_follower_end_offset(
         self,
@@ -353,7 +355,7 @@ class Partition:
         limits: LagLimits,
         now_ms: int,
     ) -> None:
-        """A follower has everything below, on its disk if the topic is synchronous."""
+        """The follower has everything below, flushed if the topic is synchronous."""
         before = self.followers.get(follower)
         if before is None:
             return
@@ -368,11 +370,11 @@ class Partition:
             self.update_catching_up(limits, now_ms)
 
     def update_catching_up(self, limits: LagLimits, now_ms: int) -> None:
-        """Who is about to be in sync, as of now: that ends with time, too."""
-        awaited = frozenset(
-            each
-            for each, progress in self.followers.items()
-            if each not in self.state.in_sync
+        """Recompute the followers about to join the ISR; it depends on the time, too."""
+        catching_up = frozenset(
+            follower
+            for follower, progress in self.followers.items()
+            if follower not in self.state.in_sync
             and is_keeping_up(
                 progress,
                 leader_end_offset=self.log.log_end_offset,
@@ -380,26 +382,26 @@ class Partition:
                 now_ms=now_ms,
             )
         )
-        if awaited != self._catching_up:
-            self._catching_up = awaited
-            self._settle()
+        if catching_up != self._catching_up:
+            self._catching_up = catching_up
+            self._update_derived()
 
-    def forget_ends(self, followers: Iterable[BrokerId], now_ms: int) -> None:
-        """Of lives that are over: nobody waits for what they will not fetch."""
+    def forget_progress(self, followers: Iterable[BrokerId], now_ms: int) -> None:
+        """Of brokers that are gone, so that the high watermark does not wait for them."""
         gone = frozenset(followers)
-        for each in gone:
-            self.followers[each] = first_progress(is_in_sync=False, now_ms=now_ms)
+        for follower in gone:
+            self.followers[follower] = first_progress(is_in_sync=False, now_ms=now_ms)
         self._catching_up -= gone
-        self._settle()
+        self._update_derived()
 
     def advance_high_watermark(self) -> bool:
-        """As far as every replica in sync is known to be; True if it moved. Only while leading."""
+        """To the smallest end offset of the maximal ISR; True if it moved. Only while leading."""
         log = self.log
         own_end = log.durable_offset if self.is_synchronous else log.log_end_offset
         before = log.high_watermark
         followers = self.followers
         reached = next_high_watermark(
-            before, (own_end, *[followers[each].end_offset for each in self._maximal_isr])
+            before, (own_end, *[followers[replica].end_offset for replica in self._maximal_isr])
         )
         if reached == before:
             return False

@@ -1,8 +1,8 @@
-"""Fetches from leaders over the network: a task and a connection for each, however many partitions.
+"""Fetches from leaders over the network: one task and connection per leader, for all partitions.
 
-What is asked and what an answer does is `FollowerState`'s; here are connections, pauses and
-time-outs. No session (KIP-227): each request says all. Invariant: a leader has one request of ours
-at a time.
+`FollowerState` decides what to fetch and applies what comes; here are connections, backoff and
+time-outs. Without a fetch session (KIP-227): each request is complete. Invariant: at most one
+request is in flight per leader.
 """
 
 import asyncio
@@ -19,12 +19,12 @@ from penstock.model.cluster import BrokerEpoch, BrokerId
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicId, TopicPartition
 from penstock.replication.config import FollowerConfig
-from penstock.replication.follower_state import FIRST_PAUSE_MS, FollowerState
+from penstock.replication.follower_state import FIRST_BACKOFF_MS, FollowerState
 from penstock.replication.topic_config import Report
 
-YIELD_BYTES = 1 << 20  # appended before others have their turn
-IDLE_MS = 60_000  # without partitions there is only news to wait for
-REPORTED_FAILURES = 4  # in a row: until then it is a leader that comes or goes
+YIELD_BYTES = 1 << 20  # appended before other tasks get a turn
+IDLE_MS = 60_000  # without partitions only news can end the wait
+REPORTED_FAILURES = 4  # consecutive; fewer are normal while a leader starts or stops
 
 
 class FetcherDependencies(NamedTuple):
@@ -33,15 +33,15 @@ class FetcherDependencies(NamedTuple):
     follower_state: FollowerState
     broker_id: BrokerId
     broker_epoch: Callable[[], BrokerEpoch]
-    find_address: Callable[[BrokerId], Address | None]  # None: not known yet, or not alive
-    topic_id_of: Callable[[TopicPartition], TopicId]  # of one that lives here
+    find_address: Callable[[BrokerId], Address | None]  # None: not registered
+    topic_id_of: Callable[[TopicPartition], TopicId]  # of a partition on this broker
     config: Callable[[], FollowerConfig]
     now_ms: Callable[[], int]
     report: Report
 
 
 class ReplicaFetcherManager:
-    """`run` is a task of the broker and ends with it. Owned by the event loop."""
+    """One fetcher per leader. `run` is a task of the broker and ends with it."""
 
     def __init__(self, dependencies: FetcherDependencies) -> None:
         self._dependencies = dependencies
@@ -71,16 +71,16 @@ class ReplicaFetcherManager:
 
 
 class _ReplicaFetcher:
-    """Of one leader. Without partitions it sleeps, and keeps no connection."""
+    """The fetcher of one leader. Without partitions it sleeps and has no connection."""
 
     def __init__(self, dependencies: FetcherDependencies, leader: BrokerId) -> None:
         self._dependencies = dependencies
         self._leader = leader
         self._has_news = asyncio.Event()
         self._connection: BrokerConnection | None = None
-        self._is_asking = False  # a request is with the leader, which may hold it for a while
-        self._failures = 0  # in a row
-        self._has_reported = False  # what goes wrong is said once, until it works again
+        self._has_request = False  # in flight; the leader may hold it for a while
+        self._failures = 0  # consecutive
+        self._has_reported = False  # failures are reported once, until a fetch succeeds
 
     async def run(self) -> None:
         try:
@@ -95,63 +95,67 @@ class _ReplicaFetcher:
             self._hang_up()
 
     def wake(self) -> None:
-        """What is new does not wait until the leader has something for the others."""
+        """New partitions do not wait for a request that the leader holds: it is given up."""
         self._has_news.set()
-        if self._is_asking:
+        if self._has_request:
             self._hang_up()
 
     # -- one request -----------------------------------------------------------------------
 
     async def _fetch(self, wanted: Sequence[FetchFrom]) -> None:
         try:
-            fetched = await self._ask(wanted)
+            fetched = await self._send(wanted)
         except ClientError as error:
             self._hang_up()
             if not self._has_news.is_set():
-                await self._rest_after(error)
+                await self._back_off(error)
             return
         self._failures, self._has_reported = 0, False
-        await self._take(wanted, fetched)
+        await self._apply(wanted, fetched)
 
-    async def _ask(self, wanted: Sequence[FetchFrom]) -> list[FetchedPartition]:
-        # Before anything is waited for: what is wanted lives here now, and may be deleted then.
+    async def _send(self, wanted: Sequence[FetchFrom]) -> list[FetchedPartition]:
+        # Before any await: a wanted partition may be deleted meanwhile.
         ids = {
-            each.partition.topic: self._dependencies.topic_id_of(each.partition) for each in wanted
+            fetch.partition.topic: self._dependencies.topic_id_of(fetch.partition)
+            for fetch in wanted
         }
         connection = await self._connect()
-        if self._has_news.is_set():  # meanwhile: the leader might hold what is asked for long
+        if self._has_news.is_set():  # meanwhile: the leader might hold this request for long
             return []
         call = follower_fetch_call(wanted, self._options(), ids)
-        self._is_asking = True
+        self._has_request = True
         try:
             timeout_ms = self._dependencies.config().timeout_ms
-            answer: Answer = await connection.call(call, timeout_ms=timeout_ms)
+            response: Answer = await connection.call(call, timeout_ms=timeout_ms)
         finally:
-            self._is_asking = False
-        code, fetched = answer
+            self._has_request = False
+        code, fetched = response
         if code is not ErrorCode.NONE:
             raise Disconnected(f"broker {self._leader} refuses the fetch: {code.name}")
         return fetched
 
     def _options(self) -> FetchOptions:
-        settings = self._dependencies.config()
+        config = self._dependencies.config()
         return FetchOptions(
-            max_wait_ms=settings.max_wait_ms,
-            min_bytes=settings.min_bytes,
-            max_bytes=settings.response_max_bytes,
+            max_wait_ms=config.max_wait_ms,
+            min_bytes=config.min_bytes,
+            max_bytes=config.response_max_bytes,
             replica_id=self._dependencies.broker_id,
             broker_epoch=self._dependencies.broker_epoch(),
         )
 
-    async def _take(self, wanted: Sequence[FetchFrom], fetched: Sequence[FetchedPartition]) -> None:
-        asked = {each.partition: each for each in wanted}
-        held_bytes = 0
-        for each in fetched:
-            if each.partition in asked:
-                self._dependencies.follower_state.take(self._leader, asked[each.partition], each)
-                held_bytes += len(each.batches)
-            if held_bytes >= YIELD_BYTES:
-                held_bytes = 0
+    async def _apply(
+        self, wanted: Sequence[FetchFrom], fetched: Sequence[FetchedPartition]
+    ) -> None:
+        requested = {fetch.partition: fetch for fetch in wanted}
+        appended_bytes = 0
+        for data in fetched:
+            fetch = requested.get(data.partition)
+            if fetch is not None:
+                self._dependencies.follower_state.apply(self._leader, fetch, data)
+                appended_bytes += len(data.batches)
+            if appended_bytes >= YIELD_BYTES:
+                appended_bytes = 0
                 await asyncio.sleep(0)
 
     # -- the connection --------------------------------------------------------------------
@@ -160,7 +164,7 @@ class _ReplicaFetcher:
         if self._connection is None or not self._connection.is_open:
             address = self._dependencies.find_address(self._leader)
             if address is None:
-                raise Disconnected(f"broker {self._leader} is not known to be alive")
+                raise Disconnected(f"broker {self._leader} is not registered")
             client_id = f"broker-{self._dependencies.broker_id}-follower"
             self._connection = await BrokerConnection.open(address, client_id=client_id)
         return self._connection
@@ -170,17 +174,17 @@ class _ReplicaFetcher:
         if connection is not None:
             connection.abort()
 
-    # -- pauses ----------------------------------------------------------------------------
+    # -- backoff ---------------------------------------------------------------------------
 
-    async def _rest_after(self, error: ClientError) -> None:
-        """Briefly at first, and without a word: orders come before the leader's address does."""
+    async def _back_off(self, error: ClientError) -> None:
+        """Short and silent at first: LeaderAndIsr requests arrive before the leader's address."""
         self._failures += 1
-        most_ms = self._dependencies.config().backoff_ms
-        pause_ms = backoff_ms(self._failures, first_ms=FIRST_PAUSE_MS, most_ms=most_ms)
+        max_ms = self._dependencies.config().backoff_ms
+        pause_ms = backoff_ms(self._failures, first_ms=FIRST_BACKOFF_MS, most_ms=max_ms)
         if self._failures >= REPORTED_FAILURES and not self._has_reported:
             self._has_reported = True
             self._dependencies.report(
-                f"cannot fetch from broker {self._leader} ({error}); it is tried again"
+                f"cannot fetch from broker {self._leader} ({error}); retrying"
             )
         await self._wait_news(pause_ms)
 

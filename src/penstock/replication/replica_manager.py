@@ -1,8 +1,8 @@
-"""Every partition that lives on this broker: takes writes, commits them, and obeys the controller.
+"""All partitions of this broker: appends, commits, and the controller's requests.
 
 Not the connections to leaders, and no clock but the timers' and the caller's. Owned by the event
-loop: nothing here awaits, so each order and each append is one step for everybody else.
-Invariant: `done` of an append is called exactly once, unless its waiting is cancelled.
+loop: nothing here awaits, so every request and every append is atomic to all others. Invariant:
+`done` of an append is called exactly once, unless the delayed operation is cancelled.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -49,36 +49,36 @@ from penstock.storage.engine import AppendItem, AppendOrigin, Engine, PartitionL
 from penstock.storage.errors import LogFenced, StorageError
 from penstock.storage.leader_epoch_cache import EpochEndOffset
 
-# Beyond what any number of connections that fit in memory leaves waiting; a bound all the same.
+# More than the connections that fit in memory can have in flight; a bound nevertheless.
 MAX_DELAYED_OPERATIONS = 200_000
 MAX_WATCHES = 4_000_000
 
-UNTIL_HIGH_WATERMARK = Offset(-1)  # of delete_records
+UNTIL_HIGH_WATERMARK = Offset(-1)  # for delete_records
 _UNKNOWN = Offset(-1)
 _ALL = -1
 _NONE = ErrorCode.NONE
 
 
 class Clock(PurgatoryTimers, Protocol):
-    """`waiting.LoopTimers`, or a wheel under a virtual clock."""
+    """`purgatory.LoopTimers`, or a timing wheel under a virtual clock."""
 
     def now_ms(self) -> int: ...
 
 
 class FollowerFetch(NamedTuple):
-    """What a follower asks its leader for, as far as it tells how far the follower is."""
+    """One partition of a follower's fetch, as far as it shows the follower's progress."""
 
     follower: BrokerId
     broker_epoch: BrokerEpoch
-    leader_epoch: int  # in which it follows
+    leader_epoch: int  # that the follower is in
     offset: Offset
-    last_fetched_epoch: int  # of its last record; -1: it has none
+    last_fetched_epoch: int  # of its last record; -1: its log is empty
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaManagerStatistics:
     partitions: tuple[PartitionStatistics, ...]
-    offline: tuple[TopicPartition, ...]  # ordered, but no directory that works holds a log of them
+    offline: tuple[TopicPartition, ...]  # assigned here, but in a failed log directory
     produces: PurgatoryStatistics
     fetches: PurgatoryStatistics
 
@@ -101,7 +101,7 @@ class ReplicaManager:
         self._config = CachedConfig(effective_config, ReplicationConfig.from_broker)
         self._timers = timers
         self._wall_ms = wall_ms
-        self._hosted = LeaderAndIsrHandler(
+        self._handler = LeaderAndIsrHandler(
             broker_id=broker_id,
             engine=engine,
             metadata=metadata,
@@ -111,7 +111,7 @@ class ReplicaManager:
             report=report,
             on_changed=self._on_changed,
         )
-        self._partitions = self._hosted.partitions
+        self._partitions = self._handler.partitions
         self.isr_manager = IsrManager(
             metadata=metadata,
             timers=timers,
@@ -122,7 +122,7 @@ class ReplicaManager:
         self.quota = ReplicationQuota(
             broker_id,
             config=self._config,
-            topic_config_of=self._hosted.find_topic_config,
+            topic_config_of=self._handler.find_topic_config,
             now_ms=timers.now_ms,
         )
         self.follower_state = FollowerState(
@@ -137,71 +137,73 @@ class ReplicaManager:
         self.produce_purgatory: Purgatory[TopicPartition] = Purgatory(
             "produce", timers, max_operations=max_delayed_operations, max_watches=MAX_WATCHES
         )
-        # Parked by those who read; checked here when there may be more, or less, to read.
+        # Watched by readers; checked here when there may be more, or less, to read.
         self.fetch_purgatory: Purgatory[TopicPartition] = Purgatory(
             "fetch", timers, max_operations=max_delayed_operations, max_watches=MAX_WATCHES
         )
 
-    # -- the controller's orders -----------------------------------------------------------
+    # -- requests of the controller --------------------------------------------------------
 
     def adopt(self, logs: Mapping[TopicPartition, PartitionLog]) -> None:
-        """What the engine has found at the start: here, without a role until it is ordered."""
-        self._hosted.adopt(logs.values())
+        """Host the logs that the engine recovered, without a role until a LeaderAndIsr request."""
+        self._handler.adopt(logs.values())
 
     def set_broker_epoch(self, epoch: BrokerEpoch) -> None:
-        """Of the present registration: orders to an earlier life of this broker are refused."""
-        self._hosted.broker_epoch = epoch
+        """The epoch of the current registration: requests for an earlier one are rejected."""
+        self._handler.broker_epoch = epoch
 
     def become_leader_or_follower(
-        self, order: LeaderAndIsrRequest
+        self, request: LeaderAndIsrRequest
     ) -> dict[TopicPartition, ErrorCode]:
-        """Refusal where the whole order comes too late; else an answer for each partition."""
-        return self._hosted.become_leader_or_follower(order)
+        """A code per partition, or a Refusal if the controller or broker epoch is stale."""
+        return self._handler.become_leader_or_follower(request)
 
-    def stop_replicas(self, order: StopReplicaRequest) -> dict[TopicPartition, ErrorCode]:
-        return self._hosted.stop_replicas(order)
+    def stop_replicas(self, request: StopReplicaRequest) -> dict[TopicPartition, ErrorCode]:
+        return self._handler.stop_replicas(request)
 
     def reconfigure(self, topic: str) -> None:
-        """Take its settings as they are now. Called by itself when the cluster's view changes."""
-        self._hosted.reconfigure(topic)
+        """Apply the topic's current config. An UpdateMetadata request with the topic does so
+        itself."""
+        self._handler.reconfigure(topic)
 
     def reconfigure_all(self) -> None:
-        """After a change of the broker's own settings, which are the topics' defaults."""
-        for topic in self._hosted.topics():
-            self._hosted.reconfigure(topic)
+        """After a change of the broker's settings, which are the topics' defaults."""
+        for topic in self._handler.topics():
+            self._handler.reconfigure(topic)
 
     def _on_changed(self, partition: Partition) -> None:
-        """Its role, its replicas or its settings: what is committed and who may wait follow."""
+        """Role, replicas or config have changed: update high watermark, ISR and delayed
+        operations."""
         if partition.leadership is not None:
             partition.advance_high_watermark()
             self.keep_durable(partition)
         self.isr_manager.on_role(partition)
         self.follower_state.on_role(partition)
-        self._wake(partition.tp)
+        self._complete_delayed(partition.tp)
 
     def follower_config(self) -> FollowerConfig:
         return self._config().follower
 
-    def _wake(self, name: TopicPartition) -> None:
-        self.produce_purgatory.check_and_complete(name)
-        self.fetch_purgatory.check_and_complete(name)
+    def _complete_delayed(self, tp: TopicPartition) -> None:
+        self.produce_purgatory.check_and_complete(tp)
+        self.fetch_purgatory.check_and_complete(tp)
 
     # -- looking up ------------------------------------------------------------------------
 
-    def find(self, partition: TopicPartition) -> Partition | None:
-        return self._partitions.get(partition)
+    def find(self, tp: TopicPartition) -> Partition | None:
+        return self._partitions.get(tp)
 
-    def get(self, partition: TopicPartition) -> Partition:
-        """One that lives here, whatever its role, or a Refusal that says where the client errs."""
-        found = self._partitions.get(partition)
-        if found is None:
-            raise Refusal(self._absence_of(partition))
-        return found
+    def get(self, tp: TopicPartition) -> Partition:
+        """A partition of this broker, whatever its role; a Refusal with the client's error else."""
+        partition = self._partitions.get(tp)
+        if partition is None:
+            raise Refusal(self._absence_of(tp))
+        return partition
 
-    def _absence_of(self, partition: TopicPartition) -> ErrorCode:
-        if partition in self._hosted.offline:
+    def _absence_of(self, tp: TopicPartition) -> ErrorCode:
+        if tp in self._handler.offline:
             return ErrorCode.KAFKA_STORAGE_ERROR
-        if self._metadata.has_partition(partition):
+        if self._metadata.has_partition(tp):
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -216,48 +218,48 @@ class ReplicaManager:
         origin: AppendOrigin = AppendOrigin.CLIENT,
         done: Done,
     ) -> WatchedOperation[TopicPartition] | None:
-        """Write in one call of the engine. `done` gets an answer per batch, in order: at once, or
-        when the writes are as safe as `acks` asks, or after `timeout_ms`.
+        """Append in one call of the engine. `done` gets a result per batch, in order: at once, when
+        the writes satisfy `acks`, or after `timeout_ms`.
 
-        What comes back, if anything, is for `produces.cancel`: then `done` is never called. Batches
-        are stamped where they are, and not needed any more when this returns.
+        The returned operation, if any, is for `produce_purgatory.cancel`: then `done` is never
+        called. Batches are stamped in place and no longer needed when this returns.
         """
         items: list[AppendItem] = []
-        taken: list[Partition] = []
+        accepted: list[Partition] = []
         refused: list[tuple[int, PartitionAppended]] = []
         find = self._partitions.get
         # The hot path: one attribute per partition, no call but what makes the item.
-        for name, records in batches:
-            found = find(name)
-            if found is None or not found.accepts_writes or acks < _ALL or acks > 1:
-                code = self._find_refusal(name, found, acks, origin)
+        for tp, records in batches:
+            partition = find(tp)
+            if partition is None or not partition.accepts_writes or acks < _ALL or acks > 1:
+                code = self._find_refusal(tp, partition, acks, origin)
                 if code is not None:
                     refused.append((len(items) + len(refused), _refuse(code)))
                     continue
-                assert found is not None
-            items.append(new_tuple(AppendItem, (found.log, records, found.leader_epoch, origin)))
-            taken.append(found)
-        results = self._engine.append(items, self._wall_ms())
-        answers, places = _lay_out(len(taken), refused)
+                assert partition is not None
+            items.append(
+                new_tuple(AppendItem, (partition.log, records, partition.leader_epoch, origin))
+            )
+            accepted.append(partition)
+        appended = self._engine.append(items, self._wall_ms())
+        results, indexes = _lay_out(len(accepted), refused)
         writes: list[ProducePartitionStatus] = []
         moved: list[TopicPartition] = []
         has_failed = False
-        for place, partition, result in zip(places, taken, results, strict=True):
-            if isinstance(result, StorageError):
-                has_failed = has_failed or type(result) is LogFenced
-                # With the log's start: Java looks there for why its producer is not known.
-                answers[place] = _refuse(code_of(result), message_of(result))._replace(
+        for index, partition, written in zip(indexes, accepted, appended, strict=True):
+            if isinstance(written, StorageError):
+                has_failed = has_failed or type(written) is LogFenced
+                # With the log start offset: Java's producer reads from it why its id is unknown.
+                results[index] = _refuse(code_of(written), message_of(written))._replace(
                     log_start_offset=partition.log.log_start_offset
                 )
                 continue
             log = partition.log
-            base_offset, end_offset, append_time_ms, _ = result
-            answers[place] = new_tuple(
+            base_offset, end_offset, append_time_ms, _ = written
+            results[index] = new_tuple(
                 PartitionAppended, (_NONE, base_offset, append_time_ms, log.log_start_offset, None)
             )
-            if (
-                partition.is_single_replica
-            ):  # its end is the rule's only end: 1 µs less than to ask the rule
+            if partition.is_single_replica:  # the only end offset: 1 µs less than the rule
                 log.advance_high_watermark(end_offset)
                 moved.append(partition.tp)
                 continue
@@ -270,23 +272,23 @@ class ReplicaManager:
             if reached < end_offset:
                 assert partition.leadership is not None
                 writes.append(
-                    ProducePartitionStatus(place, partition, partition.leadership, end_offset)
+                    ProducePartitionStatus(index, partition, partition.leadership, end_offset)
                 )
-        waiting = self._finish(answers, writes, acks, timeout_ms, done)
+        watched = self._finish(results, writes, acks, timeout_ms, done)
         if has_failed:
             self.handle_log_failures()
         self.fetch_purgatory.check_and_complete_all(moved)
-        return waiting
+        return watched
 
     def _find_refusal(
-        self, name: TopicPartition, partition: Partition | None, acks: int, origin: AppendOrigin
+        self, tp: TopicPartition, partition: Partition | None, acks: int, origin: AppendOrigin
     ) -> ErrorCode | None:
         if not _ALL <= acks <= 1:
             return ErrorCode.INVALID_REQUIRED_ACKS
-        if name.topic in INTERNAL_TOPICS and origin is AppendOrigin.CLIENT:
+        if tp.topic in INTERNAL_TOPICS and origin is AppendOrigin.CLIENT:
             return ErrorCode.INVALID_TOPIC_EXCEPTION
         if partition is None:
-            return self._absence_of(name)
+            return self._absence_of(tp)
         if partition.leadership is None:
             failed = partition.failure is not None
             return ErrorCode.KAFKA_STORAGE_ERROR if failed else ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -296,33 +298,33 @@ class ReplicaManager:
 
     def _finish(
         self,
-        answers: list[PartitionAppended],
+        results: list[PartitionAppended],
         writes: list[ProducePartitionStatus],
         acks: int,
         timeout_ms: int,
         done: Done,
     ) -> WatchedOperation[TopicPartition] | None:
         if not writes:
-            done(answers)
+            done(results)
             return None
         for write in writes:
             self.keep_durable(write.partition)
-        names = [write.partition.tp for write in writes]
-        operation = DelayedProduce(answers, writes, for_all=acks == _ALL, done=done)
+        tps = [write.partition.tp for write in writes]
+        operation = DelayedProduce(results, writes, for_all=acks == _ALL, done=done)
         try:
-            waiting = self.produce_purgatory.try_complete_else_watch(
-                operation, names, self._timers.now_ms() + timeout_ms
+            watched = self.produce_purgatory.try_complete_else_watch(
+                operation, tps, self._timers.now_ms() + timeout_ms
             )
         except PurgatoryFull:
             operation.expire()
             return None
-        return waiting if waiting.ending is None else None
+        return watched if watched.ending is None else None
 
     # -- committing ------------------------------------------------------------------------
 
     def keep_durable(self, partition: Partition) -> None:
-        """A synchronous topic's log is brought to disk, by one flush at a time: what is appended
-        meanwhile goes with the next, which begins when this one has ended."""
+        """Flush a synchronous topic's log, one flush at a time: appends made meanwhile go with the
+        next flush, which starts when this one has ended."""
         if partition.is_flushing or not partition.is_synchronous or partition.role is Role.NONE:
             return
         log = partition.log
@@ -333,16 +335,16 @@ class ReplicaManager:
     def _on_flushed(self, partition: Partition, error: StorageError | None) -> None:
         partition.is_flushing = False
         if self._partitions.get(partition.tp) is not partition:
-            return  # deleted meanwhile: those who waited know
+            return  # deleted meanwhile: its delayed operations have ended
         if type(error) is LogFenced:
             self.handle_log_failures()
-        # Else it is durable, or it was cut while it followed and may lead again by now.
+        # Otherwise it is durable, or was truncated as a follower and may lead again by now.
         if partition.leadership is not None:
             partition.advance_high_watermark()
         if partition.failure is None:
             self.keep_durable(partition)
         self.follower_state.on_flushed(partition)
-        self._wake(partition.tp)
+        self._complete_delayed(partition.tp)
 
     def update_follower_fetch_state(
         self, partition: Partition, fetch: FollowerFetch
@@ -381,47 +383,47 @@ class ReplicaManager:
         )
         self.isr_manager.on_fetch(partition, follower)
         if partition.advance_high_watermark():
-            self._wake(partition.tp)
+            self._complete_delayed(partition.tp)
 
     def on_fetched(self, partition: Partition) -> None:
-        """As a follower it has more than before, or less."""
+        """A follower's log has grown or was truncated."""
         self.keep_durable(partition)
         self.fetch_purgatory.check_and_complete(partition.tp)
 
     def listen_for_log_failures(self, on_failed: Callable[[TopicPartition], None]) -> None:
-        """Call it with each replica whose log has failed, perhaps more than once."""
-        self._hosted.on_failed = on_failed
+        """Call it for every replica whose log has failed, perhaps more than once."""
+        self._handler.on_failed = on_failed
 
     def handle_log_failures(self) -> None:
-        """Partitions whose log has failed lose their role, and those who wait for them are told.
-        Appends and flushes see to it by themselves; call it after upkeep that failed."""
-        self._hosted.handle_log_failures()
+        """Take partitions whose log has failed offline and end their delayed operations. Appends
+        and flushes call it themselves; call it after a failed background job."""
+        self._handler.handle_log_failures()
 
     # -- deleting --------------------------------------------------------------------------
 
-    def delete_records(self, partition: TopicPartition, before: Offset) -> Offset:
-        """Everything below `before` (-1: all that is committed) is gone; the log's new start."""
-        if partition.topic in INTERNAL_TOPICS:
+    def delete_records(self, tp: TopicPartition, before: Offset) -> Offset:
+        """Delete everything below `before` (-1: the high watermark); the new log start offset."""
+        if tp.topic in INTERNAL_TOPICS:
             raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION)
-        found = self.get(partition)
-        found.check_leader()
-        log = found.log
+        partition = self.get(tp)
+        partition.check_leader()
+        log = partition.log
         if not log.config.delete:
             raise Refusal(
                 ErrorCode.POLICY_VIOLATION,
-                f"{partition} is compacted and not deleted from; add delete to its cleanup.policy",
+                f"{tp} is compacted and not deleted from; add delete to its cleanup.policy",
             )
         try:
             log.delete_before(log.high_watermark if before == UNTIL_HIGH_WATERMARK else before)
         except StorageError as error:
             raise as_refusal(error) from error
-        self.fetch_purgatory.check_and_complete(partition)
+        self.fetch_purgatory.check_and_complete(tp)
         return log.log_start_offset
 
     def statistics(self) -> ReplicaManagerStatistics:
         return ReplicaManagerStatistics(
-            partitions=tuple(each.statistics() for each in self._partitions.values()),
-            offline=tuple(sorted(self._hosted.offline)),
+            partitions=tuple(partition.statistics() for partition in self._partitions.values()),
+            offline=tuple(sorted(self._handler.offline)),
             produces=self.produce_purgatory.statistics(),
             fetches=self.fetch_purgatory.statistics(),
         )
@@ -432,16 +434,16 @@ def _refuse(code: ErrorCode, message: str | None = None) -> PartitionAppended:
 
 
 def _lay_out(
-    taken: int, refused: list[tuple[int, PartitionAppended]]
+    accepted: int, refused: list[tuple[int, PartitionAppended]]
 ) -> tuple[list[PartitionAppended], Sequence[int]]:
-    """Room for all answers, the refusals in place already, and the places of the others."""
-    answers = [_UNANSWERED] * (taken + len(refused))
+    """A list for all results with the refusals filled in, and the indexes of the others."""
+    results = [_NO_RESULT] * (accepted + len(refused))
     if not refused:
-        return answers, range(taken)
-    for place, answer in refused:
-        answers[place] = answer
-    gone = {place for place, _ in refused}
-    return answers, [place for place in range(len(answers)) if place not in gone]
+        return results, range(accepted)
+    for index, refusal in refused:
+        results[index] = refusal
+    taken = {index for index, _ in refused}
+    return results, [index for index in range(len(results)) if index not in taken]
 
 
-_UNANSWERED = _refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
+_NO_RESULT = _refuse(ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -1,4 +1,4 @@
-"""Which replica a consumer should read from: one near to it, if there is one (KIP-392). Pure."""
+"""Selects the replica a consumer should read from: one in its rack, if any (KIP-392). Pure."""
 
 from collections.abc import Mapping
 
@@ -6,11 +6,11 @@ from penstock.model.cluster import BrokerId, BrokerNode, PartitionState
 from penstock.model.ids import Offset
 from penstock.replication.follower_progress import FollowerProgress
 
-RACK_AWARE = "RackAwareReplicaSelector"  # the end of the name of Kafka's class
+RACK_AWARE = "RackAwareReplicaSelector"  # the simple name of Kafka's class
 
 
 def is_rack_aware(selector: str | None) -> bool:
-    """Whether replica.selector.class asks for it; any other class cannot be had."""
+    """Whether replica.selector.class names it; no other class is supported."""
     return selector is not None and selector.rpartition(".")[2] == RACK_AWARE
 
 
@@ -22,8 +22,8 @@ def find_read_replica(
     rack: str,
     offset: Offset,
 ) -> BrokerId | None:
-    """An in-sync follower in the reader's rack that has the offset, the furthest of them; None:
-    the leader will do, or must."""
+    """The in-sync follower in the consumer's rack with the largest end offset that has the offset;
+    None: the consumer stays with the leader."""
     leader = brokers.get(state.leader)
     if not rack or (leader is not None and leader.rack == rack):
         return None

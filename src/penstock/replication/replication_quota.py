@@ -1,7 +1,7 @@
-"""Throttles of one broker: what it holds back as a leader, and does not ask for as a follower.
+"""Replication quotas of one broker: what it does not send as leader nor fetch as follower for now.
 
-Only replicas that a topic's settings name, and only while they are behind: who is in sync is never
-held back, or throttling would take it out of the in-sync set.
+Only replicas that a topic's config names, and only while they are behind: an in-sync replica is
+never throttled, because that would remove it from the ISR.
 """
 
 from collections.abc import Callable

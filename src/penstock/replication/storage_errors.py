@@ -1,4 +1,4 @@
-"""Which of Kafka's codes a storage error is to a client: the one table, kept complete by a test."""
+"""Maps storage errors to Kafka's error codes: the one table, kept complete by a test."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -18,7 +18,8 @@ CODES: Mapping[type[StorageError], ErrorCode] = MappingProxyType(
         errors.SegmentTooSmall: ErrorCode.RECORD_LIST_TOO_LARGE,
         errors.InvalidRecords: ErrorCode.INVALID_RECORD,
         errors.InvalidTimestamp: ErrorCode.INVALID_TIMESTAMP,
-        errors.UnexpectedOffset: ErrorCode.UNKNOWN_SERVER_ERROR,  # of followers, never of clients
+        # From followers, never from clients
+        errors.UnexpectedOffset: ErrorCode.UNKNOWN_SERVER_ERROR,
         errors.LogFenced: ErrorCode.KAFKA_STORAGE_ERROR,
         errors.DirectoryFailed: ErrorCode.KAFKA_STORAGE_ERROR,
         errors.DirectoryLocked: ErrorCode.KAFKA_STORAGE_ERROR,
@@ -28,7 +29,7 @@ CODES: Mapping[type[StorageError], ErrorCode] = MappingProxyType(
         errors.UnknownProducer: ErrorCode.UNKNOWN_PRODUCER_ID,
         errors.OutOfOrderSequence: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
         errors.DuplicateSequence: ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
-        # Not PRODUCER_FENCED: old producers know this one only, and new ones take both (KIP-588).
+        # Not PRODUCER_FENCED: old producers know only this code, new ones handle both (KIP-588).
         errors.InvalidProducerEpoch: ErrorCode.INVALID_PRODUCER_EPOCH,
         errors.InvalidTransactionState: ErrorCode.INVALID_TXN_STATE,
         errors.CoordinatorFenced: ErrorCode.TRANSACTION_COORDINATOR_FENCED,
@@ -41,7 +42,7 @@ def code_of(error: StorageError) -> ErrorCode:
 
 
 def message_of(error: StorageError) -> str | None:
-    """What a client may read. What is wrong with a disk, and where, is the operator's alone."""
+    """The message for a client. Details of a disk error are for operators only."""
     return None if code_of(error) is ErrorCode.KAFKA_STORAGE_ERROR else str(error)
 
 

@@ -1,8 +1,8 @@
-"""Throttled replication: which replicas are throttled, and how many bytes may be copied of them.
+"""Throttled replication: which replicas are throttled, and how many bytes they may copy.
 
-Pure but for `ReplicationThrottle`, which keeps a budget. An answer's size is known only when it is
-there: what is spent ahead is paid back by waiting. Invariant: over any time, no more is copied than
-the rate times it, a second's worth and one answer.
+Pure except for `ReplicationThrottle`, which keeps a budget. A response's size is known only when it
+is built, so overdraft is paid back by waiting. Invariant: over any period, no more is copied than
+the rate allows, plus one second's worth and one response.
 """
 
 import math
@@ -15,7 +15,7 @@ NEVER_MS = 2**62
 
 
 class ReplicaSet(NamedTuple):
-    """Replicas of one topic, as its settings name them."""
+    """Replicas of one topic, as its config names them."""
 
     is_every: bool
     members: frozenset[tuple[int, int]]  # partition, broker
@@ -28,16 +28,17 @@ NO_REPLICAS = ReplicaSet(False, frozenset())
 
 
 def parse_replicas(texts: Iterable[str]) -> ReplicaSet:
-    """Of partition:broker, or * alone; the settings have checked that."""
+    """From partition:broker pairs, or * alone; the config has been validated."""
     named = tuple(texts)
     if named == (EVERY_REPLICA,):
         return ReplicaSet(True, frozenset())
-    pairs = (each.split(":") for each in named)
-    return ReplicaSet(False, frozenset((int(number), int(broker)) for number, broker in pairs))
+    pairs = (pair.split(":") for pair in named)
+    members = frozenset((int(partition), int(broker)) for partition, broker in pairs)
+    return ReplicaSet(False, members)
 
 
 class Budget(NamedTuple):
-    left_bytes: float  # below zero: spent ahead
+    left_bytes: float  # below zero: overdrawn
     at_ms: int
 
 
@@ -45,7 +46,7 @@ FULL = Budget(math.inf, 0)  # as much as the rate allows
 
 
 def budget_at(budget: Budget, *, rate: int, now_ms: int) -> Budget:
-    """It grows with time, and no further than to what a burst may take."""
+    """It grows with time, up to one burst."""
     grown = budget.left_bytes + rate * (now_ms - budget.at_ms) / 1000
     return Budget(min(grown, rate * BURST_MS / 1000), now_ms)
 
@@ -55,7 +56,7 @@ def after_spending(budget: Budget, size_bytes: int) -> Budget:
 
 
 def ready_at_ms(budget: Budget, *, rate: int) -> int:
-    """When something may be spent again."""
+    """When bytes may be spent again."""
     if budget.left_bytes > 0:
         return budget.at_ms
     if rate <= 0:
@@ -64,10 +65,11 @@ def ready_at_ms(budget: Budget, *, rate: int) -> int:
 
 
 class ReplicationThrottle:
-    """Of all throttled replicas of a broker, in one direction. Owned by the event loop."""
+    """The budget of all throttled replicas of a broker in one direction. Owned by the event
+    loop."""
 
     def __init__(self, rate: Callable[[], int], now_ms: Callable[[], int]) -> None:
-        self._rate = rate  # bytes a second, as of now
+        self._rate = rate  # bytes per second, as of now
         self._now_ms = now_ms
         self._budget = FULL
 

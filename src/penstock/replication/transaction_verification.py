@@ -1,24 +1,24 @@
-"""Transactions that a leader asks their coordinator about before it takes their first batch.
+"""Transactions that a leader verifies with their coordinator before it appends the first batch.
 
-A batch that comes late, after its transaction was ended, would open another one that nobody ends
-(KIP-890): so the coordinator is asked. Not the asking itself. Invariant: an answer counts only if
-no marker has ended the producer's transaction here since the question.
+A late batch, after its transaction has ended, would open a transaction that nobody ends (KIP-890).
+Not the request to the coordinator itself. Invariant: a verification counts only if no marker has
+ended the producer's transaction here since it began.
 """
 
 
 class Verification:
-    """One question about one producer, under way."""
+    """One verification of one producer, in flight."""
 
     __slots__ = ("is_void", "producer_epoch", "producer_id")
 
     def __init__(self, producer_id: int, producer_epoch: int) -> None:
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
-        self.is_void = False  # a marker has come meanwhile
+        self.is_void = False  # a marker was appended meanwhile
 
 
 class Verifications:
-    """Owned by one leadership of a partition, and gone with it."""
+    """Owned by one `PartitionLeadership` and gone with it."""
 
     __slots__ = ("_open",)
 
@@ -34,7 +34,7 @@ class Verifications:
         return verification
 
     def end(self, verification: Verification) -> bool:
-        """Its answer is here; whether it counts."""
+        """The coordinator has responded; whether the response counts."""
         of_producer = self._open[verification.producer_id]
         of_producer.remove(verification)
         if not of_producer:
@@ -42,8 +42,8 @@ class Verifications:
         return not verification.is_void
 
     def on_marker(self, producer_id: int, last_ended_epoch: int) -> None:
-        """What was asked about has ended, whatever its coordinator still says. A marker that comes
-        late may find questions of a later transaction, with a later epoch: those stand."""
+        """Void the producer's verifications: their transaction has ended. A late marker may find
+        those of a later transaction, with a later epoch, which stay valid."""
         for verification in self._open.get(producer_id, ()):
             if verification.producer_epoch <= last_ended_epoch:
                 verification.is_void = True

@@ -86,7 +86,7 @@ class ClusterMember:
         failures = FailedReplicasSender(
             client, membership=controller, broker_epoch=self._broker_epoch, wait_ms=_sleep_ms
         )
-        self._context.replicas.isr_manager.changes = isr_changes
+        self._context.replicas.isr_manager.sender = isr_changes
         self._context.replicas.listen_for_log_failures(failures.add)
         tasks = self._context.tasks
         self._senders = [

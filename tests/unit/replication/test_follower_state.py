@@ -8,7 +8,7 @@ from penstock.model.cluster import BrokerId
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import LeaderEpoch, Offset, TopicPartition
 from penstock.protocol.records import Record, build_batch
-from penstock.replication.follower_state import FIRST_PAUSE_MS
+from penstock.replication.follower_state import FIRST_BACKOFF_MS
 
 BOTH = (ME, OTHER)
 BACKOFF_MS = 1000
@@ -58,7 +58,7 @@ class Follower(ReplicationHarness):
         return asked
 
     def take(self, fetched: FetchedPartition, asked: FetchFrom | None = None) -> None:
-        self.following.take(OTHER, asked or self.ask(), fetched)
+        self.following.apply(OTHER, asked or self.ask(), fetched)
 
     @property
     def end(self) -> int:
@@ -201,9 +201,9 @@ def test_where_an_order_is_on_its_way_the_follower_rests(error: ErrorCode) -> No
     harness = Follower()
     harness.take(answer(error=error))
     assert harness.following.list_wanted(OTHER) == []
-    assert harness.following.next_due_ms(OTHER) == FIRST_PAUSE_MS
+    assert harness.following.next_due_ms(OTHER) == FIRST_BACKOFF_MS
     assert harness.reports == []
-    harness.clock.advance_ms(FIRST_PAUSE_MS)
+    harness.clock.advance_ms(FIRST_BACKOFF_MS)
     assert harness.ask().offset == 0
 
 
@@ -219,14 +219,14 @@ def test_the_rest_grows_with_each_failure_in_a_row_and_not_for_ever() -> None:
     assert rests == [20, 40, 80, 160, 320, 640, BACKOFF_MS, BACKOFF_MS, BACKOFF_MS]
     harness.take(answer())
     harness.take(answer(error=ErrorCode.NOT_LEADER_OR_FOLLOWER))
-    assert harness.following.next_due_ms(OTHER) == harness.clock.now_ms() + FIRST_PAUSE_MS
+    assert harness.following.next_due_ms(OTHER) == harness.clock.now_ms() + FIRST_BACKOFF_MS
 
 
 def test_one_partition_rests_and_the_others_go_on() -> None:
     harness = Follower()
     harness.order(P1, leader=OTHER, replicas=BOTH)
     first, second = harness.following.list_wanted(OTHER)
-    harness.following.take(OTHER, first, answer(error=ErrorCode.KAFKA_STORAGE_ERROR))
+    harness.following.apply(OTHER, first, answer(error=ErrorCode.KAFKA_STORAGE_ERROR))
     assert [fetch_from.partition for fetch_from in harness.following.list_wanted(OTHER)] == [
         second.partition
     ]

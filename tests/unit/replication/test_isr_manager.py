@@ -57,7 +57,7 @@ class Led(ReplicationHarness):
         settings = {"replica_lag_time_max_ms": str(LAG_MS), **broker}
         super().__init__(broker={name.replace("_", "."): text for name, text in settings.items()})
         self.controller = Controller()
-        self.replicas.isr_manager.changes = self.controller
+        self.replicas.isr_manager.sender = self.controller
         self.tell_brokers()
 
     def tell_brokers(self, *ids: BrokerId, epoch: int = 5) -> None:
@@ -269,7 +269,7 @@ def test_lag_in_messages_counts_where_it_is_set() -> None:
 
 
 def test_a_single_node_asks_nobody(harness: Led) -> None:
-    harness.replicas.isr_manager.changes = None
+    harness.replicas.isr_manager.sender = None
     harness.order(P0, replicas=ALL, in_sync=(ME, OTHER))
     harness.append(P0, acks=1)
     harness.clock.advance_ms(10 * LAG_MS)

@@ -206,7 +206,7 @@ def test_a_new_epoch_hears_of_its_followers_anew() -> None:
     assert sent.codes == [NONE]
 
 
-# -- deletion and topics made anew ---------------------------------------------------------
+# -- deletion, and topics created again -----------------------------------------------------
 
 
 def test_a_deleted_replica_is_gone_with_its_data() -> None:
@@ -251,7 +251,7 @@ def test_a_topic_made_anew_while_the_broker_was_away_starts_empty() -> None:
     later.order(P1, is_new=False)
     assert later.partition(P0).log_end_offset == 0
     assert later.partition(P1).log_end_offset == 1
-    assert any("made anew" in report for report in later.reports)
+    assert any("created again" in report for report in later.reports)
 
 
 def test_a_log_that_lost_its_topic_id_learns_it_again() -> None:

@@ -5,7 +5,7 @@ from tests.unit.replication.test_follower_state import answer, batches
 
 from penstock.model.cluster import BrokerId
 from penstock.model.ids import TopicPartition
-from penstock.replication.follower_state import HELD_MS
+from penstock.replication.follower_state import RECHECK_MS
 
 ALL = (ME, OTHER, THIRD)
 LEADER = "leader.replication.throttled"
@@ -73,7 +73,7 @@ def fetch(harness: ReplicationHarness, *, high_watermark: int) -> None:
     assert asked.partition == P0
     records = batches(0, start=asked.offset)
     fetched = answer(records=records, high_watermark=high_watermark)
-    harness.replicas.follower_state.take(OTHER, asked, fetched)
+    harness.replicas.follower_state.apply(OTHER, asked, fetched)
 
 
 def test_a_follower_does_not_ask_for_more_than_it_may_have() -> None:
@@ -81,7 +81,7 @@ def test_a_follower_does_not_ask_for_more_than_it_may_have() -> None:
     fetch(harness, high_watermark=5)
     assert wanted(harness) == [P1]
     due_ms = harness.replicas.follower_state.next_due_ms(OTHER)
-    assert due_ms == harness.clock.now_ms() + HELD_MS  # the rate may be another by then
+    assert due_ms == harness.clock.now_ms() + RECHECK_MS  # the rate may be another by then
     harness.clock.advance_ms(60_000)
     assert wanted(harness) == [P0, P1]
 

@@ -87,7 +87,7 @@ class SimulatedBroker(Process):
             dynamic_config=_FixedConfig(),
             report=_ignore,
         )
-        self.replicas.isr_manager.changes = self
+        self.replicas.isr_manager.sender = self
         self.replicas.follower_state.on_news = self._on_news
 
     def _open_engine(self) -> Engine:
@@ -224,7 +224,7 @@ class SimulatedBroker(Process):
     ) -> None:
         """Also for an answer that has timed out long ago: it must do no harm."""
         for request, answer in zip(wanted, fetched, strict=True):
-            self.replicas.follower_state.take(leader, request, answer)
+            self.replicas.follower_state.apply(leader, request, answer)
         self._give_up(leader, token)
 
     # -- leading ---------------------------------------------------------------------------
