@@ -1,1 +1,1 @@
-"""Benchmarks, each a ratio to a peer in the same run. Not part of the product."""
+"""Benchmarks, each relative to a peer in the same run. Not part of the product."""

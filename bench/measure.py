@@ -1,4 +1,5 @@
-"""Side-by-side timing on a noisy machine: rounds alternate, the medians and best rounds count."""
+"""Side-by-side timing on a noisy machine: rounds alternate; medians and best rounds are
+compared."""
 
 import json
 import statistics
@@ -11,7 +12,7 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def alternate(rounds: int, **works: Callable[[], None]) -> dict[str, list[float]]:
-    """Seconds of each work per round, the works taking turns so that noise hits all alike."""
+    """Seconds per round of each work. Works alternate, so that noise affects all of them."""
     seconds: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(rounds):
         for name, work in works.items():
@@ -22,7 +23,7 @@ def alternate(rounds: int, **works: Callable[[], None]) -> dict[str, list[float]
 
 
 def ratio(peer: list[float], ours: list[float]) -> dict[str, float]:
-    """How fast ours is, the peer being 1: of the medians, and of the least disturbed rounds."""
+    """Our speed relative to the peer's, by median and by best round."""
     return {
         "median": round(statistics.median(peer) / statistics.median(ours), 3),
         "best": round(min(peer) / min(ours), 3),

@@ -1,4 +1,4 @@
-"""Small charts as SVG, written by hand so that benchmarks need no plotting library."""
+"""Small hand-written SVG charts, so that benchmarks need no plotting library."""
 
 from collections.abc import Mapping
 from html import escape
@@ -11,7 +11,7 @@ TEXT = 'font-family="sans-serif" fill="#333"'
 
 
 def bar_chart(path: Path, title: str, groups: Mapping[str, Mapping[str, float]], unit: str) -> None:
-    """One cluster of bars per group, one colour per name within; every bar carries its value."""
+    """One cluster of bars per group, one colour per name; every bar shows its value."""
     names = list(dict.fromkeys(name for bars in groups.values() for name in bars))
     colours = {name: COLOURS[index % len(COLOURS)] for index, name in enumerate(names)}
     largest = max((value for bars in groups.values() for value in bars.values()), default=0) or 1

@@ -1,1 +1,1 @@
-"""Apache Kafka and Penstock under the same clients, in turns, on the same machine."""
+"""Apache Kafka and Penstock with the same clients, alternating, on the same machine."""

@@ -1,7 +1,7 @@
-"""`python -m bench.broker`: about ten minutes; `--full` for every cell, `--resume` to go on.
+"""`python -m bench.broker`: about ten minutes; `--full` for every cell, `--resume` to continue.
 
-Prints a line per measurement and, at the end, each ratio against its target; writes
-bench/results/broker.json and plots beside it.
+Prints a line per measurement and finally each ratio with its target; writes
+bench/results/broker.json and charts beside it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def main() -> None:
     try:
         jars = resolve_kafka_jars(lambda text: print(text, file=sys.stderr, flush=True))
     except KafkaUnavailableError as error:
-        sys.exit(f"Kafka is needed to compare with: {error}")
+        sys.exit(f"this benchmark needs Kafka: {error}")
     plan = _make_plan(options)
     ours: Prepared = Kafka(jars) if options.against_itself else Penstock()
     state = State(_state_path(options), resume=options.resume)
@@ -36,7 +36,7 @@ def main() -> None:
         brokers = {KAFKA: Kafka(jars), PENSTOCK: ours}
         Matrix(plan, state, brokers, jars, Path(home)).run()
     report = build_report(state, plan.cells, plan.latencies)
-    # Of the last minutes, ours included: far above the cores, others were at work as well.
+    # Includes our own load; far above the number of cores, the machine was shared.
     load = {"cores": os.cpu_count(), "load_average": os.getloadavg()}
     report = {"kafka_version": KAFKA_VERSION, "machine": load} | report
     if not options.against_itself and not options.only:
@@ -49,13 +49,15 @@ def main() -> None:
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.broker")
     parser.add_argument("--full", action="store_true", help="every cell, about two hours")
-    parser.add_argument("--resume", action="store_true", help="go on where the last run ended")
+    parser.add_argument("--resume", action="store_true", help="continue the last run")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", default="", help="cells whose name contains this; no results")
+    parser.add_argument(
+        "--only", default="", help="only cells whose name contains this; writes no results"
+    )
     parser.add_argument(
         "--against-itself",
         action="store_true",
-        help="Kafka against Kafka: shows how far noise goes; writes no results",
+        help="Kafka against Kafka, to show the noise; writes no results",
     )
     return parser.parse_args()
 

@@ -1,4 +1,4 @@
-"""What is measured: one cell per client, size, acks, codec and number of partitions."""
+"""The measurements: one cell per client, size, acks, codec and number of partitions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _RECORDS = {100: 600_000, 1000: 300_000, 10_000: 40_000}
 
 
 class Cell(NamedTuple):
-    """A producing client and what it is asked to do; reading follows where `is_read` says so."""
+    """A producer's workload, followed by reads if `is_read`."""
 
     client: str
     size_bytes: int
@@ -37,16 +37,17 @@ class Cell(NamedTuple):
 
     @property
     def is_read(self) -> bool:
-        """Reading does not depend on acks, and Java's own reader needs a group."""
+        """Whether reading is measured too: it does not depend on acks, and Java's reader needs a
+        group."""
         return self.client == LIBRDKAFKA and self.acks == "1"
 
 
 class Latency(NamedTuple):
-    """Messages of 1 KB at a fixed rate, from just before sending to just after receiving."""
+    """End-to-end latency of 1 KB messages at a fixed rate."""
 
     acks: str
     partitions: int
-    rate: int  # messages a second
+    rate: int  # messages per second
     seconds: float
 
     @property
@@ -68,7 +69,9 @@ CORE = [
 ]
 CORE_LATENCIES = [Latency("all", 12, 1000, 8.0)]
 
-FULL = [Cell(*each) for each in product((LIBRDKAFKA, JAVA), SIZES_BYTES, ACKS, CODECS, PARTITIONS)]
+FULL = [
+    Cell(*values) for values in product((LIBRDKAFKA, JAVA), SIZES_BYTES, ACKS, CODECS, PARTITIONS)
+]
 FULL_LATENCIES = [
     Latency(acks, partitions, rate, 15.0)
     for acks, partitions, rate in product(ACKS, (1, 12), (1000, 5000))

@@ -1,4 +1,4 @@
-"""The clients that are measured with: each a process of its own, the same for both brokers."""
+"""The clients: each in its own process, the same for both brokers."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ _RATE = re.compile(r"^(\d+) records sent, ([\d.]+) records/sec")
 
 
 class ClientFailedError(Exception):
-    """A client left with an error; the message is what it said."""
+    """A client exited with an error; the message is its output."""
 
 
 def produce(cell: Cell, jars: KafkaJars, bootstrap: str, topic: str, payloads: Path) -> float:
-    """Records a second, as the client itself found."""
+    """Records per second, as reported by the client."""
     if cell.client == JAVA:
         return _produce_with_java(cell, jars, bootstrap, topic, payloads)
     assert cell.client == LIBRDKAFKA
-    found = run_librdkafka("produce", bootstrap, topic, cell._asdict() | {"records": cell.records})
-    return cell.records / float(found["seconds"])
+    result = run_librdkafka("produce", bootstrap, topic, cell._asdict() | {"records": cell.records})
+    return cell.records / float(result["seconds"])
 
 
 def consume(cell: Cell, bootstrap: str, topic: str) -> float:
-    """Records a second, read by assignment in large batches."""
-    found = run_librdkafka("consume", bootstrap, topic, cell._asdict() | {"records": cell.records})
-    return cell.records / float(found["seconds"])
+    """Records per second, with assigned partitions and large batches."""
+    result = run_librdkafka("consume", bootstrap, topic, cell._asdict() | {"records": cell.records})
+    return cell.records / float(result["seconds"])
 
 
 def measure_latency(latency: Latency, bootstrap: str, topic: str) -> dict[str, float]:
     """Milliseconds: p50, p99 and p99.9."""
-    found: dict[str, float] = run_librdkafka("latency", bootstrap, topic, latency._asdict())
-    return found
+    latencies: dict[str, float] = run_librdkafka("latency", bootstrap, topic, latency._asdict())
+    return latencies
 
 
 def run_librdkafka(what: str, bootstrap: str, topic: str, arguments: dict[str, Any]) -> Any:
@@ -52,22 +52,22 @@ def _produce_with_java(
     cell: Cell, jars: KafkaJars, bootstrap: str, topic: str, payloads: Path
 ) -> float:
     properties = [f"acks={cell.acks}", f"compression.type={cell.codec}"]
-    if cell.partitions > 100:  # by default it fills one partition after the other
+    if cell.partitions > 100:  # by default it fills one partition at a time
         class_name = "org.apache.kafka.clients.producer.RoundRobinPartitioner"
         properties.append(f"partitioner.class={class_name}")
     command = [jars.java, "-Xmx512M", "-cp", f"{jars.jars}/*{_logging(jars)}", PERFORMANCE_CLASS]
     command += ["--bootstrap-server", bootstrap, "--topic", topic, "--throughput", "-1"]
     command += ["--num-records", str(cell.records), "--payload-file", str(payloads)]
-    said = _run([*command, "--command-property", *properties])
-    found = [_RATE.match(line) for line in said.splitlines()]
-    totals = [match for match in found if match and int(match[1]) == cell.records]
+    output = _run([*command, "--command-property", *properties])
+    matches = [_RATE.match(line) for line in output.splitlines()]
+    totals = [match for match in matches if match and int(match[1]) == cell.records]
     if not totals:
-        raise ClientFailedError(f"{PERFORMANCE_CLASS} printed no total: {said[-1000:]}")
+        raise ClientFailedError(f"{PERFORMANCE_CLASS} printed no total: {output[-1000:]}")
     return float(totals[-1][2])
 
 
 def _logging(jars: KafkaJars) -> str:
-    """Its log goes to the standard output, as the set-up of the tests has it."""
+    """The class path with the tests' logging config: logs go to stdout."""
     return f":{jars.classes}"
 
 

@@ -1,6 +1,6 @@
 """librdkafka in a child process: `python -m bench.broker.librdkafka WHAT BOOTSTRAP TOPIC JSON`.
 
-Prints one line of JSON. Connections and metadata are there before the clock starts.
+Prints one line of JSON. Connections and metadata are ready before the clock starts.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def produce(
         "delivery.report.only.error": True,
         "on_delivery": lambda error, _: failures.append(error),
     }
-    if partitions > 100:  # by default it fills one partition after the other
+    if partitions > 100:  # by default it fills one partition at a time
         config["sticky.partitioning.linger.ms"] = 0
     producer = Producer(config)
     producer.list_topics(topic, timeout=30)
@@ -74,7 +74,7 @@ def consume(
     while received < records:
         received += len(consumer.consume(min(10_000, records - received), timeout=1))
         if time.monotonic() > deadline:
-            raise SystemExit(f"only {received} of {records} messages came")
+            raise SystemExit(f"only {received} of {records} messages arrived")
     seconds = time.perf_counter() - start
     consumer.close()
     return {"seconds": seconds}
@@ -113,7 +113,7 @@ def _read_latencies(consumer: Consumer, total: int, latencies_ns: list[int]) -> 
         assert isinstance(value, bytes)
         latencies_ns.append(now - _TIME.unpack_from(value)[0])
     if len(latencies_ns) < total:
-        raise SystemExit(f"only {len(latencies_ns)} of {total} messages came")
+        raise SystemExit(f"only {len(latencies_ns)} of {total} messages arrived")
 
 
 def _send_at_rate(bootstrap: str, topic: str, acks: str, rate: int, total: int) -> None:
@@ -136,7 +136,7 @@ def _make_consumer(bootstrap: str) -> Consumer:
     return Consumer(
         {
             "bootstrap.servers": bootstrap,
-            "group.id": "none: partitions are assigned",  # the constructor demands one
+            "group.id": "none: partitions are assigned",  # required by the constructor
             "enable.auto.commit": False,
         }
     )

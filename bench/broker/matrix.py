@@ -1,7 +1,7 @@
-"""The run: both brokers stand side by side, and every cell is measured on one, then on the other.
+"""Runs all cells: both brokers run side by side, and every cell is measured on one, then the other.
 
-Rounds are the outer loop, so that a disturbance of minutes hits one round of many cells rather than
-all rounds of one. The broker that begins changes from round to round.
+Rounds are the outer loop, so that a disturbance of minutes affects one round of many cells rather
+than all rounds of one cell. The first broker alternates between rounds.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Matrix:
         return names if number % 2 == 0 else names[::-1]
 
     def _once(self, key: str, name: str, number: int, measure: Callable[[], Sample]) -> None:
-        """Measure unless an earlier run has done so, and keep it."""
+        """Measures and stores a sample, unless an earlier run has done so."""
         if self._state.count(key, name) > number:
             return
         sample = measure()
@@ -104,7 +104,7 @@ class Matrix:
             shutil.rmtree(directory, ignore_errors=True)
 
     def _settle(self, nodes: Mapping[str, Node]) -> dict[str, float]:
-        """Wait until they serve, note their memory, and let both warm up."""
+        """Waits until both serve, records their idle memory, and warms them up."""
         for node in nodes.values():
             wire = node.connect()
             send_first(wire)
@@ -169,7 +169,7 @@ class Matrix:
 
 
 def calm_down(nodes: Mapping[str, Node]) -> None:
-    """Nobody pays for what was left to be written or deleted after the cell before."""
+    """Waits for writes and deletions of the previous cell, so that the next one does not pay."""
     os.sync()
     deadline = time.monotonic() + CALM_DEADLINE_S
     while time.monotonic() < deadline:
@@ -185,7 +185,7 @@ def _start_embedded() -> Sample:
 
 
 def _with_cpu(what: str, node: Node, cell: Cell, work: Callable[[], float]) -> Sample:
-    """The work's records a second as MB/s, and the broker's processor time for a GB of messages."""
+    """Throughput in MB/s, and the broker's CPU time per GB of messages."""
     before = cpu_seconds(node.pid)
     records_per_s = work()
     spent = cpu_seconds(node.pid) - before

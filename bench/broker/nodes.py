@@ -1,6 +1,6 @@
-"""The two brokers: how each is started as its users start it, and ended by its own handle.
+"""The two brokers, started as their users start them.
 
-Invariant: a node that started is stopped when its context ends, whatever happened inside.
+Invariant: a started node is stopped when its context exits, also after an error.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from bench.broker.wire import Wire
 START_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 60.0
 
-# As Kafka's own start script has them.
+# From Kafka's own start script.
 JVM_OPTIONS = [
     "-Xmx1G", "-Xms1G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20",
     "-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent",
     "-Djava.awt.headless=true",
 ]  # fmt: skip
 
-# As in the server.properties that comes with it.
+# From Kafka's own server.properties.
 KAFKA_SETTINGS = {
     "process.roles": "broker,controller",
     "node.id": "1",
@@ -55,11 +55,11 @@ KAFKA_SETTINGS = {
 
 
 class NodeFailedError(Exception):
-    """A broker did not start or stop as it should; the message carries the end of its log."""
+    """A broker failed to start or stop; the message has the end of its log."""
 
 
 class Prepared(Protocol):
-    """A broker that can be started: `prepare` does what is needed once, outside of any timing."""
+    """A broker that can be started; `prepare` does the untimed set-up."""
 
     def prepare(self, directory: Path, port: int) -> list[str]: ...
 
@@ -69,7 +69,7 @@ class Kafka:
         self._jars = jars
 
     def prepare(self, directory: Path, port: int) -> list[str]:
-        """Write its settings and format its directory; the command that starts it."""
+        """Writes its settings, formats its directory, and returns the start command."""
         settings = KAFKA_SETTINGS | {
             "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{port + 1}",
             "controller.quorum.voters": f"1@127.0.0.1:{port + 1}",
@@ -92,7 +92,7 @@ class Penstock:
 
 
 class Node:
-    """One broker process in a directory of its own."""
+    """One broker process in its own directory."""
 
     def __init__(self, broker: Prepared, directory: Path) -> None:
         directory.mkdir(parents=True)
@@ -124,8 +124,8 @@ class Node:
         finally:
             self._process.kill()
             self._process.wait()
-        if error is None and status not in (0, 143):  # 143: the JVM's word for SIGTERM
-            raise NodeFailedError(f"left with status {status}: {self._tail()}")
+        if error is None and status not in (0, 143):  # 143: the JVM's exit code after SIGTERM
+            raise NodeFailedError(f"exited with {status}: {self._tail()}")
 
     @property
     def pid(self) -> int:
@@ -133,7 +133,7 @@ class Node:
         return self._process.pid
 
     def connect(self) -> Wire:
-        """Connect as soon as it listens."""
+        """Connects as soon as the broker listens."""
         assert self._process is not None
         deadline = time.perf_counter() + START_TIMEOUT_S
         while True:
@@ -161,7 +161,7 @@ def _free_port_pair() -> int:
 
 
 def data_home() -> Path:
-    """Beside the repository rather than in /tmp, which may be memory."""
+    """A folder in the repository rather than /tmp, which may be in memory."""
     home = Path(os.environ.get("BENCH_DIR", Path(__file__).parents[2] / ".cache"))
     home.mkdir(exist_ok=True)
     return home

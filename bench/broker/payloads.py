@@ -1,4 +1,4 @@
-"""What messages carry: lines of text that codecs make about a third of, the same in every run."""
+"""Message payloads: text that compresses to about a third, the same in every run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def make_payloads(size_bytes: int) -> list[bytes]:
 
 
 def write_payload_file(path: Path, size_bytes: int) -> Path:
-    """One payload a line, as Kafka's own tool wants them."""
+    """Writes one payload per line, as Kafka's own tool expects."""
     path.write_bytes(b"\n".join(make_payloads(size_bytes)))
     return path
 

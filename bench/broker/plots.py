@@ -1,4 +1,4 @@
-"""The charts of a report: throughput, processor time and latency, both brokers side by side."""
+"""Charts of a report: throughput, CPU time and latency of both brokers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def draw(report: dict[str, Any], directory: Path) -> None:
 
 
 def _name(cell: dict[str, Any]) -> str:
-    """Short enough to stand under two bars."""
+    """A label short enough for two bars."""
     client = "rd" if cell["client"] == "librdkafka" else "java"
     return f"{client} {cell['size_bytes']} {cell['acks']} {cell['codec']} {cell['partitions']}p"
 

@@ -1,4 +1,4 @@
-"""What the kernel knows of a process: its processor time and its memory."""
+"""CPU time and memory of a process, from /proc."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time of all threads of the process, those that ended included."""
+    """User and system time of all threads of the process, including ended ones."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
@@ -23,12 +23,12 @@ def peak_resident_mb(pid: int) -> float:
 
 
 def proportional_mb(pid: int) -> float:
-    """What several processes share counts in parts: sums over processes are right."""
+    """Proportional set size: shared memory is divided, so that sums over processes are right."""
     return _read_kb(Path(f"/proc/{pid}/smaps_rollup"), "Pss") / 1024
 
 
 def list_group(process_group: int) -> list[int]:
-    """The processes that are in it."""
+    """The processes of the group."""
     return [pid for pid in _list_pids() if _find_group(pid) == process_group]
 
 
@@ -39,7 +39,7 @@ def _list_pids() -> list[int]:
 def _find_group(pid: int) -> int | None:
     try:
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[2])
-    except OSError:  # it has ended meanwhile
+    except OSError:  # the process has ended
         return None
 
 

@@ -1,4 +1,4 @@
-"""Reading with nothing but a socket: how fast the broker serves when the client does not matter."""
+"""Reads with a bare socket: how fast the broker serves when the client costs nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _INT32 = struct.Struct(">i")
 
 
 def read_all(wire: Wire, topic: str, partitions: int, records: int) -> float:
-    """Seconds until all records have come."""
+    """Seconds until all records have arrived."""
     offsets = [0] * partitions
     start = time.perf_counter()
     while sum(offsets) < records:
@@ -32,7 +32,7 @@ def read_all(wire: Wire, topic: str, partitions: int, records: int) -> float:
             index = partition.partition_index
             offsets[index] = _next_offset(partition.records, offsets[index])
         if time.perf_counter() - start > DEADLINE_S:
-            raise RuntimeError(f"only {sum(offsets)} of {records} records came")
+            raise RuntimeError(f"only {sum(offsets)} of {records} records arrived")
     return time.perf_counter() - start
 
 
@@ -51,7 +51,7 @@ def _request(topic: str, offsets: list[int]) -> Any:
 
 
 def _next_offset(records: memoryview | None, offset: int) -> int:
-    """Walk the whole batches by their lengths; the last may be cut."""
+    """The offset after the last complete batch; the last batch may be truncated."""
     if records is None:
         return offset
     position, end = 0, len(records)

@@ -1,4 +1,4 @@
-"""From samples to ratios: Penstock's median over Kafka's, and what was asked of it."""
+"""Ratios from samples, as Penstock's median over Kafka's, and their targets."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Target(NamedTuple):
 
 
 def summarize(state: State, key: str) -> dict[str, Any]:
-    """Each metric of this key: both medians, the ratio, and all that was measured."""
+    """Both medians, the ratio and all samples of each metric of this key."""
     samples = state.samples(key)
     metrics = samples[KAFKA][0].keys()
     return {metric: _compare(samples, metric) for metric in metrics}
@@ -36,11 +36,13 @@ def summarize(state: State, key: str) -> dict[str, Any]:
 
 def _compare(samples: dict[str, list[dict[str, float]]], metric: str) -> dict[str, Any]:
     values = {name: [sample[metric] for sample in samples[name]] for name in (KAFKA, PENSTOCK)}
-    medians = {name: statistics.median(found) for name, found in values.items()}
+    medians = {name: statistics.median(measured) for name, measured in values.items()}
     return {
         **{name: round(median, 4) for name, median in medians.items()},
         "ratio": round(medians[PENSTOCK] / medians[KAFKA], 3),
-        "rounds": {name: [round(value, 4) for value in found] for name, found in values.items()},
+        "rounds": {
+            name: [round(value, 4) for value in measured] for name, measured in values.items()
+        },
     }
 
 

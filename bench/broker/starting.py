@@ -1,4 +1,5 @@
-"""From the start of the process to the first acknowledged message, on an empty directory."""
+"""Start-up time: from the process's start to the first acknowledged message, on an empty
+directory."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ FIRST_ACK_TIMEOUT_S = 60.0
 
 
 def measure_start(broker: Prepared, directory: Path) -> float:
-    """Seconds; the directory is formatted, and the clients' code imported, before."""
+    """Seconds; formatting the directory and importing the client are not included."""
     with Node(broker, directory) as node:
         wire = node.connect()
         send_first(wire)
@@ -25,7 +26,7 @@ def measure_start(broker: Prepared, directory: Path) -> float:
 
 
 def send_first(wire: Wire) -> None:
-    """Create a topic and produce to it, as soon as the broker is able to."""
+    """Creates a topic and produces to it as soon as the broker can."""
     batch = bytes(build_batch([Record(0, int(time.time() * 1000), None, b"first", ())]))
     deadline = time.perf_counter() + FIRST_ACK_TIMEOUT_S
     created = (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)

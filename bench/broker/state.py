@@ -1,4 +1,4 @@
-"""What has been measured so far, kept in a file after every sample: a run can go on later."""
+"""Samples, written to a file after every measurement, so that a run can be resumed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Samples = dict[str, list[Sample]]  # by broker
 
 
 class State:
-    """Samples by what was measured and by broker; owned by the run that writes it."""
+    """Samples by key and broker; owned by the run that writes them."""
 
     def __init__(self, path: Path, *, resume: bool) -> None:
         self._path = path

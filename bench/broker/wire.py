@@ -1,4 +1,4 @@
-"""A bare connection to any broker: one request after the other, nothing hidden, nothing retried."""
+"""A bare connection to any broker: one request at a time, no retries."""
 
 from __future__ import annotations
 
@@ -30,14 +30,15 @@ class Wire:
         self.socket.close()
 
     def ask(self, message: Any) -> Any:
-        """Send one request and wait for its answer, whose records are views until the next call."""
+        """Sends a request and waits for the response, whose records are views until the next
+        call."""
         self.socket.sendall(encode_request_frame(message, correlation_id=1, client_id="bench"))
         key, version = message.__api_key__, message.__version__
         _, body = read_response_header(self.receive(), key, version)
         return decode_response(key, version, body)
 
     def receive(self) -> memoryview:
-        """The next frame, without its size, in a buffer that the next call uses again."""
+        """The next frame without its size, in a buffer that the next call reuses."""
         self._fill(4)
         (size,) = _SIZE.unpack_from(self._buffer)
         if size > len(self._buffer):
@@ -65,7 +66,7 @@ class Wire:
         self.ask(compose(get_request_schema(ApiKey.DELETE_TOPICS, 4), fields))
 
     def produce(self, topic: str, partition: int, batch: bytes) -> ErrorCode:
-        """One batch, acknowledged by all replicas."""
+        """Produces one batch with acks=all."""
         data = {"name": topic, "partition_data": [{"index": partition, "records": batch}]}
         fields = {"acks": -1, "timeout": REQUEST_TIMEOUT, "topic_data": [data]}
         answer = self.ask(compose(get_request_schema(ApiKey.PRODUCE, 9), fields))

@@ -1,1 +1,1 @@
-"""Clusters of three brokers, Apache Kafka's and Penstock's, under the same clients, in turns."""
+"""Three-broker clusters of Apache Kafka and Penstock with the same clients, alternating."""

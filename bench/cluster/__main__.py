@@ -1,7 +1,7 @@
-"""`python -m bench.cluster`; with `--try` a little of everything, without results.
+"""`python -m bench.cluster`; `--try` is short and writes no results.
 
-Prints a line per measurement and, at the end, each ratio against its target; writes
-bench/results/cluster.json and plots beside it.
+Prints a line per measurement and finally each ratio with its target; writes
+bench/results/cluster.json and charts beside it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def main() -> None:
     try:
         jars = resolve_kafka_jars(lambda text: print(text, file=sys.stderr, flush=True))
     except KafkaUnavailableError as error:
-        sys.exit(f"Kafka is needed to compare with: {error}")
+        sys.exit(f"this benchmark needs Kafka: {error}")
     plan = _make_plan(options)
     with TemporaryDirectory(dir=data_home(), prefix="bench-cluster-") as home:
         state = State(Path(home) / "samples.json", resume=False)
@@ -44,7 +44,7 @@ def main() -> None:
     report = {
         "kafka": f"{KAFKA_VERSION}, three KRaft nodes, each broker and controller",
         "penstock": "three brokers and one ZooKeeper",
-        "session_ms": {name: each.session_ms for name, each in contenders.items()},
+        "session_ms": {name: contender.session_ms for name, contender in contenders.items()},
         "machine": {"cores": os.cpu_count(), "load_average": os.getloadavg()},
         **build_report(state, plan),
     }
@@ -60,7 +60,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--failovers", type=int, default=6, help="each broker in turn")
     parser.add_argument(
-        "--try", dest="is_trial", action="store_true", help="a little of each; writes no results"
+        "--try", dest="is_trial", action="store_true", help="short; writes no results"
     )
     return parser.parse_args()
 

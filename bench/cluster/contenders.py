@@ -1,6 +1,6 @@
-"""What is compared: clusters of three brokers on this machine, each of whose brokers can be killed.
+"""The contenders: clusters of three local brokers, each of which can be killed.
 
-Penstock's are the processes of `penstock up --brokers 3`, with the ZooKeeper that comes with it.
+Penstock's cluster has the processes of `penstock up --brokers 3`, including its ZooKeeper.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ HOST = "127.0.0.1"
 
 
 class Contender(Protocol):
-    """A context manager: what it started has ended when it ends."""
+    """A context manager that stops its processes on exit."""
 
-    session_ms: int  # how long a broker may say nothing before it counts as dead
+    session_ms: int  # session timeout of a broker
 
     @property
     def bootstrap(self) -> str: ...
     def list_pids(self) -> list[int]:
-        """Of everything that the cluster needs."""
+        """The processes of the whole cluster."""
 
     def kill(self, broker: int) -> None:
-        """With SIGKILL; returns when the process is gone."""
+        """Kills the broker with SIGKILL and waits for the process."""
 
     def start(self, broker: int) -> None:
-        """Again, with its data. May return before it serves."""
+        """Restarts the broker with its data. May return before it serves."""
 
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -46,16 +46,16 @@ class Contender(Protocol):
 
 
 def pick_ports(count: int) -> list[int]:
-    """Free ones that the system gives to nobody: a broker that was killed finds its own again."""
-    found: list[int] = []
+    """Free ports outside the ephemeral range, so that a killed broker gets its port back."""
+    ports: list[int] = []
     with ExitStack() as held:
         for port in sample(range(20_000, 30_000), 1000):
-            if len(found) == count:
+            if len(ports) == count:
                 break
             with suppress(OSError):
                 held.enter_context(socket.create_server((HOST, port)))
-                found.append(port)
-    return found
+                ports.append(port)
+    return ports
 
 
 def cluster_cpu_seconds(contender: Contender) -> float:

@@ -1,4 +1,4 @@
-"""How long nobody can write after the leader was killed, as a producer of librdkafka has it."""
+"""How long a librdkafka producer cannot write after the leader was killed."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from bench.broker.nodes import NodeFailedError
 from bench.cluster.contenders import Contender
 
 SEND_EVERY_S = 0.01
-BEFORE = 100  # acknowledged while all is well
+BEFORE = 100  # acknowledged before the kill
 DEADLINE_S = 120.0
 
 
 def measure_failover(contender: Contender, topic: str, leader: int) -> float:
-    """Seconds from kill -9 of the leader to the first acknowledgement of what was sent since."""
+    """Seconds from kill -9 of the leader to the first acknowledgement of a later record."""
     sender = _Sender(contender.bootstrap, topic)
     sender.send_until_acknowledged(BEFORE)
     start = time.perf_counter()
@@ -27,7 +27,7 @@ def measure_failover(contender: Contender, topic: str, leader: int) -> float:
 
 
 class _Sender:
-    """A number every few milliseconds, to the only partition."""
+    """Sends a number every few milliseconds to the only partition."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self.sent = 0
@@ -38,7 +38,7 @@ class _Sender:
         )
 
     def send_until_acknowledged(self, number: int) -> None:
-        """Until this one is, or a later one."""
+        """Sends until this number, or a later one, is acknowledged."""
         deadline = time.perf_counter() + DEADLINE_S
         while self._last_acknowledged < number:
             note = partial(self._note, self.sent)

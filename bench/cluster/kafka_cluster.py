@@ -1,7 +1,7 @@
-"""Three brokers of Kafka: KRaft, each node broker and controller; it needs no fewer processes.
+"""Three Kafka brokers with KRaft; each node is broker and controller, the minimum of processes.
 
-With the JVM options of its start script and the settings of the file that comes with it, except
-that its own topics have three replicas, as they have by default.
+Uses the JVM options of Kafka's start script and its server.properties, except that internal topics
+have three replicas, which is Kafka's default.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class KafkaCluster:
 
     def _settings(self, broker: int) -> dict[str, str]:
         controllers = self._controller_ports
-        voters = ",".join(f"{each}@{HOST}:{port}" for each, port in controllers.items())
+        voters = ",".join(f"{node}@{HOST}:{port}" for node, port in controllers.items())
         broker_address = f"PLAINTEXT://{HOST}:{self._ports[broker]}"
         return {
             **KAFKA_SETTINGS,

@@ -1,4 +1,4 @@
-"""From samples to ratios, targets and charts; a ratio is Penstock's median over Kafka's."""
+"""Ratios, targets and charts from samples; a ratio is Penstock's median over Kafka's."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def build_report(state: State, plan: Plan) -> dict[str, Any]:
 
 
 def find_targets(report: dict[str, Any]) -> Iterator[Target]:
-    for partitions, found in report["throughput"].items():
+    for partitions, metrics in report["throughput"].items():
         name = f"throughput, {partitions} partitions of 3 replicas, acks=all"
-        yield Target(name, found["mb_s"]["ratio"], 1.0, True)
+        yield Target(name, metrics["mb_s"]["ratio"], 1.0, True)
     yield Target("failover", report["failover"]["seconds"]["ratio"], 1.0, False)
     for metric in ("idle_mb", "loaded_mb"):
         name = f"memory of all processes, {metric}"
@@ -44,7 +44,10 @@ def draw(report: dict[str, Any], directory: Path) -> None:
         ("mb_s", "Producing with 3 replicas, acks=all", "MB/s"),
         ("cpu_s_per_gb", "Processor time of all processes", "s per GB"),
     ):
-        groups = {f"{each} partitions": _bars(found[metric]) for each, found in throughput.items()}
+        groups = {
+            f"{partitions} partitions": _bars(metrics[metric])
+            for partitions, metrics in throughput.items()
+        }
         bar_chart(directory / f"cluster_{metric}.svg", title, groups, unit)
     latency = {name: _bars(report["latency"][f"{name}_ms"]) for name in ("p50", "p99", "p999")}
     title = f"End to end, {report['latency']['rate']} messages a second"

@@ -1,7 +1,7 @@
-"""The run: both clusters stand side by side; what is measured on one is measured on the other next.
+"""Runs all rounds: both clusters run side by side, and each measurement alternates between them.
 
-Rounds are the outer loop, and who begins changes from round to round. Brokers are killed last, each
-in turn, so that on both sides the controller's is among them.
+Rounds are the outer loop; the first cluster alternates between rounds. Brokers are killed last,
+each in turn, so that the controller's broker is among them on both sides.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from bench.cluster.contenders import BROKERS, Contender, cluster_cpu_seconds, cl
 from bench.cluster.failover import measure_failover
 from bench.cluster.topics import Topics
 
-STARTED_S = 15.0  # after a start both still load and compile what they will need
+STARTED_S = 15.0  # both still load and compile code after the start
 IDLE_S = 10.0
 CALM_S = 0.5
-CALM_SHARE = 0.2  # of a processor, all processes together: they talk to each other when idle
+CALM_SHARE = 0.2  # of a CPU, all processes together: idle brokers still send requests
 CALM_DEADLINE_S = 20.0
 SIZE_BYTES = 1000
 MEMORY_KEY = "memory"
@@ -33,7 +33,7 @@ FAILOVER_KEY = "failover"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     partitions: tuple[int, ...]
-    records: int  # of a cell
+    records: int  # per cell
     latency: Latency
     rounds: int
     failovers: int
@@ -67,16 +67,18 @@ class Rounds:
         return names if number % 2 == 0 else names[::-1]
 
     def _settle(self) -> dict[str, Sample]:
-        """What they take while nobody asks for anything; then both warm up."""
+        """Measures idle memory and CPU, then warms up both."""
         time.sleep(STARTED_S)
-        before = {name: cluster_cpu_seconds(each) for name, each in self._contenders.items()}
+        before = {
+            name: cluster_cpu_seconds(contender) for name, contender in self._contenders.items()
+        }
         time.sleep(IDLE_S)
         idle = {
             name: {
-                "idle_mb": cluster_mb(each),
-                "idle_cpu_share": (cluster_cpu_seconds(each) - before[name]) / IDLE_S,
+                "idle_mb": cluster_mb(contender),
+                "idle_cpu_share": (cluster_cpu_seconds(contender) - before[name]) / IDLE_S,
             }
-            for name, each in self._contenders.items()
+            for name, contender in self._contenders.items()
         }
         for name in self._contenders:
             self._throughput(name, "warm-up", max(self._plan.partitions))
@@ -105,10 +107,10 @@ class Rounds:
 
         def produce() -> Sample:
             before = cluster_cpu_seconds(contender)
-            found = run_librdkafka("produce", contender.bootstrap, topic, arguments)
+            result = run_librdkafka("produce", contender.bootstrap, topic, arguments)
             spent = cluster_cpu_seconds(contender) - before
             gigabytes = records * SIZE_BYTES / 1e9
-            seconds = float(found["seconds"])
+            seconds = float(result["seconds"])
             return {"mb_s": 1000 * gigabytes / seconds, "cpu_s_per_gb": spent / gigabytes}
 
         return self._with_topic(name, topic, partitions, produce)
@@ -117,15 +119,15 @@ class Rounds:
         latency, bootstrap = self._plan.latency, self._contenders[name].bootstrap
 
         def measure() -> Sample:
-            found: Sample = run_librdkafka("latency", bootstrap, topic, latency._asdict())
-            return found
+            sample: Sample = run_librdkafka("latency", bootstrap, topic, latency._asdict())
+            return sample
 
         return self._with_topic(name, topic, latency.partitions, measure)
 
     def _with_topic(
         self, name: str, topic: str, partitions: int, measure: Callable[[], Sample]
     ) -> Sample:
-        """A sample counts only if every replica was in sync to the end."""
+        """Measures with a fresh topic; fails unless every replica stayed in sync."""
         topics = self._topics[name]
         topics.create(topic, partitions=partitions)
         self._calm_down()
@@ -149,7 +151,8 @@ class Rounds:
         return {"seconds": seconds, "beyond_session_s": seconds - contender.session_ms / 1000}
 
     def _calm_down(self) -> None:
-        """Nobody pays for what was left to be written or deleted by the measurement before."""
+        """Waits for writes and deletions of the previous measurement, so that the next does not
+        pay."""
         os.sync()
         deadline = time.monotonic() + CALM_DEADLINE_S
         while time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""Topics with a replica on every broker, made and watched by librdkafka, the same for both."""
+"""Topics with a replica on every broker, created and inspected with librdkafka."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from bench.broker.nodes import NodeFailedError
 from bench.cluster.contenders import BROKERS
 
 TIMEOUT_S = 120.0
-_LOOK_EVERY_S = 0.1
+_POLL_S = 0.1
 _SETTINGS = {"min.insync.replicas": "2"}
 
 
 class Topics:
-    """A context manager, for as long as somebody asks."""
+    """A context manager around an admin client."""
 
     def __init__(self, bootstrap: str) -> None:
         self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
@@ -37,11 +37,12 @@ class Topics:
         del self._admin  # ends its threads
 
     def wait_brokers(self) -> None:
-        """Until all of them are known to each other."""
-        self._wait(lambda: len(self._look(None).brokers) == len(BROKERS), "three brokers")
+        """Waits until all brokers are in the metadata."""
+        self._wait(lambda: len(self._metadata(None).brokers) == len(BROKERS), "three brokers")
 
     def create(self, topic: str, *, partitions: int = 1, leaders: Sequence[int] = BROKERS) -> None:
-        """Returns when all replicas are in sync. `leaders`: who leads, in turns."""
+        """Creates the topic and waits until all replicas are in sync. Partitions cycle through
+        `leaders`."""
         assignment = [_led_by(leaders[number % len(leaders)]) for number in range(partitions)]
         new = NewTopic(topic, partitions, replica_assignment=assignment, config=_SETTINGS)
         self._admin.create_topics([new], operation_timeout=TIMEOUT_S)[topic].result(TIMEOUT_S)
@@ -54,31 +55,31 @@ class Topics:
         self._wait(are_in_sync, f"all replicas of {topic} in sync")
 
     def count_in_sync(self, topic: str) -> list[int]:
-        """Of each partition."""
-        found = self._look(topic).topics[topic].partitions
-        return [len(each.isrs) for each in found.values()]
+        """The size of each partition's ISR."""
+        partitions = self._metadata(topic).topics[topic].partitions
+        return [len(partition.isrs) for partition in partitions.values()]
 
     def find_leader(self, topic: str) -> int:
-        return int(self._look(topic).topics[topic].partitions[0].leader)
+        return int(self._metadata(topic).topics[topic].partitions[0].leader)
 
     def delete(self, topic: str) -> None:
         self._admin.delete_topics([topic], operation_timeout=TIMEOUT_S)[topic].result(TIMEOUT_S)
 
-    def _look(self, topic: str | None) -> Any:
+    def _metadata(self, topic: str | None) -> Any:
         return self._admin.list_topics(topic, timeout=TIMEOUT_S)
 
     def _wait(self, is_so: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + TIMEOUT_S
         while not _holds(is_so):
             if time.monotonic() > deadline:
-                raise NodeFailedError(f"waited {TIMEOUT_S:.0f} s in vain for {what}")
-            time.sleep(_LOOK_EVERY_S)
+                raise NodeFailedError(f"timed out after {TIMEOUT_S:.0f} s waiting for {what}")
+            time.sleep(_POLL_S)
 
 
 def _holds(is_so: Callable[[], bool]) -> bool:
     try:
         return is_so()
-    except KafkaException:  # nobody answers yet
+    except KafkaException:  # no broker answers yet
         return False
 
 

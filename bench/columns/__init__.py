@@ -1,2 +1,2 @@
-"""Record batches to Arrow and back, in bulk: the compiled way, the plain way, and readers that make
-an object of each record."""
+"""Record batches to Arrow and back: the compiled path, the plain path, and readers that create an
+object per record."""

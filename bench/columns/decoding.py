@@ -1,5 +1,5 @@
-"""Fetched batches to Arrow: 100-byte values, keys of 8 bytes, batches as small as Java's producers
-send them and as large as librdkafka's."""
+"""Fetched batches to Arrow: values of 100 bytes, keys of 8 bytes, batches as small as those of Java
+producers and as large as librdkafka's."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -71,7 +71,7 @@ def _records(count: int, headers: RecordHeaders, value_bytes: int) -> list[Recor
 
 
 def _repeat(batch: bytearray, times: int) -> memoryview:
-    """The batch again and again, at offsets that go on."""
+    """The batch repeated, at consecutive offsets."""
     repeated = batch * times
     for position, header in iter_headers(repeated):
         number = position // header.size
@@ -95,4 +95,4 @@ def _walk_with_aiokafka(fetched: memoryview) -> None:
     batches = MemoryRecords(bytes(fetched))
     while batches.has_next():
         for record in batches.next_batch():
-            _ = record.key, record.value  # made when they are asked for
+            _ = record.key, record.value  # decoded on access

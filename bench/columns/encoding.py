@@ -12,7 +12,7 @@ from penstock.spark.codec.bulk_path import BulkPath
 from penstock.spark.codec.encode import Encoder
 from penstock.spark.sink.partitioning import partition_rows
 
-CALL_ROWS = 10_000  # what Spark gives its writers at a time
+CALL_ROWS = 10_000  # rows per call from Spark
 CALLS = 10
 PARTITIONS = 12
 BATCH_BYTES = 512 * 1024

@@ -1,4 +1,4 @@
-"""What a process pays before its first row: numba and kernels compiled, loaded, or not needed."""
+"""Start-up cost before the first row: kernels compiled, loaded from the cache, or not used."""
 
 import os
 import resource

@@ -1,6 +1,6 @@
-"""Ways to do the same, taking turns: million rows a second of each, and ratios to the slower ones.
+"""Compares alternating implementations: million rows per second, and ratios to the slower ones.
 
-CPU time of this process counts: nothing here waits, so what else the machine does must not matter.
+Measures CPU time of this process: nothing here waits, so other load must not count.
 """
 
 import statistics
@@ -19,7 +19,7 @@ class Way(NamedTuple):
 
 
 def compare(ours: str, **ways: Way) -> dict[str, Any]:
-    """The way named `ours` against each other one; slower ways may do fewer rows."""
+    """Compares the way named `ours` with the others; slower ways may process fewer rows."""
     per_row: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(ROUNDS):
         for name, way in ways.items():
@@ -28,9 +28,9 @@ def compare(ours: str, **ways: Way) -> dict[str, Any]:
             per_row[name].append((time.process_time() - start) / way.rows)
     return {
         "million_rows_per_second": {
-            name: round(1e-6 / statistics.median(each), 3) for name, each in per_row.items()
+            name: round(1e-6 / statistics.median(seconds), 3) for name, seconds in per_row.items()
         },
         "ratio_to": {
-            name: ratio(each, per_row[ours]) for name, each in per_row.items() if name != ours
+            name: ratio(seconds, per_row[ours]) for name, seconds in per_row.items() if name != ours
         },
     }

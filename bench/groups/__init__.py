@@ -1,1 +1,1 @@
-"""Consumer groups of Apache Kafka and Penstock under the same clients, in turns."""
+"""Consumer groups of Apache Kafka and Penstock with the same clients, alternating."""

@@ -16,17 +16,17 @@ from tests.interop.kafka_jars import KAFKA_VERSION, KafkaUnavailableError, resol
 from bench.broker.nodes import data_home
 from bench.groups.contenders import KAFKA, KAFKA_AT_ONCE, PENSTOCK, fresh_nodes
 from bench.groups.first_poll import measure_first_poll
-from bench.groups.leaving import measure_leave
+from bench.groups.leave_group import measure_leave
 from bench.groups.settling import CLASSIC, CONSUMER, measure_settling
 from bench.measure import write_results
 
 FIRST_POLL_TARGET_MS = 300.0
-REPEATS = 5  # of what takes little
-SETTLINGS = 3  # of the same members, one group after the other
+REPEATS = 5  # of short measurements
+SETTLINGS = 3  # groups of the same members, one after another
 ALL = (KAFKA, KAFKA_AT_ONCE, PENSTOCK)
 AT_ONCE = (KAFKA_AT_ONCE, PENSTOCK)
 
-# Of each metric: by contender, what each repetition gave.
+# By metric and contender: the value of each repetition.
 Samples = dict[str, dict[str, list[float]]]
 
 
@@ -37,7 +37,7 @@ def main() -> None:
     try:
         jars = resolve_kafka_jars(lambda text: print(text, file=sys.stderr, flush=True))
     except KafkaUnavailableError as error:
-        sys.exit(f"Kafka is needed to compare with: {error}")
+        sys.exit(f"this benchmark needs Kafka: {error}")
     samples: Samples = {}
     for number in range(rounds):
         with (
@@ -56,8 +56,8 @@ def _measure_round(addresses: dict[str, str], home: Path, samples: Samples, numb
             for name in names:
                 values = work(addresses[name], f"{metric}-{number}-{turn}")
                 samples.setdefault(metric, {}).setdefault(name, []).extend(values)
-                told = " ".join(f"{value:10.2f}" for value in values)
-                print(f"{metric:<50} {name:<20} {told}", file=sys.stderr, flush=True)
+                figures = " ".join(f"{value:10.2f}" for value in values)
+                print(f"{metric:<50} {name:<20} {figures}", file=sys.stderr, flush=True)
 
     def settle(protocol: str, shares: Mapping[str, int]) -> Callable[[str, str], list[float]]:
         return lambda address, _: measure_settling(
@@ -82,7 +82,7 @@ def _measure_leave(address: str, group: str) -> list[float]:
 
 
 def _report(samples: Samples) -> dict[str, Any]:
-    metrics = {metric: _compare(found) for metric, found in samples.items()}
+    metrics = {metric: _compare(by_contender) for metric, by_contender in samples.items()}
     return {
         "kafka_version": KAFKA_VERSION,
         "machine": {"cores": os.cpu_count(), "load_average": os.getloadavg()},
@@ -96,16 +96,16 @@ def _report(samples: Samples) -> dict[str, Any]:
 
 
 def _target(name: str, metric: dict[str, Any]) -> dict[str, Any]:
-    found_ms, bound_ms = metric[PENSTOCK], FIRST_POLL_TARGET_MS
-    return {"name": name, "ms": found_ms, "bound_ms": bound_ms, "met": found_ms < bound_ms}
+    measured_ms, bound_ms = metric[PENSTOCK], FIRST_POLL_TARGET_MS
+    return {"name": name, "ms": measured_ms, "bound_ms": bound_ms, "met": measured_ms < bound_ms}
 
 
-def _compare(found: dict[str, list[float]]) -> dict[str, Any]:
-    medians = {name: round(statistics.median(values), 3) for name, values in found.items()}
+def _compare(samples: dict[str, list[float]]) -> dict[str, Any]:
+    medians = {name: round(statistics.median(values), 3) for name, values in samples.items()}
     ratios = {"ratio": round(medians[PENSTOCK] / medians[KAFKA_AT_ONCE], 3)}
     if KAFKA in medians:
         ratios["ratio_to_kafka_with_its_delay"] = round(medians[PENSTOCK] / medians[KAFKA], 3)
-    rounds = {name: [round(value, 3) for value in values] for name, values in found.items()}
+    rounds = {name: [round(value, 3) for value in values] for name, values in samples.items()}
     return {**medians, **ratios, "rounds": rounds}
 
 

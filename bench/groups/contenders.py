@@ -1,7 +1,8 @@
-"""The brokers that are compared: Penstock as `penstock up` starts it, and Kafka in two ways.
+"""The contenders: Penstock as `penstock up` starts it, and Kafka with and without its initial
+delay.
 
-Kafka waits three seconds for more members before the first assignment of a group; a development
-node of Penstock does not. So that the wait is not all that is seen, Kafka runs without it as well.
+Kafka waits three seconds for more members before a group's first assignment; a development node of
+Penstock does not. Kafka also runs without that delay, so that it does not hide everything else.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ class KafkaAtOnce(Kafka):
 
 @contextmanager
 def fresh_nodes(jars: KafkaJars, home: Path) -> Iterator[dict[str, str]]:
-    """All of them, started on empty directories and taking messages: their bootstrap addresses."""
+    """Starts all contenders on empty directories; yields their bootstrap addresses once they
+    serve."""
     brokers: dict[str, Prepared] = {
         KAFKA: Kafka(jars),
         KAFKA_AT_ONCE: KafkaAtOnce(jars),

@@ -1,4 +1,4 @@
-"""A new group's first message: from making a consumer to having what the topic holds already."""
+"""A new group's first message: from creating a consumer to receiving an existing record."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TIMEOUT_S = 60.0
 
 
 def measure_first_poll(bootstrap: str, group: str) -> float:
-    """Milliseconds, with a client that has everything at its defaults."""
+    """Milliseconds, with a client at its defaults."""
     start = time.perf_counter()
     consumer = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest"}

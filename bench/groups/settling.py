@@ -1,8 +1,8 @@
-"""Twenty members and a hundred partitions: from the first join until each partition has a reader.
+"""Twenty members and a hundred partitions: from the first join until every partition is assigned.
 
-The members are processes of the clients that the tests know. Each has been in a group of its own
-before, so that the clock sees no code being loaded. Their clocks count: all processes of a machine
-have the same monotonic one.
+The members are processes of the tests' clients. Each has been in its own group before, so that no
+code is loaded while the clock runs. Times come from the members: all processes of a machine share
+the monotonic clock.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from penstock.model.errors import ErrorCode
 PARTITIONS = 100
 JAVA_VERSION = "4.4.0"
 TIMEOUT_S = 120.0
-SESSION_MS = 30_000  # a heartbeat every three seconds, as clients have by themselves
+SESSION_MS = 30_000  # a heartbeat every three seconds, the clients' default
 CLASSIC = {"confluent-kafka": 5, "kafka-python": 5, "aiokafka": 5, "java": 5}
-CONSUMER = {"confluent-kafka": 10, "java": 10}  # those that speak the newer protocol
+CONSUMER = {"confluent-kafka": 10, "java": 10}  # clients with the consumer protocol (KIP-848)
 _NUMBERS = itertools.count()
 
 
 def measure_settling(
     bootstrap: str, logs: Path, *, protocol: str, shares: Mapping[str, int], times: int
 ) -> list[float]:
-    """Seconds, of one new group after the other. The topic exists before."""
+    """Seconds for each of several new groups. The topic exists before."""
     topic = f"settling-{next(_NUMBERS)}"
     _create(bootstrap, topic)
     pool = Pool(logs)
@@ -50,43 +50,43 @@ def measure_settling(
 def _settle_once(
     pool: Pool, commands: Sequence[Sequence[str]], topic: str, protocol: str, group: str
 ) -> float:
-    stages = [Stage(pool, command, protocol) for command in commands]
+    clients = [Stage(pool, command, protocol) for command in commands]
     began_ns = time.monotonic_ns()
-    members = [_join(stage, topic, protocol, group) for stage in stages]
-    stages[0].wait_settled(members, partitions_of(topic, PARTITIONS), timeout_s=TIMEOUT_S)
+    members = [_join(client, topic, protocol, group) for client in clients]
+    clients[0].wait_settled(members, partitions_of(topic, PARTITIONS), timeout_s=TIMEOUT_S)
     ended_ns = max(member.changed_ns for member in members)
-    _leave(stages, members)
+    _leave(clients, members)
     return (ended_ns - began_ns) / 1e9
 
 
-def _leave(stages: Sequence[Stage], members: Sequence[Member]) -> None:
-    """All at the same time: one after the other, each would make the rest share anew."""
+def _leave(clients: Sequence[Stage], members: Sequence[Member]) -> None:
+    """All members leave at once: one by one, each would rebalance the rest."""
     for member in members:
         member.ask_to_leave()
-    stages[0].wait(
+    clients[0].wait(
         lambda: all(member.has_left for member in members), "all have left", timeout_s=TIMEOUT_S
     )
-    for stage in stages:
-        stage.release()
+    for client in clients:
+        client.release()
 
 
 def _warm_up(pool: Pool, commands: Sequence[Sequence[str]], topic: str, protocol: str) -> None:
-    stages = [Stage(pool, command, protocol) for command in commands]
+    clients = [Stage(pool, command, protocol) for command in commands]
     members = [
-        _join(stage, topic, protocol, f"warm-{number}-{topic}")
-        for number, stage in enumerate(stages)
+        _join(client, topic, protocol, f"warm-{number}-{topic}")
+        for number, client in enumerate(clients)
     ]
-    stages[0].wait(
+    clients[0].wait(
         lambda: all(len(member.owned) == PARTITIONS for member in members),
-        "each member is in a group of its own",
+        "each member is in its own group",
         timeout_s=TIMEOUT_S,
     )
-    _leave(stages, members)
+    _leave(clients, members)
 
 
-def _join(stage: Stage, topic: str, protocol: str, group: str) -> Member:
-    assignor = "range" if protocol == "classic" else None  # the one that all clients have
-    return stage.join(group, topic, assignor=assignor, session_ms=SESSION_MS)
+def _join(client: Stage, topic: str, protocol: str, group: str) -> Member:
+    assignor = "range" if protocol == "classic" else None  # supported by all clients
+    return client.join(group, topic, assignor=assignor, session_ms=SESSION_MS)
 
 
 def _command(client: str, bootstrap: str) -> list[str]:

@@ -1,1 +1,1 @@
-"""Messages on the wire, side by side with kio's own reader and writer."""
+"""Encoding and decoding of messages, compared with kio's own reader and writer."""

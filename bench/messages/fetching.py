@@ -1,4 +1,4 @@
-"""A consumer's fetch: reading its request, and writing the reply around slices of files."""
+"""A consumer's fetch: decoding the request, and encoding the response around file slices."""
 
 from datetime import timedelta
 from typing import Any
@@ -14,7 +14,7 @@ from penstock.protocol.messages import encode, get_request_schema, get_response_
 
 
 class Slice:
-    """What the log hands out: a length, no bytes."""
+    """A stand-in for a file slice: a length, no bytes."""
 
     def __len__(self) -> int:
         return 1024
@@ -28,20 +28,20 @@ def measure_request(partitions: int) -> dict[str, Any]:
         lambda: read(body),
         lambda: decode(schema, body),
         rounds=40,
-        repeats=max(5, 2000 // partitions),
+        calls=max(5, 2000 // partitions),
     )
     return {"partitions": partitions, **measured}
 
 
 def measure_response(partitions: int) -> dict[str, Any]:
-    """kio has to be given the bytes themselves, which ours never touches."""
+    """kio needs the records as bytes, which ours never touches."""
     copied = _make_response(partitions, bytes(1024))
     sliced = _with_slices(to_ours(copied, get_response_schema(ApiKey.FETCH, 12)))
     measured = compare(
         lambda: write_with_kio(copied),
         lambda: encode_response_parts(sliced, correlation_id=1),
         rounds=40,
-        repeats=max(5, 500 // partitions),
+        calls=max(5, 500 // partitions),
     )
     return {"partitions": partitions, **measured}
 

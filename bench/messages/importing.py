@@ -1,5 +1,4 @@
-"""What making message classes costs a starting broker: CPU time and memory, each in a fresh
-process."""
+"""The start-up cost of message classes: CPU time and memory, each in a fresh process."""
 
 import json
 import subprocess
@@ -15,12 +14,12 @@ before, start = memory(), time.process_time()
 {work}
 print(json.dumps([time.process_time() - start, memory() - before]))
 """
-_ROOM = "import penstock.protocol.messages as messages"
-_USUAL = f"""{_ROOM}
+_PACKAGE = "import penstock.protocol.messages as messages"
+_USUAL = f"""{_PACKAGE}
 for key, version in ((18, 3), (3, 12), (0, 9), (1, 12), (2, 7), (22, 4)):
     messages.get_request_schema(key, version)
 """
-_ALL = f"""{_ROOM}
+_ALL = f"""{_PACKAGE}
 from penstock.apis.registry import APIS
 for key, api in APIS.items():
     for version in api.versions:
@@ -29,7 +28,7 @@ for key, api in APIS.items():
 
 
 def measure() -> dict[str, Any]:
-    works = {"room": _ROOM, "six_apis_of_a_client": _USUAL, "all": _ALL}
+    works = {"package": _PACKAGE, "six_apis_of_a_client": _USUAL, "all": _ALL}
     return {name: _measure(work) for name, work in works.items()}
 
 

@@ -1,4 +1,4 @@
-"""A metadata response, the largest message a broker writes: topics of 100 partitions."""
+"""A Metadata response, the largest message a broker encodes: topics of 100 partitions."""
 
 import uuid
 from datetime import timedelta
@@ -22,7 +22,7 @@ def measure(partitions: int) -> dict[str, Any]:
         lambda: write_with_kio(message),
         lambda: encode(ours),
         rounds=max(5, 20_000 // partitions // 10),
-        repeats=max(1, 1000 // partitions),
+        calls=max(1, 1000 // partitions),
     )
     return {"partitions": partitions, "bytes": len(encode(ours)), **measured}
 

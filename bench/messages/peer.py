@@ -1,4 +1,4 @@
-"""kio's own reader and writer, and the ratio of ours to them."""
+"""kio's own reader and writer, and the comparison with ours."""
 
 import io
 import statistics
@@ -21,9 +21,9 @@ def write_with_kio(message: Any) -> bytes:
 
 
 def to_ours(message: Any, schema: type[Message]) -> Message:
-    """kio's message as one of ours; `records` must be bytes."""
-    made: Message = compose(schema, asdict(message))
-    return made
+    """Converts kio's message to one of ours; `records` must be bytes."""
+    converted: Message = compose(schema, asdict(message))
+    return converted
 
 
 def kio_reader(schema: Any) -> Callable[[bytes], Any]:
@@ -32,23 +32,23 @@ def kio_reader(schema: Any) -> Callable[[bytes], Any]:
 
 
 def compare(
-    kio: Callable[[], object], ours: Callable[[], object], *, rounds: int, repeats: int
+    kio: Callable[[], object], ours: Callable[[], object], *, rounds: int, calls: int
 ) -> dict[str, Any]:
-    """Microseconds of one call each, and how many times faster ours is; rounds take turns."""
+    """Microseconds per call, and how many times faster ours is; rounds alternate."""
     seconds: dict[str, list[float]] = {"kio": [], "our": []}
     for _ in range(rounds):
-        seconds["kio"].append(_cpu_seconds(kio, repeats))
-        seconds["our"].append(_cpu_seconds(ours, repeats))
+        seconds["kio"].append(_cpu_seconds(kio, calls))
+        seconds["our"].append(_cpu_seconds(ours, calls))
     medians = {
-        f"{name}_microseconds": round(statistics.median(each) / repeats * 1e6, 2)
-        for name, each in seconds.items()
+        f"{name}_microseconds": round(statistics.median(rounds_s) / calls * 1e6, 2)
+        for name, rounds_s in seconds.items()
     }
     return {**medians, "ratio": ratio(seconds["kio"], seconds["our"])}
 
 
-def _cpu_seconds(work: Callable[[], object], repeats: int) -> float:
-    """Of this process alone: nothing here waits, so the neighbours' load must not count."""
+def _cpu_seconds(work: Callable[[], object], calls: int) -> float:
+    """CPU time of this process: nothing here waits, so other load must not count."""
     start = time.process_time()
-    for _ in range(repeats):
+    for _ in range(calls):
         work()
     return time.process_time() - start

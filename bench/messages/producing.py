@@ -1,4 +1,4 @@
-"""A produce request of 1 KB batches: views of the receive buffer against kio's copies."""
+"""A Produce request of 1 KB batches: views of the receive buffer, compared with kio's copies."""
 
 from datetime import timedelta
 from typing import Any
@@ -35,7 +35,7 @@ def measure(partitions: int) -> dict[str, Any]:
         lambda: read(body),
         lambda: read_produce_request(received, 9),
         rounds=40,
-        repeats=max(5, 2000 // partitions),
+        calls=max(5, 2000 // partitions),
     )
     per_partition = round(measured["our_microseconds"] / partitions, 3)
     return {"partitions": partitions, **measured, "our_microseconds_per_partition": per_partition}

@@ -1,1 +1,1 @@
-"""One broker with 10,000 partitions beside the same broker with 10."""
+"""A broker with 10,000 partitions compared with one with 10."""

@@ -1,6 +1,6 @@
-"""Fills a broker with partitions and measures what they cost: time, memory, descriptors, latency.
+"""Creates many partitions and measures their cost: time, memory, file descriptors, latency.
 
-Latency is taken from both brokers in turns, request by request, so that noise hits both alike.
+Requests alternate between both brokers, so that noise affects both.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ VALUE = bytes(1024)
 
 
 def measure(partitions: int, folder: Path) -> dict[str, Any]:
-    """Of `partitions` in topics of 100 each, next to a broker with 10 partitions."""
+    """Compares a broker with `partitions`, in topics of 100 each, with one that has 10."""
     small = penstock.Broker(data=folder / "small").start()
     large = penstock.Broker(data=folder / "large").start()
     try:
@@ -57,7 +57,7 @@ async def create(servers: str, partitions: int) -> float:
 
 
 async def time_metadata(servers: str) -> dict[str, float]:
-    """Of all topics, decoding in this client included; again when nothing has changed."""
+    """Metadata of all topics, including decoding in this client: first, and repeated unchanged."""
     async with ClusterClient(servers) as client:
         times = []
         for _ in range(5):
@@ -68,7 +68,7 @@ async def time_metadata(servers: str) -> dict[str, float]:
 
 
 async def compare(small: str, large: str) -> dict[str, Any]:
-    """Single-record requests to partitions all over the large broker, and to the small one."""
+    """Latency of single-record requests, spread over the partitions of each broker."""
     batch = bytes(
         build_batch([Record(offset=0, timestamp_ms=1, key=None, value=VALUE, headers=())])
     )
@@ -76,18 +76,18 @@ async def compare(small: str, large: str) -> dict[str, Any]:
     async with ClusterClient(small) as one, ClusterClient(large) as many:
         topics = len((await many.metadata(None)).topics)
         for number in range(REQUESTS):
-            places = {
+            targets = {
                 "small": (one, TopicPartition("topic-0", number % 10)),
                 "large": (
                     many,
                     TopicPartition(f"topic-{number % topics}", number * 7 % TOPIC_PARTITIONS),
                 ),
             }
-            for name, (client, partition) in places.items():
+            for name, (client, tp) in targets.items():
                 started = time.perf_counter()
-                await client.produce(partition, batch)
+                await client.produce(tp, batch)
                 times[name].append((time.perf_counter() - started) * 1000)
-    figures = {name: percentiles(each) for name, each in times.items()}
+    figures = {name: percentiles(latencies) for name, latencies in times.items()}
     ratio = round(figures["large"]["p99"] / figures["small"]["p99"], 2)
     return {**figures, "p99_large_to_small": ratio}
 

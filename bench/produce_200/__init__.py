@@ -1,1 +1,1 @@
-"""What a partition costs in a Produce request of 200, next to the least that it could cost."""
+"""The cost of a partition in a Produce request of 200, compared with the possible minimum."""

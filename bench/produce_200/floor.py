@@ -1,4 +1,4 @@
-"""The least a broker must do for such a request, inlined: parse, check CRCs, stamp, write."""
+"""The minimum a broker must do for such a request, inlined: parse, check CRCs, stamp, write."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.protocol.produce_request import read_produce_request
 
 
 def measure_floor(directory: Path, requests: int) -> dict[str, float]:
-    """Microseconds a partition, on the clock and of the processor."""
+    """Microseconds per partition, wall-clock and CPU."""
     directory.mkdir()
     files = [
         os.open(directory / str(index), os.O_CREAT | os.O_WRONLY | os.O_APPEND)
@@ -21,7 +21,7 @@ def measure_floor(directory: Path, requests: int) -> dict[str, float]:
     body = make_body()
     wall, cpu = 0.0, 0.0
     for offset in range(requests):
-        received = memoryview(bytearray(body))  # as a receive buffer has it; not timed
+        received = memoryview(bytearray(body))  # like a receive buffer; not timed
         wall_start, cpu_start = perf_counter(), process_time()
         for _, entries in read_produce_request(received, VERSION).topics:
             for index, batch in entries:

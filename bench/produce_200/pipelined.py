@@ -1,4 +1,4 @@
-"""The request over one connection to a running broker, many of them on their way at once."""
+"""The request to a running broker over one connection, many in flight."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def create_topic(wire: Wire) -> None:
 
 
 def measure_pipelined(node: Node, wire: Wire, requests: int) -> dict[str, float]:
-    """Microseconds a partition: until the last answer, and of the broker's processor time."""
+    """Microseconds per partition: until the last response, and CPU time of the broker."""
     frame = make_frame()
     sender = threading.Thread(target=_send, args=(wire, frame, requests))
     cpu_start, start = cpu_seconds(node.pid), perf_counter()
@@ -42,7 +42,7 @@ def _send(wire: Wire, frame: bytes, requests: int) -> None:
 
 
 def _check(answer: memoryview) -> None:
-    """The last answer: every partition took its batch."""
+    """Checks that every partition of the last response succeeded."""
     key = make_message().__api_key__
     _, body = read_response_header(answer, key, VERSION)
     partitions = decode_response(key, VERSION, body).responses[0].partition_responses

@@ -1,4 +1,4 @@
-"""The request that both sides get: 200 partitions of one topic, a batch of 1 KB for each."""
+"""The request for both sides: 200 partitions of one topic, a 1 KB batch each."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Penstock's Spark connector beside Spark's own Kafka connector, on both brokers, in turns."""
+"""Penstock's Spark connector and Spark's own Kafka connector, on both brokers, alternating."""

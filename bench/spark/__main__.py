@@ -1,6 +1,6 @@
 """`python -m bench.spark`: about seven minutes; prints each figure, then the targets.
 
-Writes bench/results/spark.json and plots beside it. `--only` runs a part and writes nothing.
+Writes bench/results/spark.json and charts beside it. `--only` runs one part and writes nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def main() -> None:
     try:
         jars, connector = resolve_kafka_jars(_say), resolve_jvm_connector(_say)
     except KafkaUnavailableError as error:
-        sys.exit(f"Kafka and Spark's connector are needed to compare with: {error}")
+        sys.exit(f"this benchmark needs Kafka and Spark's connector: {error}")
     with TemporaryDirectory(dir=data_home(), prefix="bench-spark-") as home, ExitStack() as stack:
         brokers: dict[str, Prepared] = {PENSTOCK: Penstock(), KAFKA: Kafka(jars)}
         nodes = {
@@ -57,8 +57,8 @@ def main() -> None:
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.spark")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--rows", type=int, default=3_000_000, help="of the longest topic")
-    parser.add_argument("--batches", type=int, default=40, help="micro-batches of each session")
+    parser.add_argument("--rows", type=int, default=3_000_000, help="records of the longest topic")
+    parser.add_argument("--batches", type=int, default=40, help="micro-batches per session")
     parser.add_argument("--only", choices=PARTS, help="writes no results")
     return parser.parse_args()
 
@@ -76,18 +76,18 @@ def _figures(options: argparse.Namespace, shared: dict[str, Any]) -> Iterator[Fi
     if "cold_start" in parts:
         for _ in range(max(options.rounds - 1, 1)):
             for name in (JVM, OURS):
-                # Ours needs no jars: that is part of the comparison.
+                # Ours needs no jars, which is part of the comparison.
                 jars = shared["class_path"] if name == JVM else ""
                 yield measure_cold_start({**small, "class_path": jars}, name)
 
 
 def _collect(figures: Iterable[Figure]) -> dict[str, dict[str, list[float]]]:
-    found: dict[str, dict[str, list[float]]] = {}
+    collected: dict[str, dict[str, list[float]]] = {}
     for figure in figures:
         metric, contender, value = figure["metric"], figure["contender"], figure["value"]
-        found.setdefault(metric, {}).setdefault(contender, []).append(value)
+        collected.setdefault(metric, {}).setdefault(contender, []).append(value)
         _say(f"{metric:<42} {contender:<46} {value:14,.1f}")
-    return found
+    return collected
 
 
 def _finish(metrics: dict[str, Any], options: argparse.Namespace) -> None:
@@ -118,7 +118,7 @@ def _draw(metrics: dict[str, Any]) -> None:
         for metric in RATES
     }
     bar_chart(RESULTS / "spark_rates.svg", "Spark, values of 100 bytes", groups, "M rows/s")
-    times = {name: found["medians"] for name, found in metrics.items() if name not in RATES}
+    times = {name: metric["medians"] for name, metric in metrics.items() if name not in RATES}
     for number, (name, medians) in enumerate(times.items()):
         title, _, unit = name.rpartition(", ")
         path = RESULTS / f"spark_times_{number}.svg"

@@ -1,5 +1,5 @@
-"""From nothing to the first rows: Python, JVM, session, a read of a small topic. A child of
-bench.spark that does it once; its parent has the clock.
+"""Cold start: Python, JVM, session and a read of a small topic. A child process of bench.spark that
+runs once; the parent measures the time.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from bench.spark.contenders import PENSTOCK, Contender, reading
-from bench.spark.sessions import Figure, read_arguments, run_child, session, tell
+from bench.spark.sessions import Figure, print_figure, read_arguments, run_child, session
 
 COLD_START = "from nothing to the first rows, s"
 
 
 def measure_cold_start(arguments: Mapping[str, Any], format_name: str) -> Figure:
-    """Seconds until the rows are there; ending Spark does not count."""
+    """Seconds until the rows are read, without stopping Spark."""
     start = time.perf_counter()
     taken = 0.0
     for _ in run_child("cold_start", {**arguments, "format": format_name}):
@@ -31,7 +31,7 @@ def main() -> None:
     with session(arguments["home"], arguments["class_path"], with_preset=True) as spark:
         rows = spark.read.format(contender.format).options(**options).load().limit(100).collect()
         assert len(rows) == 100
-        tell(COLD_START, contender.name, float(len(rows)))
+        print_figure(COLD_START, contender.name, float(len(rows)))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""Who is compared: two connectors, each on two brokers; every pair a contender."""
+"""The contenders: two connectors on two brokers, in every combination."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
-JVM = "kafka"  # Spark's own connector, by the name of its format
+JVM = "kafka"  # the format name of Spark's own connector
 OURS = "penstock"
 PENSTOCK = "penstock"
 KAFKA = "kafka"
@@ -22,13 +22,15 @@ class Contender(NamedTuple):
         return f"{_CONNECTORS[self.format]} on {_BROKERS[self.broker]}"
 
 
-CONTENDERS = tuple(Contender(each, broker) for broker in (PENSTOCK, KAFKA) for each in (JVM, OURS))
+CONTENDERS = tuple(
+    Contender(connector, broker) for broker in (PENSTOCK, KAFKA) for connector in (JVM, OURS)
+)
 PEER = Contender(JVM, PENSTOCK).name
 OWN = Contender(OURS, PENSTOCK).name
 
 
-def in_turns(round_number: int) -> list[Contender]:
-    """All of them; who begins changes from round to round."""
+def rotated(round_number: int) -> list[Contender]:
+    """All contenders; the first one changes with every round."""
     shift = round_number % len(CONTENDERS)
     return [*CONTENDERS[shift:], *CONTENDERS[:shift]]
 

@@ -1,5 +1,5 @@
-"""What a micro-batch of few rows costs, in a session with the preset or without. A child of
-bench.spark: one session, both connectors in turns.
+"""The cost of a small micro-batch, in a session with or without the preset. A child process of
+bench.spark: one session, both connectors.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from bench.spark.contenders import JVM, OURS, PENSTOCK, Contender, reading
-from bench.spark.sessions import read_arguments, session, tell
+from bench.spark.sessions import print_figure, read_arguments, session
 
 QUERY_TIMEOUT_S = 300
 MICRO_BATCH = "micro-batch of 100 rows, ms"
 PRESET = "preset"
 DEFAULT = "Spark's default"
-WARM_UP_BATCHES = 15  # until the JVM has compiled what they need
+WARM_UP_BATCHES = 15  # until the JVM has compiled the hot code
 
 
 def contender_name(format_name: str, *, with_preset: bool) -> str:
@@ -30,12 +30,12 @@ def main() -> None:
     with_preset: bool = arguments["with_preset"]
     home, class_path = arguments["home"], arguments["class_path"]
     with session(home, class_path, with_preset=with_preset) as spark:
-        for each in (JVM, OURS):
-            _run(spark, arguments, each, WARM_UP_BATCHES)
-        for each in (JVM, OURS):
-            durations_ms = _run(spark, arguments, each, arguments["batches"])
-            name = contender_name(each, with_preset=with_preset)
-            tell(MICRO_BATCH, name, statistics.median(durations_ms))
+        for connector in (JVM, OURS):
+            _run(spark, arguments, connector, WARM_UP_BATCHES)
+        for connector in (JVM, OURS):
+            durations_ms = _run(spark, arguments, connector, arguments["batches"])
+            name = contender_name(connector, with_preset=with_preset)
+            print_figure(MICRO_BATCH, name, statistics.median(durations_ms))
 
 
 def _run(
@@ -53,9 +53,9 @@ def _run(
     while query.isActive and len(query.recentProgress) <= batches:
         query.awaitTermination(1)
     query.stop()
-    found = [progress for progress in query.recentProgress if progress["numInputRows"]]
-    assert len(found) > batches, query.exception()
-    return [progress["durationMs"]["triggerExecution"] for progress in found][1:]
+    with_rows = [progress for progress in query.recentProgress if progress["numInputRows"]]
+    assert len(with_rows) > batches, query.exception()
+    return [progress["durationMs"]["triggerExecution"] for progress in with_rows][1:]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""From figures to medians, ratios and targets."""
+"""Medians, ratios and targets from figures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bench.spark.throughput import COPY, NOOP, PARQUET, SINK, SINK_ONCE, STREAM
 
 Figures = Mapping[str, Mapping[str, Sequence[float]]]  # by metric and contender
 
-# At least so many times the JVM connector's rows a second, on the same broker.
+# Minimum ratio to the JVM connector's rows per second, on the same broker.
 _AT_LEAST = {NOOP: 3.0, PARQUET: 1.5, SINK: 1.0, SINK_ONCE: 1.0}
 _PRESET_AT_MOST = 0.7
 RATES = (NOOP, STREAM, PARQUET, SINK, SINK_ONCE, COPY)
@@ -23,13 +23,13 @@ RATES = (NOOP, STREAM, PARQUET, SINK, SINK_ONCE, COPY)
 def summarize(figures: Figures) -> dict[str, Any]:
     return {
         metric: {
-            "medians": _medians(found),
-            "ratios": dict(_ratios(metric, _medians(found))),
+            "medians": _medians(values),
+            "ratios": dict(_ratios(metric, _medians(values))),
             "rounds": {
-                name: [round(value, 3) for value in values] for name, values in found.items()
+                name: [round(value, 3) for value in rounds] for name, rounds in values.items()
             },
         }
-        for metric, found in figures.items()
+        for metric, values in figures.items()
     }
 
 
@@ -42,12 +42,12 @@ def find_targets(metrics: Mapping[str, Any]) -> Iterator[Target]:
         yield Target("micro-batch, preset to Spark's default", ratio, _PRESET_AT_MOST, False)
 
 
-def _medians(found: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    return {name: round(statistics.median(values), 3) for name, values in found.items()}
+def _medians(values: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    return {name: round(statistics.median(rounds), 3) for name, rounds in values.items()}
 
 
 def _ratios(metric: str, medians: Mapping[str, float]) -> Iterator[tuple[str, float]]:
-    """Ours to the JVM connector's: more is better of rates, less of times."""
+    """Our connector over the JVM connector: higher is better for rates, lower for times."""
     if metric == MICRO_BATCH:
         yield from _preset_ratios(medians)
     elif metric == COLD_START:
@@ -60,8 +60,11 @@ def _ratios(metric: str, medians: Mapping[str, float]) -> Iterator[tuple[str, fl
 
 
 def _preset_ratios(medians: Mapping[str, float]) -> Iterator[tuple[str, float]]:
-    for each, name in ((OURS, "preset to default"), (JVM, "preset to default, JVM connector")):
+    for connector, name in (
+        (OURS, "preset to default"),
+        (JVM, "preset to default, JVM connector"),
+    ):
         with_preset, without = (
-            medians[contender_name(each, with_preset=has)] for has in (True, False)
+            medians[contender_name(connector, with_preset=has)] for has in (True, False)
         )
         yield name, round(with_preset / without, 3)

@@ -1,6 +1,6 @@
-"""Spark in child processes: a session cannot be had with other settings once its JVM runs.
+"""Runs Spark in child processes, because settings cannot change once the JVM runs.
 
-A child prints its figures as lines of JSON; everything else that it says is shown when it fails.
+A child prints its figures as lines of JSON; its other output is shown only if it fails.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from penstock.spark.session.builder import preset
 
 MASTER = "local[2]"
 CHILD_TIMEOUT_S = 900.0
-# Of both kinds of session: what is not Spark's speed. Spark's own defaults else.
-_PLACE = {
+# Settings of all sessions that do not affect speed; otherwise Spark's defaults.
+_COMMON = {
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -34,16 +34,16 @@ Figure = dict[str, Any]  # metric, contender, value
 
 
 class ChildFailed(Exception):
-    """A measuring process left with an error; the message is what it said last."""
+    """A measuring process exited with an error; the message is the end of its output."""
 
 
 @contextmanager
 def session(home: str, class_path: str, *, with_preset: bool) -> Iterator[SparkSession]:
-    """Used in a child: ends with its process."""
+    """A session for a child process."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     settings = {
         **(preset(MASTER) if with_preset else {}),
-        **_PLACE,
+        **_COMMON,
         "spark.local.dir": home,
         "spark.sql.warehouse.dir": f"{home}/warehouse",
         **({"spark.driver.extraClassPath": class_path} if class_path else {}),
@@ -61,7 +61,7 @@ def session(home: str, class_path: str, *, with_preset: bool) -> Iterator[SparkS
 
 
 def run_child(module: str, arguments: Mapping[str, Any]) -> Iterator[Figure]:
-    """The figures of `python -m bench.spark.<module>`, as they come."""
+    """Yields the figures of `python -m bench.spark.<module>` as they arrive."""
     command = [sys.executable, "-m", f"bench.spark.{module}", json.dumps(arguments)]
     with TemporaryFile() as errors:
         process = subprocess.Popen(
@@ -81,18 +81,18 @@ def run_child(module: str, arguments: Mapping[str, Any]) -> Iterator[Figure]:
             process.wait()
         if status != 0:
             errors.seek(0)
-            told = errors.read().decode(errors="replace")[-4000:]
-            raise ChildFailed(f"{module} left with status {status}:\n{told}")
+            output = errors.read().decode(errors="replace")[-4000:]
+            raise ChildFailed(f"{module} exited with {status}:\n{output}")
 
 
-def tell(metric: str, contender: str, value: float) -> None:
-    """Used in a child: one figure."""
+def print_figure(metric: str, contender: str, value: float) -> None:
+    """Prints a figure in a child process."""
     figure = {"metric": metric, "contender": contender, "value": value}
     print(json.dumps(figure), flush=True)
 
 
 def read_arguments() -> dict[str, Any]:
-    """Used in a child."""
+    """The arguments of a child process."""
     arguments: dict[str, Any] = json.loads(sys.argv[1])
     Path(arguments["home"]).mkdir(parents=True, exist_ok=True)
     return arguments

@@ -1,7 +1,7 @@
-"""Rows a second: to nowhere, to Parquet, from topic to topic, to a topic. A child of bench.spark.
+"""Rows per second: to noop, to Parquet, topic to topic, to a topic. A child process of bench.spark.
 
-Contenders take turns in one warm session. Every contender's work is done once before it counts, and
-checked: that all rows come, that all have arrived.
+Contenders alternate in one warm session. Every contender's work runs once before it is measured,
+and is checked: all rows are read, all rows are written.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from bench.broker.wire import Wire
-from bench.spark.contenders import CONTENDERS, Contender, in_turns, reading, writing
-from bench.spark.sessions import read_arguments, session, tell
+from bench.spark.contenders import CONTENDERS, Contender, reading, rotated, writing
+from bench.spark.sessions import print_figure, read_arguments, session
 from bench.spark.topics import VALUE_BYTES, create_topic
 
 QUERY_TIMEOUT_S = 300
@@ -29,7 +29,7 @@ COPY = "topic to topic, values of 100 bytes"
 
 
 class Works:
-    """What is measured; each work moves all the rows it is named for, and says how many."""
+    """The measured works; each processes all its rows and returns their number."""
 
     def __init__(self, spark: SparkSession, arguments: Mapping[str, Any]) -> None:
         self._spark = spark
@@ -50,13 +50,13 @@ class Works:
         }
 
     def check(self, contender: Contender) -> None:
-        """All rows come, whole."""
+        """Checks that all rows are read completely."""
         for topic, count in (self._many, self._some):
-            found = self._read(contender, topic).selectExpr("count(value)", "sum(length(value))")
-            assert tuple(found.first() or ()) == (count, count * VALUE_BYTES)
+            totals = self._read(contender, topic).selectExpr("count(value)", "sum(length(value))")
+            assert tuple(totals.first() or ()) == (count, count * VALUE_BYTES)
 
     def _make_rows(self, count: int) -> DataFrame:
-        """In memory before the clock starts."""
+        """Rows cached in memory before the clock starts."""
         rows = self._spark.range(count, numPartitions=2).selectExpr(
             "cast(lpad(cast(id AS string), 8, '0') AS binary) AS key",
             "cast(lpad(cast(id AS string), 100, 'value ') AS binary) AS value",
@@ -106,12 +106,12 @@ class Works:
         return count
 
     def _write(self, rows: DataFrame, contender: Contender, delivery: str) -> None:
-        """The JVM connector does not know the option: it writes at least once."""
+        """The JVM connector ignores the option: it always writes at least once."""
         options = {**writing(self._servers, contender, "target"), "delivery": delivery}
         rows.write.format(contender.format).options(**options).mode("append").save()
 
     def fresh_target(self, contender: Contender) -> None:
-        """An empty topic to write to; the last one's records are dropped."""
+        """Recreates the target topic."""
         wire = Wire(self._servers[contender.broker])
         wire.delete_topic("target")
         create_topic(wire, "target")
@@ -126,10 +126,10 @@ def main() -> None:
             works.check(contender)
         for metric, work in works.table().items():
             for number in range(-1, arguments["rounds"]):
-                for contender in in_turns(max(number, 0)):
+                for contender in rotated(max(number, 0)):
                     rate = _measure(works, work, contender)
-                    if number >= 0:  # the first time is for the compilers
-                        tell(metric, contender.name, rate)
+                    if number >= 0:  # the first round warms up the compilers
+                        print_figure(metric, contender.name, rate)
 
 
 def _measure(works: Works, work: Callable[[Contender], int], contender: Contender) -> float:

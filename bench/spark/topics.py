@@ -1,4 +1,4 @@
-"""The topics that are read and written: created on either broker, filled with librdkafka."""
+"""Topics for both brokers, filled with librdkafka."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ CREATE_TIMEOUT_S = 30.0
 
 
 def fill(node: Node, topics: Mapping[str, int]) -> None:
-    """Each with so many records, without keys."""
-    asked = {"size_bytes": VALUE_BYTES, "acks": "1", "codec": "none", "partitions": PARTITIONS}
+    """Creates each topic with its number of records, without keys."""
+    arguments = {"size_bytes": VALUE_BYTES, "acks": "1", "codec": "none", "partitions": PARTITIONS}
     wire = node.connect()
     for topic, records in topics.items():
         create_topic(wire, topic)
-        run_librdkafka("produce", node.bootstrap, topic, asked | {"records": records})
+        run_librdkafka("produce", node.bootstrap, topic, arguments | {"records": records})
     wire.close()
 
 
 def create_topic(wire: Wire, topic: str) -> None:
-    """Kafka may not lead yet when it listens, and deletes the last of a name when it has time."""
+    """Retries: Kafka may listen before it leads, and deletes an earlier topic asynchronously."""
     deadline = time.monotonic() + CREATE_TIMEOUT_S
     while code := wire.create_topic(topic, PARTITIONS):
         if time.monotonic() > deadline:

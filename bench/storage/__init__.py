@@ -1,1 +1,1 @@
-"""What the log costs over the raw operation: appends, look-ups, recovery, compaction, flushes."""
+"""The log's overhead over the raw operation: appends, look-ups, recovery, compaction, flushes."""

@@ -1,4 +1,4 @@
-"""Append against the same buffers through `os.write` and CRC."""
+"""Append, compared with CRC and `os.write` of the same buffers."""
 
 import os
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from crc32c import crc32c
 
 from bench.measure import alternate, ratio
-from bench.storage.setting import EPOCH, NOW_MS, create_log, data_directory, make_batch, open_engine
+from bench.storage.harness import EPOCH, NOW_MS, create_log, data_directory, make_batch, open_engine
 from penstock.config.log_config import LogConfig
 from penstock.storage.engine import AppendItem
 

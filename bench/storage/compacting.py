@@ -1,4 +1,5 @@
-"""A compaction pass against reading the same bytes with their CRC and writing what stays."""
+"""A compaction pass, compared with reading the same bytes, checking CRCs and writing what is
+kept."""
 
 import os
 from collections.abc import Callable
@@ -8,7 +9,7 @@ from typing import Any
 from crc32c import crc32c
 
 from bench.measure import alternate, ratio
-from bench.storage.setting import NOW_MS, append, create_log, data_directory, open_engine
+from bench.storage.harness import NOW_MS, append, create_log, data_directory, open_engine
 from penstock.config.log_config import LogConfig, StorageConfig
 from penstock.io.disk import RealDisk
 from penstock.model.ids import Offset
@@ -22,7 +23,7 @@ RECORDS_A_BATCH = 100
 def measure(
     record_bytes: int, *, log_bytes: int = 16 << 20, keys: int = 10_000, rounds: int = 3
 ) -> dict[str, Any]:
-    """Keys are written round and round, so that most records are outdated."""
+    """Keys are written cyclically, so that most records are obsolete."""
     config = LogConfig(
         cleanup_policy=frozenset({"compact"}), segment_bytes=4 << 20, min_cleanable_dirty_ratio=0.0
     )
@@ -56,7 +57,7 @@ def measure(
             for name, spent in once.items():
                 seconds[name] += spent
             after = log.segments.size_bytes
-            assert log.cleaned_offset == Offset(records), "the pass covered everything"
+            assert log.cleaned_offset == Offset(records), "the pass covered the whole log"
             assert after < before
             engine.close()
     return {

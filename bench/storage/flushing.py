@@ -1,4 +1,4 @@
-"""Group commit: durable appends to 1 and to 200 logs, against a sync after each."""
+"""Group commit: durable appends to 1 and 200 logs, compared with a sync after each."""
 
 import os
 import queue
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bench.measure import alternate, ratio
-from bench.storage.setting import NOW_MS, append, create_log, data_directory, make_batch
+from bench.storage.harness import NOW_MS, append, create_log, data_directory, make_batch
 from penstock.config.log_config import LogConfig, StorageConfig
 from penstock.storage.errors import StorageError
 from penstock.storage.flush_threads import FlushThreads
@@ -14,7 +14,7 @@ from penstock.storage.segmented_engine import SegmentedEngine
 
 
 def measure(logs: int, *, rounds: int = 15) -> dict[str, Any]:
-    """One append to each log, then wait until all are durable."""
+    """Appends to each log, then waits until all are durable."""
     batch = make_batch(16 << 10)
     posted: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
     with data_directory() as path, FlushThreads(workers=8) as threads:
@@ -51,7 +51,7 @@ def measure(logs: int, *, rounds: int = 15) -> dict[str, Any]:
             while waiting:
                 posted.get()()
 
-        group_commit()  # the first round also syncs new names
+        group_commit()  # the first round also syncs new directory entries
         seconds = alternate(rounds, one_by_one=one_by_one, group_commit=group_commit)
         for file in files:
             os.close(file)

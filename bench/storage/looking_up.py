@@ -1,9 +1,9 @@
-"""Look-up by offset at 10 and at 1,000 segments: its cost must not grow with the log.
+"""Look-up by offset with 10 and 1,000 segments: its cost must not grow with the log.
 
-`look_up` finds one batch: segment map, index, a short walk over headers. `read` is the whole call
-of a fetch: the look-up, the search for the end of the slice, and the lease. `pread` is the peer: a
-page from a known place, which grows too, as 1,000 files leave the processor's caches. The log of 10
-large segments has as many bytes as that of 1,000: what it costs less is the price of segments.
+`look_up` finds one batch: segment map, index, a short scan of headers. `read` is the whole call of
+a fetch: the look-up, the search for the end of the slice, and the lease. `pread` is the peer: a
+page at a known position, which also gets slower, because 1,000 files do not fit the CPU caches. The
+log of 10 large segments has as many bytes as that of 1,000: the difference is the cost of segments.
 """
 
 import os
@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from bench.storage.setting import append, create_log, data_directory, make_batch, open_engine
+from bench.storage.harness import append, create_log, data_directory, make_batch, open_engine
 from penstock.config.log_config import LogConfig
 from penstock.model.ids import Offset
 from penstock.storage.log import SegmentedLog
@@ -51,7 +51,7 @@ def _fill_log(
         append(engine, log, bytearray(batch))
     log.advance_high_watermark(log.log_end_offset)
     for segment in log.segments:
-        _read(log, [Offset(segment.base_offset)])  # opens its files: not what is measured
+        _read(log, [Offset(segment.base_offset)])  # opens its files, which is not measured
     return log
 
 
@@ -89,12 +89,12 @@ def _compare(logs: dict[str, SegmentedLog], work: Work, rounds: int, reads: int)
         "microseconds": {
             name: round(statistics.median(values), 2) for name, values in microseconds.items()
         },
-        "ratio_1000_to_10": _growth(few, many),
-        "ratio_1000_to_10_of_as_many_bytes": _growth(few_large, many),
+        "ratio_1000_to_10": _ratios(few, many),
+        "ratio_1000_to_10_of_as_many_bytes": _ratios(few_large, many),
     }
 
 
-def _growth(few: list[float], many: list[float]) -> dict[str, float]:
+def _ratios(few: list[float], many: list[float]) -> dict[str, float]:
     pairs = (b / a for a, b in zip(few, many, strict=True))
     return {
         "median": round(statistics.median(many) / statistics.median(few), 3),

@@ -1,4 +1,4 @@
-"""10,000 partitions in one data directory: open, append to each, close, reopen."""
+"""10,000 partitions in one log dir: create, append to each, close, reopen."""
 
 import os
 import resource
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench.storage.setting import NOW_MS, append, create_log, data_directory, make_batch
+from bench.storage.harness import NOW_MS, append, create_log, data_directory, make_batch
 from penstock.config.log_config import LogConfig, StorageConfig
 from penstock.storage.flush_threads import FlushThreads
 from penstock.storage.log import SegmentedLog

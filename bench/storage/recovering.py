@@ -1,4 +1,4 @@
-"""Recovery after a crash against reading the same bytes with their CRC."""
+"""Recovery after a crash, compared with reading the same bytes and checking CRCs."""
 
 import os
 import statistics
@@ -9,7 +9,7 @@ from typing import Any
 from crc32c import crc32c
 
 from bench.measure import alternate, ratio
-from bench.storage.setting import (
+from bench.storage.harness import (
     NOW_MS,
     abandon,
     append,
@@ -50,8 +50,8 @@ def measure(batch_bytes: int, *, log_bytes: int = 512 << 20, rounds: int = 25) -
     return {
         "batch_bytes": len(batch),
         "log_bytes": size,
-        # Neighbours on the machine slow a long round more than a short one: rounds compared in
-        # pairs, and the processor's time, show what the code costs.
+        # Other processes slow a long round more than a short one: rounds compared in pairs and
+        # CPU time show what the code costs.
         "ratio_to_raw": ratio(seconds["raw"], seconds["ours"])
         | {"of_pairs": round(statistics.median(raw / ours for raw, ours in pairs), 3)},
         "cpu_ratio_to_raw": ratio(raw_cpu.seconds, ours_cpu.seconds),
@@ -65,7 +65,7 @@ def _leave_unclean(path: str, batch: bytearray, count: int) -> SegmentedLog:
     engine = open_engine(path)
     log = create_log(engine, LogConfig())
     for number in range(count):
-        # Later and later: each indexed batch then has an entry in both indexes.
+        # Increasing timestamps: each indexed batch gets an entry in both indexes.
         stamp_time(batch, NOW_MS - count + number)
         append(engine, log, batch)
     abandon(engine)
@@ -73,20 +73,20 @@ def _leave_unclean(path: str, batch: bytearray, count: int) -> SegmentedLog:
 
 
 def _read_and_check(file: str, size: int, batch_bytes: int) -> None:
-    """The least that recovery can do; it knows the size of every batch beforehand."""
+    """The minimum that recovery must do, with the size of every batch known in advance."""
     buffer = memoryview(bytearray(CHUNK_BYTES // batch_bytes * batch_bytes))
     descriptor = os.open(file, os.O_RDONLY)
     position = 0
     while position < size:
         filled = os.preadv(descriptor, [buffer], position)
-        for place in range(0, filled, batch_bytes):
-            crc32c(buffer[place + 21 : place + batch_bytes])
+        for start in range(0, filled, batch_bytes):
+            crc32c(buffer[start + 21 : start + batch_bytes])
         position += filled
     os.close(descriptor)
 
 
 class _Cpu:
-    """Work that notes the processor time of each of its runs."""
+    """A work that records the CPU time of each run."""
 
     def __init__(self, work: Callable[[], None]) -> None:
         self._work = work

@@ -1,1 +1,1 @@
-"""What a timer costs on the timing wheel, against `heapq` with lazy cancellation."""
+"""The cost of a timer on the timing wheel, compared with `heapq` and lazy cancellation."""

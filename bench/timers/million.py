@@ -11,12 +11,12 @@ from bench.measure import ratio
 from bench.timers.peers import PEERS, START_MS, Timers
 
 SPREAD_MS = 60_000
-STEP_MS = 10  # how often the clock is looked at
+STEP_MS = 10  # between calls of advance_to
 PHASES = ("add", "cancel", "expire")
 
 
 def measure(timers: int = 1_000_000, *, rounds: int = 3) -> dict[str, Any]:
-    """Processor time, since the machine may be shared; the peers take turns."""
+    """CPU time, because the machine may be shared; the peers alternate."""
     source = random.Random(1)
     delays = [source.randrange(1, SPREAD_MS) for _ in range(timers)]
     cancelled = source.sample(range(timers), timers // 2)
@@ -77,7 +77,7 @@ def _compare(seconds: dict[str, list[float]], count: int) -> dict[str, Any]:
 
 
 def _memory(timers: Timers, delays: list[int], cancelled: list[int]) -> dict[str, float]:
-    """Per timer added, with its deadline and without the value: all pending, then half."""
+    """Bytes per added timer, including its deadline but not its value: all pending, then half."""
     handles: list[Any] = [None] * len(delays)
     value = object()
     tracemalloc.start()

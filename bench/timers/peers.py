@@ -1,4 +1,4 @@
-"""The two ways to hold timers, behind the same three calls."""
+"""The two timer implementations behind one interface."""
 
 import heapq
 from collections.abc import Iterator
@@ -23,7 +23,8 @@ def make_wheel() -> Timers:
 
 
 class HeapTimers:
-    """The recipe of Python's own documentation: an entry is marked and stays until its time."""
+    """The recipe of Python's documentation: a cancelled entry is marked and stays until it is
+    due."""
 
     def __init__(self) -> None:
         self._heap: list[list[Any]] = []

@@ -1,1 +1,1 @@
-"""Transactions of Apache Kafka and of Penstock, under the same clients, in turns."""
+"""Transactions of Apache Kafka and Penstock with the same clients, alternating."""

@@ -1,8 +1,7 @@
-"""`python -m bench.transactions`: about six minutes; `--try` for a short look, without results.
+"""`python -m bench.transactions`: about six minutes; `--try` is short and writes no results.
 
-Prints a line per measurement; writes bench/results/transactions.json. Both brokers stand side by
-side, what is measured on one is measured on the other next, and who begins changes from round to
-round.
+Prints a line per measurement; writes bench/results/transactions.json. Both brokers run side by
+side, each measurement alternates between them, and the first broker alternates between rounds.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ def main() -> None:
         jars = resolve_kafka_jars(lambda text: print(text, file=sys.stderr, flush=True))
         java = resolve_java()
     except KafkaUnavailableError as error:
-        sys.exit(f"Kafka is needed to compare with: {error}")
+        sys.exit(f"this benchmark needs Kafka: {error}")
     brokers: dict[str, Prepared] = {KAFKA: Kafka(jars), PENSTOCK: Penstock()}
     loads = make_loads(1.0 if options.is_trial else 6.0)
     with TemporaryDirectory(dir=data_home(), prefix="bench-transactions-") as home:
@@ -65,8 +64,8 @@ def _parse() -> argparse.Namespace:
 
 
 def _warm_up(nodes: Mapping[str, Node], java: JavaClients, loads: list[Load]) -> None:
-    """A whole round that does not count: after a second of each, Kafka's first one still had a
-    quarter of the speed of its second."""
+    """Runs a whole round that is not counted: after only a second of each load, Kafka's first round
+    still had a quarter of the speed of its second."""
     for node in nodes.values():
         wire = node.connect()
         send_first(wire)
@@ -78,10 +77,10 @@ def _warm_up(nodes: Mapping[str, Node], java: JavaClients, loads: list[Load]) ->
 def _round(
     number: int, nodes: Mapping[str, Node], java: JavaClients, loads: list[Load], state: State
 ) -> None:
-    for place, load in enumerate(loads):
+    for index, load in enumerate(loads):
         for name in list(nodes) if number % 2 == 0 else list(nodes)[::-1]:
             calm_down(nodes)
-            sample = _measure(load, nodes[name], java, f"round-{number}-{place}")
+            sample = _measure(load, nodes[name], java, f"round-{number}-{index}")
             state.add(load.key, name, sample)
             figures = ", ".join(f"{metric} {value:.4g}" for metric, value in sample.items())
             print(f"round {number + 1}  {load.key}  {name}: {figures}", flush=True)
@@ -91,15 +90,15 @@ def _measure(load: Load, node: Node, java: JavaClients, topic: str) -> Sample:
     wire = node.connect()
     create(wire, topic, load.partitions)
     before = cpu_seconds(node.pid)
-    found = run_load(load, java, node.bootstrap, topic)
+    result = run_load(load, java, node.bootstrap, topic)
     spent_s = cpu_seconds(node.pid) - before
     wire.delete_topic(topic)
     wire.close()
-    megabytes = found["records"] * load.size_bytes / 1e6
+    megabytes = result["records"] * load.size_bytes / 1e6
     return {
-        "transactions_per_s": found["transactions"] / found["seconds"],
-        "mb_s": megabytes / found["seconds"],
-        "cpu_ms_per_transaction": 1000 * spent_s / found["transactions"],
+        "transactions_per_s": result["transactions"] / result["seconds"],
+        "mb_s": megabytes / result["seconds"],
+        "cpu_ms_per_transaction": 1000 * spent_s / result["transactions"],
         "cpu_s_per_gb": 1000 * spent_s / megabytes,
     }
 

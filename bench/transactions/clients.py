@@ -1,4 +1,4 @@
-"""The clients that are measured with: each a process of its own, the same for both brokers."""
+"""The clients: each in its own process, the same for both brokers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SOURCE = Path(__file__).parent / "java" / "TransactionLoad.java"
 
 
 class Load(NamedTuple):
-    """A producer and what it is asked to do."""
+    """A producer's workload."""
 
     name: str
     client: str
@@ -61,5 +61,5 @@ def run_load(load: Load, java: JavaClients, bootstrap: str, topic: str) -> Sampl
     )
     if done.returncode != 0:
         raise ClientFailedError(f"{load.key}: {(done.stdout + done.stderr)[-2000:]}")
-    found: Sample = json.loads(done.stdout.splitlines()[-1])
-    return found
+    sample: Sample = json.loads(done.stdout.splitlines()[-1])
+    return sample

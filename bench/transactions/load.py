@@ -1,7 +1,7 @@
-"""One transactional producer of librdkafka: `-m bench.transactions.load BOOTSTRAP TOPIC JSON`.
+"""A transactional librdkafka producer: `python -m bench.transactions.load BOOTSTRAP TOPIC JSON`.
 
-Sends for some seconds and commits every so often; prints one line of JSON. What it needs to begin
-(its id, the partitions, the coordinator) is there before the clock starts.
+Sends for some seconds and commits periodically; prints one line of JSON. Its producer id, the
+partitions and the coordinator are known before the clock starts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from confluent_kafka import Producer
 from bench.broker.payloads import make_payloads
 
 STEP_S = 60.0
-MOST_UNSENT = 100_000  # above it, what comes too fast waits
+MOST_UNSENT = 100_000  # above this, the sender waits
 
 
 def run(
@@ -33,7 +33,7 @@ def run(
     )
     producer.init_transactions(STEP_S)
     payloads = make_payloads(size_bytes)
-    _one_transaction(producer, topic, payloads, 0.0)  # the coordinator and leaders are known now
+    _one_transaction(producer, topic, payloads, 0.0)  # looks up the coordinator and the leaders
     records = transactions = 0
     start = time.perf_counter()
     while time.perf_counter() - start < seconds:
@@ -44,7 +44,7 @@ def run(
 
 
 def _one_transaction(producer: Producer, topic: str, payloads: list[bytes], lasts_s: float) -> int:
-    """How many records it has; it is committed."""
+    """Commits a transaction and returns its number of records."""
     producer.begin_transaction()
     count, end = 0, time.perf_counter() + lasts_s
     while True:

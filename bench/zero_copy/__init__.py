@@ -1,1 +1,1 @@
-"""Slices of a file to a client by copy, by memory map and by sendfile, through the real server."""
+"""File slices to a client by copy, mmap and sendfile, through the real server."""

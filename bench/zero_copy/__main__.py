@@ -1,4 +1,4 @@
-"""`python -m bench.zero_copy`: prints JSON, writes bench/results/zero_copy.json and a plot."""
+"""`python -m bench.zero_copy`: prints JSON, writes bench/results/zero_copy.json and a chart."""
 
 import os
 from pathlib import Path
@@ -24,12 +24,12 @@ def _measure() -> dict[str, Any]:
 
 
 def _plot(results: dict[str, Any]) -> None:
-    """Everything as a multiple of what sendfile takes, the larger slices."""
-    found = results["paths"][-1]
+    """Charts everything relative to sendfile, for the larger slices."""
+    measured_paths = results["paths"][-1]
     groups: dict[str, dict[str, float]] = {"throughput": {}, "CPU time": {}, "system calls": {}}
-    base = found["sendfile"]
+    base = measured_paths["sendfile"]
     for path in (path.value for path in SendPath):
-        ours = found[path]
+        ours = measured_paths[path]
         groups["throughput"][path] = ours["throughput_ratio_to_sendfile"]["median"]
         groups["CPU time"][path] = ours["cpu_seconds_per_gb"] / base["cpu_seconds_per_gb"]
         if base["system_calls_per_gb"]:
@@ -37,7 +37,7 @@ def _plot(results: dict[str, Any]) -> None:
             groups["system calls"][path] = calls
     if not groups["system calls"]:
         del groups["system calls"]
-    title = f"File slices of {found['slice_bytes'] // 1024} KiB to a client"
+    title = f"File slices of {measured_paths['slice_bytes'] // 1024} KiB to a client"
     bar_chart(RESULTS / "zero_copy.svg", title, groups, "sendfile = 1")
 
 

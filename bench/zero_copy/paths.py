@@ -1,4 +1,4 @@
-"""The three paths side by side: throughput, processor time and system calls."""
+"""The three paths side by side: throughput, CPU time and system calls."""
 
 import re
 import shutil
@@ -17,7 +17,7 @@ GB = 1_000_000_000
 def measure(
     file: Path, slice_bytes: int, *, rounds: int = 25, total_bytes: int = 64 * 1024 * 1024
 ) -> dict[str, Any]:
-    """Short rounds alternate between three servers, one busy at a time."""
+    """Short rounds alternate between three servers; only one is busy at a time."""
     with (
         serving(file, SendPath.COPY) as copy,
         serving(file, SendPath.MMAP) as mapped,
@@ -29,17 +29,21 @@ def measure(
             for path, port in ports.items():
                 spent[path].append(_read(port, file, slice_bytes, total_bytes))
     calls = {path: count_system_calls(file, path, slice_bytes) for path in SendPath}
-    fastest = [each.seconds for each in spent[SendPath.SENDFILE]]
+    fastest = [round_.seconds for round_ in spent[SendPath.SENDFILE]]
     return {
         "slice_bytes": slice_bytes,
         **{
             path.value: {
-                "throughput_ratio_to_sendfile": ratio(fastest, [spent.seconds for spent in found]),
-                "mb_per_second": round(total_bytes / 1e6 / min(spent.seconds for spent in found)),
-                "cpu_seconds_per_gb": _per_gb(found, total_bytes),
+                "throughput_ratio_to_sendfile": ratio(
+                    fastest, [round_.seconds for round_ in rounds_spent]
+                ),
+                "mb_per_second": round(
+                    total_bytes / 1e6 / min(round_.seconds for round_ in rounds_spent)
+                ),
+                "cpu_seconds_per_gb": _per_gb(rounds_spent, total_bytes),
                 "system_calls_per_gb": calls[path],
             }
-            for path, found in spent.items()
+            for path, rounds_spent in spent.items()
         },
     }
 
@@ -54,18 +58,19 @@ def _read(port: int, file: Path, slice_bytes: int, total_bytes: int) -> Spent:
 
 
 def _per_gb(spent: list[Spent], total_bytes: int) -> float:
-    """The median of the rounds: processor time hardly depends on the neighbours."""
-    return round(statistics.median(each.cpu_seconds for each in spent) * GB / total_bytes, 3)
+    """The median of the rounds: CPU time hardly depends on other load."""
+    return round(statistics.median(round_.cpu_seconds for round_ in spent) * GB / total_bytes, 3)
 
 
 def count_system_calls(file: Path, path: SendPath, slice_bytes: int) -> dict[str, int] | None:
-    """As `strace -c -f` counts them; what start and end cost is counted alone and taken off."""
+    """Counted with `strace -c -f`; the calls of start and stop are measured alone and
+    subtracted."""
     if shutil.which("strace") is None:
         return None
     some = _count(file, path, slice_bytes, total_bytes=0)
     more = _count(file, path, slice_bytes, total_bytes=GB // 4)
     counts = {name: (more[name] - some.get(name, 0)) * 4 for name in more}
-    kept = {name: count for name, count in counts.items() if count > 400}  # else it is chance
+    kept = {name: count for name, count in counts.items() if count > 400}  # fewer is noise
     return {"all": sum(kept.values()), **dict(sorted(kept.items(), key=lambda pair: -pair[1]))}
 
 

@@ -1,4 +1,4 @@
-"""The client's side: starts a serving process, reads slices from it, asks it what that cost."""
+"""The client: starts a serving process, reads slices from it, and requests its CPU time."""
 
 import socket
 import struct
@@ -26,7 +26,7 @@ def serving(
     file: Path,
     path: SendPath,
     *,
-    under: Sequence[str] = (),  # a command that runs it
+    under: Sequence[str] = (),  # a command to run it under
 ) -> Iterator[int]:
     command = [*under, sys.executable, "-m", "bench.zero_copy.serving"]
     child = subprocess.Popen(
@@ -45,7 +45,8 @@ def serving(
 
 
 def read_slices(port: int, *, file_bytes: int, slice_bytes: int, total_bytes: int) -> Spent:
-    """One request after another, as a consumer does, through the file and again from its start."""
+    """Reads slices one request at a time, like a consumer, through the file and again from its
+    start."""
     with _connect(port) as sock:
         cpu_before = _cpu_seconds(sock)
         start = time.perf_counter()
@@ -79,5 +80,5 @@ def _read(sock: socket.socket, count: int) -> None:
     while count:
         received = sock.recv_into(_BUFFER, min(count, len(_BUFFER)))
         if not received:
-            raise ConnectionError("the server has ended the connection")
+            raise ConnectionError("the server closed the connection")
         count -= received

@@ -1,4 +1,4 @@
-"""How long a member waits for the answer to its leaving: bare requests, one connection."""
+"""Latency of LeaveGroup: bare requests over one connection."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SESSION = timedelta(seconds=30)
 
 
 def measure_leave(bootstrap: str, group: str) -> float:
-    """Milliseconds, of the last member of a group that has settled."""
+    """Milliseconds, for the last member of a stable group."""
     wire = Wire(bootstrap)
     member = _join(wire, group)
     fields = {"group_id": group, "members": [{"member_id": member}]}
@@ -34,7 +34,7 @@ def measure_leave(bootstrap: str, group: str) -> float:
 
 
 def _join(wire: Wire, group: str) -> str:
-    """As the only member, which therefore is the leader and assigns."""
+    """Joins as the only member, which is therefore the leader and assigns."""
     fields = {
         "group_id": group,
         "session_timeout": SESSION,
@@ -44,7 +44,7 @@ def _join(wire: Wire, group: str) -> str:
         "member_id": "",
     }
     schema = get_request_schema(ApiKey.JOIN_GROUP, JOIN_VERSION)
-    named = wire.ask(compose(schema, fields))  # names the member and lets it come again (KIP-394)
+    named = wire.ask(compose(schema, fields))  # MEMBER_ID_REQUIRED with a member id (KIP-394)
     joined = wire.ask(compose(schema, fields | {"member_id": named.member_id}))
     _check(joined)
     member = str(joined.member_id)
@@ -88,4 +88,4 @@ def _write_first_partition(writer: ValueWriter, topic: str) -> None:
 def _check(answer: Any) -> None:
     code = get_error(answer.error_code.value)
     if code is not ErrorCode.NONE:
-        raise RuntimeError(f"the group refused: {code.name}")
+        raise RuntimeError(f"the coordinator answered {code.name}")

@@ -1,4 +1,4 @@
-"""A log to measure on, and the batches to fill it with."""
+"""Fixtures: an engine, a log and batches to fill it with."""
 
 import os
 import random
@@ -26,7 +26,7 @@ PARTITION = TopicPartition("bench", 0)
 
 @contextmanager
 def data_directory() -> Iterator[str]:
-    """Beside the repository rather than in /tmp, which may be memory."""
+    """A folder in the repository rather than /tmp, which may be in memory."""
     home = Path(os.environ.get("BENCH_DIR", Path(__file__).parents[2] / ".cache"))
     home.mkdir(exist_ok=True)
     with TemporaryDirectory(dir=home, prefix="bench-") as path:
@@ -48,7 +48,7 @@ def create_log(engine: SegmentedEngine, config: LogConfig, partition: int = 0) -
 
 
 def make_batch(batch_bytes: int, record_bytes: int = 1000, seed: int = 7) -> bytearray:
-    """A batch of about the size asked for, of random values that do not compress."""
+    """A batch of about `batch_bytes`, of random values that do not compress."""
     source = random.Random(seed)
     count = max(1, (batch_bytes - 61) // (record_bytes + 10))
     return build_batch(
@@ -57,7 +57,7 @@ def make_batch(batch_bytes: int, record_bytes: int = 1000, seed: int = 7) -> byt
 
 
 def stamp_time(batch: bytearray, timestamp_ms: int) -> None:
-    """Give all records one time, as a client does that sends them together."""
+    """Gives all records the same timestamp, like a client that sends them together."""
     _TIMES.pack_into(batch, BASE_TIMESTAMP_POSITION, timestamp_ms, timestamp_ms)
     _CRC.pack_into(batch, CRC_POSITION, compute_crc(batch))
 
@@ -68,5 +68,5 @@ def append(engine: SegmentedEngine, log: SegmentedLog, batch: bytearray | memory
 
 
 def abandon(engine: SegmentedEngine) -> None:
-    """Let go of the directory as a crash would: no flush, no marker."""
+    """Closes the engine as a crash does: no flush, no clean-shutdown marker."""
     engine.abandon()
