@@ -1,4 +1,4 @@
-"""Orders and the brokers' own requests, to bytes and back; whatever else comes is refused."""
+"""Private requests and their response, to bytes and back; other bytes are rejected."""
 
 from __future__ import annotations
 
@@ -84,14 +84,14 @@ def tuples(of: st.SearchStrategy[object]) -> st.SearchStrategy[tuple[object, ...
 
 
 @st.composite
-def sent_orders(draw: st.DrawFn) -> ControllerRequest:
+def controller_requests(draw: st.DrawFn) -> ControllerRequest:
     epoch = BrokerEpoch(draw(int64))
     head = {
         "controller_id": st.builds(BrokerId, int32),
         "controller_epoch": st.builds(ControllerEpoch, int32),
     }
     addressed = {**head, "broker_epoch": st.just(epoch)}
-    order: ControllerRequestBody = draw(
+    body: ControllerRequestBody = draw(
         st.one_of(
             st.builds(
                 LeaderAndIsrRequest,
@@ -115,39 +115,39 @@ def sent_orders(draw: st.DrawFn) -> ControllerRequest:
             ),
         )
     )
-    return ControllerRequest(epoch, order, draw(int64))
+    return ControllerRequest(epoch, body, draw(int64))
 
 
-@given(sent_orders())
+@given(controller_requests())
 @settings(max_examples=EXAMPLES, deadline=None)
-def test_an_order_comes_back_as_it_was_sent(sent: ControllerRequest) -> None:
+def test_a_controller_request_survives_a_round_trip(sent: ControllerRequest) -> None:
     assert decode_controller_request(encode_controller_request(sent)) == sent
 
 
-@given(sent_orders(), st.data())
+@given(controller_requests(), st.data())
 @settings(max_examples=EXAMPLES, deadline=None)
-def test_a_damaged_order_is_another_one_or_none(
+def test_a_damaged_controller_request_is_malformed_or_another_request(
     sent: ControllerRequest, data: st.DataObject
 ) -> None:
     encoded = bytearray(encode_controller_request(sent))
-    place = data.draw(st.integers(0, len(encoded) - 1))
+    position = data.draw(st.integers(0, len(encoded) - 1))
     if data.draw(st.booleans()):
-        del encoded[place:]
+        del encoded[position:]
     else:
-        encoded[place] ^= data.draw(st.integers(1, 255))
+        encoded[position] ^= data.draw(st.integers(1, 255))
     with suppress(MalformedMessage):
         assert isinstance(decode_controller_request(encoded), ControllerRequest)
 
 
-def test_a_cut_order_is_always_refused() -> None:
-    order = StopReplicaRequest(
+def test_a_truncated_controller_request_is_malformed() -> None:
+    body = StopReplicaRequest(
         controller_id=BrokerId(1),
         controller_epoch=ControllerEpoch(2),
         broker_epoch=BrokerEpoch(3),
         partitions=(TopicPartition("t", 0),),
         delete=True,
     )
-    encoded = encode_controller_request(ControllerRequest(BrokerEpoch(3), order, 4))
+    encoded = encode_controller_request(ControllerRequest(BrokerEpoch(3), body, 4))
     for length in range(len(encoded)):
         with pytest.raises(MalformedMessage):
             decode_controller_request(encoded[:length])
@@ -155,9 +155,9 @@ def test_a_cut_order_is_always_refused() -> None:
         decode_controller_request(encoded + b"\0")
 
 
-def test_an_order_s_bytes_are_those_of_the_document() -> None:
-    """docs/inter_broker.md, by hand: changing them takes a new version."""
-    order = StopReplicaRequest(
+def test_the_bytes_of_a_controller_request_are_those_of_the_document() -> None:
+    """By hand from docs/inter_broker.md: changing them needs a new version."""
+    body = StopReplicaRequest(
         controller_id=BrokerId(1),
         controller_epoch=ControllerEpoch(2),
         broker_epoch=BrokerEpoch(3),
@@ -166,9 +166,9 @@ def test_an_order_s_bytes_are_those_of_the_document() -> None:
     )
     expected = (
         bytes.fromhex("0000000000000003")  # broker epoch
-        + bytes.fromhex("00000001 00000002")  # controller's id and epoch
-        + bytes.fromhex("0000000000000004")  # the order's number
-        + b"\x01"  # StopReplicas
+        + bytes.fromhex("00000001 00000002")  # controller id and epoch
+        + bytes.fromhex("0000000000000004")  # the request's number
+        + b"\x01"  # StopReplica
         + b"\x02"  # one partition
         + b"\x03ab"
         + bytes.fromhex("00000005")
@@ -176,48 +176,48 @@ def test_an_order_s_bytes_are_those_of_the_document() -> None:
         + b"\x01"  # delete
         + b"\x00"
     )
-    assert encode_controller_request(ControllerRequest(BrokerEpoch(3), order, 4)) == expected
+    assert encode_controller_request(ControllerRequest(BrokerEpoch(3), body, 4)) == expected
 
 
-def test_an_unknown_kind_of_order_is_refused() -> None:
+def test_an_unknown_kind_of_controller_request_is_malformed() -> None:
     with pytest.raises(MalformedMessage, match="kind 9"):
         decode_controller_request(bytes(24) + b"\x09" + b"\x00")
 
 
 def test_unknown_tags_are_skipped() -> None:
-    """A later release may say more."""
-    leave = encode_controlled_shutdown(ControlledShutdownRequest(BrokerId(1), BrokerEpoch(2), 3))
-    assert leave[-1:] == b"\0"
-    assert decode_controlled_shutdown(leave[:-1] + b"\x01\x07\x02hi") == ControlledShutdownRequest(
-        BrokerId(1), BrokerEpoch(2), 3
-    )
+    """A later release may add fields."""
+    encoded = encode_controlled_shutdown(ControlledShutdownRequest(BrokerId(1), BrokerEpoch(2), 3))
+    assert encoded[-1:] == b"\0"
+    assert decode_controlled_shutdown(
+        encoded[:-1] + b"\x01\x07\x02hi"
+    ) == ControlledShutdownRequest(BrokerId(1), BrokerEpoch(2), 3)
 
 
 @given(st.builds(ControlledShutdownRequest, int32.map(BrokerId), int64.map(BrokerEpoch), int32))
 @settings(max_examples=30)
-def test_leaving_comes_back_as_it_was_sent(request_: ControlledShutdownRequest) -> None:
+def test_controlled_shutdown_survives_a_round_trip(request_: ControlledShutdownRequest) -> None:
     assert decode_controlled_shutdown(encode_controlled_shutdown(request_)) == request_
 
 
 @pytest.mark.parametrize("message", [None, "", "why"])
-def test_an_answer_comes_back_as_it_was_sent(message: str | None) -> None:
+def test_a_private_response_survives_a_round_trip(message: str | None) -> None:
     for code in (ErrorCode.NONE, ErrorCode.STALE_BROKER_EPOCH, ErrorCode.UNKNOWN_SERVER_ERROR):
-        answer = PrivateResponse(code, message, 0, 4, (TopicPartition("t", 3),))
-        assert decode_private_response(encode_private_response(answer)) == answer
+        response = PrivateResponse(code, message, 0, 4, (TopicPartition("t", 3),))
+        assert decode_private_response(encode_private_response(response)) == response
 
 
-def test_replicas_that_have_failed_are_a_tag_that_an_earlier_broker_skips() -> None:
+def test_failed_replicas_are_a_tag_that_an_older_broker_skips() -> None:
     update = UpdateMetadataRequest(
         controller_id=BrokerId(1), controller_epoch=ControllerEpoch(2), is_full=False
     )
-    place, lost = TopicPartition("ab", 5), frozenset((BrokerId(4), BrokerId(3)))
+    tp, offline = TopicPartition("ab", 5), frozenset((BrokerId(4), BrokerId(3)))
     without = encode_controller_request(ControllerRequest(BrokerEpoch(0), update, 1))
-    told = encode_controller_request(
-        ControllerRequest(BrokerEpoch(0), replace(update, failed={place: lost}), 1)
+    tagged = encode_controller_request(
+        ControllerRequest(BrokerEpoch(0), replace(update, failed={tp: offline}), 1)
     )
     expected = (
         b"\x01\x00"  # one tag, with number 0
-        b"\x12"  # of so many bytes
+        b"\x12"  # its length
         b"\x02"  # one partition
         b"\x03ab"
         + bytes.fromhex("00000005")
@@ -225,10 +225,10 @@ def test_replicas_that_have_failed_are_a_tag_that_an_earlier_broker_skips() -> N
         + bytes.fromhex("00000003 00000004")
         + b"\x00"  # no tags
     )
-    assert told == without[:-1] + expected
+    assert tagged == without[:-1] + expected
 
 
-def test_ids_are_written_as_they_are() -> None:
+def test_topic_ids_are_written_as_16_bytes() -> None:
     topic = TopicState(name="t", topic_id=TopicId(UUID(int=5)), partitions=())
     update = UpdateMetadataRequest(
         controller_id=BrokerId(0),

@@ -1,4 +1,4 @@
-"""Settings on their way from one broker to the controller: to bytes and back, and their answers."""
+"""Config changes forwarded to the controller, to bytes and back, and their results."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ CHANGE = ConfigResourceChange(
 
 @given(requests)
 @settings(max_examples=EXAMPLES, deadline=None)
-def test_changes_come_back_as_they_were_sent(asked: ForwardedConfigsRequest) -> None:
-    assert decode_forwarded_configs(encode_forwarded_configs(asked)) == asked
+def test_config_changes_survive_a_round_trip(request_: ForwardedConfigsRequest) -> None:
+    assert decode_forwarded_configs(encode_forwarded_configs(request_)) == request_
 
 
-def test_cut_or_strange_changes_are_refused() -> None:
+def test_truncated_or_unknown_changes_are_malformed() -> None:
     encoded = encode_forwarded_configs(ForwardedConfigsRequest((CHANGE,), False))
     for length in range(len(encoded)):
         with pytest.raises(MalformedMessage):
@@ -68,25 +68,27 @@ def test_cut_or_strange_changes_are_refused() -> None:
         decode_forwarded_configs(encoded.replace(b"ms\x00", b"ms\x09"))
 
 
-def test_each_change_has_its_answer() -> None:
+def test_each_change_has_its_result() -> None:
     results = (
         PrivateResult(ErrorCode.NONE, None),
         PrivateResult(ErrorCode.INVALID_CONFIG, "not a number"),
     )
     sent = PrivateResponse(ErrorCode.NONE, None, 0, 0, results=results)
-    answer = decode_private_response(encode_private_response(sent))
-    assert answer == sent
+    received = decode_private_response(encode_private_response(sent))
+    assert received == sent
     expected = [None, ApiError(ErrorCode.INVALID_CONFIG, "not a number")]
-    assert read_results(answer, [CHANGE, CHANGE]) == expected
+    assert read_results(received, [CHANGE, CHANGE]) == expected
 
 
 @pytest.mark.parametrize(
-    ("answer", "code"),
+    ("response", "code"),
     [
         (PrivateResponse(ErrorCode.NOT_CONTROLLER, "no", 0, 0), ErrorCode.NOT_CONTROLLER),
         (PrivateResponse(ErrorCode.NONE, None, 0, 0), ErrorCode.UNKNOWN_SERVER_ERROR),
     ],
 )
-def test_an_answer_without_results_is_one_for_all(answer: PrivateResponse, code: ErrorCode) -> None:
-    found = read_results(answer, [CHANGE, CHANGE])
-    assert [error.code for error in found if error is not None] == [code, code]
+def test_a_response_without_results_fails_all_changes(
+    response: PrivateResponse, code: ErrorCode
+) -> None:
+    results = read_results(response, [CHANGE, CHANGE])
+    assert [error.code for error in results if error is not None] == [code, code]

@@ -1,4 +1,4 @@
-"""Brokers that talk to each other over real connections: orders, in-sync sets, stops, settings."""
+"""Brokers over real connections: controller requests, AlterPartition, shutdown, configs."""
 
 from __future__ import annotations
 
@@ -60,18 +60,20 @@ T0 = TopicPartition("t", 0)
 
 
 async def make(broker: BrokerHarness, name: str, *replicas: tuple[int, ...]) -> TopicState:
-    assignment = {n: tuple(map(BrokerId, each)) for n, each in enumerate(replicas)}
-    [made] = await broker.administration.create_topics(
+    assignment = {
+        partition: tuple(map(BrokerId, brokers)) for partition, brokers in enumerate(replicas)
+    }
+    [created] = await broker.administration.create_topics(
         [CreatableTopic(name=name, assignment=assignment)], validate_only=False, timeout_ms=WAIT_MS
     )
-    assert isinstance(made, TopicState), made
-    return made
+    assert isinstance(created, TopicState), created
+    return created
 
 
-def seen(broker: BrokerHarness, name: TopicPartition = T0) -> PartitionState:
-    topic = broker.metadata.find_topic(name.topic)
+def seen(broker: BrokerHarness, tp: TopicPartition = T0) -> PartitionState:
+    topic = broker.metadata.find_topic(tp.topic)
     assert topic is not None
-    return topic.partitions[name.partition]
+    return topic.partitions[tp.partition]
 
 
 async def propose(
@@ -90,7 +92,7 @@ async def propose(
     return await asyncio.wait_for(answered, 30)
 
 
-def test_orders_reach_every_broker_before_a_topic_is_answered() -> None:
+def test_controller_requests_reach_every_broker_before_create_topics_responds() -> None:
     async def scenario(cluster: ClusterHarness) -> None:
         await make(cluster.controller, "t", (2, 3), (3, 1))
         for broker in cluster.brokers.values():
@@ -104,7 +106,7 @@ def test_orders_reach_every_broker_before_a_topic_is_answered() -> None:
     run_scenario(scenario, 1, 2, 3)
 
 
-def test_any_broker_takes_new_topics_and_settings_and_sends_them_on() -> None:
+def test_any_broker_forwards_create_topics_and_config_changes_to_the_controller() -> None:
     async def scenario(cluster: ClusterHarness) -> None:
         other = next(b for b in cluster.brokers.values() if b is not cluster.controller)
         made = await make(other, "t", (1, 2))
@@ -144,7 +146,7 @@ def seen_id(broker: BrokerHarness) -> object:
 
 
 @pytest.mark.parametrize("leader", [1, 2])
-def test_a_leader_changes_who_is_in_sync_wherever_the_controller_is(leader: int) -> None:
+def test_a_leader_alters_its_isr_wherever_the_controller_is(leader: int) -> None:
     async def scenario(cluster: ClusterHarness) -> None:
         await make(cluster.controller, "t", (leader, 3 - leader))
         broker = cluster.brokers[leader]
@@ -164,12 +166,12 @@ def test_a_leader_changes_who_is_in_sync_wherever_the_controller_is(leader: int)
     run_scenario(scenario, 1, 2)
 
 
-def test_nobody_knows_what_became_of_a_proposal_while_no_controller_answers() -> None:
+def test_a_proposal_without_a_controller_has_a_retriable_result() -> None:
     async def scenario(cluster: ClusterHarness) -> None:
         await make(cluster.controller, "t", (2, 1))
         broker = cluster.brokers[2]
         assert cluster.controller.id == 1
-        broker.metadata.controller_id = BrokerId(9)  # one that has died since
+        broker.metadata.controller_id = BrokerId(9)  # one that is dead
         answer = await propose(broker, seen(broker), 2)
         assert (answer.code, answer.code.is_retriable) == (ErrorCode.NOT_CONTROLLER, True)
         broker.metadata.controller_id = broker.id  # which it is not
@@ -179,7 +181,7 @@ def test_nobody_knows_what_became_of_a_proposal_while_no_controller_answers() ->
     run_scenario(scenario, 1, 2)
 
 
-def test_a_broker_hands_over_before_it_stops_as_soon_as_somebody_has_caught_up() -> None:
+def test_controlled_shutdown_moves_leaders_once_a_follower_is_in_sync() -> None:
     async def scenario(cluster: ClusterHarness) -> None:
         await make(cluster.controller, "t", (2, 1))
         one, two = cluster.brokers[1], cluster.brokers[2]
@@ -188,15 +190,15 @@ def test_a_broker_hands_over_before_it_stops_as_soon_as_somebody_has_caught_up()
         assert len([report for report in two.reports if "t-0 among them" in report]) == 3
         assert (await propose(two, seen(two), 2, 1)).code is ErrorCode.NONE
         assert await two.shutdown.run(two.handler.broker_epoch)
-        assert one.replicas.get(T0).is_leader  # by now, not soon
+        assert one.replicas.get(T0).is_leader  # when run() returns, not some time later
         await until(lambda: seen(two).leader == 1)
-        assert await one.shutdown.run(one.handler.broker_epoch)  # nobody is left to wait for
+        assert await one.shutdown.run(one.handler.broker_epoch)  # no other broker can take over
         assert seen(one).leader == 1
 
     run_scenario(scenario, 1, 2)
 
 
-def test_a_killed_broker_is_followed_and_a_moved_replica_does_not_stay_on_it() -> None:
+def test_a_killed_broker_is_succeeded_and_deletes_reassigned_replicas_on_restart() -> None:
     async def scenario(cluster: ClusterHarness) -> None:
         await make(cluster.controller, "t", (2, 1))
         dead = cluster.brokers.pop(2)
@@ -214,7 +216,7 @@ def test_a_killed_broker_is_followed_and_a_moved_replica_does_not_stay_on_it() -
         await until(lambda: cluster.brokers[3].replicas.find(T0) is not None)
         assert (await propose(one, seen(one), 1, 3)).code is ErrorCode.NONE
         await until(lambda: seen(one).replicas == (1, 3))
-        # It comes back with what it had, and is told that this is not its own any more.
+        # It restarts with its data, and learns that the replica was reassigned.
         dead.replicas.adopt({})
         cluster.brokers[2] = dead
         dead.connections = type(dead.connections)(own_id=dead.id, listener=BROKERS)
@@ -227,13 +229,13 @@ def test_a_killed_broker_is_followed_and_a_moved_replica_does_not_stay_on_it() -
     run_scenario(scenario, 1, 2)
 
 
-def test_a_new_controller_is_known_to_all_and_the_old_one_is_not_obeyed() -> None:
+def test_requests_of_a_replaced_controller_are_rejected() -> None:
     async def scenario(cluster: ClusterHarness) -> None:
         await make(cluster.controller, "t", (2, 3))
         old = cluster.controller
         state = old.controller.find_state()
         assert state is not None
-        await old.session.close()  # as if it had been cut off from the tree for too long
+        await old.session.close()  # as if it was cut off from ZooKeeper for too long
         await until(lambda: old.handler.broker_epoch > state.brokers[old.id].epoch)
         await cluster.wait_joined()
         assert cluster.controller is not old
@@ -249,7 +251,7 @@ def test_a_new_controller_is_known_to_all_and_the_old_one_is_not_obeyed() -> Non
     run_scenario(scenario, 1, 2, 3)
 
 
-def test_an_order_to_an_earlier_life_is_refused_and_one_to_the_next_is_taken() -> None:
+def test_a_stale_broker_epoch_is_rejected_and_a_newer_one_is_accepted() -> None:
     async def scenario(cluster: ClusterHarness) -> None:
         one = cluster.brokers[1]
         update = UpdateMetadataRequest(
@@ -265,8 +267,8 @@ def test_an_order_to_an_earlier_life_is_refused_and_one_to_the_next_is_taken() -
     run_scenario(scenario, 1)
 
 
-def test_a_broker_that_is_not_registered_yet_takes_no_order_and_is_asked_again() -> None:
-    """It could be one to the life before, whose registration has not ended."""
+def test_an_unregistered_broker_rejects_controller_requests_and_gets_them_again() -> None:
+    """The request could be meant for the previous incarnation, whose registration still exists."""
 
     async def scenario(cluster: ClusterHarness) -> None:
         await make(cluster.controller, "t", (1, 2))
@@ -285,8 +287,8 @@ def test_a_broker_that_is_not_registered_yet_takes_no_order_and_is_asked_again()
     run_scenario(scenario, 1, 2)
 
 
-def test_a_late_copy_of_an_order_takes_nothing_back() -> None:
-    """Its connection was given up, and what was ordered since came first."""
+def test_a_late_copy_of_a_controller_request_changes_nothing() -> None:
+    """Its connection was given up, and newer requests arrived first."""
 
     async def scenario(cluster: ClusterHarness) -> None:
         topic = await make(cluster.controller, "t", (1,))
@@ -296,18 +298,18 @@ def test_a_late_copy_of_an_order_takes_nothing_back() -> None:
             "controller_id": BrokerId(1),
             "controller_epoch": ControllerEpoch(50),
         }
-        order = LeaderAndIsrPartition(T0, topic.topic_id, topic.partitions[0], False)
+        entry = LeaderAndIsrPartition(T0, topic.topic_id, topic.partitions[0], False)
         stop = StopReplicaRequest(**head, broker_epoch=epoch, partitions=(T0,), delete=True)
-        lead = LeaderAndIsrRequest(**head, broker_epoch=epoch, partitions=(order,))
+        lead = LeaderAndIsrRequest(**head, broker_epoch=epoch, partitions=(entry,))
         forget = UpdateMetadataRequest(**head, is_full=False, deleted_topics=("t",))
         learn = UpdateMetadataRequest(**head, is_full=False, topics=(topic,))
 
-        def send(number: int, order: ControllerRequestBody) -> None:
-            one.handler.handle(ControllerRequest(epoch, order, number))
+        def send(number: int, body: ControllerRequestBody) -> None:
+            one.handler.handle(ControllerRequest(epoch, body, number))
 
-        orders: tuple[ControllerRequestBody, ...] = (stop, forget, lead, learn)
-        for number, each in enumerate(orders, 1):
-            send(number, each)
+        bodies: tuple[ControllerRequestBody, ...] = (stop, forget, lead, learn)
+        for number, body in enumerate(bodies, 1):
+            send(number, body)
         for number, copy in ((1, stop), (2, forget), (4, forget)):
             send(number, copy)
             assert one.metadata.find_topic("t") is topic
@@ -323,19 +325,19 @@ async def connect(broker: BrokerHarness, listener: str) -> BrokerConnection:
     return await BrokerConnection.open(Address(endpoint.host, endpoint.port))
 
 
-def test_private_requests_exist_on_the_brokers_listener_alone() -> None:
+def test_private_requests_are_served_on_the_inter_broker_listener_only() -> None:
     async def scenario(cluster: ClusterHarness) -> None:
         one = cluster.brokers[1]
         update = UpdateMetadataRequest(
             controller_id=BrokerId(7), controller_epoch=ControllerEpoch(70), is_full=True
         )
-        order = encode_controller_request(ControllerRequest(one.handler.broker_epoch, update, 1))
-        leave = encode_controlled_shutdown(
+        request = encode_controller_request(ControllerRequest(one.handler.broker_epoch, update, 1))
+        shutdown = encode_controlled_shutdown(
             ControlledShutdownRequest(one.id, one.handler.broker_epoch, 100)
         )
         for key, body in (
-            (PrivateKey.CONTROLLER_REQUEST, order),
-            (PrivateKey.CONTROLLED_SHUTDOWN, leave),
+            (PrivateKey.CONTROLLER_REQUEST, request),
+            (PrivateKey.CONTROLLED_SHUTDOWN, shutdown),
             (PrivateKey.FORWARDED_CONFIGS, b"\0\1\0"),
         ):
             client = await connect(one, CLIENTS)
@@ -345,7 +347,7 @@ def test_private_requests_exist_on_the_brokers_listener_alone() -> None:
         assert one.controller.find_state() is not None
         broker = await connect(one, BROKERS)
         answer = await broker.call(
-            PrivateCall(PrivateKey.CONTROLLER_REQUEST, 0, order), timeout_ms=30_000
+            PrivateCall(PrivateKey.CONTROLLER_REQUEST, 0, request), timeout_ms=30_000
         )
         assert answer.code is ErrorCode.NONE
         assert one.metadata.controller_epoch == 70
@@ -354,7 +356,7 @@ def test_private_requests_exist_on_the_brokers_listener_alone() -> None:
     run_scenario(scenario, 1)
 
 
-def test_a_version_that_is_not_known_is_answered_with_those_that_are() -> None:
+def test_an_unsupported_version_is_answered_with_the_supported_ones() -> None:
     async def scenario(cluster: ClusterHarness) -> None:
         broker = await connect(cluster.brokers[1], BROKERS)
         call = PrivateCall(PrivateKey.CONTROLLED_SHUTDOWN, 9, b"whatever")
@@ -370,7 +372,7 @@ def test_a_version_that_is_not_known_is_answered_with_those_that_are() -> None:
         newer = await two.connections.call_private(
             node, PrivateKey.CONTROLLED_SHUTDOWN, range(4), lambda version: body, timeout_ms=30_000
         )
-        assert newer.code is ErrorCode.STALE_BROKER_EPOCH  # understood in version 0
+        assert newer.code is ErrorCode.STALE_BROKER_EPOCH  # handled in version 0
         with pytest.raises(ConnectionError, match="upgrade the older"):
             await two.connections.call_private(
                 node,
@@ -409,7 +411,7 @@ def test_a_bug_while_a_controller_request_is_applied_ends_the_broker() -> None:
     assert ended.group_contains(LookupError, match="a listener of the metadata is broken")
 
 
-def test_malformed_private_requests_cost_their_connection_alone() -> None:
+def test_a_malformed_private_request_ends_only_its_connection() -> None:
     async def scenario(cluster: ClusterHarness) -> None:
         one = cluster.brokers[1]
         for body in (b"", b"\xff" * 40, bytes(17)):

@@ -1,4 +1,4 @@
-"""The same brokers on a real ZooKeeper: sessions that expire, nodes that a plain client makes."""
+"""The same brokers on a real ZooKeeper: sessions expire, and a plain client creates znodes."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from penstock.model.ids import TopicPartition
 pytestmark = pytest.mark.xdist_group("zookeeper")
 
 T0 = TopicPartition("t", 0)
-Story = Callable[[ClusterHarness, Session], Awaitable[None]]
+Scenario = Callable[[ClusterHarness, Session], Awaitable[None]]
 
 
-def run_scenario(scenario: Story, connect: str, *brokers: int) -> None:
-    """With the session of a plain client beside the brokers'."""
+def run_scenario(scenario: Scenario, connect: str, *brokers: int) -> None:
+    """The plain client has a session of its own."""
 
     async def run() -> None:
         async with asyncio.timeout(120), opened(connect) as store:
@@ -50,7 +50,7 @@ def seen(broker: BrokerHarness) -> PartitionState | None:
 
 
 async def lose_session(broker: BrokerHarness, connect: str) -> None:
-    """Against its will; returns when it has registered anew."""
+    """Returns when the broker has re-registered."""
     session, epoch = broker.session, broker.handler.broker_epoch
     assert isinstance(session, ZooKeeperSession)
     await expire(session, connect)
@@ -68,7 +68,7 @@ async def propose(broker: BrokerHarness, *in_sync: int) -> AlterPartitionResult:
     topic = broker.metadata.find_topic("t")
     assert topic is not None
     state = topic.partitions[0]
-    epochs = {each: node.epoch for each, node in broker.metadata.brokers.items()}
+    epochs = {broker_id: node.epoch for broker_id, node in broker.metadata.brokers.items()}
     members = tuple(IsrMember(BrokerId(b), epochs[BrokerId(b)]) for b in in_sync)
     answered: asyncio.Future[AlterPartitionResult] = asyncio.get_running_loop().create_future()
     broker.alter_partition.propose(
@@ -80,13 +80,15 @@ async def propose(broker: BrokerHarness, *in_sync: int) -> AlterPartitionResult:
     return await asyncio.wait_for(answered, 30)
 
 
-def test_a_plain_client_s_nodes_make_move_and_delete_a_topic(zookeeper_connect: str) -> None:
+def test_znodes_of_a_plain_client_create_reassign_and_delete_a_topic(
+    zookeeper_connect: str,
+) -> None:
     async def scenario(cluster: ClusterHarness, client: Session) -> None:
         await client.create("/brokers/topics/t", json_of(partitions={"0": [2, 1]}))
         two = cluster.brokers[2]
         await until(lambda: two.replicas.find(T0) is not None and two.replicas.get(T0).is_leader)
-        moves = [{"topic": "t", "partition": 0, "replicas": [3, 2]}]
-        await client.create("/admin/reassign_partitions", json_of(partitions=moves))
+        reassignments = [{"topic": "t", "partition": 0, "replicas": [3, 2]}]
+        await client.create("/admin/reassign_partitions", json_of(partitions=reassignments))
         await until(lambda: cluster.brokers[3].replicas.find(T0) is not None)
         await until(lambda: (state := seen(two)) is not None and state.adding == (3,))
         assert (await propose(two, 2, 1, 3)).code is ErrorCode.NONE
@@ -101,7 +103,7 @@ def test_a_plain_client_s_nodes_make_move_and_delete_a_topic(zookeeper_connect: 
     run_scenario(scenario, zookeeper_connect, 1, 2, 3)
 
 
-def test_brokers_and_controllers_outlive_their_sessions(zookeeper_connect: str) -> None:
+def test_brokers_and_controllers_survive_expired_sessions(zookeeper_connect: str) -> None:
     async def scenario(cluster: ClusterHarness, client: Session) -> None:
         await client.create("/brokers/topics/t", json_of(partitions={"0": [1, 2, 3]}))
         await until(lambda: all(seen(broker) is not None for broker in cluster.brokers.values()))
@@ -112,8 +114,12 @@ def test_brokers_and_controllers_outlive_their_sessions(zookeeper_connect: str) 
         await until(lambda: len({seen(broker) for broker in cluster.brokers.values()}) == 1)
         state = seen(cluster.controller)
         assert state is not None
-        led = [b for b, each in cluster.brokers.items() if each.replicas.get(T0).is_leader]
-        assert led == [state.leader]
-        assert state.leader_epoch >= 2  # its leader was among those who went
+        leaders = [
+            broker_id
+            for broker_id, broker in cluster.brokers.items()
+            if broker.replicas.get(T0).is_leader
+        ]
+        assert leaders == [state.leader]
+        assert state.leader_epoch >= 2  # its leader lost its session, too
 
     run_scenario(scenario, zookeeper_connect, 1, 2, 3)

@@ -1,4 +1,4 @@
-"""Markers on their way: to which broker, in which request, and what the coordinator hears."""
+"""Markers are sent to the leaders, batched by broker, and their results reach the coordinator."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -41,84 +41,84 @@ def marker(producer_id: int, *partitions: TopicPartition, epoch: int = 4) -> Txn
 
 
 class Harness:
-    def __init__(self, around: TwoBrokers) -> None:
-        self.around = around
-        self.other = around.other
+    def __init__(self, brokers: TwoBrokers) -> None:
+        self.brokers = brokers
+        self.other = brokers.other
         self.other.served[KEY] = (1, 2)
         self.written: list[Sequence[MarkerWrite]] = []
-        self.codes: dict[TopicPartition, ErrorCode] = {}  # of partitions here; else NONE
-        self.heard: asyncio.Queue[tuple[TxnMarkerEntry, Mapping[TopicPartition, ErrorCode]]] = (
+        self.codes: dict[TopicPartition, ErrorCode] = {}  # of partitions led here; default NONE
+        self.results: asyncio.Queue[tuple[TxnMarkerEntry, Mapping[TopicPartition, ErrorCode]]] = (
             asyncio.Queue()
         )
-        around.lead("orders", ME, OTHER, GONE)
+        brokers.lead("orders", ME, OTHER, GONE)
         self.sender = MarkerSender(
             ME,
-            metadata=around.metadata,
+            metadata=brokers.metadata,
             write_here=self._write,
-            brokers=around.connections,
+            brokers=brokers.connections,
             config=InterBrokerConfig,
-            run=around.run,
+            run=brokers.run,
         )
 
-    async def _write(self, wanted: Sequence[MarkerWrite]) -> list[MarkerCodes]:
-        self.written.append(wanted)
-        return [{name: self.codes.get(name, NONE) for name in names} for _, names in wanted]
+    async def _write(self, writes: Sequence[MarkerWrite]) -> list[MarkerCodes]:
+        self.written.append(writes)
+        return [{tp: self.codes.get(tp, NONE) for tp in partitions} for _, partitions in writes]
 
     def send(self, *markers: TxnMarkerEntry) -> None:
-        self.sender.send(markers, lambda *told: self.heard.put_nowait(told))
+        self.sender.send(markers, lambda *result: self.results.put_nowait(result))
 
-    async def hear(self, parts: int) -> dict[tuple[int, TopicPartition], ErrorCode]:
-        """Of so many answers, each of which is the only one about its partitions."""
-        found: dict[tuple[int, TopicPartition], ErrorCode] = {}
+    async def wait_results(self, parts: int) -> dict[tuple[int, TopicPartition], ErrorCode]:
+        """Of `parts` callbacks; no partition may occur twice."""
+        results: dict[tuple[int, TopicPartition], ErrorCode] = {}
         for _ in range(parts):
-            told, codes = await self.heard.get()
-            assert not found.keys() & {(told.producer_id, code) for code in codes}
-            found |= {(told.producer_id, each): code for each, code in codes.items()}
-        return found
+            entry, codes = await self.results.get()
+            assert not results.keys() & {(entry.producer_id, tp) for tp in codes}
+            results |= {(entry.producer_id, tp): code for tp, code in codes.items()}
+        return results
 
 
 def run_scenario(scenario: Callable[[Harness], Awaitable[None]]) -> None:
     async def run() -> None:
-        async with two_brokers() as around:
-            await scenario(Harness(around))
+        async with two_brokers() as brokers:
+            await scenario(Harness(brokers))
 
     asyncio.run(run())
 
 
-def answer_all(asked: Asked, code: ErrorCode = NONE) -> dict[str, Any]:
+def answer_all(request: Asked, code: ErrorCode = NONE) -> dict[str, Any]:
     return {
         "markers": [
             {
-                "producer_id": each.producer_id,
+                "producer_id": entry.producer_id,
                 "topics": [
                     {
                         "name": topic.name,
                         "partitions": [
-                            {"partition_index": number, "error_code": code}
-                            for number in topic.partition_indexes
+                            {"partition_index": partition, "error_code": code}
+                            for partition in topic.partition_indexes
                         ],
                     }
-                    for topic in each.topics
+                    for topic in entry.topics
                 ],
             }
-            for each in asked.message.markers
+            for entry in request.message.markers
         ]
     }
 
 
-def test_each_leader_gets_its_part_and_what_has_none_is_told_at_once() -> None:
+def test_each_leader_gets_its_partitions_and_leaderless_ones_fail_at_once() -> None:
     async def scenario(harness: Harness) -> None:
         harness.other.handlers[KEY] = answer_all
         harness.codes = {MINE: ErrorCode.NOT_ENOUGH_REPLICAS}
         harness.send(marker(5, MINE, THEIRS, LOST, NOWHERE))
-        assert await harness.hear(4) == {
+        assert await harness.wait_results(4) == {
             (5, MINE): ErrorCode.NOT_ENOUGH_REPLICAS,
             (5, THEIRS): NONE,
             (5, LOST): ErrorCode.LEADER_NOT_AVAILABLE,
             (5, NOWHERE): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         }
-        (((written, names),),) = harness.written
-        assert names == (MINE,)
+        (((written, partitions),),) = harness.written
+        assert partitions == (MINE,)
         assert written == TransactionMarker(
             producer_id=5,
             producer_epoch=4,
@@ -126,21 +126,21 @@ def test_each_leader_gets_its_part_and_what_has_none_is_told_at_once() -> None:
             coordinator_epoch=9,
             transaction_version=2,
         )
-        (sent,) = (each for each in harness.other.asked if each.api_key is KEY)
-        (told,) = sent.message.markers
-        assert (told.producer_id, told.producer_epoch, told.transaction_result) == (5, 4, True)
-        assert (told.coordinator_epoch, told.transaction_version) == (9, 2)
+        (request,) = (request for request in harness.other.asked if request.api_key is KEY)
+        (entry,) = request.message.markers
+        assert (entry.producer_id, entry.producer_epoch, entry.transaction_result) == (5, 4, True)
+        assert (entry.coordinator_epoch, entry.transaction_version) == (9, 2)
 
     run_scenario(scenario)
 
 
-def test_markers_that_come_meanwhile_go_together_and_two_of_a_producer_apart() -> None:
+def test_pending_markers_share_a_request_except_two_of_one_producer() -> None:
     async def scenario(harness: Harness) -> None:
         may_answer = asyncio.Event()
 
-        async def answer(asked: Asked) -> Answer:
+        async def answer(request: Asked) -> Answer:
             await may_answer.wait()
-            return answer_all(asked)
+            return answer_all(request)
 
         harness.other.handlers[KEY] = answer
         harness.send(marker(1, THEIRS))
@@ -149,34 +149,34 @@ def test_markers_that_come_meanwhile_go_together_and_two_of_a_producer_apart() -
         harness.send(marker(2, THEIRS), marker(3, THEIRS), marker(2, THEIRS, epoch=5))
         may_answer.set()
         for _ in range(4):
-            await harness.heard.get()
+            await harness.results.get()
         requests = [
-            [(each.producer_id, each.producer_epoch) for each in asked.message.markers]
-            for asked in harness.other.asked
-            if asked.api_key is KEY
+            [(entry.producer_id, entry.producer_epoch) for entry in request.message.markers]
+            for request in harness.other.asked
+            if request.api_key is KEY
         ]
         assert requests == [[(1, 4)], [(2, 4), (3, 4)], [(2, 5)]]
 
     run_scenario(scenario)
 
 
-def test_a_broker_that_hangs_up_has_answered_nothing() -> None:
+def test_a_disconnect_fails_all_markers_of_the_request() -> None:
     async def scenario(harness: Harness) -> None:
-        def hang_up(asked: Asked) -> Answer:
+        def hang_up(request: Asked) -> Answer:
             raise HangUp
 
         harness.other.handlers[KEY] = hang_up
         harness.send(marker(5, THEIRS), marker(6, THEIRS))
         lost = ErrorCode.NETWORK_EXCEPTION
-        assert await harness.hear(2) == {(5, THEIRS): lost, (6, THEIRS): lost}
+        assert await harness.wait_results(2) == {(5, THEIRS): lost, (6, THEIRS): lost}
 
     run_scenario(scenario)
 
 
-def test_what_an_answer_leaves_out_is_not_taken_for_done() -> None:
+def test_a_partition_missing_in_the_response_is_an_error() -> None:
     async def scenario(harness: Harness) -> None:
-        harness.other.handlers[KEY] = lambda asked: {"markers": []}
+        harness.other.handlers[KEY] = lambda request: {"markers": []}
         harness.send(marker(5, THEIRS))
-        assert await harness.hear(1) == {(5, THEIRS): ErrorCode.UNKNOWN_SERVER_ERROR}
+        assert await harness.wait_results(1) == {(5, THEIRS): ErrorCode.UNKNOWN_SERVER_ERROR}
 
     run_scenario(scenario)

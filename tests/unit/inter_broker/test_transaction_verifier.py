@@ -1,4 +1,4 @@
-"""What a leader hears when it asks whether its partitions belong to a transaction."""
+"""Leaders verify with the coordinator that their partitions belong to a transaction."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -29,51 +29,51 @@ P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
 class Harness:
-    """The coordinator is on this broker, or on the other one."""
+    """The coordinator is this broker or the other one."""
 
-    def __init__(self, around: TwoBrokers, timers: LoopTimers, coordinator: BrokerId) -> None:
-        self.other = around.other
+    def __init__(self, brokers: TwoBrokers, timers: LoopTimers, coordinator: BrokerId) -> None:
+        self.other = brokers.other
         self.other.served[KEY] = (0, 5)
         self.own = TransactionsTwin()
         self.config = InterBrokerConfig(
             add_partitions_retry_backoff_ms=1, add_partitions_retry_backoff_max_ms=3
         )
-        around.lead(TRANSACTIONS_TOPIC, coordinator)
+        brokers.lead(TRANSACTIONS_TOPIC, coordinator)
         self.verifier = TransactionVerifier(
             ME,
-            metadata=around.metadata,
+            metadata=brokers.metadata,
             get_coordinator=lambda: self.own,
-            brokers=around.connections,
+            brokers=brokers.connections,
             config=lambda: self.config,
             timers=timers,
-            run=around.run,
+            run=brokers.run,
         )
 
     async def verify(
         self, transactional_id: str = "t", *, adds: bool = False
     ) -> Mapping[TopicPartition, ErrorCode]:
-        told: asyncio.Future[Mapping[TopicPartition, ErrorCode]] = (
+        verified: asyncio.Future[Mapping[TopicPartition, ErrorCode]] = (
             asyncio.get_running_loop().create_future()
         )
-        self.verifier.verify(transactional_id, 7, 3, [P0, P1], adds=adds, done=told.set_result)
-        return await told
+        self.verifier.verify(transactional_id, 7, 3, [P0, P1], adds=adds, done=verified.set_result)
+        return await verified
 
 
 def run_scenario(scenario: Callable[[Harness], Awaitable[None]], coordinator: BrokerId) -> None:
     async def run() -> None:
-        async with two_brokers() as around:
+        async with two_brokers() as brokers:
             timers = LoopTimers()
-            around.run(timers.run())
-            await scenario(Harness(around, timers, coordinator))
+            brokers.run(timers.run())
+            await scenario(Harness(brokers, timers, coordinator))
             timers.stop()
 
     asyncio.run(run())
 
 
 def answer_with(*codes: ErrorCode) -> Callable[[Asked], Answer]:
-    """Of each partition in turn, for every transaction that is asked for."""
+    """One code per partition, for every transaction of the request."""
 
-    def answer(asked: Asked) -> dict[str, Any]:
+    def answer(request: Asked) -> dict[str, Any]:
         return {
             "throttle_time": ZERO,
             "error_code": NONE,
@@ -84,81 +84,81 @@ def answer_with(*codes: ErrorCode) -> Callable[[Asked], Answer]:
                         {
                             "name": "orders",
                             "results_by_partition": [
-                                {"partition_index": number, "partition_error_code": code}
-                                for number, code in enumerate(codes)
+                                {"partition_index": partition, "partition_error_code": code}
+                                for partition, code in enumerate(codes)
                             ],
                         }
                     ],
                 }
-                for transaction in asked.message.transactions
+                for transaction in request.message.transactions
             ],
         }
 
     return answer
 
 
-def test_a_coordinator_on_this_broker_is_asked_without_the_network() -> None:
+def test_a_coordinator_on_this_broker_is_called_in_process() -> None:
     async def scenario(harness: Harness) -> None:
         harness.own.unverified = {P1: ErrorCode.TRANSACTION_ABORTABLE}
         assert await harness.verify() == {P0: NONE, P1: ErrorCode.TRANSACTION_ABORTABLE}
         assert await harness.verify(adds=True) == {P0: NONE, P1: NONE}
-        who = ("t", 7, 3, (P0, P1))
-        assert harness.own.asked == [("verify", *who), ("add", *who, 5)]
+        producer = ("t", 7, 3, (P0, P1))
+        assert harness.own.asked == [("verify", *producer), ("add", *producer, 5)]
         assert harness.other.asked == []
 
     run_scenario(scenario, ME)
 
 
 @pytest.mark.parametrize("adds", [True, False])
-def test_a_coordinator_elsewhere_is_asked_in_the_brokers_version(adds: bool) -> None:
+def test_a_coordinator_elsewhere_gets_add_partitions_to_txn_v5(adds: bool) -> None:
     async def scenario(harness: Harness) -> None:
         harness.other.handlers[KEY] = answer_with(NONE, ErrorCode.TRANSACTION_ABORTABLE)
         codes = await harness.verify(adds=adds)
         assert codes == {P0: NONE, P1: ErrorCode.TRANSACTION_ABORTABLE}
-        (asked,) = (each for each in harness.other.asked if each.api_key is KEY)
-        (sent,) = asked.message.transactions
-        assert (asked.version, sent.verify_only) == (5, not adds)
+        (request,) = (request for request in harness.other.asked if request.api_key is KEY)
+        (sent,) = request.message.transactions
+        assert (request.version, sent.verify_only) == (5, not adds)
         assert (sent.transactional_id, sent.producer_id, sent.producer_epoch) == ("t", 7, 3)
 
     run_scenario(scenario, OTHER)
 
 
 @pytest.mark.parametrize("coordinator", [ME, OTHER])
-def test_a_newer_producer_is_told_of_as_partitions_do(coordinator: BrokerId) -> None:
+def test_producer_fenced_becomes_invalid_producer_epoch(coordinator: BrokerId) -> None:
     async def scenario(harness: Harness) -> None:
         fenced = ErrorCode.PRODUCER_FENCED
         harness.own.code = fenced
         harness.other.handlers[KEY] = answer_with(fenced, fenced)
-        told = ErrorCode.INVALID_PRODUCER_EPOCH
-        assert await harness.verify() == {P0: told, P1: told}
+        expected = ErrorCode.INVALID_PRODUCER_EPOCH
+        assert await harness.verify() == {P0: expected, P1: expected}
 
     run_scenario(scenario, coordinator)
 
 
-def test_adding_waits_a_little_for_the_transaction_before() -> None:
+def test_adding_retries_while_the_previous_transaction_ends() -> None:
     async def scenario(harness: Harness) -> None:
         busy = answer_with(BUSY, BUSY)
-        harness.other.handlers[KEY] = lambda asked: (
-            busy(asked) if harness.other.count(KEY) < 3 else answer_with(NONE, NONE)(asked)
+        harness.other.handlers[KEY] = lambda request: (
+            busy(request) if harness.other.count(KEY) < 3 else answer_with(NONE, NONE)(request)
         )
         assert await harness.verify(adds=True) == {P0: NONE, P1: NONE}
         harness.other.handlers[KEY] = busy
-        asked_before = harness.other.count(KEY)
+        requests_before = harness.other.count(KEY)
         assert await harness.verify(adds=True) == {P0: BUSY, P1: BUSY}
-        assert harness.other.count(KEY) - asked_before == 4  # and three rests of 1 ms
+        assert harness.other.count(KEY) - requests_before == 4  # with three backoffs of 1 ms
         assert await harness.verify(adds=False) == {P0: BUSY, P1: BUSY}
-        assert harness.other.count(KEY) - asked_before == 5
+        assert harness.other.count(KEY) - requests_before == 5
 
     run_scenario(scenario, OTHER)
 
 
-def test_a_coordinator_that_is_not_there_or_does_not_answer_is_told_apart() -> None:
+def test_an_unknown_coordinator_and_an_unreachable_one_give_different_codes() -> None:
     async def not_there(harness: Harness) -> None:
         gone = ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert await harness.verify() == {P0: gone, P1: gone}
 
     async def silent(harness: Harness) -> None:
-        def hang_up(asked: Asked) -> Answer:
+        def hang_up(request: Asked) -> Answer:
             raise HangUp
 
         harness.other.handlers[KEY] = hang_up
@@ -169,9 +169,9 @@ def test_a_coordinator_that_is_not_there_or_does_not_answer_is_told_apart() -> N
     run_scenario(silent, OTHER)
 
 
-def test_a_broker_that_is_not_let_in_verifies_nothing() -> None:
+def test_a_broker_without_cluster_action_verifies_nothing() -> None:
     async def scenario(harness: Harness) -> None:
-        harness.other.handlers[KEY] = lambda asked: {
+        harness.other.handlers[KEY] = lambda request: {
             "throttle_time": ZERO,
             "error_code": ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
             "results_by_transaction": [],
@@ -182,7 +182,7 @@ def test_a_broker_that_is_not_let_in_verifies_nothing() -> None:
     run_scenario(scenario, OTHER)
 
 
-def test_what_an_answer_leaves_out_is_not_verified() -> None:
+def test_a_partition_missing_in_the_response_is_not_verified() -> None:
     async def scenario(harness: Harness) -> None:
         harness.other.handlers[KEY] = answer_with(NONE)
         assert await harness.verify() == {P0: NONE, P1: ErrorCode.UNKNOWN_SERVER_ERROR}
