@@ -36,7 +36,7 @@ from penstock.storage.errors import (
     OutOfOrderSequence,
     UnexpectedOffset,
 )
-from penstock.storage.leader_epoch_cache import EPOCH_FILE, EpochEndOffset, EpochEntry
+from penstock.storage.leader_epoch_cache import EPOCH_FILE, EpochEntry, OffsetAndEpoch
 from penstock.storage.log import SegmentedLog
 from penstock.storage.segment import MAX_RELATIVE_OFFSET
 from penstock.storage.segmented_engine import SegmentedEngine
@@ -79,8 +79,8 @@ def test_kafka_7415_a_new_leaders_epoch_begins_before_its_first_record() -> None
     log = logs[PARTITION]
     log.begin_epoch(LeaderEpoch(7))
     assert log.latest_epoch == 7
-    assert log.find_epoch_end(LeaderEpoch(3)) == EpochEndOffset(LeaderEpoch(3), Offset(31))
-    assert log.find_epoch_end(LeaderEpoch(7)) == EpochEndOffset(LeaderEpoch(7), Offset(31))
+    assert log.find_epoch_end(LeaderEpoch(3)) == OffsetAndEpoch(LeaderEpoch(3), Offset(31))
+    assert log.find_epoch_end(LeaderEpoch(7)) == OffsetAndEpoch(LeaderEpoch(7), Offset(31))
     append_steps(engine, log, [Step(data_batch(60), 7)])
     flush(engine, log)
     entries = start(_lose_power(disk)).log.epochs.entries
@@ -108,7 +108,7 @@ def test_kafka_10432_epoch_zero_is_recovered_like_any_other() -> None:
         survivor.remove(f"{FOLDER}/{EPOCH_FILE}")
     log = start(survivor).log
     assert log.epochs.entries == (EpochEntry(LeaderEpoch(0), Offset(0)),)
-    assert log.find_epoch_end(LeaderEpoch(0)) == EpochEndOffset(LeaderEpoch(0), Offset(4))
+    assert log.find_epoch_end(LeaderEpoch(0)) == OffsetAndEpoch(LeaderEpoch(0), Offset(4))
 
 
 def test_kafka_9491_no_cut_leaves_the_high_watermark_outside_of_the_log() -> None:

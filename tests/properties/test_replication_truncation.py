@@ -9,7 +9,7 @@ from tests.profile import scaled
 
 from penstock.model.ids import LeaderEpoch, Offset
 from penstock.replication.truncation import find_divergence, truncation_offset
-from penstock.storage.leader_epoch_cache import EpochEndOffset, LeaderEpochCache
+from penstock.storage.leader_epoch_cache import LeaderEpochCache, OffsetAndEpoch
 
 SETTINGS = settings(max_examples=scaled(test=300, verify=3000, release=30_000), deadline=None)
 
@@ -78,19 +78,19 @@ def test_a_follower_cuts_to_where_its_log_and_the_leaders_part_and_no_further(
 
 def test_an_epoch_that_only_the_follower_knows_goes_whole() -> None:
     """KIP-279: the leader's answer names an epoch that the follower never saw."""
-    own = EpochEndOffset(LeaderEpoch(1), Offset(4))
-    diverging = EpochEndOffset(LeaderEpoch(2), Offset(7))
+    own = OffsetAndEpoch(LeaderEpoch(1), Offset(4))
+    diverging = OffsetAndEpoch(LeaderEpoch(2), Offset(7))
     assert truncation_offset(diverging, own, log_end_offset=Offset(9)) == 4
 
 
 def test_an_epoch_that_the_leader_ended_earlier_is_cut_there() -> None:
-    own = EpochEndOffset(LeaderEpoch(2), Offset(9))
-    diverging = EpochEndOffset(LeaderEpoch(2), Offset(7))
+    own = OffsetAndEpoch(LeaderEpoch(2), Offset(9))
+    diverging = OffsetAndEpoch(LeaderEpoch(2), Offset(7))
     assert truncation_offset(diverging, own, log_end_offset=Offset(9)) == 7
 
 
 def test_a_reader_whose_last_record_the_leader_has_does_not_diverge() -> None:
-    end = EpochEndOffset(LeaderEpoch(0), Offset(5))
+    end = OffsetAndEpoch(LeaderEpoch(0), Offset(5))
     for offset, differs in ((4, False), (5, False), (6, True)):
         found = find_divergence(end, fetch_offset=Offset(offset), last_fetched_epoch=LeaderEpoch(0))
         assert (found is not None) is differs

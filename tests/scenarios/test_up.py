@@ -86,7 +86,7 @@ def test_the_folders_of_a_cluster_are_no_partitions_of_a_single_node(tmp_path: P
     (folder / "orders-0").mkdir(parents=True)
     with penstock_up("--data", str(tmp_path), "--listen", ANY) as up:
         assert up.end() == 0
-        assert any(f"{folder} is no partition's folder; leaving it alone" in log for log in up.logs)
+        assert any(f"{folder} is not a partition's folder; ignoring it" in log for log in up.logs)
     assert [path.name for path in folder.iterdir()] == ["orders-0"]
 
 

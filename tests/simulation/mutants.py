@@ -23,7 +23,7 @@ from penstock.replication.follower_progress import FollowerProgress
 from penstock.replication.follower_state import FollowerState
 from penstock.replication.partition import Partition
 from penstock.replication.replica_manager import FollowerFetch, ReplicaManager
-from penstock.storage.leader_epoch_cache import EpochEndOffset
+from penstock.storage.leader_epoch_cache import OffsetAndEpoch
 
 Planted = Callable[[], Any]  # returns a context manager that plants the bug
 
@@ -53,7 +53,7 @@ def truncate_by_offset_alone() -> Iterator[None]:
     ask = follower_state.fetch_from
     cut: set[tuple[Partition, int]] = set()
 
-    def truncate(self: FollowerState, followed: Any, diverging: EpochEndOffset) -> None:
+    def truncate(self: FollowerState, followed: Any, diverging: OffsetAndEpoch) -> None:
         partition = followed.partition
         offset = min(diverging.end_offset, partition.log_end_offset)
         cut.add((partition, partition.leader_epoch))

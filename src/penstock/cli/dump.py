@@ -124,7 +124,7 @@ class Dump:
 
     def _dump_readable(self, path: str) -> None:
         name = parse_name(os.path.basename(path))
-        assert name.kind is not None, f"{path} is no file of a log"
+        assert name.kind is not None, f"{path} is not a file of a log"
         if name.kind is FileKind.LOG:
             self._dump_log(path, name)
             return
@@ -162,7 +162,7 @@ class Dump:
         if name.kind is FileKind.PARTITION_METADATA:
             topic_id = encode_uuid(decode_topic_id(content, path))
             self._view.entry("partition-metadata", {"topic_id": topic_id})
-        elif name.kind is FileKind.BROKER_STAMP:
+        elif name.kind is FileKind.META_PROPERTIES:
             stamp = decode_meta_properties(content, path)
             directory_id = stamp.directory_id and encode_uuid(stamp.directory_id)
             fields = {

@@ -133,7 +133,7 @@ def _check_usable(path: str) -> None:
         _fail(f"{path} does not exist; give a file of a log, its folder or a data directory", 2)
     if not os.path.isdir(path):
         if parse_name(os.path.basename(path)).kind is None:
-            _fail(f"{path} is no file of a log: its name is not one of theirs", 2)
+            _fail(f"{path} is not a file of a log: its name is not one of theirs", 2)
         return
     try:
         check_is_log(RealDisk(), path)

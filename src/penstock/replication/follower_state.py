@@ -19,7 +19,7 @@ from penstock.replication.topic_config import Report
 from penstock.replication.truncation import restart_offset, truncation_offset
 from penstock.storage.engine import AppendItem, AppendOrigin, Engine
 from penstock.storage.errors import LogFenced, StorageError
-from penstock.storage.leader_epoch_cache import EpochEndOffset
+from penstock.storage.leader_epoch_cache import OffsetAndEpoch
 
 if TYPE_CHECKING:
     from penstock.client.data_calls import FetchedPartition, FetchFrom
@@ -180,7 +180,7 @@ class FollowerState:
             return
         followed.failures, followed.reported = 0, None
         if fetched.diverging is not None:
-            self._truncate(followed, EpochEndOffset(*fetched.diverging))
+            self._truncate(followed, OffsetAndEpoch(*fetched.diverging))
             return
         if len(fetched.batches) and not self._try_append(followed, fetched.batches):
             return
@@ -214,7 +214,7 @@ class FollowerState:
         if start_offset > log.log_start_offset:
             log.delete_before(start_offset)
 
-    def _truncate(self, followed: FollowedPartition, diverging: EpochEndOffset) -> None:
+    def _truncate(self, followed: FollowedPartition, diverging: OffsetAndEpoch) -> None:
         log = followed.partition.log
         own = log.find_epoch_end(diverging.epoch)
         offset = truncation_offset(diverging, own, log_end_offset=log.log_end_offset)

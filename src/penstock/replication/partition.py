@@ -33,7 +33,7 @@ from penstock.replication.topic_config import TopicConfig
 from penstock.replication.transaction_verification import Verifications
 from penstock.replication.truncation import find_divergence
 from penstock.storage.engine import PartitionLog
-from penstock.storage.leader_epoch_cache import EpochEndOffset
+from penstock.storage.leader_epoch_cache import OffsetAndEpoch
 
 NO_STATE = PartitionState(NO_BROKER, NO_LEADER_EPOCH, (), (), partition_epoch=-1)
 
@@ -203,7 +203,7 @@ class Partition:
             return self.log.log_end_offset
         return self.log.high_watermark
 
-    def find_divergence(self, offset: int, last_fetched_epoch: int) -> EpochEndOffset | None:
+    def find_divergence(self, offset: int, last_fetched_epoch: int) -> OffsetAndEpoch | None:
         """Where a reader's log diverges from this one, if its last record is not in this log."""
         end = self.log.find_epoch_end(LeaderEpoch(last_fetched_epoch))
         if end is None:

@@ -47,7 +47,7 @@ from penstock.replication.storage_errors import as_refusal, code_of, message_of
 from penstock.replication.topic_config import Report
 from penstock.storage.engine import AppendItem, AppendOrigin, Engine, PartitionLog
 from penstock.storage.errors import LogFenced, StorageError
-from penstock.storage.leader_epoch_cache import EpochEndOffset
+from penstock.storage.leader_epoch_cache import OffsetAndEpoch
 
 # More than the connections that fit in memory can have in flight; a bound nevertheless.
 MAX_DELAYED_OPERATIONS = 200_000
@@ -348,7 +348,7 @@ class ReplicaManager:
 
     def update_follower_fetch_state(
         self, partition: Partition, fetch: FollowerFetch
-    ) -> EpochEndOffset | None:
+    ) -> OffsetAndEpoch | None:
         """Check a follower's fetch and take its progress from it; where its history diverges, if
         it does. The follower has everything below its fetch offset, provided that its last record
         is in this log, too. A refusal is the fetch's own error.

@@ -5,12 +5,12 @@ last record with every fetch, and truncates and fetches again until the leader h
 """
 
 from penstock.model.ids import LeaderEpoch, Offset
-from penstock.storage.leader_epoch_cache import EpochEndOffset
+from penstock.storage.leader_epoch_cache import OffsetAndEpoch
 
 
 def find_divergence(
-    end: EpochEndOffset, *, fetch_offset: Offset, last_fetched_epoch: LeaderEpoch
-) -> EpochEndOffset | None:
+    end: OffsetAndEpoch, *, fetch_offset: Offset, last_fetched_epoch: LeaderEpoch
+) -> OffsetAndEpoch | None:
     """`end`: where, in the leader's log, the largest epoch up to the reader's last one ends. It is
     returned if the reader's log differs below its fetch offset."""
     if end.epoch < last_fetched_epoch or end.end_offset < fetch_offset:
@@ -19,7 +19,7 @@ def find_divergence(
 
 
 def truncation_offset(
-    diverging: EpochEndOffset, own: EpochEndOffset | None, *, log_end_offset: Offset
+    diverging: OffsetAndEpoch, own: OffsetAndEpoch | None, *, log_end_offset: Offset
 ) -> Offset:
     """Where to truncate. `own`: where, in this log, the largest epoch up to `diverging` ends.
 

@@ -1,7 +1,8 @@
-"""Small text files of a log directory: a version, a count and one entry per line, as Kafka's.
+"""Kafka's checkpoint files: a version, a count and one entry per line, such as a partition's
+offset.
 
-Knows offsets per partition and the lines around them, not when they are written. A file that was
-cut anywhere never reads as a shorter valid one.
+The format only; the owners decide when to write them. Invariant: a truncated file never reads as a
+shorter valid one.
 """
 
 import re
@@ -34,7 +35,7 @@ def read_offsets_or_report(
     try:
         return read_offsets(disk, path)
     except MalformedCheckpoint as error:
-        report(f"{error}; going on without this file")
+        report(f"{error}; continuing without this file")
         return {}
 
 
@@ -62,7 +63,7 @@ def encode_lines(entries: Iterable[str]) -> bytes:
 
 
 def decode_lines(content: bytes, path: str, *, fields_per_line: int) -> list[tuple[int, list[str]]]:
-    """The entries' fields with their line numbers; the count has been compared."""
+    """The fields of each entry with its line number; checks version and count."""
     if not content:
         return []  # Kafka creates its checkpoints empty before it first writes them
     lines = _split_lines(content, path)
@@ -92,7 +93,7 @@ def _split_lines(content: bytes, path: str) -> list[str]:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise MalformedCheckpoint(path, line, "holds bytes that are not ASCII") from None
-    if lines.pop():  # a cut number would still be a number: only the line's end vouches for it
+    if lines.pop():  # a truncated number is still a number: only the newline proves it complete
         raise MalformedCheckpoint(path, len(lines) + 1, "the file ends within this line")
     return lines
 

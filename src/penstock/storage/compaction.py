@@ -1,8 +1,8 @@
-"""Compaction: of every key only the latest record stays (cleanup.policy=compact).
+"""Compaction: keeps only the latest record of every key (cleanup.policy=compact).
 
 A job makes one pass over one log, off the owner thread, and visits the owner only to plan and to
-put each new segment in its place. Invariant: new segments replace old ones in offset order, so that
-a tombstone or marker gets its delete horizon only after all that it deletes is gone.
+install each new segment. Invariant: new segments replace old ones in offset order, so that a
+tombstone or marker gets its delete horizon only after all that it deletes is gone.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,9 +22,9 @@ from penstock.storage.compaction_plan import (
     CleanableSegment,
     IndexBytes,
     find_filthiest,
-    group_sources,
+    group_segments,
     measure,
-    sealed_sources,
+    sealed_segments,
 )
 from penstock.storage.compaction_throttle import CleanerThrottler
 from penstock.storage.compaction_transactions import CleanedTransactionMetadata
@@ -47,7 +47,7 @@ __all__ = ["CleanerThrottler", "CompactionJob", "CompactionResult", "find_filthi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionResult:
-    """What a pass has done. `problem` says why it ended early, if it did."""
+    """The effect of one pass. `problem` says why it ended early, if it did."""
 
     first_dirty_offset: Offset
     cleaned_offset: Offset  # where the next pass begins
@@ -57,12 +57,12 @@ class CompactionResult:
 
 
 class _Overtaken(Exception):
-    """The log was cut, deleted or fenced: what this pass knows of it is void."""
+    """The log was cut, deleted or fenced, so the plan of this pass is stale."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
-    """The log as it was when the pass began; files are read by their names here."""
+    """The log as it was when the pass began; the pass opens files by these names."""
 
     directory: str
     config: LogConfig
@@ -113,7 +113,7 @@ class CompactionJob:
         try:
             self._clean(plan, tally, on_owner)
         except _Overtaken:
-            tally.problem = "the log changed meanwhile; a later pass begins anew"
+            tally.problem = "the log changed meanwhile; a later pass starts over"
         except (CorruptRecords, CorruptBatch, MalformedTransactionIndex) as error:
             tally.problem = f"{error}; no further pass before a restart"
             on_owner(partial(self._give_up, str(error)))
@@ -133,7 +133,7 @@ class CompactionJob:
         if not cleanable.segment_count:
             return None
         log.is_compacting = True
-        sealed = sealed_sources(log)
+        sealed = sealed_segments(log)
         return _Plan(
             directory=log.directory,
             config=log.config,
@@ -162,10 +162,10 @@ class CompactionJob:
         return True
 
     def _complete(self, run: list[Segment], swap: Swap, size: int) -> bool:
-        """False if a cut has taken the commit back."""
+        """Install the new segment. False if a cut has undone the commit."""
         log = self._log
         if log.failure is not None:
-            raise _Overtaken  # nothing is undone: a restart finishes the swap
+            raise _Overtaken  # not undone: a restart finishes the swap
         if log.undo_swap is None:
             return False
         log.undo_swap = None
@@ -180,15 +180,19 @@ class CompactionJob:
         return True
 
     def _is_current(self, plan: _Plan) -> bool:
-        """Also asked off the owner, to stop early: then the answer may be stale, never wrong."""
+        """Also called off the owner thread, to stop early: True may be stale there, False is
+        final."""
         return self._log.failure is None and self._log.generation == plan.generation
 
     def _give_up(self, problem: str) -> None:
         self._log.uncleanable = problem
 
     def _take_error(self, plan: _Plan, error: OSError) -> None:
-        """A full disk only ends the pass; any other error says that the disk is not to be trusted,
-        unless the files are those of a log that was cut or deleted meanwhile."""
+        """Fail the log, because the disk cannot be trusted any more.
+
+        A full disk only ends the pass, and so does an error on files of a log that was cut or
+        deleted meanwhile.
+        """
         if self._is_current(plan) and error.errno not in (ENOSPC, EDQUOT):
             self._log.fail(error)
 
@@ -223,27 +227,27 @@ class CompactionJob:
         )
         sources = [source for source in plan.sources if source.base_offset < keys.end_offset]
         index_bytes = [self._index_bytes(source) for source in sources]
-        for group in group_sources(sources, index_bytes, plan.config):
+        for group in group_segments(sources, index_bytes, plan.config):
             self._rewrite(plan, group, batch_filter, tally, on_owner)
         tally.cleaned_offset = keys.end_offset
         tally.next_horizon_ms = batch_filter.next_horizon_ms
 
     def _read_aborted(self, plan: _Plan) -> list[AbortedTxn]:
-        """All that touch the sources, also those whose markers lie in later segments."""
+        """All that touch the sources, including those whose markers lie in later segments."""
         start, below = plan.sources[0].base_offset, plan.end_offset
-        found: list[AbortedTxn] = []
+        aborted: list[AbortedTxn] = []
         paths = [source.transaction_index_path for source in plan.sources]
         for path in (*paths, *plan.later_index_paths):
             content = read_file(self._disk, path)
             if content:
                 part, is_complete = collect_aborted(decode_entries(content, path), start, below)
-                found += part
+                aborted += part
                 if is_complete:
-                    return found
-        return found + collect_aborted(plan.active_aborted, start, below)[0]
+                    return aborted
+        return aborted + collect_aborted(plan.active_aborted, start, below)[0]
 
     def _map_keys(self, plan: _Plan, aborted: list[AbortedTxn]) -> OffsetMap:
-        """Where the map fills, this pass ends, at a batch: the rest stays dirty for the next."""
+        """A full map ends the pass at a batch boundary; the rest stays dirty for the next pass."""
         keys = OffsetMap(
             first_offset=plan.first_dirty_offset,
             transactions=CleanedTransactionMetadata(aborted),
@@ -271,7 +275,7 @@ class CompactionJob:
     def _scan_open(
         self, plan: _Plan, source: CleanableSegment, descriptor: int
     ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-        """CRCs are checked: damage must neither pass for a key nor get a new, valid CRC."""
+        """Checks CRCs, because damage must neither count as a key nor get a new, valid CRC."""
         scan = Scan(self._disk, descriptor, end=source.size, check_crc=True)
         for scanned in scan:
             if not self._is_current(plan):
@@ -289,9 +293,9 @@ class CompactionJob:
     def _index_bytes(self, source: CleanableSegment) -> IndexBytes:
         stem = source.path.removesuffix(".log")
         sizes = [0, 0]
-        for place, suffix in enumerate((OFFSET_INDEX.suffix, TIME_INDEX.suffix)):
+        for index, suffix in enumerate((OFFSET_INDEX.suffix, TIME_INDEX.suffix)):
             with suppress(FileNotFoundError):  # an index is a cache
-                sizes[place] = self._disk.size_of(stem + suffix)
+                sizes[index] = self._disk.size_of(stem + suffix)
         return IndexBytes(*sizes)
 
     def _rewrite(
@@ -302,7 +306,7 @@ class CompactionJob:
         tally: _Tally,
         on_owner: OnOwner,
     ) -> None:
-        """One group into one new segment, put in its place if anything changed."""
+        """Rewrite one group into one new segment, and install it if anything changed."""
         swap = Swap(
             self._disk,
             plan.directory,
@@ -339,7 +343,7 @@ class CompactionJob:
         batch_filter: BatchFilter,
         output: CleanedSegment,
     ) -> bool:
-        """False if the group is one segment that stays as it is: then no byte was written."""
+        """False if the group is one segment that stays unchanged; then nothing was written."""
         last = next((source for source in reversed(group) if source.size), None)
         has_changed = len(group) > 1
         for source in group:
@@ -366,7 +370,7 @@ class CompactionJob:
         is_written: bool,
     ) -> None:
         kept_header = header if kept is content else read_header(kept)
-        # Kafka leaves a time in batches that it empties: nobody who looks for it finds a record.
+        # Kafka leaves a timestamp in batches that it empties; a look-up would find no record there.
         time = kept_header.max_timestamp if kept_header.record_count else NO_TIMESTAMP
         output.note(len(kept), header.last_offset, time)
         if is_written:
@@ -376,8 +380,8 @@ class CompactionJob:
     def _swap(
         self, plan: _Plan, run: list[Segment], swap: Swap, size: int, on_owner: OnOwner
     ) -> None:
-        """Renames on the owner, so that no reader meets a new file under an old segment's size;
-        syncing the folder off it. Between the two visits a cut takes the commit back."""
+        """Rename on the owner, so that no reader sees a new file with an old segment's size, and
+        sync the folder off it. A cut between the two visits undoes the commit."""
         if not on_owner(lambda: self._commit(plan, run, swap)):
             self._discard(swap)
             raise _Overtaken
@@ -389,7 +393,7 @@ class CompactionJob:
         swap.sweep()
 
     def _sync_names(self, plan: _Plan, on_owner: OnOwner) -> None:
-        """Past the commit a failed sync leaves both outcomes open: the log must not go on."""
+        """After the commit a failed sync leaves both outcomes possible, so it fails the log."""
         try:
             self._disk.sync_directory(plan.directory)
         except OSError as failed:
@@ -398,5 +402,5 @@ class CompactionJob:
             raise _Overtaken from failed
 
     def _discard(self, swap: Swap) -> None:
-        with suppress(OSError):  # whatever is left is removed at the next start
+        with suppress(OSError):  # the next start removes the rest
             swap.discard()

@@ -1,7 +1,7 @@
-"""What becomes of one batch: kept as it is, rebuilt with fewer records, emptied or dropped.
+"""Decides about one batch in a pass: keep it, rebuild it with fewer records, empty it or drop it.
 
-Pure: bytes in, bytes out. Invariant: no offset, sequence, epoch or timestamp of a record that stays
-ever changes, and the last state of a producer that is still known stays readable.
+Pure: bytes in, bytes out. Invariant: offsets, sequences, epochs and timestamps of the records that
+stay never change, and the last state of every producer in the producer state stays readable.
 """
 
 from collections.abc import Mapping
@@ -29,9 +29,9 @@ from penstock.storage.transaction_index import AbortedTxn
 
 
 class LastBatch(NamedTuple):
-    """What the log knows of a producer: its last data batch here, and its epoch."""
+    """A producer's last data batch in the log, and its epoch."""
 
-    last_offset: int  # -1 if its present epoch has no batch
+    last_offset: int  # -1 if its current epoch has no batch
     producer_epoch: int
 
 
@@ -46,7 +46,7 @@ _NOTHING = _Picked(0, -1, b"", False)
 
 
 class BatchFilter:
-    """One pass's rules; fed every batch from the log's first on, in order."""
+    """The rules of one pass; gets every batch of the log in order, from the first on."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class BatchFilter:
     ) -> None:
         self.next_horizon_ms = NO_HORIZON_MS  # the earliest of those left in the log
         self._latest = latest
-        self._end_offset = end_offset  # what begins here or later is not this pass's business
+        self._end_offset = end_offset  # batches from here on are not part of this pass
         self._transactions = transactions
         self._producers = producers
         self._now_ms = now_ms
@@ -68,10 +68,10 @@ class BatchFilter:
         self._aborted: list[AbortedTxn] = []
 
     def apply(self, header: BatchHeader, content: memoryview, *, ends_run: bool) -> Buffer | None:
-        """The batch as it shall stand, None if it goes; `content` itself if it stays unchanged.
+        """The batch to write, or None to drop it; `content` itself if it stays unchanged.
 
         The batch that `ends_run` is at least kept empty, so that a segment's range of offsets does
-        not depend on what compaction finds in it.
+        not depend on its content.
         """
         if header.attributes & CONTROL:
             return self._filter_marker(header, content, ends_run)
@@ -83,7 +83,7 @@ class BatchFilter:
         return kept
 
     def take_aborted(self) -> list[AbortedTxn]:
-        """Index entries that are still needed, of the markers met since the last call."""
+        """The index entries still needed for the markers seen since the last call."""
         taken, self._aborted = self._aborted, []
         return taken
 
@@ -96,7 +96,7 @@ class BatchFilter:
         if header.record_count and not self._transactions.is_aborted(header):
             picked = self._pick(header, content)
         if not picked.record_count:
-            # Its last sequence would be lost with it (KAFKA-5490).
+            # Dropping it would lose its last sequence (KAFKA-5490).
             is_needed = ends_run or self._is_last_of_producer(header)
             return self._emptied(header, content) if is_needed else None
         kept: Buffer = content
@@ -112,14 +112,17 @@ class BatchFilter:
         return self._with_horizon(header, kept) if picked.has_tombstones else kept
 
     def _pick(self, header: BatchHeader, content: memoryview) -> _Picked:
-        """The records that no later one of their key replaces. Those without a key go, as in
-        Kafka: they came before the topic was compacted, and nobody could ever replace them."""
+        """The records without a later one of the same key.
+
+        Records without a key are dropped, as in Kafka: they are older than the topic's compaction,
+        and nothing could ever replace them.
+        """
         data, walk = walk_records(content)
         find, digest = self._latest.get, digest_of
         drops_tombstones = header.has_delete_horizon and header.base_timestamp <= self._now_ms
         pieces: list[bytes] = []
         count, max_timestamp_ms, has_tombstones = 0, -1, False
-        piece = start = 0  # where the records begin that stay, and where the present one does
+        piece = start = 0  # where the run of kept records starts, and the current record
         for offset, timestamp_ms, key, value_start, _, end in walk:
             if (
                 key is not None
@@ -146,7 +149,7 @@ class BatchFilter:
             return False
         if last.last_offset >= 0:
             return header.last_offset == last.last_offset
-        # No batch in its epoch: a marker alone tells of it, and fences its former self.
+        # No batch in its epoch: only a marker records it and fences older instances.
         return header.is_control and header.producer_epoch == last.producer_epoch
 
     # -- markers ---------------------------------------------------------------------------
@@ -155,7 +158,7 @@ class BatchFilter:
         self, header: BatchHeader, content: memoryview, ends_run: bool
     ) -> Buffer | None:
         if not header.record_count:
-            return content if ends_run else None  # emptied before, just to hold its place
+            return content if ends_run else None  # emptied before, to keep the range of offsets
         marker = read_end_marker(content)
         if marker is None:
             return content
@@ -171,8 +174,8 @@ class BatchFilter:
     def _filter_lone_marker(
         self, header: BatchHeader, content: memoryview, ends_run: bool
     ) -> Buffer | None:
-        """Nothing is left of its transaction: it goes like a tombstone, since whoever has read the
-        data must find how it ended (KAFKA-8522)."""
+        """Nothing is left of its transaction, so it is dropped like a tombstone: a consumer that
+        has read the data must still see how it ended (KAFKA-8522)."""
         if self._is_last_of_producer(header):
             return content
         if header.has_delete_horizon and header.base_timestamp <= self._now_ms:
@@ -184,11 +187,11 @@ class BatchFilter:
     def _emptied(self, header: BatchHeader, content: memoryview) -> Buffer:
         if not header.record_count:
             return content
-        # No record, no time: else the time index would name a batch in which a reader finds none.
+        # No timestamp either, or the time index would point at a batch without records.
         return replace_records(header, b"", record_count=0, max_timestamp_ms=-1)
 
     def _with_horizon(self, header: BatchHeader, kept: Buffer) -> Buffer:
-        """With the time from which on its tombstones may go: set at the first pass (KIP-534)."""
+        """Add the time when its tombstones may be dropped; the first pass sets it (KIP-534)."""
         if header.has_delete_horizon:
             self.next_horizon_ms = min(self.next_horizon_ms, header.base_timestamp)
             return kept

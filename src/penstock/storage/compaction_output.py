@@ -1,7 +1,6 @@
 """The new segment that a pass writes: its log, both sparse indexes and its transaction index.
 
-Files only, under their `.cleaned` names; giving them others is the swap's matter. Everything is
-synced before `finish` returns.
+Writes `.cleaned` files only; `Swap` renames them. Everything is synced before `finish` returns.
 """
 
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ _COPY_BYTES = 1 << 20
 
 
 class CleanedSegment:
-    """Owned by the job that writes it, off the owner thread. `close` in any case."""
+    """Owned by the job that writes it, off the owner thread. Always call `close`."""
 
     def __init__(
         self,
@@ -34,7 +33,7 @@ class CleanedSegment:
         self._buffer_bytes = buffer_bytes
         self._buffer = bytearray()
         self._descriptor = -1
-        # For the entries that it keeps in memory alone: it has no files, and no log knows it.
+        # Used only for its index entries in memory: it has no files and belongs to no log.
         self._noted = Segment(
             disk,
             Handles(disk),
@@ -51,7 +50,7 @@ class CleanedSegment:
         return self._noted.size
 
     def note(self, size: int, last_offset: int, max_timestamp: int) -> None:
-        """A batch stands next."""
+        """Note the next batch."""
         self._noted.note_batch(self._noted.size, size, last_offset, max_timestamp)
 
     def write(self, batch: Buffer) -> None:
@@ -60,7 +59,7 @@ class CleanedSegment:
             self._flush()
 
     def copy(self, source: int, length: int) -> None:
-        """The first bytes of another file, of batches that were noted already."""
+        """Copy the first bytes of another file, whose batches are noted already."""
         position = 0
         while position < length:
             chunk = read_fully(self._disk, source, min(_COPY_BYTES, length - position), position)
@@ -79,7 +78,7 @@ class CleanedSegment:
         if aborted:
             self._put(TRANSACTION_INDEX_SUFFIX, b"".join(map(encode_entry, aborted)))
         elif self._disk.exists(stale):
-            self._disk.unlink(stale)  # of an attempt that was given up
+            self._disk.unlink(stale)  # left by an abandoned pass
 
     def close(self) -> None:
         if self._descriptor >= 0:

@@ -1,7 +1,7 @@
 """When a log is due for compaction, which of its segments may be rewritten, and how they combine.
 
-Decides only: nothing here reads or writes files, apart from a timestamp that a segment looks up.
-Invariant: what is undecided, not yet everywhere, not yet durable or too young is left alone.
+Decides only: reads no files, apart from a timestamp that a segment looks up. Invariant: records in
+open transactions, above the high watermark, not durable or too young are not compacted.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,19 +12,19 @@ from penstock.config.setting import LONG_MAX
 from penstock.storage.log import SegmentedLog
 from penstock.storage.segment import MAX_RELATIVE_OFFSET, Segment
 
-NO_HORIZON_MS = LONG_MAX  # nothing in the log waits for its time to go
+NO_HORIZON_MS = LONG_MAX  # the log has no tombstone or marker to drop later
 
 
 class Cleanable(NamedTuple):
-    """What a pass would meet: so many segments, from the log's first on, may be rewritten."""
+    """What a pass over a log would process."""
 
-    segment_count: int
+    segment_count: int  # may be rewritten, from the log's first on
     first_dirty_offset: int
     end_offset: int
     clean_bytes: int
     dirty_bytes: int
     is_overdue: bool  # by max.compaction.lag.ms
-    is_horizon_past: bool  # a tombstone or marker may go now
+    is_horizon_past: bool  # a tombstone or marker may be dropped now
 
     @property
     def dirty_ratio(self) -> float:
@@ -33,7 +33,7 @@ class Cleanable(NamedTuple):
 
 
 class CleanableSegment(NamedTuple):
-    """A segment as a pass sees it off the owner thread; the object itself is only compared."""
+    """A segment as a pass sees it off the owner thread; `segment` is only compared there."""
 
     segment: Segment
     base_offset: int
@@ -46,9 +46,9 @@ class CleanableSegment(NamedTuple):
 def find_filthiest(logs: Iterable[SegmentedLog], now_ms: int) -> SegmentedLog | None:
     """The log with the largest share of dirty bytes among those that are due.
 
-    Kafka never looks at a log again once nothing in it is dirty, so that its last tombstones stay
-    for ever. Here a log is due as well when a delete horizon has passed. After a restart none is
-    known: then one is assumed, delete.retention.ms from the first look on.
+    Kafka ignores a log without dirty bytes, so that its last tombstones stay forever. Here a log is
+    also due when a delete horizon has passed. After a restart the horizon is unknown and is assumed
+    to be delete.retention.ms from the first call on.
     """
     due: list[tuple[float, SegmentedLog]] = []
     for log in logs:
@@ -77,7 +77,7 @@ def is_due(cleanable: Cleanable, config: LogConfig) -> bool:
 def measure(log: SegmentedLog, now_ms: int) -> Cleanable:
     first_dirty = find_first_dirty_offset(log)
     segments = cleanable_segments(log, first_dirty, now_ms)
-    ends = [log.segments.end_offset_of(place, log.log_end_offset) for place in range(len(segments))]
+    ends = [log.segments.end_offset_of(index, log.log_end_offset) for index in range(len(segments))]
     dirty = [s for s, end in zip(segments, ends, strict=True) if end > first_dirty]
     dirty_bytes = sum(segment.size for segment in dirty)
     horizon_ms = log.delete_horizon_ms
@@ -93,41 +93,41 @@ def measure(log: SegmentedLog, now_ms: int) -> Cleanable:
 
 
 def find_first_dirty_offset(log: SegmentedLog) -> int:
-    """Where the last pass ended; from the start where that makes no sense any more."""
+    """Where the last pass ended; the log's start if that is out of range."""
     if log.log_start_offset <= log.cleaned_offset <= log.log_end_offset:
         return log.cleaned_offset
     return log.log_start_offset
 
 
 def cleanable_segments(log: SegmentedLog, first_dirty_offset: int, now_ms: int) -> list[Segment]:
-    """The leading sealed segments of which every record is decided, replicated and old enough."""
-    # Beyond the durable offset a flush may be under way that names the files.
+    """The leading sealed segments whose records are all stable, replicated and old enough."""
+    # Above the durable offset a running flush may name the files.
     bound = min(log.last_stable_offset, log.high_watermark, log.durable_offset)
     youngest_ms = now_ms - log.config.min_compaction_lag_ms
-    found: list[Segment] = []
-    for place in range(len(log.segments) - 1):
-        segment, end = log.segments[place], log.segments.end_offset_of(place, log.log_end_offset)
+    cleanable: list[Segment] = []
+    for index in range(len(log.segments) - 1):
+        segment, end = log.segments[index], log.segments.end_offset_of(index, log.log_end_offset)
         if end > bound:
             break
         is_dirty = end > first_dirty_offset
         if is_dirty and log.config.min_compaction_lag_ms and segment.max_timestamp > youngest_ms:
             break
-        found.append(segment)
-    return found
+        cleanable.append(segment)
+    return cleanable
 
 
-def sealed_sources(log: SegmentedLog) -> list[CleanableSegment]:
+def sealed_segments(log: SegmentedLog) -> list[CleanableSegment]:
     """Every segment but the active one."""
     return [
         CleanableSegment(
-            log.segments[place],
-            log.segments[place].base_offset,
-            log.segments.end_offset_of(place, log.log_end_offset),
-            log.segments[place].size,
-            log.segments[place].file.path,
-            log.segments[place].transaction_index.path,
+            segment,
+            segment.base_offset,
+            log.segments.end_offset_of(index, log.log_end_offset),
+            segment.size,
+            segment.file.path,
+            segment.transaction_index.path,
         )
-        for place in range(len(log.segments) - 1)
+        for index, segment in enumerate(list(log.segments)[:-1])
     ]
 
 
@@ -150,10 +150,10 @@ class IndexBytes(NamedTuple):
     times: int
 
 
-def group_sources(
+def group_segments(
     sources: Sequence[CleanableSegment], index_bytes: Sequence[IndexBytes], config: LogConfig
 ) -> list[list[CleanableSegment]]:
-    """Neighbours that together make at most one full segment, as they are before compaction."""
+    """Group neighbours whose size before compaction is at most one full segment."""
     groups: list[list[CleanableSegment]] = []
     size = offsets = times = 0
     for source, index in zip(sources, index_bytes, strict=True):

@@ -1,14 +1,14 @@
-"""How fast compaction may go (log.cleaner.io.max.bytes.per.second)."""
+"""Limits the I/O of compaction (log.cleaner.io.max.bytes.per.second)."""
 
 from collections.abc import Callable
 from math import inf
 from time import monotonic, sleep
 
-_SHORTEST_PAUSE_S = 0.01  # debts below are paid later, together
+_SHORTEST_PAUSE_S = 0.01  # shorter pauses are added up
 
 
 class CleanerThrottler:
-    """Bounds the bytes read and written in a second, over all jobs that share it."""
+    """Bounds the bytes read and written per second, over all jobs that share it."""
 
     def __init__(
         self,
@@ -20,7 +20,7 @@ class CleanerThrottler:
         self._bytes_per_second = bytes_per_second
         self._clock = clock
         self._pause = pause
-        self._free_at = -inf  # when what was spent so far is paid for
+        self._free_at = -inf  # when the bytes spent so far are within the limit
 
     def spend(self, count: int) -> None:
         if self._bytes_per_second == inf:

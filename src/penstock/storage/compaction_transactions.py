@@ -1,6 +1,6 @@
-"""Which batches belong to aborted transactions, and of which transactions anything is left.
+"""Tells a compaction pass which batches are aborted and which transactions still have data.
 
-Knows the log's transaction indexes and what a pass reports; reads no files.
+Works on entries of the log's transaction indexes and on what the pass reports; reads no files.
 """
 
 from bisect import bisect_right
@@ -11,7 +11,7 @@ from penstock.storage.transaction_index import AbortedTxn
 
 
 class CleanedTransactionMetadata:
-    """One pass's view, fed in offset order."""
+    """The state of one pass, updated in offset order."""
 
     __slots__ = ("_aborted", "_markers", "_with_data")
 
@@ -26,18 +26,18 @@ class CleanedTransactionMetadata:
         self._with_data: set[int] = set()  # producers of batches kept since their last marker
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """Whether a data batch lies in a transaction whose marker says abort."""
+        """Whether a data batch belongs to an aborted transaction."""
         if not header.attributes & TRANSACTIONAL:
             return False
         entry = self._find_next(header.producer_id, header.base_offset)
         return entry is not None and entry.first_offset <= header.base_offset
 
     def keep(self, producer_id: int) -> None:
-        """A batch of its transaction stays, with records or without."""
+        """A batch of its current transaction stays, with records or without."""
         self._with_data.add(producer_id)
 
     def try_end(self, producer_id: int) -> bool:
-        """A marker was met: whether anything is left of the transaction that it ends."""
+        """At a marker: whether anything is left of the transaction that it ends."""
         has_data = producer_id in self._with_data
         self._with_data.discard(producer_id)
         return has_data
@@ -51,5 +51,5 @@ class CleanedTransactionMetadata:
         markers = self._markers.get(producer_id)
         if markers is None:
             return None
-        place = bisect_right(markers, offset)
-        return self._aborted[producer_id][place] if place < len(markers) else None
+        index = bisect_right(markers, offset)
+        return self._aborted[producer_id][index] if index < len(markers) else None

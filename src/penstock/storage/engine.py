@@ -16,7 +16,7 @@ from penstock.config.log_config import LogConfig
 from penstock.model.ids import LeaderEpoch, Offset, TimestampMs, TopicId, TopicPartition
 from penstock.model.slices import FileSlice, Releasable
 from penstock.storage.errors import StorageError
-from penstock.storage.leader_epoch_cache import EpochEndOffset
+from penstock.storage.leader_epoch_cache import OffsetAndEpoch
 from penstock.storage.producer_state_manager import ProducerStateManager
 from penstock.storage.transaction_index import AbortedTxn
 
@@ -25,18 +25,18 @@ NO_TOPIC_ID = TopicId(UUID(int=0))  # of a log whose topic id could not be read
 
 
 class AppendOrigin(Enum):
-    """Who wrote the batches decides what they may contain."""
+    """Who sent the batches, which decides what they may contain."""
 
     CLIENT = "client"
     COORDINATOR = "coordinator"  # may write control batches and internal topics
-    REPLICATION = "replication"  # offsets and epochs are the leader's; nothing is stamped
+    REPLICATION = "replication"  # offsets and epochs are the leader's and stay
 
 
 class Read(NamedTuple):
     """Whole batches in file slices. The slices stay readable until the lease is released."""
 
     slices: tuple[FileSlice, ...]
-    end_offset: Offset  # where the next read goes on
+    end_offset: Offset  # where the next read continues
     lease: Releasable
 
     @property
@@ -47,12 +47,12 @@ class Read(NamedTuple):
 class LogAppendInfo(NamedTuple):
     base_offset: Offset
     end_offset: Offset  # one past the last record
-    append_time_ms: TimestampMs  # -1 unless the topic stamps append time
-    duplicate: bool  # the batch was there already; offsets are those of the first time
+    append_time_ms: TimestampMs  # -1 unless the topic uses LogAppendTime
+    duplicate: bool  # the batch was stored before; these are its first offsets
 
 
 class AppendItem(NamedTuple):
-    """One partition's share of a request. Leaders stamp offsets into `batches` in place."""
+    """One partition's part of a request. Leaders write offsets into `batches` in place."""
 
     log: "PartitionLog"
     batches: memoryview
@@ -89,13 +89,13 @@ class EngineStatistics:
 
 
 class OnOwner(Protocol):
-    """Runs a short function on the owner thread and gives back its result."""
+    """Runs a short function on the owner thread and returns its result."""
 
     def __call__(self, function: Callable[[], Result]) -> Result: ...
 
 
 class Job(Protocol):
-    """Upkeep of bounded size. `run` is called off the owner thread."""
+    """A bounded piece of maintenance. `run` is called off the owner thread."""
 
     name: str
 
@@ -116,7 +116,7 @@ class PartitionLog(Protocol):
     high_watermark: Offset
 
     @property
-    def failure(self) -> OSError | None: ...  # after which it takes nothing; None: it works
+    def failure(self) -> OSError | None: ...  # the error that fenced the log, if any
     @property
     def last_stable_offset(self) -> Offset: ...
     @property
@@ -127,7 +127,7 @@ class PartitionLog(Protocol):
     def read(self, start: Offset, *, below: Offset, max_bytes: int, at_least_one: bool) -> Read: ...
     def find_by_time(self, timestamp_ms: TimestampMs) -> TimestampAndOffset | None: ...
     def find_max_timestamp(self) -> TimestampAndOffset | None: ...
-    def find_epoch_end(self, epoch: LeaderEpoch) -> EpochEndOffset | None: ...
+    def find_epoch_end(self, epoch: LeaderEpoch) -> OffsetAndEpoch | None: ...
     def begin_epoch(self, epoch: LeaderEpoch) -> None: ...
     def truncate_to(self, offset: Offset, now_ms: int) -> None: ...
     def restart_at(self, offset: Offset, now_ms: int) -> None: ...

@@ -1,6 +1,6 @@
-"""Every error that the storage room raises on purpose. Handlers map them to Kafka's codes.
+"""Every error that storage raises on purpose. `replication` maps them to Kafka's error codes.
 
-An OSError of the kernel is not one of them until a log has fenced itself because of it.
+An OSError is not one of them until a log has fenced itself because of it.
 """
 
 from collections.abc import Sequence
@@ -13,12 +13,15 @@ if TYPE_CHECKING:  # the index raises the error that carries its entries
 
 
 class StorageError(Exception):
-    """The storage room could not do what it was asked; the message says why and what next."""
+    """Storage could not do what was requested; the message says why and what next."""
 
 
 def without_frames(error: StorageError) -> StorageError:
-    """For an error that becomes an answer: with its frames it would hold on to the request whose
-    batch was refused, and as they hold the answer, until the next collection of garbage."""
+    """Drop the traceback of an error that becomes a result.
+
+    Its frames would keep the request alive whose batch was rejected, and because they refer to the
+    result, until the next garbage collection.
+    """
     link: BaseException | None = error
     while link is not None:
         link.__traceback__ = None
@@ -26,11 +29,11 @@ def without_frames(error: StorageError) -> StorageError:
     return error
 
 
-# What a caller asked for is not there, or there already.
+# The requested thing does not exist, or exists already.
 
 
 class OffsetOutOfRange(StorageError):
-    """The offset lies outside of the log: deleted, truncated or not written yet."""
+    """The offset is outside of the log: deleted, truncated or not written yet."""
 
     def __init__(self, requested: int, log_start_offset: int, log_end_offset: int) -> None:
         super().__init__(
@@ -43,7 +46,7 @@ class OffsetOutOfRange(StorageError):
 
 
 class UnknownPartition(StorageError):
-    """No log of this partition lives here."""
+    """There is no log of this partition."""
 
     def __init__(self, tp: TopicPartition) -> None:
         super().__init__(f"no log of {tp} in any directory here; create it first")
@@ -51,18 +54,18 @@ class UnknownPartition(StorageError):
 
 
 class PartitionExists(StorageError):
-    """A log of this partition lives here already."""
+    """There is already a log of this partition."""
 
     def __init__(self, tp: TopicPartition) -> None:
-        super().__init__(f"a log of {tp} exists already; delete it before creating it anew")
+        super().__init__(f"a log of {tp} exists already; delete it before creating it again")
         self.tp = tp
 
 
-# What was sent cannot be stored.
+# The batches cannot be stored.
 
 
 class CorruptRecords(StorageError):
-    """The bytes are no valid batches: damaged on their way or on the medium."""
+    """The bytes are not valid batches: damaged in transit or on the disk."""
 
 
 class RecordTooLarge(StorageError):
@@ -85,26 +88,26 @@ class UnexpectedOffset(StorageError):
     """A follower's append does not continue its log."""
 
 
-# The log or its directory is out of order.
+# The log or its directory does not work.
 
 
 class LogFenced(StorageError):
-    """An earlier write failed: what follows it could be lost, so nothing is taken any more."""
+    """An earlier write failed, so the log takes no more: later appends could be lost."""
 
     def __init__(self, where: object, first_error: BaseException) -> None:
         super().__init__(
-            f"{where} takes no writes since one failed with {type(first_error).__name__}: "
+            f"{where} takes no writes because one failed with {type(first_error).__name__}: "
             f"{first_error}; repair the disk and restart the broker"
         )
         self.first_error = first_error
 
 
 class DirectoryFailed(StorageError):
-    """A log directory gave an I/O error: all of its logs are offline."""
+    """A log directory had an I/O error, so all of its logs are offline."""
 
     def __init__(self, directory: str, first_error: BaseException) -> None:
         super().__init__(
-            f"log directory {directory} is offline since {type(first_error).__name__}: "
+            f"log directory {directory} is offline because of {type(first_error).__name__}: "
             f"{first_error}; repair or replace the disk and restart the broker"
         )
         self.directory = directory
@@ -122,7 +125,7 @@ class DirectoryLocked(StorageError):
         self.directory = directory
 
 
-# A small file does not say what it should. Recovery reports these and rebuilds.
+# A small file is malformed. Recovery reports it and rebuilds the file.
 
 
 class MalformedCheckpoint(StorageError):
@@ -136,7 +139,7 @@ class MalformedCheckpoint(StorageError):
 
 
 class MalformedTransactionIndex(StorageError):
-    """A transaction index holds something else after its `valid` entries."""
+    """A transaction index is damaged after its `valid` entries."""
 
     def __init__(self, path: str, valid: Sequence["AbortedTxn"], problem: str) -> None:
         super().__init__(f"{path}, after {len(valid)} valid entries: {problem}")
@@ -146,14 +149,14 @@ class MalformedTransactionIndex(StorageError):
 
 
 class CorruptSnapshot(StorageError):
-    """A producer snapshot cannot be trusted; an older one and the log replace it."""
+    """A producer snapshot is damaged; an older one and the log replace it."""
 
 
 # An idempotent or transactional producer broke a rule, or was replaced.
 
 
 class UnknownProducer(StorageError):
-    """Nothing is remembered of the producer here, and the batch is not its first."""
+    """The producer is unknown here, and the batch is not its first."""
 
 
 class OutOfOrderSequence(StorageError):
@@ -161,7 +164,7 @@ class OutOfOrderSequence(StorageError):
 
 
 class DuplicateSequence(StorageError):
-    """The batch was stored, so long ago that its offset is no longer remembered."""
+    """The batch was stored so long ago that its offset is no longer known."""
 
 
 class InvalidProducerEpoch(StorageError):

@@ -1,4 +1,4 @@
-"""What a check of files found: problems, notes and counts. Collects, decides nothing."""
+"""The result of checking log files: problems, notes and counts. Collects, decides nothing."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -13,18 +13,18 @@ class LogFinding(NamedTuple):
     is_problem: bool  # False: worth knowing, but nothing is wrong
 
     @property
-    def place(self) -> str:
-        """The file, and where in it."""
+    def location(self) -> str:
+        """The file and the position or line in it."""
         if self.position is not None:
             return f"{self.path}, position {self.position}"
         return self.path if self.line is None else f"{self.path}, line {self.line}"
 
     def __str__(self) -> str:
-        return f"{self.place}: {self.message}"
+        return f"{self.location}: {self.message}"
 
 
 class LogFindings:
-    """Filled by one check, in the order in which things were found."""
+    """Filled by one check, in the order of discovery."""
 
     def __init__(self, on_finding: Callable[[LogFinding], None] = lambda finding: None) -> None:
         self.all: list[LogFinding] = []

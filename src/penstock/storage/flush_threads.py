@@ -1,4 +1,4 @@
-"""Threads for work that waits for the disk. Bounded, and joined when left."""
+"""Threads for flushes and other work that blocks on the disk: a bounded number, joined on exit."""
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -9,16 +9,16 @@ Item = TypeVar("Item")
 
 
 class FlushThreads:
-    """A `group_commit.Background` of `workers` threads for items and one more for rounds.
+    """A `group_commit.Background` with `workers` threads for items, and others for rounds.
 
-    Work that fails is kept and raised by `check` and on leaving: nobody forgets it.
+    `check` and leaving the context raise the first error of failed work, so that none is lost.
     """
 
     def __init__(self, workers: int) -> None:
-        # Rounds wait for their items, so they may not take the items' threads.
+        # Rounds wait for their items, so they must not use the items' threads.
         self._rounds = ThreadPoolExecutor(max_workers=2, thread_name_prefix="storage-round")
         self._items = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="storage-sync")
-        self._under_way: set[Future[None]] = set()  # rounds; they leave by themselves
+        self._under_way: set[Future[None]] = set()  # rounds; removed when they end
         self._failed: list[BaseException] = []
 
     def run(self, work: Callable[[], None]) -> None:
@@ -27,26 +27,26 @@ class FlushThreads:
         future.add_done_callback(self._keep_failure)
 
     def join(self) -> None:
-        """Wait for the rounds that were begun. Nobody may begin another meanwhile."""
+        """Wait for the running rounds. No other may start meanwhile."""
         wait(tuple(self._under_way))
 
     def stop(self) -> None:
-        """Take no more work, and wait for none. Twice is once."""
+        """Accept no more work, without waiting. Calling it twice is harmless."""
         self._rounds.shutdown(wait=False)
         self._items.shutdown(wait=False)
 
     def run_all(self, function: Callable[[Item], None], items: Iterable[Item]) -> None:
-        several = list(items)
-        if len(several) == 1:
-            function(several[0])  # an executor hop costs more than it gives
+        todo = list(items)
+        if len(todo) == 1:
+            function(todo[0])  # cheaper than a hop to another thread
             return
-        futures = [self._items.submit(function, item) for item in several]
+        futures = [self._items.submit(function, item) for item in todo]
         wait(futures)
         for future in futures:
             future.result()
 
     def check(self) -> None:
-        """Raise the first error that escaped from a piece of work."""
+        """Raise the first error of the work that was run."""
         if self._failed:
             raise self._failed[0]
 

@@ -1,18 +1,18 @@
-"""Open descriptors and maps, bounded: 10,000 partitions share a fixed number of them.
+"""Open descriptors and memory maps, bounded: 10,000 partitions share a fixed number of them.
 
-A handle opens on first use and may be closed behind its owner's back when room is needed, but
-never while somebody holds a lease on it. Everything here belongs to the engine's owner thread.
+A file opens on first use and may be closed when others need its descriptor, but never while a lease
+on it is held. Everything here belongs to the engine's owner thread.
 """
 
 from collections import deque
 
 from penstock.io.disk import READ, Disk, Mapping, read_fully
 
-COPIED_BYTES = 4096  # up to here a copy is cheaper than a map, and holds no descriptor
+COPIED_BYTES = 4096  # up to this size a copy is cheaper than a map, and holds no descriptor
 
 
 class Handle:
-    """A file, open while `descriptor` is not negative. Its owner reads that, `Handles` sets it."""
+    """A file, open while `descriptor` is not negative. Only `Handles` sets it."""
 
     __slots__ = ("closing", "descriptor", "flags", "leases", "path", "touched")
 
@@ -20,13 +20,13 @@ class Handle:
         self.path = path
         self.flags = flags
         self.descriptor = -1
-        self.leases = 0  # readers and flushes under way
+        self.leases = 0  # of readers and running flushes
         self.touched = False  # used since the clock hand last passed
         self.closing = False  # closes when the last lease ends
 
 
 class MappedFile:
-    """A sealed file's bytes while `content` is set: a map, or a copy if it is a page or less."""
+    """A sealed file's bytes while `content` is set: a map, or a copy of at most a page."""
 
     __slots__ = ("content", "path", "touched")
 
@@ -37,7 +37,7 @@ class MappedFile:
 
 
 class Lease:
-    """Keeps the files behind some slices open until `release`, which may be called once."""
+    """Keeps the files of some slices open until `release`, which may be called once."""
 
     __slots__ = ("_handles", "_held")
 
@@ -56,7 +56,8 @@ class Lease:
 class Handles:
     """Opens files on demand and keeps a bounded number of descriptors and maps.
 
-    Second chance (clock) order instead of strict recency: a use costs one attribute store.
+    Evicts in second-chance (clock) order instead of LRU, because a use then costs one attribute
+    store.
     """
 
     def __init__(
@@ -64,10 +65,10 @@ class Handles:
     ) -> None:
         self._disk = disk
         self.descriptor_capacity = descriptors
-        self._leased = 0  # handles with a lease or more
+        self._leased = 0  # handles with at least one lease
         self._open: deque[Handle] = deque()
-        self._mapped: deque[MappedFile] = deque(maxlen=maps)  # each holds a descriptor
-        self._copied: deque[MappedFile] = deque(maxlen=copies)  # a page at most each
+        self._mapped: deque[MappedFile] = deque(maxlen=maps)  # one descriptor each
+        self._copied: deque[MappedFile] = deque(maxlen=copies)  # at most a page each
 
     @property
     def open_count(self) -> int:
@@ -83,7 +84,7 @@ class Handles:
         return handle.descriptor
 
     def content(self, file: MappedFile) -> Mapping | bytes | None:
-        """The file's bytes, or None where it is empty or missing."""
+        """The file's bytes, or None if it is empty or missing."""
         file.touched = True
         if file.content is None:
             self._load(file)
@@ -94,7 +95,7 @@ class Handles:
 
     @property
     def has_room(self) -> bool:
-        """False while all that may be open is on lease: one more would go over the bound."""
+        """False while leases hold all descriptors: one more would exceed the bound."""
         return self._leased < self.descriptor_capacity
 
     def begin_lease(self, handle: Handle) -> None:
@@ -109,7 +110,7 @@ class Handles:
             self._close(handle)
 
     def close(self, handle: Handle) -> None:
-        """Close now, or with the last lease: the file may be renamed or gone by then."""
+        """Close now, or with the last lease; the file may be renamed or removed by then."""
         if handle.descriptor < 0 or handle.closing:
             return
         self._open.remove(handle)
@@ -135,7 +136,8 @@ class Handles:
         self._disk.close(descriptor)
 
     def _make_room(self) -> None:
-        # At most two rounds: the first may only clear marks. All leased: go over the bound.
+        # At most two rounds, because the first may only clear marks. If all are leased, exceed the
+        # bound.
         turns = 2 * len(self._open)
         while len(self._open) >= self.descriptor_capacity and turns:
             turns -= 1
@@ -166,7 +168,7 @@ class Handles:
         return self._copied if isinstance(file.content, bytes) else self._mapped
 
     def _keep(self, file: MappedFile, cache: deque[MappedFile]) -> None:
-        """Add to a full cache by dropping the first that was not touched since the last round."""
+        """Add to the cache; if it is full, drop the first file not used since the last round."""
         while len(cache) == cache.maxlen:
             oldest = cache.popleft()
             if oldest.touched:

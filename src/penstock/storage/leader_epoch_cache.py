@@ -1,6 +1,6 @@
-"""Which leader epoch began at which offset of one log (KIP-101, KIP-279), and its checkpoint.
+"""The start offset of every leader epoch of one log (KIP-101, KIP-279), and its checkpoint.
 
-Not the truncation protocol, only its memory. Invariant: epochs and start offsets both strictly
+Not the truncation protocol, only its data. Invariant: epochs and start offsets both strictly
 increase from entry to entry.
 """
 
@@ -31,13 +31,13 @@ class EpochEntry(NamedTuple):
     start_offset: Offset
 
 
-class EpochEndOffset(NamedTuple):
+class OffsetAndEpoch(NamedTuple):
     epoch: LeaderEpoch
-    end_offset: Offset  # the first offset that is no longer of this epoch
+    end_offset: Offset  # one past the epoch's last offset
 
 
 class LeaderEpochCache:
-    """Owned and changed by its log alone, which also writes it down while `dirty`."""
+    """Owned by its log, which writes the checkpoint while it is `dirty`."""
 
     __slots__ = ("_entries", "dirty")
 
@@ -45,7 +45,7 @@ class LeaderEpochCache:
         self._entries: list[EpochEntry] = []
         for entry in entries:
             self.assign(entry.epoch, entry.start_offset)
-        self.dirty = False  # True while the checkpoint on disk says something else
+        self.dirty = False  # True while the checkpoint on disk differs
 
     @property
     def entries(self) -> tuple[EpochEntry, ...]:
@@ -56,10 +56,10 @@ class LeaderEpochCache:
         return self._entries[-1].epoch if self._entries else NO_LEADER_EPOCH
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Let the epoch begin at the offset; True if that changed anything.
+        """Start the epoch at the offset; True if that changed anything.
 
-        Of the latest epoch only an earlier start is news. Entries that contradict the new one
-        (a later epoch, or a start at or behind its own) go: the log no longer holds them.
+        For the latest epoch only an earlier start changes anything. Entries that contradict the new
+        one (a later epoch, or a start at or after its own) are removed: their batches are gone.
         """
         if epoch < 0 or start_offset < 0:
             raise ValueError(f"leader epoch {epoch} at offset {start_offset}: both start at 0")
@@ -72,36 +72,36 @@ class LeaderEpochCache:
         self.dirty = True
         return True
 
-    def find_end_offset(self, requested_epoch: int, log_end_offset: int) -> EpochEndOffset | None:
-        """The largest epoch up to the requested one, and where it ends.
+    def find_end_offset(self, requested_epoch: int, log_end_offset: int) -> OffsetAndEpoch | None:
+        """The largest epoch up to the requested one, and its end offset.
 
-        None where this log knows nothing: no epoch was asked for, or one later than its latest.
-        An epoch before the first entry ends where that begins: its data have been deleted, and
-        the asker is to go on from there.
+        None if the log cannot tell: no epoch was requested, or one later than its latest. An epoch
+        before the first entry ends where that starts: its records are deleted, and the follower
+        continues from there.
         """
         entries = self._entries
         if not entries or not 0 <= requested_epoch <= entries[-1].epoch:
             return None
         if requested_epoch == entries[-1].epoch:
-            return EpochEndOffset(LeaderEpoch(requested_epoch), Offset(log_end_offset))
+            return OffsetAndEpoch(LeaderEpoch(requested_epoch), Offset(log_end_offset))
         later = bisect_right(entries, requested_epoch, key=_epoch_of)
         epoch = entries[later - 1].epoch if later else LeaderEpoch(requested_epoch)
-        return EpochEndOffset(epoch, entries[later].start_offset)
+        return OffsetAndEpoch(epoch, entries[later].start_offset)
 
     def find_epoch_at(self, offset: int) -> LeaderEpoch | None:
-        """The epoch that wrote the offset, or would have: the log's end is not known here."""
+        """The epoch of the offset; the cache does not know where the log ends."""
         later = bisect_right(self._entries, offset, key=_start_of)
         return self._entries[later - 1].epoch if later else None
 
     def truncate_from_end(self, offset: int) -> None:
-        """Forget the epochs that begin at the offset or behind it."""
+        """Remove the epochs that start at or after the offset."""
         kept = bisect_left(self._entries, offset, key=_start_of)
         if kept < len(self._entries):
             del self._entries[kept:]
             self.dirty = True
 
     def truncate_from_start(self, offset: int) -> None:
-        """Forget the epochs that end before the offset; the one that covers it begins there."""
+        """Remove the epochs that end before the offset; the one that covers it now starts there."""
         covering = bisect_right(self._entries, offset, key=_start_of) - 1
         if covering < 0 or (covering == 0 and self._entries[0].start_offset == offset):
             return

@@ -32,15 +32,15 @@ from penstock.storage.errors import (
     UnknownPartition,
 )
 from penstock.storage.leader_epoch_cache import (
-    EpochEndOffset,
+    OffsetAndEpoch,
 )
 from penstock.storage.local_log import LocalLog
 from penstock.storage.log_validator import (
     check_times,
     is_plain,
     prepare,
-    read_continuation,
-    read_incoming,
+    validate_batch,
+    validate_fetched,
 )
 from penstock.storage.producer_replay import apply_batch, check_batch
 from penstock.storage.segment import MAX_RELATIVE_OFFSET, Segment
@@ -76,7 +76,7 @@ class SegmentedLog(LocalLog):
         """Store one batch at the end, stamped with its offset and epoch in place."""
         if self.failure is not None:
             raise LogFenced(self.tp, self.failure)
-        header = read_incoming(batches, origin, self.tp)
+        header = validate_batch(batches, origin, self.tp)
         config = self.config
         append_time_ms = NO_TIMESTAMP
         if not self._is_plain or header[9] >= 0 or len(batches) > self._max_append_bytes:
@@ -116,7 +116,7 @@ class SegmentedLog(LocalLog):
         """Store the leader's batches unchanged; a partial batch at the end is left out."""
         if self.failure is not None:
             raise LogFenced(self.tp, self.failure)
-        located = read_continuation(batches, self.log_end_offset, self.tp)
+        located = validate_fetched(batches, self.log_end_offset, self.tp)
         first = Offset(located[0][1].base_offset)
         for position, header in located:
             content = batches[position : position + header.size]
@@ -218,7 +218,7 @@ class SegmentedLog(LocalLog):
         self.epochs.assign(epoch, self.log_end_offset)
         self._latest_epoch = epoch
 
-    def find_epoch_end(self, epoch: LeaderEpoch) -> EpochEndOffset | None:
+    def find_epoch_end(self, epoch: LeaderEpoch) -> OffsetAndEpoch | None:
         return self.epochs.find_end_offset(epoch, self.log_end_offset)
 
     # -- reading ---------------------------------------------------------------------------

@@ -1,7 +1,7 @@
-"""One log directory of a broker: its lock, its clean-stop marker, its checkpoints, its partitions.
+"""One log directory of a broker: its lock, clean shutdown marker, checkpoints and partitions.
 
-What is inside a partition's folder is the log's matter. A directory that fails takes its own logs
-offline and no others.
+The content of a partition's folder belongs to its log. Invariant: a directory that fails takes only
+its own logs offline.
 """
 
 import os
@@ -37,16 +37,16 @@ LOCK_FILE = ".lock"
 # In the order of the fields of Checkpoints.
 CHECKPOINT_FILES = (RECOVERY_POINT_FILE, LOG_START_FILE, HIGH_WATERMARK_FILE, CLEANER_FILE)
 DELETED_SUFFIX = "-delete"
-# As `set_aside` and Kafka name them. Others may be a user's own.
+# As `set_aside` and Kafka name them. Other names may be a user's own.
 _DELETED_NAME = re.compile(rf".+\.[0-9a-f]{{32}}{DELETED_SUFFIX}")
-# The log of Kafka's controllers, which may share a directory with partitions. No topic.
+# The metadata log of Kafka's controllers, which may share a directory with partitions.
 METADATA_TOPIC = "__cluster_metadata"
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
-OTHER_SUFFIXES = ("-future", "-stray")  # Kafka's: replicas on the move, or left behind
+OTHER_SUFFIXES = ("-future", "-stray")  # Kafka's: replicas being moved, or left over
 
 
 class Checkpoints(NamedTuple):
-    """Offsets per partition, as the four files of a directory hold them."""
+    """Offsets per partition, as in the four checkpoint files of a directory."""
 
     recovery_points: dict[TopicPartition, Offset]
     log_starts: dict[TopicPartition, Offset]
@@ -55,7 +55,7 @@ class Checkpoints(NamedTuple):
 
 
 class LocalLogDirectory:
-    """Owned by the engine. `failure` is set once and ends every write below `path`."""
+    """Owned by the engine. `failure` is set once and stops all writes in the directory."""
 
     def __init__(self, disk: Disk, path: str) -> None:
         self.path = os.path.abspath(path)
@@ -67,11 +67,11 @@ class LocalLogDirectory:
         self._lock = -1
         self._is_clean = False
         self._checkpoints = Checkpoints({}, {}, {}, {})
-        self._gathered: Checkpoints | None = None  # the latest, if no log was cut since
-        self._writing = Lock()  # a job writes off the owner thread, a cut on it
+        self._gathered: Checkpoints | None = None  # the latest, unless a log was cut since
+        self._writing = Lock()  # a job writes off the owner thread, and a cut on it
 
     def lock(self) -> None:
-        """Make it if need be, and keep other processes out until `close`. Twice is once."""
+        """Create the directory if needed, and lock it until `close`. Idempotent."""
         if self._lock >= 0:
             return
         self._make()
@@ -82,10 +82,10 @@ class LocalLogDirectory:
             raise DirectoryLocked(self.path)
 
     def open(self, report: Report) -> None:
-        """Take the clean-stop marker away before anything else (KAFKA-10471), then read."""
+        """Remove the clean shutdown marker before anything else (KAFKA-10471), then read."""
         self._is_clean = take_clean_shutdown(self._disk, self.path) is not None
         if not self._is_clean:
-            # After a kill, folders may have names in memory only; logs in them promise durability.
+            # After a kill, folder names may be in memory only, but logs in them promise durability.
             self._disk.sync_directory(self.path)
         self._checkpoints = Checkpoints(
             *(
@@ -105,8 +105,8 @@ class LocalLogDirectory:
             self._disk.sync_directory(os.path.dirname(path))
 
     def partitions(self, report: Report) -> list[tuple[TopicPartition, str]]:
-        """The partitions with a folder here. Folders of deleted ones are removed for good."""
-        found: list[tuple[TopicPartition, str]] = []
+        """The partitions with a folder here. Removes the folders of deleted ones."""
+        partitions: list[tuple[TopicPartition, str]] = []
         for entry in self._disk.list(self.path):
             if not entry.is_directory:
                 continue
@@ -116,13 +116,13 @@ class LocalLogDirectory:
             tp = parse_folder_name(entry.name)
             if tp is not None:
                 if tp.topic != METADATA_TOPIC:
-                    found.append((tp, self._at(entry.name)))
+                    partitions.append((tp, self._at(entry.name)))
             elif not (entry.name.startswith(".") or entry.name.endswith(OTHER_SUFFIXES)):
-                report(f"{self._at(entry.name)} is no partition's folder; leaving it alone")
-        return found
+                report(f"{self._at(entry.name)} is not a partition's folder; ignoring it")
+        return partitions
 
     def _try_remove(self, folder: str, report: Report) -> None:
-        """Nothing depends on it: what cannot be removed costs space and nothing else."""
+        """A failure only wastes space, because nothing depends on the folder."""
         try:
             self.remove_folder(folder)
         except OSError as error:
@@ -147,7 +147,7 @@ class LocalLogDirectory:
         check_topic_name(tp.topic)
         if tp.topic == METADATA_TOPIC:
             raise InvalidTopicName(
-                f"topic name {METADATA_TOPIC!r} is that of Kafka's own metadata; choose another"
+                f"topic name {METADATA_TOPIC!r} is reserved for Kafka's metadata; choose another"
             )
         check_partition(tp.partition)
         folder = self._at(str(tp))
@@ -156,7 +156,7 @@ class LocalLogDirectory:
         return folder
 
     def set_aside(self, folder: str) -> str:
-        """Give a deleted partition's folder a name that no partition has; atomic."""
+        """Rename a deleted partition's folder atomically to a name that no partition has."""
         # The name must stay below the file system's 255 bytes: keep the end of long topic names.
         name = f"{os.path.basename(folder)[-200:]}.{uuid4().hex}{DELETED_SUFFIX}"
         self._disk.rename(folder, self._at(name))
@@ -173,7 +173,7 @@ class LocalLogDirectory:
         return list(self.logs.values())
 
     def gather(self) -> Checkpoints:
-        """What the checkpoint files should say now: every log here, led or not (KAFKA-1647)."""
+        """The current content of the checkpoints: every log here, leader or not (KAFKA-1647)."""
         logs = self.logs.items()
         self._gathered = Checkpoints(
             {tp: log.durable_offset for tp, log in logs},
@@ -184,35 +184,39 @@ class LocalLogDirectory:
         return self._gathered
 
     def forget(self, tp: TopicPartition) -> None:
-        """Before a partition is made: what the files say of one with its name is not about it."""
+        """Drop the entries of an earlier partition of this name, before a new one is created."""
         with self._writing:
             self._gathered = None
             kept = (
-                {name: known[name] for name in known if name != tp} for known in self._checkpoints
+                {other: offsets[other] for other in offsets if other != tp}
+                for offsets in self._checkpoints
             )
             self._write(Checkpoints(*kept), CHECKPOINT_FILES)
 
     def lower(self, tp: TopicPartition, offset: Offset) -> None:
-        """Before a log is cut at `offset`, on the owner thread: what comes after the cut is not
-        what these files speak of. Written before, since a low promise is always a safe one."""
+        """Lower the entries of a log that is about to be cut at `offset`, on the owner thread.
+
+        They do not describe what is appended after the cut. A low checkpoint is always safe, so it
+        is written before the cut.
+        """
         with self._writing:
             self._gathered = None
-            lowered = (_lowered(known, tp, offset) for known in self._checkpoints)
+            lowered = (_lowered(offsets, tp, offset) for offsets in self._checkpoints)
             self._write(Checkpoints(*lowered), CHECKPOINT_FILES)
 
     def write(self, checkpoints: Checkpoints, names: Iterable[str]) -> None:
-        """Write those files of `names` whose content has changed since the last time."""
+        """Write the files in `names` whose content has changed."""
         with self._writing:
-            # What was gathered before a cut is void, and the next job comes soon.
+            # Checkpoints gathered before a cut are stale; the next job writes new ones.
             if checkpoints is self._gathered:
                 self._write(checkpoints, names)
 
     def _write(self, checkpoints: Checkpoints, names: Iterable[str]) -> None:
-        for place, name in enumerate(CHECKPOINT_FILES):
-            if name in names and checkpoints[place] != self._checkpoints[place]:
-                write_offsets(self._disk, self._at(name), checkpoints[place])
+        for index, name in enumerate(CHECKPOINT_FILES):
+            if name in names and checkpoints[index] != self._checkpoints[index]:
+                write_offsets(self._disk, self._at(name), checkpoints[index])
                 self._checkpoints = self._checkpoints._replace(
-                    **{Checkpoints._fields[place]: checkpoints[place]}
+                    **{Checkpoints._fields[index]: checkpoints[index]}
                 )
 
     def sync_names(self) -> None:
@@ -221,8 +225,11 @@ class LocalLogDirectory:
             self._disk.sync_directory(self.path)
 
     def remove_deleted(self, folder: str) -> None:
-        """Only once its new name is durable: else a power cut brings back half a partition.
-        One sync is enough for all that were set aside before it."""
+        """Remove the folder once its new name is durable.
+
+        Otherwise a power cut could bring back half a partition. One sync covers all folders renamed
+        before it.
+        """
         if folder in self._set_aside:
             renamed = self._set_aside.copy()
             self._disk.sync_directory(self.path)
@@ -230,7 +237,7 @@ class LocalLogDirectory:
         self.remove_folder(folder)
 
     def close(self, *, clean: bool) -> None:
-        """Unlock; `clean` says that all is on disk, so that the next start checks nothing."""
+        """Unlock; `clean` means that everything is on disk, so the next start checks nothing."""
         if clean:
             write_clean_shutdown(self._disk, self.path)
         if self._lock >= 0:
@@ -242,9 +249,9 @@ class LocalLogDirectory:
 
 
 def _lowered(
-    known: dict[TopicPartition, Offset], tp: TopicPartition, offset: Offset
+    offsets: dict[TopicPartition, Offset], tp: TopicPartition, offset: Offset
 ) -> dict[TopicPartition, Offset]:
-    return {**known, tp: offset} if known.get(tp, 0) > offset else known
+    return {**offsets, tp: offset} if offsets.get(tp, 0) > offset else offsets
 
 
 def parse_folder_name(name: str) -> TopicPartition | None:
@@ -258,5 +265,5 @@ def parse_folder_name(name: str) -> TopicPartition | None:
 
 
 def is_deleted_folder(name: str) -> bool:
-    """Whether the next start removes a folder of this name."""
+    """Whether the next start removes a folder with this name."""
     return _DELETED_NAME.fullmatch(name) is not None

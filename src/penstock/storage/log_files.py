@@ -1,7 +1,7 @@
-"""The files of a log, one item at a time, for people and checkers: batches, entries, names.
+"""Reads the files of a log item by item, for `log dump` and `log verify`: batches, entries, names.
 
-Needs no broker and changes nothing, so it works beside a running one. Damage is an item like
-others, never an exception; only the kernel's own errors are raised.
+Needs no broker and changes nothing, so it works beside a running one. Damage is an item like the
+others, not an exception; only OSErrors are raised.
 """
 
 import re
@@ -41,8 +41,8 @@ class FileKind(Enum):
     EPOCHS = "leader epochs"
     OFFSETS = "offsets of partitions"
     PARTITION_METADATA = "partition metadata"
-    BROKER_STAMP = "broker stamp"
-    CLEAN_SHUTDOWN = "clean-stop marker"
+    META_PROPERTIES = "meta.properties"
+    CLEAN_SHUTDOWN = "clean shutdown marker"
 
 
 _BY_NAME = {
@@ -52,7 +52,7 @@ _BY_NAME = {
     HIGH_WATERMARK_FILE: FileKind.OFFSETS,
     CLEANER_FILE: FileKind.OFFSETS,
     PARTITION_METADATA_FILE: FileKind.PARTITION_METADATA,
-    META_PROPERTIES_FILE: FileKind.BROKER_STAMP,
+    META_PROPERTIES_FILE: FileKind.META_PROPERTIES,
     CLEAN_SHUTDOWN_FILE: FileKind.CLEAN_SHUTDOWN,
 }
 _BY_SUFFIX = {
@@ -66,12 +66,12 @@ _STEM = re.compile(r"[0-9]{20}")
 
 
 class FileName(NamedTuple):
-    """What a file's name says about it."""
+    """A parsed file name."""
 
     name: str
     kind: FileKind | None  # None: not a file of a log
     base_offset: int | None  # None: the name holds none, or not as 20 digits
-    leftover: str  # `.cleaned`, `.swap`, `.deleted` or `.tmp` where such an end follows
+    leftover: str  # `.cleaned`, `.swap`, `.deleted`, `.tmp` or nothing
 
 
 def parse_name(name: str) -> FileName:
@@ -89,7 +89,7 @@ def parse_name(name: str) -> FileName:
 
 @contextmanager
 def opened(disk: Disk, path: str) -> Iterator[int]:
-    """A descriptor to read the file with."""
+    """A descriptor for reading the file."""
     descriptor = disk.open(path, READ)
     try:
         yield descriptor
@@ -101,13 +101,13 @@ def opened(disk: Disk, path: str) -> Iterator[int]:
 
 
 class SeenBatch(NamedTuple):
-    """A batch that can be walked over. `content` is valid until the next step."""
+    """A batch whose length is plausible. `content` is valid until the next step."""
 
     position: int
     header: BatchHeader
     content: memoryview
     crc_problem: str | None
-    header_problem: str | None  # None while the CRC is wrong: then no field can be trusted
+    header_problem: str | None  # None if the CRC is wrong: then no field can be trusted
 
     @property
     def end_position(self) -> int:
@@ -115,7 +115,7 @@ class SeenBatch(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """No batch can be read here, and so where the next one begins is not known."""
+    """No batch can be read here, so it is unknown where the next one starts."""
 
     position: int
     problem: str
@@ -124,16 +124,16 @@ class Damage(NamedTuple):
 def walk_batches(
     disk: Disk, descriptor: int, *, start: int, end: int
 ) -> Iterator[SeenBatch | Damage]:
-    """Every batch from `start`, which begins one, up to `end` or the first damage."""
+    """Every batch from `start`, a batch boundary, up to `end` or the first damage."""
     scan = Scan(disk, descriptor, start=start, end=end, check_crc=False)
     for position, header, content in scan:
-        yield _look_at(position, header, content)
+        yield _check_batch(position, header, content)
     if scan.problem is not None:
-        # The check of headers knows no positions and says 0.
+        # The header check does not know the position and reports 0.
         yield Damage(scan.position, scan.problem.removeprefix("batch at position 0 has "))
 
 
-def _look_at(position: int, header: BatchHeader, content: memoryview) -> SeenBatch:
+def _check_batch(position: int, header: BatchHeader, content: memoryview) -> SeenBatch:
     crc = crc32c(content[ATTRIBUTES_POSITION:])
     if crc != header.crc:
         problem = f"the CRC of the bytes is {crc:#010x}, the header says {header.crc:#010x}"
@@ -154,12 +154,12 @@ def _find_header_problem(header: BatchHeader) -> str | None:
 
 class IndexContent(NamedTuple):
     entries: list[IndexEntry]
-    zeros_position: int | None  # where a tail of nothing but zeros begins, if there is one
-    torn_bytes: int  # behind the last whole entry
+    zeros_position: int | None  # where a tail of zeros starts, if there is one
+    torn_bytes: int  # after the last whole entry
 
 
 def decode_index(content: bytes, index_format: IndexFormat) -> IndexContent:
-    """The entries before a tail of zeros, which preallocation and crashes leave."""
+    """The entries before a tail of zeros, as preallocation and crashes leave it."""
     width = index_format.entry.size
     torn_bytes = len(content) % width
     whole = len(content) - torn_bytes

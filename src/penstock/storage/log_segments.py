@@ -1,4 +1,4 @@
-"""The segments of one log in offset order. Only the list: files are the segment's own matter."""
+"""The segments of one log in offset order. Only the list; a segment owns its files."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
@@ -11,7 +11,7 @@ class LogSegments:
 
     __slots__ = ("_bases", "_items", "active")
 
-    active: Segment  # absent while there is none; every append asks, so it is no property
+    active: Segment  # absent while there is none; no property, because every append reads it
 
     def __init__(self, items: Iterable[Segment] = ()) -> None:
         self._items = list(items)
@@ -24,54 +24,56 @@ class LogSegments:
     def __iter__(self) -> Iterator[Segment]:
         return iter(self._items)
 
-    def __getitem__(self, place: int) -> Segment:
-        return self._items[place]
+    def __getitem__(self, index: int) -> Segment:
+        return self._items[index]
 
     @property
     def size_bytes(self) -> int:
         return sum(segment.size for segment in self._items)
 
     def index_of(self, offset: int) -> int:
-        """Of the segment that holds `offset` if any does: the last that begins at or before it."""
+        """The index of the last segment that starts at or before `offset`."""
         return max(0, bisect_right(self._bases, offset) - 1)
 
     def starting_from(self, offset: int) -> list[Segment]:
         return self._items[self.index_of(offset) :]
 
-    def end_offset_of(self, place: int, log_end_offset: int) -> int:
-        """Where the segment's offsets end: the next one's begin."""
-        return self._bases[place + 1] if place + 1 < len(self._bases) else log_end_offset
+    def end_offset_of(self, index: int, log_end_offset: int) -> int:
+        """The segment's end offset, which is the next one's base offset."""
+        return self._bases[index + 1] if index + 1 < len(self._bases) else log_end_offset
 
     def add(self, segment: Segment) -> None:
-        assert not self._bases or segment.base_offset > self._bases[-1], "segments go up"
+        assert not self._bases or segment.base_offset > self._bases[-1], (
+            "base offsets must increase"
+        )
         self._items.append(segment)
         self._bases.append(segment.base_offset)
         self._note_active()
 
     def pop_last(self) -> Segment:
         self._bases.pop()
-        gone = self._items.pop()
+        removed = self._items.pop()
         self._note_active()
-        return gone
+        return removed
 
     def pop_first(self, count: int) -> list[Segment]:
-        gone = self._items[:count]
+        removed = self._items[:count]
         del self._items[:count]
         del self._bases[:count]
         self._note_active()
-        return gone
+        return removed
 
     def holds(self, run: list[Segment]) -> bool:
-        """Whether just these stand side by side in the list."""
-        place = self.index_of(run[0].base_offset)
-        held = self._items[place : place + len(run)]
+        """Whether exactly these segments are neighbours in the list."""
+        index = self.index_of(run[0].base_offset)
+        held = self._items[index : index + len(run)]
         return len(held) == len(run) and all(a is b for a, b in zip(held, run, strict=True))
 
     def replace(self, run: list[Segment], new: Segment) -> None:
-        assert self.holds(run), "only segments that stand side by side can be replaced"
-        place = self.index_of(run[0].base_offset)
-        self._items[place : place + len(run)] = [new]
-        self._bases[place : place + len(run)] = [new.base_offset]
+        assert self.holds(run), "only neighbouring segments can be replaced"
+        index = self.index_of(run[0].base_offset)
+        self._items[index : index + len(run)] = [new]
+        self._bases[index : index + len(run)] = [new.base_offset]
         self._note_active()
 
     def _note_active(self) -> None:

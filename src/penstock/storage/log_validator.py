@@ -1,7 +1,7 @@
-"""What a log accepts, and what a leader changes before storing. No state, no files.
+"""Validates batches before an append, and converts them as the leader must. No state, no files.
 
-Batches of the usual kind pass on their header and CRC alone; records are looked at only where the
-topic asks for it: compaction needs keys, a topic's own codec needs recompression.
+Ordinary batches are checked by header and CRC only; records are decoded only where the topic
+requires it: compaction needs keys, a topic's own codec needs recompression.
 """
 
 from penstock.config.log_config import LogConfig
@@ -46,8 +46,8 @@ _OPENED_RATIO = 16  # to max.message.bytes
 _MAX_PLAIN_ATTRIBUTES = int(Codec.ZSTD)  # no bit set but the codec's
 
 
-def read_incoming(batches: memoryview, origin: AppendOrigin, tp: object) -> tuple[int, ...]:
-    """The header fields of the one batch that a leader's append holds, checked with its CRC.
+def validate_batch(batches: memoryview, origin: AppendOrigin, tp: object) -> tuple[int, ...]:
+    """The header fields of the single batch of a leader's append, checked with its CRC.
 
     A bare tuple in BatchHeader's order: an object per batch costs as much as its CRC.
     """
@@ -58,7 +58,7 @@ def read_incoming(batches: memoryview, origin: AppendOrigin, tp: object) -> tupl
         )
     header: tuple[int, ...] = HEADER.unpack_from(batches)
     _, length, _, magic, crc, attributes, delta, first_ms, max_ms, producer_id, _, _, count = header
-    # One test for the batch that nearly every client sends; the slow path names what is wrong.
+    # One test for the batch that nearly every client sends; the slow path finds the error.
     is_usual = (
         magic == MAGIC
         and length == size - LOG_OVERHEAD
@@ -84,8 +84,8 @@ def read_incoming(batches: memoryview, origin: AppendOrigin, tp: object) -> tupl
 
 
 def _check_frame(header: BatchHeader, size: int, tp: object) -> None:
-    """What the CRC does not cover. Kafka's order decides on the error: behind a CRC that is right,
-    what is wrong is the client's own doing, and the same again if it is sent again."""
+    """Check the fields outside the CRC. The order is Kafka's, and decides on the error: with a
+    valid CRC an invalid batch is the client's own, and sending it again does not help."""
     if header.magic != MAGIC:
         raise CorruptRecords(f"{tp}: {UnsupportedMagic(header.magic, 0).reason}")
     if header.batch_length < MIN_BATCH_LENGTH:
@@ -93,7 +93,9 @@ def _check_frame(header: BatchHeader, size: int, tp: object) -> None:
             f"{tp}: a batch of length {header.batch_length} is too short for its header"
         )
     if header.size > size:
-        raise InvalidRecords(f"{tp}: a batch of {header.size} bytes is announced, {size} are there")
+        raise InvalidRecords(
+            f"{tp}: a batch of {header.size} bytes is announced, but {size} were sent"
+        )
 
 
 def _check_unusual(header: BatchHeader, size: int, origin: AppendOrigin, tp: object) -> None:
@@ -119,9 +121,9 @@ def _check_unusual(header: BatchHeader, size: int, origin: AppendOrigin, tp: obj
 
 
 def _check_count(header: BatchHeader) -> None:
-    """Offsets are given by the count, so no more of them than anybody could ever decompress.
+    """Reject a count of records that could never be decompressed, because it assigns offsets.
 
-    Only at a leader's door: a batch that is in a log already is no reason to cut the log.
+    Only in a leader's append: a batch that is already in a log is no reason to cut the log.
     """
     payload_bytes = header.size - HEADER_BYTES
     if header.codec and header.record_count * MIN_RECORD_BYTES > default_limit(payload_bytes):
@@ -132,7 +134,7 @@ def _check_count(header: BatchHeader) -> None:
 
 
 def is_plain(config: LogConfig) -> bool:
-    """Whether batches of this topic are stored as they come, with no look at config each time."""
+    """Whether batches of this topic are stored unchanged, so that appends can skip its config."""
     return (
         not config.compact
         and config.message_timestamp_type == "CreateTime"
@@ -150,10 +152,10 @@ def prepare(
     origin: AppendOrigin,
     tp: object,
 ) -> tuple[memoryview, BatchHeader]:
-    """The batch as this topic stores it: checked against its settings, converted, stamped."""
+    """Check the batch against the topic's config, convert it and set append time."""
     if header.attributes & CONTROL:
         return batches, header
-    _check_size(len(batches), config, tp)  # before anything costs more than that
+    _check_size(len(batches), config, tp)  # first, because everything below costs more
     limit = _opened_limit(header, config)
     if config.compact and origin is AppendOrigin.CLIENT:
         _check_keys(batches, limit, tp)
@@ -169,7 +171,7 @@ def prepare(
 
 
 def check_times(header: BatchHeader, config: LogConfig, now_ms: int, tp: object) -> None:
-    """The header's times against the broker's clock; -1 means that the client gave none."""
+    """Check the header's timestamps against the broker's clock; -1 means that there is none."""
     latest = now_ms + config.message_timestamp_after_max_ms
     if header.max_timestamp > latest:
         raise InvalidTimestamp(
@@ -179,7 +181,7 @@ def check_times(header: BatchHeader, config: LogConfig, now_ms: int, tp: object)
         )
     if 0 <= header.base_timestamp < now_ms - config.message_timestamp_before_max_ms:
         raise InvalidTimestamp(
-            f"{tp}: timestamp {header.base_timestamp} lies "
+            f"{tp}: timestamp {header.base_timestamp} is "
             f"{now_ms - header.base_timestamp} ms behind the broker's clock; "
             f"message.timestamp.before.max.ms allows {config.message_timestamp_before_max_ms}"
         )
@@ -199,9 +201,9 @@ def _check_size(size: int, config: LogConfig, tp: object) -> None:
 
 
 def _opened_limit(header: BatchHeader, config: LogConfig) -> int:
-    """How much may come out of a batch that is opened: while that happens nobody else is served.
+    """The largest decompressed size, bounded because decompression blocks the event loop.
 
-    A topic for larger messages, made so by its owner, takes larger ones here too.
+    A topic with a larger max.message.bytes allows more here too.
     """
     allowed = max(_OPENED_BYTES, _OPENED_RATIO * config.max_message_bytes)
     return min(default_limit(header.size - HEADER_BYTES), allowed)
@@ -209,10 +211,10 @@ def _opened_limit(header: BatchHeader, config: LogConfig) -> int:
 
 def _check_keys(batches: memoryview, limit: int, tp: object) -> None:
     try:
-        for place, (_, key, _, _) in enumerate(iter_keys(batches, limit=limit)):
+        for index, (_, key, _, _) in enumerate(iter_keys(batches, limit=limit)):
             if key is None:
                 raise InvalidRecords(
-                    f"{tp} is compacted: record {place} of the batch has no key; give it one"
+                    f"{tp} is compacted: record {index} of the batch has no key; give it one"
                 )
     except CorruptBatch as error:
         raise InvalidRecords(f"{tp}: {error.reason}") from error
@@ -221,8 +223,8 @@ def _check_keys(batches: memoryview, limit: int, tp: object) -> None:
 def _recompress(
     batches: memoryview, header: BatchHeader, codec: Codec, limit: int, tp: object
 ) -> tuple[memoryview, BatchHeader]:
-    """Records are walked over, so that they are records, but not built: a small batch may hold a
-    million of them."""
+    """Walk the records to validate them, but do not build them: a small batch may hold a
+    million."""
     try:
         encoded, walk = walk_records(batches, limit=limit)
         for _ in walk:
@@ -233,17 +235,17 @@ def _recompress(
     return memoryview(converted), read_header(converted)
 
 
-def read_continuation(
+def validate_fetched(
     batches: memoryview, end_offset: int, tp: object
 ) -> list[tuple[int, BatchHeader]]:
-    """All whole batches of a leader's log that go on at `end_offset`, or an error."""
+    """All whole batches fetched from the leader, which must continue at `end_offset`."""
     try:
-        found = list(iter_headers(batches))
-        for position, header in found:
+        located = list(iter_headers(batches))
+        for position, header in located:
             check_header(header, len(batches) - position)
     except CorruptBatch as error:
         raise CorruptRecords(f"{tp}: {error.reason}; fetch again") from error
-    for position, header in found:
+    for position, header in located:
         if header.base_offset < end_offset:
             raise UnexpectedOffset(
                 f"{tp} ends at {end_offset}, the leader's batch begins at "
@@ -256,6 +258,6 @@ def read_continuation(
         if header.attributes & CONTROL and header.producer_id >= 0:
             get_marker(batches[position : position + header.size], tp)
         end_offset = header.next_offset
-    if not found:
+    if not located:
         raise InvalidRecords(f"{tp}: {len(batches)} bytes hold no whole batch")
-    return found
+    return located

@@ -1,6 +1,6 @@
-"""Jobs that keep a data directory in order: checkpoints, retention, removal of deleted folders.
+"""Background jobs of a log directory: checkpoints, retention, removal of deleted folders.
 
-Each visits the owner for what concerns logs in memory, and touches files off it.
+A job visits the owner thread to read and change logs in memory, and touches files off it.
 """
 
 from collections.abc import Callable, Iterable
@@ -20,7 +20,7 @@ OnFailed = Callable[[LocalLogDirectory, OSError], None]
 
 
 class CheckpointJob:
-    """Writes those of the four offset files that have changed."""
+    """Writes the offset checkpoints that have changed."""
 
     name = "checkpoint"
 
@@ -42,7 +42,7 @@ class CheckpointJob:
 
 
 class RetentionJob:
-    """Deletes what has outlived its topic's settings, log by log."""
+    """Deletes segments by retention.ms and retention.bytes, log by log."""
 
     name = "retention"
 
@@ -75,11 +75,11 @@ class RetentionJob:
 
 
 def detach_expired(log: SegmentedLog, now_ms: int) -> list[Segment]:
-    """Decide and take out of the log, in one visit to its owner."""
+    """Decide, and take the segments out of the log, in one visit to the owner."""
     if log.failure is not None or log.is_compacting:
         return []
     count = count_expired(
-        [_age(log, place) for place in range(len(log.segments))],
+        [_age(log, index) for index in range(len(log.segments))],
         log.config,
         log_start_offset=log.log_start_offset,
         high_watermark=log.high_watermark,
@@ -88,18 +88,18 @@ def detach_expired(log: SegmentedLog, now_ms: int) -> list[Segment]:
     return log.detach_first(count, now_ms) if count else []
 
 
-def _age(log: SegmentedLog, place: int) -> SegmentAge:
-    segment = log.segments[place]
+def _age(log: SegmentedLog, index: int) -> SegmentAge:
+    segment = log.segments[index]
     newest = segment.max_timestamp
     return SegmentAge(
-        log.segments.end_offset_of(place, log.log_end_offset),
+        log.segments.end_offset_of(index, log.log_end_offset),
         segment.size,
         newest if newest >= 0 else segment.created_ms,
     )
 
 
 class RemovalJob:
-    """Removes the folder of a deleted partition, which has its own name already."""
+    """Removes the folder of a deleted partition, which is renamed already."""
 
     name = "removal"
 

@@ -1,8 +1,7 @@
-"""The latest offset of every key in a log's dirty part, within a bound of memory.
+"""The latest offset of every key in a log's dirty part, in bounded memory.
 
-Keys themselves are not kept: short ones stand for themselves, longer ones are known by a digest.
-Invariant: every committed record below `end_offset` in the dirty part is in the map; control
-records never are (KAFKA-14055).
+Short keys are stored as they are, longer ones as a digest. Invariant: every committed record below
+`end_offset` in the dirty part is in the map; control records never are (KAFKA-14055).
 """
 
 from hashlib import blake2b
@@ -11,17 +10,17 @@ from penstock.protocol.batch import CONTROL, BatchHeader
 from penstock.protocol.records import iter_keys
 from penstock.storage.compaction_transactions import CleanedTransactionMetadata
 
-# What an entry costs right after the dict has grown: 186 bytes by tracemalloc, and 126 before.
+# An entry takes 186 bytes by tracemalloc right after the dict has grown, and 126 before.
 ENTRY_BYTES = 192
-# A shorter key than a digest is its own, at no cost: the two never meet. 31 bytes take no more
-# memory than 16, since a bytes object of either goes into 64.
+# A key shorter than a digest is stored as it is, so the two never collide. 31 bytes take no more
+# memory than 16, because a bytes object of either size takes 64.
 DIGEST_BYTES = 31
 MAX_PLAIN_BYTES = DIGEST_BYTES - 1
 
 
 def digest_of(key: bytes) -> bytes:
-    """Blake2b is faster here than md5 (1.4 to 2.0 microseconds), and nobody can make two keys
-    collide to have the records of one deleted."""
+    """Blake2b is faster here than md5 (1.4 against 2.0 microseconds), and nobody can craft two keys
+    that collide so that the records of one are deleted."""
     return key if len(key) <= MAX_PLAIN_BYTES else blake2b(key, digest_size=DIGEST_BYTES).digest()
 
 
@@ -34,14 +33,14 @@ class OffsetMap:
         self, *, first_offset: int, transactions: CleanedTransactionMetadata, capacity_bytes: int
     ) -> None:
         self.latest: dict[bytes, int] = {}
-        self.end_offset = first_offset  # every batch below is in
+        self.end_offset = first_offset  # every batch below is in the map
         self._first_offset = first_offset
         self._transactions = transactions
         self._capacity = capacity_bytes // ENTRY_BYTES
 
     @property
     def is_full(self) -> bool:
-        """Asked between batches only: at least one always goes in, so every pass gets on."""
+        """Checked between batches only: at least one goes in, so every pass makes progress."""
         return len(self.latest) >= max(1, self._capacity)
 
     def add(self, header: BatchHeader, content: memoryview) -> None:

@@ -1,7 +1,7 @@
-"""Who owns a folder: the topic of a partition's, the broker of a log directory, a clean end.
+"""Reads and writes Kafka's `partition.metadata`, `meta.properties` and `.kafka_cleanshutdown`.
 
-Kafka's `partition.metadata`, `meta.properties` and `.kafka_cleanshutdown`; what to do when they do
-not fit is decided by those who read them.
+The topic of a partition's folder, the broker of a log directory, and whether its last shutdown was
+clean; the callers decide what to do when they do not match.
 """
 
 import base64
@@ -39,7 +39,7 @@ def decode_uuid(text: str) -> UUID:
     return UUID(bytes=base64.urlsafe_b64decode(text + "=="))
 
 
-# partition.metadata: the id of the topic, so that a topic of the same name is not taken for it.
+# partition.metadata: the topic id, which distinguishes the topic from another of the same name.
 
 
 def read_topic_id(disk: Disk, directory: str) -> TopicId | None:
@@ -59,7 +59,7 @@ def encode_topic_id(topic_id: TopicId) -> bytes:
 
 def decode_topic_id(content: bytes, path: str) -> TopicId:
     lines = content.decode("ascii", "replace").splitlines()
-    # A higher version only adds lines: Kafka promises that to those who go back.
+    # A higher version only adds lines: Kafka guarantees that for downgrades.
     parse_number(_value_of(lines, 0, "version", path), MAX_INT, path, 1)
     try:
         topic_id = decode_uuid(_value_of(lines, 1, "topic_id", path))
@@ -78,7 +78,7 @@ def _value_of(lines: list[str], index: int, key: str, path: str) -> str:
     return text.removeprefix(prefix).strip()
 
 
-# meta.properties: the broker and cluster that a log directory belongs to.
+# meta.properties: the broker and cluster of a log directory.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,18 +95,20 @@ def read_meta_properties(disk: Disk, directory: str) -> MetaProperties | None:
     return None if content is None else decode_meta_properties(content, path)
 
 
-def write_meta_properties(disk: Disk, directory: str, stamp: MetaProperties) -> None:
-    replace_file(disk, os.path.join(directory, META_PROPERTIES_FILE), encode_meta_properties(stamp))
+def write_meta_properties(disk: Disk, directory: str, properties: MetaProperties) -> None:
+    replace_file(
+        disk, os.path.join(directory, META_PROPERTIES_FILE), encode_meta_properties(properties)
+    )
 
 
-def encode_meta_properties(stamp: MetaProperties) -> bytes:
-    lines = ["#", f"version={stamp.version}"]
-    if stamp.node_id is not None:
-        lines.append(f"{_node_id_key(stamp.version)}={stamp.node_id}")
-    if stamp.cluster_id is not None:
-        lines.append(f"cluster.id={_escape(stamp.cluster_id)}")
-    if stamp.directory_id is not None:
-        lines.append(f"directory.id={encode_uuid(stamp.directory_id)}")
+def encode_meta_properties(properties: MetaProperties) -> bytes:
+    lines = ["#", f"version={properties.version}"]
+    if properties.node_id is not None:
+        lines.append(f"{_node_id_key(properties.version)}={properties.node_id}")
+    if properties.cluster_id is not None:
+        lines.append(f"cluster.id={_escape(properties.cluster_id)}")
+    if properties.directory_id is not None:
+        lines.append(f"directory.id={encode_uuid(properties.directory_id)}")
     return "\n".join([*lines, ""]).encode("ascii")
 
 
@@ -116,15 +118,15 @@ def decode_meta_properties(content: bytes, path: str) -> MetaProperties:
     if version > 1:
         line = properties["version"][1]
         raise MalformedCheckpoint(path, line, f"version {version} is unknown, 0 or 1 expected")
-    stamp = MetaProperties(
+    meta = MetaProperties(
         version=version,
         node_id=_number_of(properties, _node_id_key(version), path),
         cluster_id=properties.get("cluster.id", (None, 0))[0],
         directory_id=_directory_id_of(properties, path),
     )
-    if version == 1 and (stamp.node_id is None or stamp.cluster_id is None):
+    if version == 1 and (meta.node_id is None or meta.cluster_id is None):
         raise MalformedCheckpoint(path, 1, "version 1 needs both node.id and cluster.id")
-    return stamp
+    return meta
 
 
 def _node_id_key(version: int) -> str:
@@ -138,7 +140,7 @@ def _escape(value: str) -> str:
 
 
 def _decode_properties(content: bytes, path: str) -> dict[str, tuple[str, int]]:
-    """Each key's value and line. Of Java's format what its own writer produces for such values."""
+    """Each key's value and line; supports the part of Java's format that its writer uses here."""
     properties: dict[str, tuple[str, int]] = {}
     for line, raw in enumerate(content.decode("utf-8", "replace").splitlines(), start=1):
         text = raw.strip()
@@ -168,7 +170,7 @@ def _directory_id_of(properties: dict[str, tuple[str, int]], path: str) -> UUID 
         raise MalformedCheckpoint(path, line, str(error)) from None
 
 
-# .kafka_cleanshutdown: everything was flushed before the broker ended.
+# .kafka_cleanshutdown: everything was flushed before the broker stopped.
 
 
 class CleanShutdown(NamedTuple):
@@ -176,9 +178,9 @@ class CleanShutdown(NamedTuple):
 
 
 def take_clean_shutdown(disk: Disk, directory: str) -> CleanShutdown | None:
-    """The marker, which is durably gone when this returns.
+    """Read the marker and remove it durably.
 
-    A crash from now on, recovery's own included, must not pass for a clean end (KAFKA-10471).
+    A crash from now on, also during recovery, must not look like a clean shutdown (KAFKA-10471).
     """
     path = os.path.join(directory, CLEAN_SHUTDOWN_FILE)
     content = read_file(disk, path)
@@ -201,7 +203,7 @@ def encode_clean_shutdown(broker_epoch: int = UNKNOWN_BROKER_EPOCH) -> bytes:
 
 
 def decode_clean_shutdown(content: bytes) -> CleanShutdown:
-    """That the file exists is the message; older Kafkas leave it empty."""
+    """Only the file's existence counts; older Kafka versions leave it empty."""
     try:
         broker_epoch = json.loads(content)["brokerEpoch"]
     except (ValueError, KeyError, TypeError):

@@ -1,6 +1,7 @@
-"""What the batches of a log mean for its producers: checked before an append, applied after it.
+"""Checks batches against producer state before an append, and applies them to it afterwards.
 
-Works on a ProducerState and owns nothing. Live appends, recovery and replay apply batches alike.
+Works on a ProducerStateManager and owns nothing. Live appends, recovery and replay apply batches in
+the same way.
 """
 
 from penstock.protocol.batch import CONTROL, TRANSACTIONAL, BatchHeader, CorruptBatch
@@ -15,7 +16,7 @@ from penstock.storage.transaction_index import AbortedTxn
 def check_batch(
     producers: ProducerStateManager, header: BatchHeader, batch: memoryview, tp: object
 ) -> BatchMetadata | None:
-    """Where a leader has the batch already, or None if it may be appended; raises otherwise."""
+    """The stored batch if this is a duplicate; None if it may be appended; raises otherwise."""
     if header.attributes & CONTROL:
         marker = get_marker(batch, tp)
         if marker is not None:
@@ -48,7 +49,7 @@ def get_marker(batch: memoryview, tp: object) -> EndMarker | None:
 def apply_batch(
     producers: ProducerStateManager, header: BatchHeader, batch: memoryview, now_ms: int
 ) -> AbortedTxn | None:
-    """What a stored batch with a producer id changes; the index entry if it aborts something."""
+    """Apply a stored batch that has a producer id; returns the index entry of an aborted txn."""
     if header.attributes & CONTROL:
         return _apply_marker(producers, header, batch, now_ms)
     producers.apply(
@@ -71,7 +72,7 @@ def _apply_marker(
     try:
         marker = read_end_marker(batch)
     except CorruptBatch:
-        return None  # none is taken in any more; one that is there decides nothing
+        return None  # such appends are rejected; one that is in the log has no effect
     if marker is None:
         return None
     completed = producers.apply_marker(
@@ -100,14 +101,14 @@ def replay(
     end_offset: int,
     now_ms: int,
 ) -> None:
-    """Become the state as of `end_offset`: from the newest snapshot, then batch by batch."""
-    found = snapshots.find_latest(end_offset)
-    offset, entries = found if found is not None else (0, [])
+    """Rebuild the state at `end_offset`: from the newest snapshot, then batch by batch."""
+    snapshot = snapshots.find_latest(end_offset)
+    offset, entries = snapshot if snapshot is not None else (0, [])
     producers.load(entries, offset, now_ms)
     for segment in segments.starting_from(offset):
-        placed = segment.find_batch(offset)
-        if placed is None:
+        batch = segment.find_batch(offset)
+        if batch is None:
             continue
-        for _, header, content in segment.scan(check_crc=False, start=placed.position):
+        for _, header, content in segment.scan(check_crc=False, start=batch.position):
             if header.producer_id >= 0:
                 apply_batch(producers, header, content, now_ms)

@@ -1,7 +1,7 @@
-"""Kafka's `.snapshot` files, version 1: the producers of one log as of an offset.
+"""Kafka's `.snapshot` files, version 1: the producers of one log at an offset.
 
-Bytes and names only; when snapshots are taken and which are kept is the log's matter. A producer's
-last batch is stored, older ones are not: after a restart its duplicate window is one batch deep.
+Bytes and names only; the log decides when to take snapshots and which to keep. Only a producer's
+last batch is stored, so after a restart its duplicate window is one batch deep.
 """
 
 import re
@@ -23,7 +23,7 @@ _NAME = re.compile(r"([0-9]{20})\.snapshot")
 
 
 def snapshot_name(offset: int) -> str:
-    """The file that holds the producers' state up to, not including, the offset."""
+    """The file with the producer state up to, not including, the offset."""
     return f"{offset:020d}.snapshot"
 
 

@@ -1,6 +1,6 @@
-"""Snapshot files of a log's producer state: which there are, which to trust, which to drop.
+"""The snapshot files of a log's producer state: takes, finds and drops them.
 
-A snapshot that is missing or damaged only costs a longer replay of the log, so none is synced.
+A missing or damaged snapshot only makes the replay of the log longer, so none is synced.
 """
 
 from collections.abc import Iterable
@@ -24,8 +24,8 @@ class ProducerSnapshots:
     def __init__(self, disk: Disk, directory: str, names: Iterable[str]) -> None:
         self._disk = disk
         self._directory = directory
-        found = (find_snapshot_offset(name) for name in names)
-        self._offsets: set[int] = {offset for offset in found if offset is not None}
+        offsets = (find_snapshot_offset(name) for name in names)
+        self._offsets: set[int] = {offset for offset in offsets if offset is not None}
 
     @property
     def offsets(self) -> list[int]:
@@ -43,7 +43,7 @@ class ProducerSnapshots:
         self._offsets.add(offset)
 
     def find_latest(self, at_most: int) -> tuple[int, list[ProducerStateEntry]] | None:
-        """The newest whole one not above the offset; damaged ones are dropped on the way."""
+        """The newest valid one not above the offset; damaged ones are dropped on the way."""
         for offset in sorted((o for o in self._offsets if o <= at_most), reverse=True):
             try:
                 entries = read_snapshot(self._disk, self._path(offset))
@@ -55,12 +55,12 @@ class ProducerSnapshots:
         return None
 
     def drop_above(self, offset: int) -> None:
-        for found in [o for o in self._offsets if o > offset]:
-            self._drop(found)
+        for dropped in [o for o in self._offsets if o > offset]:
+            self._drop(dropped)
 
     def drop_below(self, offset: int) -> None:
-        for found in [o for o in self._offsets if o < offset]:
-            self._drop(found)
+        for dropped in [o for o in self._offsets if o < offset]:
+            self._drop(dropped)
 
     def drop(self, offsets: Iterable[int]) -> None:
         for offset in self._offsets.intersection(offsets):

@@ -1,7 +1,7 @@
-"""What one log knows of its idempotent and transactional producers.
+"""The state of a log's idempotent and transactional producers.
 
-Checks and applies, never stores: snapshots and replay are the log's matter. Invariant: the state is
-a function of the batches applied, so a follower and a recovered log reach what the leader has.
+Checks and applies batches; snapshots and replay are the log's part. Invariant: the state is a
+function of the batches applied, so followers and recovered logs reach the leader's state.
 Numbers come straight from batch headers, hence plain ints.
 """
 
@@ -21,13 +21,13 @@ from penstock.storage.errors import (
     UnknownProducer,
 )
 
-WINDOW_BATCHES = 5  # what a client may have in flight, and so may send again
+WINDOW_BATCHES = 5  # a client may have as many in flight, and so may send them again
 NO_COORDINATOR_EPOCH = -1
 _SEQUENCES = MAX_SEQUENCE + 1
 
 
 class BatchMetadata(NamedTuple):
-    """Where a batch was stored that has now come again."""
+    """Where the first copy of a duplicate batch is stored."""
 
     base_offset: Offset
     last_offset: Offset
@@ -42,7 +42,7 @@ class CompletedTxn(NamedTuple):
 
 
 class ProducerStateEntry(NamedTuple):
-    """One producer as snapshots and DescribeProducers show it: its last batch only."""
+    """One producer as in snapshots and DescribeProducers: with its last batch only."""
 
     producer_id: ProducerId
     producer_epoch: ProducerEpoch
@@ -63,7 +63,7 @@ class _Batch(NamedTuple):
 
 
 class _Producer:
-    """Slots and one shared tuple of batches: a log can know very many producers."""
+    """Slots and a tuple of batches, because a log can have very many producers."""
 
     __slots__ = (
         "batches",
@@ -77,7 +77,7 @@ class _Producer:
     def __init__(self, producer_epoch: int) -> None:
         self.producer_epoch = producer_epoch
         self.coordinator_epoch = NO_COORDINATOR_EPOCH
-        self.batches: tuple[_Batch, ...] = ()  # of this epoch alone, oldest first
+        self.batches: tuple[_Batch, ...] = ()  # of this epoch only, oldest first
         self.timestamp_ms = NO_TIMESTAMP
         self.last_seen_ms = NO_TIMESTAMP
         self.txn_first_offset: Offset | None = None
@@ -93,7 +93,7 @@ class _Producer:
 
 
 class ProducerStateManager:
-    """Owned and changed by its log alone: checked before an append, applied after it."""
+    """Owned by its log, which checks before an append and applies after it."""
 
     __slots__ = (
         "_completed",
@@ -105,24 +105,24 @@ class ProducerStateManager:
     )
 
     def __init__(self, name: str = "this log") -> None:
-        self._name = name  # of the partition, for messages
+        self._name = name  # the partition's, for messages
         self._producers: dict[int, _Producer] = {}
         self._ongoing: list[tuple[Offset, ProducerId]] = []  # sorted by first offset
-        self._completed: deque[CompletedTxn] = deque()  # not below the high watermark yet
-        self._completed_firsts: list[Offset] = []  # theirs, sorted
-        # The state covers the log up to here. `apply` moves it; for batches without a producer
-        # the log does.
+        self._completed: deque[CompletedTxn] = deque()  # not yet below the high watermark
+        self._completed_firsts: list[Offset] = []  # their first offsets, sorted
+        # The state covers the log up to here. `apply` moves it, and the log moves it for batches
+        # without a producer.
         self.map_end_offset = Offset(0)
 
     def __len__(self) -> int:
         return len(self._producers)
 
-    # Before an append, on the leader alone.
+    # Before an append, on the leader only.
 
     def find_duplicate(
         self, producer_id: int, producer_epoch: int, base_sequence: int, last_sequence: int
     ) -> BatchMetadata | None:
-        """Where this very batch is stored already. To be asked before `check`."""
+        """The stored copy of this batch, if there is one. Call it before `check`."""
         producer = self._producers.get(producer_id)
         if producer is None or producer.producer_epoch != producer_epoch or base_sequence < 0:
             return None
@@ -141,22 +141,22 @@ class ProducerStateManager:
         last_sequence: int,
         transactional: bool,
     ) -> None:
-        """Raise if the batch may not follow what the producer wrote before. Changes nothing.
+        """Raise if the batch may not follow the producer's last one. Changes nothing.
 
-        Stricter than Kafka where the producer is unknown here: since KIP-360 Kafka takes any first
-        sequence then, and loses a first batch silently when the second one overtakes it
-        (KAFKA-14359, KAFKA-15591). Here it must be 0. A producer that was forgotten, or that knows
-        another topic of this name, gets UnknownProducer once and goes on with a new epoch.
+        Stricter than Kafka if the producer is unknown: since KIP-360 Kafka accepts any first
+        sequence then, and silently loses the first batch when the second one overtakes it
+        (KAFKA-14359, KAFKA-15591). Here it must be 0. A producer that has expired, or that wrote to
+        an earlier topic of this name, gets UnknownProducer once and continues with a new epoch.
 
-        A batch without sequences is a coordinator's own (transactional offsets): clients' have
-        been refused before. Only its epoch and transaction are checked.
+        A batch without sequences comes from a coordinator (transactional offsets), because those of
+        clients are rejected earlier. Only its epoch and transaction are checked.
         """
         producer = self._producers.get(producer_id)
         if producer is None:
             if base_sequence > 0:
                 raise UnknownProducer(
-                    f"{self._name}: nothing is known of producer {producer_id}, which sent "
-                    f"sequence {base_sequence}; send what is missing first, or go on with a new "
+                    f"{self._name}: producer {producer_id} is unknown here and sent sequence "
+                    f"{base_sequence}; send the missing batches first, or continue with a new "
                     f"epoch"
                 )
             return
@@ -167,30 +167,35 @@ class ProducerStateManager:
             )
         if producer.txn_first_offset is not None and not transactional:
             raise InvalidTransactionState(
-                f"{self._name}: producer {producer_id} has had a transaction open since offset "
+                f"{self._name}: producer {producer_id} has an open transaction since offset "
                 f"{producer.txn_first_offset} but sent a batch outside of it; end it first"
             )
 
     def check_marker(self, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:
-        """Raise if the marker is a zombie's. One that is sent again passes, as often as it comes:
-        its coordinator may have lost the answer (KAFKA-19999)."""
+        """Raise if the marker is a zombie's.
+
+        A repeated marker passes however often it is sent, because its coordinator may have lost the
+        response (KAFKA-19999).
+        """
         producer = self._producers.get(producer_id)
         if producer is None:
             return
         self._check_epoch(producer, producer_id, producer_epoch)
         if coordinator_epoch < producer.coordinator_epoch:
             raise CoordinatorFenced(
-                f"{self._name}: marker for producer {producer_id} comes from coordinator epoch "
-                f"{coordinator_epoch}, but {producer.coordinator_epoch} has written one already; "
-                f"that coordinator has been replaced"
+                f"{self._name}: marker for producer {producer_id} has coordinator epoch "
+                f"{coordinator_epoch}, but epoch {producer.coordinator_epoch} has written one "
+                f"already; that coordinator has been replaced"
             )
 
     def is_past(
         self, producer_id: int, producer_epoch: int, last_ended_epoch: int, coordinator_epoch: int
     ) -> bool:
-        """Whether a later transaction or coordinator has been here before this marker, and has left
-        nothing that it could end: nothing is open, nor ended by a marker that may yet be lost.
-        `last_ended_epoch`: the newest that the marker could end."""
+        """Whether a newer transaction or coordinator makes this marker obsolete.
+
+        True only if there is nothing that it could end: no open transaction, and none whose marker
+        may still be truncated. `last_ended_epoch` is the newest epoch that the marker could end.
+        """
         producer = self._producers.get(producer_id)
         if producer is None or producer.txn_first_offset is not None:
             return False
@@ -201,9 +206,9 @@ class ProducerStateManager:
             or producer.coordinator_epoch > coordinator_epoch
         ):
             return False
-        return all(each.producer_id != producer_id for each in self._completed)
+        return all(txn.producer_id != producer_id for txn in self._completed)
 
-    # After an append; also by followers and recovery. What is in the log is never judged.
+    # After an append; also on followers and in recovery, where nothing is checked.
 
     def apply(
         self,
@@ -217,8 +222,11 @@ class ProducerStateManager:
         transactional: bool,
         now_ms: int | None = None,
     ) -> None:
-        """Take in a stored data batch. `now_ms`, where known, is what idleness counts from:
-        `timestamp_ms` is the client's word and can be years off."""
+        """Apply a stored data batch.
+
+        Expiration counts from `now_ms` where it is given, because `timestamp_ms` is set by the
+        client and can be years off.
+        """
         producer = self._producer_at(producer_id, producer_epoch)
         batch = _Batch(
             base_sequence,
@@ -243,7 +251,7 @@ class ProducerStateManager:
         timestamp_ms: int,
         now_ms: int | None = None,
     ) -> CompletedTxn | None:
-        """Take in a stored marker; None if it ended nothing, being sent again or of no batch."""
+        """Apply a stored marker; None if it ended nothing: a repeated one, or one without data."""
         producer = self._producer_at(producer_id, producer_epoch)
         producer.coordinator_epoch = coordinator_epoch
         producer.touch(timestamp_ms, now_ms)
@@ -263,9 +271,10 @@ class ProducerStateManager:
 
     @property
     def first_unstable_offset(self) -> Offset | None:
-        """Where the oldest transaction begins that is undecided, or whose marker may yet be lost.
+        """The first offset of the oldest transaction that is open, or whose marker is not below the
+        high watermark.
 
-        It can lie before the log's start, if retention was faster than the transaction.
+        It can be below the log start offset, if retention was faster than the transaction.
         """
         ongoing, completed = self._ongoing, self._completed_firsts
         if not completed:
@@ -273,21 +282,21 @@ class ProducerStateManager:
         return min(ongoing[0][0], completed[0]) if ongoing else completed[0]
 
     def last_stable_offset_for(self, completed: CompletedTxn) -> Offset:
-        """How far every transaction is decided once this one is: for its index entry."""
+        """The last stable offset once this transaction is complete, for its index entry."""
         for first_offset, producer_id in self._ongoing[:2]:  # at most one is the producer's own
             if producer_id != completed.producer_id:
                 return first_offset
         return Offset(completed.last_offset + 1)
 
     def on_high_watermark(self, offset: int) -> None:
-        """Completed transactions whose markers lie below it are stable from now on."""
+        """Completed transactions whose markers are below it are stable from now on."""
         completed = self._completed
         while completed and completed[0].last_offset < offset:
             first_offset = completed.popleft().first_offset
             del self._completed_firsts[bisect_left(self._completed_firsts, first_offset)]
 
     def has_transaction(self, producer_id: int, producer_epoch: int) -> bool:
-        """Whether one is open here that this very epoch has written to."""
+        """Whether a transaction of exactly this epoch is open."""
         producer = self._producers.get(producer_id)
         return (
             producer is not None
@@ -296,11 +305,11 @@ class ProducerStateManager:
         )
 
     def is_fenced(self, producer_id: int, producer_epoch: int) -> bool:
-        """Whether a newer instance of this producer has been heard of here."""
+        """Whether a newer epoch of this producer is known."""
         producer = self._producers.get(producer_id)
         return producer is not None and producer_epoch < producer.producer_epoch
 
-    # The whole of it.
+    # All producers.
 
     def find(self, producer_id: int) -> ProducerStateEntry | None:
         producer = self._producers.get(producer_id)
@@ -310,7 +319,7 @@ class ProducerStateManager:
         return [_view(producer_id, producer) for producer_id, producer in self._producers.items()]
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget producers idle for that long, except within a transaction; how many they were."""
+        """Remove producers idle for that long, except in a transaction; returns their number."""
         expired = [
             producer_id
             for producer_id, producer in self._producers.items()
@@ -333,8 +342,8 @@ class ProducerStateManager:
         map_end_offset: int = 0,
         now_ms: int | None = None,
     ) -> None:
-        """Become what a snapshot at `map_end_offset` says. With `now_ms` idleness counts anew:
-        its timestamps are the clients' word."""
+        """Load a snapshot taken at `map_end_offset`. With `now_ms` expiration counts from then,
+        because timestamps are set by clients."""
         self.clear()
         for entry in entries:
             self._load_entry(entry, now_ms)
@@ -354,7 +363,7 @@ class ProducerStateManager:
         if producer is None:
             producer = self._producers[producer_id] = _Producer(producer_epoch)
         else:
-            # Even to a lower one: the leader that took it had forgotten the producer, we not yet.
+            # Even to a lower one: the producer had expired at the leader that accepted it.
             producer.move_to_epoch(producer_epoch)
         return producer
 
@@ -384,7 +393,7 @@ class ProducerStateManager:
         if batches and _is_long_before(last_sequence, batches[0].first_sequence):
             raise DuplicateSequence(
                 f"{self._name}: producer {producer_id} sent sequences {base_sequence} to "
-                f"{last_sequence} again; they are stored, at offsets no longer remembered"
+                f"{last_sequence} again; they are stored, at offsets that are no longer known"
             )
         raise self._gap(producer_id, producer_epoch, base_sequence, expected)
 
@@ -393,16 +402,16 @@ class ProducerStateManager:
     ) -> OutOfOrderSequence:
         return OutOfOrderSequence(
             f"{self._name}: producer {producer_id} with epoch {producer_epoch} sent sequence "
-            f"{base_sequence} where {expected} is next; send what is missing first, or go on with "
-            f"a new epoch"
+            f"{base_sequence} where {expected} is next; send the missing batches first, or "
+            f"continue with a new epoch"
         )
 
 
 def _is_long_before(sequence: int, first_remembered: int) -> bool:
-    """Whether the sequence was surely taken before the window.
+    """Whether the sequence was certainly stored before the window.
 
-    Clients count a duplicate as stored, so doubt means no. Behind the wrap from 2^31-1 to 0 a
-    smaller number can be one that is still to come, and a larger one proves nothing.
+    Clients count a duplicate as stored, so in doubt the answer is no. After the wrap from 2^31-1 to
+    0 a smaller number may be one that is still to come, and a larger one proves nothing.
     """
     return 0 < first_remembered - sequence < _SEQUENCES // 2
 

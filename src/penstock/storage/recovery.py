@@ -1,8 +1,8 @@
-"""Opens a log from its folder, after a clean stop or a crash. Never gives up on damaged files.
+"""Opens a log from its folder, after a clean shutdown or a crash. Damaged files never stop it.
 
-Log files are the truth, everything else is rebuilt from them where it is missing or wrong. After a
-crash every batch from the recovery point on is checked, and the log ends before the first that is
-torn, damaged or contradicted by its neighbours.
+Log files are the truth; everything else is rebuilt from them if it is missing or wrong. After a
+crash every batch from the recovery point on is checked, and the log ends before the first one that
+is torn, damaged or contradicted by its neighbours.
 """
 
 from collections.abc import Callable
@@ -34,9 +34,9 @@ LEAST_JUMP = 2**30  # a leader's batch this far ahead may begin a segment of its
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointedOffsets:
-    """What the checkpoints of the log directory say about one log."""
+    """The checkpoints of the log directory for one log."""
 
-    clean: bool  # the last stop was clean: no batch needs checking
+    clean: bool  # the last shutdown was clean: no batch needs checking
     recovery_point: Offset
     log_start_offset: Offset
     high_watermark: Offset
@@ -53,13 +53,15 @@ def open_log(
     *,
     last_replaced: int = -1,
 ) -> None:
-    """Fill a new SegmentedLog from the files in its folder; swaps there are finished already, the
-    last of them, as far as is known, that of the segment at `last_replaced`."""
+    """Fill a new SegmentedLog from the files in its folder, whose swaps are finished already.
+
+    `last_replaced` is the base offset of the last segment that compaction has replaced, if known.
+    """
     names = _without_strays(log.directory, names, report)
     _remove_orphans(disk, log.directory, names, report)
     bases = sorted(_base_of(name) for name in names if name.endswith(LOG_SUFFIX))
     if not bases:
-        # A restart of the log was cut short, or its creation: no batch, no epoch, no producer.
+        # The log's restart or creation was interrupted: no batch, no epoch, no producer.
         log.restart_at(remembered.log_start_offset, now_ms)
         if EPOCH_FILE in names:
             log.epochs.dirty = True
@@ -70,11 +72,11 @@ def open_log(
 
 
 class _Restart(Exception):
-    """The log was cut where it had been read already: open it anew."""
+    """The log was cut in a part that had been read already: open it again."""
 
 
 class _Opening:
-    """One try after the other to open one log, each with less of it, until one holds."""
+    """Tries to open one log, each time with less of it, until an attempt succeeds."""
 
     def __init__(
         self,
@@ -98,28 +100,28 @@ class _Opening:
 
     def run(self) -> None:
         log, remembered = self._log, self._remembered
-        known = self._read_epochs()
-        if remembered.clean and known is not None and self._try_clean(known):
+        epochs = self._read_epochs()
+        if remembered.clean and epochs is not None and self._try_clean(epochs):
             log.durable_offset = log.log_end_offset
         else:
-            self._recover(known)
+            self._recover(epochs)
             log.durable_offset = min(remembered.recovery_point, log.log_end_offset)
             log.dirty_since_ms = self._now_ms
             log.names_changed = True
         self._settle()
         if EPOCH_FILE in self._names:
-            # Batches that come next must not meet epochs in it that the log has lost. Where there
-            # is none yet the next flush writes it: a start need not wait for two syncs a log.
+            # The next batches must not contradict epochs in it that the log has lost. If there is
+            # no file yet, the next flush writes it: a start need not wait for two syncs per log.
             log.write_epochs()
 
     def _settle(self) -> None:
         log, remembered = self._log, self._remembered
         start = max(remembered.log_start_offset, Offset(log.segments[0].base_offset))
         if start > log.log_end_offset:
-            # The records that were deleted outlived those behind them: nothing is left to keep.
+            # The log start offset survived the crash, but no record above it did.
             self._report(
                 f"{log.directory} starts at {start} but ends at {log.log_end_offset}; "
-                f"going on empty"
+                f"continuing empty"
             )
             log.restart_at(start, self._now_ms)
             return
@@ -131,7 +133,7 @@ class _Opening:
         log.producers.on_high_watermark(log.high_watermark)
 
     def _read_epochs(self) -> list[EpochEntry] | None:
-        """None where the checkpoint is missing, empty or damaged: then only the batches know."""
+        """None if the checkpoint is missing, empty or damaged; then the batches are read."""
         path = f"{self._log.directory}/{EPOCH_FILE}"
         content = read_file(self._disk, path)
         if not content:
@@ -142,10 +144,10 @@ class _Opening:
             self._report(f"{error}; rebuilding it from the log")
             return None
 
-    # -- after a clean stop ----------------------------------------------------------------
+    # -- after a clean shutdown ------------------------------------------------------------
 
-    def _try_clean(self, known: list[EpochEntry]) -> bool:
-        """Open without reading the log, but for the headers at its very end."""
+    def _try_clean(self, epochs: list[EpochEntry]) -> bool:
+        """Open without reading the log, except for the headers at its end."""
         log = self._log
         try:
             for base in self._bases:
@@ -157,7 +159,7 @@ class _Opening:
                 self._check_transaction_index(segment)
                 log.segments.add(segment)
             last = log.segments.active.find_last_batch()
-            log.adopt_epochs(LeaderEpochCache(known))
+            log.adopt_epochs(LeaderEpochCache(epochs))
             log.resume_end(Offset(self._bases[-1] if last is None else last.header.next_offset))
             log.replay_producers(self._now_ms)
         except (CorruptRecords, MalformedTransactionIndex) as error:
@@ -167,7 +169,7 @@ class _Opening:
         return True
 
     def _check_sealed(self, segment: Segment) -> None:
-        """An index that cannot be right is rebuilt; its entries are checked when they are used."""
+        """Rebuild an implausible index; its entries are checked when they are used."""
         for index in (segment.offset_index, segment.time_index):
             if _name_of(index.path) not in self._names or not index.is_plausible():
                 self._report(f"{index.path} is missing or damaged; rebuilding it from its segment")
@@ -178,7 +180,7 @@ class _Opening:
 
     def _check_transaction_index(self, segment: Segment) -> None:
         if _name_of(segment.transaction_index.path) in self._names:
-            _ = segment.transaction_index.entries  # raises where it does not decode
+            _ = segment.transaction_index.entries  # raises if it does not decode
 
     def _forget(self) -> None:
         while len(self._log.segments):
@@ -191,29 +193,29 @@ class _Opening:
 
     # -- after a crash ---------------------------------------------------------------------
 
-    def _recover(self, known: list[EpochEntry] | None) -> None:
+    def _recover(self, epochs: list[EpochEntry] | None) -> None:
         while True:
             try:
-                self._recover_once(known)
+                self._recover_once(epochs)
             except _Restart:
                 self._forget()
             else:
                 return
 
-    def _recover_once(self, known: list[EpochEntry] | None) -> None:
+    def _recover_once(self, epochs: list[EpochEntry] | None) -> None:
         log = self._log
-        point = self._remembered.recovery_point if known is not None else 0
-        # Up to and including the one that ends at the point: its indexes may not have reached the
-        # disk with it, as they are written when it is sealed.
+        point = self._remembered.recovery_point if epochs is not None else 0
+        # Recheck the segment that ends at the recovery point too: its indexes are written when it
+        # is sealed, and may not have reached the disk with it.
         first = max(0, sum(1 for base in self._bases if base < point) - 1)
         first = self._load_trusted(first)
-        log.adopt_epochs(LeaderEpochCache(known or ()))
-        if known is None:
+        log.adopt_epochs(LeaderEpochCache(epochs or ()))
+        if epochs is None:
             log.epochs.dirty = True
         check = _Check(
             log,
             self._disk,
-            known or [],
+            epochs or [],
             self._cut,
             now_ms=self._now_ms,
             whole_below=self._find_whole_end(),
@@ -221,9 +223,8 @@ class _Opening:
         check.run([self._segment(base) for base in self._bases[first:]])
 
     def _find_whole_end(self) -> int:
-        """What lies below was whole once. Kafka's compaction may have taken the last batches of a
-        segment away there, also in a pass that was cut short; our own leaves at least an empty
-        one."""
+        """Below this offset a hole is no loss: Kafka's compaction may have removed the last batches
+        of a segment there, also in an interrupted pass; ours leaves at least an empty one."""
         remembered = self._remembered
         end = max(remembered.recovery_point, remembered.cleaned_offset)
         if not self._log.config.compact or self._last_replaced < 0:
@@ -232,7 +233,7 @@ class _Opening:
         return max(end, min(following, default=0))
 
     def _load_trusted(self, first: int) -> int:
-        """Segments wholly below the recovery point reached the disk; 0 if one is not sane."""
+        """Load the segments below the recovery point, which are on disk; 0 if one is damaged."""
         log = self._log
         try:
             for base in self._bases[:first]:
@@ -254,7 +255,7 @@ class _Opening:
         self._log.replay_producers(self._now_ms)
 
     def _cut(self, segment: Segment, position: int, problem: str) -> None:
-        """End the log in this segment, on disk; later segments first, so that no hole appears."""
+        """Truncate the log in this segment; later segments go first, so that no hole appears."""
         later = [base for base in self._bases if base > segment.base_offset]
         lost = self._disk.size_of(segment.file.path) - position
         self._report(
@@ -267,7 +268,7 @@ class _Opening:
             remove_files(self._disk, self._log.segment_at(base, self._now_ms))
             self._bases.remove(base)
         if later:
-            # They must not come back, after another crash, behind what is appended now.
+            # Another crash must not bring them back after what is appended now.
             self._disk.sync_directory(self._log.directory)
         segment.truncate_file(position)
 
@@ -276,13 +277,13 @@ Cut = Callable[[Segment, int, str], None]
 
 
 class _Check:
-    """Walks segments batch by batch and rebuilds indexes, epochs and producer state on the way."""
+    """Walks segments batch by batch and rebuilds indexes, epochs and producer state."""
 
     def __init__(
         self,
         log: SegmentedLog,
         disk: Disk,
-        known: list[EpochEntry],
+        checkpointed: list[EpochEntry],
         cut: Cut,
         *,
         now_ms: int,
@@ -293,22 +294,22 @@ class _Check:
         self._disk = disk
         self._cut = cut
         self._whole_below = whole_below
-        self._known = LeaderEpochCache(known)
-        # Below this offset the checkpoint knows the epoch of every batch.
-        self._settled_below: int = known[-1].start_offset if known else 0
-        self._expected: int = log.log_end_offset  # where the next batch begins, or later
-        # The last batch, if it jumped in offset or epoch. Both lie outside its CRC, so the next
-        # batch may show that it was damaged.
+        self._checkpointed = LeaderEpochCache(checkpointed)
+        # Below this offset the checkpoint has the epoch of every batch.
+        self._settled_below: int = checkpointed[-1].start_offset if checkpointed else 0
+        self._expected: int = log.log_end_offset  # the next batch starts here, or later
+        # The last batch, if it jumped in offset or epoch. Both are outside its CRC, so the next
+        # batch may prove that it is damaged.
         self._suspect: tuple[Segment, int] | None = None
-        self._index: tuple[Segment, dict[int, int]] | None = None  # of the segment looked at last
+        self._index: tuple[Segment, dict[int, int]] | None = None  # of the segment checked last
 
     def run(self, segments: list[Segment]) -> None:
-        for place, segment in enumerate(segments):
+        for number, segment in enumerate(segments):
             if segment.base_offset < self._expected:
-                before = segments[place - 1]
-                self._blame(before, before.size, f"{segment.file.path} overlaps what ends")
+                before = segments[number - 1]
+                self._blame(before, before.size, f"{segment.file.path} overlaps this segment's end")
             if self._is_hole(segment):
-                before = segments[place - 1]
+                before = segments[number - 1]
                 self._cut(before, before.size, f"batches up to {segment.base_offset} are missing")
                 break
             is_whole = self._take_in(segment)
@@ -319,9 +320,9 @@ class _Check:
         self._finish()
 
     def _is_hole(self, segment: Segment) -> bool:
-        """Whether batches before this segment are gone: a power cut may take the end of one file
-        and leave the next. A new segment begins where the log ends, but for jumps that no relative
-        offset can express."""
+        """Whether batches before this segment are lost: a power cut may remove the end of one file
+        and leave the next. A new segment starts where the log ends, except for jumps that no
+        relative offset can express."""
         missing = segment.base_offset - self._expected
         return 0 < missing < LEAST_JUMP and segment.base_offset > self._whole_below
 
@@ -338,53 +339,53 @@ class _Check:
         log.producers.map_end_offset = log.log_end_offset
 
     def _take_in(self, segment: Segment) -> bool:
-        """Note every batch of one file; False where a torn or damaged one was cut off."""
+        """Note every batch of one file; False if a torn or damaged one was cut off."""
         log, settled, latest = self._log, self._settled_below, self._log.latest_epoch
         end = segment.base_offset + MAX_RELATIVE_OFFSET
         scan = segment.scan(check_crc=True)
         segment.start_indexes()
-        for position, header, place in scan.walk(partial(self._take_plain_run, segment)):
+        for position, header, cursor in scan.walk(partial(self._take_plain_run, segment)):
             size, last = header[1] + LOG_OVERHEAD, header[0] + header[6]
-            # The usual batch goes on in offset and epoch; what does not is looked at closely.
+            # An ordinary batch continues offset and epoch; others are checked closely.
             if (
                 header[0] != self._expected
                 or header[2] != latest
                 or last > end
                 or header[0] < settled
             ):
-                self._look_closely(segment, position, BatchHeader._make(header))
+                self._check_closely(segment, position, BatchHeader._make(header))
                 latest = log.latest_epoch
             else:
                 self._suspect = None
             segment.note_batch(position, size, last, header[8])
             self._expected = last + 1
             if header[9] >= 0:
-                content = scan.content(place, size)
-                self._follow_producer(segment, BatchHeader._make(header), content)
+                content = scan.content(cursor, size)
+                self._apply_producer(segment, BatchHeader._make(header), content)
         segment.size = scan.position
         if scan.problem is not None:
             self._cut(segment, scan.position, scan.problem)
         return scan.problem is None
 
     def _take_plain_run(
-        self, segment: Segment, buffer: memoryview, place: int, filled: int, start: int
+        self, segment: Segment, buffer: memoryview, cursor: int, filled: int, start: int
     ) -> int:
-        """The usual batches that have no producer: nothing but their segment needs to know them."""
+        """Consume ordinary batches without a producer, which only their segment has to note."""
         if self._expected < self._settled_below:
-            return place
+            return cursor
         following, self._expected = segment.note_plain_run(
-            buffer, place, filled, start, offset=self._expected, epoch=self._log.latest_epoch
+            buffer, cursor, filled, start, offset=self._expected, epoch=self._log.latest_epoch
         )
-        if following > place:
+        if following > cursor:
             self._suspect = None
         return following
 
-    def _follow_producer(self, segment: Segment, header: BatchHeader, content: memoryview) -> None:
+    def _apply_producer(self, segment: Segment, header: BatchHeader, content: memoryview) -> None:
         aborted = apply_batch(self._log.producers, header, content, self._now_ms)
         if aborted is not None:
             segment.transaction_index.entries.append(aborted)
 
-    def _look_closely(self, segment: Segment, position: int, header: BatchHeader) -> None:
+    def _check_closely(self, segment: Segment, position: int, header: BatchHeader) -> None:
         problem = self._find_contradiction(segment, header)
         if problem is not None:
             self._blame(segment, position, problem)
@@ -392,27 +393,27 @@ class _Check:
         if header.base_offset > self._expected:
             indexed = self._indexed_offsets(segment).get(position)
             if indexed is not None and indexed != header.last_offset:
-                self._blame(segment, position, f"offset {indexed} stands here by the index")
+                self._blame(segment, position, f"by the index offset {indexed} is here")
             self._suspect = segment, position
         if header.leader_epoch > self._log.latest_epoch:
             self._suspect = segment, position
             self._log.follow_epoch(header)
 
     def _indexed_offsets(self, segment: Segment) -> dict[int, int]:
-        """Read once a segment: a compacted one jumps at every other batch."""
+        """Read once per segment, because a compacted one jumps at every other batch."""
         if self._index is None or self._index[0] is not segment:
             self._index = segment, _read_index(self._disk, segment)
         return self._index[1]
 
     def _find_contradiction(self, segment: Segment, header: BatchHeader) -> str | None:
-        """Why a batch with a valid CRC cannot stand here."""
+        """Why a batch with a valid CRC cannot be here."""
         offset, epoch = header.base_offset, header.leader_epoch
         if offset < self._expected:
             return f"offset {offset} after {self._expected - 1}"
         if header.last_offset > segment.base_offset + MAX_RELATIVE_OFFSET:
             return f"offset {header.last_offset} is too far from the segment's first"
         if offset < self._settled_below:
-            written = self._known.find_epoch_at(offset)
+            written = self._checkpointed.find_epoch_at(offset)
             if written is not None and written != epoch:
                 return f"epoch {epoch} where the checkpoint says {written}, offset {offset},"
         elif epoch < self._log.latest_epoch:
@@ -420,33 +421,33 @@ class _Check:
         return None
 
     def _blame(self, segment: Segment, position: int, problem: str) -> NoReturn:
-        """Of two batches that contradict each other, the one that jumped is the damaged one."""
-        culprit, place = self._suspect if self._suspect is not None else (segment, position)
-        self._cut(culprit, place, problem)
+        """Cut before the damaged one of two contradicting batches: the one that jumped."""
+        culprit, end = self._suspect if self._suspect is not None else (segment, position)
+        self._cut(culprit, end, problem)
         raise _Restart
 
 
 def _read_index(disk: Disk, segment: Segment) -> dict[int, int]:
     """Position to last offset, as the crash left the index file.
 
-    The crash may have left zeros at the file's end, from within an entry on: entries that do not
-    increase, or whose last byte is zero, say nothing.
+    A crash may leave zeros at the file's end, even from the middle of an entry on, so entries that
+    do not increase, or whose last byte is zero, are ignored.
     """
     content = read_file(disk, segment.offset_index.path) or b""
     whole = len(content) - len(content) % OFFSET_INDEX.entry.size
-    found: dict[int, int] = {}
+    offsets: dict[int, int] = {}
     previous = -1
     for relative, position in OFFSET_INDEX.entry.iter_unpack(content[:whole]):
         if relative <= previous:
             break
         if position & 0xFF:
-            found[position] = segment.base_offset + relative
+            offsets[position] = segment.base_offset + relative
         previous = relative
-    return found
+    return offsets
 
 
 def _remove_orphans(disk: Disk, directory: str, names: set[str], report: Report) -> None:
-    """Indexes whose log file is gone: a deletion was cut short."""
+    """Remove indexes without a log file, which an interrupted deletion leaves."""
     others = (OFFSET_INDEX.suffix, TIME_INDEX.suffix, TRANSACTION_INDEX_SUFFIX)
     for name in sorted(names):
         stem, dot, suffix = name.partition(".")
@@ -457,12 +458,12 @@ def _remove_orphans(disk: Disk, directory: str, names: set[str], report: Report)
 
 
 def _without_strays(directory: str, names: set[str], report: Report) -> set[str]:
-    """Files that only look like a segment's are somebody else's: not read, never removed."""
+    """Ignore files that only look like a segment's: they are neither read nor removed."""
     strays = {name for name in names if name.endswith(SUFFIXES) and not is_segment_file(name)}
     for name in sorted(strays):
         report(
-            f"{directory}/{name} is no segment's file, whose name is an offset of 20 digits; "
-            f"leaving it alone"
+            f"{directory}/{name} is not a segment's file, whose name is an offset of 20 digits; "
+            f"ignoring it"
         )
     return names - strays
 

@@ -1,6 +1,7 @@
-"""Which whole segments have outlived their topic's settings. Pure: no files, no clock.
+"""Which segments retention.ms and retention.bytes delete. Pure: no files, no clock.
 
-Consumed or not makes no difference. Nothing at or above the high watermark is ever deleted.
+Whether records were consumed makes no difference. Invariant: nothing at or above the high watermark
+is ever deleted.
 """
 
 from typing import NamedTuple
@@ -9,11 +10,11 @@ from penstock.config.log_config import LogConfig
 
 
 class SegmentAge(NamedTuple):
-    """What retention needs to know of a segment."""
+    """A segment as retention sees it."""
 
-    end_offset: int  # where the next one begins
+    end_offset: int  # the next one's base offset
     size_bytes: int
-    newest_ms: int  # its largest timestamp, or when it was made if its records have none
+    newest_ms: int  # its largest timestamp, or its creation time if its records have none
 
 
 def count_expired(
@@ -24,7 +25,7 @@ def count_expired(
     high_watermark: int,
     now_ms: int,
 ) -> int:
-    """How many of the oldest segments go. An empty active segment never does."""
+    """How many of the oldest segments to delete; never an empty active segment."""
     count = len(_leading(segments, log_start_offset))
     if not config.delete:
         return count
@@ -37,7 +38,7 @@ def count_expired(
 
 
 def _leading(segments: list[SegmentAge], offset: int) -> list[SegmentAge]:
-    """The oldest segments that lie wholly below the offset and hold anything."""
+    """The oldest segments that are wholly below the offset and not empty."""
     leading: list[SegmentAge] = []
     for segment in segments:
         if segment.end_offset > offset or not segment.size_bytes:
@@ -58,7 +59,7 @@ def _count_too_old(segments: list[SegmentAge], config: LogConfig, now_ms: int) -
 
 
 def _count_too_much(segments: list[SegmentAge], total_bytes: int, config: LogConfig) -> int:
-    """A segment goes if what stays is still as large as asked for."""
+    """A segment is deleted if the rest is still at least retention.bytes."""
     count, excess = 0, total_bytes - config.retention_bytes
     if config.retention_bytes < 0:
         return count

@@ -1,4 +1,4 @@
-"""Removing or setting aside the files of a segment that has left its log."""
+"""Removes or renames the files of a segment that is no longer part of its log."""
 
 from contextlib import suppress
 
@@ -8,11 +8,11 @@ from penstock.storage.segment_file import SUFFIXES, file_name
 from penstock.storage.swap import DELETED
 
 
-def remove_files(disk: Disk, segment: Segment, stage: str = "") -> None:
-    """The log file first: what is left without one is swept up at the next start."""
+def remove_files(disk: Disk, segment: Segment, state: str = "") -> None:
+    """Remove the log file first, because the next start removes indexes without one."""
     for suffix in SUFFIXES:
-        with suppress(FileNotFoundError):  # the whole folder may go meanwhile
-            disk.unlink(f"{segment.directory}/{file_name(segment.base_offset, suffix)}{stage}")
+        with suppress(FileNotFoundError):  # the whole folder may be removed meanwhile
+            disk.unlink(f"{segment.directory}/{file_name(segment.base_offset, suffix)}{state}")
 
 
 def set_files_aside(disk: Disk, segment: Segment) -> None:

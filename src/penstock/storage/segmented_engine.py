@@ -1,7 +1,8 @@
 """The segmented engine: a folder per partition, segments and indexes in Kafka's formats.
 
-Assembles directories, logs, group commit and upkeep; decides nothing about a single log's content.
-All methods belong to the owner thread. A directory that fails takes only its own logs offline.
+Combines directories, logs, group commit and jobs; decides nothing about a log's content. All
+methods belong to the owner thread. Invariant: a directory that fails takes only its own logs
+offline.
 """
 
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -59,7 +60,7 @@ _ALL_CHECKPOINTS = frozenset(
 
 
 class SegmentedEngine:
-    """Every log of one broker. `recover` first; `close` last, or the next start checks the logs."""
+    """Every log of one broker. Without `close` the next start checks the logs."""
 
     def __init__(
         self,
@@ -73,7 +74,7 @@ class SegmentedEngine:
         descriptors: int = 1200,
     ) -> None:
         self._config = config
-        self._config_of = config_of  # a topic's settings, asked when its logs are opened
+        self._config_of = config_of  # a topic's config, read when its logs are opened
         self._disk: Disk = RealDisk() if disk is None else disk
         self._background: Background = Inline() if background is None else background
         self._post = post
@@ -87,7 +88,7 @@ class SegmentedEngine:
         self._homes: dict[TopicPartition, LocalLogDirectory] = {}
         self._missing: set[TopicPartition] = set()  # named by checkpoints, without a folder
         self._removals: list[RemovalJob] = []
-        # One for all passes: the limit is the broker's, not a pass's.
+        # One for all passes, because the limit is the broker's.
         self._throttle = CleanerThrottler(config.cleaner_io_max_bytes_per_second)
         self._next_due_ms: dict[str, int] = {}
 
@@ -173,7 +174,7 @@ class SegmentedEngine:
         if tp in self._logs:
             self._report(
                 f"{folder} is a second copy of {tp}; "
-                f"serving {self._logs[tp].directory} and leaving this one alone"
+                f"serving {self._logs[tp].directory} and ignoring this one"
             )
             return
         try:
@@ -197,7 +198,7 @@ class SegmentedEngine:
             self._fail_directory(directory, error)
             return
         except LogFenced:
-            return  # and its directory is offline already
+            return  # its directory is offline already
         self._register(directory, log)
 
     def _names(self, folder: str) -> set[str]:
@@ -207,7 +208,7 @@ class SegmentedEngine:
         try:
             return read_topic_id(self._disk, folder) or NO_TOPIC_ID
         except MalformedCheckpoint as error:
-            self._report(f"{error}; the topic's id is to be learnt again")
+            self._report(f"{error}; waiting for the controller to send the topic id")
             return NO_TOPIC_ID
 
     def _make_log(
@@ -255,11 +256,7 @@ class SegmentedEngine:
         *,
         is_new: bool = True,
     ) -> PartitionLog:
-        """A new, empty log in the directory with the fewest.
-
-        Where the partition is not new it may live in a directory that is offline: then a second,
-        empty one would hide its records, and DirectoryFailed is raised instead.
-        """
+        """Create the log in the directory with the fewest logs."""
         if tp in self._logs:
             raise PartitionExists(tp)
         self.check_any_works()
@@ -285,7 +282,7 @@ class SegmentedEngine:
         return log
 
     def _put_topic_id(self, log: SegmentedLog) -> None:
-        """Not synced here: creating a thousand partitions must not wait for the disk as often."""
+        """Not synced here: a thousand new partitions must not wait for a thousand syncs."""
         path = f"{log.directory}/{PARTITION_METADATA_FILE}"
         descriptor = self._disk.open(path, REPLACE)
         try:
@@ -295,7 +292,7 @@ class SegmentedEngine:
         log.unsynced_paths.add(path)
 
     def delete(self, tp: TopicPartition) -> None:
-        """Gone at once for everybody; readers with a lease finish, files go with the next job."""
+        """Rename the folder; readers with a lease finish, and the next job removes the files."""
         log = self._logs.pop(tp, None)
         if log is None:
             raise UnknownPartition(tp)
@@ -314,7 +311,7 @@ class SegmentedEngine:
     def append(
         self, items: Sequence[AppendItem], now_ms: int
     ) -> list[LogAppendInfo | StorageError]:
-        """One answer per item; an item that fails costs the others nothing."""
+        """One result per item; a failed item does not affect the others."""
         results: list[LogAppendInfo | StorageError] = []
         for item in items:
             log: SegmentedLog = item[0]  # type: ignore[assignment]  # every log here is ours
@@ -355,10 +352,10 @@ class SegmentedEngine:
         for log in directory.logs.values():
             log.failure = log.failure or error
 
-    # -- upkeep ----------------------------------------------------------------------------
+    # -- jobs ------------------------------------------------------------------------------
 
     def due_jobs(self, now_ms: int) -> Sequence[Job]:
-        """What is to be done now; the caller runs the jobs, one after the other or side by side."""
+        """The caller may run the jobs one after the other or in parallel."""
         config = self._config
         jobs: list[Job] = list(self._removals)
         self._removals.clear()
@@ -377,7 +374,7 @@ class SegmentedEngine:
     def _due_compaction(self, now_ms: int) -> list[Job]:
         if not any(log.config.compact for log in self._logs.values()):
             return []
-        # Here, and loaded ahead by the broker: 8 ms that a start need not take.
+        # Imported here, and preloaded by the broker, because it would add 8 ms to every start.
         from penstock.storage.compaction import CompactionJob, find_filthiest
 
         log = find_filthiest(self._logs.values(), now_ms)
@@ -430,16 +427,17 @@ class SegmentedEngine:
     # -- closing ---------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Bring everything to disk and say so; flushes and jobs under way must have ended."""
+        """Flush everything and write the clean shutdown marker; flushes and jobs must have
+        ended."""
         for directory in self._directories:
             clean = directory.failure is None and self._close_directory(directory)
             try:
                 directory.close(clean=clean)
             except OSError as error:
                 self._fail_directory(directory, error)
-        self._let_go()
+        self._release_logs()
 
-    def _let_go(self) -> None:
+    def _release_logs(self) -> None:
         for log in self._logs.values():
             log.retire(OSError(ECANCELED, "the engine is closed", log.directory))
         self._handles.close_all()
@@ -447,8 +445,8 @@ class SegmentedEngine:
         self._homes.clear()
 
     def abandon(self) -> None:
-        """Let go of files and locks as a crash would: the next start recovers."""
-        self._let_go()
+        """Close files and locks as a crash would: the next start recovers."""
+        self._release_logs()
         for directory in self._directories:
             directory.close(clean=False)
 
@@ -459,7 +457,7 @@ class SegmentedEngine:
             commit = GroupCommit(
                 self._disk,
                 self._handles,
-                _JoinedEach(self._background),
+                _InlineRounds(self._background),
                 lambda work: work(),
                 partial(self._fail_directory, directory),
             )
@@ -471,8 +469,9 @@ class SegmentedEngine:
         return directory.failure is None
 
 
-class _JoinedEach:
-    """Rounds run in the caller's thread, their files side by side: closing waits for the disk."""
+class _InlineRounds:
+    """Runs rounds in the caller's thread and their files in parallel: closing waits for the
+    disk."""
 
     def __init__(self, background: Background) -> None:
         self.run_all = background.run_all

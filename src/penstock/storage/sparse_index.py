@@ -1,8 +1,8 @@
 """Sparse indexes of a segment: offset to file position, timestamp to offset. Kafka's formats.
 
-An index is a cache: it may be short or stale, so whoever uses an entry checks it against the log.
-Entries of the active segment live in memory and reach the file in pieces; a sealed segment's are
-searched in its map. Keys never decrease.
+An index is a cache: it may be short or stale, so callers check entries against the log. Entries of
+the active segment are in memory and are written in pieces; a sealed segment's are searched in its
+memory map. Keys never decrease.
 """
 
 import struct
@@ -35,7 +35,7 @@ TIME_INDEX = IndexFormat(".timeindex", struct.Struct(">qI"), "Q", "I")  # timest
 class SparseIndex:
     """One index file. Owned by its segment.
 
-    `keys` is None while the entries are only on disk (sealed); then look-ups go through the map.
+    `keys` is None while the entries are only on disk (sealed); then look-ups use the map.
     """
 
     __slots__ = ("_file", "_format", "_handles", "_written", "keys", "path", "values")
@@ -84,8 +84,8 @@ class SparseIndex:
     def find_floor(self, key: int) -> IndexEntry | None:
         """The entry with the largest key that is not above `key`."""
         if self.keys is not None:
-            place = bisect_right(self.keys, key) - 1
-            return None if place < 0 else IndexEntry(self.keys[place], self.values[place])
+            index = bisect_right(self.keys, key) - 1
+            return None if index < 0 else IndexEntry(self.keys[index], self.values[index])
         return self._search_on_disk(key, 0)
 
     def _search_on_disk(self, wanted: int, field: int) -> IndexEntry | None:
@@ -102,17 +102,17 @@ class SparseIndex:
                 low = middle + 1
         if low == 0:
             return None
-        found_key, value = unpack(mapping, (low - 1) * width)
-        return IndexEntry(found_key, value)
+        key, value = unpack(mapping, (low - 1) * width)
+        return IndexEntry(key, value)
 
     def find_floor_by_value(self, value: int) -> IndexEntry | None:
         """The last entry whose value is not above `value`; values never decrease either."""
         if self.keys is not None:
-            place = bisect_right(self.values, value) - 1
-            return None if place < 0 else IndexEntry(self.keys[place], self.values[place])
+            index = bisect_right(self.values, value) - 1
+            return None if index < 0 else IndexEntry(self.keys[index], self.values[index])
         return self._search_on_disk(value, 1)
 
-    # -- the active segment's side ---------------------------------------------------------
+    # -- while the segment is active -------------------------------------------------------
 
     def start_empty(self) -> None:
         self._handles.unmap(self._file)
@@ -121,7 +121,7 @@ class SparseIndex:
         self._written = 0
 
     def load(self, disk: Disk) -> None:
-        """Take the file's entries into memory, up to the first that does not increase."""
+        """Load the file's entries into memory, up to the first that does not increase."""
         self.start_empty()
         assert self.keys is not None
         content = read_file(disk, self.path) or b""
@@ -144,12 +144,12 @@ class SparseIndex:
         self.values.append(value)
 
     def appenders(self) -> tuple[Callable[[int], None], Callable[[int], None]]:
-        """For loops over many entries: where their keys and their values go."""
+        """The append methods of keys and values, for loops over many entries."""
         assert self.keys is not None
         return self.keys.append, self.values.append
 
     def keep_values_below(self, disk: Disk, limit: int) -> None:
-        """Forget entries that point at `limit` or beyond."""
+        """Drop entries that point at `limit` or beyond."""
         assert self.keys is not None
         count = bisect_left(self.values, limit)
         if count < len(self.keys):
@@ -158,7 +158,7 @@ class SparseIndex:
             self.rewrite(disk)
 
     def write(self, disk: Disk) -> None:
-        """Bring the entries that only memory has to the file."""
+        """Write the entries that are only in memory."""
         assert self.keys is not None
         if self._written == len(self.keys):
             return
@@ -166,14 +166,14 @@ class SparseIndex:
         self._written = len(self.keys)
 
     def rewrite(self, disk: Disk) -> None:
-        """Make the file hold just the entries in memory."""
+        """Make the file hold exactly the entries in memory."""
         assert self.keys is not None
-        content, found = self.encode(), read_file(disk, self.path)
-        # What is right already stays: emptying a file and filling it again is slow on ext4.
-        if found is None or not content.startswith(found):
+        content, stored = self.encode(), read_file(disk, self.path)
+        # A valid prefix stays, because emptying and refilling a file is slow on ext4.
+        if stored is None or not content.startswith(stored):
             self._put(disk, REPLACE, content)
-        elif len(found) < len(content):
-            self._put(disk, CREATE, content[len(found) :])
+        elif len(stored) < len(content):
+            self._put(disk, CREATE, content[len(stored) :])
         self._written = len(self.keys)
 
     def seal(self, disk: Disk) -> None:
@@ -183,19 +183,19 @@ class SparseIndex:
         self._written = 0
 
     def release(self) -> None:
-        """Let go of the map: the file is about to be renamed, removed or replaced."""
+        """Close the map, because the file is about to be renamed, removed or replaced."""
         self._handles.unmap(self._file)
 
     def encode(self, first: int = 0) -> bytes:
-        """The entries in memory from the first one on, as they go to the file."""
+        """The entries in memory from `first` on, as stored in the file."""
         assert self.keys is not None
-        # As words of four bytes, interleaved: 30 times as fast as packing each entry, and a
-        # recovered gigabyte has 250,000.
+        # Interleave words of four bytes: 30 times as fast as packing every entry, and a recovered
+        # gigabyte has 250,000.
         keys, values = _words(self.keys[first:]), _words(self.values[first:])
         step = self._format.entry.size // 4
         entries = array("I", bytes(4 * step * len(values)))
-        for place in range(step - 1):
-            entries[place::step] = keys[place :: step - 1]
+        for word in range(step - 1):
+            entries[word::step] = keys[word :: step - 1]
         entries[step - 1 :: step] = values
         return entries.tobytes()
 
@@ -209,7 +209,7 @@ class SparseIndex:
 
 
 def _words(numbers: "array[int]") -> "array[int]":
-    """Their bytes in the files' order, four at a time."""
+    """Their bytes in the file's order, four at a time."""
     if sys.byteorder == "little":
         numbers.byteswap()
     return array("I", numbers.tobytes())

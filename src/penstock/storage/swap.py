@@ -1,15 +1,15 @@
 """Replaces a run of sealed segments by one new segment, so that a crash leaves one or the other.
 
-Names only: what the new files hold is the compaction's matter, which segments are in memory the
-log's. Invariant: `<base>.log.swap` exists only from the moment at which the new segment counts and
-until it bears its final name; before it all old files are whole, after it none is needed.
+Renames files only: compaction writes them, and the log replaces its segments in memory. Invariant:
+`<base>.log.swap` exists only from the commit of the new segment until it has its final name; before
+the commit all old files are complete, after it none is needed.
 
     write, sync   <base>.log.cleaned, .index.cleaned, .timeindex.cleaned, .txnindex.cleaned
     commit        .cleaned -> .swap, the log last: the commit point; then sync the folder
     complete      old files -> .deleted; .swap -> final names, the log first; then sync the folder
-    sweep         .deleted removed
+    sweep         remove .deleted
 
-Kafka leaves the same names with the same meaning, and each can finish what the other began.
+Kafka uses the same names with the same meaning, and either can finish a swap of the other.
 """
 
 import re
@@ -27,21 +27,21 @@ SWAP = ".swap"
 DELETED = ".deleted"
 TEMPORARY = ".tmp"
 
-# All but the log: they follow it where it is renamed first, and precede it where it is last.
+# All but the log: renamed after it where it is first, and before it where it is last.
 _COMPANIONS = tuple(suffix for suffix in SUFFIXES if suffix != LOG_SUFFIX)
 _NAME = re.compile(r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex)(\.cleaned|\.swap)?")
 _REPLACED = re.compile(r"(\d{20})\.log(\.swap|\.deleted)")
-# What logs leave behind, ours and Kafka's. A user's notes.tmp is none of it.
-_RUBBISH = re.compile(
+# Leftovers of our logs and of Kafka's. A user's notes.tmp is not one.
+_GARBAGE = re.compile(
     r"(\d{20}\.[a-z]+|leader-epoch-checkpoint|partition\.metadata)(\.cleaned|\.deleted|\.tmp)"
 )
 
 
 class Swap:
-    """One replacement while the broker runs. The job that wrote the new files owns it.
+    """One replacement while the broker runs. Owned by the job that wrote the new files.
 
-    `commit`, `undo` and `complete` are a few renames and run where the log lives; `discard`,
-    `sweep` and syncing the folder take their time elsewhere.
+    `commit`, `undo` and `complete` are a few renames and run on the log's owner thread; `discard`,
+    `sweep` and syncing the folder are slow and run off it.
     """
 
     def __init__(
@@ -52,25 +52,25 @@ class Swap:
         self._base_offset = base_offset
         self._old_base_offsets = old_base_offsets
 
-    def path(self, suffix: str, stage: str = CLEANED) -> str:
-        return f"{self._directory}/{file_name(self._base_offset, suffix)}{stage}"
+    def path(self, suffix: str, state: str = CLEANED) -> str:
+        return f"{self._directory}/{file_name(self._base_offset, suffix)}{state}"
 
     def commit(self) -> None:
-        """From the last rename on, a crash rolls forward."""
+        """A crash after the last of these renames rolls forward."""
         for suffix in (*_COMPANIONS, LOG_SUFFIX):
             _rename_if_there(self._disk, self.path(suffix, CLEANED), self.path(suffix, SWAP))
 
     def undo(self) -> None:
-        """Back behind the commit point: the old files are all there until `complete`."""
+        """Take the commit back: all old files are still there until `complete`."""
         _rename_if_there(self._disk, self.path(LOG_SUFFIX, SWAP), self.path(LOG_SUFFIX, CLEANED))
 
     def complete(self) -> None:
-        """Old names out, new names in. The commit must have reached the medium.
+        """Rename the old files away and the new ones to their final names. Sync the commit first.
 
-        Old files go newest first, though any order would do: while `.log.swap` is there, finishing
-        removes whatever is left of them. The new log gets its name before its companions, because
-        a `.txnindex` with its final name could be the old one as well as the new one: as long as
-        it is called `.swap`, there is no doubt.
+        Old files go newest first, though any order would do: while `.log.swap` exists, finishing
+        removes the rest of them. The new log is renamed before its companions, because a
+        `.txnindex` with its final name could be the old one or the new one; while it is called
+        `.swap`, it is the new one.
         """
         for base_offset in sorted(self._old_base_offsets, reverse=True):
             for suffix in SUFFIXES:
@@ -91,8 +91,8 @@ class Swap:
         assert not self._disk.exists(log), f"{log} is committed: only a restart may touch it"
         for suffix in _COMPANIONS:
             _unlink_if_there(self._disk, self.path(suffix, SWAP))
-        # `.log.cleaned` is what tells a companion's `.swap` from one after the commit: it goes
-        # only when they are gone for good.
+        # `.log.cleaned` distinguishes a companion's `.swap` from one after the commit, so it is
+        # removed only when they are durably gone.
         self._disk.sync_directory(self._directory)
         for suffix in (*_COMPANIONS, LOG_SUFFIX):
             _unlink_if_there(self._disk, self.path(suffix, CLEANED))
@@ -102,50 +102,50 @@ class _Leftover(NamedTuple):
     name: str
     base_offset: int
     suffix: str
-    stage: str  # empty: a segment's file with its final name
+    state: str  # empty: a segment's file with its final name
 
 
 def find_last_replaced(names: Iterable[str]) -> int:
-    """The base offset of the last segment that a pass has replaced, by what it left; else -1.
+    """The base offset of the last segment that a pass has replaced, by its leftovers; else -1.
 
-    To be asked before `finish_swaps` removes it. A pass that was cut short has left no other word:
-    Kafka notes how far it came when it has ended.
+    Call it before `finish_swaps` removes them. They are the only trace of an interrupted pass,
+    because Kafka writes the cleaner checkpoint when a pass has ended.
     """
     matches = (_REPLACED.fullmatch(name) for name in names)
     return max((int(match[1]) for match in matches if match is not None), default=-1)
 
 
 def finish_swaps(disk: Disk, directory: str, names: Iterable[str]) -> bool:
-    """Bring a partition's folder into one valid state after a crash: recovery's first step. False
-    where it is in one already, and holds the same names as before.
+    """Bring a partition's folder into a valid state after a crash, as recovery's first step.
 
-    `names` is what the folder holds. Can itself be interrupted anywhere and called again. Only
-    segment files with final names, and what is no business of swaps, are left.
+    Returns False if nothing had to change. `names` is the content of the folder. It can itself be
+    interrupted anywhere and called again. Only segment files with final names, and files unrelated
+    to swaps, are left.
     """
     names = list(names)
-    files = [found for found in map(_parse, names) if found is not None]
+    files = [leftover for leftover in map(_parse, names) if leftover is not None]
     # Kafka renames the log to `.swap` before its companions, and splits one segment into several:
-    # either is complete only once no `.cleaned` at or below is left. Here it is the companions of
-    # an uncommitted swap that this finds.
-    first_cleaned = min((f.base_offset for f in files if f.stage == CLEANED), default=MAX_OFFSET)
-    void = [f for f in files if f.stage == SWAP and f.base_offset >= first_cleaned]
+    # either is complete only once no `.cleaned` at or below is left. With our own order this finds
+    # the companions of an uncommitted swap.
+    first_cleaned = min((f.base_offset for f in files if f.state == CLEANED), default=MAX_OFFSET)
+    void = [f for f in files if f.state == SWAP and f.base_offset >= first_cleaned]
     _remove_void(disk, directory, void)
-    rubbish = [name for name in names if _RUBBISH.fullmatch(name) is not None]
-    for name in rubbish:
+    garbage = [name for name in names if _GARBAGE.fullmatch(name) is not None]
+    for name in garbage:
         disk.unlink(f"{directory}/{name}")
-    swaps = [f for f in files if f.stage == SWAP and f not in void]
+    swaps = [f for f in files if f.state == SWAP and f not in void]
     if swaps:
         _roll_forward(disk, directory, files, swaps)
-    has_changed = bool(rubbish or void or swaps)
+    has_changed = bool(garbage or void or swaps)
     if has_changed:
         disk.sync_directory(directory)
     return has_changed
 
 
 def _remove_void(disk: Disk, directory: str, void: list[_Leftover]) -> None:
-    """Before the `.cleaned` files that prove them void, and durably so."""
-    for found in sorted(void, key=lambda f: f.suffix != LOG_SUFFIX):
-        disk.unlink(f"{directory}/{found.name}")
+    """Remove them durably before the `.cleaned` files that prove them void."""
+    for leftover in sorted(void, key=lambda f: f.suffix != LOG_SUFFIX):
+        disk.unlink(f"{directory}/{leftover.name}")
     if void:
         disk.sync_directory(directory)
 
@@ -155,19 +155,19 @@ def _roll_forward(
 ) -> None:
     disk.sync_directory(directory)  # after a kill the commit may be in memory only
     logs = [f for f in swaps if f.suffix == LOG_SUFFIX]
-    finals = sorted((f for f in files if not f.stage), key=lambda f: -f.base_offset)
+    finals = sorted((f for f in files if not f.state), key=lambda f: -f.base_offset)
     for log in logs:
         last_offset = _read_last_offset(disk, f"{directory}/{log.name}", log.base_offset)
         for old in finals:
             if _is_replaced(old, log.base_offset, last_offset):
                 _unlink_if_there(disk, f"{directory}/{old.name}")
     present = {f.base_offset for f in chain(logs, finals) if f.suffix == LOG_SUFFIX}
-    for found in sorted(swaps, key=lambda f: f.suffix != LOG_SUFFIX):
-        path = f"{directory}/{found.name}"
-        if found.base_offset in present:
+    for leftover in sorted(swaps, key=lambda f: f.suffix != LOG_SUFFIX):
+        path = f"{directory}/{leftover.name}"
+        if leftover.base_offset in present:
             disk.rename(path, path.removesuffix(SWAP))
         else:
-            disk.unlink(path)  # of no segment at all
+            disk.unlink(path)  # belongs to no segment
 
 
 def _is_replaced(old: _Leftover, base_offset: int, last_offset: int) -> bool:
@@ -177,7 +177,7 @@ def _is_replaced(old: _Leftover, base_offset: int, last_offset: int) -> bool:
 
 
 def _read_last_offset(disk: Disk, path: str, base_offset: int) -> int:
-    """Of the batches in a log that was synced as a whole before it got its name."""
+    """The last offset of a log file, which was synced as a whole before it got its name."""
     descriptor = disk.open(path, READ)
     try:
         last_offset = base_offset

@@ -1,7 +1,7 @@
-"""Look-ups by time over the segments of a log. Reads only.
+"""Look-ups by timestamp over the segments of a log. Reads only.
 
-A batch whose records do not decode is an error and never passed over: its header says that the
-answer may lie in it, and a later record in its place would make readers skip some in silence.
+A batch whose records do not decode is an error and is never skipped: by its header the result may
+be in it, and returning a later record would make consumers skip records silently.
 """
 
 from collections.abc import Iterator
@@ -19,16 +19,16 @@ from penstock.storage.segment_file import LocatedBatch
 def find_by_time(
     segments: LogSegments, timestamp_ms: int, *, start: int, end: int
 ) -> TimestampAndOffset | None:
-    """The first record in [start, end) whose timestamp is not below the asked one."""
+    """The first record in [start, end) whose timestamp is not below `timestamp_ms`."""
     for segment in segments.starting_from(start):
         if segment.max_timestamp < timestamp_ms:
             continue
-        placed = segment.find_batch_by_time(timestamp_ms)
-        while placed is not None and placed.header.base_offset < end:
-            found = _first_in_batch(segment, placed, timestamp_ms, start, end)
-            if found is not None:
-                return found
-            placed = segment.find_batch(placed.header.next_offset)
+        batch = segment.find_batch_by_time(timestamp_ms)
+        while batch is not None and batch.header.base_offset < end:
+            first = _first_in_batch(segment, batch, timestamp_ms, start, end)
+            if first is not None:
+                return first
+            batch = segment.find_batch(batch.header.next_offset)
     return None
 
 
@@ -41,37 +41,39 @@ def find_max_timestamp(segments: LogSegments, *, start: int, end: int) -> Timest
 
 
 def _find_max_in_segment(segment: Segment, start: int, end: int) -> TimestampAndOffset | None:
-    """From the batch with the segment's maximum, where it still holds that record in the range;
-    else from all: the record may have been deleted, or compacted away."""
+    """From the batch with the segment's maximum, if that record is still in the range.
+
+    Otherwise from all batches: the record may have been deleted or compacted away.
+    """
     if segment.max_timestamp < 0:
         return None
-    placed = segment.find_batch(segment.max_timestamp_offset)
-    if placed is not None:
-        found = _max_in_batch(segment, placed, start, end)
-        if found is not None and found.timestamp_ms == segment.max_timestamp:
-            return found
+    batch = segment.find_batch(segment.max_timestamp_offset)
+    if batch is not None:
+        newest = _max_in_batch(segment, batch, start, end)
+        if newest is not None and newest.timestamp_ms == segment.max_timestamp:
+            return newest
     best: TimestampAndOffset | None = None
-    placed = segment.find_batch(start)
-    while placed is not None and placed.header.base_offset < end:
-        if best is None or placed.header.max_timestamp > best.timestamp_ms:
-            best = _later(best, _max_in_batch(segment, placed, start, end))
-        placed = segment.find_batch(placed.header.next_offset)
+    batch = segment.find_batch(start)
+    while batch is not None and batch.header.base_offset < end:
+        if best is None or batch.header.max_timestamp > best.timestamp_ms:
+            best = _later(best, _max_in_batch(segment, batch, start, end))
+        batch = segment.find_batch(batch.header.next_offset)
     return best
 
 
 def _max_in_batch(
-    segment: Segment, placed: LocatedBatch, start: int, end: int
+    segment: Segment, batch: LocatedBatch, start: int, end: int
 ) -> TimestampAndOffset | None:
-    if placed.header.last_offset < start:
+    if batch.header.last_offset < start:
         return None
-    epoch = LeaderEpoch(placed.header.leader_epoch)
+    epoch = LeaderEpoch(batch.header.leader_epoch)
     best: TimestampAndOffset | None = None
-    for record in _iter_records(segment, placed):
+    for record in _iter_records(segment, batch):
         if record.timestamp_ms >= 0 and start <= record.offset < end:
-            found = TimestampAndOffset(
+            candidate = TimestampAndOffset(
                 Offset(record.offset), TimestampMs(record.timestamp_ms), epoch
             )
-            best = _later(best, found)
+            best = _later(best, candidate)
     return best
 
 
@@ -84,26 +86,26 @@ def _later(
 
 
 def _first_in_batch(
-    segment: Segment, placed: LocatedBatch, timestamp_ms: int, start: int, end: int
+    segment: Segment, batch: LocatedBatch, timestamp_ms: int, start: int, end: int
 ) -> TimestampAndOffset | None:
-    if placed.header.max_timestamp < timestamp_ms or placed.header.last_offset < start:
+    if batch.header.max_timestamp < timestamp_ms or batch.header.last_offset < start:
         return None
-    for record in _iter_records(segment, placed):
+    for record in _iter_records(segment, batch):
         if record.timestamp_ms >= timestamp_ms and start <= record.offset < end:
             return TimestampAndOffset(
                 Offset(record.offset),
                 TimestampMs(record.timestamp_ms),
-                LeaderEpoch(placed.header.leader_epoch),
+                LeaderEpoch(batch.header.leader_epoch),
             )
     return None
 
 
-def _iter_records(segment: Segment, placed: LocatedBatch) -> Iterator[Record]:
+def _iter_records(segment: Segment, batch: LocatedBatch) -> Iterator[Record]:
     try:
-        yield from iter_records(segment.read_batch(placed))
+        yield from iter_records(segment.read_batch(batch))
     except CorruptBatch as error:
         raise CorruptRecords(
-            f"{segment.file.path}, position {placed.position}: records of the batch at offset "
-            f"{placed.header.base_offset} do not decode: {error.reason}; delete them or look up "
+            f"{segment.file.path}, position {batch.position}: records of the batch at offset "
+            f"{batch.header.base_offset} do not decode: {error.reason}; delete them or look up "
             f"by offset"
         ) from error

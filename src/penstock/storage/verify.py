@@ -1,7 +1,7 @@
 """Checks a data directory or a partition's folder and reports every inconsistency it finds.
 
-Reads only, takes no lock and needs no broker. Small files are read before the log they speak of, so
-that a running broker's appends are no contradiction.
+Reads only, takes no lock and needs no broker. Small files are read before the log they describe, so
+that appends of a running broker do not look like a contradiction.
 """
 
 import os
@@ -61,7 +61,7 @@ def verify_directory(
 
 
 def is_partition_folder(disk: Disk, path: str) -> bool:
-    """By its content, or by its name where it is empty."""
+    """Decided by its content, or by its name if it is empty."""
     entries = disk.list(path)
     kinds = {parse_name(entry.name).kind for entry in entries if not entry.is_directory}
     if kinds & {FileKind.LOG, FileKind.EPOCHS, FileKind.PARTITION_METADATA}:
@@ -83,7 +83,7 @@ def check_is_log(disk: Disk, path: str) -> None:
 
 
 def count_log_bytes(disk: Disk, path: str) -> int:
-    """Of all log files that a check of this path will read."""
+    """The size of all log files that a check of this path reads."""
     total = 0
     for entry in disk.list(path):
         below = f"{path}/{entry.name}"
@@ -118,15 +118,15 @@ class _DirectoryCheck:
         is_clean = any(entry.name == CLEAN_SHUTDOWN_FILE for entry in entries)
         checkpoints = {name: self._read_offsets(name) for name in _OFFSET_FILES}
         cleaned = self._find_cleaned(self._path)
-        self._check_stamp()
+        self._check_meta_properties()
         ends: dict[TopicPartition, int] = {}
         for entry in entries:
             if not entry.is_directory:
-                self._look_at_name(entry)
+                self._check_file_name(entry)
                 continue
             tp = parse_folder_name(entry.name)
             if tp is None:
-                self._look_at_folder(entry)
+                self._check_folder_name(entry)
                 continue
             end_offset = self._check_partition(f"{self._path}/{entry.name}", is_clean, cleaned)
             ends[tp] = 0 if end_offset is None else end_offset
@@ -155,27 +155,31 @@ class _DirectoryCheck:
 
     # -- names -----------------------------------------------------------------------------
 
-    def _look_at_name(self, entry: DirectoryEntry) -> None:
+    def _check_file_name(self, entry: DirectoryEntry) -> None:
         path, name = f"{self._path}/{entry.name}", parse_name(entry.name)
         if name.leftover:
-            self.findings.note("leftover", path, "a replacement of this file was cut short")
+            self.findings.note("leftover", path, "a replacement of this file was interrupted")
         elif name.kind is None and entry.name != LOCK_FILE:
-            self.findings.note("unknown", path, "is no file of a data directory")
+            self.findings.note("unknown", path, "is not a file of a data directory")
 
-    def _look_at_folder(self, entry: DirectoryEntry) -> None:
+    def _check_folder_name(self, entry: DirectoryEntry) -> None:
         path = f"{self._path}/{entry.name}"
         if is_deleted_folder(entry.name):
             self.findings.note(
                 "leftover", path, "belongs to a deleted partition; the next start removes it"
             )
         elif entry.name.endswith(OTHER_SUFFIXES):
-            self.findings.note("leftover", path, "is a replica on the move, or left behind")
-        elif not entry.name.startswith("."):  # somebody else's, as the tree of a single node
-            self.findings.note("unknown", path, "is no partition's folder: <topic>-<number>")
+            self.findings.note(
+                "leftover", path, "is a replica being moved (-future) or left over (-stray)"
+            )
+        elif not entry.name.startswith(
+            "."
+        ):  # not the engine's, such as a single node's metadata store
+            self.findings.note("unknown", path, "is not a partition's folder: <topic>-<number>")
 
     # -- small files -----------------------------------------------------------------------
 
-    def _check_stamp(self) -> None:
+    def _check_meta_properties(self) -> None:
         path = f"{self._path}/{META_PROPERTIES_FILE}"
         content = self._read(path)
         if content is not None:
@@ -194,7 +198,7 @@ class _DirectoryCheck:
             return {}
 
     def _find_cleaned(self, directory: str) -> Collection[TopicPartition] | None:
-        """The partitions that were compacted; None where no file can tell."""
+        """The partitions that were compacted; None if no file says so."""
         path = f"{directory}/{CLEANER_FILE}"
         content = read_file(self._disk, path)
         if content is None:
@@ -225,19 +229,19 @@ class _DirectoryCheck:
                     "checkpoint", path, f"names {tp}, which has no folder here", line=line
                 )
             elif offset > ends[tp]:
-                # After a crash an unflushed tail may be gone; what was flushed never is.
+                # After a crash an unflushed tail may be gone, but never what was flushed.
                 is_loss = is_clean or name == RECOVERY_POINT_FILE
                 report = self.findings.problem if is_loss else self.findings.note
-                said = _OFFSET_FILES[name].format(offset=offset)
-                message = f"{tp}: {said}, but the log ends at {ends[tp]}"
+                claim = _OFFSET_FILES[name].format(offset=offset)
+                message = f"{tp}: {claim}, but the log ends at {ends[tp]}"
                 report("checkpoint", path, message, line=line)
 
 
 def _is_of_data_directory(disk: Disk, path: str, entry: DirectoryEntry) -> bool:
     if not entry.is_directory:
         return entry.name == LOCK_FILE or parse_name(entry.name).kind is not None
-    is_named_so = parse_folder_name(entry.name) is not None
-    return is_named_so and is_partition_folder(disk, f"{path}/{entry.name}")
+    has_partition_name = parse_folder_name(entry.name) is not None
+    return has_partition_name and is_partition_folder(disk, f"{path}/{entry.name}")
 
 
 def _last_part(path: str) -> str:

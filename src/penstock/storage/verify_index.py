@@ -1,6 +1,6 @@
 """Checks the two sparse indexes of one segment against its batches, in one pass over these.
 
-An index may have few entries, but every entry must be true: look-ups start from it.
+An index may have few entries, but every entry must be right, because look-ups start from it.
 """
 
 from penstock.protocol.batch import BatchHeader
@@ -10,7 +10,7 @@ from penstock.storage.sparse_index import OFFSET_INDEX, TIME_INDEX, IndexEntry, 
 
 
 class IndexFile:
-    """One index as it was read. What is wrong without looking at the log is reported at once."""
+    """One index as it was read. Problems visible without the log are reported at once."""
 
     def __init__(
         self,
@@ -36,17 +36,17 @@ class IndexFile:
     def _kind(self) -> str:
         return "offset-index" if self._width == OFFSET_INDEX.entry.size else "time-index"
 
-    def report(self, place: int, message: str) -> None:
-        self._findings.problem(self._kind, self.path, message, position=place * self._width)
+    def report(self, number: int, message: str) -> None:
+        self._findings.problem(self._kind, self.path, message, position=number * self._width)
 
-    def note(self, place: int, message: str) -> None:
-        self._findings.note(self._kind, self.path, message, position=place * self._width)
+    def note(self, number: int, message: str) -> None:
+        self._findings.note(self._kind, self.path, message, position=number * self._width)
 
     def check_shape(self, *, same_value: bool) -> None:
         previous = None
-        for place, entry in enumerate(self.entries):
+        for number, entry in enumerate(self.entries):
             if previous is not None and not _follows(previous, entry, same_value):
-                self.report(place, f"entry {_show(entry)} does not follow {_show(previous)}")
+                self.report(number, f"entry {_show(entry)} does not follow {_show(previous)}")
             previous = entry
         if self.content.torn_bytes:
             at = (self.size - self.content.torn_bytes) // self._width
@@ -55,7 +55,7 @@ class IndexFile:
     def check_zeros(self, zeros_position: int | None) -> None:
         if zeros_position is None:
             return
-        place, count = zeros_position // self._width, self.size - zeros_position
+        number, count = zeros_position // self._width, self.size - zeros_position
         if self._is_active:
             self._findings.note(
                 "zeros",
@@ -65,7 +65,7 @@ class IndexFile:
                 position=zeros_position,
             )
         else:
-            self.report(place, f"{count} bytes of zeros at the end of a sealed segment's index")
+            self.report(number, f"{count} bytes of zeros at the end of a sealed segment's index")
 
 
 def _follows(previous: IndexEntry, entry: IndexEntry, same_value: bool) -> bool:
@@ -79,10 +79,10 @@ def _show(entry: IndexEntry) -> str:
 
 
 class OffsetIndexCheck:
-    """Every entry names the last offset of the batch that begins at its position.
+    """Every entry names the last offset of the batch that starts at its position.
 
-    Kafka's followers write one entry for several batches that they append together: the position
-    of the first, the last offset of the last. Look-ups work with it, so that is no problem.
+    Kafka's followers write one entry for several batches appended together: the position of the
+    first, the last offset of the last. Look-ups work with it, so it is not a problem.
     """
 
     def __init__(self, index: IndexFile, base_offset: int) -> None:
@@ -91,50 +91,50 @@ class OffsetIndexCheck:
         self._open: dict[int, list[int]] = {}  # position -> entries that name it
         self._late: dict[int, list[tuple[int, str]]] = {}  # offset -> entries, and what is wrong
         self._shared: list[int] = []  # entries for several batches
-        for place, entry in enumerate(index.entries):
-            self._open.setdefault(entry.value, []).append(place)
+        for number, entry in enumerate(index.entries):
+            self._open.setdefault(entry.value, []).append(number)
         index.check_shape(same_value=False)
         index.check_zeros(index.content.zeros_position)
 
     def take(self, position: int, header: BatchHeader) -> None:
         if self._late:
-            self._shared += [place for place, _ in self._late.pop(header.last_offset, ())]
-        for place in self._open.pop(position, ()):
-            offset = self._base_offset + self._index.entries[place].key
+            self._shared += [number for number, _ in self._late.pop(header.last_offset, ())]
+        for number in self._open.pop(position, ()):
+            offset = self._base_offset + self._index.entries[number].key
             message = (
                 f"entry names offset {offset}, but the batch at position {position} ends with "
                 f"{header.last_offset}"
             )
             if offset > header.last_offset:
-                self._late.setdefault(offset, []).append((place, message))
+                self._late.setdefault(offset, []).append((number, message))
             elif offset < header.last_offset:
-                self._index.report(place, message)
+                self._index.report(number, message)
 
     def skip(self, start: int, end: int) -> None:
-        """The log could not be read there: nothing can be said about entries that point to it."""
+        """The log could not be read there, so entries that point to it are not checked."""
         for position in [position for position in self._open if start <= position < end]:
             del self._open[position]
 
     def find_next_position(self, after: int) -> int | None:
-        """Where reading can go on behind damage."""
+        """Where reading can continue after damage."""
         return min((e.value for e in self._index.entries if e.value > after), default=None)
 
     def finish(self, log_bytes: int) -> None:
-        for place, message in sorted(found for late in self._late.values() for found in late):
-            self._index.report(place, message)
+        for number, message in sorted(entry for late in self._late.values() for entry in late):
+            self._index.report(number, message)
         if self._shared:
             self._index.note(
                 min(self._shared),
                 f"{len(self._shared)} entries from here on are for several batches",
             )
-        for position, places in sorted(self._open.items()):
+        for position, numbers in sorted(self._open.items()):
             what = (
-                "no batch begins there"
+                "no batch starts there"
                 if position < log_bytes
                 else f"the log has {log_bytes} bytes"
             )
-            for place in places:
-                self._index.report(place, f"entry points at position {position}: {what}")
+            for number in numbers:
+                self._index.report(number, f"entry points at position {position}: {what}")
 
 
 class TimeIndexCheck:
@@ -143,8 +143,8 @@ class TimeIndexCheck:
     def __init__(self, index: IndexFile, base_offset: int) -> None:
         self._index = index
         self._base_offset = base_offset
-        order = sorted(range(len(index.entries)), key=lambda place: index.entries[place].value)
-        self._open = order[::-1]  # places by offset, the lowest last
+        order = sorted(range(len(index.entries)), key=lambda number: index.entries[number].value)
+        self._open = order[::-1]  # entries by offset, the lowest last
         self._first: BatchHeader | None = None
         self._largest = -1
         self._is_broken = False
@@ -160,21 +160,21 @@ class TimeIndexCheck:
         while self._open and entries[self._open[-1]].value <= reach:
             self._compare(self._open.pop(), header, before)
 
-    def _compare(self, place: int, header: BatchHeader, largest_before: int) -> None:
-        entry = self._index.entries[place]
+    def _compare(self, number: int, header: BatchHeader, largest_before: int) -> None:
+        entry = self._index.entries[number]
         offset = self._base_offset + entry.value
         if offset < header.base_offset:
             if not self._is_broken:
-                self._index.report(place, f"entry names offset {offset}, which no batch holds")
+                self._index.report(number, f"entry names offset {offset}, which no batch holds")
         elif entry.key != header.max_timestamp:
             self._index.report(
-                place,
+                number,
                 f"entry names timestamp {entry.key}, but the batch of offset {offset} has "
                 f"{header.max_timestamp}",
             )
         elif largest_before > entry.key and not self._is_broken:
             self._index.report(
-                place, f"entry names timestamp {entry.key} after one of {largest_before}"
+                number, f"entry names timestamp {entry.key} after one of {largest_before}"
             )
 
     def skip(self) -> None:
@@ -182,7 +182,7 @@ class TimeIndexCheck:
         self._is_broken = True
 
     def finish(self, *, is_complete: bool) -> None:
-        """`is_complete`: the segment is sealed, so that its last entry is its maximum."""
+        """`is_complete`: the segment is sealed, so its last entry must be its maximum."""
         zeros, entries = self._index.content.zeros_position, self._index.entries
         if zeros == 0 and self._is_entry_of_zeros():
             entries = [IndexEntry(0, 0)]
@@ -192,10 +192,10 @@ class TimeIndexCheck:
         self._index.check_zeros(zeros)
         if self._is_broken:
             return
-        for place in reversed(self._open):
-            entry = self._index.entries[place]
+        for number in reversed(self._open):
+            entry = self._index.entries[number]
             self._index.report(
-                place, f"entry names offset {self._base_offset + entry.value}, behind the last one"
+                number, f"entry names offset {self._base_offset + entry.value}, past the last one"
             )
         last = max((entry.key for entry in entries), default=-1)
         if is_complete and last < self._largest:
@@ -205,7 +205,7 @@ class TimeIndexCheck:
             )
 
     def _is_entry_of_zeros(self) -> bool:
-        """Timestamp 0 at the segment's first offset looks like nothing."""
+        """An entry for timestamp 0 at the segment's first offset is all zeros."""
         first = self._first
         return first is not None and (first.last_offset, first.max_timestamp) == (
             self._base_offset,

@@ -1,7 +1,7 @@
-"""What must hold from batch to batch, across segments: offsets and leader epochs go up.
+"""Checks that offsets and leader epochs increase from batch to batch, across segments.
 
-Judges headers only. Of a contradiction it reports the batch at which it shows, then goes on from
-there, so that one wrong field is one problem and not one for every batch that follows.
+Checks headers only. It reports the batch where a contradiction shows and continues from there, so
+that one wrong field is one problem and not one for every later batch.
 """
 
 from penstock.protocol.batch import BatchHeader
@@ -10,24 +10,24 @@ from penstock.storage.leader_epoch_cache import EpochEntry, LeaderEpochCache
 
 
 class BatchOrder:
-    """Fed with every sound batch of a log, front to back. One per log and check."""
+    """Takes every valid batch of a log in order. One per log and check."""
 
     def __init__(
         self,
         findings: LogFindings,
-        known: list[EpochEntry] | None,
+        epochs: list[EpochEntry] | None,
         *,
         first_offset: int,
         is_clean_stop: bool,
     ) -> None:
-        self.expected_offset = first_offset  # the next batch begins here, or later
-        # No segment lacked an offset so far, but perhaps at its end: nothing shows a compaction.
+        self.expected_offset = first_offset  # the next batch starts here, or later
+        # No segment lacked an offset so far, except perhaps at its end: no sign of compaction.
         self.is_whole = True
         self._findings = findings
-        self._known = LeaderEpochCache(known or ())
-        self._is_known = known is not None
+        self._epochs = LeaderEpochCache(epochs or ())
+        self._has_checkpoint = epochs is not None
         self._is_clean_stop = is_clean_stop
-        self.latest_epoch = -1  # of the batch before
+        self.latest_epoch = -1  # of the previous batch
         self._noted_epoch = -1
         self._previous = "the segment's start"
 
@@ -44,7 +44,7 @@ class BatchOrder:
         self._previous = f"the batch at position {position}"
 
     def lose_track(self) -> None:
-        """Batches that could not be read lie between the last one and the next."""
+        """Batches between the last one and the next could not be read."""
         self.is_whole = False
 
     def _check_offset(self, path: str, position: int, header: BatchHeader) -> None:
@@ -68,14 +68,14 @@ class BatchOrder:
                 position=position,
             )
         self.latest_epoch = epoch
-        if self._is_known:
+        if self._has_checkpoint:
             self._compare_with_checkpoint(path, position, header)
 
     def _compare_with_checkpoint(self, path: str, position: int, header: BatchHeader) -> None:
-        epoch, written = header.leader_epoch, self._known.find_epoch_at(header.base_offset)
-        if written == epoch or (written is None and self._known.entries):
-            return  # below the first entry the log's records have been deleted
-        if epoch > self._known.latest:
+        epoch, written = header.leader_epoch, self._epochs.find_epoch_at(header.base_offset)
+        if written == epoch or (written is None and self._epochs.entries):
+            return  # below the first entry the log's records are deleted
+        if epoch > self._epochs.latest:
             self._report_newer(path, position, header)
         elif written is not None:
             self._findings.problem(
@@ -87,7 +87,7 @@ class BatchOrder:
             )
 
     def _report_newer(self, path: str, position: int, header: BatchHeader) -> None:
-        """Once an epoch. While a broker runs, or after a crash, the checkpoint may lag."""
+        """Once per epoch. While a broker runs, or after a crash, the checkpoint may lag."""
         if header.leader_epoch == self._noted_epoch:
             return
         self._noted_epoch = header.leader_epoch
@@ -96,6 +96,6 @@ class BatchOrder:
             "epoch",
             path,
             f"batch at offset {header.base_offset} has leader epoch {header.leader_epoch}, which "
-            f"the epoch checkpoint does not know yet (its latest is {self._known.latest})",
+            f"the epoch checkpoint does not know yet (its latest is {self._epochs.latest})",
             position=position,
         )

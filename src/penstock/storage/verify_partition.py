@@ -22,21 +22,21 @@ _INDEXES = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TRANSACTION_IND
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionCheck:
-    """One folder of a log. `is_clean_stop`: whoever wrote it said that all is on disk."""
+    """The check of one partition's folder."""
 
     disk: Disk
     findings: LogFindings
     directory: str
-    is_clean_stop: bool
-    may_be_compacted: bool  # as far as the data directory tells
+    is_clean_stop: bool  # a clean shutdown marker says that everything is on disk
+    may_be_compacted: bool  # by the data directory's checkpoints
     with_records: bool
     progress: Progress
 
     def run(self) -> int | None:
-        """The log's end as its batches show it; None where the folder holds no log."""
-        found = list(self._names())
-        names = [name for name in found if not name.leftover]
-        leftovers = [name for name in found if name.leftover]
+        """The log end offset by its batches; None if the folder holds no log."""
+        files = list(self._names())
+        names = [name for name in files if not name.leftover]
+        leftovers = [name for name in files if name.leftover]
         bases = sorted(_bases(names, FileKind.LOG))
         self._check_companions(names, set(bases))
         self._check_metadata()
@@ -58,7 +58,7 @@ class PartitionCheck:
             name = parse_name(entry.name)
             path = f"{self.directory}/{entry.name}"
             if entry.is_directory or name.kind is None:
-                self.findings.note("unknown", path, "is no file of a log")
+                self.findings.note("unknown", path, "is not a file of a log")
             elif name.leftover:
                 self._note_leftover(path, name)
                 yield name
@@ -73,7 +73,7 @@ class PartitionCheck:
         self.findings.note(
             "leftover",
             path,
-            f"{name.leftover} marks a step that is under way or was cut short; the next start "
+            f"{name.leftover} marks a step that is running or was interrupted; the next start "
             f"finishes or removes it",
         )
 
@@ -121,7 +121,7 @@ class PartitionCheck:
         return snapshots
 
     def _report_snapshot(self, path: str, error: CorruptSnapshot, *, is_new: bool) -> None:
-        """A broker that rolls, or was killed at it, may have come just so far."""
+        """A broker that is rolling the log, or was killed then, may have written only a part."""
         is_expected = is_new and not self.is_clean_stop
         report = self.findings.note if is_expected else self.findings.problem
         report("snapshot", path, str(error).removeprefix(f"{path} "))
@@ -188,7 +188,7 @@ class PartitionCheck:
     ) -> None:
         path = f"{self.directory}/{file_name(base_offset, LOG_SUFFIX)}"
         missing = f"offsets {order.expected_offset} to {following - 1}"
-        # A replica of a compacted log has gaps in its segments too, before any cleaner saw it.
+        # A replica of a compacted log has gaps in its segments before its own cleaner has run.
         is_explained = may_be_compacted or not order.is_whole
         if is_explained or following - order.expected_offset >= LEAST_JUMP:
             self.findings.note(
@@ -206,7 +206,7 @@ class PartitionCheck:
             )
 
     def _check_epoch_file(self, order: BatchOrder) -> None:
-        """While a broker runs, and until the first flush, there may be none."""
+        """There may be none until the first flush of a running broker."""
         path = f"{self.directory}/{EPOCH_FILE}"
         if order.latest_epoch >= 0 and not self.disk.exists(path):
             report = self.findings.problem if self.is_clean_stop else self.findings.note
@@ -225,7 +225,7 @@ class PartitionCheck:
 
 
 class _WaitingSnapshots:
-    """Compares each snapshot when the replay of the log has come to its offset."""
+    """Compares each snapshot when the replay of the log reaches its offset."""
 
     def __init__(
         self,
@@ -247,8 +247,8 @@ class _WaitingSnapshots:
 
     def compare_up_to(self, offset: int) -> None:
         while self._waiting and self._waiting[-1] <= offset:
-            found = self._waiting.pop()
-            self._producers.compare_snapshot(self._path(found), self._snapshots[found])
+            at = self._waiting.pop()
+            self._producers.compare_snapshot(self._path(at), self._snapshots[at])
 
     def report_beyond(self, end_offset: int) -> None:
         for offset in reversed(self._waiting):
@@ -266,8 +266,11 @@ _NEEDS_OFFSET = (FileKind.LOG, FileKind.SNAPSHOT, *_INDEXES)
 
 
 def _show_compaction(leftovers: list[FileName], bases: list[int]) -> bool:
-    """Kafka says that it compacted a log only when a pass has ended. Before that, what a pass has
-    replaced tells: retention removes segments at the front alone, and truncation at the end."""
+    """Whether leftovers prove a compaction that has no checkpoint yet.
+
+    Kafka writes the cleaner checkpoint only when a pass has ended. A replaced segment in the middle
+    proves one, because retention removes segments only at the front and truncation at the end.
+    """
     replaced = _bases(leftovers, FileKind.LOG)
     return any(bases[0] <= base_offset < bases[-1] for base_offset in replaced)
 

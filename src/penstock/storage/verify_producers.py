@@ -1,7 +1,7 @@
-"""Replays the producers of a log to tell what its transaction indexes and snapshots should say.
+"""Replays the producers of a log to check its transaction indexes and snapshots.
 
-Only as strict as the log allows: where compaction removed offsets, or the log begins in the middle
-and no snapshot says with what, absence proves nothing.
+Only as strict as the log allows: if compaction removed offsets, or the log does not start at 0 and
+has no snapshot there, absence proves nothing.
 """
 
 from typing import NamedTuple
@@ -13,11 +13,11 @@ from penstock.storage.producer_replay import apply_batch
 from penstock.storage.producer_state_manager import ProducerStateEntry, ProducerStateManager
 from penstock.storage.transaction_index import ENTRY_BYTES, AbortedTxn
 
-_TIMELESS = 0  # nobody is forgotten for having been idle
+_TIMELESS = 0  # no producer expires
 
 
 class _Due(NamedTuple):
-    """An entry that an abort marker asks for, and how surely."""
+    """An index entry that an abort marker requires, and how certain it is."""
 
     entry: AbortedTxn
     is_exact: bool  # else compaction may have removed the transaction's first records
@@ -32,34 +32,34 @@ class _Due(NamedTuple):
 
 
 class ProducerReplay:
-    """Fed with every sound batch that has a producer. One per log and check."""
+    """Takes every valid batch that has a producer. One per log and check."""
 
     def __init__(self, findings: LogFindings, name: str) -> None:
-        self.is_exact = True  # the replay knows all that the broker knew
+        self.is_exact = True  # the replay has the broker's full state
         self._is_blind = False
         self._findings = findings
         self._state = ProducerStateManager(name)
-        self._hole_end = -1  # no offset from here on was missing so far
-        self._with_records: set[int] = set()  # producers whose open transaction holds any since
+        self._hole_end = -1  # no offset after this was missing so far
+        self._with_records: set[int] = set()  # producers with records in their open transaction
         self._expected: dict[int, _Due] = {}  # by the marker's offset
         self._markers: dict[int, int] = {}  # offset of an abort marker -> its producer
 
     def start(self, base_offset: int, snapshot: list[ProducerStateEntry] | None) -> None:
-        """Begin where the log does; what came before, only a snapshot of that offset knows."""
+        """Start at the log's first offset; only a snapshot there knows the state before it."""
         if snapshot is not None:
             self._state.load(snapshot, base_offset)
         elif base_offset > 0:
             self.is_exact = False
 
     def pass_hole(self, end_offset: int) -> None:
-        """Batches up to this offset are gone: among them may be any producer's newest, or the
+        """Batches up to this offset are gone, among them perhaps any producer's latest, or the
         commit marker of records that are still there."""
         self.is_exact = False
         self._hole_end = end_offset
         self._with_records.clear()
 
     def lose_track(self) -> None:
-        """Batches could not be read: what they said of producers is not known."""
+        """Batches could not be read, so the state of their producers is unknown."""
         self._is_blind = True
         self.is_exact = False
 
@@ -83,8 +83,8 @@ class ProducerReplay:
         if not commit:
             self._markers[offset] = producer_id
         aborted = apply_batch(self._state, header, content, _TIMELESS)
-        # Of a transaction whose records were all compacted away, or lie before the log's start,
-        # nothing is left to hide. Records before a hole may be of an earlier transaction.
+        # A transaction whose records were all compacted away, or are below the log's start, needs
+        # no entry. Records before a hole may belong to an earlier transaction.
         if aborted is not None and producer_id in self._with_records:
             is_at_most = aborted.first_offset >= self._hole_end
             self._expected[offset] = _Due(aborted, self.is_exact, is_at_most)
@@ -96,21 +96,21 @@ class ProducerReplay:
     def compare_index(
         self, path: str, entries: list[AbortedTxn], *, end_offset: int | None
     ) -> None:
-        """With the markers seen since the last call; entries from `end_offset` on are news."""
+        """Compare with the markers seen since the last call; skip entries from `end_offset` on."""
         if self._is_blind:
             self.forget_markers()
             return
-        found = set()
-        for place, entry in enumerate(entries):
+        indexed = set()
+        for number, entry in enumerate(entries):
             if end_offset is not None and entry.last_offset >= end_offset:
                 continue
-            found.add(entry.last_offset)
+            indexed.add(entry.last_offset)
             problem = self._find_problem(entry)
             if problem is not None:
-                position = place * ENTRY_BYTES
+                position = number * ENTRY_BYTES
                 self._findings.problem("transaction-index", path, problem, position=position)
         for offset, (expected, _, _) in self._expected.items():
-            if offset not in found:
+            if offset not in indexed:
                 self._findings.problem(
                     "transaction-index",
                     path,
@@ -133,30 +133,32 @@ class ProducerReplay:
         due = self._expected.get(entry.last_offset)
         if due is None or due.allows(entry):
             return None
-        return f"{entry} differs from what the log says: {due.entry}"
+        return f"{entry} differs from the log's {due.entry}"
 
     # -- snapshots -------------------------------------------------------------------------
 
     def compare_snapshot(self, path: str, entries: list[ProducerStateEntry]) -> None:
-        """With the state as of now. A broker may have forgotten what the log still shows."""
+        """Compare with the current state. Producers of the log may have expired on the broker."""
         if not self.is_exact:
             return
         for entry in entries:
-            known = self._state.find(entry.producer_id)
-            if known is None:
-                problem = "of which the log shows nothing"
-            elif _agree(entry, known):
+            replayed = self._state.find(entry.producer_id)
+            if replayed is None:
+                problem = "but the log has nothing of this producer"
+            elif _agree(entry, replayed):
                 continue
             else:
-                problem = f"the log shows {known}"
+                problem = f"the log shows {replayed}"
             self._findings.problem("snapshot", path, f"holds {entry}, {problem}")
 
 
-def _agree(entry: ProducerStateEntry, known: ProducerStateEntry) -> bool:
-    """A producer that was idle for long may have come back to a broker that had forgotten it."""
+def _agree(entry: ProducerStateEntry, replayed: ProducerStateEntry) -> bool:
+    """An idle producer may have returned to the broker after it had expired there."""
     if entry.last_offset < 0:
-        known = known._replace(last_sequence=-1, last_offset=entry.last_offset, offset_delta=0)
+        replayed = replayed._replace(
+            last_sequence=-1, last_offset=entry.last_offset, offset_delta=0
+        )
         entry = entry._replace(offset_delta=0, last_sequence=-1)
     if entry.coordinator_epoch < 0:
-        known = known._replace(coordinator_epoch=entry.coordinator_epoch)
-    return entry == known
+        replayed = replayed._replace(coordinator_epoch=entry.coordinator_epoch)
+    return entry == replayed

@@ -1,8 +1,8 @@
 """Checks one segment: every batch of its log file, and its three indexes against these.
 
-Reads on behind a bad CRC, and behind worse damage from the next place that the index knows. Indexes
-are read before the log, which only grows, so that a running broker's appends are no contradiction;
-the transaction index is read after it, and what is newer than the log as read is left out.
+Continues after a bad CRC, and after worse damage at the next indexed position. Indexes are read
+before the log, which only grows, so that appends of a running broker do not look like a
+contradiction; the transaction index is read after it, and entries newer than the log are skipped.
 """
 
 from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ Progress = Callable[[int], None]  # bytes of log files that have been read since
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentCheck:
-    """What the check of one segment needs; `order` and `producers` are the whole log's."""
+    """The check of one segment; `order` and `producers` belong to the whole log."""
 
     disk: Disk
     findings: LogFindings
@@ -38,7 +38,7 @@ class SegmentCheck:
     with_records: bool
     order: BatchOrder
     producers: ProducerReplay
-    on_offset: Callable[[int], None]  # all batches below that offset have been taken in
+    on_offset: Callable[[int], None]  # called when all batches below that offset are checked
     progress: Progress
 
     @property
@@ -84,7 +84,7 @@ class SegmentCheck:
     def _walk(
         self, descriptor: int, size: int, offsets: OffsetIndexCheck, times: TimeIndexCheck
     ) -> Iterator[SeenBatch]:
-        """Every batch with a valid CRC; the others are reported and passed over."""
+        """Every batch with a valid CRC; the others are reported and skipped."""
         start: int | None = 0
         done = 0
         while start is not None and start < size:
@@ -126,7 +126,7 @@ class SegmentCheck:
             self.findings.note(
                 "growing",
                 self.path,
-                "the log is being written to: what lies behind was not looked at",
+                "the log is being written to; the rest was not checked",
                 position=item.position,
             )
         else:
@@ -135,9 +135,7 @@ class SegmentCheck:
 
     def _report_damage(self, item: Damage, size: int, following: int | None) -> None:
         left = (size if following is None else following) - item.position
-        rest = (
-            "up to the end" if following is None else f"up to {following}, which the index knows,"
-        )
+        rest = "up to the end" if following is None else f"up to the indexed batch at {following}"
         self.findings.problem(
             "torn-tail" if following is None and self.is_active else "damage",
             self.path,
@@ -168,7 +166,7 @@ class SegmentCheck:
         self.on_offset(self.order.expected_offset)
 
     def _pass_hole(self, offset: int) -> None:
-        """Before anything is compared at or behind `offset`: what lay in a hole is not known."""
+        """Call it before comparing anything at or after `offset`: a hole's content is unknown."""
         if self.order.expected_offset < offset:
             self.producers.pass_hole(offset)
 
@@ -179,7 +177,7 @@ class SegmentCheck:
         elif header.last_offset - base_offset > MAX_RELATIVE_OFFSET:
             problem = f"too far from the segment's first, {base_offset}, for its indexes"
         elif self.next_base_offset is not None and header.last_offset >= self.next_base_offset:
-            problem = f"behind the next segment's first, {self.next_base_offset}: they overlap"
+            problem = f"past the next segment's first, {self.next_base_offset}: they overlap"
         else:
             return
         self.findings.problem(

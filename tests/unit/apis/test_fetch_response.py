@@ -17,7 +17,7 @@ from penstock.model.ids import LeaderEpoch, Offset, ProducerId
 from penstock.model.slices import FileRun, FileSlice
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import encode_parts
-from penstock.storage.leader_epoch_cache import EpochEndOffset
+from penstock.storage.leader_epoch_cache import OffsetAndEpoch
 from penstock.storage.transaction_index import AbortedTxn
 
 KEY = ApiKey.FETCH
@@ -47,7 +47,7 @@ def cases(version: int) -> list[list[FetchPartitionData]]:
         [fetched(a, 0, ErrorCode.OFFSET_OUT_OF_RANGE)],
     ]
     if version >= 12:
-        diverging = EpochEndOffset(LeaderEpoch(2), Offset(77))
+        diverging = OffsetAndEpoch(LeaderEpoch(2), Offset(77))
         found.append([fetched(a, 0, diverging=diverging), fetched(a, 1)])
     if version >= 16:
         found.append([fetched(a, 0, ErrorCode.NOT_LEADER_OR_FOLLOWER, hint=HINT), fetched(b, 0)])

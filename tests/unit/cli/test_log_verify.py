@@ -36,7 +36,7 @@ def test_every_problem_is_printed_with_its_place_and_the_exit_code_is_1(tmp_path
     lines = result.stdout.splitlines()
     problems = [line.partition(": ")[0] for line in lines if line.startswith("PROBLEM")]
     assert problems == [f"PROBLEM [crc] {log}, position {place}" for place in (first, second)]
-    assert f"note [unknown] {tmp_path}/t-0/stray.txt: is no file of a log" in lines
+    assert f"note [unknown] {tmp_path}/t-0/stray.txt: is not a file of a log" in lines
     assert lines[-1].startswith("NOT CLEAN: ")
     assert lines[-1].endswith(", 2 problems, 1 note")
 
@@ -47,7 +47,9 @@ def test_the_tree_of_a_single_node_is_nothing_to_talk_about(tmp_path: Path) -> N
     (tmp_path / "notes").mkdir()
     result = CliRunner().invoke(app, ["log", "verify", str(tmp_path)])
     notes = [line for line in result.stdout.splitlines() if line.startswith("note")]
-    assert notes == [f"note [unknown] {tmp_path}/notes: is no partition's folder: <topic>-<number>"]
+    assert notes == [
+        f"note [unknown] {tmp_path}/notes: is not a partition's folder: <topic>-<number>"
+    ]
 
 
 def test_json_may_be_asked_for_before_the_subcommand(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.encoder import encode_parts
 from penstock.protocol.malformed import MalformedMessage
 from penstock.protocol.messages import decode_response
-from penstock.storage.leader_epoch_cache import EpochEndOffset
+from penstock.storage.leader_epoch_cache import OffsetAndEpoch
 
 IDS = {name: TopicId(UUID(int=number)) for number, name in enumerate(("a", "bb", "c-c"), 1)}
 NAMES = {number.bytes: name for name, number in IDS.items()}
@@ -74,7 +74,7 @@ def answers(draw: st.DrawFn) -> Answered:
     asked = ask(topic, draw(st.integers(0, 200)))
     marks = Offset(draw(int64)), Offset(draw(int64)), Offset(draw(int64))
     diverging = draw(
-        st.none() | st.builds(EpochEndOffset, int32.map(LeaderEpoch), int64.map(Offset))
+        st.none() | st.builds(OffsetAndEpoch, int32.map(LeaderEpoch), int64.map(Offset))
     )
     code = draw(st.sampled_from(list(ErrorCode)))
     return Answered(asked, code, *marks, diverging=diverging)

@@ -9,7 +9,7 @@ from penstock.storage.compaction import find_filthiest
 from penstock.storage.compaction_plan import (
     CleanableSegment,
     IndexBytes,
-    group_sources,
+    group_segments,
     is_due,
     measure,
 )
@@ -140,7 +140,7 @@ def group_bases(
     sources: list[CleanableSegment], *, index: int = 0, **settings: int
 ) -> list[list[int]]:
     indexes = [IndexBytes(index, 0)] * len(sources)
-    groups = group_sources(sources, indexes, LogConfig(**settings))  # type: ignore[arg-type]
+    groups = group_segments(sources, indexes, LogConfig(**settings))  # type: ignore[arg-type]
     return [[source.base_offset for source in group] for group in groups]
 
 

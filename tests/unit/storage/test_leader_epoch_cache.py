@@ -3,9 +3,9 @@ import pytest
 from penstock.model.ids import LeaderEpoch, Offset
 from penstock.storage.errors import MalformedCheckpoint
 from penstock.storage.leader_epoch_cache import (
-    EpochEndOffset,
     EpochEntry,
     LeaderEpochCache,
+    OffsetAndEpoch,
     decode_epochs,
     encode_epochs,
     read_epochs,
@@ -25,8 +25,8 @@ def cache(*pairs: tuple[int, int]) -> LeaderEpochCache:
     return LeaderEpochCache(entries(*pairs))
 
 
-def end(epoch: int, offset: int) -> EpochEndOffset:
-    return EpochEndOffset(LeaderEpoch(epoch), Offset(offset))
+def end(epoch: int, offset: int) -> OffsetAndEpoch:
+    return OffsetAndEpoch(LeaderEpoch(epoch), Offset(offset))
 
 
 def test_a_new_cache_knows_no_epoch() -> None:
@@ -109,7 +109,7 @@ def test_negative_epochs_and_offsets_are_refused(epoch: int, offset: int) -> Non
     ],
 )
 def test_an_epoch_ends_where_the_next_begins(
-    requested: int, expected: EpochEndOffset | None
+    requested: int, expected: OffsetAndEpoch | None
 ) -> None:
     assert cache((1, 10), (3, 20), (5, 30)).find_end_offset(requested, 44) == expected
 

@@ -12,7 +12,7 @@ from penstock.protocol.records import Record, iter_records
 from penstock.protocol.varint import encode_varint
 from penstock.storage.engine import AppendOrigin
 from penstock.storage.errors import CorruptRecords, InvalidRecords, InvalidTimestamp, RecordTooLarge
-from penstock.storage.log_validator import prepare, read_incoming
+from penstock.storage.log_validator import prepare, validate_batch
 
 MIB = 1024 * 1024
 COMPACT = frozenset({"compact"})
@@ -22,7 +22,7 @@ COMPACTED = LogConfig(cleanup_policy=COMPACT)
 def take(batch: bytes | bytearray, config: LogConfig = COMPACTED) -> bytes:
     """The batch as it would be stored."""
     view = memoryview(bytearray(batch))
-    read_incoming(view, AppendOrigin.CLIENT, "orders-3")
+    validate_batch(view, AppendOrigin.CLIENT, "orders-3")
     stored, _ = prepare(
         view,
         read_header(view),
@@ -144,7 +144,7 @@ def test_lengths_are_looked_at_before_the_crc() -> None:
     size = len(batch_of(2))
     with pytest.raises(CorruptRecords, match="too short"):
         take(altered(batch_length=48))
-    with pytest.raises(InvalidRecords, match=f"{size} are there"):
+    with pytest.raises(InvalidRecords, match=f"{size} were sent"):
         take(altered(batch_length=size))
     with pytest.raises(CorruptRecords, match="CRC"):
         take(altered(batch_length=size - 13))

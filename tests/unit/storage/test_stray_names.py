@@ -39,7 +39,7 @@ def test_files_that_only_look_like_segments_are_left_alone(
     later = Broker(stopped)
     assert later.offsets() == [0, 1, 2, 3]
     assert stopped.files()[f"{FOLDER}/{name}"] == b"mine"
-    assert any(name in report and "leaving it alone" in report for report in later.reports)
+    assert any(name in report and "ignoring it" in report for report in later.reports)
 
 
 @pytest.mark.parametrize("name", ["notes.tmp", "notes.log.deleted", "5.log.cleaned"])
@@ -76,7 +76,7 @@ def test_folders_that_only_end_like_deleted_partitions_are_left_alone(
     later = Broker(stopped)
     assert later.offsets() == [0, 1, 2, 3]
     assert f"/d/{name}/important.txt" in stopped.files()
-    assert f"/d/{name} is no partition's folder; leaving it alone" in later.reports
+    assert f"/d/{name} is not a partition's folder; ignoring it" in later.reports
 
 
 @pytest.mark.parametrize("partition", [0, 2**31 - 1])
@@ -113,7 +113,7 @@ def test_the_log_of_kafkas_controllers_is_left_alone_in_silence(stopped: Simulat
 def test_a_folder_whose_number_no_partition_has_is_left_alone(stopped: SimulatedDisk) -> None:
     stopped.make_directory(f"/d/t-{2**31}")
     later = Broker(stopped)
-    assert f"/d/t-{2**31} is no partition's folder; leaving it alone" in later.reports
+    assert f"/d/t-{2**31} is not a partition's folder; ignoring it" in later.reports
 
 
 def make(engine: Engine, topic: str, partition: int) -> None:

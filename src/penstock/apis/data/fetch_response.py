@@ -22,7 +22,7 @@ from penstock.model.errors import ErrorCode
 from penstock.model.ids import Offset
 from penstock.model.slices import FileRun
 from penstock.protocol.unsigned_varint import encode_unsigned_varint
-from penstock.storage.leader_epoch_cache import EpochEndOffset
+from penstock.storage.leader_epoch_cache import OffsetAndEpoch
 from penstock.storage.transaction_index import AbortedTxn
 
 FIRST_WITH_LOG_START = 5
@@ -56,7 +56,7 @@ class FetchPartitionData(NamedTuple):
     log_start_offset: Offset
     records: FileRun | None = None
     aborted: Sequence[AbortedTxn] | None = None  # None: not requested
-    diverging: EpochEndOffset | None = None
+    diverging: OffsetAndEpoch | None = None
     hint: LeaderHint = NO_HINT
     read_replica: int = NO_REPLICA  # where this consumer should read instead (KIP-392)
 
@@ -183,7 +183,7 @@ def _add_classic(parts: list[Any], version: int, data: FetchPartitionData) -> No
         parts.append(records)
 
 
-def _tags(version: int, diverging: EpochEndOffset | None, hint: LeaderHint) -> bytes:
+def _tags(version: int, diverging: OffsetAndEpoch | None, hint: LeaderHint) -> bytes:
     has_hint = hint != NO_HINT and version >= FIRST_WITH_HINTS
     if diverging is None:
         return encode_leader_tags(hint, _LEADER_TAG) if has_hint else NO_TAGS

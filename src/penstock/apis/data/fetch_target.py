@@ -11,7 +11,7 @@ from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import NO_LEADER_EPOCH, LeaderEpoch, TopicPartition
 from penstock.model.values import new_tuple
 from penstock.replication.partition import Partition, PartitionLeadership
-from penstock.storage.leader_epoch_cache import EpochEndOffset
+from penstock.storage.leader_epoch_cache import OffsetAndEpoch
 
 if TYPE_CHECKING:
     from penstock.apis.services import Services
@@ -26,7 +26,7 @@ class FetchTarget(NamedTuple):
     partition: Partition | None = None  # None: not read, because of `error`
     leadership: PartitionLeadership | None = None  # None: a follower is read (KIP-392)
     leader_epoch: LeaderEpoch = NO_LEADER_EPOCH
-    diverging: EpochEndOffset | None = None  # where the reader's history leaves this log
+    diverging: OffsetAndEpoch | None = None  # where the reader's history leaves this log
 
 
 def find_target(
@@ -63,7 +63,7 @@ def get_partition(
 
 
 def make_target(
-    requested: RequestedPartition, partition: Partition, diverging: EpochEndOffset | None
+    requested: RequestedPartition, partition: Partition, diverging: OffsetAndEpoch | None
 ) -> FetchTarget:
     leadership, leader_epoch = partition.leadership, partition.leader_epoch
     values = (requested, partition.tp, _NONE, partition, leadership, leader_epoch, diverging)

@@ -14,13 +14,13 @@ from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import NO_LEADER_EPOCH, LeaderEpoch, Offset, TopicPartition
 from penstock.protocol.api_keys import ApiKey
 from penstock.security.authorizer import AclOperation
-from penstock.storage.leader_epoch_cache import EpochEndOffset
+from penstock.storage.leader_epoch_cache import OffsetAndEpoch
 
 if TYPE_CHECKING:
     from penstock.apis.services import Services
 
 KEY = ApiKey.OFFSET_FOR_LEADER_EPOCH
-UNKNOWN = EpochEndOffset(NO_LEADER_EPOCH, Offset(-1))
+UNKNOWN = OffsetAndEpoch(NO_LEADER_EPOCH, Offset(-1))
 
 
 def answer(request: Request, services: "Services") -> Any:
@@ -59,7 +59,7 @@ def _answer_topic(
     return tuple(answers)
 
 
-def _find(services: "Services", name: TopicPartition, asked: Any) -> EpochEndOffset:
+def _find(services: "Services", name: TopicPartition, asked: Any) -> OffsetAndEpoch:
     partition = services.replicas.get(name)
     partition.check_leader(asked.current_leader_epoch)
     return partition.log.find_epoch_end(LeaderEpoch(asked.leader_epoch)) or UNKNOWN

@@ -10,7 +10,7 @@ from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import Offset
 from penstock.replication.partition import FetchIsolation, Partition
 from penstock.replication.replica_manager import ReplicaManager
-from penstock.storage.leader_epoch_cache import EpochEndOffset
+from penstock.storage.leader_epoch_cache import OffsetAndEpoch
 from penstock.storage.log import SegmentedLog
 from penstock.testing.simulated_disk import SimulatedDisk
 from penstock.testing.simulation.checker import read_bytes
@@ -70,7 +70,7 @@ class DelayedFollowerFetch:
         marks = log.high_watermark, log.last_stable_offset, log.log_start_offset
         return FetchedPartition(fetch.partition, code, *marks, (), batches, diverging)
 
-    def _find(self, fetch: FetchFrom) -> tuple[Partition, EpochEndOffset | None]:
+    def _find(self, fetch: FetchFrom) -> tuple[Partition, OffsetAndEpoch | None]:
         partition = self._replicas.get(fetch.partition)
         partition.check_leader(fetch.leader_epoch)
         if fetch.last_fetched_epoch < 0:

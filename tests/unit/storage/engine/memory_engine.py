@@ -55,8 +55,8 @@ from penstock.storage.errors import (
     UnknownPartition,
     without_frames,
 )
-from penstock.storage.leader_epoch_cache import EpochEndOffset, LeaderEpochCache
-from penstock.storage.log_validator import prepare, read_incoming
+from penstock.storage.leader_epoch_cache import LeaderEpochCache, OffsetAndEpoch
+from penstock.storage.log_validator import prepare, validate_batch
 from penstock.storage.producer_replay import apply_batch, check_batch
 from penstock.storage.producer_state_manager import ProducerStateManager
 from penstock.storage.transaction_index import AbortedTxn
@@ -114,7 +114,7 @@ class MemoryLog:
             raise LogFenced(self.tp, self.failure)
         if item.origin is AppendOrigin.REPLICATION:
             return self._append_as_follower(item.batches, now_ms)
-        header = BatchHeader._make(read_incoming(item.batches, item.origin, self.tp))
+        header = BatchHeader._make(validate_batch(item.batches, item.origin, self.tp))
         batches, header = prepare(
             item.batches,
             header,
@@ -253,7 +253,7 @@ class MemoryLog:
     def latest_epoch(self) -> LeaderEpoch:
         return self._epochs.latest
 
-    def find_epoch_end(self, epoch: LeaderEpoch) -> EpochEndOffset | None:
+    def find_epoch_end(self, epoch: LeaderEpoch) -> OffsetAndEpoch | None:
         return self._epochs.find_end_offset(epoch, self.log_end_offset)
 
     def begin_epoch(self, epoch: LeaderEpoch) -> None:

@@ -56,7 +56,7 @@ def test_an_index_entry_that_points_into_a_batch_is_reported(disk: SimulatedDisk
     flip(disk, path, 8 + 7)
     problem = only_problem(disk)
     assert (problem.kind, problem.path, problem.position) == ("offset-index", path, 8)
-    assert "no batch begins there" in problem.message
+    assert "no batch starts there" in problem.message
 
 
 def test_an_index_entry_beyond_the_log_is_reported(disk: SimulatedDisk) -> None:
@@ -124,7 +124,7 @@ def test_a_time_entry_of_an_offset_beyond_the_segment_is_reported(disk: Simulate
     put(disk, path, disk.files()[path] + struct.pack(">qI", 2**60, 10_000))
     problem = only_problem(disk)
     assert (problem.path, problem.position) == (path, size)
-    assert "behind the last one" in problem.message
+    assert "past the last one" in problem.message
 
 
 def test_a_time_entry_below_an_earlier_maximum_is_reported() -> None:

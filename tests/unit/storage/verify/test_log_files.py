@@ -78,7 +78,7 @@ def test_behind_an_unreadable_header_the_index_shows_where_to_go_on(disk: Simula
     (problem,) = findings.problems
     assert (problem.kind, problem.path, problem.position) == ("damage", path, damaged)
     assert "magic 7" in problem.message
-    assert f"{resumed - damaged} bytes up to {resumed}" in problem.message
+    assert f"{resumed - damaged} bytes up to the indexed batch at {resumed}" in problem.message
     assert findings.batches == batches - len([p for p in starts if damaged <= p < resumed])
 
 
