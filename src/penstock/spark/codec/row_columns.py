@@ -26,9 +26,7 @@ CONSTANT_COLUMNS = ("topic", "partition", "timestampType")  # within a chunk
 
 # Chunks four times as large are no faster in Spark, rather slower.
 MAX_ROWS = 64 * 1024
-MAX_CHUNK_BYTES = (
-    16 * 1024 * 1024
-)  # of keys, values and headers; a larger batch is a chunk of its own
+MAX_CHUNK_BYTES = 16 * 1024 * 1024  # of keys, values and headers, unless one batch is larger
 
 
 class RowChunk(NamedTuple):

@@ -56,7 +56,7 @@ class PenstockReader(DataSourceReader):
 
 
 class FilteringReader(PenstockReader):
-    """A class of its own, because Spark rejects `pushFilters` unless its own config is on."""
+    """Separate, because Spark rejects a reader with `pushFilters` unless its own config is on."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         self._pushed = parse_filters(filters)
