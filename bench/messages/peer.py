@@ -11,7 +11,7 @@ from kio.serial import entity_reader, entity_writer
 
 from bench.measure import ratio
 from penstock.client.call import compose
-from penstock.protocol.schemas import Message
+from penstock.protocol.schemas import WireMessage
 
 
 def write_with_kio(message: Any) -> bytes:
@@ -20,9 +20,9 @@ def write_with_kio(message: Any) -> bytes:
     return buffer.getvalue()
 
 
-def to_ours(message: Any, schema: type[Message]) -> Message:
+def to_ours(message: Any, schema: type[WireMessage]) -> WireMessage:
     """Converts kio's message to one of ours; `records` must be bytes."""
-    converted: Message = compose(schema, asdict(message))
+    converted: WireMessage = compose(schema, asdict(message))
     return converted
 
 

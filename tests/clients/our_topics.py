@@ -40,7 +40,7 @@ def new_topic(
     name = name or new_name()
 
     async def create(client: ClusterClient) -> None:
-        settings = {each.replace("__", "."): value for each, value in configs.items()}
+        settings = {config.replace("__", "."): value for config, value in configs.items()}
         topic = NewTopicSpec(name=name, partitions=partitions, configs=settings)
         await client.admin.create_topics([topic])
         # KRaft answers before leaders lead; the client waits for them.

@@ -43,7 +43,11 @@ class Kcat:
     def _partition_count(self, topic: str) -> int:
         asked = self._run("-L", "-J", "-t", topic, "-X", "allow.auto.create.topics=true")
         topics: list[dict[str, Any]] = json.loads(asked)["topics"]
-        found = [each for each in topics if each["topic"] == topic and "error" not in each]
+        found = [
+            topic_data
+            for topic_data in topics
+            if topic_data["topic"] == topic and "error" not in topic_data
+        ]
         return len(found[0]["partitions"]) if found else 0
 
     def produce(self, topic: str, messages: Sequence[Message], *, codec: str, acks: str) -> None:
@@ -78,7 +82,11 @@ class Kcat:
         options = ["-p", str(partition), "-o", first, "-e", "-X", "fetch.wait.max.ms=10"]
         found = self._run("-C", "-J", "-t", topic, *options)
         received = [_to_received(json.loads(line)) for line in found.splitlines()]
-        return [each for each in received if each.offset < end_offset]
+        return [
+            received_message
+            for received_message in received
+            if received_message.offset < end_offset
+        ]
 
     def _run(self, *arguments: str, given: bytes = b"") -> str:
         done = subprocess.run(

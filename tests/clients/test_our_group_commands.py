@@ -81,7 +81,7 @@ def commit(broker: BrokerUnderTest, group: str, topic: str, *offsets: int) -> No
 
 def committed(broker: BrokerUnderTest, group: str) -> dict[int, int]:
     found = ask(broker, lambda client: client.groups.fetch_offsets(group))
-    return {each.partition: at.offset for each, at in found.items()}
+    return {tp.partition: at.offset for tp, at in found.items()}
 
 
 @contextmanager
@@ -108,7 +108,7 @@ def test_a_group_is_listed_and_described_with_its_member_and_lag(
     group, topic = new_name(), topic_with(broker, 5, 0)
     commit(broker, group, topic, 2)
     with reading(broker, group, topic):
-        listed = {each["group"]: each for each in group_command("list", "--json").json}
+        listed = {group["group"]: group for group in group_command("list", "--json").json}
         report = group_command("describe", group, "--json").json
         text = group_command("describe", group).lines
     assert listed[group] == {
@@ -181,7 +181,9 @@ def test_offsets_are_shown_first_and_moved_only_when_executed(
     group, topic = new_name(), topic_with(broker, 10, 4)
     commit(broker, group, topic, 6, 1)
     planned = group_command("reset-offsets", group, "--all-topics", *target, "--json").json
-    assert {each["partition"]: each["new_offset"] for each in planned["partitions"]} == expected
+    assert {
+        partition["partition"]: partition["new_offset"] for partition in planned["partitions"]
+    } == expected
     assert committed(broker, group) == {0: 6, 1: 1}
     done = group_command("reset-offsets", group, "--all-topics", *target, "--execute")
     assert done.lines[-1] == f"group {group} reads on from the new offsets"

@@ -92,7 +92,7 @@ def _show_status(found: "ClusterStatus") -> None:
 
 def _show_partitions(what: str, partitions: "Sequence[TopicPartition]") -> None:
     if partitions:
-        named = ", ".join(str(each) for each in partitions[:_SHOWN])
+        named = ", ".join(str(partition) for partition in partitions[:_SHOWN])
         more = f" and {len(partitions) - _SHOWN} more" if len(partitions) > _SHOWN else ""
         print(f"{len(partitions)} {what}: {named}{more}")
 
@@ -142,8 +142,8 @@ def _show_moving(where: str, as_json: bool) -> None:
 
     moving = ask_cluster(where, lambda client: client.reassignments.list_ongoing())
     rows = [
-        [str(name), *(",".join(map(str, brokers)) for brokers in each)]
-        for name, each in sorted(moving.items())
+        [str(name), *(",".join(map(str, brokers)) for brokers in reassignment)]
+        for name, reassignment in sorted(moving.items())
     ]
     columns = ("partition", "replicas", "adding", "removing")
     if as_json:
@@ -180,7 +180,7 @@ def elect_leaders(
 ) -> None:
     if unclean and not partitions:
         fail("--unclean loses records: name the partitions that it is for", 2)
-    wanted = [parse_partition(each) for each in partitions] if partitions else None
+    wanted = [parse_partition(partition) for partition in partitions] if partitions else None
 
     async def work(client: "ClusterClient") -> "Mapping[TopicPartition, ReassignmentResult]":
         from penstock.model.admin import ElectionType
@@ -223,6 +223,6 @@ def parse_partition(text: str) -> "TopicPartition":
 
 def parse_brokers(text: str) -> list[int]:
     ids = text.split(",")
-    if not all(each.strip().isdecimal() for each in ids):
+    if not all(broker_id.strip().isdecimal() for broker_id in ids):
         fail(f"--to {text!r}: write broker ids with commas between, for example 1,2,3", 2)
-    return [int(each) for each in ids]
+    return [int(broker_id) for broker_id in ids]

@@ -21,14 +21,16 @@ class ClusterStatus:
 
     @property
     def leaderless(self) -> list[TopicPartition]:
-        return [name for name, each in self.partitions.items() if each.leader == NO_BROKER]
+        return [
+            name for name, partition in self.partitions.items() if partition.leader == NO_BROKER
+        ]
 
     @property
     def under_replicated(self) -> list[TopicPartition]:
         return [
             name
-            for name, each in self.partitions.items()
-            if each.leader != NO_BROKER and len(each.in_sync) < len(each.replicas)
+            for name, partition in self.partitions.items()
+            if partition.leader != NO_BROKER and len(partition.in_sync) < len(partition.replicas)
         ]
 
     @property
@@ -36,13 +38,17 @@ class ClusterStatus:
         """Led by another than the first of their replicas."""
         return [
             name
-            for name, each in self.partitions.items()
-            if each.leader != NO_BROKER and each.replicas and each.leader != each.replicas[0]
+            for name, partition in self.partitions.items()
+            if partition.leader != NO_BROKER
+            and partition.replicas
+            and partition.leader != partition.replicas[0]
         ]
 
     def broker_rows(self) -> list[list[object]]:
-        leads = Counter(each.leader for each in self.partitions.values())
-        holds = Counter(broker for each in self.partitions.values() for broker in each.replicas)
+        leads = Counter(partition.leader for partition in self.partitions.values())
+        holds = Counter(
+            broker for partition in self.partitions.values() for broker in partition.replicas
+        )
         return [
             [
                 node.id,
@@ -62,16 +68,16 @@ class ClusterStatus:
             "controller": self.controller_id,
             "brokers": [dict(zip(names, row, strict=False)) for row in self.broker_rows()],
             "partitions": len(self.partitions),
-            "leaderless": [str(each) for each in self.leaderless],
-            "under_replicated": [str(each) for each in self.under_replicated],
-            "not_preferred": [str(each) for each in self.not_preferred],
+            "leaderless": [str(tp) for tp in self.leaderless],
+            "under_replicated": [str(tp) for tp in self.under_replicated],
+            "not_preferred": [str(tp) for tp in self.not_preferred],
             "moving": {
                 str(name): {
-                    "replicas": list(each.replicas),
-                    "adding": list(each.adding),
-                    "removing": list(each.removing),
+                    "replicas": list(reassignment.replicas),
+                    "adding": list(reassignment.adding),
+                    "removing": list(reassignment.removing),
                 }
-                for name, each in self.moving.items()
+                for name, reassignment in self.moving.items()
             },
         }
 
@@ -84,9 +90,9 @@ async def find_status(client: ClusterClient) -> ClusterStatus:
         controller_id=described.controller_id,
         brokers=described.brokers,
         partitions={
-            TopicPartition(topic.name, each.partition): each
+            TopicPartition(topic.name, partition.partition): partition
             for _, topic in sorted(metadata.topics.items())
-            for each in topic.partitions
+            for partition in topic.partitions
         },
         moving=await client.reassignments.list_ongoing(),
     )

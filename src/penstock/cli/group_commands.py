@@ -76,7 +76,7 @@ def list_groups(
 
     found = ask_cluster(get_bootstrap(ctx, bootstrap), lambda client: client.groups.list_groups())
     if wants_json(ctx, as_json):
-        show_json([each._asdict() for each in found])
+        show_json([group._asdict() for group in found])
     elif found:
         show_table(("group", "kind", "state"), [[e.group, e.kind, e.state] for e in found])
     else:
@@ -115,14 +115,19 @@ def _show_report(report: "GroupReport") -> None:
         show_table(
             ("member", "client", "host", "partitions"),
             [
-                [each.member, each.client_id, each.host.removeprefix("/"), len(each.assignment)]
-                for each in known.members
+                [
+                    member.member,
+                    member.client_id,
+                    member.host.removeprefix("/"),
+                    len(member.assignment),
+                ]
+                for member in known.members
             ],
         )
     if report.partitions:
         print()
         columns = ("topic", "partition", "committed", "end", "lag", "member", "host")
-        show_table(columns, [each.as_row() for each in report.partitions])
+        show_table(columns, [partition.as_row() for partition in report.partitions])
 
 
 @app.command("reset-offsets", help=_RESET_HELP)
@@ -178,7 +183,7 @@ def reset_offsets(
 
     planned = ask_cluster(get_bootstrap(ctx, bootstrap), work)
     if wants_json(ctx, as_json):
-        partitions = [each.as_json() for each in planned]
+        partitions = [reset.as_json() for reset in planned]
         show_json({"group": group, "executed": execute, "partitions": partitions})
     else:
         _show_planned(group, planned, execute)
@@ -190,7 +195,7 @@ def _parse_scopes(topics: list[str], all_topics: bool) -> "list[ResetScope] | No
     if all_topics == bool(topics):
         fail("say which partitions: either --topic TOPIC[:P,P..] or --all-topics", 2)
     try:
-        return None if all_topics else [parse_scope(each) for each in topics]
+        return None if all_topics else [parse_scope(topic) for topic in topics]
     except InvalidReset as error:
         fail(f"--topic {error}", 2)
 
@@ -249,7 +254,9 @@ async def _check_empty(client: "ClusterClient", group: str) -> None:
             return
         raise
     if known.members:
-        who = ", ".join(sorted({f"{each.client_id} on {each.host}" for each in known.members}))
+        who = ", ".join(
+            sorted({f"{member.client_id} on {member.host}" for member in known.members})
+        )
         count = len(known.members)
         raise _still_read(group, f"{count} member{'s' if count > 1 else ''} ({who})")
 
@@ -270,7 +277,7 @@ async def _commit(client: "ClusterClient", group: str, planned: "list[PlannedRes
     from penstock.client.group_values import CommittedOffset
     from penstock.model.errors import ErrorCode
 
-    offsets = {each.partition: CommittedOffset(each.offset) for each in planned}
+    offsets = {reset.partition: CommittedOffset(reset.offset) for reset in planned}
     try:
         await client.groups.commit_offsets(group, offsets)
     except RefusedByBroker as error:
@@ -284,8 +291,8 @@ def _show_planned(group: str, planned: "list[PlannedReset]", executed: bool) -> 
     from penstock.cli.tables import show_table
 
     rows = [
-        [each.partition.topic, each.partition.partition, each.committed, each.offset]
-        for each in planned
+        [reset.partition.topic, reset.partition.partition, reset.committed, reset.offset]
+        for reset in planned
     ]
     show_table(("topic", "partition", "committed", "new"), rows)
     if executed:

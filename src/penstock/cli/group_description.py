@@ -58,7 +58,7 @@ class GroupReport:
 
     @property
     def lag(self) -> int:
-        return sum(each.lag or 0 for each in self.partitions)
+        return sum(partition.lag or 0 for partition in self.partitions)
 
     def as_json(self) -> dict[str, object]:
         return {
@@ -69,15 +69,15 @@ class GroupReport:
             "epoch": self.known.epoch,
             "coordinator": self.known.coordinator.id,
             "lag": self.lag,
-            "members": [_member_json(each) for each in self.known.members],
-            "partitions": [each.as_json() for each in self.partitions],
+            "members": [_member_json(member) for member in self.known.members],
+            "partitions": [partition.as_json() for partition in self.partitions],
         }
 
 
 def _member_json(member: GroupMember) -> dict[str, object]:
     assignment: dict[str, list[int]] = {}
-    for each in member.assignment:
-        assignment.setdefault(each.topic, []).append(each.partition)
+    for tp in member.assignment:
+        assignment.setdefault(tp.topic, []).append(tp.partition)
     return {
         "member": member.member,
         "instance": member.instance,
@@ -92,19 +92,19 @@ async def describe_group(client: ClusterClient, group: str) -> GroupReport:
     known = await client.groups.describe(group)
     # Offsets before ends, so that a group that reads on shows no lag below zero.
     committed = await client.groups.fetch_offsets(group)
-    owners = {each: member for member in known.members for each in member.assignment}
+    owners = {tp: member for member in known.members for tp in member.assignment}
     partitions = sorted({*committed, *owners})
     ends = await _end_offsets(client, partitions)
     return GroupReport(
         known=known,
         partitions=[
             ReadPartition(
-                partition=each,
-                committed=committed.get(each),
-                end_offset=ends.get(each),
-                member=owners.get(each),
+                partition=partition,
+                committed=committed.get(partition),
+                end_offset=ends.get(partition),
+                member=owners.get(partition),
             )
-            for each in partitions
+            for partition in partitions
         ],
     )
 
@@ -114,11 +114,11 @@ async def _end_offsets(
 ) -> dict[TopicPartition, int]:
     if not partitions:
         return {}
-    metadata = await client.metadata({each.topic for each in partitions})
+    metadata = await client.metadata({tp.topic for tp in partitions})
     led = [
-        each
-        for each in partitions
-        if (found := metadata.find_partition(*each)) is not None and found.leader != NO_BROKER
+        tp
+        for tp in partitions
+        if (found := metadata.find_partition(*tp)) is not None and found.leader != NO_BROKER
     ]
     listed = await client.list_offsets(dict.fromkeys(led, LATEST))
-    return {partition: each.offset for partition, each in listed.items()}
+    return {partition: listed_offset.offset for partition, listed_offset in listed.items()}

@@ -70,7 +70,7 @@ def parse_scope(text: str) -> ResetScope:
         return ResetScope(topic)
     if not topic or not re.fullmatch(r"\d+(,\d+)*", numbers):
         raise InvalidReset(f"{text!r}: write TOPIC or TOPIC:0,1,2")
-    return ResetScope(topic, tuple(int(each) for each in numbers.split(",")))
+    return ResetScope(topic, tuple(int(number) for number in numbers.split(",")))
 
 
 def parse_time_ms(text: str) -> int:
@@ -116,14 +116,14 @@ async def plan_reset(
     wanted = await _find_wanted(client, group, partitions, target, committed)
     return [
         PlannedReset(
-            each,
-            committed[each].offset if each in committed else None,
+            partition,
+            committed[partition].offset if partition in committed else None,
             min(
-                max(_or_end(wanted[each], ends[each].offset), starts[each].offset),
-                ends[each].offset,
+                max(_or_end(wanted[partition], ends[partition].offset), starts[partition].offset),
+                ends[partition].offset,
             ),
         )
-        for each in partitions
+        for partition in partitions
     ]
 
 
@@ -132,10 +132,10 @@ async def _choose(
     scopes: Sequence[ResetScope] | None,
     committed: Mapping[TopicPartition, CommittedOffset],
 ) -> list[TopicPartition]:
-    topics = {each.topic for each in committed} if scopes is None else {s.topic for s in scopes}
+    topics = {tp.topic for tp in committed} if scopes is None else {s.topic for s in scopes}
     metadata = await client.metadata(topics)
     if scopes is None:  # a topic that is gone keeps nobody from resetting the others
-        return sorted(each for each in committed if metadata.find_partition(*each) is not None)
+        return sorted(tp for tp in committed if metadata.find_partition(*tp) is not None)
     chosen: set[TopicPartition] = set()
     for scope in scopes:
         topic = metadata.topics[scope.topic]
@@ -169,16 +169,18 @@ async def _find_wanted(
             return dict.fromkeys(partitions, target.value)
         case ResetKind.TIME:
             found = await client.list_offsets(dict.fromkeys(partitions, target.value))
-            return {each: None if at.offset < 0 else at.offset for each, at in found.items()}
+            return {tp: None if at.offset < 0 else at.offset for tp, at in found.items()}
         case ResetKind.SHIFT:
-            for each in partitions:
-                if each not in committed:
+            for partition in partitions:
+                if partition not in committed:
                     raise RefusedByBroker(
                         f"shift offsets of group {group!r}",
                         ErrorCode.INVALID_REQUEST,
-                        f"it has committed nothing in {each}; leave it out, or name an offset",
+                        f"it has committed nothing in {partition}; leave it out, or name an offset",
                     )
-            return {each: committed[each].offset + target.value for each in partitions}
+            return {
+                partition: committed[partition].offset + target.value for partition in partitions
+            }
 
 
 def _or_end(offset: int | None, end: int) -> int:

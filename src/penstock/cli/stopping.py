@@ -25,9 +25,9 @@ def stopped_by_signals(stop: threading.Event, message: str) -> Iterator[None]:
             stop.set()
             note(message)
 
-    before = {each: signal.signal(each, ask) for each in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        for number, handler in before.items():
+            signal.signal(number, handler)

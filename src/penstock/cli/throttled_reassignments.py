@@ -50,13 +50,16 @@ def throttle(
 ) -> Changes:
     """Whoever holds it may lead it, and sends; those that are added fetch."""
     number = partition.partition
-    senders = ",".join(f"{number}:{each}" for each in held_by)
-    fetchers = ",".join(f"{number}:{each}" for each in to if each not in held_by)
+    senders = ",".join(f"{number}:{broker}" for broker in held_by)
+    fetchers = ",".join(f"{number}:{broker}" for broker in to if broker not in held_by)
     replicas = [AlterConfigOp(LEADER_REPLICAS, senders, ConfigOperation.APPEND)]
     if fetchers:
         replicas.append(AlterConfigOp(FOLLOWER_REPLICAS, fetchers, ConfigOperation.APPEND))
     return {
-        **{_broker(each): [AlterConfigOp(name, str(rate)) for name in RATES] for each in brokers},
+        **{
+            _broker(broker): [AlterConfigOp(name, str(rate)) for name in RATES]
+            for broker in brokers
+        },
         Resource(ResourceKind.TOPIC, partition.topic): replicas,
     }
 
@@ -64,8 +67,8 @@ def throttle(
 def unthrottle(topics: Iterable[str], brokers: Iterable[int]) -> Changes:
     lists = (LEADER_REPLICAS, FOLLOWER_REPLICAS)
     return {
-        **{Resource(ResourceKind.TOPIC, each): _deleted(lists) for each in topics},
-        **{_broker(each): _deleted(RATES) for each in brokers},
+        **{Resource(ResourceKind.TOPIC, topic): _deleted(lists) for topic in topics},
+        **{_broker(broker): _deleted(RATES) for broker in brokers},
     }
 
 

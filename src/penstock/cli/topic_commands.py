@@ -218,7 +218,7 @@ def _show_description(found: "TopicDescription") -> None:
         "log end",
         "bytes",
     )
-    show_table(columns, [each.as_row() for each in found.partitions])
+    show_table(columns, [partition.as_row() for partition in found.partitions])
 
 
 @app.command(help=_ALTER_HELP)

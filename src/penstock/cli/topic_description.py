@@ -37,8 +37,8 @@ class PartitionDescription:
             self.known.partition,
             self.leader,
             self.known.leader_epoch,
-            ",".join(str(each) for each in self.known.replicas),
-            ",".join(str(each) for each in self.known.in_sync),
+            ",".join(str(replica) for replica in self.known.replicas),
+            ",".join(str(broker) for broker in self.known.in_sync),
             self.log_start_offset,
             self.high_watermark,
             self.log_end_offset,
@@ -73,7 +73,7 @@ class TopicDescription:
             "name": self.name,
             "topic_id": self.topic_id,
             "internal": self.is_internal,
-            "partitions": [each.as_json() for each in self.partitions],
+            "partitions": [partition.as_json() for partition in self.partitions],
             "configs": {entry.name: entry.value for entry in self.configs},
         }
 
@@ -94,9 +94,9 @@ async def _describe_partitions(
     client: ClusterClient, topic: TopicMetadata
 ) -> list[PartitionDescription]:
     led = [
-        TopicPartition(topic.name, each.partition)
-        for each in topic.partitions
-        if each.leader != NO_BROKER
+        TopicPartition(topic.name, metadata.partition)
+        for metadata in topic.partitions
+        if metadata.leader != NO_BROKER
     ]
     # In this order, so that a topic that is written to shows no watermark beyond its end.
     starts = await _list_offsets(client, led, EARLIEST)
@@ -136,17 +136,19 @@ async def _ask_all(
         return await ask(partitions)
     except ClientError:
         found: dict[TopicPartition, _Answer] = {}
-        for each in partitions:
+        for partition in partitions:
             try:
-                found.update(await ask([each]))
+                found.update(await ask([partition]))
             except ClientError:
                 continue  # shown as not known
         return found
 
 
 async def _leader_sizes(client: ClusterClient, topic: TopicMetadata) -> dict[TopicPartition, int]:
-    partitions = {TopicPartition(topic.name, each.partition): each for each in topic.partitions}
-    leaders = {each.leader for each in topic.partitions if each.leader != NO_BROKER}
+    partitions = {
+        TopicPartition(topic.name, metadata.partition): metadata for metadata in topic.partitions
+    }
+    leaders = {metadata.leader for metadata in topic.partitions if metadata.leader != NO_BROKER}
     try:
         directories = await client.admin.describe_log_dirs(
             brokers=leaders, partitions=partitions, timeout_ms=_TIMEOUT_MS

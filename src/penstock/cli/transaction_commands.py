@@ -20,7 +20,7 @@ from penstock.cli.connect import (
 if TYPE_CHECKING:
     from penstock.cli.transaction_search import TransactionReport
     from penstock.client.cluster import ClusterClient
-    from penstock.client.transaction_values import OpenTransaction, TransactionListing
+    from penstock.client.transaction_values import ListedTransaction, OpenTransaction
 
 app = command_group("List, describe and abort transactions; find those that hang.")
 
@@ -95,18 +95,20 @@ def list_transactions(
     min_duration_ms = -1 if older_than is None else _parse_span("--older-than", older_than)
     wanted = _parse_pattern(pattern)
 
-    async def work(client: "ClusterClient") -> "list[TransactionListing]":
+    async def work(client: "ClusterClient") -> "list[ListedTransaction]":
         found = await client.transactions.list_transactions(
             states=state or (), min_duration_ms=min_duration_ms
         )
-        return [each for each in found if wanted.fullmatch(each.transactional_id)]
+        return [
+            transaction for transaction in found if wanted.fullmatch(transaction.transactional_id)
+        ]
 
     found = ask_cluster(get_bootstrap(ctx, bootstrap), work)
     if wants_json(ctx, as_json):
-        show_json([each._asdict() for each in found])
+        show_json([transaction._asdict() for transaction in found])
     elif found:
         columns = ("transactional id", "producer id", "state", "coordinator")
-        show_table(columns, [list(each) for each in found])
+        show_table(columns, [list(transaction) for transaction in found])
     else:
         typer.echo("there are no such transactional ids", err=True)
 
@@ -145,7 +147,7 @@ def _show_report(report: "TransactionReport") -> None:
         print(f"open for         {_show_span(report.age_ms)}")
     if known.partitions:
         print()
-        show_table(("topic", "partition"), [list(each) for each in known.partitions])
+        show_table(("topic", "partition"), [list(partition) for partition in known.partitions])
 
 
 @app.command(help=_ABORT_HELP)
@@ -234,10 +236,10 @@ def find_hanging(
 
     found = ask_cluster(get_bootstrap(ctx, bootstrap), work)
     if wants_json(ctx, as_json):
-        show_json([_open_json(each) for each in found])
+        show_json([_open_json(transaction) for transaction in found])
     elif found:
         columns = ("topic", "partition", "producer id", "epoch", "start offset", "last written")
-        show_table(columns, [_open_row(each) for each in found])
+        show_table(columns, [_open_row(transaction) for transaction in found])
     else:
         typer.echo("no transaction hangs", err=True)
 

@@ -46,7 +46,7 @@ class TransactionReport:
             "timeout_ms": None if self.is_two_phase else known.timeout_ms,
             "start_ms": known.start_ms,
             "age_ms": self.age_ms,
-            "partitions": [each._asdict() for each in known.partitions],
+            "partitions": [partition._asdict() for partition in known.partitions],
         }
 
 
@@ -58,24 +58,26 @@ async def find_hanging(
     for topic in metadata.topics.values():
         topic.check()
     partitions = [
-        TopicPartition(topic.name, each.partition)
+        TopicPartition(topic.name, partition.partition)
         for topic in metadata.topics.values()
-        for each in topic.partitions
+        for partition in topic.partitions
     ]
     found = await client.transactions.list_open(partitions)
-    old = [each for each in found if now_ms - each.last_timestamp_ms >= min_age_ms]
+    old = [
+        transaction for transaction in found if now_ms - transaction.last_timestamp_ms >= min_age_ms
+    ]
     return unknown_to(old, await _describe_producers(client, old)) if old else []
 
 
 async def _describe_producers(
     client: ClusterClient, open_ones: Iterable[OpenTransaction]
 ) -> list[TransactionDescription]:
-    producer_ids = sorted({each.producer_id for each in open_ones})
+    producer_ids = sorted({one.producer_id for one in open_ones})
     listed = await client.transactions.list_transactions(producer_ids=producer_ids)
     described = []
-    for each in listed:
+    for transaction in listed:
         try:
-            described.append(await client.transactions.describe(each.transactional_id))
+            described.append(await client.transactions.describe(transaction.transactional_id))
         except RefusedByBroker as error:
             if error.code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
                 raise
@@ -87,15 +89,15 @@ def unknown_to(
 ) -> list[OpenTransaction]:
     """Those that no coordinator has among its own, or only from before that epoch."""
     epochs = {
-        (each.producer_id, partition): each.producer_epoch
-        for each in described
-        if each.is_open
-        for partition in each.partitions
+        (transaction.producer_id, partition): transaction.producer_epoch
+        for transaction in described
+        if transaction.is_open
+        for partition in transaction.partitions
     }
     return [
-        each
-        for each in open_ones
-        if each.producer_epoch > epochs.get((each.producer_id, each.partition), _NO_EPOCH)
+        one
+        for one in open_ones
+        if one.producer_epoch > epochs.get((one.producer_id, one.partition), _NO_EPOCH)
     ]
 
 
@@ -123,11 +125,11 @@ async def abort_in_partition(
 ) -> OpenTransaction:
     """What was aborted: the transaction that began at this offset."""
     found = await client.transactions.list_open([partition])
-    for each in found:
-        if each.start_offset == start_offset:
-            await client.transactions.abort_hanging(each)
-            return each
-    starts = ", ".join(str(each.start_offset) for each in found) or "none"
+    for transaction in found:
+        if transaction.start_offset == start_offset:
+            await client.transactions.abort_hanging(transaction)
+            return transaction
+    starts = ", ".join(str(transaction.start_offset) for transaction in found) or "none"
     raise RefusedByBroker(
         f"abort in {partition}",
         ErrorCode.INVALID_TXN_STATE,

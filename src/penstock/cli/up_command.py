@@ -117,9 +117,7 @@ def _run_cluster(
     from penstock.server.local_cluster import LocalCluster
 
     host, first_port = split_address(listen or DEFAULT_LISTEN)
-    given = (
-        {} if config is None else {name: each.text for name, each in _read(config).values.items()}
-    )
+    given = {} if config is None else {name: raw.text for name, raw in _read(config).values.items()}
     cluster = LocalCluster(
         data or DEFAULT_DATA,
         host=host,

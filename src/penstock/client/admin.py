@@ -46,19 +46,19 @@ class Admin:
         validate_only: bool = False,
         timeout_ms: int | None = None,
     ) -> list[CreatedTopic]:
-        fields = {"topics": [_new_topic(each) for each in topics], "validate_only": validate_only}
+        fields = {"topics": [_new_topic(topic) for topic in topics], "validate_only": validate_only}
         # From 4 on, -1 stands for the cluster's default.
         answer = await self._change(ApiKey.CREATE_TOPICS, range(4, 8), fields, timeout_ms)
-        for each in answer.topics:
-            _check(f"create topic {each.name!r}", each)
+        for topic in answer.topics:
+            _check(f"create topic {topic.name!r}", topic)
         return [
             CreatedTopic(
-                each.name,
-                getattr(each, "topic_id", None),
-                getattr(each, "num_partitions", -1),
-                getattr(each, "replication_factor", -1),
+                topic.name,
+                getattr(topic, "topic_id", None),
+                getattr(topic, "num_partitions", -1),
+                getattr(topic, "replication_factor", -1),
             )
-            for each in answer.topics
+            for topic in answer.topics
         ]
 
     async def delete_topics(self, names: Sequence[str], *, timeout_ms: int | None = None) -> None:
@@ -67,8 +67,8 @@ class Admin:
             "topics": [{"name": name, "topic_id": None} for name in names],
         }
         answer = await self._change(ApiKey.DELETE_TOPICS, range(1, 7), fields, timeout_ms)
-        for each in answer.responses:
-            _check(f"delete topic {each.name!r}", each)
+        for response in answer.responses:
+            _check(f"delete topic {response.name!r}", response)
 
     async def create_partitions(
         self,
@@ -83,8 +83,8 @@ class Admin:
         ]
         fields = {"topics": topics, "validate_only": validate_only}
         answer = await self._change(ApiKey.CREATE_PARTITIONS, range(4), fields, timeout_ms)
-        for each in answer.results:
-            _check(f"add partitions to {each.name!r}", each)
+        for result in answer.results:
+            _check(f"add partitions to {result.name!r}", result)
 
     async def describe_configs(
         self,
@@ -99,16 +99,18 @@ class Admin:
         found: dict[Resource, list[DescribedConfig]] = {}
         for broker_id, part in _by_broker(resources).items():
             fields = {
-                "resources": [_resource(each) | {"configuration_keys": names} for each in part],
+                "resources": [
+                    _resource(resource) | {"configuration_keys": names} for resource in part
+                ],
                 "include_synonyms": with_synonyms,
                 "include_documentation": with_documentation,
             }
             call = Call(ApiKey.DESCRIBE_CONFIGS, range(1, 5), fields)
             answer = await self._ask("describe settings", call, broker_id, timeout_ms)
-            for each in answer.results:
-                _check(f"describe settings of {each.resource_name!r}", each)
-                resource = Resource(ResourceKind(each.resource_type), each.resource_name)
-                found[resource] = [_read_entry(entry) for entry in each.configs]
+            for result in answer.results:
+                _check(f"describe settings of {result.resource_name!r}", result)
+                resource = Resource(ResourceKind(result.resource_type), result.resource_name)
+                found[resource] = [_read_entry(entry) for entry in result.configs]
         return found
 
     async def incremental_alter_configs(
@@ -121,16 +123,16 @@ class Admin:
         for broker_id, part in _by_broker(changes).items():
             fields = {
                 "resources": [
-                    _resource(each) | {"configs": [_change(one) for one in changes[each]]}
-                    for each in part
+                    _resource(resource) | {"configs": [_change(one) for one in changes[resource]]}
+                    for resource in part
                 ],
                 "validate_only": validate_only,
             }
             answer = await self._change(
                 ApiKey.INCREMENTAL_ALTER_CONFIGS, range(2), fields, timeout_ms, broker_id
             )
-            for each in answer.responses:
-                _check(f"change settings of {each.resource_name!r}", each)
+            for response in answer.responses:
+                _check(f"change settings of {response.resource_name!r}", response)
 
     async def delete_records(
         self, before: Mapping[TopicPartition, Offset], *, timeout_ms: int | None = None
@@ -164,7 +166,7 @@ class Admin:
         for broker_id in brokers:
             answer = await self._ask("describe log directories", call, broker_id, timeout_ms)
             _check(f"log directories of broker {broker_id}", answer)
-            found[broker_id] = [_read_directory(each) for each in answer.results]
+            found[broker_id] = [_read_directory(result) for result in answer.results]
         return found
 
     async def describe_cluster(self, *, timeout_ms: int | None = None) -> ClusterDescription:
@@ -175,8 +177,8 @@ class Admin:
             return await self._describe_by_metadata(timeout_ms)
         _check("describe the cluster", answer)
         nodes = [
-            BrokerMetadata(each.broker_id, Address(each.host, each.port), each.rack)
-            for each in answer.brokers
+            BrokerMetadata(broker.broker_id, Address(broker.host, broker.port), broker.rack)
+            for broker in answer.brokers
         ]
         return ClusterDescription(
             cluster_id=answer.cluster_id,
@@ -246,8 +248,8 @@ def _check(what: str, result: Any) -> None:
 def _check_controller(api_key: ApiKey, answer: Any) -> None:
     """Another broker has become the controller: nothing was done, so asking it is safe."""
     for name in ("topics", "responses", "results"):
-        for each in getattr(answer, name, ()):
-            if read_error(each.error_code) is ErrorCode.NOT_CONTROLLER:
+        for result in getattr(answer, name, ()):
+            if read_error(result.error_code) is ErrorCode.NOT_CONTROLLER:
                 raise RefusedByBroker(api_key.title, ErrorCode.NOT_CONTROLLER)
 
 
@@ -268,10 +270,10 @@ def _new_topic(topic: NewTopicSpec) -> Mapping[str, Any]:
 def _by_broker(resources: Iterable[Resource]) -> dict[BrokerId | None, list[Resource]]:
     """A broker alone knows its own settings; everybody knows the rest."""
     grouped: dict[BrokerId | None, list[Resource]] = {}
-    for each in resources:
-        is_one_brokers = each.kind is ResourceKind.BROKER and each.name.isdecimal()
-        broker_id = BrokerId(int(each.name)) if is_one_brokers else None
-        grouped.setdefault(broker_id, []).append(each)
+    for resource in resources:
+        is_one_brokers = resource.kind is ResourceKind.BROKER and resource.name.isdecimal()
+        broker_id = BrokerId(int(resource.name)) if is_one_brokers else None
+        grouped.setdefault(broker_id, []).append(resource)
     return grouped
 
 
@@ -289,7 +291,8 @@ def _change(change: AlterConfigOp) -> Mapping[str, Any]:
 
 def _read_entry(entry: Any) -> DescribedConfig:
     synonyms = tuple(
-        ConfigSynonym(each.name, each.value, _source(each.source)) for each in entry.synonyms
+        ConfigSynonym(synonym.name, synonym.value, _source(synonym.source))
+        for synonym in entry.synonyms
     )
     return DescribedConfig(
         name=entry.name,
@@ -334,8 +337,8 @@ def _read_deleted(answer: Any) -> Mapping[TopicPartition, Offset | ClientError]:
 
 def _group_numbers(partitions: Iterable[TopicPartition]) -> list[Mapping[str, Any]]:
     grouped: dict[str, list[int]] = {}
-    for each in partitions:
-        grouped.setdefault(each.topic, []).append(each.partition)
+    for partition in partitions:
+        grouped.setdefault(partition.topic, []).append(partition.partition)
     return [{"topic": name, "partitions": numbers} for name, numbers in grouped.items()]
 
 
@@ -344,11 +347,11 @@ def _read_directory(directory: Any) -> LogDirDescription:
         path=directory.log_dir,
         error=read_error(directory.error_code),
         replicas={
-            TopicPartition(topic.name, each.partition_index): ReplicaSize(
-                each.partition_size, each.offset_lag, each.is_future_key
+            TopicPartition(topic.name, partition.partition_index): ReplicaSize(
+                partition.partition_size, partition.offset_lag, partition.is_future_key
             )
             for topic in directory.topics
-            for each in topic.partitions
+            for partition in topic.partitions
         },
         total_bytes=getattr(directory, "total_bytes", -1),
         usable_bytes=getattr(directory, "usable_bytes", -1),

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import get_request_schema
 from penstock.protocol.private_keys import PrivateKey
-from penstock.protocol.schemas import REQUIRED, FieldShape, Message, describe_fields
+from penstock.protocol.schemas import REQUIRED, FieldShape, WireMessage, describe_fields
 
 Fields = Mapping[str, Any]
 # Name, nested class, whether it is an array, and the value of a field that is not given.
-Plan = list[tuple[str, type[Message] | None, bool, Any]]
+Plan = list[tuple[str, type[WireMessage] | None, bool, Any]]
 
-_PLANS: dict[type[Message], Plan] = {}  # one per message class, so bounded
+_PLANS: dict[type[WireMessage], Plan] = {}  # one per message class, so bounded
 
 
 class Call(NamedTuple):
@@ -45,7 +45,7 @@ class PrivateCall(NamedTuple):
     body: bytes
 
 
-def compose(entity: type[Message], values: Fields) -> Any:
+def compose(entity: type[WireMessage], values: Fields) -> Any:
     """The message of this class; nested entities are mappings, arrays sequences of them."""
     made = {}
     for name, nested, is_array, default in _plan(entity):
@@ -60,21 +60,21 @@ def compose(entity: type[Message], values: Fields) -> Any:
     return entity(**made)
 
 
-def _compose_nested(entity: type[Message], value: Any, is_array: bool) -> Any:
+def _compose_nested(entity: type[WireMessage], value: Any, is_array: bool) -> Any:
     if not is_array:
         return compose(entity, value)
     items: Sequence[Fields] = value
-    return tuple([compose(entity, each) for each in items])
+    return tuple([compose(entity, item) for item in items])
 
 
-def _plan(entity: type[Message]) -> Plan:
+def _plan(entity: type[WireMessage]) -> Plan:
     plan = _PLANS.get(entity)
     if plan is None:
         plan = _PLANS[entity] = _make_plan(entity)
     return plan
 
 
-def _make_plan(entity: type[Message]) -> Plan:
+def _make_plan(entity: type[WireMessage]) -> Plan:
     plan: Plan = []
     for shape in describe_fields(entity):
         default = _nothing(shape) if shape.default is REQUIRED else REQUIRED

@@ -169,7 +169,7 @@ class ClusterClient:
             if timeout_ms is None
             else timeout_ms
         )
-        by_partition = {each.partition: each for each in wanted}
+        by_partition = {fetch_from.partition: fetch_from for fetch_from in wanted}
 
         async def attempt() -> list[FetchedPartition]:
             async def ask(
@@ -178,7 +178,7 @@ class ClusterClient:
                 return await self._fetch_from(node, list(part.values()), options, deadline)
 
             answers = await self._router.ask_leaders("fetch", by_partition, ask, deadline)
-            return self._settle([answers[each.partition] for each in wanted], wanted)
+            return self._settle([answers[fetch_from.partition] for fetch_from in wanted], wanted)
 
         return await self._router.persist("fetch", deadline, attempt)
 
@@ -190,20 +190,23 @@ class ClusterClient:
         deadline: Deadline,
     ) -> Mapping[TopicPartition, FetchedPartition | ClientError]:
         metadata = self._router.metadata
-        ids = {each.partition.topic: metadata.find_topic_id(each.partition.topic) for each in part}
+        ids = {
+            fetch_from.partition.topic: metadata.find_topic_id(fetch_from.partition.topic)
+            for fetch_from in part
+        }
         names = {topic_id: name for name, topic_id in ids.items() if topic_id is not None}
         call = fetch_call(part, options, ids)
         answer = await self._router.ask(node.address, call, deadline, lane=Lane.FETCHES)
         code, fetched = read_fetched(answer, names)
         if code:
             raise RefusedByBroker("fetch", code)
-        return {each.partition: each for each in fetched}
+        return {fetched_partition.partition: fetched_partition for fetched_partition in fetched}
 
     def _settle(
         self, answers: Sequence[FetchedPartition | ClientError], wanted: Sequence[FetchFrom]
     ) -> list[FetchedPartition]:
         """Good answers are not held back by bad ones; bad ones alone are worth another attempt."""
-        failures = [error for each in answers if (error := _failure(each)) is not None]
+        failures = [error for answer in answers if (error := _failure(answer)) is not None]
         for error in failures:
             if not error.is_retriable:
                 raise error
@@ -212,8 +215,8 @@ class ClusterClient:
         if failures and len(failures) == len(answers):
             raise failures[0]
         return [
-            each if isinstance(each, FetchedPartition) else _failed(asked.partition, each)
-            for asked, each in zip(wanted, answers, strict=True)
+            answer if isinstance(answer, FetchedPartition) else _failed(asked.partition, answer)
+            for asked, answer in zip(wanted, answers, strict=True)
         ]
 
     async def list_offsets(
@@ -249,9 +252,9 @@ class ClusterClient:
         async def ask(
             node: BrokerMetadata, part: Mapping[TopicPartition, None]
         ) -> Mapping[TopicPartition, Offset | ClientError]:
-            known = {each: self._router.metadata.find_partition(*each) for each in part}
+            known = {tp: self._router.metadata.find_partition(*tp) for tp in part}
             call = epoch_ends_call(
-                {each: found.leader_epoch for each, found in known.items() if found is not None}
+                {tp: found.leader_epoch for tp, found in known.items() if found is not None}
             )
             answers = read_epoch_ends(await self._router.ask(node.address, call, deadline))
             return {

@@ -180,7 +180,9 @@ class Consumer:
         """The partitions that this consumer reads at the moment."""
         with self._lock:
             self._check_open()
-            return {TopicPartition(each.topic, each.partition) for each in self._assigned()}
+            return {
+                TopicPartition(assigned.topic, assigned.partition) for assigned in self._assigned()
+            }
 
     def seek(self, partition: int, offset: int, *, topic: str | None = None) -> None:
         """Read on at this offset. `topic` may be left out where there is only one."""
@@ -194,13 +196,18 @@ class Consumer:
         with self._lock:
             self._check_open()
             places = [
-                Place(each.topic, each.partition, timestamp_ms)
-                for each in self._assigned()
-                if topic is None or each.topic == topic
+                Place(assigned.topic, assigned.partition, timestamp_ms)
+                for assigned in self._assigned()
+                if topic is None or assigned.topic == topic
             ]
             try:
                 found = self._consumer.offsets_for_times(places, timeout=_SEEK_PATIENCE_S)
-                self._seek([self._at_end(each) if each.offset < 0 else each for each in found])
+                self._seek(
+                    [
+                        self._at_end(position) if position.offset < 0 else position
+                        for position in found
+                    ]
+                )
             except KafkaException as error:
                 raise self._failed(error.args[0]) from error
 
@@ -245,8 +252,8 @@ class Consumer:
         if first is None:
             return
         self._take(first)
-        for each in self._consumer.consume(max_messages, 0):
-            self._take(each)
+        for message in self._consumer.consume(max_messages, 0):
+            self._take(message)
         if not self._buffer:
             self._raise_failure()
 
@@ -304,12 +311,14 @@ class Consumer:
 
     def _on_revoke(self, _: object, places: list[Place]) -> None:
         """From within a poll. What was read ahead of these belongs to their next reader."""
-        gone = {(each.topic, each.partition) for each in places}
+        gone = {(place.topic, place.partition) for place in places}
         self._buffer = deque(
-            each for each in self._buffer if (each.topic(), each.partition()) not in gone
+            message
+            for message in self._buffer
+            if (message.topic(), message.partition()) not in gone
         )
-        self._done = {each: offset for each, offset in self._done.items() if each not in gone}
-        self._reached = {each: offset for each, offset in self._reached.items() if each not in gone}
+        self._done = {tp: offset for tp, offset in self._done.items() if tp not in gone}
+        self._reached = {tp: offset for tp, offset in self._reached.items() if tp not in gone}
 
     # Places.
 
@@ -320,10 +329,12 @@ class Consumer:
             raise self._failed(error.args[0]) from error
 
     def _seek(self, places: Sequence[Place]) -> None:
-        wanted = {(each.topic, each.partition) for each in places}
+        wanted = {(position.topic, position.partition) for position in places}
         self._finish_current()
         self._buffer = deque(
-            each for each in self._buffer if (each.topic(), each.partition()) not in wanted
+            message
+            for message in self._buffer
+            if (message.topic(), message.partition()) not in wanted
         )
         for place in places:
             self._done.pop(TopicPartition(place.topic, place.partition), None)

@@ -113,8 +113,8 @@ def fetch_call(
     """Without a session (KIP-227): each request says all it wants. Topics are named by id where
     every id is known, as versions from 13 on demand."""
     by_topic: dict[str, list[Mapping[str, Any]]] = {}
-    for each in wanted:
-        by_topic.setdefault(each.partition.topic, []).append(_fetch_partition(each))
+    for fetch_from in wanted:
+        by_topic.setdefault(fetch_from.partition.topic, []).append(_fetch_partition(fetch_from))
     topics = [
         {"topic": name, "topic_id": topic_ids.get(name), "partitions": partitions}
         for name, partitions in by_topic.items()
@@ -156,14 +156,14 @@ def read_fetched(
     for topic in answer.responses:
         name = names.get(topic.topic_id) if hasattr(topic, "topic_id") else topic.topic
         if name is not None:
-            fetched += [_read_fetched(name, each) for each in topic.partitions]
+            fetched += [_read_fetched(name, partition) for partition in topic.partitions]
     return read_error(getattr(answer, "error_code", 0)), fetched
 
 
 def _read_fetched(topic: str, data: Any) -> FetchedPartition:
     aborted = [
-        AbortedTransactionStart(each.producer_id, each.first_offset)
-        for each in data.aborted_transactions or ()
+        AbortedTransactionStart(transaction.producer_id, transaction.first_offset)
+        for transaction in data.aborted_transactions or ()
     ]
     diverging: Any = getattr(data, "diverging_epoch", None)
     if diverging is not None:
@@ -195,7 +195,9 @@ def list_offsets_call(wanted: Mapping[TopicPartition, int], *, isolation: Isolat
     fields = {
         "replica_id": NO_REPLICA,
         "isolation_level": isolation,
-        "topics": [{"name": name, "partitions": each} for name, each in by_topic.items()],
+        "topics": [
+            {"name": name, "partitions": partitions} for name, partitions in by_topic.items()
+        ],
     }
     lowest = 7 if MAX_TIMESTAMP in wanted.values() else 2
     return Call(ApiKey.LIST_OFFSETS, range(lowest, 10), fields)
@@ -203,18 +205,20 @@ def list_offsets_call(wanted: Mapping[TopicPartition, int], *, isolation: Isolat
 
 def read_listed(answer: Any) -> dict[TopicPartition, tuple[ErrorCode, ListedOffset]]:
     return {
-        TopicPartition(topic.name, each.partition_index): (
-            read_error(each.error_code),
+        TopicPartition(topic.name, partition.partition_index): (
+            read_error(partition.error_code),
             ListedOffset(
-                each.offset, each.timestamp, getattr(each, "leader_epoch", NO_LEADER_EPOCH)
+                partition.offset,
+                partition.timestamp,
+                getattr(partition, "leader_epoch", NO_LEADER_EPOCH),
             ),
         )
         for topic in answer.topics
-        for each in topic.partitions
+        for partition in topic.partitions
     }
 
 
-class EpochEndOffset(NamedTuple):
+class LeaderEpochEnd(NamedTuple):
     epoch: LeaderEpoch  # the largest up to the one asked for; -1: the log knows none
     end_offset: Offset  # where it ended; of the leader's own epoch, the log end offset
 
@@ -237,14 +241,14 @@ def epoch_ends_call(wanted: Mapping[TopicPartition, LeaderEpoch]) -> Call:
     return Call(ApiKey.OFFSET_FOR_LEADER_EPOCH, range(2, 5), fields)
 
 
-def read_epoch_ends(answer: Any) -> dict[TopicPartition, tuple[ErrorCode, EpochEndOffset]]:
+def read_epoch_ends(answer: Any) -> dict[TopicPartition, tuple[ErrorCode, LeaderEpochEnd]]:
     return {
-        TopicPartition(topic.topic, each.partition): (
-            read_error(each.error_code),
-            EpochEndOffset(each.leader_epoch, each.end_offset),
+        TopicPartition(topic.topic, partition.partition): (
+            read_error(partition.error_code),
+            LeaderEpochEnd(partition.leader_epoch, partition.end_offset),
         )
         for topic in answer.topics
-        for each in topic.partitions
+        for partition in topic.partitions
     }
 
 
@@ -262,8 +266,8 @@ def group_numbers(
 ) -> list[Mapping[str, str | list[int]]]:
     """Topics by name, with the numbers of their partitions in `field`."""
     grouped: dict[str, list[int]] = {}
-    for each in partitions:
-        grouped.setdefault(each.topic, []).append(each.partition)
+    for partition in partitions:
+        grouped.setdefault(partition.topic, []).append(partition.partition)
     return [{"name": name, field: numbers} for name, numbers in grouped.items()]
 
 

@@ -50,7 +50,10 @@ def follower_fetch_call(
     wanted: Sequence[FetchFrom], options: FetchOptions, topic_ids: Mapping[str, TopicId]
 ) -> LeanCall:
     """Without a session (KIP-227): each request says all it wants."""
-    names = {topic_ids[name].bytes: name for name in {each.partition.topic for each in wanted}}
+    names = {
+        topic_ids[name].bytes: name
+        for name in {fetch_from.partition.topic for fetch_from in wanted}
+    }
     return LeanCall(
         ApiKey.FETCH,
         VERSIONS,

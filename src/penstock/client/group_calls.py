@@ -11,8 +11,8 @@ from penstock.client.group_values import (
     CONSUMER,
     CommittedOffset,
     GroupDescription,
-    GroupListing,
     GroupMember,
+    ListedGroup,
 )
 from penstock.client.metadata import BrokerMetadata, read_error
 from penstock.model.errors import ErrorCode
@@ -29,18 +29,18 @@ _DEAD = "Dead"  # how brokers before DescribeGroups 6 say that they know no such
 # What groups there are, and what is in them.
 
 
-def read_listed(answer: Any) -> list[GroupListing]:
+def read_listed(answer: Any) -> list[ListedGroup]:
     code = read_error(answer.error_code)
     if code:
         raise RefusedByBroker("list groups", code)
     return [
-        GroupListing(
-            each.group_id,
-            getattr(each, "group_type", "").lower(),
-            getattr(each, "group_state", ""),
-            each.protocol_type,
+        ListedGroup(
+            group.group_id,
+            getattr(group, "group_type", "").lower(),
+            getattr(group, "group_state", ""),
+            group.protocol_type,
         )
-        for each in answer.groups
+        for group in answer.groups
     ]
 
 
@@ -60,7 +60,7 @@ def read_classic(answer: Any, coordinator: BrokerMetadata) -> GroupDescription |
         kind=CLASSIC,
         state=found.group_state,
         assignor=found.protocol_data,
-        members=tuple(_read_classic_member(each) for each in found.members),
+        members=tuple(_read_classic_member(member) for member in found.members),
         coordinator=coordinator,
     )
 
@@ -81,7 +81,7 @@ def read_consumer(answer: Any, coordinator: BrokerMetadata) -> GroupDescription 
         kind=CONSUMER,
         state=found.group_state,
         assignor=found.assignor_name,
-        members=tuple(_read_consumer_member(each) for each in found.members),
+        members=tuple(_read_consumer_member(member) for member in found.members),
         coordinator=coordinator,
         epoch=found.group_epoch,
     )
@@ -114,14 +114,16 @@ def read_assignment(data: bytes | memoryview) -> tuple[TopicPartition, ...]:
         topics = reader.array(lambda one: (one.string(), one.array(ValueReader.int32)))
     except MalformedRecord:
         return ()
-    return tuple(sorted(TopicPartition(name, each) for name, numbers in topics for each in numbers))
+    return tuple(
+        sorted(TopicPartition(name, number) for name, numbers in topics for number in numbers)
+    )
 
 
 def _read_consumer_member(member: Any) -> GroupMember:
     assignment = [
-        TopicPartition(topic.topic_name, each)
+        TopicPartition(topic.topic_name, partition)
         for topic in member.assignment.topic_partitions
-        for each in topic.partitions
+        for partition in topic.partitions
     ]
     return GroupMember(
         member=member.member_id,
@@ -156,14 +158,16 @@ def read_offsets(group: str, answer: Any) -> dict[TopicPartition, CommittedOffse
         raise RefusedByBroker(what, code)
     offsets = {}
     for topic in found.topics:
-        for each in topic.partitions:
-            code = read_error(each.error_code)
+        for partition in topic.partitions:
+            code = read_error(partition.error_code)
             if code:
-                raise RefusedByBroker(f"{what} in {topic.name}-{each.partition_index}", code)
-            if each.committed_offset != _NO_OFFSET:
-                epoch = getattr(each, "committed_leader_epoch", -1)
-                committed = CommittedOffset(each.committed_offset, epoch, each.metadata or "")
-                offsets[TopicPartition(topic.name, each.partition_index)] = committed
+                raise RefusedByBroker(f"{what} in {topic.name}-{partition.partition_index}", code)
+            if partition.committed_offset != _NO_OFFSET:
+                epoch = getattr(partition, "committed_leader_epoch", -1)
+                committed = CommittedOffset(
+                    partition.committed_offset, epoch, partition.metadata or ""
+                )
+                offsets[TopicPartition(topic.name, partition.partition_index)] = committed
     return offsets
 
 
@@ -185,14 +189,18 @@ def commit_offsets_call(group: str, offsets: Mapping[TopicPartition, CommittedOf
         "group_id": group,
         "generation_id_or_member_epoch": _NO_GENERATION,
         "member_id": "",
-        "topics": [{"name": name, "partitions": each} for name, each in by_topic.items()],
+        "topics": [
+            {"name": name, "partitions": partitions} for name, partitions in by_topic.items()
+        ],
     }
     return Call(ApiKey.OFFSET_COMMIT, range(2, 10), fields)
 
 
 def delete_offsets_call(group: str, partitions: Iterable[TopicPartition]) -> Call:
-    by_topic = group_by_topic((each, {"partition_index": each.partition}) for each in partitions)
-    topics = [{"name": name, "partitions": each} for name, each in by_topic.items()]
+    by_topic = group_by_topic(
+        (partition, {"partition_index": partition.partition}) for partition in partitions
+    )
+    topics = [{"name": name, "partitions": partitions} for name, partitions in by_topic.items()]
     return Call(ApiKey.OFFSET_DELETE, range(1), {"group_id": group, "topics": topics})
 
 
@@ -203,7 +211,7 @@ def delete_group_call(group: str) -> Call:
 def check_partitions(what: str, answer: Any) -> None:
     """Refused for the first partition that failed."""
     for topic in answer.topics:
-        for each in topic.partitions:
-            code = read_error(each.error_code)
+        for partition in topic.partitions:
+            code = read_error(partition.error_code)
             if code:
-                raise RefusedByBroker(f"{what} in {topic.name}-{each.partition_index}", code)
+                raise RefusedByBroker(f"{what} in {topic.name}-{partition.partition_index}", code)

@@ -10,7 +10,7 @@ CLASSIC = "classic"
 CONSUMER = "consumer"  # the newer protocol (KIP-848)
 
 
-class GroupListing(NamedTuple):
+class ListedGroup(NamedTuple):
     group: str
     kind: str  # CLASSIC, CONSUMER or another; empty from a broker that does not tell
     state: str  # as Kafka names them; empty from a broker that does not tell

@@ -24,7 +24,7 @@ from penstock.client.group_calls import (
     read_listed,
     read_offsets,
 )
-from penstock.client.group_values import CommittedOffset, GroupDescription, GroupListing
+from penstock.client.group_values import CommittedOffset, GroupDescription, ListedGroup
 from penstock.client.metadata import BrokerMetadata, read_error
 from penstock.client.router import Router
 from penstock.model.errors import ErrorCode
@@ -38,7 +38,7 @@ class GroupClient:
         self._router = router
         self._coordinators = Coordinators(router, CoordinatorKind.GROUP)
 
-    async def list_groups(self, *, timeout_ms: int | None = None) -> list[GroupListing]:
+    async def list_groups(self, *, timeout_ms: int | None = None) -> list[ListedGroup]:
         """Of every broker, by name."""
         deadline = self._router.deadline(timeout_ms)
         found = await self._router.persist_with_all(
@@ -129,10 +129,10 @@ class GroupClient:
             except Disconnected:
                 was_lost = True
                 raise
-            for each in answer.results:
-                is_gone = read_error(each.error_code) is ErrorCode.GROUP_ID_NOT_FOUND
+            for result in answer.results:
+                is_gone = read_error(result.error_code) is ErrorCode.GROUP_ID_NOT_FOUND
                 if not (was_lost and is_gone):
-                    _check(what, each)
+                    _check(what, result)
 
         await self._coordinators.persist(what, group, ask, timeout_ms)
 

@@ -82,16 +82,18 @@ def metadata_call(topics: Iterable[str] | None, *, allow_auto_creation: bool = F
 
 def read_metadata(answer: Any) -> ClusterMetadata:
     brokers = {
-        BrokerId(each.node_id): BrokerMetadata(
-            BrokerId(each.node_id), Address(each.host, each.port), each.rack
+        BrokerId(broker.node_id): BrokerMetadata(
+            BrokerId(broker.node_id), Address(broker.host, broker.port), broker.rack
         )
-        for each in answer.brokers
+        for broker in answer.brokers
     }
     return ClusterMetadata(
         cluster_id=answer.cluster_id,
         controller_id=BrokerId(answer.controller_id),
         brokers=brokers,
-        topics={each.name: _read_topic(each) for each in answer.topics if each.name is not None},
+        topics={
+            topic.name: _read_topic(topic) for topic in answer.topics if topic.name is not None
+        },
     )
 
 
@@ -100,7 +102,7 @@ def merge_topics(
 ) -> dict[str, TopicMetadata]:
     """The news win; a topic that is reported as missing is forgotten."""
     merged = {**known, **news}
-    return {name: each for name, each in merged.items() if each.exists}
+    return {name: topic for name, topic in merged.items() if topic.exists}
 
 
 def read_error(code: Any) -> ErrorCode:
@@ -110,15 +112,19 @@ def read_error(code: Any) -> ErrorCode:
 
 
 def _read_topic(topic: Any) -> TopicMetadata:
-    partitions = sorted(topic.partitions, key=lambda each: each.partition_index)
+    partitions = sorted(topic.partitions, key=lambda partition: partition.partition_index)
     # Partition n is found at place n: what does not fit that is as good as unknown.
-    whole = [each for place, each in enumerate(partitions) if each.partition_index == place]
+    whole = [
+        partition
+        for place, partition in enumerate(partitions)
+        if partition.partition_index == place
+    ]
     return TopicMetadata(
         name=topic.name,
         topic_id=getattr(topic, "topic_id", None),
         is_internal=topic.is_internal,
         error=read_error(topic.error_code),
-        partitions=tuple(_read_partition(each) for each in whole),
+        partitions=tuple(_read_partition(partition) for partition in whole),
     )
 
 

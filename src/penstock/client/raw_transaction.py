@@ -68,7 +68,7 @@ class RawTransaction:
         """Tell the coordinator of partitions before they are written: one request for all."""
         self._check_open()
         async with self._adding:
-            new = [each for each in dict.fromkeys(partitions) if each not in self._added]
+            new = [fromkey for fromkey in dict.fromkeys(partitions) if fromkey not in self._added]
             if new:
                 with self._noting_failure():
                     await self._client.transactions.add_partitions(

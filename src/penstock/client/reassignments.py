@@ -57,9 +57,9 @@ class ReassignmentClient:
         }
         answer = await self._ask("elect leaders", ApiKey.ELECT_LEADERS, 3, fields, timeout_ms)
         return {
-            TopicPartition(topic.topic, each.partition_id): _outcome(each)
+            TopicPartition(topic.topic, result.partition_id): _outcome(result)
             for topic in answer.replica_election_results
-            for each in topic.partition_result
+            for result in topic.partition_result
         }
 
     async def alter(
@@ -83,9 +83,9 @@ class ReassignmentClient:
         fields = {"topics": topics, "allow_replication_factor_change": True}
         answer = await self._ask("move partitions", key, 2, fields, timeout_ms)
         return {
-            TopicPartition(topic.name, each.partition_index): _outcome(each)
+            TopicPartition(topic.name, partition.partition_index): _outcome(partition)
             for topic in answer.responses
-            for each in topic.partitions
+            for partition in topic.partitions
         }
 
     async def list_ongoing(
@@ -94,11 +94,11 @@ class ReassignmentClient:
         key = ApiKey.LIST_PARTITION_REASSIGNMENTS
         answer = await self._ask("list moves", key, 1, {"topics": None}, timeout_ms)
         return {
-            TopicPartition(topic.name, each.partition_index): PartitionReassignment(
-                each.replicas, each.adding_replicas, each.removing_replicas
+            TopicPartition(topic.name, partition.partition_index): PartitionReassignment(
+                partition.replicas, partition.adding_replicas, partition.removing_replicas
             )
             for topic in answer.topics
-            for each in topic.partitions
+            for partition in topic.partitions
         }
 
     async def _ask(
@@ -128,8 +128,8 @@ def _timeout(deadline: Deadline) -> Mapping[str, timedelta]:
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     topics: dict[str, list[int]] = {}
-    for each in partitions:
-        topics.setdefault(each.topic, []).append(each.partition)
+    for partition in partitions:
+        topics.setdefault(partition.topic, []).append(partition.partition)
     return topics
 
 

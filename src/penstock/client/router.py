@@ -149,7 +149,7 @@ class Router:
         metadata = await self.get_current((), deadline)
         node = metadata.brokers.get(broker_id)
         if node is None:
-            known = ", ".join(str(each) for each in sorted(metadata.brokers)) or "none"
+            known = ", ".join(str(broker) for broker in sorted(metadata.brokers)) or "none"
             raise RefusedByBroker(
                 call.api_key.title,
                 ErrorCode.BROKER_NOT_AVAILABLE,
@@ -231,7 +231,7 @@ class Router:
         done: dict[TopicPartition, Answer] = {}
 
         async def attempt() -> None:
-            left = {each: wanted[each] for each in wanted if each not in done}
+            left = {tp: wanted[tp] for tp in wanted if tp not in done}
             answers = await self.ask_leaders(what, left, ask, deadline)
             failures = []
             for partition, answer in answers.items():
@@ -253,15 +253,15 @@ class Router:
         deadline: Deadline,
     ) -> dict[TopicPartition, Answer | ClientError]:
         """One attempt for each partition, all leaders at the same time."""
-        metadata = await self.get_current({each.topic for each in wanted}, deadline)
+        metadata = await self.get_current({tp.topic for tp in wanted}, deadline)
         answers: dict[TopicPartition, Answer | ClientError] = {}
         by_leader: dict[BrokerMetadata, dict[TopicPartition, Wanted]] = {}
-        for partition, each in wanted.items():
+        for partition, wish in wanted.items():
             leader = metadata.find_leader(*partition)
             if leader is None:
                 answers[partition] = _no_leader(what, metadata, partition)
             else:
-                by_leader.setdefault(leader, {})[partition] = each
+                by_leader.setdefault(leader, {})[partition] = wish
 
         async def ask_one(node: BrokerMetadata, part: Mapping[TopicPartition, Wanted]) -> None:
             try:
@@ -269,7 +269,7 @@ class Router:
             except ClientError as error:
                 got = dict.fromkeys(part, error)
             missing = Disconnected(f"{node.address} left this partition out of its reply")
-            answers.update({each: got.get(each, missing) for each in part})
+            answers.update({tp: got.get(tp, missing) for tp in part})
 
         if len(by_leader) == 1:
             await ask_one(*by_leader.popitem())

@@ -14,11 +14,11 @@ from penstock.client.errors import RefusedByBroker
 from penstock.client.metadata import BrokerMetadata, read_error
 from penstock.client.transaction_values import (
     InitialisedProducer,
+    ListedTransaction,
     OpenTransaction,
     PreparedState,
     TransactionalProducerId,
     TransactionDescription,
-    TransactionListing,
 )
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import NO_PRODUCER_ID, TopicPartition
@@ -71,9 +71,9 @@ def add_partitions_call(
 def check_added(what: str, answer: Any) -> None:
     """Refused for the partition that kept the others from being added."""
     codes = {
-        TopicPartition(topic.name, each.partition_index): read_error(each.partition_error_code)
+        TopicPartition(topic.name, result.partition_index): read_error(result.partition_error_code)
         for topic in answer.results_by_topic_v3_and_below
-        for each in topic.results_by_partition
+        for result in topic.results_by_partition
     }
     failed = {partition: code for partition, code in codes.items() if code}
     for partition, code in sorted(failed.items(), key=_is_consequence):
@@ -101,7 +101,7 @@ def list_call(states: Sequence[str], producer_ids: Sequence[int], *, min_duratio
     return Call(ApiKey.LIST_TRANSACTIONS, range(1 if min_duration_ms >= 0 else 0, 2), fields)
 
 
-def read_listed(answer: Any, coordinator: int) -> list[TransactionListing]:
+def read_listed(answer: Any, coordinator: int) -> list[ListedTransaction]:
     check("list transactions", answer)
     if answer.unknown_state_filters:
         unknown = ", ".join(answer.unknown_state_filters)
@@ -109,10 +109,10 @@ def read_listed(answer: Any, coordinator: int) -> list[TransactionListing]:
             "list transactions", ErrorCode.INVALID_REQUEST, f"no state is named {unknown}"
         )
     return [
-        TransactionListing(
-            each.transactional_id, each.producer_id, each.transaction_state, coordinator
+        ListedTransaction(
+            state.transactional_id, state.producer_id, state.transaction_state, coordinator
         )
-        for each in answer.transaction_states
+        for state in answer.transaction_states
     ]
 
 
@@ -152,14 +152,14 @@ def read_producers(
     """Only those with an open transaction."""
     found = {}
     for topic in answer.topics:
-        for each in topic.partitions:
-            partition = TopicPartition(topic.name, each.partition_index)
+        for data in topic.partitions:
+            partition = TopicPartition(topic.name, data.partition_index)
             open_ones = [
                 _read_open(partition, producer)
-                for producer in each.active_producers
+                for producer in data.active_producers
                 if producer.current_txn_start_offset != _NO_START_OFFSET
             ]
-            found[partition] = read_error(each.error_code), each.error_message, open_ones
+            found[partition] = read_error(data.error_code), data.error_message, open_ones
     return found
 
 
@@ -189,10 +189,10 @@ def abort_marker_call(hanging: OpenTransaction) -> Call:
 
 def read_marked(answer: Any) -> dict[TopicPartition, ErrorCode]:
     return {
-        TopicPartition(topic.name, each.partition_index): read_error(each.error_code)
+        TopicPartition(topic.name, partition.partition_index): read_error(partition.error_code)
         for marker in answer.markers
         for topic in marker.topics
-        for each in topic.partitions
+        for partition in topic.partitions
     }
 
 

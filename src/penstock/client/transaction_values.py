@@ -30,7 +30,7 @@ class InitialisedProducer(NamedTuple):
     prepared: PreparedState | None = None  # what a former life has left undecided, if it is kept
 
 
-class TransactionListing(NamedTuple):
+class ListedTransaction(NamedTuple):
     transactional_id: str
     producer_id: int
     state: str  # as Kafka names them

@@ -28,10 +28,10 @@ from penstock.client.transaction_calls import (
 )
 from penstock.client.transaction_values import (
     InitialisedProducer,
+    ListedTransaction,
     OpenTransaction,
     TransactionalProducerId,
     TransactionDescription,
-    TransactionListing,
 )
 from penstock.model.ids import TopicPartition
 
@@ -119,7 +119,7 @@ class TransactionClient:
         producer_ids: Sequence[int] = (),
         min_duration_ms: int = ANY_DURATION,
         timeout_ms: int | None = None,
-    ) -> list[TransactionListing]:
+    ) -> list[ListedTransaction]:
         """Of every coordinator, by transactional id."""
         deadline = self._router.deadline(timeout_ms)
         call = list_call(states, producer_ids, min_duration_ms=min_duration_ms)
@@ -159,7 +159,7 @@ class TransactionClient:
 
         wanted = dict.fromkeys(partitions)
         found = await self._router.persist_with_leaders("list producers", wanted, ask, deadline)
-        return sorted(each for open_ones in found.values() for each in open_ones)
+        return sorted(one for open_ones in found.values() for one in open_ones)
 
     async def abort_hanging(
         self, hanging: OpenTransaction, *, timeout_ms: int | None = None
@@ -173,9 +173,7 @@ class TransactionClient:
             node: BrokerMetadata, part: Mapping[TopicPartition, None]
         ) -> Mapping[TopicPartition, ClientError | None]:
             codes = read_marked(await self._router.ask(node.address, call, deadline))
-            return {
-                each: RefusedByBroker(what, code) if code else None for each, code in codes.items()
-            }
+            return {tp: RefusedByBroker(what, code) if code else None for tp, code in codes.items()}
 
         wanted = {hanging.partition: None}
         await self._router.persist_with_leaders(what, wanted, ask, deadline)

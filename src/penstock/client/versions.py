@@ -35,8 +35,7 @@ def pick_version(ours: range, served: VersionRange | None) -> int | None:
 
 def read_ranges(answer: Any) -> Mapping[int, VersionRange]:
     return {
-        int(each.api_key): VersionRange(each.min_version, each.max_version)
-        for each in answer.api_keys
+        int(key.api_key): VersionRange(key.min_version, key.max_version) for key in answer.api_keys
     }
 
 

@@ -42,30 +42,30 @@ class WholeTopics:
         if time.monotonic() - self._looked_at < self._look_every_s:
             return
         try:
-            self._assign(_from_beginning(each for each in self._find_all()))
+            self._assign(_from_beginning(tp for tp in self._find_all()))
         except (KafkaException, ConsumeFailed) as error:
             LOG.warning("cannot look for new partitions of %s: %s", self._topics, error)
         self._looked_at = time.monotonic()
 
     def _assign(self, places: Sequence[Place]) -> None:
-        new = [each for each in places if (each.topic, each.partition) not in self._assigned]
+        new = [place for place in places if (place.topic, place.partition) not in self._assigned]
         if new:
             self._consumer.incremental_assign(new)
-            self._assigned.update(TopicPartition(each.topic, each.partition) for each in new)
+            self._assigned.update(TopicPartition(tp.topic, tp.partition) for tp in new)
 
     def _resolve(self, found: Sequence[TopicPartition], edge: int) -> list[Place]:
         """The beginning or the end as numbers, asked now: what is sent once the consumer exists is
         not missed, however late its first read is, and no answer that librdkafka still waits for
         undoes a seek."""
-        places = [Place(each.topic, each.partition, edge) for each in found]
+        places = [Place(tp.topic, tp.partition, edge) for tp in found]
         answers = self._consumer.offsets_for_times(places, timeout=self._timeout_s)
-        for each in answers:
-            if each.error is not None:
-                raise KafkaException(each.error)
+        for answer in answers:
+            if answer.error is not None:
+                raise KafkaException(answer.error)
         return answers
 
     def _find_all(self) -> list[TopicPartition]:
-        return [each for topic in self._topics for each in self._find(topic)]
+        return [tp for topic in self._topics for tp in self._find(topic)]
 
     def _find(self, topic: str) -> list[TopicPartition]:
         patience_ends = time.monotonic() + _PATIENCE_S
@@ -82,4 +82,4 @@ class WholeTopics:
 
 
 def _from_beginning(found: Iterable[TopicPartition]) -> list[Place]:
-    return [Place(each.topic, each.partition, OFFSET_BEGINNING) for each in found]
+    return [Place(tp.topic, tp.partition, OFFSET_BEGINNING) for tp in found]

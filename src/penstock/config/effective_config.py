@@ -133,13 +133,15 @@ def resolve_broker(
         given.update(_parse_layer(layer, source, SettingScope.BROKER, problems))
     if problems:  # rules between settings would only repeat what is wrong with one
         raise ConfigError(problems)
-    found = {name: _with_fallbacks(each, given) for name, each in BROKER_SETTINGS.items()}
-    values = {name: each.value for name, each in found.items()}
+    found = {name: _with_fallbacks(setting, given) for name, setting in BROKER_SETTINGS.items()}
+    values = {name: effective.value for name, effective in found.items()}
     _raise_if_any(broker_conflicts(values, given.keys()), found)
     doubts = [_located(doubt, found) for doubt in broker_doubts(values, given.keys())]
     return EffectiveConfig(
         found,
-        by_listener={name: each for name, each in given.items() if name not in BROKER_SETTINGS},
+        by_listener={
+            name: effective for name, effective in given.items() if name not in BROKER_SETTINGS
+        },
         warnings=(*(told for _, layer in layers for told in layer.warnings), *doubts),
     )
 
@@ -151,9 +153,12 @@ def resolve_topic(overrides: RawConfig, broker: EffectiveConfig) -> EffectiveCon
     if problems:
         raise ConfigError(problems)
     found = {
-        name: given.get(name) or _from_broker(each, broker) for name, each in TOPIC_SETTINGS.items()
+        name: given.get(name) or _from_broker(setting, broker)
+        for name, setting in TOPIC_SETTINGS.items()
     }
-    _raise_if_any(topic_conflicts({name: each.value for name, each in found.items()}), found)
+    _raise_if_any(
+        topic_conflicts({name: effective.value for name, effective in found.items()}), found
+    )
     return EffectiveConfig(found, by_listener={}, warnings=overrides.warnings)
 
 

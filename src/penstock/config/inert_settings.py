@@ -6,13 +6,12 @@ Kafka would refuse is refused, and the documentation says why nothing happens.
 
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 
 from penstock.config.check import parse_check
 from penstock.config.declare import broker, named
 from penstock.config.setting import Setting, SettingKind, UpdateMode, parse_value
+from penstock.model.package_file import read_package_file
 
-_PATH = Path(__file__).with_name("inert_settings.txt")
 _NOT_SET = "-"
 
 
@@ -20,7 +19,7 @@ _NOT_SET = "-"
 def inert_settings() -> dict[str, tuple[Setting, ...]]:
     """Theme of the documentation -> its settings, in the order of the file."""
     by_theme: dict[str, tuple[Setting, ...]] = {}
-    _, *blocks = _PATH.read_text().split("\n\n")
+    _, *blocks = read_package_file(__file__, "inert_settings.txt").split("\n\n")
     for block in blocks:
         head, *lines = block.splitlines()
         theme, effect = head.split(" | ")

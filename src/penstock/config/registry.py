@@ -65,7 +65,10 @@ def find_listener_setting(name: str) -> Setting | None:
         return None
     parts = name.removeprefix("listener.name.").split(".")
     candidates = (".".join(parts[start:]) for start in (1, 2))
-    return next((BROKER_SETTINGS[each] for each in candidates if each in BROKER_SETTINGS), None)
+    return next(
+        (BROKER_SETTINGS[candidate] for candidate in candidates if candidate in BROKER_SETTINGS),
+        None,
+    )
 
 
 def nearest_names(name: str, scope: SettingScope) -> list[str]:

@@ -70,7 +70,7 @@ class Pattern:
         return self._accepts(places, at_begin=not name)
 
     def _step(self, places: _Places, letter: str) -> _Places:
-        moved = {self._next[each] for each in places if letter in self._letters[each]}
+        moved = {self._next[place] for place in places if letter in self._letters[place]}
         reached = self._reach(moved, at_begin=False, at_end=False)
         self._kept += len(reached) + 1
         if self._kept > MAX_KEPT:
@@ -94,10 +94,10 @@ class Pattern:
         while left:
             place = left.pop()
             if holds[self._asserts[place]]:
-                new = [each for each in self._branches[place] if each not in reached]
+                new = [branch for branch in self._branches[place] if branch not in reached]
                 reached.update(new)
                 left.extend(new)
-        return frozenset(each for each in reached if self._waits(each))
+        return frozenset(state for state in reached if self._waits(state))
 
     def _waits(self, place: int) -> bool:
         is_end = place == self._accept or self._asserts[place] is End
@@ -114,7 +114,7 @@ class Pattern:
                 )
             if places == before:
                 return
-            moved = {self._next[each] for each in places if self._letters[each]}
+            moved = {self._next[place] for place in places if self._letters[place]}
             places, before = self._reach(moved, at_begin=False, at_end=False), places
 
     # -- building --------------------------------------------------------------------------
@@ -148,7 +148,7 @@ class Pattern:
                     then = self._build(part, then)
                 return then
             case Alternation(options):
-                return self._place(branches=tuple(self._build(each, then) for each in options))
+                return self._place(branches=tuple(self._build(option, then) for option in options))
             case Repetition():
                 return self._build_repeat(node, then)
 

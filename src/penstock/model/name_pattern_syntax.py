@@ -234,7 +234,7 @@ class _Parser:
     def _quoted(self) -> list[Node]:
         text, _, _ = self._text[self._at :].partition("\\E")
         self._at = min(self._at + len(text) + 2, len(self._text))
-        return [self._literal(each) for each in text]
+        return [self._literal(character) for character in text]
 
     def _escape(self) -> Node:
         match self._take():
@@ -298,7 +298,7 @@ class _Parser:
         high = self._class_letter()
         if isinstance(high, frozenset) or high < low:
             raise self.fault("a range of letters that cannot be")
-        return frozenset(each for each in self._letters if low <= each <= high)
+        return frozenset(letter for letter in self._letters if low <= letter <= high)
 
     def _is_range_ahead(self) -> bool:
         ahead = self._text[self._at : self._at + 2]
@@ -340,8 +340,8 @@ class _Parser:
 
 def _in_both_cases(letters: frozenset[str]) -> frozenset[str]:
     """Of each the other, where that is one letter."""
-    both = {each.upper() for each in letters} | {each.lower() for each in letters}
-    return frozenset(each for each in both if len(each) == 1)
+    both = {letter.upper() for letter in letters} | {letter.lower() for letter in letters}
+    return frozenset(letter for letter in both if len(letter) == 1)
 
 
 def _is_number(text: str) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 from penstock.protocol.batch import Buffer
 from penstock.protocol.generated import FunctionSource
 from penstock.protocol.malformed import MalformedMessage
-from penstock.protocol.schemas import FieldShape, Message, describe_fields
+from penstock.protocol.schemas import FieldShape, WireMessage, describe_fields
 from penstock.protocol.unsigned_varint import read_unsigned_varint
 from penstock.protocol.wire_types import CONVERSIONS, FIXED_TYPES, FixedType
 
@@ -19,11 +19,11 @@ Decoder = Callable[[memoryview, int, int], tuple[Any, int]]
 
 _LENGTH_CODES = {"string": "h", "bytes": "i", "records": "i"}
 _MAX_CACHED_LENGTH = 256
-_DECODERS: dict[type[Message], Decoder] = {}  # one per message class, so bounded
+_DECODERS: dict[type[WireMessage], Decoder] = {}  # one per message class, so bounded
 MAX_STRING_BYTES = 0x7FFF  # what a classic string can hold, and Kafka's limit for all of them
 
 
-def decode(entity: type[Message], buffer: Buffer) -> Any:
+def decode(entity: type[WireMessage], buffer: Buffer) -> Any:
     """The message that fills this buffer to its last byte, or MalformedMessage."""
     view = memoryview(buffer)
     end = len(view)
@@ -40,7 +40,7 @@ def decode(entity: type[Message], buffer: Buffer) -> Any:
     return message
 
 
-def decoder_of(entity: type[Message]) -> Decoder:
+def decoder_of(entity: type[WireMessage]) -> Decoder:
     """Reads one entity at a position: (view, position, end) to the value and the position after.
 
     May leave with struct.error, IndexError, UnicodeDecodeError or OverflowError; see `decode`.
@@ -51,7 +51,7 @@ def decoder_of(entity: type[Message]) -> Decoder:
     return decoder
 
 
-def decoder_source(entity: type[Message]) -> str:
+def decoder_source(entity: type[WireMessage]) -> str:
     """What was generated, for people who wonder."""
     return _Generator(entity).source.text()
 
@@ -78,7 +78,7 @@ class _Generator:
     the position, `n` the end, and every field has a local of its own, `f_` and its name.
     """
 
-    def __init__(self, entity: type[Message]) -> None:
+    def __init__(self, entity: type[WireMessage]) -> None:
         self.is_flexible = entity.__flexible__
         self.entity = entity
         self.shapes = describe_fields(entity)
@@ -156,7 +156,7 @@ class _Generator:
             self.source.line(f"raise negative({shape.name!r}, {length})")
         self.source.line(f"{local} = None")
 
-    def _entity(self, entity: type[Message], local: str, is_nullable: bool) -> None:
+    def _entity(self, entity: type[WireMessage], local: str, is_nullable: bool) -> None:
         decoder = self.source.name(decoder_of(entity), "decode_entity")
         if not is_nullable:
             self._flush()
@@ -246,7 +246,7 @@ class _Generator:
             "__setattr__": object.__setattr__,
             "__delattr__": object.__delattr__,  # both, else neither is the interpreter's fast one
         }
-        mutable = type("Mutable", (Message,), members)
+        mutable = type("Mutable", (WireMessage,), members)
         self.source.line(f"message = new({self.source.name(mutable, 'mutable')})")
         for shape in self.shapes:
             self.source.line(f"message.{shape.name} = f_{shape.name}")
@@ -268,7 +268,7 @@ class _Unpackers(dict[int, Callable[[Buffer, int], tuple[Any, ...]]]):
         return unpack
 
 
-def _least_bytes(entity: type[Message]) -> int:
+def _least_bytes(entity: type[WireMessage]) -> int:
     is_flexible = entity.__flexible__
     untagged = (shape for shape in describe_fields(entity) if shape.tag is None)
     return is_flexible + sum(_least_field_bytes(shape, is_flexible) for shape in untagged)
@@ -290,7 +290,7 @@ def _least_item_bytes(shape: FieldShape, is_flexible: bool) -> int:
     return max(1, _least_field_bytes(item, is_flexible))
 
 
-def _title(entity: type[Message]) -> str:
+def _title(entity: type[WireMessage]) -> str:
     return f"{entity.__name__} v{entity.__version__}"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from penstock.protocol.generated import FunctionSource
 from penstock.protocol.malformed import UnencodableMessage
-from penstock.protocol.schemas import FieldShape, Message, describe_fields
+from penstock.protocol.schemas import FieldShape, WireMessage, describe_fields
 from penstock.protocol.unsigned_varint import encode_unsigned_varint
 from penstock.protocol.wire_runs import PackRun
 from penstock.protocol.wire_types import CONVERSIONS, FIXED_TYPES
@@ -18,16 +18,16 @@ from penstock.protocol.wire_types import CONVERSIONS, FIXED_TYPES
 Append = Callable[[Any], None]
 Encoder = Callable[[Any, Append], None]
 
-_ENCODERS: dict[type[Message], Encoder] = {}  # one per message class, so bounded
+_ENCODERS: dict[type[WireMessage], Encoder] = {}  # one per message class, so bounded
 _LENGTH_CODES = {"string": "h", "bytes": "i", "records": "i"}
 
 
-def encode(message: Message) -> bytes:
+def encode(message: WireMessage) -> bytes:
     """The message's bytes, without size or header."""
     return b"".join(encode_parts(message))
 
 
-def encode_parts(message: Message) -> list[Any]:
+def encode_parts(message: WireMessage) -> list[Any]:
     """Bytes and, as they were given, the `records` among them, in the order of the wire."""
     parts: list[Any] = []
     entity = type(message)
@@ -39,14 +39,14 @@ def encode_parts(message: Message) -> list[Any]:
     return parts
 
 
-def encoder_of(entity: type[Message]) -> Encoder:
+def encoder_of(entity: type[WireMessage]) -> Encoder:
     encoder = _ENCODERS.get(entity)
     if encoder is None:
         encoder = _ENCODERS[entity] = _Generator(entity).compile()
     return encoder
 
 
-def encoder_source(entity: type[Message]) -> str:
+def encoder_source(entity: type[WireMessage]) -> str:
     """What was generated, for people who wonder."""
     return _Generator(entity).source.text()
 
@@ -54,7 +54,7 @@ def encoder_source(entity: type[Message]) -> str:
 class _Generator:
     """Writes one entity's encoder: fixed fields gather in `run` and are packed together."""
 
-    def __init__(self, entity: type[Message]) -> None:
+    def __init__(self, entity: type[WireMessage]) -> None:
         self.is_flexible = entity.__flexible__
         self.entity = entity
         self.source = FunctionSource(
@@ -121,7 +121,7 @@ class _Generator:
             self.source.line(f"{local} = {local}{convert}")
         self.source.line(f"{length} = len({local}){plus}")
 
-    def _entity(self, entity: type[Message], value: str, is_nullable: bool) -> None:
+    def _entity(self, entity: type[WireMessage], value: str, is_nullable: bool) -> None:
         encoder = self.source.name(encoder_of(entity), "encode_entity")
         if not is_nullable:
             self.run.flush()

@@ -9,7 +9,7 @@ from typing import Any
 from penstock.protocol.encoder import encode_parts
 from penstock.protocol.headers import encode_request_header, encode_response_header
 from penstock.protocol.malformed import MalformedMessage, UnencodableMessage
-from penstock.protocol.message_class import Message
+from penstock.protocol.message_class import WireMessage
 
 SIZE_BYTES = 4
 _SIZE = struct.Struct(">i")
@@ -32,18 +32,20 @@ def read_frame_size(head: bytes | bytearray | memoryview, *, max_bytes: int) -> 
     raise FrameSizeRefused(f"a frame cannot have {size} bytes: this client speaks no Kafka")
 
 
-def encode_request_frame(message: Message, *, correlation_id: int, client_id: str | None) -> bytes:
+def encode_request_frame(
+    message: WireMessage, *, correlation_id: int, client_id: str | None
+) -> bytes:
     header = encode_request_header(
         message.__api_key__, message.__version__, correlation_id, client_id
     )
     return b"".join(frame_parts([header, *encode_parts(message)]))
 
 
-def encode_response_frame(message: Message, *, correlation_id: int) -> bytes:
+def encode_response_frame(message: WireMessage, *, correlation_id: int) -> bytes:
     return b"".join(encode_response_parts(message, correlation_id=correlation_id))
 
 
-def encode_response_parts(message: Message, *, correlation_id: int) -> list[Any]:
+def encode_response_parts(message: WireMessage, *, correlation_id: int) -> list[Any]:
     """The frame as few parts: bytes, and between them the `records` that are no bytes."""
     header = encode_response_header(message.__api_key__, message.__version__, correlation_id)
     return join_bytes(frame_parts([header, *encode_parts(message)]))

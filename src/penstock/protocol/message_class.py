@@ -27,14 +27,14 @@ class FieldShape(NamedTuple):
 
     name: str
     kafka_type: str  # STRUCT, or a primitive
-    entity: "type[Message] | None"  # the class of a struct
+    entity: "type[WireMessage] | None"  # the class of a struct
     is_array: bool
     is_nullable: bool  # of an array: the array itself, not its items
     tag: int | None
     default: object  # REQUIRED, unless the schema has one; an absent tagged field always has one
 
 
-class Message:
+class WireMessage:
     """The base of every message class."""
 
     __slots__: tuple[str, ...] = ()
@@ -65,7 +65,7 @@ class Message:
 
 def make_message_class(
     name: str, fields: Sequence[FieldShape], *, api_key: int, version: int, is_flexible: bool
-) -> type[Message]:
+) -> type[WireMessage]:
     names = tuple(field.name for field in fields)
     members = {
         "__slots__": names,
@@ -75,13 +75,13 @@ def make_message_class(
         "__flexible__": is_flexible,
         **_comparison(attrgetter(*names) if names else _read_nothing),
     }
-    made: type[Message] = type(name, (Message,), members)
+    made: type[WireMessage] = type(name, (WireMessage,), members)
     made.__init__ = _initializer(made, fields)  # type: ignore[method-assign]
     return made
 
 
 def _comparison(read: Callable[[object], object]) -> dict[str, Callable[..., Any]]:
-    def equals(self: Message, other: object) -> bool:
+    def equals(self: WireMessage, other: object) -> bool:
         return bool(read(self) == read(other)) if type(other) is type(self) else NotImplemented
 
     return {"__eq__": equals, "__hash__": lambda self: hash(read(self))}
@@ -91,11 +91,11 @@ def _read_nothing(_: object) -> tuple[()]:
     return ()
 
 
-def _initializer(made: type[Message], fields: Sequence[FieldShape]) -> Callable[..., None]:
+def _initializer(made: type[WireMessage], fields: Sequence[FieldShape]) -> Callable[..., None]:
     setters = tuple((field.name, getattr(made, field.name).__set__) for field in fields)
     defaults = {field.name: field.default for field in fields if field.default is not REQUIRED}
 
-    def initialize(self: Message, **values: Any) -> None:
+    def initialize(self: WireMessage, **values: Any) -> None:
         if len(values) != len(setters):
             values = {**defaults, **values}
         try:
@@ -109,7 +109,7 @@ def _initializer(made: type[Message], fields: Sequence[FieldShape]) -> Callable[
     return initialize
 
 
-def _wrong_fields(made: type[Message], values: Mapping[str, Any]) -> TypeError:
+def _wrong_fields(made: type[WireMessage], values: Mapping[str, Any]) -> TypeError:
     names = [field.name for field in made.__fields__]
     missing = [name for name in names if name not in values]
     unknown = [name for name in values if name not in names]

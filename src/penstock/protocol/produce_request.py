@@ -46,7 +46,7 @@ class ProduceRequest(NamedTuple):
     def without_records(self) -> "ProduceRequest":
         """For who keeps it longer than the receive buffer is there."""
         topics: list[TopicRecords] = [
-            (topic, [(number, None) for number, _ in each]) for topic, each in self.topics
+            (topic, [(number, None) for number, _ in entries]) for topic, entries in self.topics
         ]
         return self._replace(topics=topics)
 

@@ -7,20 +7,19 @@ generated classes by a test; nothing else knows its syntax. Only what is asked f
 from collections.abc import Iterator
 from datetime import timedelta
 from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 
 from penstock.model.errors import get_error
+from penstock.model.package_file import read_package_file
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.message_class import (
     REQUIRED,
     STRUCT,
     FieldShape,
-    Message,
+    WireMessage,
     make_message_class,
 )
 
-_PATH = Path(__file__).with_name("message_schemas.txt")
 _NULL = "null"
 _ZEROS = {"int8": 0, "int16": 0, "int32": 0, "int64": 0, "bool": False, "string": ""}
 
@@ -43,7 +42,7 @@ class MessageSchema(NamedTuple):
     versions: range
     rows: tuple[_Row, ...]
 
-    def make_class(self, api_key: ApiKey, version: int) -> type[Message]:
+    def make_class(self, api_key: ApiKey, version: int) -> type[WireMessage]:
         return _ClassMaker(api_key, version).make(self.name, self.rows)
 
 
@@ -60,7 +59,7 @@ def find_message_schema(name: str) -> MessageSchema | None:
 @cache
 def _blocks() -> dict[str, str]:
     """Blank lines divide the file; comments come first."""
-    _, *blocks = _PATH.read_text().split("\n\n")
+    _, *blocks = read_package_file(__file__, "message_schemas.txt").split("\n\n")
     return {block.split(" ", 1)[0]: block for block in blocks}
 
 
@@ -109,7 +108,7 @@ class _ClassMaker(NamedTuple):
     api_key: ApiKey
     version: int
 
-    def make(self, name: str, rows: tuple[_Row, ...]) -> type[Message]:
+    def make(self, name: str, rows: tuple[_Row, ...]) -> type[WireMessage]:
         return make_message_class(
             name,
             [self._make_field(row) for row in rows if self.version in row.versions],
@@ -132,7 +131,7 @@ class _ClassMaker(NamedTuple):
         )
 
 
-def _default(row: _Row, entity: type[Message] | None) -> object:
+def _default(row: _Row, entity: type[WireMessage] | None) -> object:
     if row.default is not None:
         return _parse_default(row, row.default)
     if row.tag is None:

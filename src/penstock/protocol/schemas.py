@@ -8,14 +8,13 @@ from functools import cache
 
 from penstock.protocol.api_keys import describe_api, find_api_key
 from penstock.protocol.malformed import UnknownSchema
-from penstock.protocol.message_class import REQUIRED, STRUCT, FieldShape, Message
-from penstock.protocol.schema_table import find_message_schema
+from penstock.protocol.message_class import REQUIRED, STRUCT, FieldShape, WireMessage
 
 __all__ = [
     "REQUIRED",
     "STRUCT",
     "FieldShape",
-    "Message",
+    "WireMessage",
     "describe_fields",
     "get_request_schema",
     "get_response_schema",
@@ -23,16 +22,18 @@ __all__ = [
 
 
 @cache
-def get_request_schema(api_key: int, version: int) -> type[Message]:
+def get_request_schema(api_key: int, version: int) -> type[WireMessage]:
     return _get_schema(api_key, version, "Request")
 
 
 @cache
-def get_response_schema(api_key: int, version: int) -> type[Message]:
+def get_response_schema(api_key: int, version: int) -> type[WireMessage]:
     return _get_schema(api_key, version, "Response")
 
 
-def _get_schema(api_key: int, version: int, suffix: str) -> type[Message]:
+def _get_schema(api_key: int, version: int, suffix: str) -> type[WireMessage]:
+    from penstock.protocol.schema_table import find_message_schema  # no start needs it
+
     key = find_api_key(api_key)
     schema = None if key is None else find_message_schema(key.title + suffix)
     if key is None or schema is None or version not in schema.versions:
@@ -40,5 +41,5 @@ def _get_schema(api_key: int, version: int, suffix: str) -> type[Message]:
     return schema.make_class(key, version)
 
 
-def describe_fields(entity: type[Message]) -> tuple[FieldShape, ...]:
+def describe_fields(entity: type[WireMessage]) -> tuple[FieldShape, ...]:
     return entity.__fields__

@@ -20,7 +20,7 @@ from penstock.coordinators.transaction.requests import (
 from penstock.model.errors import ErrorCode, get_error
 from penstock.model.ids import TopicPartition
 from penstock.protocol.api_keys import ApiKey
-from penstock.protocol.message_class import Message
+from penstock.protocol.message_class import WireMessage
 from penstock.security.authorizer import CLUSTER_NAME, AclOperation, ResourceType
 
 TOPIC, CLUSTER = ResourceType.TOPIC, ResourceType.CLUSTER
@@ -466,5 +466,5 @@ def error_codes(message: Any) -> Iterator[int]:
             yield value
         elif isinstance(value, tuple):
             for each in value:
-                if isinstance(each, Message):
+                if isinstance(each, WireMessage):
                     yield from error_codes(each)

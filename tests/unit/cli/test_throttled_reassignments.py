@@ -32,6 +32,6 @@ def test_a_move_that_adds_nobody_names_no_fetcher() -> None:
 def test_all_of_it_goes_again() -> None:
     changes = unthrottle(["orders"], [1, 2])
     assert set(changes) == {TOPIC, broker(1), broker(2)}
-    for each in changes.values():
-        assert {change.operation for change in each} == {ConfigOperation.DELETE}
+    for ops in changes.values():
+        assert {change.operation for change in ops} == {ConfigOperation.DELETE}
     assert {change.name for change in changes[broker(1)]} == set(RATES)

@@ -101,7 +101,7 @@ class ScriptedBroker:
         return self._address
 
     def count(self, api_key: ApiKey) -> int:
-        return sum(each.api_key is api_key for each in self.asked)
+        return sum(request.api_key is api_key for request in self.asked)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
@@ -169,7 +169,7 @@ class Cluster:
 
     def _metadata(self, asked: Asked) -> Answer:
         wanted = asked.message.topics
-        names = list(self.leaders) if wanted is None else [each.name for each in wanted]
+        names = list(self.leaders) if wanted is None else [topic.name for topic in wanted]
         return {
             "throttle_time": ZERO,
             "brokers": [

@@ -64,7 +64,7 @@ def test_a_batch_goes_to_the_leader_of_its_partition(run: Run) -> None:
             second.handlers[PRODUCE] = lambda asked: produced(asked, base_offset=20)
             assert (await client.produce(T0, b"batch")).base_offset == 10
             assert (await client.produce(T1, b"batch")).base_offset == 20
-            (asked,) = [each for each in second.asked if each.api_key is PRODUCE]
+            (asked,) = [request for request in second.asked if request.api_key is PRODUCE]
             assert asked.message.acks == -1
             records = asked.message.topic_data[0].partition_data[0].records
             assert bytes(records) == b"batch"
@@ -235,7 +235,7 @@ def test_a_fetch_asks_every_leader_and_keeps_the_order_of_the_question(run: Run)
                 (T1, b"two"),
                 (T0, b"one"),
             ]
-            (asked,) = [each.message for each in first.asked if each.api_key is FETCH]
+            (asked,) = [request.message for request in first.asked if request.api_key is FETCH]
             assert asked.topics[0].partitions[0].fetch_offset == 5
 
     run(story)
@@ -304,7 +304,7 @@ def test_only_partitions_that_failed_are_asked_again(run: Run) -> None:
             first.handlers[ApiKey.LIST_OFFSETS] = lambda asked: listed(asked, ErrorCode.NONE)
             second.handlers[ApiKey.LIST_OFFSETS] = lambda asked: listed(asked, next(codes))
             offsets = await client.list_offsets({T0: LATEST, T1: LATEST})
-            assert {each: found.offset for each, found in offsets.items()} == {T0: 5, T1: 5}
+            assert {offset: found.offset for offset, found in offsets.items()} == {T0: 5, T1: 5}
             assert first.count(ApiKey.LIST_OFFSETS) == 1
             assert second.count(ApiKey.LIST_OFFSETS) == 2
 

@@ -11,7 +11,7 @@ from tests.unit.client.scripted_broker import ZERO, Answer, Asked, Cluster, Hang
 from penstock.client.cluster import ClusterClient
 from penstock.client.errors import OutOfTime, RefusedByBroker
 from penstock.client.group_calls import read_assignment
-from penstock.client.group_values import CommittedOffset, GroupListing
+from penstock.client.group_values import CommittedOffset, ListedGroup
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.protocol.api_keys import ApiKey
@@ -120,7 +120,7 @@ def test_a_coordinator_that_moved_is_found_again(run: Run) -> None:
             both.first.handlers[FETCH] = moved
             both.second.handlers[FETCH] = lambda _: offsets(ErrorCode.NONE, 1, 2)
             found = await client.groups.fetch_offsets("g")
-            assert {each: at.offset for each, at in found.items()} == {T0: 1, T1: 2}
+            assert {tp: at.offset for tp, at in found.items()} == {T0: 1, T1: 2}
 
     run(story)
 
@@ -148,7 +148,7 @@ def test_commits_from_outside_belong_to_no_member(run: Run) -> None:
             both.first.handlers[COMMIT] = lambda _: {"throttle_time": ZERO, "topics": topics}
             with pytest.raises(RefusedByBroker, match=r"group 'g' in t-0.*UNKNOWN_MEMBER_ID"):
                 await client.groups.commit_offsets("g", {T0: CommittedOffset(9, metadata="why")})
-            (asked,) = [each for each in both.first.asked if each.api_key is COMMIT]
+            (asked,) = [request for request in both.first.asked if request.api_key is COMMIT]
             message = asked.message
             assert (message.member_id, message.generation_id_or_member_epoch) == ("", -1)
             (partition,) = message.topics[0].partitions
@@ -207,7 +207,7 @@ def test_groups_of_all_brokers_are_listed(run: Run) -> None:
             both.second.handlers[LIST] = lambda _: listed("a", "c")
             found = await client.groups.list_groups()
             assert [listing.group for listing in found] == ["a", "b", "c"]
-            assert found[0] == GroupListing("a", "classic", "Stable", "consumer")
+            assert found[0] == ListedGroup("a", "classic", "Stable", "consumer")
 
     run(story)
 

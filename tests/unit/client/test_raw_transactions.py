@@ -89,7 +89,11 @@ class Stage:
         return {"throttle_time": ZERO, "error_code": self.code}
 
     def sent(self, key: ApiKey) -> list[Asked]:
-        return [each for each in (*self.coordinator.asked, *self.leader.asked) if each[0] is key]
+        return [
+            request
+            for request in (*self.coordinator.asked, *self.leader.asked)
+            if request[0] is key
+        ]
 
 
 @asynccontextmanager
@@ -111,14 +115,15 @@ def test_batches_become_the_producers_own_and_partitions_are_added_once(run: Run
             await transaction.commit()
             assert len(made.sent(ADD)) == 1
             batches = [
-                each.message.topic_data[0].partition_data[0].records for each in made.sent(PRODUCE)
+                request.message.topic_data[0].partition_data[0].records
+                for request in made.sent(PRODUCE)
             ]
             headers = [read_header(batch) for batch in batches]
             assert [header.base_sequence for header in headers] == [0, 3, 0]
             assert {(header.producer_id, header.producer_epoch) for header in headers} == {(7, 3)}
             assert all(header.is_transactional for header in headers)
             assert all(is_crc_valid(batch, 0, len(batch)) for batch in batches)
-            assert {each.message.transactional_id for each in made.sent(PRODUCE)} == {"x"}
+            assert {request.message.transactional_id for request in made.sent(PRODUCE)} == {"x"}
             (ended,) = made.sent(END)
             assert (ended.message.producer_id, ended.message.committed) == (7, True)
             assert ended.version < 5
@@ -131,7 +136,9 @@ def test_a_partition_that_was_not_added_is_before_its_first_batch(run: Run) -> N
         async with stage() as (made, client):
             transaction = await RawTransaction.begin(client, "x")
             await asyncio.gather(*(transaction.write(tp, some_batch(1)) for tp in (T0, T1, T0, T1)))
-            added = [each.message.v3_and_below_topics[0].partitions for each in made.sent(ADD)]
+            added = [
+                request.message.v3_and_below_topics[0].partitions for request in made.sent(ADD)
+            ]
             assert sorted(added) == [(0,), (1,)]
             assert len(made.sent(PRODUCE)) == 4
 
@@ -188,7 +195,8 @@ def test_a_prepared_transaction_is_decided_from_elsewhere(run: Run) -> None:
             for commit in (True, True, False):
                 await client.transactions.end(PreparedState(*state), commit=commit)
             ends = [
-                (each.message.producer_epoch, each.message.committed) for each in made.sent(END)
+                (request.message.producer_epoch, request.message.committed)
+                for request in made.sent(END)
             ]
             assert ends == [(3, True), (3, True), (3, False)]
 

@@ -200,7 +200,7 @@ def test_settings_of_one_listener_are_typed_and_kept_under_their_full_name() -> 
     plain = "listener.name.internal.max.connections"
     mechanism = "listener.name.sasl_ssl.plain.connections.max.reauth.ms"
     broker = resolve_broker(_file(f"{plain}=10", f"{mechanism}=3600000"))
-    assert {name: each.value for name, each in broker.by_listener.items()} == {
+    assert {name: effective.value for name, effective in broker.by_listener.items()} == {
         plain: 10,
         mechanism: 3_600_000,
     }

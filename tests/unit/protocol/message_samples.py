@@ -15,7 +15,7 @@ from kio.schema.errors import ErrorCode
 from kio.static.constants import EntityType
 from tests.unit.protocol.schema_table_from_kio import messages
 
-from penstock.protocol.schemas import Message, get_request_schema, get_response_schema
+from penstock.protocol.schemas import WireMessage, get_request_schema, get_response_schema
 
 _INTEGER_BITS = {
     "int8": (8, True),
@@ -37,11 +37,11 @@ def all_schemas() -> list[type]:
     return [schema for versions in messages().values() for schema in versions.values()]
 
 
-def kio_class(schema: type[Message]) -> Any:
+def kio_class(schema: type[WireMessage]) -> Any:
     return messages()[schema.__name__][schema.__version__]
 
 
-def our_class(schema: Any) -> type[Message]:
+def our_class(schema: Any) -> type[WireMessage]:
     is_request = schema.__type__ is EntityType.request
     get_schema = get_request_schema if is_request else get_response_schema
     return get_schema(schema.__api_key__, schema.__version__)
@@ -52,7 +52,7 @@ def ours(message: Any) -> Any:
     return _convert(message, our_class(type(message)))
 
 
-def _convert(message: Any, entity: type[Message]) -> Message:
+def _convert(message: Any, entity: type[WireMessage]) -> WireMessage:
     values = {field.name: getattr(message, field.name) for field in entity.__fields__}
     for field in entity.__fields__:
         value = values[field.name]
@@ -72,7 +72,7 @@ def title(schema: Any) -> str:
 def sample(schema: type, source: random.Random, *, width: int = 3) -> Any:
     """A message of this class, kio's or ours. `width` bounds how many entries arrays have, but for
     a few of numbers and texts."""
-    if issubclass(schema, Message):
+    if issubclass(schema, WireMessage):
         return ours(sample(kio_class(schema), source, width=width))
     dataclass: Any = schema
     values = {

@@ -41,7 +41,7 @@ def generic(key: ApiKey, version: int, body: bytes) -> Any:
     return MetadataRequest(
         None
         if asked is None
-        else [AskedTopic(each.name, getattr(each, "topic_id", None)) for each in asked],
+        else [AskedTopic(topic.name, getattr(topic, "topic_id", None)) for topic in asked],
         getattr(message, "allow_auto_topic_creation", True),
         getattr(message, "include_cluster_authorized_operations", False),
         getattr(message, "include_topic_authorized_operations", False),

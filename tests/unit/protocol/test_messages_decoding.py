@@ -22,7 +22,7 @@ from penstock.protocol.malformed import (
     MalformedResponse,
     UnknownSchema,
 )
-from penstock.protocol.message_class import Message
+from penstock.protocol.message_class import WireMessage
 from penstock.protocol.messages import (
     decode_request,
     decode_response,
@@ -100,7 +100,7 @@ FETCH_HEAD = struct.pack(">iiiibii", -1, 1, 1, 1, 0, 0, 0) + b"\1\1\1"
     ],
 )
 def test_malformed_messages_are_refused_before_anything_is_built(
-    schema: type[Message], body: bytes
+    schema: type[WireMessage], body: bytes
 ) -> None:
     with pytest.raises(MalformedMessage):
         decode(schema, body)  # generated now, so that only the reading is measured

@@ -84,7 +84,7 @@ def test_records_that_are_no_bytes_keep_their_place_among_the_parts() -> None:
         plain = asdict(fetched)
         (topic,) = plain["responses"]
         (data,) = topic["partitions"]
-        topic["partitions"] = [{**data, "records": each} for each in records]
+        topic["partitions"] = [{**data, "records": record} for record in records]
         return compose(schema, plain)
 
     parts = encode_parts(holding(first, second))

@@ -8,7 +8,7 @@ from penstock.model.errors import ErrorCode
 from penstock.protocol.schema_table import find_message_schema
 from penstock.protocol.schemas import (
     REQUIRED,
-    Message,
+    WireMessage,
     describe_fields,
     get_request_schema,
     get_response_schema,
@@ -40,11 +40,11 @@ def test_defaults_are_typed_values() -> None:
     (data,) = [field.entity for field in partitions if field.name == "partitions"]
     assert data is not None
     (diverging,) = [field.default for field in data.__fields__ if field.name == "diverging_epoch"]
-    assert isinstance(diverging, Message)
+    assert isinstance(diverging, WireMessage)
     assert (diverging.epoch, diverging.end_offset) == (-1, -1)
 
 
-def heartbeat(**values: object) -> Message:
+def heartbeat(**values: object) -> WireMessage:
     return get_response_schema(12, 0)(error_code=ErrorCode.NONE, **values)
 
 
