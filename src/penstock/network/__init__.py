@@ -1,1 +1,1 @@
-"""Listeners and connections: frames in, ordered replies out. Knows no API."""
+"""Listeners and connections: frames in, ordered responses out. Knows no API."""

@@ -1,6 +1,7 @@
-"""Listening sockets: who may connect, and what happens when the system has no descriptor left.
+"""Accepts connections: limits per broker, address and second, and file descriptor exhaustion.
 
-Not the connections themselves. A full house waits for someone to leave; nothing spins.
+Not the connections themselves. At max.connections we stop polling the listeners until a connection
+closes (no busy loop).
 """
 
 import asyncio
@@ -15,7 +16,7 @@ from penstock.network.statistics import Counters
 from penstock.purgatory.loop_timers import LoopTimers
 
 ACCEPTS_A_TURN = 64
-BIND_ATTEMPTS = 8  # for a port that is free on every address of a host
+BIND_ATTEMPTS = 8  # to find a port that is free on every address of a host
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
@@ -23,7 +24,7 @@ _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 class Accepted:
     listener: str
     sock: socket.socket
-    host: str  # the peer's address
+    host: str  # the client's address
 
 
 class Acceptor:
@@ -44,15 +45,15 @@ class Acceptor:
         self._admit = admit
         self._report = report
         self._listening: list[tuple[str, socket.socket]] = []
-        self._loop: asyncio.AbstractEventLoop | None = None  # None: not accepting now
-        self._inside: Counter[str] = Counter()  # connections by address
+        self._loop: asyncio.AbstractEventLoop | None = None  # None: not accepting
+        self._by_host: Counter[str] = Counter()  # open connections by client address
         self._count = 0
         self._second = 0
         self._count_of_second = 0
-        self._is_waiting = False  # for time to pass
+        self._is_delayed = False  # until a timer fires
 
     def bind(self, name: str, host: str, port: int) -> tuple[str, int]:
-        """Listen on every address that the host has; an empty host means all of the machine."""
+        """Listen on every address of the host; an empty host means all interfaces."""
         sockets = bind_all(host, port, self._limits)
         self._listening += [(name, sock) for sock in sockets]
         address = sockets[0].getsockname()
@@ -64,24 +65,24 @@ class Acceptor:
             loop.add_reader(sock.fileno(), self._on_acceptable, name, sock)
 
     def close(self) -> None:
-        self._shut()
+        self._pause()
         for _, sock in self._listening:
             sock.close()
         self._listening.clear()
 
-    def left(self, host: str) -> None:
-        """A connection from there has ended."""
-        self._inside[host] -= 1
-        if not self._inside[host]:
-            del self._inside[host]
+    def on_closed(self, host: str) -> None:
+        """A connection from this address was closed."""
+        self._by_host[host] -= 1
+        if not self._by_host[host]:
+            del self._by_host[host]
         self._count -= 1
-        if self._loop is None and not self._is_waiting and self._listening:
+        if self._loop is None and not self._is_delayed and self._listening:
             self.open(asyncio.get_running_loop())
 
     def _on_acceptable(self, name: str, sock: socket.socket) -> None:
         for _ in range(ACCEPTS_A_TURN):
             if self._is_full():
-                self._shut()
+                self._pause()
                 return
             try:
                 accepted, address = sock.accept()
@@ -91,36 +92,36 @@ class Acceptor:
                 if error.errno in _EXHAUSTED:
                     self._wait_for_descriptors(error)
                     return
-                continue  # the client's network failed, or it gave up waiting
-            self._receive(Accepted(listener=name, sock=accepted, host=plain_host(address[0])))
+                continue  # the client's network failed, or the client gave up
+            self._on_accepted(Accepted(listener=name, sock=accepted, host=plain_host(address[0])))
 
-    def _receive(self, accepted: Accepted) -> None:
+    def _on_accepted(self, accepted: Accepted) -> None:
         host = accepted.host
         limit = self._limits.connections_of_ip.get(host, self._limits.max_connections_per_ip)
-        if self._inside[host] >= limit:
+        if self._by_host[host] >= limit:
             self._counters.refused += 1
             accepted.sock.close()
-            if not self._inside[host]:
-                del self._inside[host]
+            if not self._by_host[host]:
+                del self._by_host[host]
             return
-        self._inside[host] += 1
+        self._by_host[host] += 1
         self._count += 1
         self._counters.accepted += 1
         try:
             self._admit(accepted)
-        except OSError:  # some systems refuse options of a socket that was reset meanwhile
+        except OSError:  # some systems refuse options on a socket that was reset meanwhile
             accepted.sock.close()
-            self.left(host)
+            self.on_closed(host)
 
     def _is_full(self) -> bool:
-        """Too many at all: until one leaves. Too many in this second: until the next one."""
+        """At max.connections: wait for a close. At the creation rate: wait for the next second."""
         if self._count >= self._limits.max_connections:
             return True
         now_ms = self._timers.now_ms()
         if now_ms // 1000 != self._second:
             self._second, self._count_of_second = now_ms // 1000, 0
         if self._count_of_second >= self._limits.max_new_connections_per_second:
-            self._wait_until((self._second + 1) * 1000)
+            self._resume_at((self._second + 1) * 1000)
             return True
         self._count_of_second += 1
         return False
@@ -129,24 +130,24 @@ class Acceptor:
         self._counters.accept_failures += 1
         retry_ms = self._limits.accept_retry_ms
         self._report(
-            f"cannot accept connections at {self._count} of them: {error.strerror}; trying again "
+            f"cannot accept more than {self._count} connections: {error.strerror}; retrying "
             f"every {retry_ms} ms; raise the limit of open files, or lower max.connections"
         )
-        self._shut()
-        self._wait_until(self._timers.now_ms() + retry_ms)
+        self._pause()
+        self._resume_at(self._timers.now_ms() + retry_ms)
 
-    def _wait_until(self, when_ms: int) -> None:
-        if not self._is_waiting:
-            self._is_waiting = True
-            self._timers.add(when_ms, self._on_time)
+    def _resume_at(self, when_ms: int) -> None:
+        if not self._is_delayed:
+            self._is_delayed = True
+            self._timers.add(when_ms, self._resume)
 
-    def _on_time(self) -> None:
-        self._is_waiting = False
+    def _resume(self) -> None:
+        self._is_delayed = False
         if self._loop is None and self._listening:
             self.open(asyncio.get_running_loop())
 
-    def _shut(self) -> None:
-        """Let those who come wait in the system's queue."""
+    def _pause(self) -> None:
+        """New clients wait in the kernel's backlog."""
         if self._loop is not None:
             for _, sock in self._listening:
                 self._loop.remove_reader(sock.fileno())
@@ -154,7 +155,7 @@ class Acceptor:
 
 
 def plain_host(address: str) -> str:
-    """As people write it: without the IPv6 form of an IPv4 address, and without the interface."""
+    """Without the IPv6 form of an IPv4 address, and without the interface."""
     return address.removeprefix("::ffff:").partition("%")[0]
 
 
@@ -170,7 +171,7 @@ def bind_all(host: str, port: int, limits: NetworkLimits) -> list[socket.socket]
         except OSError:
             for sock in bound:
                 sock.close()
-            # Port 0: the first address has chosen one that another address does not have free.
+            # Port 0: the port chosen on the first address is taken on another one.
             if port or not bound or attempt == BIND_ATTEMPTS - 1:
                 raise
     raise AssertionError("unreachable: the last attempt returns or raises")
@@ -182,11 +183,11 @@ def _addresses(host: str) -> Iterator[tuple[int, str]]:
         yield family, ""
         return
     seen: set[str] = set()
-    for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM):
-        address = str(found[4][0])
+    for family, _, _, _, socket_address in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM):
+        address = str(socket_address[0])
         if address not in seen:
             seen.add(address)
-            yield found[0], address
+            yield family, address
 
 
 def _listen(family: int, address: str, port: int, limits: NetworkLimits) -> socket.socket:
@@ -195,7 +196,7 @@ def _listen(family: int, address: str, port: int, limits: NetworkLimits) -> sock
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1 if address else 0)
-        # Before `listen`, since the window's scale is settled with the first packet.
+        # Before `listen`: the window scale is negotiated in the handshake.
         if limits.receive_buffer_bytes > 0:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, limits.receive_buffer_bytes)
         if limits.send_buffer_bytes > 0:

@@ -1,4 +1,4 @@
-"""Lines about clients, a bounded number a second: no client can fill the broker's log."""
+"""Limits the log lines about clients per second, so that no client can fill the broker's log."""
 
 from collections.abc import Callable
 
@@ -12,18 +12,18 @@ class BoundedReport:
         self._report = report
         self._now_ms = now_ms
         self._second = 0
-        self._told = 0  # in this second
-        self._untold = 0  # in this and those before, since the last that was told
+        self._reported = 0  # in this second
+        self._suppressed = 0  # since the last reported line
 
     def __call__(self, line: str) -> None:
         second = self._now_ms() // 1000
         if second != self._second:
-            self._second, self._told = second, 0
-        if self._told >= LINES_A_SECOND:
-            self._untold += 1
+            self._second, self._reported = second, 0
+        if self._reported >= LINES_A_SECOND:
+            self._suppressed += 1
             return
-        self._told += 1
-        if self._untold:
-            line = f"{line} (and {self._untold} more lines before it, too many to tell)"
-            self._untold = 0
+        self._reported += 1
+        if self._suppressed:
+            line = f"{line} (and {self._suppressed} more lines suppressed before it)"
+            self._suppressed = 0
         self._report(line)

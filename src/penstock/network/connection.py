@@ -1,8 +1,8 @@
-"""One client's connection: frames in, requests begun in order, replies out in the same order.
+"""One client's connection: frames in, requests started in order, responses out in the same order.
 
 Not the list of connections, and no API. Invariants: one request of a connection runs at a time
-unless it lets the next one start; what a client does not read or does not finish costs only
-itself; at the end every lease is released and every unanswered exchange told, once.
+unless it lets the next one start. A slow client affects only its own connection. On close, every
+file lease is released and every in-flight request's close callback runs exactly once.
 """
 
 import asyncio
@@ -23,14 +23,14 @@ from penstock.purgatory.loop_timers import LoopTimers
 from penstock.purgatory.timing_wheel import Timer
 from penstock.security.principal import Caller
 
-SPARE_IDLE_MS = 5_000  # after it a buffer is no longer kept for the next request
+SPARE_IDLE_MS = 5_000  # idle time after which the spare buffer is dropped
 DISCARDED_BYTES = 64 * 1024
-DISCARDED_READS = 16  # of what a client sent after its last request, before the socket closes
+DISCARDED_READS = 16  # of unread input, before the socket is closed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionDependencies:
-    """What all connections of a server have in common."""
+    """What the connections of a server share."""
 
     loop: asyncio.AbstractEventLoop
     timers: LoopTimers
@@ -44,11 +44,11 @@ class ConnectionDependencies:
 
 
 class ClientConnection:
-    """Owned by the event loop. Ends by itself; `forget` tells when."""
+    """Owned by the event loop. Closes itself; then `forget` is called."""
 
     __slots__ = (
         "_active_ms",
-        "_around",
+        "_dependencies",
         "_eof_ms",
         "_fd",
         "_frame_started_ms",
@@ -77,7 +77,7 @@ class ClientConnection:
 
     def __init__(
         self,
-        around: ConnectionDependencies,
+        dependencies: ConnectionDependencies,
         sock: socket.socket,
         *,
         number: int,
@@ -90,38 +90,38 @@ class ClientConnection:
         self.local_host = local_host
         self.local_port = local_port
         self.is_closed = False
-        self._around = around
-        self._limits = around.limits
-        self._now_ms = around.timers.now_ms
+        self._dependencies = dependencies
+        self._limits = dependencies.limits
+        self._now_ms = dependencies.timers.now_ms
         self._sock = sock
         self._fd = sock.fileno()
         self._receive_buffer = ReceiveBuffer(
-            around.memory,
-            max_frame_bytes=around.limits.max_request_bytes,
+            dependencies.memory,
+            max_frame_bytes=dependencies.limits.max_request_bytes,
             on_memory=self._schedule,
         )
-        self._send_queue = SendQueue(around.send_path)
-        self._in_flight: deque[InFlightRequest] = deque()  # begun, and not handed to the outbox yet
-        self._gate: InFlightRequest | None = None  # the one that the next request has to wait for
+        self._send_queue = SendQueue(dependencies.send_path)
+        self._in_flight: deque[InFlightRequest] = deque()  # started, not yet queued to send
+        self._gate: InFlightRequest | None = None  # the request that the next one waits for
         self._is_in_turn = False
         self._is_scheduled = False
-        self._has_backlog = False  # whole requests wait for the next turn, not for anything else
+        self._has_backlog = False  # complete requests wait for the next turn only
         self._is_reading = False
         self._is_writing = False
         self._is_draining = False
-        self._is_first = True  # no request has been received yet
+        self._is_first = True  # no request was received yet
         self._eof_ms: int | None = None  # None: the client may send more
         self._turn_ms = self._active_ms = self._now_ms()
-        self._frame_started_ms: int | None = self._turn_ms  # None: no request is half received
+        self._frame_started_ms: int | None = self._turn_ms  # None: no request is partly received
         self._timer: Timer[Callable[[], None]] | None = None
 
     def start(self) -> None:
-        self._around.loop.add_reader(self._fd, self._on_readable)
+        self._dependencies.loop.add_reader(self._fd, self._on_readable)
         self._is_reading = True
         self._set_timer(self._turn_ms)
 
     def take_answer(self, request: InFlightRequest) -> None:
-        """An exchange was answered; it leaves when those before it have."""
+        """Queue the response once those of all earlier requests are queued."""
         if self.is_closed:
             if request.lease is not None:
                 request.lease.release()
@@ -142,25 +142,26 @@ class ClientConnection:
                 self._schedule()
 
     def try_keep(self, count: int) -> Kept | None:
-        return self._around.memory.try_keep(count)
+        return self._dependencies.memory.try_keep(count)
 
     def close(self, reason: str) -> None:
-        """The client broke a rule. What was answered before leaves as far as the socket takes."""
+        """The client violated the protocol. Earlier responses are sent as far as the socket
+        takes."""
         if self.is_closed:
             return
-        self._around.counters.closed_malformed += 1
+        self._dependencies.counters.closed_malformed += 1
         self._report(reason)
         self._send()
         self.end()
 
     def drain(self) -> None:
-        """Begin no more requests; end when the replies to the others have left."""
+        """Start no more requests; close when the responses to the others have been sent."""
         self._is_draining = True
         if not self.is_closed:
             self._schedule()
 
     def end(self) -> None:
-        """Now, whatever is unfinished. Harmless when it has ended before."""
+        """Close at once, whatever is unfinished. Idempotent."""
         if self.is_closed:
             return
         self.is_closed = True
@@ -170,9 +171,9 @@ class ClientConnection:
         self._receive_buffer.close()
         self._send_queue.clear()
         self._abandon_in_flight()
-        self._around.forget(self)
+        self._dependencies.forget(self)
 
-    # What the loop and the timers call.
+    # Called by the event loop and the timers.
 
     def _on_readable(self) -> None:
         if self._has_backlog:
@@ -191,7 +192,7 @@ class ClientConnection:
             self._on_end_of_stream()
             return
         self._active_ms = self._turn_ms
-        self._around.counters.received_bytes += count
+        self._dependencies.counters.received_bytes += count
         is_reset = self._is_reset()
         if not self._receive_buffer.is_filling:
             self._turn()
@@ -215,28 +216,28 @@ class ClientConnection:
         if now_ms - self._active_ms >= SPARE_IDLE_MS:
             self._receive_buffer.drop_spare()
         if not self._is_reading and self._is_reset():
-            self.end()  # nobody else would have told us
+            self.end()  # without a reader nothing else notices a reset
         elif not self._end_if_overdue(now_ms):
             self._set_timer(now_ms)
 
-    # A turn: begin requests, send replies, decide about reading.
+    # A turn: start requests, send responses, decide whether to read.
 
     def _turn(self) -> None:
-        served = self._begin_requests()
+        served = self._start_requests()
         if self.is_closed:
             return
         if not self._is_writing and self._send_queue.entries and not self._send():
             return
         if served and self._is_reading and self._receive_buffer.is_clear and not self._is_draining:
-            self._is_first = False  # nearly every turn: a request came whole and alone
+            self._is_first = False  # nearly always: one complete request and nothing else
             self._frame_started_ms = None
         else:
-            self._settle(served)
+            self._finish_turn(served)
 
-    def _begin_requests(self) -> int:
+    def _start_requests(self) -> int:
         served = 0
         self._is_in_turn = True
-        on_request = self._around.on_request
+        on_request = self._dependencies.on_request
         try:
             while served < self._limits.requests_a_turn and not self._is_blocked():
                 frame = self._receive_buffer.take_frame()
@@ -253,11 +254,11 @@ class ClientConnection:
             self._fail("a request")
         finally:
             self._is_in_turn = False
-        self._around.counters.requests += served
+        self._dependencies.counters.requests += served
         return served
 
     def _is_blocked(self) -> bool:
-        """The next request may not begin yet."""
+        """Whether the next request has to wait."""
         limits, send_queue = self._limits, self._send_queue
         return (
             self._gate is not None
@@ -269,11 +270,11 @@ class ClientConnection:
         )
 
     def _send(self) -> bool:
-        """One turn's worth. False: it was the end of the connection."""
+        """Send one turn's worth. False: the connection was closed."""
         try:
             sent = self._send_queue.send(self._sock, self._limits.send_turn_bytes)
         except FileTruncated as error:
-            self._around.counters.truncated_files += 1
+            self._dependencies.counters.truncated_files += 1
             self._report(str(error))
             self.end()
             return False
@@ -284,12 +285,12 @@ class ClientConnection:
             return False
         if sent:
             self._active_ms = self._turn_ms
-            self._around.counters.sent_bytes += sent
+            self._dependencies.counters.sent_bytes += sent
         self._watch_writable(bool(self._send_queue.entries))
         return True
 
-    def _settle(self, served: int) -> None:
-        """What is received beyond this turn's requests is kept, and more is wanted or not."""
+    def _finish_turn(self, served: int) -> None:
+        """Keep what was received beyond this turn's requests; decide whether to read more."""
         receive_buffer = self._receive_buffer
         is_blocked = self._is_blocked()
         has_backlog = receive_buffer.has_frame and not is_blocked
@@ -305,7 +306,7 @@ class ClientConnection:
             and not self._is_draining
             and not (is_blocked and receive_buffer.size >= self._limits.read_ahead_bytes)
         )
-        can_read = receive_buffer.settle(wants_more=wants_more, may_wait=not is_blocked)
+        can_read = receive_buffer.finish_turn(wants_more=wants_more, may_wait=not is_blocked)
         if not has_backlog:
             self._watch_readable(wants_more and can_read)
         self._note_frame(served)
@@ -318,37 +319,37 @@ class ClientConnection:
         )
 
     def _note_frame(self, served: int) -> None:
-        """A client is timed while its request is half received and we are willing to read."""
+        """The time limit runs while a request is partly received and we are reading."""
         if served:
             self._is_first = False
             self._frame_started_ms = None
         receive_buffer = self._receive_buffer
         is_due = self._is_first or (receive_buffer.size and not receive_buffer.has_frame)
         is_timed = is_due and self._is_reading
-        if not is_timed and not self._around.memory.is_favoured(receive_buffer):
+        if not is_timed and not self._dependencies.memory.is_favoured(receive_buffer):
             self._frame_started_ms = None
         elif self._frame_started_ms is None:
             self._frame_started_ms = self._turn_ms
 
     def _on_end_of_stream(self) -> None:
-        """The client sends no more, but may wait for what it asked for."""
+        """The client half-closed: it sends no more, but may wait for responses."""
         self._eof_ms = self._turn_ms
         self._watch_readable(False)
         if self._timer is not None:
-            self._around.timers.cancel(self._timer)
+            self._dependencies.timers.cancel(self._timer)
         self._set_timer(self._turn_ms)
         self._turn()
 
     # Time limits.
 
     def _end_if_overdue(self, now_ms: int) -> bool:
-        counters = self._around.counters
+        counters = self._dependencies.counters
         frame_ms, half_closed_ms, idle_ms = self._deadlines()
         if frame_ms is not None and now_ms >= frame_ms:
             counters.closed_slow += 1
             self._report("no whole request arrived within its time limit")
         elif half_closed_ms is not None and now_ms >= half_closed_ms:
-            pass  # it most likely left
+            pass  # the client is most likely gone
         elif idle_ms is not None and now_ms >= idle_ms:
             counters.closed_idle += 1
         else:
@@ -357,7 +358,7 @@ class ClientConnection:
         return True
 
     def _deadlines(self) -> tuple[int | None, int | None, int | None]:
-        """Of the half received request, of the half closed stream, and of idleness."""
+        """Of the partly received request, of the half-closed stream, and of idleness."""
         limits = self._limits
         frame_ms = half_closed_ms = idle_ms = None
         if self._frame_started_ms is not None:
@@ -365,13 +366,13 @@ class ClientConnection:
             frame_ms = self._frame_started_ms + limit_ms
         if self._eof_ms is not None:
             half_closed_ms = self._eof_ms + limits.half_closed_ms
-        # Whoever waits for us is not idle, unless it is us who wait for it to read.
+        # A client with a request in flight is not idle, unless it does not read its responses.
         if limits.max_idle_ms >= 0 and (self._send_queue.entries or not self._in_flight):
             idle_ms = self._active_ms + limits.max_idle_ms
         return frame_ms, half_closed_ms, idle_ms
 
     def _set_timer(self, now_ms: int) -> None:
-        """Look again at the next deadline, and before any that may begin meanwhile is due."""
+        """At the next deadline, or before any that may start meanwhile can expire."""
         limits = self._limits
         due_ms = now_ms + limits.started_frame_ms
         if limits.max_idle_ms >= 0:
@@ -380,47 +381,47 @@ class ClientConnection:
             if deadline_ms is not None and deadline_ms < due_ms:
                 due_ms = deadline_ms
         # A tick ahead at least, so that a limit of 0 does not keep the timers busy.
-        self._timer = self._around.timers.add(max(due_ms, now_ms + 1), self._on_timer)
+        self._timer = self._dependencies.timers.add(max(due_ms, now_ms + 1), self._on_timer)
 
-    # Small acts.
+    # Helpers.
 
     def _schedule(self) -> None:
         if not self._is_scheduled:
             self._is_scheduled = True
-            self._around.loop.call_soon(self._on_schedule)
+            self._dependencies.loop.call_soon(self._on_schedule)
 
     def _watch_readable(self, wanted: bool) -> None:
         if wanted is self._is_reading:
             return
         self._is_reading = wanted
         if wanted:
-            self._around.loop.add_reader(self._fd, self._on_readable)
+            self._dependencies.loop.add_reader(self._fd, self._on_readable)
         else:
-            self._around.loop.remove_reader(self._fd)
+            self._dependencies.loop.remove_reader(self._fd)
 
     def _watch_writable(self, wanted: bool) -> None:
         if wanted is self._is_writing:
             return
         self._is_writing = wanted
         if wanted:
-            self._around.loop.add_writer(self._fd, self._on_writable)
+            self._dependencies.loop.add_writer(self._fd, self._on_writable)
         else:
-            self._around.loop.remove_writer(self._fd)
+            self._dependencies.loop.remove_writer(self._fd)
 
     def _stop_watching(self) -> None:
         self._watch_readable(False)
         self._watch_writable(False)
         if self._timer is not None:
-            self._around.timers.cancel(self._timer)
+            self._dependencies.timers.cancel(self._timer)
             self._timer = None
 
     def _is_reset(self) -> bool:
-        """Asked at every reading: of a socket with an error, uvloop (libuv) tells only once, though
-        bytes may be left to receive or the error itself."""
+        """Checked at every read: uvloop (libuv) signals a socket error only once, though bytes or
+        the error itself may be left to receive."""
         return self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) != 0
 
     def _discard_input(self) -> None:
-        """Closing with unread bytes resets the connection, and with it replies on their way."""
+        """Closing with unread bytes resets the connection and loses responses in transit."""
         try:
             for _ in range(DISCARDED_READS):
                 if not self._sock.recv(DISCARDED_BYTES):
@@ -436,19 +437,21 @@ class ClientConnection:
                 if request.lease is not None:
                     request.lease.release()
                 continue
-            for call in request.take_closings():
+            for call in request.take_close_callbacks():
                 try:
                     call()
                 except Exception:
                     self._fail("the end of a request")
 
     def _fail(self, what: str) -> None:
-        """A bug of ours costs this connection, and is told in full."""
-        self._around.counters.unexpected_errors += 1
+        """A bug in a handler closes this connection and is reported in full."""
+        self._dependencies.counters.unexpected_errors += 1
         self._report(f"{what} failed unexpectedly: {traceback.format_exc()}", is_ours=True)
         self.end()
 
     def _report(self, text: str, *, is_ours: bool = False) -> None:
-        """One line for what a client did: nothing that it sent may forge another line."""
-        told = text if is_ours else text.encode("unicode_escape").decode()
-        self._around.report(f"{self.caller.listener} {self.caller.host}: connection closed: {told}")
+        """One line per event: input of a client cannot forge another line."""
+        line = text if is_ours else text.encode("unicode_escape").decode()
+        self._dependencies.report(
+            f"{self.caller.listener} {self.caller.host}: connection closed: {line}"
+        )

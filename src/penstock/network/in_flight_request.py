@@ -1,6 +1,6 @@
-"""One request and its reply: the seam between connections and handlers. No sockets here.
+"""One request in flight and its response: the interface between connections and handlers.
 
-Each exchange is answered at most once, and replies leave in the order of their requests.
+No sockets here. Each request is answered at most once, and responses are sent in request order.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ Call = Callable[[], None]
 
 
 class RequestConnection(Protocol):
-    """What an exchange needs of its connection."""
+    """What a request needs of its connection."""
 
     caller: Caller
     local_host: str
@@ -32,10 +32,10 @@ class RequestConnection(Protocol):
 
 
 class InFlightRequest:
-    """Owned by the event loop. Dropping one unanswered holds up its connection for ever."""
+    """Owned by the event loop. One that is never answered blocks its connection for ever."""
 
     __slots__ = (
-        "_closings",
+        "_close_callbacks",
         "_connection",
         "caller",
         "frame",
@@ -52,68 +52,70 @@ class InFlightRequest:
         self.caller = connection.caller
         self.local_host = connection.local_host  # the address that the client connected to
         self.local_port = connection.local_port
-        # The request without its four size bytes, writable; dead when `on_request` has returned.
+        # The request without its size, writable; invalid once `on_request` has returned.
         self.frame = frame
         self.received_ms = received_ms  # monotonic
         self.is_answered = False
         self.parts: Sequence[Part] = ()
         self.lease: Releasable | None = None
-        self._closings: list[Call] | None = None  # None: nobody asked
+        self._close_callbacks: list[Call] | None = None  # None: no callbacks
 
     @property
     def is_closed(self) -> bool:
-        """The connection is gone: nobody waits for an answer."""
+        """The connection is closed: no response can be sent."""
         return self._connection.is_closed
 
     @property
     def connection(self) -> int:
-        """Its number: of two connections the one that was made later has the higher."""
+        """The connection's number; later connections have higher ones."""
         return self._connection.number
 
     def let_next_start(self) -> None:
-        """Let the connection's next request begin before this one is answered."""
+        """Let the connection's next request start before this one is answered."""
         self._connection.let_next_start(self)
 
     def try_keep(self, count: int) -> Releasable | None:
-        """Room for a copy of so many of the frame's bytes, until it is released: also after the
-        connection's end. None: there is none now, and the client has to ask again."""
+        """Memory for a copy of so many of the frame's bytes until it is released, even after the
+        connection has closed. None: there is none now, and the client has to retry."""
         return self._connection.try_keep(count)
 
     def reply(self, parts: Sequence[Part], lease: Releasable | None = None) -> None:
-        """Answer, now or later, once. The lease is released when the parts have left or never can.
+        """Respond once, now or later. The lease is released when the parts were sent or never can
+        be.
 
-        After the connection's end this only releases.
+        On a closed connection this only releases the lease.
         """
         if self.is_answered:
             if lease is not None:
                 lease.release()
             raise AssertionError(f"a request of {self.caller.host} was answered twice")
         self.is_answered = True
-        self._closings = None
+        self._close_callbacks = None
         self.parts = parts
         self.lease = lease
         self._connection.take_answer(self)
 
     def reply_nothing(self) -> None:
-        """The client expects no reply (acks=0), but its next request may begin."""
+        """The client expects no response (acks=0), but its next request may start."""
         self.reply(())
 
     def close(self, reason: str) -> None:
-        """The client broke a rule: what was answered before may still leave, then it is cut off."""
+        """Close the connection because of a protocol violation; earlier responses may still be
+        sent."""
         self._connection.close(reason)
 
     def on_close(self, call: Call) -> None:
-        """Call this if the connection ends before the reply, to give up what waits for it."""
+        """Call this if the connection closes before the response, to cancel what waits for it."""
         if self.is_answered:
             return
         if self._connection.is_closed:
             call()
-        elif self._closings is None:
-            self._closings = [call]
+        elif self._close_callbacks is None:
+            self._close_callbacks = [call]
         else:
-            self._closings.append(call)
+            self._close_callbacks.append(call)
 
-    def take_closings(self) -> Sequence[Call]:
-        """For the connection: what to call at its end, handed over once."""
-        closings, self._closings = self._closings or (), None
-        return closings
+    def take_close_callbacks(self) -> Sequence[Call]:
+        """The close callbacks, for the connection; handed over once."""
+        callbacks, self._close_callbacks = self._close_callbacks or (), None
+        return callbacks

@@ -1,7 +1,7 @@
-"""Received bytes of one connection, cut into frames. Not the socket's owner.
+"""Received bytes of one connection, split into frames. It does not own the socket.
 
-Invariants: memory grows with what has arrived, never with what a frame claims; a frame lies in one
-piece, and is seldom moved to get there.
+Invariants: memory grows with the bytes received, never with the size that a frame claims; a frame
+is contiguous, and seldom copied to become so.
 """
 
 import socket
@@ -10,14 +10,14 @@ from collections.abc import Callable
 from penstock.network.receive_memory import SMALL_BYTES, ReceiveMemory
 from penstock.protocol.frames import SIZE_BYTES, read_frame_size
 
-STEP_BYTES = 64 * 1024  # larger buffers are multiples of it, so that the next like frame fits
+STEP_BYTES = 64 * 1024  # larger buffers are multiples of it, so that a similar next frame fits
 
 
 class ReceiveBuffer:
     """Owned by its connection.
 
-    What arrives whole is served from the memory that all share. What is left over moves to a
-    pocket, if small, or to a buffer of its own, where the rest of the frame is received in place.
+    A frame that arrives whole is served from the shared memory. A remainder moves to a buffer of
+    its own, small or large, where the rest of the frame is received in place.
     """
 
     __slots__ = (
@@ -38,13 +38,13 @@ class ReceiveBuffer:
     ) -> None:
         self._memory = memory
         self._max_frame_bytes = max_frame_bytes
-        self._on_memory = on_memory  # what this inbox waited for has been granted
+        self._on_memory = on_memory  # the memory that this buffer waited for was granted
         self._buffer: memoryview | None = None  # None: the shared one
         self.capacity = 0  # of its own buffer
         self.wish = 0  # the capacity that it waits for
         self._start = self._end = 0  # the bytes received and not yet taken
-        self._need = 0  # of the first frame with its size; 0: not known yet
-        self._is_spare = False  # has a buffer, and nothing in it
+        self._need = 0  # bytes of the first frame with its size field; 0: not received yet
+        self._is_spare = False  # holds an empty buffer for the next frame
 
     @property
     def size(self) -> int:
@@ -52,22 +52,22 @@ class ReceiveBuffer:
 
     @property
     def is_clear(self) -> bool:
-        """Nothing is received that was not taken, and no memory is held: there is no more to do."""
+        """No bytes are left and no memory is held: nothing more to do."""
         return self._end == self._start and not self.capacity
 
     @property
     def is_filling(self) -> bool:
-        """More of a frame has arrived that is not whole, and there is room: all stays as it was."""
+        """The frame is still incomplete and its buffer has room: nothing to do yet."""
         return self._end - self._start < self._need and self._end < self.capacity
 
     @property
     def has_frame(self) -> bool:
-        """A whole one, as far as is known; what is wrong with it shows when it is taken."""
+        """Probably a complete one; `take_frame` finds out whether it is valid."""
         size = self._end - self._start
         return size >= (self._need or SIZE_BYTES + 1)
 
     def receive(self, sock: socket.socket) -> int:
-        """One system call; 0 at the end of the stream, BlockingIOError if nothing is there."""
+        """One system call; 0 at the end of the stream, BlockingIOError if there is nothing."""
         if self.capacity > SMALL_BYTES:
             return self._receive_own(sock)
         shared = self._memory.shared
@@ -84,7 +84,7 @@ class ReceiveBuffer:
         return count
 
     def take_frame(self) -> memoryview | None:
-        """The next whole frame, without its size, valid until the next receive or settling."""
+        """The next complete frame without its size, valid until `receive` or `finish_turn`."""
         buffer = self._buffer
         if buffer is None:
             buffer = self._memory.shared
@@ -103,31 +103,31 @@ class ReceiveBuffer:
         self._need = 0
         return buffer[start + SIZE_BYTES : stop]
 
-    def settle(self, *, wants_more: bool, may_wait: bool) -> bool:
-        """After a turn: keep what is left, make room for more. False: there is none; who may wait
-        is told by `on_memory`."""
+    def finish_turn(self, *, wants_more: bool, may_wait: bool) -> bool:
+        """Keep what is left and make room for more. False: there is no memory; `on_memory` is
+        called when there is some, if the buffer may wait."""
         if self._buffer is None:
             if self._start == self._end:
                 self._start = self._end = 0
                 return True
             self._keep_rest()
         elif self._start == self._end:
-            self._rest()
+            self._on_empty()
             return True
         return self._make_room(may_wait) if wants_more else True
 
     def grow(self) -> None:
-        """Take up what was wished for; the memory for it has been granted."""
+        """Grow to the wished capacity; the memory was granted."""
         self._move_to(bytearray(self.wish))
         self.wish = 0
 
     def grow_later(self) -> None:
-        """For the memory: the wish of one that waited is granted."""
+        """Called by the memory when it grants the wish of a waiting buffer."""
         self.grow()
         self._on_memory()
 
     def drop_spare(self) -> None:
-        """Give up a buffer that is kept for the next frame."""
+        """Free the buffer that is kept for the next frame."""
         if self._is_spare:
             self._memory.use_spare(self)
             self._is_spare = False
@@ -145,7 +145,7 @@ class ReceiveBuffer:
         assert self._buffer is not None
         end, stop = self._end, self.capacity
         if self._need:
-            # A large frame is read to its end and no further: the next one begins at the front.
+            # A large frame is read to its end and no further: the next one starts at the front.
             frame_end = self._start + self._need
             if frame_end - end >= STEP_BYTES or self._memory.is_favoured(self):
                 stop = min(stop, frame_end)
@@ -157,7 +157,7 @@ class ReceiveBuffer:
         return count
 
     def _keep_rest(self) -> None:
-        """From the shared memory to our own."""
+        """Copy the remainder from the shared memory."""
         rest = self._memory.shared[self._start : self._end]
         self.capacity = SMALL_BYTES if len(rest) <= SMALL_BYTES else self._fitting_capacity()
         self._memory.take(self.capacity)
@@ -165,8 +165,8 @@ class ReceiveBuffer:
         self._buffer[: len(rest)] = rest
         self._start, self._end = 0, len(rest)
 
-    def _rest(self) -> None:
-        """Nothing is left: keep a large buffer for the next frame, if memory is not short."""
+    def _on_empty(self) -> None:
+        """Keep a large buffer for the next frame, if memory is not short."""
         self._start = self._end = 0
         if self._is_spare:
             return
@@ -192,7 +192,7 @@ class ReceiveBuffer:
         return True
 
     def _fitting_capacity(self) -> int:
-        """Twice what is there, but no more than the first frame needs."""
+        """Twice the bytes received, but no more than the first frame needs."""
         size = self._end - self._start
         wished = max(2 * size, SMALL_BYTES)
         if self._need > size:

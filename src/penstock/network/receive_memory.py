@@ -1,20 +1,21 @@
-"""The memory that all connections together may hold for requests: of those that are still arriving,
-and for copies of those that wait for somebody else.
+"""The memory that all connections together may hold: for requests that are still arriving, and for
+copies of requests that wait.
 
-Invariant: whoever waits for memory gets it in the end. One connection at a time, the favoured one,
-may use a reserve as large as the largest request, and it must finish within its time limit.
+Invariant: every connection that waits for memory gets it eventually. One connection at a time, the
+favoured one, may use a reserve as large as the largest request, and has to finish within its time
+limit.
 """
 
 from typing import Protocol
 
 SHARED_BYTES = 256 * 1024
-SMALL_BYTES = 4 * 1024  # what each connection may hold without asking
+SMALL_BYTES = 4 * 1024  # what each connection may always hold
 MAX_SPARE_BYTES = 32 * 1024 * 1024
-ROUNDING_BYTES = 128 * 1024  # sizes in front of frames, buffers rounded up
+ROUNDING_BYTES = 128 * 1024  # frame size fields, and buffers that are rounded up
 
 
 class Holder(Protocol):
-    """Whoever has a buffer: an inbox."""
+    """The owner of a buffer: `ReceiveBuffer`."""
 
     capacity: int
     wish: int
@@ -25,7 +26,7 @@ class Holder(Protocol):
 
 
 class Kept:
-    """Room for a copy; `release` it once, when the copy is gone."""
+    """Memory for a copy; `release` it once, when the copy is dropped."""
 
     __slots__ = ("_count", "_memory")
 
@@ -38,19 +39,19 @@ class Kept:
 
 
 class ReceiveMemory:
-    """Owned by the event loop. What arrives whole is served from `shared` and costs nothing."""
+    """Owned by the event loop. A frame that arrives whole stays in `shared` and costs nothing."""
 
     def __init__(self, *, total_bytes: int, max_request_bytes: int) -> None:
         self._reserve_bytes = max_request_bytes + ROUNDING_BYTES
         # A budget below the reserve is raised: the largest request must stay possible.
         self._free_bytes = max(total_bytes - self._reserve_bytes, 2 * SHARED_BYTES)
         self._held_bytes = 0
-        self._kept_bytes = 0  # of those, in copies
-        self._spare: dict[Holder, None] = {}  # empty buffers, kept for a next frame; oldest first
+        self._kept_bytes = 0  # the part held by copies
+        self._spare: dict[Holder, None] = {}  # empty buffers for a next frame; oldest first
         self._spare_bytes = 0
         self._waiting: dict[Holder, None] = {}  # first come, first served
         self._favoured: Holder | None = None
-        self._is_waking = False
+        self._is_granting = False
         self.shared = memoryview(bytearray(SHARED_BYTES))
 
     @property
@@ -65,7 +66,7 @@ class ReceiveMemory:
         return self._favoured is holder
 
     def first_read_bytes(self) -> int:
-        """How much may be received into the shared memory: what is left over must find room."""
+        """How much may be received into the shared memory: a remainder needs memory of its own."""
         if self._free_bytes >= 2 * SHARED_BYTES and not self._waiting:
             return SHARED_BYTES
         if self._waiting or not self._make_free(2 * SHARED_BYTES):
@@ -73,13 +74,13 @@ class ReceiveMemory:
         return SHARED_BYTES
 
     def take(self, count: int) -> None:
-        """What `first_read_bytes` allowed; a small buffer may overdraw, by that much each."""
+        """Take what `first_read_bytes` allowed; small buffers may overdraw the budget."""
         self._free_bytes -= count
         self._held_bytes += count
 
     def try_take(self, holder: Holder, *, may_wait: bool) -> bool:
-        """The wish of a growing buffer. False: its reading stops, until `grow_later` is called
-        if it may wait. Who cannot use the memory at once may not, lest all wait for it."""
+        """The wish of a growing buffer. False: stop reading, until `grow_later` if it may wait. A
+        buffer that cannot use the memory at once may not wait, or all others wait for it."""
         if self._favoured is holder:
             self._held_bytes += holder.wish
             return True
@@ -96,7 +97,7 @@ class ReceiveMemory:
         return True
 
     def try_keep(self, count: int) -> Kept | None:
-        """For a copy that outlives its frame. Whoever gets None can only ask again, so one is
+        """Memory for a copy that outlives its frame. None: the client has to retry, so one copy is
         always possible, however large."""
         if self._kept_bytes and not self._make_free(count):
             return None
@@ -109,25 +110,25 @@ class ReceiveMemory:
         self._held_bytes -= count
         self._free_bytes += count
         if self._waiting:
-            self._wake()
+            self._grant_waiting()
 
     def give_back(self, holder: Holder, count: int) -> None:
         self._held_bytes -= count
         if self._favoured is not holder:
             self._free_bytes += count
         if self._waiting:
-            self._wake()
+            self._grant_waiting()
 
     def stop_waiting(self, holder: Holder) -> None:
-        """Before it gives back what it holds: else it might be served with that itself."""
+        """Call it before `give_back`, or the holder may be granted its own memory."""
         self._waiting.pop(holder, None)
 
     def leave(self, holder: Holder) -> None:
-        """Its frame is through, or its connection: it holds nothing and does not wait."""
+        """Its frame is complete or its connection closed: it holds nothing and does not wait."""
         if self._favoured is holder:
             self._favoured = None
         if self._waiting:
-            self._wake()
+            self._grant_waiting()
 
     def keep_spare(self, holder: Holder) -> None:
         self._spare[holder] = None
@@ -135,7 +136,7 @@ class ReceiveMemory:
         while self._spare_bytes > MAX_SPARE_BYTES:
             next(iter(self._spare)).drop_spare()
         if self._waiting:
-            self._wake()
+            self._grant_waiting()
 
     def use_spare(self, holder: Holder) -> None:
         del self._spare[holder]
@@ -147,15 +148,15 @@ class ReceiveMemory:
         return self._free_bytes >= count
 
     def _favour(self, holder: Holder) -> None:
-        """All it holds counts on the reserve from here on."""
+        """Charge everything it holds to the reserve from here on."""
         self._favoured = holder
         self._free_bytes += holder.capacity
         self._held_bytes += holder.wish
 
-    def _wake(self) -> None:
-        if self._is_waking:  # who grows gives something back
+    def _grant_waiting(self) -> None:
+        if self._is_granting:  # growing gives memory back
             return
-        self._is_waking = True
+        self._is_granting = True
         while self._waiting:
             holder = next(iter(self._waiting))
             if self._make_free(holder.wish):
@@ -166,4 +167,4 @@ class ReceiveMemory:
                 break
             del self._waiting[holder]
             holder.grow_later()
-        self._is_waking = False
+        self._is_granting = False

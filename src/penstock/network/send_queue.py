@@ -1,7 +1,7 @@
-"""Replies on their way out of one connection: bytes and file slices, by one of three paths.
+"""The responses that one connection has to send: bytes and file slices, by one of three paths.
 
-Not the socket's owner, and no order of requests. Invariant: a lease is released exactly once,
-when the last byte of its reply has left or when the outbox is cleared.
+It neither owns the socket nor orders requests. Invariant: a lease is released exactly once, when
+the last byte of its response was sent or when the queue is cleared.
 """
 
 import errno
@@ -18,27 +18,27 @@ from penstock.model.slices import FileRun, FileSlice, Releasable
 from penstock.network.in_flight_request import Part
 
 Buffer = bytes | bytearray | memoryview
-Entry = tuple[Buffer | FileSlice, Releasable | None]  # the lease rides on a reply's last entry
+Entry = tuple[Buffer | FileSlice, Releasable | None]  # the lease is on a response's last entry
 
-# Read at a time, and with so many in memory nothing more is: larger pieces come fresh from the
-# system each time, and cost half as much again (bench/zero_copy).
+# Read at once, and nothing more while as much is in memory: the allocator gets larger pieces from
+# the system each time, which costs half as much again (bench/zero_copy).
 COPIED_BYTES = 64 * 1024
-GATHERED = 64  # buffers in one system call
-# Slices of a fetch of many partitions: two system calls for each cost more than to copy so few
-# bytes and send them with their neighbours. Up to 16 KB it is half, above 64 KB it is dearer.
+GATHERED = 64  # buffers per system call
+# Slices of a fetch of many partitions: two system calls per slice cost more than copying a few
+# bytes and sending them with their neighbours. Half the cost up to 16 KB, more above 64 KB.
 SMALL_BYTES = 16 * 1024
 
 
 class SendPath(Enum):
-    """How slices of files become bytes of a socket (bench/zero_copy compares them)."""
+    """How file slices are sent (bench/zero_copy compares the paths)."""
 
-    COPY = "copy"  # read into memory of ours, then send it
-    MMAP = "mmap"  # map the file's pages, send from there
+    COPY = "copy"  # read into memory, then send
+    MMAP = "mmap"  # send from a memory map
     SENDFILE = "sendfile"  # the kernel moves the pages; small slices are copied
 
 
 class FileTruncated(Exception):
-    """A file ended before the slice that stands in a reply whose size was already promised."""
+    """A file ended before the slice that a response, whose size was already sent, contains."""
 
 
 class SendQueue:
@@ -47,14 +47,16 @@ class SendQueue:
     __slots__ = ("_load", "_loaded_bytes", "_offset", "entries", "unsent_bytes")
 
     def __init__(self, path: SendPath) -> None:
-        self.entries: deque[Entry] = deque()  # to be read only; a call for its length is dear
-        self._offset = 0  # of the first entry, how much has left
-        self._load, self._loaded_bytes = _find_loader(path)  # larger slices are sent as they are
+        self.entries: deque[Entry] = (
+            deque()
+        )  # read only; public because a call for its length is slow
+        self._offset = 0  # bytes of the first entry that were sent
+        self._load, self._loaded_bytes = _find_loader(path)  # larger slices go to sendfile
         self.unsent_bytes = 0  # in memory; without file slices
 
     def add(self, parts: Sequence[Part], lease: Releasable | None) -> None:
         if lease is None and len(parts) == 1 and type(parts[0]) is bytes and parts[0]:
-            self.entries.append((parts[0], None))  # nearly every reply
+            self.entries.append((parts[0], None))  # nearly every response
             self.unsent_bytes += len(parts[0])
             return
         flat = _flat(parts)
@@ -70,7 +72,7 @@ class SendQueue:
             lease.release()
 
     def send(self, sock: socket.socket, at_most: int) -> int:
-        """Send what the socket takes of the next so many bytes; fewer mean that it is full."""
+        """Send up to so many bytes; the count that the socket took, fewer if it is full."""
         total = 0
         try:
             while self.entries and total < at_most:
@@ -87,11 +89,11 @@ class SendQueue:
         except OSError as error:
             if error.errno != errno.EFAULT:
                 raise
-            raise FileTruncated("a mapped file was cut off while it was being sent") from None
+            raise FileTruncated("a mapped file was truncated while it was being sent") from None
         return total
 
     def clear(self) -> None:
-        """The connection is gone: nothing more leaves."""
+        """The connection is closed: nothing more is sent."""
         entries, self.entries = self.entries, deque()
         self.unsent_bytes = self._offset = 0
         for _, lease in entries:
@@ -121,7 +123,7 @@ class SendQueue:
         return sent
 
     def _gather(self, at_most: int) -> tuple[list[Buffer], int]:
-        """The buffers in front, up to a slice: that shall share a packet with what precedes it."""
+        """The leading buffers, up to a slice, which shares a packet with what precedes it."""
         buffers: list[Buffer] = []
         start = self._offset
         for part, _ in islice(self.entries, GATHERED):
@@ -136,7 +138,7 @@ class SendQueue:
         return buffers, 0
 
     def _advance(self, sent: int) -> None:
-        """So many bytes have left: drop what is through, release its leases."""
+        """So many bytes were sent: drop completed entries and release their leases."""
         entries = self.entries
         sent += self._offset
         while entries:
@@ -157,10 +159,10 @@ class SendQueue:
         self._offset = sent
 
     def _load_slices(self, at_most: int) -> None:
-        """Put bytes in the place of slices, as far as they are among the next so many bytes and
-        none that is sent as it is stands before them.
+        """Replace small slices by their bytes, within the next so many bytes and up to the first
+        slice that goes to sendfile.
 
-        What was loaded and not sent stays, so no byte is loaded twice, and is sent first.
+        Bytes that were loaded and not sent stay in the queue, so no byte is loaded twice.
         """
         is_first = type(self.entries[0][0]) is FileSlice
         if not is_first and self.unsent_bytes - self._offset >= COPIED_BYTES:
@@ -177,7 +179,7 @@ class SendQueue:
             index += 1
 
     def _replace(self, index: int, data: Buffer) -> None:
-        """These bytes are the slice there, or its beginning."""
+        """Replace the slice, or its beginning, by its bytes."""
         piece, lease = self.entries[index]
         assert isinstance(piece, FileSlice)
         self.unsent_bytes += len(data)
@@ -195,7 +197,7 @@ Loader = Callable[[FileSlice, int], Buffer]
 
 
 def _find_loader(path: SendPath) -> tuple[Loader, int]:
-    """How slices are loaded, and up to which size."""
+    """The loader of slices, and the largest size that it loads."""
     if path is SendPath.MMAP:
         return _map, sys.maxsize
     if path is SendPath.COPY or sys.platform != "linux":
@@ -211,7 +213,8 @@ def _copy(piece: FileSlice, at_most: int) -> Buffer:
 
 
 def _map(piece: FileSlice, _: int) -> Buffer:
-    """All of it at once. The map lives as long as the view: until it has left, or the client."""
+    """The whole slice. The map lives as long as its view: until it was sent, or the queue
+    cleared."""
     start = piece.position % mmap.ALLOCATIONGRANULARITY
     try:
         mapped = mmap.mmap(
@@ -224,7 +227,7 @@ def _map(piece: FileSlice, _: int) -> Buffer:
 
 def _truncated(piece: FileSlice) -> FileTruncated:
     return FileTruncated(
-        f"file {piece.fd} ends before position {piece.position + piece.length}: it was cut off "
+        f"file {piece.fd} ends before position {piece.position + piece.length}: it was truncated "
         "after its slice was promised to a client"
     )
 

@@ -1,6 +1,6 @@
-"""The server: listeners, connections, and their end. Knows no API: a request is a frame.
+"""The socket server: listeners, connections and shutdown. It knows no API: a request is a frame.
 
-One owner, the event loop; a connection that fails takes nobody with it.
+Owned by the event loop. A failing connection affects no other.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ __all__ = ["NetworkLimits", "NetworkStatistics", "SendPath", "Server"]
 
 
 class Server:
-    """Bind, start, close. Requests go to `on_request`, one call each, from the loop."""
+    """Bind, start, close. Calls `on_request` once per request, from the loop."""
 
     def __init__(
         self,
@@ -43,24 +43,24 @@ class Server:
             total_bytes=limits.receive_budget_bytes, max_request_bytes=limits.max_request_bytes
         )
         self._connections: dict[ClientConnection, None] = {}
-        self._door = Acceptor(
+        self._acceptor = Acceptor(
             timers=timers,
             limits=limits,
             counters=self._counters,
             admit=self._admit,
             report=report,
         )
-        self._around: ConnectionDependencies | None = None  # None: not started
-        self._all_gone: asyncio.Event | None = None  # None: not closing
+        self._dependencies: ConnectionDependencies | None = None  # None: not started
+        self._all_closed: asyncio.Event | None = None  # None: not closing
 
     def bind(self, name: str, host: str, port: int) -> tuple[str, int]:
-        """Listen; nobody is served before `start`. Returns the address, with the port chosen."""
-        return self._door.bind(name, host, port)
+        """Listen, without serving before `start`. Returns the address with the chosen port."""
+        return self._acceptor.bind(name, host, port)
 
     def start(self) -> None:
-        """Accept and serve, from the running loop on."""
+        """Accept and serve in the running loop."""
         loop = asyncio.get_running_loop()
-        self._around = ConnectionDependencies(
+        self._dependencies = ConnectionDependencies(
             loop=loop,
             timers=self._timers,
             limits=self._limits,
@@ -71,28 +71,30 @@ class Server:
             report=BoundedReport(self._report, self._timers.now_ms),
             forget=self._forget,
         )
-        self._door.open(loop)
+        self._acceptor.open(loop)
 
     def stop_requests(self) -> None:
-        """Accept nobody and begin no request any more; replies still leave."""
-        self._door.close()
+        """Accept no more connections and start no more requests; responses are still sent."""
+        self._acceptor.close()
         for connection in tuple(self._connections):
             connection.drain()
 
     async def close(self, drain_ms: int) -> None:
-        """Let the requests that have begun be answered and their replies leave, then end all.
+        """Wait until started requests are answered and their responses sent, then close all.
 
-        Who is not through after the time is cut off. To be quick, answer what is parked first,
-        between `stop_requests` and this.
+        Connections that take longer than `drain_ms` are closed anyway. To be fast, complete delayed
+        operations between `stop_requests` and this call.
         """
-        self._all_gone = asyncio.Event()
+        self._all_closed = asyncio.Event()
         self.stop_requests()
         if self._connections:
             try:
                 async with asyncio.timeout(drain_ms / 1000):
-                    await self._all_gone.wait()
+                    await self._all_closed.wait()
             except TimeoutError:
-                self._report(f"{len(self._connections)} connections were cut off at the end")
+                self._report(
+                    f"{len(self._connections)} connections closed with responses unsent at shutdown"
+                )
         for connection in tuple(self._connections):
             connection.end()
 
@@ -106,14 +108,14 @@ class Server:
         )
 
     def _admit(self, accepted: Accepted) -> None:
-        assert self._around is not None, "the door opens with `start`"
+        assert self._dependencies is not None, "the acceptor opens with `start`"
         sock = accepted.sock
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         local = sock.getsockname()
         connection = ClientConnection(
-            self._around,
+            self._dependencies,
             sock,
             number=self._counters.accepted,
             caller=Caller(ANONYMOUS, accepted.host, accepted.listener),
@@ -125,6 +127,6 @@ class Server:
 
     def _forget(self, connection: ClientConnection) -> None:
         del self._connections[connection]
-        self._door.left(connection.caller.host)
-        if self._all_gone is not None and not self._connections:
-            self._all_gone.set()
+        self._acceptor.on_closed(connection.caller.host)
+        if self._all_closed is not None and not self._connections:
+            self._all_closed.set()

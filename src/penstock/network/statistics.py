@@ -1,10 +1,10 @@
-"""What the network room counts. Owned by the event loop; others read snapshots."""
+"""The network's counters. Owned by the event loop; others read snapshots."""
 
 from dataclasses import dataclass
 
 
 class Counters:
-    """Written by the connections as they work."""
+    """Written by connections and acceptor."""
 
     __slots__ = (
         "accept_failures",
@@ -38,15 +38,15 @@ class Counters:
 class NetworkStatistics:
     connections: int
     accepted: int
-    refused: int  # too many from one address
-    accept_failures: int  # no descriptor or memory for one more
+    refused: int  # at max.connections.per.ip
+    accept_failures: int  # no file descriptor or memory
     closed_idle: int
     closed_malformed: int
     closed_slow: int  # a request that took too long to arrive
     truncated_files: int  # a file ended before the slice that was promised
-    unexpected_errors: int  # of handlers; each was reported and cost one connection
+    unexpected_errors: int  # in handlers; each was reported and closed one connection
     requests: int
     received_bytes: int
     sent_bytes: int
-    receive_buffer_bytes: int  # held now by unfinished requests and for the next ones
+    receive_buffer_bytes: int  # held by incomplete requests and as spare buffers
     waiting_for_memory: int  # connections

@@ -1,7 +1,7 @@
-"""Operations that wait for a change of what they watch, or for their deadline.
+"""A purgatory: delayed operations that wait for a change of a watched key, or for their deadline.
 
-Knows neither partitions nor sockets, and no clock. Each operation ends exactly once, and at that
-moment it is in no watch list and in no wheel any more.
+It knows neither partitions nor sockets, and has no clock. Invariant: each operation ends exactly
+once, and is then in no watch list and in no timing wheel.
 """
 
 from collections.abc import Callable, Hashable, Iterable
@@ -16,20 +16,20 @@ Call = Callable[[], None]
 
 
 class DelayedOperation(Protocol):
-    """What a request still has to do. The owner calls one of the two endings, once."""
+    """What a request still has to do. The purgatory calls `complete` or `expire`, once."""
 
     def is_satisfied(self) -> bool:
-        """Whether it can be completed now. Looks only: it may be asked at any time, any often."""
+        """Whether it can be completed now. Without side effects: called any number of times."""
 
     def complete(self) -> None:
-        """It is satisfied: act."""
+        """It is satisfied: respond."""
 
     def expire(self) -> None:
-        """Its deadline passed before: answer with what there is."""
+        """Its deadline has passed: respond with what there is."""
 
 
 class PurgatoryTimers(Protocol):
-    """A wheel, or whoever drives one; it calls each value when its deadline has passed."""
+    """A timing wheel, or its driver; it calls a value once its deadline has passed."""
 
     def add(self, deadline_ms: int, value: Call, /) -> Timer[Call]: ...
 
@@ -43,41 +43,41 @@ class Ending(Enum):
 
 
 class PurgatoryFull(Exception):
-    """An operation was refused: as many wait as may."""
+    """An operation was refused: the purgatory has as many as it may hold."""
 
     def __init__(self, name: str, unit: str, count: int, limit: int) -> None:
         super().__init__(
-            f"{name}: {count} {unit} with this one, at most {limit} may wait at a time; "
-            f"answer it without waiting, or raise the limit"
+            f"{name} purgatory: {count} {unit} with this one, at most {limit} are allowed; "
+            f"respond without a delay, or raise the limit"
         )
 
 
 class WatchedOperation(Generic[Key]):
-    """One operation that was asked to wait: its handle for `cancel`. Owned by its room."""
+    """One operation in a purgatory, which owns it; the handle for `cancel`."""
 
     __slots__ = ("ending", "keys", "operation", "timer")
 
     def __init__(self, operation: DelayedOperation, keys: tuple[Key, ...]) -> None:
         self.operation = operation
         self.keys = keys
-        self.ending: Ending | None = None  # None: waits; set once
-        self.timer: Timer[Call] | None = None  # None: never parked, or has ended
+        self.ending: Ending | None = None  # None: still delayed; set once
+        self.timer: Timer[Call] | None = None  # None: never watched, or ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PurgatoryStatistics:
     delayed: int
-    watches: int  # the sum of the waiting operations' keys
+    watches: int  # the sum of all operations' keys
     watched_keys: int
     completed_at_once: int
-    completed: int  # after a wait
+    completed: int  # after a delay
     expired: int
     cancelled: int
     refused: int
 
 
 class Purgatory(Generic[Key]):
-    """The waiting operations of one kind. One owner: the thread of the event loop."""
+    """The delayed operations of one kind. Owned by the event loop's thread."""
 
     def __init__(
         self, name: str, timers: PurgatoryTimers, *, max_operations: int, max_watches: int
@@ -86,11 +86,11 @@ class Purgatory(Generic[Key]):
         self._timers = timers
         self._max_operations = max_operations
         self._max_watches = max_watches
-        # Dictionaries as ordered sets: first come, first checked, and O(1) to leave.
+        # Dictionaries as ordered sets: checked in order of arrival, O(1) to remove.
         self._watchers: dict[Key, dict[WatchedOperation[Key], None]] = {}  # no empty entries
-        self._waiting: dict[WatchedOperation[Key], None] = {}
+        self._delayed: dict[WatchedOperation[Key], None] = {}
         self._watches = 0
-        self._changed: dict[Key, None] = {}  # checks asked for within a check
+        self._changed: dict[Key, None] = {}  # keys that changed during a check
         self._is_checking = False
         self._at_once = self._refused = 0
         self._ended = dict.fromkeys(Ending, 0)
@@ -98,22 +98,22 @@ class Purgatory(Generic[Key]):
     def try_complete_else_watch(
         self, operation: DelayedOperation, keys: Iterable[Key], deadline_ms: int
     ) -> WatchedOperation[Key]:
-        """Complete it now if that is possible, else when a key changes or the deadline passes."""
-        waiting = WatchedOperation(operation, tuple(dict.fromkeys(keys)))
+        """Complete it now if possible, else when a key changes or the deadline passes."""
+        watched = WatchedOperation(operation, tuple(dict.fromkeys(keys)))
         if operation.is_satisfied():
             self._at_once += 1
-            waiting.ending = Ending.COMPLETED
+            watched.ending = Ending.COMPLETED
             operation.complete()
-            return waiting
-        self._refuse_beyond_limits(len(waiting.keys))
-        self._park(waiting, deadline_ms)
-        return waiting
+            return watched
+        self._refuse_beyond_limits(len(watched.keys))
+        self._watch(watched, deadline_ms)
+        return watched
 
     def check_and_complete(self, key: Key) -> None:
-        """Something changed on the key: complete what became possible, in order of arrival.
+        """A key changed: complete the operations that are satisfied now, in order of arrival.
 
-        A completion may itself change keys and call this. Those checks follow one after another
-        when the present one is through: no recursion, however long the chain.
+        A completion may itself change keys and call this. Those checks run after the current one:
+        no recursion, however long the chain.
         """
         if key not in self._watchers:
             return
@@ -125,40 +125,40 @@ class Purgatory(Generic[Key]):
             while self._changed:
                 changed = next(iter(self._changed))
                 del self._changed[changed]
-                for waiting in tuple(self._watchers.get(changed, ())):
-                    self.try_complete(waiting)
+                for watched in tuple(self._watchers.get(changed, ())):
+                    self.try_complete(watched)
         finally:
             self._is_checking = False
             self._changed.clear()
 
     def check_and_complete_all(self, keys: Iterable[Key]) -> None:
-        if self._watchers:  # else nobody waits for any
+        if self._watchers:  # else nothing is delayed
             for key in keys:
                 self.check_and_complete(key)
 
-    def try_complete(self, waiting: WatchedOperation[Key]) -> bool:
-        """True if it was this call that completed it."""
-        if waiting.ending is not None or not waiting.operation.is_satisfied():
+    def try_complete(self, watched: WatchedOperation[Key]) -> bool:
+        """True if this call completed it."""
+        if watched.ending is not None or not watched.operation.is_satisfied():
             return False
-        self._end(waiting, Ending.COMPLETED)
-        waiting.operation.complete()
+        self._end(watched, Ending.COMPLETED)
+        watched.operation.complete()
         return True
 
-    def cancel(self, waiting: WatchedOperation[Key]) -> bool:
-        """Neither ending is called: nobody waits for the answer. False if it has ended before."""
-        if waiting.ending is not None:
+    def cancel(self, watched: WatchedOperation[Key]) -> bool:
+        """End it without a response, because nobody waits for it. False if it had ended before."""
+        if watched.ending is not None:
             return False
-        self._end(waiting, Ending.CANCELLED)
+        self._end(watched, Ending.CANCELLED)
         return True
 
     def expire_all(self) -> None:
-        """Answer everyone now, as at a shutdown."""
-        for waiting in tuple(self._waiting):
-            self._expire(waiting)
+        """Respond to all of them now, at shutdown."""
+        for watched in tuple(self._delayed):
+            self._expire(watched)
 
     def statistics(self) -> PurgatoryStatistics:
         return PurgatoryStatistics(
-            delayed=len(self._waiting),
+            delayed=len(self._delayed),
             watches=self._watches,
             watched_keys=len(self._watchers),
             completed_at_once=self._at_once,
@@ -169,7 +169,7 @@ class Purgatory(Generic[Key]):
         )
 
     def _refuse_beyond_limits(self, watches: int) -> None:
-        operations = len(self._waiting) + 1
+        operations = len(self._delayed) + 1
         watches += self._watches
         if operations > self._max_operations:
             self._refused += 1
@@ -178,30 +178,30 @@ class Purgatory(Generic[Key]):
             self._refused += 1
             raise PurgatoryFull(self._name, "watched keys", watches, self._max_watches)
 
-    def _park(self, waiting: WatchedOperation[Key], deadline_ms: int) -> None:
-        # The timer first: if its owner has stopped and raises, nothing is half parked.
-        waiting.timer = self._timers.add(deadline_ms, lambda: self._expire(waiting))
-        self._waiting[waiting] = None
-        self._watches += len(waiting.keys)
-        for key in waiting.keys:
-            self._watchers.setdefault(key, {})[waiting] = None
+    def _watch(self, watched: WatchedOperation[Key], deadline_ms: int) -> None:
+        # The timer first: if the timers have stopped and raise, nothing is half watched.
+        watched.timer = self._timers.add(deadline_ms, lambda: self._expire(watched))
+        self._delayed[watched] = None
+        self._watches += len(watched.keys)
+        for key in watched.keys:
+            self._watchers.setdefault(key, {})[watched] = None
 
-    def _expire(self, waiting: WatchedOperation[Key]) -> None:
-        if waiting.ending is None:
-            self._end(waiting, Ending.EXPIRED)
-            waiting.operation.expire()
+    def _expire(self, watched: WatchedOperation[Key]) -> None:
+        if watched.ending is None:
+            self._end(watched, Ending.EXPIRED)
+            watched.operation.expire()
 
-    def _end(self, waiting: WatchedOperation[Key], ending: Ending) -> None:
-        """Leave every list before the operation acts, so that it cannot be reached again."""
-        assert waiting.timer is not None, "what was never parked cannot end"
-        waiting.ending = ending
+    def _end(self, watched: WatchedOperation[Key], ending: Ending) -> None:
+        """Remove it from every list before it responds, so that it cannot be reached again."""
+        assert watched.timer is not None, "an operation that is not watched cannot end"
+        watched.ending = ending
         self._ended[ending] += 1
-        del self._waiting[waiting]
-        self._watches -= len(waiting.keys)
-        for key in waiting.keys:
+        del self._delayed[watched]
+        self._watches -= len(watched.keys)
+        for key in watched.keys:
             watchers = self._watchers[key]
-            del watchers[waiting]
+            del watchers[watched]
             if not watchers:
                 del self._watchers[key]
-        self._timers.cancel(waiting.timer)
-        waiting.timer = None  # breaks the ring: operation, timer, call, operation
+        self._timers.cancel(watched.timer)
+        watched.timer = None  # breaks a reference cycle: operation, timer, callback, operation

@@ -1,7 +1,7 @@
-"""Drives a timing wheel from an asyncio loop: one loop timer, at the wheel's next due time.
+"""Drives a timing wheel from an asyncio loop with one loop timer, set to the next expiration.
 
-Not a scheduler of coroutines: a timer calls a function. Nothing polls, and a function that raises
-ends `run`, and with it the task group that owns it.
+Not a scheduler of coroutines: a timer calls a function. Nothing polls. A function that raises ends
+`run`, and with it the task group that owns it.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from penstock.purgatory.timing_wheel import (
 
 Call = Callable[[], None]
 
-TIMERS_A_TURN = 1000  # about 1 ms: a million that expire at once let the sockets in between
+TIMERS_A_TURN = 1000  # about 1 ms, so that sockets get turns while a million timers expire
 
 
 def monotonic_ms() -> int:
@@ -26,11 +26,11 @@ def monotonic_ms() -> int:
 
 
 class TimersStopped(Exception):
-    """A timer was added after the end of `run`: it would never expire."""
+    """A timer was added after `run` had ended: it would never expire."""
 
 
 class LoopTimers:
-    """Timers for the rooms of one event loop. Used from its thread only."""
+    """The timers of one event loop. Used from its thread only."""
 
     def __init__(
         self,
@@ -45,20 +45,20 @@ class LoopTimers:
         )
         self._loop: asyncio.AbstractEventLoop | None = None  # None: not running
         self._end: asyncio.Future[None] | None = None  # None: never ran
-        self._error: BaseException | None = None  # what `run` shall raise
+        self._error: BaseException | None = None  # raised by `run`
         self._is_stopped = False  # for good
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_ms: int | None = None  # at or before the wheel's next due time
 
     async def run(self) -> None:
-        """Until `stop`, or the first exception of a timer's function, which it raises.
+        """Run until `stop`, or until a timer's function raises, and raise the same.
 
-        Timers may be added before. What is pending at the end is left alone, never called.
+        Timers may be added before. Those pending at the end are never called.
         """
         assert self._end is None, "timers run once"
         self._loop = asyncio.get_running_loop()
         self._end = self._loop.create_future()
-        if self._is_stopped:  # before its task got its first turn
+        if self._is_stopped:  # before this task started
             return
         try:
             self._set_alarm()
@@ -69,7 +69,7 @@ class LoopTimers:
             raise self._error
 
     def stop(self) -> None:
-        """No timer expires from here on, and `run` returns. Stopping twice is harmless."""
+        """No timer expires any more, and `run` returns. Idempotent."""
         self._is_stopped = True
         self._clear_alarm()
         if self._end is not None and not self._end.done():
@@ -78,32 +78,32 @@ class LoopTimers:
     def add(self, deadline_ms: int, value: Call) -> Timer[Call]:
         """Call `value` from the loop once `now_ms()` has reached the deadline."""
         if self._is_stopped:
-            raise TimersStopped("the timers have stopped; stop those who add them first")
+            raise TimersStopped("the timers have stopped; stop what adds timers first")
         self._wheel.keep_up(self.now_ms())
         timer = self._wheel.add(deadline_ms, value)
         self._set_alarm()
         return timer
 
     def add_after(self, delay_ms: int, value: Call) -> Timer[Call]:
-        """Call `value` after at least the delay: the millisecond that has begun does not count."""
+        """Call `value` after at least the delay: the current partial millisecond does not count."""
         return self.add(self.now_ms() + delay_ms + 1, value)
 
     def cancel(self, timer: Timer[Call]) -> bool:
         """False if it was called or cancelled before."""
-        return self._wheel.cancel(timer)  # the alarm stays: at worst it finds nothing
+        return self._wheel.cancel(timer)  # the alarm stays set; at worst it finds nothing due
 
     def statistics(self) -> WheelStatistics:
         return self._wheel.statistics()
 
     def _set_alarm(self) -> None:
-        """Make sure that the loop wakes us when the wheel is next due."""
+        """Have the loop call us when the wheel's next timer is due."""
         due_ms = self._wheel.next_due_ms()
         if self._loop is None or self._is_stopped or due_ms is None:
             return
         if self._alarm_ms is not None and self._alarm_ms <= due_ms:
             return
         self._clear_alarm()
-        # Relative: the loop may count from elsewhere than `now_ms`, and uvloop's time lags.
+        # Relative: the loop's clock may differ from `now_ms`, and uvloop's time lags.
         delay_s = max(0, due_ms - self.now_ms()) / 1000
         self._alarm = self._loop.call_later(delay_s, self._on_alarm)
         self._alarm_ms = due_ms
@@ -117,7 +117,7 @@ class LoopTimers:
         try:
             self._expire_a_turn()
         except (KeyboardInterrupt, SystemExit):
-            raise  # ends the loop itself
+            raise  # ends the event loop
         except BaseException as error:
             self._fail(error)
         else:
@@ -131,10 +131,10 @@ class LoopTimers:
                 return
 
     def _fail(self, error: BaseException) -> None:
-        """The loop would log what a callback raises and go on; the owner of `run` shall know."""
-        if isinstance(error, asyncio.CancelledError):  # would end `run` as if all was well
+        """The loop would only log a callback's exception; `run` raises it instead."""
+        if isinstance(error, asyncio.CancelledError):  # would end `run` like a cancellation
             wrapped = RuntimeError("a timer's function asked for the result of cancelled work")
             wrapped.__cause__ = error
             error = wrapped
-        self._error = error  # also if the function had called `stop` before it raised
+        self._error = error  # even if the function called `stop` before it raised
         self.stop()

@@ -13,11 +13,11 @@ from typing import Generic, TypeVar, cast
 Value = TypeVar("Value")
 
 TICK_MS = 1
-WHEEL_SIZE = 512  # 0.5 s, 4 min and 37 h in three wheels: most waits move down once at most
+WHEEL_SIZE = 512  # 0.5 s, 4 min and 37 h in three wheels: most timers cascade at most once
 
 
 class Link:
-    """A place in a bucket's ring. A timer that is in no bucket points at `UNLINKED`."""
+    """A node of a bucket's ring. A timer that is in no bucket points at `UNLINKED`."""
 
     __slots__ = ("after", "before")
 
@@ -67,8 +67,8 @@ class TimingWheel(Generic[Value]):
     """The bottom wheel has a slot per tick, each wheel above a slot per turn of the one below.
 
     A bucket opens at the first tick of its slot: at the bottom its timers expire, higher up they
-    move down. The delay queue orders buckets, not timers, so an idle wheel asks for no ticking.
-    One owner; adding and cancelling while iterating over `advance_to` is fine.
+    cascade down. The delay queue orders buckets, not timers, so an idle wheel needs no ticks. One
+    owner; adding and cancelling while iterating over `advance_to` is allowed.
     """
 
     def __init__(
@@ -82,9 +82,9 @@ class TimingWheel(Generic[Value]):
         self._slot_bits = wheel_size.bit_length() - 1
         self._slot_mask = wheel_size - 1
         self._tick = start_ms // tick_ms  # every bucket that opened before it is empty
-        self._seen_tick = self._tick  # the latest that was ever asked for; never moves back
+        self._seen_tick = self._tick  # the latest `advance_to`; never moves back
         self._wheels: list[list[TimerBucket]] = []
-        self._overdue = TimerBucket(0)  # timers that were due when they were placed
+        self._overdue = TimerBucket(0)  # timers that were due when they were added
         # (tick, level, bucket): ticks and levels differ, so that buckets are never compared.
         self._delay_queue: list[tuple[int, int, TimerBucket]] = []
         self._added = self._expired = self._cancelled = 0
@@ -94,7 +94,7 @@ class TimingWheel(Generic[Value]):
 
     def add(self, deadline_ms: int, value: Value) -> Timer[Value]:
         timer = Timer(deadline_ms, value)
-        self._place(timer)
+        self._insert(timer)
         self._added += 1
         return timer
 
@@ -117,10 +117,10 @@ class TimingWheel(Generic[Value]):
         return bucket.opens_at_tick * self._tick_ms
 
     def advance_to(self, now_ms: int, *, at_most: int = maxsize) -> Iterator[Timer[Value]]:
-        """Expire what is due, tick by tick; a timer counts as expired when it is handed over.
+        """Expire due timers, tick by tick; a timer counts as expired when it is yielded.
 
-        `at_most` bounds the timers touched (expired or moved down), so that a crowd on one instant
-        can be worked off in turns: while some are left, `next_due_ms` lies in the past. A clock
+        `at_most` bounds the timers touched (expired or cascaded), so that many timers of one
+        instant can be expired in turns: while some are left, `next_due_ms` is in the past. A clock
         that goes back expires nothing new.
         """
         self._seen_tick = max(self._seen_tick, now_ms // self._tick_ms)
@@ -130,19 +130,19 @@ class TimingWheel(Generic[Value]):
             if bucket is None:
                 return
             opened_at = bucket.opens_at_tick
-            # The second condition fails if a nested call has gone on and the slot serves again.
+            # The last condition fails if a nested call has moved on and the slot is reused.
             while left > 0 and bucket.after is not bucket and bucket.opens_at_tick == opened_at:
                 timer = cast("Timer[Value]", bucket.after)
                 _unlink(timer)
                 left -= 1
                 if bucket.level:
-                    self._place(timer)
+                    self._insert(timer)
                 else:
                     self._expired += 1
                     yield timer
 
     def keep_up(self, now_ms: int) -> None:
-        """Tell a wheel that was idle the time, so that a new timer needn't start in the past.
+        """Move an idle wheel's time, so that a new timer does not start in the past.
 
         Does nothing if a bucket is due by then: `advance_to` has to open it first.
         """
@@ -163,7 +163,7 @@ class TimingWheel(Generic[Value]):
         )
 
     def _next_to_open(self) -> TimerBucket | None:
-        """The bucket whose timers come next; the wheel's own time moves there."""
+        """The bucket that opens next; the wheel's time moves there."""
         if self._overdue.after is not self._overdue:
             return self._overdue
         bucket = self._find_first_bucket()
@@ -173,11 +173,11 @@ class TimingWheel(Generic[Value]):
         self._tick = cast("int", bucket.opens_at_tick)
         return bucket
 
-    def _place(self, timer: Timer[Value]) -> None:
-        """Level l takes what lies at least one and less than `size` of its slots ahead.
+    def _insert(self, timer: Timer[Value]) -> None:
+        """Level l takes timers at least one and less than `size` of its slots ahead.
 
-        Two turns never meet in a slot: the present's was emptied when its bucket opened. One
-        function and not four, because it is what a timer costs (bench/timers).
+        Two turns never share a slot: the current one was emptied when its bucket opened. One
+        function and not four, because it is the cost of a timer (bench/timers).
         """
         tick = -(-timer.deadline_ms // self._tick_ms)  # rounded up: never early
         ahead = tick - self._tick
@@ -204,7 +204,7 @@ class TimingWheel(Generic[Value]):
         heapq.heappush(self._delay_queue, (opens_at_tick, bucket.level, bucket))
 
     def _find_first_bucket(self) -> TimerBucket | None:
-        """The first bucket with timers in it; those emptied by then leave the queue."""
+        """The first bucket with timers; emptied ones are removed from the queue."""
         queue = self._delay_queue
         while queue:
             bucket = queue[0][2]

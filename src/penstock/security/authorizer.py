@@ -1,4 +1,4 @@
-"""May this caller do that? Every handler asks before it does or tells anything."""
+"""Authorization: every handler calls the authorizer before it acts or reveals anything."""
 
 from enum import IntEnum
 from typing import Protocol
@@ -44,7 +44,7 @@ class Authorizer(Protocol):
 
 
 class AllowAll:
-    """Of a broker without access control lists: everybody may do everything."""
+    """The authorizer of a broker without ACLs: everything is allowed."""
 
     def allows(
         self, caller: Caller, operation: AclOperation, resource: ResourceType, name: str

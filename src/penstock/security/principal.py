@@ -1,4 +1,4 @@
-"""Who is at the other end of a connection. How that was shown (TLS, SASL) is not known here."""
+"""The identity behind a connection. How it was authenticated (TLS, SASL) is not known here."""
 
 from typing import NamedTuple
 
@@ -18,5 +18,5 @@ class Caller(NamedTuple):
     """What every request carries."""
 
     principal: Principal
-    host: str  # the peer's address
-    listener: str  # the name of the listener it came through
+    host: str  # the client's address
+    listener: str  # the name of the listener that accepted the connection

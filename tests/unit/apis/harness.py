@@ -193,7 +193,7 @@ class FakeConnection:
         self.is_closed = True
         self.closed_because = reason
         for in_flight in self._waiting:
-            for call in in_flight.take_closings():
+            for call in in_flight.take_close_callbacks():
                 call()
         self._waiting.clear()
 

@@ -12,6 +12,7 @@ import pytest
 from tests.unit.network.harness import LOOPS, Serving, framed, serve, until
 
 from penstock.config.effective_config import resolve_broker
+from penstock.config.raw_config import RawConfig
 from penstock.network.acceptor import bind_all, plain_host
 from penstock.network.limits import MIB, NetworkLimits
 from penstock.network.server import Server
@@ -170,11 +171,13 @@ def test_the_limits_default_to_kafkas_settings() -> None:
 
 
 def test_settings_reach_the_limits() -> None:
-    settings = dict(resolve_broker())
-    settings["queued.max.request.bytes"] = 32 * MIB
-    settings["max.connections.per.ip.overrides"] = "127.0.0.1:7, localhost:9"
-    settings["connections.max.idle.ms"] = 5
-    limits = NetworkLimits.from_broker(settings)
+    settings = {
+        "queued.max.request.bytes": str(32 * MIB),
+        "max.connections.per.ip.overrides": "127.0.0.1:7, localhost:9",
+        "connections.max.idle.ms": "5",
+    }
+    config = resolve_broker(RawConfig.from_mapping(settings, where="test"))
+    limits = NetworkLimits.from_broker(config)
     assert limits.receive_budget_bytes == 32 * MIB
     assert limits.connections_of_ip["127.0.0.1"] == 9  # the later one counts
     assert limits.max_idle_ms == 5

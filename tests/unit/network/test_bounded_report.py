@@ -13,4 +13,4 @@ def test_lines_beyond_a_seconds_worth_are_counted_instead_of_told() -> None:
     now_ms = 6_000
     report("next")
     report("last")
-    assert lines[LINES_A_SECOND:] == ["next (and 7 more lines before it, too many to tell)", "last"]
+    assert lines[LINES_A_SECOND:] == ["next (and 7 more lines suppressed before it)", "last"]

@@ -58,7 +58,7 @@ class Reader:
         while not self.is_blocked and (frame := self.receive_buffer.take_frame()) is not None:
             self.taken.append(bytes(frame))
         if self.can_read or not self.is_blocked:
-            self.can_read = self.receive_buffer.settle(
+            self.can_read = self.receive_buffer.finish_turn(
                 wants_more=not self.is_blocked, may_wait=not self.is_blocked
             )
 
