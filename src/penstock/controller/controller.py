@@ -6,11 +6,11 @@ owns everything; callers put requests into its bounded queue. An unexpected erro
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
 from itertools import count
 from random import Random, SystemRandom
+from typing import NamedTuple
 
 from penstock.config.raw_config import EMPTY_RAW_CONFIG, RawConfig
 from penstock.controller.active_controller import (
@@ -65,8 +65,7 @@ async def _sleep_ms(duration_ms: int) -> None:
     await asyncio.sleep(duration_ms / 1000)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControllerStatistics:
+class ControllerStatistics(NamedTuple):
     is_active: bool
     epoch: int  # 0: not active
     brokers: int

@@ -1,6 +1,6 @@
 """The network's counters. Owned by the event loop; others read snapshots."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
 class Counters:
@@ -34,8 +34,7 @@ class Counters:
         self.unexpected_errors = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NetworkStatistics:
+class NetworkStatistics(NamedTuple):
     connections: int
     accepted: int
     refused: int  # at max.connections.per.ip

@@ -5,9 +5,8 @@ once, and is then in no watch list and in no timing wheel.
 """
 
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
 from enum import Enum
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from penstock.purgatory.timing_wheel import Timer
 
@@ -64,8 +63,7 @@ class WatchedOperation(Generic[Key]):
         self.timer: Timer[Call] | None = None  # None: never watched, or ended
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PurgatoryStatistics:
+class PurgatoryStatistics(NamedTuple):
     delayed: int
     watches: int  # the sum of all operations' keys
     watched_keys: int

@@ -6,9 +6,8 @@ expires at the first `advance_to` a tick or more after it.
 
 import heapq
 from collections.abc import Iterator
-from dataclasses import dataclass
 from sys import maxsize
-from typing import Generic, TypeVar, cast
+from typing import Generic, NamedTuple, TypeVar, cast
 
 Value = TypeVar("Value")
 
@@ -53,8 +52,7 @@ class TimerBucket(Link):
         self.after = self.before = self
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WheelStatistics:
+class WheelStatistics(NamedTuple):
     pending: int
     added: int
     expired: int

@@ -6,8 +6,8 @@ watermark never moves back.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import IntEnum, StrEnum
+from typing import NamedTuple
 
 from penstock.model.alter_partition import AlterPartitionProposal, AlterPartitionState, IsrMember
 from penstock.model.cluster import (
@@ -52,8 +52,7 @@ class Role(StrEnum):
     NONE = "none"  # no LeaderAndIsr yet, stopped, or the log has failed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionStatistics:
+class PartitionStatistics(NamedTuple):
     tp: TopicPartition
     topic_id: TopicId
     role: Role

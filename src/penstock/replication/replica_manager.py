@@ -6,7 +6,6 @@ loop: nothing here awaits, so every request and every append is atomic to all ot
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -75,8 +74,7 @@ class FollowerFetch(NamedTuple):
     last_fetched_epoch: int  # of its last record; -1: its log is empty
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaManagerStatistics:
+class ReplicaManagerStatistics(NamedTuple):
     partitions: tuple[PartitionStatistics, ...]
     offline: tuple[TopicPartition, ...]  # assigned here, but in a failed log directory
     produces: PurgatoryStatistics

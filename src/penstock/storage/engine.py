@@ -7,7 +7,6 @@ durable_offset <= log_end_offset.
 """
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol, TypeVar
 from uuid import UUID
@@ -66,8 +65,7 @@ class TimestampAndOffset(NamedTuple):
     leader_epoch: LeaderEpoch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogStatistics:
+class LogStatistics(NamedTuple):
     tp: TopicPartition
     directory: str
     log_start_offset: Offset
@@ -81,8 +79,7 @@ class LogStatistics:
     fenced: str | None  # the first write error, if there was one
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineStatistics:
+class EngineStatistics(NamedTuple):
     logs: tuple[LogStatistics, ...]
     failed_directories: Mapping[str, str]  # path -> first error
     open_files: int

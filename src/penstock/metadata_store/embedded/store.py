@@ -9,7 +9,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
-from dataclasses import dataclass
 from typing import Generic, NamedTuple, Self, TypeVar
 
 from penstock.io.disk import Disk
@@ -48,8 +47,7 @@ class _Read(NamedTuple, Generic[Answer]):
     answer: asyncio.Future[Answer]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EmbeddedStatistics:
+class EmbeddedStatistics(NamedTuple):
     zxid: int
     nodes: int
     sessions: int
