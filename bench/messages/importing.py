@@ -20,9 +20,11 @@ for key, version in ((18, 3), (3, 12), (0, 9), (1, 12), (2, 7), (22, 4)):
     messages.get_request_schema(key, version)
 """
 _ALL = f"""{_PACKAGE}
-from penstock.apis.registry import APIS
-for key, api in APIS.items():
-    for version in api.versions:
+from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.schema_table import find_message_schema
+for key in ApiKey:
+    schema = find_message_schema(key.title + "Request")
+    for version in schema.versions if schema is not None else ():
         messages.get_request_schema(key, version)
 """
 
