@@ -2,6 +2,7 @@
 compared."""
 
 import json
+import os
 import statistics
 import time
 from collections.abc import Callable
@@ -28,6 +29,13 @@ def ratio(peer: list[float], ours: list[float]) -> dict[str, float]:
         "median": round(statistics.median(peer) / statistics.median(ours), 3),
         "best": round(min(peer) / min(ours), 3),
     }
+
+
+def data_home() -> Path:
+    """A folder in the repository rather than /tmp, which may be in memory."""
+    home = Path(os.environ.get("BENCH_DIR", Path(__file__).parents[1] / ".cache"))
+    home.mkdir(exist_ok=True)
+    return home
 
 
 def write_results(name: str, results: dict[str, Any]) -> None:

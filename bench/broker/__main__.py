@@ -8,27 +8,23 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.interop.kafka_jars import KAFKA_VERSION, KafkaUnavailableError, resolve_kafka_jars
+from tests.interop.kafka_jars import KAFKA_VERSION
 
 from bench.broker.cells import CORE, CORE_LATENCIES, FULL, FULL_LATENCIES
 from bench.broker.matrix import KAFKA, PENSTOCK, Matrix, Plan
-from bench.broker.nodes import Kafka, Penstock, Prepared, data_home
+from bench.broker.nodes import Kafka, Penstock, Prepared, require_kafka
 from bench.broker.plots import draw
 from bench.broker.report import build_report, find_targets
 from bench.broker.state import State
-from bench.measure import RESULTS, write_results
+from bench.measure import RESULTS, data_home, write_results
 
 
 def main() -> None:
     options = _parse()
-    try:
-        jars = resolve_kafka_jars(lambda text: print(text, file=sys.stderr, flush=True))
-    except KafkaUnavailableError as error:
-        sys.exit(f"this benchmark needs Kafka: {error}")
+    jars = require_kafka()
     plan = _make_plan(options)
     ours: Prepared = Kafka(jars) if options.against_itself else Penstock()
     state = State(_state_path(options), resume=options.resume)

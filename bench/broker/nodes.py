@@ -5,7 +5,6 @@ Invariant: a started node is stopped when its context exits, also after an error
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import subprocess
@@ -16,7 +15,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from tests.interop.kafka_broker import CLUSTER_ID, run_java
-from tests.interop.kafka_jars import KafkaJars
+from tests.interop.kafka_jars import KafkaJars, KafkaUnavailableError, resolve_kafka_jars
 
 from bench.broker.wire import Wire
 
@@ -160,8 +159,9 @@ def _free_port_pair() -> int:
             return port
 
 
-def data_home() -> Path:
-    """A folder in the repository rather than /tmp, which may be in memory."""
-    home = Path(os.environ.get("BENCH_DIR", Path(__file__).parents[2] / ".cache"))
-    home.mkdir(exist_ok=True)
-    return home
+def require_kafka() -> KafkaJars:
+    """Kafka's jars; exits if they are unavailable."""
+    try:
+        return resolve_kafka_jars(lambda text: print(text, file=sys.stderr, flush=True))
+    except KafkaUnavailableError as error:
+        sys.exit(f"this benchmark needs Kafka: {error}")

@@ -8,31 +8,27 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.interop.kafka_jars import KAFKA_VERSION, KafkaUnavailableError, resolve_kafka_jars
+from tests.interop.kafka_jars import KAFKA_VERSION
 
 from bench.broker.cells import Latency
 from bench.broker.matrix import KAFKA, PENSTOCK
-from bench.broker.nodes import data_home
+from bench.broker.nodes import require_kafka
 from bench.broker.state import State
 from bench.cluster.contenders import Contender, PenstockCluster
 from bench.cluster.kafka_cluster import KafkaCluster
 from bench.cluster.report import build_report, draw, find_targets
 from bench.cluster.rounds import Plan, Rounds
-from bench.measure import RESULTS, write_results
+from bench.measure import RESULTS, data_home, write_results
 
 PARTITIONS = (1, 12)
 
 
 def main() -> None:
     options = _parse()
-    try:
-        jars = resolve_kafka_jars(lambda text: print(text, file=sys.stderr, flush=True))
-    except KafkaUnavailableError as error:
-        sys.exit(f"this benchmark needs Kafka: {error}")
+    jars = require_kafka()
     plan = _make_plan(options)
     with TemporaryDirectory(dir=data_home(), prefix="bench-cluster-") as home:
         state = State(Path(home) / "samples.json", resume=False)

@@ -11,14 +11,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from tests.interop.kafka_jars import KAFKA_VERSION, KafkaUnavailableError, resolve_kafka_jars
+from tests.interop.kafka_jars import KAFKA_VERSION
 
-from bench.broker.nodes import data_home
+from bench.broker.nodes import require_kafka
 from bench.groups.contenders import KAFKA, KAFKA_AT_ONCE, PENSTOCK, fresh_nodes
 from bench.groups.first_poll import measure_first_poll
 from bench.groups.leave_group import measure_leave
 from bench.groups.settling import CLASSIC, CONSUMER, measure_settling
-from bench.measure import write_results
+from bench.measure import data_home, write_results
 
 FIRST_POLL_TARGET_MS = 300.0
 REPEATS = 5  # of short measurements
@@ -34,10 +34,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.groups")
     parser.add_argument("--rounds", type=int, default=3)
     rounds = parser.parse_args().rounds
-    try:
-        jars = resolve_kafka_jars(lambda text: print(text, file=sys.stderr, flush=True))
-    except KafkaUnavailableError as error:
-        sys.exit(f"this benchmark needs Kafka: {error}")
+    jars = require_kafka()
     samples: Samples = {}
     for number in range(rounds):
         with (

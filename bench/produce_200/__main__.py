@@ -7,8 +7,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from bench.broker.nodes import Node, Penstock, data_home
-from bench.measure import write_results
+from bench.broker.nodes import Node, Penstock
+from bench.measure import data_home, write_results
 from bench.produce_200.floor import measure_floor
 from bench.produce_200.pipelined import create_topic, measure_pipelined
 from bench.produce_200.request import PARTITIONS

@@ -18,8 +18,8 @@ import pyspark
 from tests.interop.kafka_jars import KAFKA_VERSION, KafkaUnavailableError, resolve_kafka_jars
 from tests.spark.jvm_connector import CONNECTOR_VERSION, class_path, resolve_jvm_connector
 
-from bench.broker.nodes import Kafka, Node, Penstock, Prepared, data_home
-from bench.measure import RESULTS, write_results
+from bench.broker.nodes import Kafka, Node, Penstock, Prepared
+from bench.measure import RESULTS, data_home, write_results
 from bench.plot import bar_chart
 from bench.spark.cold_start import measure_cold_start
 from bench.spark.contenders import JVM, KAFKA, OURS, PENSTOCK

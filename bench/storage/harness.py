@@ -1,14 +1,13 @@
 """Fixtures: an engine, a log and batches to fill it with."""
 
-import os
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from struct import Struct
 from tempfile import TemporaryDirectory
 from uuid import UUID
 
+from bench.measure import data_home
 from penstock.config.log_config import LogConfig, StorageConfig
 from penstock.model.ids import LeaderEpoch, TopicId, TopicPartition
 from penstock.protocol.batch import BASE_TIMESTAMP_POSITION, CRC_POSITION, compute_crc
@@ -26,10 +25,7 @@ PARTITION = TopicPartition("bench", 0)
 
 @contextmanager
 def data_directory() -> Iterator[str]:
-    """A folder in the repository rather than /tmp, which may be in memory."""
-    home = Path(os.environ.get("BENCH_DIR", Path(__file__).parents[2] / ".cache"))
-    home.mkdir(exist_ok=True)
-    with TemporaryDirectory(dir=home, prefix="bench-") as path:
+    with TemporaryDirectory(dir=data_home(), prefix="bench-") as path:
         yield path
 
 

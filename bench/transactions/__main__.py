@@ -19,12 +19,12 @@ from tests.clients.java_clients import JavaClients
 from tests.interop.kafka_jars import KAFKA_VERSION, KafkaUnavailableError, resolve_kafka_jars
 
 from bench.broker.matrix import KAFKA, PENSTOCK, calm_down, create
-from bench.broker.nodes import Kafka, Node, Penstock, Prepared, data_home
+from bench.broker.nodes import Kafka, Node, Penstock, Prepared
 from bench.broker.processes import cpu_seconds
 from bench.broker.report import summarize
 from bench.broker.starting import send_first
 from bench.broker.state import Sample, State
-from bench.measure import write_results
+from bench.measure import data_home, write_results
 from bench.transactions.clients import JAVA_VERSION, Load, make_loads, resolve_java, run_load
 
 

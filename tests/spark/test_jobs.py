@@ -19,6 +19,7 @@ from tests.spark.written import read_records
 
 import penstock
 from penstock.protocol.records import Record
+from penstock.spark.connect.reachable import connect
 from penstock.spark.failures import ClusterNotReady
 from penstock.spark.jobs.audit import Audit, AuditResult, run_audit
 from penstock.spark.jobs.content import parse_identity
@@ -26,7 +27,7 @@ from penstock.spark.jobs.failures import JobFailed, JobRefused, JobStopped
 from penstock.spark.jobs.replay import Replay, ReplayResult, run_replay
 from penstock.spark.jobs.replay_function import load_function
 from penstock.spark.jobs.running import JobProgress, JobWatch
-from penstock.spark.jobs.scope import Edge, EdgeKind, JobScope, connect
+from penstock.spark.jobs.scope import Edge, EdgeKind, JobScope
 from penstock.spark.jobs.stats import Stats, run_stats
 from penstock.spark.jobs.stats_summary import TopicStats
 

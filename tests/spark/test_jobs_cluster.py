@@ -14,10 +14,11 @@ from tests.spark.synced_tables import open_synced, positions_of, read_table
 from tests.spark.topics import Sent, create_topic, send
 from tests.spark.written import read_records
 
+from penstock.spark.connect.reachable import connect
 from penstock.spark.jobs.audit import Audit, run_audit
 from penstock.spark.jobs.replay import Replay, run_replay
 from penstock.spark.jobs.running import JobProgress, JobWatch
-from penstock.spark.jobs.scope import Edge, EdgeKind, JobScope, connect
+from penstock.spark.jobs.scope import Edge, EdgeKind, JobScope
 from penstock.spark.jobs.stats import Stats, run_stats
 from penstock.spark.tables.spark_runner import SparkRunner
 from penstock.spark.tables.spec import TableFormat

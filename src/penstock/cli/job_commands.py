@@ -6,7 +6,7 @@ Exit code 0: done, and an audit found no problems. 1: the job failed, or an audi
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
 
 import typer
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from penstock.spark.jobs.running import JobWatch
     from penstock.spark.jobs.scope import JobScope
 
+_Options = TypeVar("_Options")
 _Result = TypeVar("_Result")
 
 app = command_group("Audit, replay and measure topics on Spark.")
@@ -129,13 +130,8 @@ def audit(
             identity=Identity() if identity is None else parse_identity(identity),
             sequence=sequence,
         )
-        result = _run(
-            "audit",
-            get_bootstrap(ctx, bootstrap),
-            master,
-            as_json,
-            lambda spark, client, watch: run_audit(spark, client, options, watch),
-        )
+        run = _JobRun("audit", get_bootstrap(ctx, bootstrap), master, as_json)
+        result = _run(run, run_audit, options)
     show_audit(result, as_json=as_json)
     if result.problems:
         raise typer.Exit(1)
@@ -197,13 +193,8 @@ def replay(
             isolation=_isolation(isolation),
             compression=_codec(compression),
         )
-        result = _run(
-            "replay",
-            get_bootstrap(ctx, bootstrap),
-            master,
-            as_json,
-            lambda spark, client, watch: run_replay(spark, client, options, watch),
-        )
+        run = _JobRun("replay", get_bootstrap(ctx, bootstrap), master, as_json)
+        result = _run(run, run_replay, options)
     show_replay(result, target, as_json=as_json)
 
 
@@ -232,41 +223,41 @@ def stats(
             top=top,
             isolation=_isolation(isolation),
         )
-        result = _run(
-            "stats",
-            get_bootstrap(ctx, bootstrap),
-            master,
-            as_json,
-            lambda spark, client, watch: run_stats(spark, client, options, watch),
-        )
+        run = _JobRun("stats", get_bootstrap(ctx, bootstrap), master, as_json)
+        result = _run(run, run_stats, options)
     show_stats(result, as_json=as_json)
     for path in write_plots(result, plots) if plots is not None else ():
         note(f"wrote {path}")
 
 
+class _JobRun(NamedTuple):
+    name: str
+    bootstrap: str
+    master: str | None
+    as_json: bool
+
+
 def _run(
-    name: str,
-    bootstrap: str,
-    master: str | None,
-    as_json: bool,
-    work: "Callable[[SparkSession, BlockingClient, JobWatch], _Result]",
+    run: _JobRun,
+    work: "Callable[[SparkSession, BlockingClient, _Options, JobWatch], _Result]",
+    options: _Options,
 ) -> _Result:
     """Connects to the cluster before Spark starts, so that a wrong address fails at once."""
+    from penstock.spark.connect.reachable import connect
     from penstock.spark.jobs.running import JobWatch
-    from penstock.spark.jobs.scope import connect
     from penstock.spark.pipeline.launch import log_file_of, pipeline_session
     from penstock.spark.pipeline.spec import DEFAULT_CHECKPOINTS
 
-    client = connect(bootstrap)
-    log_file = log_file_of(DEFAULT_CHECKPOINTS, f"job-{name}")
-    note(f"starting Spark for job {name}; its log is {log_file}")
+    client = connect(run.bootstrap)
+    log_file = log_file_of(DEFAULT_CHECKPOINTS, f"job-{run.name}")
+    note(f"starting Spark for job {run.name}; its log is {log_file}")
     stop = threading.Event()
     with (
-        pipeline_session(f"job {name}", {}, log_file, master=master) as spark,
+        pipeline_session(f"job {run.name}", {}, log_file, master=run.master) as spark,
         stopped_by_signals(stop, "stopping"),
-        job_progress(as_json=as_json) as show,
+        job_progress(as_json=run.as_json) as show,
     ):
-        return work(spark, client, JobWatch(stop=stop, show=show))
+        return work(spark, client, options, JobWatch(stop=stop, show=show))
 
 
 def _scope(topics: list[str], partitions: str | None, start: str, end: str) -> "JobScope":

@@ -244,6 +244,6 @@ def _compact(store: "TableStore", run_tasks: "RunTasks", file_bytes: int, keep_h
 
 
 def _connect(bootstrap: str) -> "BlockingClient":
-    from penstock.spark.jobs.scope import connect
+    from penstock.spark.connect.reachable import connect
 
     return connect(bootstrap)

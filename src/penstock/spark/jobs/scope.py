@@ -13,13 +13,11 @@ from typing import NamedTuple
 from penstock.client.data_calls import EARLIEST, LATEST, IsolationLevel
 from penstock.client.errors import ClientError
 from penstock.model.ids import TopicPartition
-from penstock.spark.connect.connections import BlockingClient, ClientSettings, shared_client
+from penstock.spark.connect.connections import BlockingClient
 from penstock.spark.failures import ClusterNotReady
 from penstock.spark.jobs.failures import JobRefused
 from penstock.spark.source.offset_json import format_partitions, nest_by_topic
 from penstock.spark.source.plan import OffsetRange
-
-_TIMEOUT_MS = 15_000
 
 
 class EdgeKind(Enum):
@@ -74,19 +72,6 @@ def parse_partitions(text: str) -> tuple[int, ...]:
     if not all(part.isascii() and part.isdecimal() for part in parts):
         raise JobRefused(f"--partitions {text!r}: write numbers separated by commas, as 0,3,4")
     return tuple(sorted({int(part) for part in parts}))
-
-
-def connect(bootstrap: str) -> BlockingClient:
-    """Connects now, so that a wrong address fails in half a second instead of half a minute."""
-    client = shared_client(ClientSettings(bootstrap, request_timeout_ms=_TIMEOUT_MS))
-    try:
-        client.run(lambda kafka: kafka.connect())
-    except ClientError as error:
-        raise ClusterNotReady(
-            f"{error}; is the broker running? `penstock up` starts one here, --bootstrap names "
-            "its address"
-        ) from None
-    return client
 
 
 def resolve_scope(

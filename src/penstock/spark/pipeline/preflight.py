@@ -4,14 +4,12 @@ fails in half a second instead of half a minute.
 
 from collections.abc import Iterable
 
-from penstock.client.errors import ClientError
 from penstock.client.metadata import ClusterMetadata
 from penstock.model.errors import ErrorCode
-from penstock.spark.connect.connections import ClientSettings, shared_client
+from penstock.spark.connect.reachable import connect, explaining_unreachable
 from penstock.spark.failures import ClusterNotReady
 from penstock.spark.pipeline.spec import Pipeline, TopicTarget
 
-_TIMEOUT_MS = 15_000
 _BEING_CREATED = ErrorCode.LEADER_NOT_AVAILABLE
 
 
@@ -21,17 +19,12 @@ def check_topics(pipeline: Pipeline, bootstrap: str) -> None:
     written = sorted(_written_topics(pipeline) - set(read))
     if not (read or written or pipeline.topic_sources()):
         return
-    client = shared_client(ClientSettings(bootstrap, request_timeout_ms=_TIMEOUT_MS))
-    try:
-        client.run(lambda kafka: kafka.connect())  # tries every address only once
+    address_source = f"--bootstrap and `bootstrap:` in {pipeline.file} name"
+    client = connect(bootstrap, address_source)
+    with explaining_unreachable(address_source):
         read_metadata = client.metadata(read)
         written_metadata = client.metadata(written, allow_auto_creation=True)
         missing = [*_missing(read_metadata, read), *_missing(written_metadata, written)]
-    except ClientError as error:
-        raise ClusterNotReady(
-            f"{error}; is the broker running? `penstock up` starts one here, --bootstrap and "
-            f"`bootstrap:` in {pipeline.file} name its address"
-        ) from None
     if missing:
         raise ClusterNotReady(_describe_missing(pipeline, missing, bootstrap))
 

@@ -7,6 +7,7 @@ import pytest
 from tests.unit.spark.source.source_log import Log
 
 import penstock
+from penstock.spark.connect.reachable import connect
 from penstock.spark.failures import ClusterNotReady
 from penstock.spark.jobs.audit import find_compacted, plan_audit
 from penstock.spark.jobs.failures import JobRefused
@@ -15,7 +16,6 @@ from penstock.spark.jobs.scope import (
     EdgeKind,
     JobScope,
     ResolvedScope,
-    connect,
     parse_edge,
     parse_partitions,
     resolve_scope,
