@@ -51,9 +51,7 @@ class SinkOptions(NamedTuple):
     # The rest is for exactly-once. Without two-phase commit, a batch must be committed within
     # transaction_timeout_ms; the default is the brokers' default transaction.max.timeout.ms.
     transaction_timeout_ms: int = 15 * 60_000
-    abandoned_after_ms: int = (
-        24 * 60 * 60_000
-    )  # after this, a query with undecided transactions is dead
+    abandoned_after_ms: int = 24 * 60 * 60_000  # then an undecided transaction is orphaned
     is_once_per_micro_batch: bool = False  # a batch write in foreachBatch, the only one there
 
     @property

@@ -116,7 +116,8 @@ def _offsets(pushed: PushedFilter) -> tuple[int, int]:
 
 
 def _lower_ms(pushed: PushedFilter) -> int | None:
-    """Rounded down, because records have milliseconds and filters microseconds."""
+    """Rounded down, because records have milliseconds and filters microseconds, so that no matching
+    record is missed."""
     times = pushed.value if pushed.comparison == "in" else [pushed.value]
     if pushed.comparison not in ("=", ">", ">=", "in"):
         return None
