@@ -214,7 +214,7 @@ def assert_settled(world: World) -> None:
 
 @SETTINGS
 @given(SEEDS, st.sampled_from([0, 3000]))
-def test_those_who_stay_share_the_work_and_none_of_them_was_ever_thrown_out(
+def test_members_that_follow_the_protocol_share_the_work_and_are_never_removed(
     seed: int, initial_delay_ms: int
 ) -> None:
     world = World(seed, initial_delay_ms=initial_delay_ms)
@@ -225,7 +225,7 @@ def test_those_who_stay_share_the_work_and_none_of_them_was_ever_thrown_out(
 
 @SETTINGS
 @given(SEEDS, st.integers(1, 4))
-def test_a_group_settles_after_its_coordinator_lost_all_that_was_not_committed(
+def test_a_group_settles_after_its_coordinator_lost_uncommitted_writes(
     seed: int, restarts: int
 ) -> None:
     world = World(seed, initial_delay_ms=0)

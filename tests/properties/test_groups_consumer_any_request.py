@@ -102,7 +102,7 @@ def send(harness: ConsumerGroupHarness, request: object) -> None:
     begins_mixed=st.booleans(),
 )
 @settings(max_examples=scaled(test=200, verify=1000, release=20_000), deadline=None)
-def test_any_requests_are_answered(requests: list[object], begins_mixed: bool) -> None:
+def test_any_request_gets_a_reply(requests: list[object], begins_mixed: bool) -> None:
     harness = ConsumerGroupHarness(GroupConfig(initial_rebalance_delay_ms=0), orders=2)
     if begins_mixed:
         Consumer(harness, "anna").join()

@@ -71,7 +71,7 @@ def again(subscribers: list[Subscriber], assigned: Assigned) -> list[Subscriber]
 @pytest.mark.parametrize("name", ASSIGNORS)
 @given(group=groups())
 @MANY
-def test_every_partition_goes_to_one_subscriber(
+def test_every_partition_is_assigned_to_one_subscriber(
     name: str, group: tuple[list[Subscriber], Counts]
 ) -> None:
     check_valid(*group, ASSIGNORS[name](*group))
@@ -80,7 +80,7 @@ def test_every_partition_goes_to_one_subscriber(
 @pytest.mark.parametrize("name", ASSIGNORS)
 @given(group=groups())
 @MANY
-def test_what_was_assigned_is_assigned_again(
+def test_an_unchanged_group_keeps_its_assignment(
     name: str, group: tuple[list[Subscriber], Counts]
 ) -> None:
     subscribers, counts = group
@@ -90,14 +90,16 @@ def test_what_was_assigned_is_assigned_again(
 
 @given(group=groups(alike=True))
 @MANY
-def test_members_alike_differ_by_one_at_most(group: tuple[list[Subscriber], Counts]) -> None:
+def test_members_with_equal_subscriptions_differ_by_one_at_most(
+    group: tuple[list[Subscriber], Counts],
+) -> None:
     loads = [count(own) for own in ASSIGNORS["uniform"](*group).values()]
     assert max(loads) - min(loads) <= 1
 
 
 @given(group=groups())
 @MANY
-def test_range_gives_neighbours_of_a_topic_and_at_most_one_more(
+def test_range_assigns_contiguous_ranges_of_almost_equal_size(
     group: tuple[list[Subscriber], Counts],
 ) -> None:
     subscribers, counts = group
@@ -126,7 +128,7 @@ def test_no_single_move_makes_it_more_even(group: tuple[list[Subscriber], Counts
 
 @given(group=groups(alike=True), gone=st.integers(0, 6))
 @MANY
-def test_whoever_stays_keeps_all_when_one_leaves(
+def test_remaining_members_keep_their_partitions_when_one_leaves(
     group: tuple[list[Subscriber], Counts], gone: int
 ) -> None:
     subscribers, counts = group
@@ -139,7 +141,7 @@ def test_whoever_stays_keeps_all_when_one_leaves(
 
 @given(group=groups(alike=True))
 @MANY
-def test_only_what_a_newcomer_gets_moves(group: tuple[list[Subscriber], Counts]) -> None:
+def test_only_the_share_of_a_new_member_moves(group: tuple[list[Subscriber], Counts]) -> None:
     subscribers, counts = group
     settled = again(subscribers, ASSIGNORS["uniform"](subscribers, counts))
     newcomer = Subscriber("newcomer", None, settled[0].topics, {})

@@ -332,7 +332,7 @@ def _settled(state: GroupShardState) -> dict[str, object]:
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 @given(histories)
-def test_memory_log_and_compacted_log_tell_the_same_after_every_step(
+def test_state_log_and_compacted_log_agree_after_every_step(
     history: list[tuple[object, ...]],
 ) -> None:
     asyncio.run(Life().live(history))

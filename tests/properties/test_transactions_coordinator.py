@@ -12,8 +12,8 @@ from tests.unit.coordinators.transaction.harness import (
     T0,
     T1,
     U0,
-    Ids,
-    Partitions,
+    FakePartitions,
+    FakeProducerIds,
     TransactionCoordinatorHarness,
     replay_log,
 )
@@ -137,8 +137,8 @@ class Life:
             segment_bytes=1_000, min_cleanable_dirty_ratio=0.0, delete_retention_ms=DAY_MS
         )
         self.clock = ManualClock()
-        self.partitions = Partitions()
-        self.ids = Ids()
+        self.partitions = FakePartitions()
+        self.ids = FakeProducerIds()
         self.leader_epoch = 0
         self.given: dict[str, list[ProducerIdAndEpoch]] = {name: [] for name in NAMES}
         if first_epoch is not None:
@@ -319,7 +319,7 @@ class Life:
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 @given(histories, first_epochs)
-def test_memory_log_and_compacted_log_tell_the_same_after_every_step(
+def test_state_log_and_compacted_log_agree_after_every_step(
     history: list[tuple[object, ...]], first_epoch: int | None
 ) -> None:
     asyncio.run(Life(first_epoch).live(history))

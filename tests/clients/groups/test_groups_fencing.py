@@ -48,7 +48,7 @@ def commit(
     return ask(broker, tell)
 
 
-def test_only_the_members_of_the_current_generation_commit(
+def test_only_members_of_the_current_generation_commit(
     group_broker: BrokerUnderTest, stage: Stage
 ) -> None:
     group, topic = new_name(), new_topic(group_broker, partitions=1)
@@ -75,7 +75,7 @@ def test_only_the_members_of_the_current_generation_commit(
     assert committed(group_broker, group) == {partition: (7, "")}
 
 
-def test_a_group_without_members_takes_commits_of_no_generation_only(
+def test_an_empty_group_accepts_commits_without_a_generation_only(
     group_broker: BrokerUnderTest, stage: Stage
 ) -> None:
     group, topic = new_name(), new_topic(group_broker, partitions=1)

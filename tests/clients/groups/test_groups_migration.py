@@ -37,7 +37,7 @@ def stage_of(
 @pytest.mark.parametrize(
     ("before", "after"), [("classic", "consumer"), ("consumer", "classic")], ids=["up", "down"]
 )
-def test_members_are_replaced_one_by_one_by_those_of_the_other_protocol(
+def test_members_migrate_one_by_one_to_the_other_protocol(
     group_broker: BrokerUnderTest, stage_of: StageOf, before: str, after: str
 ) -> None:
     group, topic = new_name(), new_topic(group_broker, partitions=6)

@@ -54,7 +54,7 @@ def command(request: pytest.FixtureRequest, say: Say) -> Command:
         pytest.skip(f"skipped: {error}")
 
 
-def test_its_copies_are_exact_though_it_aborts_and_is_killed(
+def test_copies_are_exact_although_it_aborts_and_is_killed(
     transaction_broker: BrokerUnderTest, command: Command, tmp_path: Path
 ) -> None:
     topics = Topics.fresh(transaction_broker, partitions=1)
@@ -66,7 +66,7 @@ def test_its_copies_are_exact_though_it_aborts_and_is_killed(
     topics.check(transaction_broker)
 
 
-def test_as_a_member_of_a_group_it_copies_every_partition(
+def test_as_a_group_member_it_copies_every_partition(
     transaction_broker: BrokerUnderTest, command: Command, tmp_path: Path
 ) -> None:
     topics = Topics.fresh(transaction_broker, partitions=3)

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from tests.unit.apis.fake_group_coordinator import FakeGroupCoordinator
+from tests.unit.apis.fake_transaction_coordinator import FakeTransactionCoordinator
 from tests.unit.apis.fake_verifier import FakeVerifier
-from tests.unit.apis.groups_twin import GroupsTwin
-from tests.unit.apis.transactions_twin import TransactionsTwin
 
 from penstock.apis.config import ApiConfig
 from penstock.apis.dispatcher import Dispatcher
@@ -265,8 +265,8 @@ class ApiHarness:
         self.wall_ms = NOW_MS
         self.guard = FakeAuthorizer()
         self.controller = FakeController(self)
-        self.groups = GroupsTwin()
-        self.transactions = TransactionsTwin()
+        self.groups = FakeGroupCoordinator()
+        self.transactions = FakeTransactionCoordinator()
         self.verifier = FakeVerifier()
         self.reports: list[str] = []
         self.tasks: list[Coroutine[Any, Any, None]] = []

@@ -430,8 +430,8 @@ def test_who_may_do_nothing_does_nothing_and_is_told_so(
     assert key is not ApiKey.LIST_GROUPS or reply.groups == ()
     assert key is not ApiKey.LIST_TRANSACTIONS or reply.transaction_states == ()
     assert list(shared.cluster.topics) == ["there"]
-    assert all(asked == (frozenset(), frozenset()) for asked in shared.groups.asked)  # a list
-    assert all(asked == ListTransactions() for asked in shared.transactions.asked)
+    assert all(asked == (frozenset(), frozenset()) for asked in shared.groups.requests)  # a list
+    assert all(asked == ListTransactions() for asked in shared.transactions.requests)
     assert shared.replicas.get(TopicPartition("there", 0)).log_end_offset == 0
 
 

@@ -33,7 +33,7 @@ def _topics(harness: ApiHarness) -> None:
     harness.guard.deny(AclOperation.DESCRIBE, ResourceType.TOPIC, "secret")
 
 
-def test_all_versions_that_clients_in_use_need_are_served() -> None:
+def test_all_advertised_versions_are_served() -> None:
     """aiokafka speaks none later than 3, Java no OffsetCommit before 2, no OffsetFetch before 1."""
     assert APIS[COMMIT].versions == range(2, 11)
     assert APIS[FETCH].versions == range(1, 11)
@@ -79,14 +79,12 @@ def told(reply: Any) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("version", APIS[COMMIT].versions)
-def test_a_commit_reaches_the_group_as_its_version_says_it(
-    harness: ApiHarness, version: int
-) -> None:
+def test_a_commit_is_decoded_in_every_version(harness: ApiHarness, version: int) -> None:
     harness.groups.refused = {P1: ErrorCode.OFFSET_METADATA_TOO_LARGE}
     reply = ask_to_commit(harness, version)
     epoch = 4 if version >= 6 else -1
     topic_id = topic_id_of("orders") if version == BY_ID else None
-    assert harness.groups.asked == [
+    assert harness.groups.requests == [
         CommitOffsets(
             group="g",
             member="m-1",
@@ -116,17 +114,17 @@ def test_a_commit_reaches_the_group_as_its_version_says_it(
     ],
 )
 @pytest.mark.parametrize("version", range(2, 5))
-def test_old_clients_may_ask_for_a_retention(
+def test_old_versions_may_set_a_retention(
     harness: ApiHarness, version: int, retention: timedelta, expires_ms: int | None
 ) -> None:
     ask_to_commit(harness, version, retention_time=retention)
-    (asked,) = harness.groups.asked
-    assert isinstance(asked, CommitOffsets)
-    assert [offset.expires_ms for offset in asked.offsets] == [expires_ms] * 2
+    (request,) = harness.groups.requests
+    assert isinstance(request, CommitOffsets)
+    assert [offset.expires_ms for offset in request.offsets] == [expires_ms] * 2
 
 
 @pytest.mark.parametrize("version", APIS[COMMIT].versions)
-def test_each_partition_of_a_commit_has_its_own_answer_in_order(
+def test_each_partition_of_a_commit_has_its_own_code_in_order(
     harness: ApiHarness, version: int
 ) -> None:
     reply = ask_to_commit(
@@ -145,30 +143,32 @@ def test_each_partition_of_a_commit_has_its_own_answer_in_order(
         (0, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
         (1, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
     ]
-    (asked,) = harness.groups.asked
-    assert isinstance(asked, CommitOffsets)
-    assert [offset.tp for offset in asked.offsets] == [P0]
+    (request,) = harness.groups.requests
+    assert isinstance(request, CommitOffsets)
+    assert [offset.tp for offset in request.offsets] == [P0]
 
 
 @pytest.mark.parametrize("version", APIS[COMMIT].versions)
-def test_a_commit_of_nothing_that_may_be_kept_does_not_reach_the_group(
+def test_a_commit_with_only_refused_partitions_does_not_reach_the_group(
     harness: ApiHarness, version: int
 ) -> None:
     ask_to_commit(harness, version, topic("secret", partitions=[entry(0, 1)]))
-    assert harness.groups.asked == []
+    assert harness.groups.requests == []
 
 
-def test_of_two_offsets_for_a_partition_the_later_counts(harness: ApiHarness) -> None:
+def test_the_later_of_two_offsets_for_a_partition_counts(harness: ApiHarness) -> None:
     first = topic("orders", partitions=[entry(0, 1), entry(0, 2)])
     reply = ask_to_commit(harness, 8, first, topic("orders", partitions=[entry(0, 3)]))
-    (asked,) = harness.groups.asked
-    assert isinstance(asked, CommitOffsets)
-    assert [(offset.tp, offset.offset) for offset in asked.offsets] == [(P0, 3)]
+    (request,) = harness.groups.requests
+    assert isinstance(request, CommitOffsets)
+    assert [(offset.tp, offset.offset) for offset in request.offsets] == [(P0, 3)]
     assert told(reply) == [(0, 0)] * 3
 
 
 @pytest.mark.parametrize("topic_id", [None, UNKNOWN_ID])
-def test_an_id_of_no_topic_is_told_so(harness: ApiHarness, topic_id: TopicId | None) -> None:
+def test_an_unknown_topic_id_gets_unknown_topic_id(
+    harness: ApiHarness, topic_id: TopicId | None
+) -> None:
     reply = ask_to_commit(harness, BY_ID, {"topic_id": topic_id, "partitions": [entry(0, 1)]})
     assert told(reply) == [(0, ErrorCode.UNKNOWN_TOPIC_ID)]
     assert reply.topics[0].topic_id == topic_id
@@ -201,11 +201,11 @@ def offsets(answer: Any) -> list[tuple[int, int, str, int]]:
 
 
 @pytest.mark.parametrize("version", APIS[FETCH].versions)
-def test_a_fetch_reaches_the_group_and_brings_offsets(harness: ApiHarness, version: int) -> None:
+def test_a_fetch_is_decoded_and_its_offsets_encoded(harness: ApiHarness, version: int) -> None:
     harness.groups.offsets = {P0: FetchedOffset(P0, 50, 4, "note")}
     topics = [topic("orders", partition_indexes=[1, 0])]
     answer = fetch(harness, version, topics, require_stable=True)
-    assert harness.groups.asked == [
+    assert harness.groups.requests == [
         FetchOffsets(
             group="g",
             member="m-1" if version >= 9 else None,
@@ -227,7 +227,7 @@ def test_a_fetch_reaches_the_group_and_brings_offsets(harness: ApiHarness, versi
 
 
 @pytest.mark.parametrize("version", APIS[FETCH].versions)
-def test_topics_that_may_not_be_described_have_no_offsets(
+def test_offsets_of_topics_that_may_not_be_described_are_refused(
     harness: ApiHarness, version: int
 ) -> None:
     harness.groups.offsets = {P0: FetchedOffset(P0, 50, 4, "note")}
@@ -239,22 +239,22 @@ def test_topics_that_may_not_be_described_have_no_offsets(
         (0, -1, "", ErrorCode.TOPIC_AUTHORIZATION_FAILED),
         (0, 50, "note", 0),
     ]
-    (asked,) = harness.groups.asked
-    assert isinstance(asked, FetchOffsets)
-    assert asked.partitions == (P0,)
+    (request,) = harness.groups.requests
+    assert isinstance(request, FetchOffsets)
+    assert request.partitions == (P0,)
 
 
 @pytest.mark.parametrize("version", range(2, 11))
-def test_no_topics_stand_for_all_that_may_be_described(harness: ApiHarness, version: int) -> None:
+def test_null_topics_fetch_all_that_may_be_described(harness: ApiHarness, version: int) -> None:
     hidden, gone = TopicPartition("secret", 0), TopicPartition("gone", 0)
     harness.groups.offsets = {
         each: FetchedOffset(each, number, -1, "")
         for number, each in enumerate((P1, hidden, gone, P0))
     }
     answer = fetch(harness, version, None)
-    (asked,) = harness.groups.asked
-    assert isinstance(asked, FetchOffsets)
-    assert asked.partitions is None
+    (request,) = harness.groups.requests
+    assert isinstance(request, FetchOffsets)
+    assert request.partitions is None
     expected = [(1, 0, "", 0), (0, 3, "", 0)]
     if version < BY_ID:  # a topic that is gone has no id any longer
         expected.append((0, 2, "", 0))
@@ -262,7 +262,7 @@ def test_no_topics_stand_for_all_that_may_be_described(harness: ApiHarness, vers
 
 
 @pytest.mark.parametrize("version", APIS[FETCH].versions)
-def test_what_is_wrong_with_the_group_is_told_where_the_version_has_a_place(
+def test_the_group_error_is_top_level_or_per_partition_by_version(
     harness: ApiHarness, version: int
 ) -> None:
     harness.groups.code = ErrorCode.NOT_COORDINATOR
@@ -275,9 +275,7 @@ def test_what_is_wrong_with_the_group_is_told_where_the_version_has_a_place(
 
 
 @pytest.mark.parametrize("version", range(7, 11))
-def test_offsets_of_an_open_transaction_are_told_to_be_unstable(
-    harness: ApiHarness, version: int
-) -> None:
+def test_offsets_of_an_open_transaction_are_unstable(harness: ApiHarness, version: int) -> None:
     harness.groups.unstable = frozenset((P1,))
     answer = fetch(harness, version, [topic("orders", partition_indexes=[0, 1])])
     assert offsets(answer) == [
@@ -287,7 +285,7 @@ def test_offsets_of_an_open_transaction_are_told_to_be_unstable(
 
 
 @pytest.mark.parametrize("version", range(8, 11))
-def test_several_groups_are_answered_each_once(harness: ApiHarness, version: int) -> None:
+def test_several_groups_are_fetched_each_once(harness: ApiHarness, version: int) -> None:
     harness.guard.deny(AclOperation.DESCRIBE, ResourceType.GROUP, "theirs")
     groups = [{"group_id": name, "topics": None} for name in ("a", "theirs", "b", "a")]
     reply = harness.ask(FETCH, version, groups=groups)
@@ -296,14 +294,14 @@ def test_several_groups_are_answered_each_once(harness: ApiHarness, version: int
         ("theirs", ErrorCode.GROUP_AUTHORIZATION_FAILED),
         ("b", 0),
     ]
-    assert len(harness.groups.asked) == 2
+    assert len(harness.groups.requests) == 2
 
 
-def test_a_fetch_for_no_group_is_answered(harness: ApiHarness) -> None:
+def test_a_fetch_for_no_group_is_empty(harness: ApiHarness) -> None:
     assert harness.ask(FETCH, 8, groups=[]).groups == ()
 
 
-def test_an_id_of_no_topic_has_no_offsets(harness: ApiHarness) -> None:
+def test_an_unknown_topic_id_has_no_offsets(harness: ApiHarness) -> None:
     topics = [{"topic_id": UNKNOWN_ID, "partition_indexes": [0]}]
     answer = fetch(harness, BY_ID, topics)
     assert offsets(answer) == [(0, -1, "", ErrorCode.UNKNOWN_TOPIC_ID)]
@@ -325,10 +323,10 @@ def ask_to_delete(harness: ApiHarness, topics: dict[str, list[int]]) -> Any:
     )
 
 
-def test_each_partition_of_a_deletion_has_its_own_answer_in_order(harness: ApiHarness) -> None:
+def test_each_partition_of_a_deletion_has_its_own_code_in_order(harness: ApiHarness) -> None:
     harness.groups.refused = {P1: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC}
     reply = ask_to_delete(harness, {"secret": [0], "absent": [0], "orders": [1, 7, 0]})
-    assert harness.groups.asked == [("g", (P1, P0))]
+    assert harness.groups.requests == [("g", (P1, P0))]
     assert reply.error_code == 0
     assert [each.name for each in reply.topics] == ["secret", "absent", "orders"]
     assert told(reply) == [
@@ -340,14 +338,14 @@ def test_each_partition_of_a_deletion_has_its_own_answer_in_order(harness: ApiHa
     ]
 
 
-def test_a_group_that_is_not_there_is_the_whole_answer(harness: ApiHarness) -> None:
+def test_a_missing_group_is_a_top_level_error(harness: ApiHarness) -> None:
     harness.groups.code = ErrorCode.GROUP_ID_NOT_FOUND
     reply = ask_to_delete(harness, {"secret": [0], "orders": [0]})
     assert (reply.error_code, reply.topics) == (ErrorCode.GROUP_ID_NOT_FOUND, ())
 
 
-def test_offsets_are_deleted_by_who_may_delete_the_group(harness: ApiHarness) -> None:
+def test_deleting_offsets_requires_delete_on_the_group(harness: ApiHarness) -> None:
     harness.guard.deny(AclOperation.DELETE, ResourceType.GROUP, "g")
     reply = ask_to_delete(harness, {"orders": [0]})
     assert (reply.error_code, reply.topics) == (ErrorCode.GROUP_AUTHORIZATION_FAILED, ())
-    assert harness.groups.asked == []
+    assert harness.groups.requests == []

@@ -25,7 +25,7 @@ ORDERS = topic_id_of("orders")
 NOTHING_ASKED = -(2**31)
 
 
-def test_all_versions_that_clients_in_use_need_are_served() -> None:
+def test_all_advertised_versions_are_served() -> None:
     """librdkafka speaks version 1 of the heartbeat only."""
     assert APIS[BEAT].versions == range(2)
     assert APIS[DESCRIBE].versions == range(2)
@@ -48,11 +48,9 @@ WHOLE: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("version", APIS[BEAT].versions)
-def test_a_heartbeat_reaches_the_group_as_its_version_says_it(
-    harness: ApiHarness, version: int
-) -> None:
+def test_a_heartbeat_is_decoded_in_every_version(harness: ApiHarness, version: int) -> None:
     harness.ask(BEAT, version, **WHOLE)
-    assert harness.groups.asked == [
+    assert harness.groups.requests == [
         ConsumerHeartbeat(
             group="g",
             member="m-1",
@@ -72,9 +70,9 @@ def test_a_heartbeat_reaches_the_group_as_its_version_says_it(
 
 
 @pytest.mark.parametrize("version", APIS[BEAT].versions)
-def test_what_has_not_changed_is_left_out(harness: ApiHarness, version: int) -> None:
+def test_unchanged_fields_are_none(harness: ApiHarness, version: int) -> None:
     harness.ask(BEAT, version, group_id="g", member_id="m-1", member_epoch=-2)
-    assert harness.groups.asked == [
+    assert harness.groups.requests == [
         ConsumerHeartbeat(
             group="g",
             member="m-1",
@@ -87,26 +85,26 @@ def test_what_has_not_changed_is_left_out(harness: ApiHarness, version: int) -> 
 
 
 @pytest.mark.parametrize("version", APIS[BEAT].versions)
-def test_nothing_is_not_the_same_as_no_change(harness: ApiHarness, version: int) -> None:
+def test_an_empty_list_is_not_the_same_as_no_change(harness: ApiHarness, version: int) -> None:
     nothing = {"subscribed_topic_names": [], "topic_partitions": [], "server_assignor": ""}
     harness.ask(BEAT, version, **{**WHOLE, **nothing, "subscribed_topic_regex": ""})
-    (asked,) = harness.groups.asked
-    assert isinstance(asked, ConsumerHeartbeat)
-    assert (asked.topics, asked.owned, asked.assignor) == ((), (), "")
-    assert asked.topic_regex == ("" if version >= 1 else None)
+    (request,) = harness.groups.requests
+    assert isinstance(request, ConsumerHeartbeat)
+    assert (request.topics, request.owned, request.assignor) == ((), (), "")
+    assert request.topic_regex == ("" if version >= 1 else None)
 
 
-def test_an_id_of_nothing_but_zeros_is_no_topic_that_is_owned(harness: ApiHarness) -> None:
+def test_a_zero_topic_id_is_not_owned(harness: ApiHarness) -> None:
     owned = [{"topic_id": None, "partitions": [0]}, {"topic_id": ORDERS, "partitions": []}]
     harness.ask(BEAT, 1, **{**WHOLE, "topic_partitions": owned})
-    (asked,) = harness.groups.asked
-    assert isinstance(asked, ConsumerHeartbeat)
-    assert asked.owned == (TopicPartitions(ORDERS, ()),)
+    (request,) = harness.groups.requests
+    assert isinstance(request, ConsumerHeartbeat)
+    assert request.owned == (TopicPartitions(ORDERS, ()),)
 
 
 @pytest.mark.parametrize("version", APIS[BEAT].versions)
-def test_an_assignment_is_told_when_it_changes(harness: ApiHarness, version: int) -> None:
-    harness.groups.heartbeat_answer = ConsumerHeartbeatReply(
+def test_a_changed_assignment_is_encoded(harness: ApiHarness, version: int) -> None:
+    harness.groups.heartbeat_reply = ConsumerHeartbeatReply(
         error=ErrorCode.NONE,
         member="m-1",
         member_epoch=4,
@@ -122,29 +120,29 @@ def test_an_assignment_is_told_when_it_changes(harness: ApiHarness, version: int
 
 
 @pytest.mark.parametrize("version", APIS[BEAT].versions)
-def test_an_assignment_of_nothing_is_not_the_same_as_no_change(
+def test_an_empty_assignment_is_not_the_same_as_no_change(
     harness: ApiHarness, version: int
 ) -> None:
-    harness.groups.heartbeat_answer = ConsumerHeartbeatReply(error=ErrorCode.NONE, assignment=None)
+    harness.groups.heartbeat_reply = ConsumerHeartbeatReply(error=ErrorCode.NONE, assignment=None)
     assert harness.ask(BEAT, version, **WHOLE).assignment is None
-    harness.groups.heartbeat_answer = ConsumerHeartbeatReply(error=ErrorCode.NONE, assignment=())
+    harness.groups.heartbeat_reply = ConsumerHeartbeatReply(error=ErrorCode.NONE, assignment=())
     assert harness.ask(BEAT, version, **WHOLE).assignment.topic_partitions == ()
 
 
 @pytest.mark.parametrize("version", APIS[BEAT].versions)
-def test_a_refusal_says_why(harness: ApiHarness, version: int) -> None:
+def test_an_error_has_a_message(harness: ApiHarness, version: int) -> None:
     code = ErrorCode.FENCED_MEMBER_EPOCH
-    harness.groups.heartbeat_answer = ConsumerHeartbeatReply(error=code, message="too old")
+    harness.groups.heartbeat_reply = ConsumerHeartbeatReply(error=code, message="too old")
     reply = harness.ask(BEAT, version, **WHOLE)
     assert (reply.error_code, reply.error_message, reply.member_id) == (code, "too old", None)
 
 
 @pytest.mark.parametrize("version", APIS[BEAT].versions)
-def test_who_subscribes_to_topics_may_describe_them(harness: ApiHarness, version: int) -> None:
+def test_subscribing_requires_describe_on_the_topics(harness: ApiHarness, version: int) -> None:
     harness.guard.deny(AclOperation.DESCRIBE, ResourceType.TOPIC, "absent")
     reply = harness.ask(BEAT, version, **WHOLE)
     assert reply.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    assert harness.groups.asked == []
+    assert harness.groups.requests == []
 
 
 # -- ConsumerGroupDescribe -----------------------------------------------------------------
@@ -174,9 +172,7 @@ GROUP = DescribedConsumerGroup(
 
 
 @pytest.mark.parametrize("version", APIS[DESCRIBE].versions)
-def test_a_group_is_described_with_what_the_version_can_say(
-    harness: ApiHarness, version: int
-) -> None:
+def test_a_group_is_described_in_every_version(harness: ApiHarness, version: int) -> None:
     harness.groups.consumer_described = {"g": GROUP}
     (group,) = harness.ask(DESCRIBE, version, group_ids=["g"]).groups
     assert (group.error_code, group.error_message, group.group_id) == (0, None, "g")
@@ -212,7 +208,7 @@ def test_several_groups_are_described_each_once_in_order(harness: ApiHarness, ve
 
 
 @pytest.mark.parametrize("version", APIS[DESCRIBE].versions)
-def test_what_the_caller_may_do_is_told_where_asked_for(harness: ApiHarness, version: int) -> None:
+def test_authorized_operations_are_returned_on_request(harness: ApiHarness, version: int) -> None:
     harness.groups.consumer_described = {"g": GROUP}
     harness.guard.deny(AclOperation.DELETE, ResourceType.GROUP, "g")
     (group,) = harness.ask(
@@ -222,7 +218,7 @@ def test_what_the_caller_may_do_is_told_where_asked_for(harness: ApiHarness, ver
 
 
 @pytest.mark.parametrize("version", APIS[DESCRIBE].versions)
-def test_members_of_a_group_that_reads_a_secret_topic_are_not_shown(
+def test_members_are_hidden_if_a_topic_may_not_be_described(
     harness: ApiHarness, version: int
 ) -> None:
     harness.groups.consumer_described = {"g": GROUP}

@@ -32,16 +32,16 @@ def place(answer: Any) -> tuple[int, int, str, int]:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_this_broker_is_told_under_the_address_that_the_client_knows(
+def test_this_broker_is_returned_with_the_address_of_the_clients_listener(
     harness: ApiHarness, version: int
 ) -> None:
     harness.make_topic(OFFSETS_TOPIC, 5)
     assert place(find(harness, version)) == (0, ME, "127.0.0.1", 9092)
-    assert harness.groups.asked == []
+    assert harness.groups.requests == []
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_leader_of_the_groups_partition_coordinates_it(
+def test_the_coordinator_is_the_leader_of_the_groups_partition(
     harness: ApiHarness, version: int
 ) -> None:
     mine = topic_state(OFFSETS_TOPIC, 2)
@@ -54,7 +54,7 @@ def test_the_leader_of_the_groups_partition_coordinates_it(
 
 @pytest.mark.parametrize("leader", [NO_BROKER, BrokerId(9)])
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_partition_without_a_leader_that_can_be_reached_has_no_coordinator(
+def test_a_partition_without_a_reachable_leader_has_no_coordinator(
     harness: ApiHarness, version: int, leader: BrokerId
 ) -> None:
     harness.tell(topic_state(OFFSETS_TOPIC, leader=leader, replicas=(leader,)))
@@ -65,20 +65,18 @@ def test_a_partition_without_a_leader_that_can_be_reached_has_no_coordinator(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_first_who_asks_has_the_topic_made_and_hears_at_once(
-    harness: ApiHarness, version: int
-) -> None:
+def test_the_first_request_creates_the_topic(harness: ApiHarness, version: int) -> None:
     harness.runs_at_once = False
     sent = harness.send(KEY, version, key="g", coordinator_keys=["g"])
     harness.make_topic(OFFSETS_TOPIC)  # what the coordinator would have done meanwhile
     harness.run_tasks()
-    assert harness.groups.asked == ["ensure_topic"]
+    assert harness.groups.requests == ["ensure_topic"]
     answer = sent.reply.coordinators[0] if version >= 4 else sent.reply
     assert place(answer) == (0, ME, "127.0.0.1", 9092)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_topic_that_cannot_be_made_leaves_the_group_without_coordinator(
+def test_a_failed_creation_leaves_the_group_without_coordinator(
     harness: ApiHarness, version: int
 ) -> None:
     harness.groups.topic_code = ErrorCode.INVALID_REPLICATION_FACTOR
@@ -88,23 +86,21 @@ def test_a_topic_that_cannot_be_made_leaves_the_group_without_coordinator(
         assert "INVALID_REPLICATION_FACTOR" in answer.error_message
 
 
-def test_a_topic_that_is_made_but_not_known_here_yet_is_asked_for_again(
+def test_a_created_topic_missing_from_metadata_makes_the_client_retry(
     harness: ApiHarness,
 ) -> None:
     assert place(find(harness, 4)) == (NOT_AVAILABLE, -1, "", -1)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_nothing_is_made_for_who_may_not_ask(harness: ApiHarness, version: int) -> None:
+def test_nothing_is_created_for_an_unauthorized_caller(harness: ApiHarness, version: int) -> None:
     harness.guard.deny(AclOperation.DESCRIBE, ResourceType.GROUP, "g")
     assert find(harness, version).error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
-    assert harness.groups.asked == []
+    assert harness.groups.requests == []
 
 
 @pytest.mark.parametrize("version", range(4, 7))
-def test_several_groups_are_answered_each_and_the_topic_is_made_once(
-    harness: ApiHarness, version: int
-) -> None:
+def test_several_groups_create_the_topic_once(harness: ApiHarness, version: int) -> None:
     harness.groups.topic_code = ErrorCode.KAFKA_STORAGE_ERROR
     harness.guard.deny(AclOperation.DESCRIBE, ResourceType.GROUP, "theirs")
     reply = harness.ask(KEY, version, key_type=GROUP, coordinator_keys=["b", "theirs", "a"])
@@ -113,11 +109,11 @@ def test_several_groups_are_answered_each_and_the_topic_is_made_once(
         ("theirs", ErrorCode.GROUP_AUTHORIZATION_FAILED),
         ("a", NOT_AVAILABLE),
     ]
-    assert harness.groups.asked == ["ensure_topic"]
+    assert harness.groups.requests == ["ensure_topic"]
 
 
 @pytest.mark.parametrize("version", VERSIONS[1:])
-def test_the_leader_of_a_transactional_ids_partition_coordinates_it(
+def test_the_coordinator_is_the_leader_of_the_transactional_ids_partition(
     harness: ApiHarness, version: int
 ) -> None:
     harness.make_topic(OFFSETS_TOPIC, 2)
@@ -125,11 +121,11 @@ def test_the_leader_of_a_transactional_ids_partition_coordinates_it(
     harness.tell(theirs, brokers=(node(ME), node(OTHER)))
     harness.transactions.partition = 2
     assert place(find(harness, version, TRANSACTION)) == (0, OTHER, "host-2", 9002)
-    assert (harness.groups.asked, harness.transactions.asked) == ([], [])
+    assert (harness.groups.requests, harness.transactions.requests) == ([], [])
 
 
 @pytest.mark.parametrize("version", VERSIONS[1:])
-def test_the_first_transactional_id_has_its_own_topic_made(
+def test_the_first_transactional_id_creates_its_own_topic(
     harness: ApiHarness, version: int
 ) -> None:
     harness.make_topic(OFFSETS_TOPIC)
@@ -139,17 +135,17 @@ def test_the_first_transactional_id_has_its_own_topic_made(
     harness.run_tasks()
     answer = sent.reply.coordinators[0] if version >= 4 else sent.reply
     assert place(answer) == (0, ME, "127.0.0.1", 9092)
-    assert (harness.groups.asked, harness.transactions.asked) == ([], ["ensure_topic"])
+    assert (harness.groups.requests, harness.transactions.requests) == ([], ["ensure_topic"])
 
 
-def test_a_topic_of_transactions_that_cannot_be_made_is_named(harness: ApiHarness) -> None:
+def test_a_failed_creation_of_the_transaction_topic_names_it(harness: ApiHarness) -> None:
     harness.transactions.topic_code = ErrorCode.INVALID_REPLICATION_FACTOR
     answer = find(harness, 4, TRANSACTION)
     assert place(answer) == (NOT_AVAILABLE, -1, "", -1)
     assert TRANSACTIONS_TOPIC in answer.error_message
 
 
-def test_transactional_ids_need_their_own_permission(harness: ApiHarness) -> None:
+def test_transactional_ids_require_their_own_permission(harness: ApiHarness) -> None:
     harness.guard.deny(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "g")
     code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert find(harness, 4, TRANSACTION).error_code == code
@@ -157,7 +153,7 @@ def test_transactional_ids_need_their_own_permission(harness: ApiHarness) -> Non
 
 @pytest.mark.parametrize("key_type", [2, -1, 127])
 @pytest.mark.parametrize("version", VERSIONS[1:])
-def test_there_are_no_coordinators_of_other_types(
+def test_other_coordinator_types_are_rejected(
     harness: ApiHarness, version: int, key_type: int
 ) -> None:
     """Share groups (2) among them."""

@@ -28,12 +28,12 @@ LISTED = [
 
 
 @pytest.mark.parametrize("version", APIS[LIST].versions)
-def test_groups_are_listed_with_what_the_version_can_say(harness: ApiHarness, version: int) -> None:
+def test_groups_are_listed_in_every_version(harness: ApiHarness, version: int) -> None:
     harness.groups.listed = LISTED
     reply = harness.ask(LIST, version, states_filter=["stable ", "Empty"], types_filter=["Classic"])
     states = frozenset(("stable", "Empty")) if version >= 4 else frozenset()
     kinds = frozenset(("Classic",)) if version >= 5 else frozenset()
-    assert harness.groups.asked == [(states, kinds)]
+    assert harness.groups.requests == [(states, kinds)]
     assert reply.error_code == 0
     found = [(group.group_id, group.protocol_type) for group in reply.groups]
     assert found == [("a", "consumer"), ("b", ""), ("c", "consumer")]
@@ -44,7 +44,7 @@ def test_groups_are_listed_with_what_the_version_can_say(harness: ApiHarness, ve
 
 
 @pytest.mark.parametrize("version", APIS[LIST].versions)
-def test_what_could_not_be_listed_is_told(harness: ApiHarness, version: int) -> None:
+def test_a_partial_listing_has_an_error_code(harness: ApiHarness, version: int) -> None:
     harness.groups.code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     harness.groups.listed = LISTED[:1]
     reply = harness.ask(LIST, version)
@@ -52,7 +52,7 @@ def test_what_could_not_be_listed_is_told(harness: ApiHarness, version: int) -> 
     assert [group.group_id for group in reply.groups] == ["a"]
 
 
-def test_who_may_not_describe_the_cluster_sees_the_groups_that_it_may_describe(
+def test_without_describe_on_the_cluster_only_allowed_groups_are_listed(
     harness: ApiHarness,
 ) -> None:
     harness.groups.listed = LISTED
@@ -88,9 +88,7 @@ def describe(harness: ApiHarness, version: int, *groups: str, **values: Any) -> 
 
 
 @pytest.mark.parametrize("version", APIS[DESCRIBE].versions)
-def test_a_group_is_described_with_what_the_version_can_say(
-    harness: ApiHarness, version: int
-) -> None:
+def test_a_group_is_described_in_every_version(harness: ApiHarness, version: int) -> None:
     harness.groups.described = {"g": DESCRIBED}
     (group,) = describe(harness, version, "g")
     assert (group.error_code, group.group_id, group.group_state) == (0, "g", "Stable")
@@ -107,7 +105,7 @@ def test_a_group_is_described_with_what_the_version_can_say(
 
 
 @pytest.mark.parametrize("version", APIS[DESCRIBE].versions)
-def test_a_group_that_does_not_exist_is_dead_and_from_version_6_on_an_error(
+def test_a_missing_group_is_dead_and_an_error_from_version_6_on(
     harness: ApiHarness, version: int
 ) -> None:
     harness.groups.described = {"g": DescribedGroup(group="g", error=NOT_FOUND, message="no g")}
@@ -119,7 +117,7 @@ def test_a_group_that_does_not_exist_is_dead_and_from_version_6_on_an_error(
 
 
 @pytest.mark.parametrize("version", range(3, 7))
-def test_what_the_caller_may_do_is_told_where_asked_for(harness: ApiHarness, version: int) -> None:
+def test_authorized_operations_are_returned_on_request(harness: ApiHarness, version: int) -> None:
     harness.groups.described = {"g": DESCRIBED}
     harness.guard.deny(AclOperation.DELETE, ResourceType.GROUP, "g")
     (group,) = describe(harness, version, "g", include_authorized_operations=True)
@@ -152,10 +150,10 @@ def test_groups_are_deleted_each_once_in_order(harness: ApiHarness, version: int
         ("theirs", DENIED),
         ("a", ErrorCode.NON_EMPTY_GROUP),
     ]
-    assert harness.groups.asked == ["b", "a"]
+    assert harness.groups.requests == ["b", "a"]
 
 
-def test_more_groups_than_fit_a_turn_are_all_deleted(harness: ApiHarness) -> None:
+def test_more_groups_than_one_step_are_all_deleted(harness: ApiHarness) -> None:
     names = [f"g{number}" for number in range(2 * GROUPS_PER_STEP + 1)]
     reply = harness.ask(DELETE, 2, groups_names=names)
     assert [(result.group_id, result.error_code) for result in reply.results] == [

@@ -27,7 +27,7 @@ FENCED = ErrorCode.FENCED_INSTANCE_ID
 HOST = "/10.0.0.9"  # of the workbench's client, as Kafka shows it
 
 
-def test_all_versions_that_clients_in_use_need_are_served() -> None:
+def test_all_advertised_versions_are_served() -> None:
     """aiokafka speaks JoinGroup 0, 1, 2 and 5 and SyncGroup 0, 1 and 3 only."""
     assert APIS[JOIN].versions == range(10)
     assert APIS[SYNC].versions == range(6)
@@ -57,9 +57,9 @@ def ask_to_join(harness: ApiHarness, version: int) -> Any:
 
 
 @pytest.mark.parametrize("version", APIS[JOIN].versions)
-def test_a_join_reaches_the_group_as_its_version_says_it(harness: ApiHarness, version: int) -> None:
+def test_a_join_is_decoded_in_every_version(harness: ApiHarness, version: int) -> None:
     ask_to_join(harness, version)
-    assert harness.groups.asked == [
+    assert harness.groups.requests == [
         JoinGroup(
             group="g",
             member="m-1",
@@ -78,7 +78,7 @@ def test_a_join_reaches_the_group_as_its_version_says_it(harness: ApiHarness, ve
 
 
 @pytest.mark.parametrize("version", APIS[JOIN].versions)
-def test_a_leader_hears_of_all_members(harness: ApiHarness, version: int) -> None:
+def test_the_leader_gets_the_member_list(harness: ApiHarness, version: int) -> None:
     harness.groups.joined = JoinGroupReply(
         error=ErrorCode.NONE,
         member="m-1",
@@ -105,7 +105,9 @@ def test_a_leader_hears_of_all_members(harness: ApiHarness, version: int) -> Non
 
 
 @pytest.mark.parametrize("version", APIS[JOIN].versions)
-def test_a_new_member_is_told_its_id_with_the_error(harness: ApiHarness, version: int) -> None:
+def test_a_new_member_gets_its_id_with_member_id_required(
+    harness: ApiHarness, version: int
+) -> None:
     """A protocol that is not chosen yet is null only where a version can say so."""
     harness.groups.joined = JoinGroupReply(error=ErrorCode.MEMBER_ID_REQUIRED, member="test-17")
     reply = ask_to_join(harness, version)
@@ -114,7 +116,7 @@ def test_a_new_member_is_told_its_id_with_the_error(harness: ApiHarness, version
     assert reply.protocol_name == (None if version >= 7 else "")
 
 
-def test_a_join_is_answered_when_the_group_says_so(harness: ApiHarness) -> None:
+def test_a_join_waits_for_the_group(harness: ApiHarness) -> None:
     harness.runs_at_once = False
     sent = harness.send(JOIN, 5, group_id="g")
     assert not sent.is_answered
@@ -122,19 +124,19 @@ def test_a_join_is_answered_when_the_group_says_so(harness: ApiHarness) -> None:
     assert sent.reply.error_code == 0
 
 
-def test_a_join_of_many_megabytes_costs_its_connection(harness: ApiHarness) -> None:
+def test_a_join_of_many_megabytes_closes_its_connection(harness: ApiHarness) -> None:
     metadata = b"x" * (10 << 20)
     harness.send(JOIN, 5, group_id="g", protocols=[{"name": "range", "metadata": metadata}])
     assert "above the limit" in str(harness.connection.closed_because)
-    assert harness.groups.asked == []
+    assert harness.groups.requests == []
 
 
 def test_a_thousand_protocols_reach_the_group_in_order(harness: ApiHarness) -> None:
     protocols = [{"name": f"p{number}", "metadata": b""} for number in range(1000)]
     harness.send(JOIN, 9, group_id="g", protocols=protocols)
-    (asked,) = harness.groups.asked
-    assert isinstance(asked, JoinGroup)
-    assert [protocol.name for protocol in asked.protocols] == [
+    (request,) = harness.groups.requests
+    assert isinstance(request, JoinGroup)
+    assert [protocol.name for protocol in request.protocols] == [
         protocol["name"] for protocol in protocols
     ]
 
@@ -163,14 +165,12 @@ def ask_to_sync(harness: ApiHarness, version: int, **values: Any) -> Any:
 
 
 @pytest.mark.parametrize("version", APIS[SYNC].versions)
-def test_a_sync_reaches_the_group_and_brings_the_assignment(
-    harness: ApiHarness, version: int
-) -> None:
+def test_a_sync_is_decoded_and_its_assignment_encoded(harness: ApiHarness, version: int) -> None:
     harness.groups.synced = SyncGroupReply(
         error=ErrorCode.NONE, protocol_type="consumer", protocol="range", assignment=b"mine"
     )
     reply = ask_to_sync(harness, version)
-    assert harness.groups.asked == [
+    assert harness.groups.requests == [
         SyncGroup(
             group="g",
             member="m-1",
@@ -187,17 +187,17 @@ def test_a_sync_reaches_the_group_and_brings_the_assignment(
 
 
 @pytest.mark.parametrize("version", APIS[SYNC].versions)
-def test_a_sync_that_is_refused_has_no_assignment(harness: ApiHarness, version: int) -> None:
+def test_a_rejected_sync_has_no_assignment(harness: ApiHarness, version: int) -> None:
     harness.groups.synced = SyncGroupReply(error=ErrorCode.REBALANCE_IN_PROGRESS)
     reply = ask_to_sync(harness, version)
     assert (reply.error_code, reply.assignment) == (ErrorCode.REBALANCE_IN_PROGRESS, b"")
 
 
 @pytest.mark.parametrize("missing", ["protocol_type", "protocol_name"])
-def test_a_sync_names_its_protocol_from_version_5_on(harness: ApiHarness, missing: str) -> None:
+def test_a_sync_requires_its_protocol_from_version_5_on(harness: ApiHarness, missing: str) -> None:
     reply = ask_to_sync(harness, 5, **{missing: None})
     assert reply.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert harness.groups.asked == []
+    assert harness.groups.requests == []
 
 
 # -- Heartbeat -----------------------------------------------------------------------------
@@ -205,7 +205,7 @@ def test_a_sync_names_its_protocol_from_version_5_on(harness: ApiHarness, missin
 
 @pytest.mark.parametrize("code", [ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS])
 @pytest.mark.parametrize("version", APIS[HEARTBEAT].versions)
-def test_a_heartbeat_reaches_the_group_and_brings_its_answer(
+def test_a_heartbeat_is_decoded_and_its_code_encoded(
     harness: ApiHarness, version: int, code: ErrorCode
 ) -> None:
     harness.groups.code = code
@@ -218,7 +218,7 @@ def test_a_heartbeat_reaches_the_group_and_brings_its_answer(
         group_instance_id="static-1",
     )
     instance = "static-1" if version >= 3 else None
-    assert harness.groups.asked == [
+    assert harness.groups.requests == [
         Heartbeat(group="g", member="m-1", instance=instance, generation=7)
     ]
     assert reply.error_code == code
@@ -228,17 +228,15 @@ def test_a_heartbeat_reaches_the_group_and_brings_its_answer(
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_one_member_leaves_and_its_error_is_the_answers(harness: ApiHarness, version: int) -> None:
+def test_before_version_3_the_members_error_is_top_level(harness: ApiHarness, version: int) -> None:
     harness.groups.left = (LeaveResult("m-1", None, ErrorCode.UNKNOWN_MEMBER_ID),)
     reply = harness.ask(LEAVE, version, group_id="g", member_id="m-1")
-    assert harness.groups.asked == [("g", (LeavingMember("m-1", None),))]
+    assert harness.groups.requests == [("g", (LeavingMember("m-1", None),))]
     assert reply.error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 @pytest.mark.parametrize("version", APIS[LEAVE].versions)
-def test_what_is_wrong_with_the_group_is_the_answers_error(
-    harness: ApiHarness, version: int
-) -> None:
+def test_an_error_of_the_group_is_top_level(harness: ApiHarness, version: int) -> None:
     harness.groups.code = ErrorCode.NOT_COORDINATOR
     reply = harness.ask(LEAVE, version, group_id="g", member_id="m", members=[{"member_id": "m"}])
     assert reply.error_code == ErrorCode.NOT_COORDINATOR
@@ -257,7 +255,7 @@ def test_several_members_leave_each_with_its_own_error(harness: ApiHarness, vers
     reply = harness.ask(LEAVE, version, group_id="g", members=members)
     reason = "done" if version >= 5 else None
     leavers = (LeavingMember("m-1", None, reason), LeavingMember("", "static-2", None))
-    assert harness.groups.asked == [("g", leavers)]
+    assert harness.groups.requests == [("g", leavers)]
     assert reply.error_code == 0
     assert [
         (member.member_id, member.group_instance_id, member.error_code) for member in reply.members

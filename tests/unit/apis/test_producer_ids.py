@@ -24,7 +24,7 @@ def init(harness: ApiHarness, version: int, **values: Any) -> tuple[int, int, in
 
 
 @pytest.mark.parametrize("version", APIS[INIT].versions)
-def test_every_version_gives_an_id_that_nobody_had(harness: ApiHarness, version: int) -> None:
+def test_every_version_allocates_a_new_id(harness: ApiHarness, version: int) -> None:
     first, second = init(harness, version), init(harness, version)
     assert (first[0], first[2], second[0], second[2]) == (0, 0, 0, 0)
     assert first[1] != second[1]
@@ -45,13 +45,13 @@ def test_an_id_without_epoch_or_an_epoch_without_id_is_invalid(
     assert init(harness, 5, **half) == (ErrorCode.INVALID_REQUEST, -1, -1)
 
 
-def test_transactional_ids_need_their_own_permission(harness: ApiHarness) -> None:
+def test_transactional_ids_require_their_own_permission(harness: ApiHarness) -> None:
     harness.guard.deny(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, "theirs")
     code, *_ = init(harness, 4, transactional_id="theirs")
     assert code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
-def test_who_may_write_anywhere_may_do_so_without_duplicates(harness: ApiHarness) -> None:
+def test_write_on_any_topic_allows_idempotence(harness: ApiHarness) -> None:
     harness.guard.deny(AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, "kafka-cluster")
     assert init(harness, 4)[0] == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     harness.make_topic("orders")
@@ -60,7 +60,7 @@ def test_who_may_write_anywhere_may_do_so_without_duplicates(harness: ApiHarness
     assert init(harness, 4)[0] == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
-def test_a_controller_that_cannot_give_ids_is_told(harness: ApiHarness) -> None:
+def test_a_failed_allocation_is_an_error(harness: ApiHarness) -> None:
     async def refuse() -> int:
         raise Refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
@@ -77,7 +77,7 @@ def describe(harness: ApiHarness, topic: str = "orders") -> Any:
     return answer
 
 
-def test_producers_are_told_with_their_open_transactions(harness: ApiHarness) -> None:
+def test_producers_are_described_with_their_open_transactions(harness: ApiHarness) -> None:
     harness.make_topic("orders")
     harness.fill("orders", batch(b"a", b"b", producer_id=5, producer_epoch=2, base_sequence=0))
     open_one = batch(
@@ -104,7 +104,7 @@ def test_producers_are_told_with_their_open_transactions(harness: ApiHarness) ->
     assert found == {5: (2, 1, NOW_MS + 1, -1, -1), 6: (0, 0, NOW_MS, -1, 2)}
 
 
-def test_producers_of_absent_foreign_and_hidden_partitions_are_not_told(
+def test_producers_of_missing_remote_and_hidden_partitions_are_not_described(
     harness: ApiHarness,
 ) -> None:
     harness.tell(topic_state("far", replicas=(OTHER,), leader=OTHER))

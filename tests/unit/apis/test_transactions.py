@@ -41,10 +41,10 @@ def deny(harness: ApiHarness, operation: AclOperation) -> None:
 
 
 @pytest.mark.parametrize("version", APIS[INIT].versions)
-def test_a_transactional_id_is_its_coordinators_to_initialise(
+def test_a_transactional_id_is_initialized_by_its_coordinator(
     harness: ApiHarness, version: int
 ) -> None:
-    asked = dict(
+    fields = dict(
         WHO,
         transaction_timeout=timedelta(seconds=60),
         enable2_pc=True,
@@ -57,9 +57,9 @@ def test_a_transactional_id_is_its_coordinators_to_initialise(
         ongoing_producer_id=8,
         ongoing_producer_epoch=3,
     )
-    reply = harness.ask(INIT, version, **asked)
+    reply = harness.ask(INIT, version, **fields)
     assert (reply.error_code, reply.producer_id, reply.producer_epoch) == (0, 8, 4)
-    assert harness.transactions.asked == [
+    assert harness.transactions.requests == [
         InitProducerId(
             transactional_id="t",
             timeout_ms=60_000,
@@ -75,15 +75,15 @@ def test_a_transactional_id_is_its_coordinators_to_initialise(
 
 
 @pytest.mark.parametrize("half", [{"producer_id": 7}, {"producer_epoch": 3}])
-def test_half_of_a_producer_is_not_asked_for(harness: ApiHarness, half: dict[str, int]) -> None:
+def test_producer_id_and_epoch_come_together(harness: ApiHarness, half: dict[str, int]) -> None:
     reply = harness.ask(INIT, 5, transactional_id="t", **half)
-    assert (reply.error_code, harness.transactions.asked) == (ErrorCode.INVALID_REQUEST, [])
+    assert (reply.error_code, harness.transactions.requests) == (ErrorCode.INVALID_REQUEST, [])
 
 
 @pytest.mark.parametrize(
     ("two_phase", "operation"), [(False, AclOperation.WRITE), (True, AclOperation.TWO_PHASE_COMMIT)]
 )
-def test_two_phase_commit_needs_a_permission_of_its_own(
+def test_two_phase_commit_requires_its_own_permission(
     harness: ApiHarness, two_phase: bool, operation: AclOperation
 ) -> None:
     deny(harness, AclOperation.TWO_PHASE_COMMIT)
@@ -94,7 +94,7 @@ def test_two_phase_commit_needs_a_permission_of_its_own(
 
 
 @pytest.mark.parametrize("field", ["enable2_pc", "keep_prepared_txn"])
-def test_phases_without_a_transactional_id_are_a_contradiction(
+def test_two_phase_commit_without_a_transactional_id_is_invalid(
     harness: ApiHarness, field: str
 ) -> None:
     assert harness.ask(INIT, 6, **{field: True}).error_code == ErrorCode.INVALID_REQUEST
@@ -103,7 +103,7 @@ def test_phases_without_a_transactional_id_are_a_contradiction(
 # -- the code of a producer that was replaced ----------------------------------------------
 
 
-def fenced_codes(harness: ApiHarness, key: ApiKey, **asked: Any) -> list[int]:
+def fenced_codes(harness: ApiHarness, key: ApiKey, **fields: Any) -> list[int]:
     """Of every version that producers use."""
     harness.make_topic("orders", 2)
     harness.make_topic(OFFSETS_TOPIC)
@@ -111,7 +111,7 @@ def fenced_codes(harness: ApiHarness, key: ApiKey, **asked: Any) -> list[int]:
     harness.transactions.ended = EndTxnReply(FENCED)
     harness.transactions.initialised = InitProducerIdReply(code=FENCED)
     versions = [version for version in APIS[key].versions if key is not ADD or version < 4]
-    return [_first_code(harness.ask(key, version, **asked)) for version in versions]
+    return [_first_code(harness.ask(key, version, **fields)) for version in versions]
 
 
 def _first_code(reply: Any) -> int:
@@ -121,19 +121,19 @@ def _first_code(reply: Any) -> int:
     return int(topic.results_by_partition[0].partition_error_code)
 
 
-def test_the_newer_code_is_told_to_those_who_know_it(harness: ApiHarness) -> None:
+def test_init_producer_id_returns_producer_fenced_by_version(harness: ApiHarness) -> None:
     assert fenced_codes(harness, INIT, **WHO) == [OLD_FENCED] * 4 + [FENCED] * 3
 
 
-def test_who_ends_a_transaction_learns_that_it_was_replaced(harness: ApiHarness) -> None:
+def test_end_txn_returns_producer_fenced_by_version(harness: ApiHarness) -> None:
     assert fenced_codes(harness, END, **WHO) == [OLD_FENCED] * 2 + [FENCED] * 4
 
 
-def test_who_adds_offsets_learns_that_it_was_replaced(harness: ApiHarness) -> None:
+def test_add_offsets_returns_producer_fenced_by_version(harness: ApiHarness) -> None:
     assert fenced_codes(harness, ADD_OFFSETS, **WHO) == [OLD_FENCED] * 2 + [FENCED] * 3
 
 
-def test_who_adds_partitions_learns_that_it_was_replaced(harness: ApiHarness) -> None:
+def test_add_partitions_returns_producer_fenced_by_version(harness: ApiHarness) -> None:
     codes = fenced_codes(harness, ADD, **producer_asks("orders", 0))
     assert codes == [OLD_FENCED] * 2 + [FENCED] * 2
 
@@ -142,8 +142,8 @@ def test_who_adds_partitions_learns_that_it_was_replaced(harness: ApiHarness) ->
 
 
 def producer_asks(topic: str, *numbers: int) -> dict[str, Any]:
-    asked = {f"v3_and_below_{name}": value for name, value in WHO.items()}
-    return {**asked, "v3_and_below_topics": [{"name": topic, "partitions": numbers}]}
+    fields = {f"v3_and_below_{name}": value for name, value in WHO.items()}
+    return {**fields, "v3_and_below_topics": [{"name": topic, "partitions": numbers}]}
 
 
 def producer_codes(reply: Any) -> dict[TopicPartition, int]:
@@ -159,22 +159,22 @@ def test_a_producer_adds_partitions_each_once(harness: ApiHarness, version: int)
     harness.make_topic("orders", 2)
     reply = harness.ask(ADD, version, **producer_asks("orders", 0, 1, 0))
     assert producer_codes(reply) == {P0: 0, P1: 0}
-    assert harness.transactions.asked == [("add", "t", 7, 3, (P0, P1), version)]
+    assert harness.transactions.requests == [("add", "t", 7, 3, (P0, P1), version)]
     assert harness.transactions.connection == harness.connection.number
 
 
-def test_one_partition_that_is_not_there_keeps_the_others_out(harness: ApiHarness) -> None:
+def test_one_missing_partition_prevents_the_others(harness: ApiHarness) -> None:
     harness.make_topic("orders", 1)
     codes = producer_codes(harness.ask(ADD, 3, **producer_asks("orders", 0, 1)))
     assert codes == {
         P0: ErrorCode.OPERATION_NOT_ATTEMPTED,
         P1: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
-    assert harness.transactions.asked == []
+    assert harness.transactions.requests == []
 
 
 @pytest.mark.parametrize("topic", [OFFSETS_TOPIC, TRANSACTIONS_TOPIC, "theirs", "never"])
-def test_producers_add_no_topics_that_they_may_not_write(harness: ApiHarness, topic: str) -> None:
+def test_adding_partitions_requires_write_on_the_topic(harness: ApiHarness, topic: str) -> None:
     """Whether it exists is not told, either."""
     harness.make_topic(OFFSETS_TOPIC)
     harness.make_topic("theirs")
@@ -210,13 +210,15 @@ def broker_codes(reply: Any) -> list[tuple[str, dict[TopicPartition, int]]]:
 
 
 @pytest.mark.parametrize("version", [4, 5])
-def test_brokers_ask_for_several_transactions_at_once(harness: ApiHarness, version: int) -> None:
+def test_brokers_verify_several_transactions_at_once(harness: ApiHarness, version: int) -> None:
     let_brokers_in(harness)
     harness.transactions.unverified = {P1: ErrorCode.TRANSACTION_ABORTABLE}
     reply = harness.ask(ADD, version, **broker_asks(verify_only=True, ids=("t", "u")))
     codes = {P0: NONE, P1: ErrorCode.TRANSACTION_ABORTABLE}
     assert broker_codes(reply) == [("t", codes), ("u", codes)]
-    assert harness.transactions.asked == [("verify", name, 7, 3, (P0, P1)) for name in ("t", "u")]
+    assert harness.transactions.requests == [
+        ("verify", name, 7, 3, (P0, P1)) for name in ("t", "u")
+    ]
 
 
 def test_brokers_add_partitions_for_their_clients(harness: ApiHarness) -> None:
@@ -224,47 +226,49 @@ def test_brokers_add_partitions_for_their_clients(harness: ApiHarness) -> None:
     harness.transactions.code = FENCED
     reply = harness.ask(ADD, 5, **broker_asks(verify_only=False))
     assert broker_codes(reply) == [("t", {P0: FENCED, P1: FENCED})]
-    assert harness.transactions.asked == [("add", "t", 7, 3, (P0, P1), 5)]
+    assert harness.transactions.requests == [("add", "t", 7, 3, (P0, P1), 5)]
     assert harness.transactions.connection is None  # a broker's, for many producers
 
 
 @pytest.mark.parametrize("listener", ["PLAINTEXT", "BROKERS"])
-def test_nobody_else_asks_as_a_broker(harness: ApiHarness, listener: str) -> None:
+def test_only_brokers_may_use_the_broker_versions(harness: ApiHarness, listener: str) -> None:
     """By the wrong listener, or without the permission."""
     let_brokers_in(harness, listener)
     harness.guard.denies_all = listener == "PLAINTEXT"
     reply = harness.ask(ADD, 4, **broker_asks(verify_only=True))
     refused = reply.error_code, reply.results_by_transaction
     assert refused == (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ())
-    assert harness.transactions.asked == []
+    assert harness.transactions.requests == []
 
 
 # -- AddOffsetsToTxn -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", APIS[ADD_OFFSETS].versions)
-def test_a_groups_partition_of_the_offsets_is_added(harness: ApiHarness, version: int) -> None:
+def test_the_groups_partition_of_the_offsets_topic_is_added(
+    harness: ApiHarness, version: int
+) -> None:
     harness.groups.partition = 5
     reply = harness.ask(ADD_OFFSETS, version, **WHO, group_id="g")
     assert reply.error_code == NONE
     added = TopicPartition(OFFSETS_TOPIC, 5)
-    assert harness.transactions.asked == [("add", "t", 7, 3, (added,), 3)]  # never as of v2
+    assert harness.transactions.requests == [("add", "t", 7, 3, (added,), 3)]  # never as of v2
     assert harness.transactions.connection == harness.connection.number
-    assert harness.groups.asked == ["ensure_topic"]
+    assert harness.groups.requests == ["ensure_topic"]
 
 
-def test_offsets_that_have_no_topic_are_tried_again_later(harness: ApiHarness) -> None:
+def test_without_the_offsets_topic_the_client_retries(harness: ApiHarness) -> None:
     harness.groups.topic_code = ErrorCode.INVALID_REPLICATION_FACTOR
     reply = harness.ask(ADD_OFFSETS, 3, **WHO, group_id="g")
     assert reply.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert harness.transactions.asked == []
+    assert harness.transactions.requests == []
 
 
-def test_a_groups_offsets_need_the_groups_permission(harness: ApiHarness) -> None:
+def test_adding_offsets_requires_read_on_the_group(harness: ApiHarness) -> None:
     harness.guard.deny(AclOperation.READ, ResourceType.GROUP, "g")
     reply = harness.ask(ADD_OFFSETS, 3, **WHO, group_id="g")
     assert reply.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
-    assert harness.transactions.asked == []
+    assert harness.transactions.requests == []
 
 
 # -- EndTxn --------------------------------------------------------------------------------
@@ -272,28 +276,28 @@ def test_a_groups_offsets_need_the_groups_permission(harness: ApiHarness) -> Non
 
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("version", APIS[END].versions)
-def test_a_transaction_ends_as_it_was_asked_to(
+def test_end_txn_is_decoded_and_its_reply_encoded(
     harness: ApiHarness, version: int, commit: bool
 ) -> None:
     harness.transactions.ended = EndTxnReply(NONE, 9, 0)
     reply = harness.ask(END, version, **WHO, committed=commit)
     assert reply.error_code == NONE
-    assert harness.transactions.asked == [("t", 7, 3, commit, version)]
+    assert harness.transactions.requests == [("t", 7, 3, commit, version)]
     assert harness.transactions.connection == harness.connection.number
     if version >= 5:
         assert (reply.producer_id, reply.producer_epoch) == (9, 0)
 
 
-def test_nobody_ends_the_transaction_of_another(harness: ApiHarness) -> None:
+def test_end_txn_requires_write_on_the_transactional_id(harness: ApiHarness) -> None:
     deny(harness, AclOperation.WRITE)
     assert harness.ask(END, 4, **WHO).error_code == DENIED
-    assert harness.transactions.asked == []
+    assert harness.transactions.requests == []
 
 
 # -- looking at them -----------------------------------------------------------------------
 
 
-def test_a_transaction_is_described_without_what_the_caller_may_not_see(
+def test_a_description_omits_topics_that_may_not_be_described(
     harness: ApiHarness,
 ) -> None:
     harness.guard.deny(AclOperation.DESCRIBE, ResourceType.TOPIC, "secret")
@@ -322,11 +326,11 @@ def test_a_transaction_is_described_without_what_the_caller_may_not_see(
     assert [(topic.topic, topic.partitions) for topic in found.topics] == [("orders", (0, 1))]
     assert gone.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
     assert (gone.transaction_start_time, theirs.error_code) == (None, DENIED)
-    assert harness.transactions.asked == ["t", "gone"]
+    assert harness.transactions.requests == ["t", "gone"]
 
 
 @pytest.mark.parametrize("version", APIS[LIST].versions)
-def test_transactions_are_listed_to_who_may_describe_them(
+def test_only_transactions_that_may_be_described_are_listed(
     harness: ApiHarness, version: int
 ) -> None:
     harness.guard.deny(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "theirs")
@@ -349,7 +353,7 @@ def test_transactions_are_listed_to_who_may_describe_them(
         7,
         "Ongoing",
     )
-    assert harness.transactions.asked == [
+    assert harness.transactions.requests == [
         ListTransactions(
             states=frozenset(("Ongoing", "Odd")),
             producer_ids=frozenset((7, 8)),
@@ -380,7 +384,7 @@ def test_ids_are_listed_by_a_pattern(
     assert [state.transactional_id for state in reply.transaction_states] == names
 
 
-def test_what_is_no_pattern_is_refused(harness: ApiHarness) -> None:
+def test_an_invalid_pattern_is_rejected(harness: ApiHarness) -> None:
     harness.transactions.listed = ListedTransactions(
         NONE, (), (TransactionSummary("t", 7, "Ongoing"),)
     )

@@ -38,7 +38,7 @@ def entry(index: int, offset: int) -> dict[str, Any]:
 
 
 def commit(harness: ApiHarness, version: int, **values: Any) -> list[ErrorCode]:
-    asked = {
+    fields = {
         "transactional_id": "mine",
         "group_id": "g",
         "producer_id": 5,
@@ -49,29 +49,31 @@ def commit(harness: ApiHarness, version: int, **values: Any) -> list[ErrorCode]:
         "topics": [{"name": "orders", "partitions": [entry(1, 11), entry(0, 10)]}],
         **values,
     }
-    reply = harness.ask(KEY, version, **asked)
+    reply = harness.ask(KEY, version, **fields)
     return [
         get_error(partition.error_code) for topic in reply.topics for partition in topic.partitions
     ]
 
 
 def kept(harness: ApiHarness) -> CommitInTransaction:
-    (asked,) = harness.groups.asked
-    assert isinstance(asked, CommitInTransaction)
-    return asked
+    (request,) = harness.groups.requests
+    assert isinstance(request, CommitInTransaction)
+    return request
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_every_version_is_verified_and_kept(harness: ApiHarness, version: int) -> None:
+def test_offsets_are_verified_and_committed_in_every_version(
+    harness: ApiHarness, version: int
+) -> None:
     assert commit(harness, version) == [NONE, NONE]
     (verified,) = harness.verifier.asked
     assert verified[:4] == ("mine", 5, 1, (OFFSETS,))
     assert verified.adds is (version >= 5)
-    asked = kept(harness)
-    assert (asked.producer_id, asked.producer_epoch) == (5, 1)
+    request = kept(harness)
+    assert (request.producer_id, request.producer_epoch) == (5, 1)
     epoch = 4 if version >= 2 else -1
     has_member = version >= 3
-    assert asked.commit == CommitOffsets(
+    assert request.commit == CommitOffsets(
         group="g",
         member="m" if has_member else "",
         instance="i" if has_member else None,
@@ -97,14 +99,14 @@ RETRY = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         (ErrorCode.NOT_COORDINATOR, 3, RETRY),
     ],
 )
-def test_what_the_transactions_coordinator_says_reaches_the_client_in_words_it_knows(
+def test_errors_of_the_transaction_coordinator_are_mapped_by_version(
     harness: ApiHarness, said: ErrorCode, version: int, told: ErrorCode
 ) -> None:
     harness.verifier.codes[OFFSETS] = said
     assert commit(harness, version) == [told, told]
 
 
-def test_an_answer_counts_while_the_leadership_lasts_in_which_it_was_asked_for(
+def test_a_verification_is_valid_only_in_its_leadership(
     harness: ApiHarness,
 ) -> None:
     commit(harness, 5)
@@ -115,14 +117,14 @@ def test_an_answer_counts_while_the_leadership_lasts_in_which_it_was_asked_for(
     assert kept(harness).find_refusal() is ErrorCode.NOT_COORDINATOR
 
 
-def test_where_the_groups_partition_is_not_led_the_groups_say_so(harness: ApiHarness) -> None:
+def test_a_groups_partition_led_elsewhere_gets_not_coordinator(harness: ApiHarness) -> None:
     harness.groups.partition = 7
     harness.groups.code = ErrorCode.NOT_COORDINATOR
     assert commit(harness, 5) == [ErrorCode.NOT_COORDINATOR] * 2
     assert harness.verifier.asked == []
 
 
-def test_topics_that_may_not_be_read_or_do_not_exist_are_refused_one_by_one(
+def test_unreadable_and_missing_topics_are_rejected_individually(
     harness: ApiHarness,
 ) -> None:
     harness.make_topic("secret", 1)
@@ -141,10 +143,10 @@ def test_topics_that_may_not_be_read_or_do_not_exist_are_refused_one_by_one(
     assert [offset.tp for offset in kept(harness).commit.offsets] == [P0]
 
 
-def test_if_nothing_can_be_kept_nobody_is_asked(harness: ApiHarness) -> None:
+def test_without_an_accepted_offset_nothing_is_verified(harness: ApiHarness) -> None:
     topics = [{"name": "absent", "partitions": [entry(0, 1)]}]
     assert commit(harness, 5, topics=topics) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
-    assert harness.groups.asked == harness.verifier.asked == []
+    assert harness.groups.requests == harness.verifier.asked == []
 
 
 @pytest.mark.parametrize(
@@ -159,14 +161,14 @@ def test_if_nothing_can_be_kept_nobody_is_asked(harness: ApiHarness) -> None:
         (AclOperation.READ, ResourceType.GROUP, "g", ErrorCode.GROUP_AUTHORIZATION_FAILED),
     ],
 )
-def test_it_needs_the_transactional_id_and_the_group(
+def test_it_requires_the_transactional_id_and_the_group(
     harness: ApiHarness, operation: AclOperation, resource: ResourceType, name: str, code: ErrorCode
 ) -> None:
     harness.guard.deny(operation, resource, name)
     assert commit(harness, 5) == [code, code]
-    assert harness.groups.asked == harness.verifier.asked == []
+    assert harness.groups.requests == harness.verifier.asked == []
 
 
-def test_without_a_producer_there_is_no_transaction(harness: ApiHarness) -> None:
+def test_a_missing_producer_is_rejected(harness: ApiHarness) -> None:
     assert commit(harness, 5, producer_id=-1) == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 2
     assert harness.verifier.asked == []

@@ -105,7 +105,7 @@ def test_a_marker_ends_the_transaction_in_every_partition_it_names(
     assert len(log.aborted(log.log_start_offset, log.log_end_offset)) == (not commit)
 
 
-def test_several_markers_of_a_request_are_answered_in_order(harness: ApiHarness) -> None:
+def test_several_markers_of_a_request_have_results_in_order(harness: ApiHarness) -> None:
     produce(harness)
     produce(harness, producer=6)
     topics = {"orders": [0], "absent": [3]}
@@ -116,7 +116,7 @@ def test_several_markers_of_a_request_are_answered_in_order(harness: ApiHarness)
     assert stable(harness) == (4, 4)
 
 
-def test_a_partition_led_elsewhere_is_refused_and_costs_the_others_nothing(
+def test_a_partition_led_elsewhere_does_not_affect_the_others(
     harness: ApiHarness,
 ) -> None:
     harness.make_topic("others", 1, replicas=(ME, OTHER), leader=OTHER)
@@ -129,7 +129,7 @@ def test_a_partition_led_elsewhere_is_refused_and_costs_the_others_nothing(
 
 
 @pytest.mark.parametrize("transaction_version", [0, 1, 2])
-def test_a_marker_that_comes_again_is_answered_alike(
+def test_a_repeated_marker_gets_the_same_result(
     harness: ApiHarness, transaction_version: int
 ) -> None:
     """Also of a coordinator that was loaded anew and does not know the answer (KAFKA-19999)."""
@@ -145,7 +145,7 @@ def test_a_marker_that_comes_again_is_answered_alike(
     assert stable(harness) == (4, 4)
 
 
-def test_a_late_marker_of_version_2_changes_nothing_in_the_next_transaction(
+def test_a_late_v2_marker_changes_nothing_in_the_next_transaction(
     harness: ApiHarness,
 ) -> None:
     produce(harness, epoch=32765)
@@ -158,7 +158,7 @@ def test_a_late_marker_of_version_2_changes_nothing_in_the_next_transaction(
     assert stable(harness) == (4, 4)
 
 
-def test_a_late_marker_does_not_void_what_the_next_transaction_asks(harness: ApiHarness) -> None:
+def test_a_late_marker_does_not_invalidate_the_next_verification(harness: ApiHarness) -> None:
     produce(harness)
     first = marker(epoch=1, transaction_version=2)
     write(harness, first)
@@ -179,7 +179,7 @@ def test_a_late_marker_does_not_void_what_the_next_transaction_asks(harness: Api
     assert sent.reply.responses[0].partition_responses[0].error_code == 0
 
 
-def test_a_marker_voids_what_its_own_transaction_asks(harness: ApiHarness) -> None:
+def test_a_marker_invalidates_the_verification_of_its_transaction(harness: ApiHarness) -> None:
     """KAFKA-14402: the late batch would open a transaction that nobody ends."""
     harness.verifier.answers_at_once = False
     records = batch(
@@ -200,7 +200,9 @@ def test_a_marker_voids_what_its_own_transaction_asks(harness: ApiHarness) -> No
     assert stable(harness) == (1, 1)
 
 
-def test_zombies_end_nothing(harness: ApiHarness) -> None:
+def test_markers_with_a_stale_producer_or_coordinator_epoch_end_nothing(
+    harness: ApiHarness,
+) -> None:
     assert write(harness, marker(epoch=3, coordinator_epoch=7)) == [[NONE]]
     produce(harness, epoch=3)
     assert write(harness, marker(epoch=2, coordinator_epoch=7)) == [
@@ -213,7 +215,9 @@ def test_zombies_end_nothing(harness: ApiHarness) -> None:
 
 
 @pytest.mark.parametrize("late", [{"epoch": 2, "coordinator_epoch": 8}, {"coordinator_epoch": 6}])
-def test_who_has_nothing_to_end_any_more_is_told(harness: ApiHarness, late: dict[str, int]) -> None:
+def test_a_marker_for_an_ended_transaction_gets_producer_fenced(
+    harness: ApiHarness, late: dict[str, int]
+) -> None:
     """A coordinator whose newest state was lost would else send its marker for ever."""
     produce(harness, epoch=3)
     write(harness, marker(epoch=3, coordinator_epoch=7))
@@ -225,12 +229,12 @@ def test_who_has_nothing_to_end_any_more_is_told(harness: ApiHarness, late: dict
 # -- the topic of offsets ------------------------------------------------------------------------
 
 
-def test_markers_for_offsets_go_to_the_groups(harness: ApiHarness) -> None:
+def test_markers_for_offsets_go_to_the_group_coordinator(harness: ApiHarness) -> None:
     harness.make_topic(OFFSETS_TOPIC, 2)
     told = marker({OFFSETS_TOPIC: [1], "orders": [0]}, epoch=4, coordinator_epoch=3)
     assert write(harness, told) == [[NONE, NONE]]
     expected = TransactionMarker(PRODUCER, 4, commit=True, coordinator_epoch=3)
-    assert harness.groups.asked == [(1, expected)]
+    assert harness.groups.requests == [(1, expected)]
 
 
 @pytest.mark.parametrize(
@@ -241,7 +245,7 @@ def test_markers_for_offsets_go_to_the_groups(harness: ApiHarness) -> None:
         ErrorCode.NOT_COORDINATOR,
     ],
 )
-def test_what_keeps_groups_from_it_is_told_as_of_any_partition(
+def test_errors_of_the_group_coordinator_are_mapped_to_partition_errors(
     harness: ApiHarness, code: ErrorCode
 ) -> None:
     harness.groups.code = code
@@ -252,7 +256,7 @@ def test_what_keeps_groups_from_it_is_told_as_of_any_partition(
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_on_a_clients_listener_a_transaction_can_be_aborted_and_not_committed(
+def test_on_a_client_listener_a_transaction_can_only_be_aborted(
     harness: ApiHarness, commit: bool
 ) -> None:
     let_brokers_in(harness, listener="INTERNAL")
@@ -262,7 +266,7 @@ def test_on_a_clients_listener_a_transaction_can_be_aborted_and_not_committed(
     assert stable(harness) == ((0, 1) if commit else (2, 2))
 
 
-def test_who_may_not_alter_the_cluster_ends_nothing(harness: ApiHarness) -> None:
+def test_writing_markers_requires_alter_on_the_cluster(harness: ApiHarness) -> None:
     let_brokers_in(harness, listener="INTERNAL")
     harness.guard.deny(AclOperation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     produce(harness)
@@ -273,7 +277,7 @@ def test_who_may_not_alter_the_cluster_ends_nothing(harness: ApiHarness) -> None
 @pytest.mark.parametrize(
     "wrong", [{"producer": -1}, {"epoch": -1}, {"coordinator_epoch": -2}], ids=str
 )
-def test_impossible_markers_are_refused(harness: ApiHarness, wrong: dict[str, int]) -> None:
+def test_invalid_markers_are_rejected(harness: ApiHarness, wrong: dict[str, int]) -> None:
     told: Any = marker(**wrong)  # type: ignore[arg-type]
     assert write(harness, told) == [[ErrorCode.INVALID_REQUEST]]
     assert stable(harness) == (0, 0)

@@ -7,8 +7,8 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
-from tests.unit.apis.groups_twin import GroupsTwin
-from tests.unit.apis.transactions_twin import TransactionsTwin
+from tests.unit.apis.fake_group_coordinator import FakeGroupCoordinator
+from tests.unit.apis.fake_transaction_coordinator import FakeTransactionCoordinator
 
 from penstock.apis.config import ApiConfig
 from penstock.apis.dispatcher import Dispatcher
@@ -178,8 +178,8 @@ class BrokerHarness:
             replicas=self.replicas,
             engine=self.engine,
             administration=self.administration,
-            get_groups=GroupsTwin,
-            get_transactions=TransactionsTwin,
+            get_groups=FakeGroupCoordinator,
+            get_transactions=FakeTransactionCoordinator,
             producer_ids=BlockProducerIds(self.current, self.id),
             authorizer=AllowAll(),
             timers=self.timers,

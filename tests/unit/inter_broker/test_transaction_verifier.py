@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import pytest
-from tests.unit.apis.transactions_twin import TransactionsTwin
+from tests.unit.apis.fake_transaction_coordinator import FakeTransactionCoordinator
 from tests.unit.client.scripted_broker import ZERO, Answer, Asked, HangUp
 from tests.unit.inter_broker.other_brokers import (
     GONE,
@@ -34,7 +34,7 @@ class Harness:
     def __init__(self, brokers: TwoBrokers, timers: LoopTimers, coordinator: BrokerId) -> None:
         self.other = brokers.other
         self.other.served[KEY] = (0, 5)
-        self.own = TransactionsTwin()
+        self.own = FakeTransactionCoordinator()
         self.config = InterBrokerConfig(
             add_partitions_retry_backoff_ms=1, add_partitions_retry_backoff_max_ms=3
         )
@@ -103,7 +103,7 @@ def test_a_coordinator_on_this_broker_is_called_in_process() -> None:
         assert await harness.verify() == {P0: NONE, P1: ErrorCode.TRANSACTION_ABORTABLE}
         assert await harness.verify(adds=True) == {P0: NONE, P1: NONE}
         producer = ("t", 7, 3, (P0, P1))
-        assert harness.own.asked == [("verify", *producer), ("add", *producer, 5)]
+        assert harness.own.requests == [("verify", *producer), ("add", *producer, 5)]
         assert harness.other.asked == []
 
     run_scenario(scenario, ME)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from tests.unit.apis.transactions_twin import TransactionsTwin
+from tests.unit.apis.fake_transaction_coordinator import FakeTransactionCoordinator
 
 from penstock.coordinators.transaction.requests import (
     DescribedTransaction,
@@ -37,7 +37,7 @@ class Timers:
 
 class Harness:
     def __init__(self, age_ms: int = HOUR_MS) -> None:
-        self.coordinator = TransactionsTwin()
+        self.coordinator = FakeTransactionCoordinator()
         self.reports: list[str] = []
         self.timers = Timers()
         self.alarm = PreparedTransactionAlarm(
@@ -72,7 +72,7 @@ def test_a_prepared_transaction_is_reported_once() -> None:
     (report,) = harness.reports
     for words in ("sink-0", "producer 7", "600 min", "2 partitions", "penstock transaction abort"):
         assert words in report
-    assert harness.coordinator.asked[0] == ListTransactions(
+    assert harness.coordinator.requests[0] == ListTransactions(
         states=frozenset({"Ongoing"}), min_duration_ms=HOUR_MS
     )
 
@@ -96,7 +96,7 @@ def test_a_negative_alarm_time_disables_the_alarm() -> None:
     harness = Harness(age_ms=-1)
     harness.show("sink-0", two_phase=True)
     harness.alarm.check()
-    assert (harness.reports, harness.coordinator.asked) == ([], [])
+    assert (harness.reports, harness.coordinator.requests) == ([], [])
 
 
 def test_the_alarm_checks_once_a_minute() -> None:

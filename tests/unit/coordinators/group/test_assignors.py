@@ -24,12 +24,12 @@ def sizes(assigned: Assigned) -> dict[str, int]:
     return {member: sum(map(len, own.values())) for member, own in assigned.items()}
 
 
-def test_the_first_have_one_more_where_it_does_not_divide() -> None:
+def test_the_first_ranges_are_one_larger_if_partitions_do_not_divide_evenly() -> None:
     assert list(ranges(7, 3)) == [range(3), range(3, 5), range(5, 7)]
     assert list(ranges(2, 3)) == [range(1), range(1, 2), range(2, 2)]
 
 
-def test_range_gives_each_member_the_same_run_of_every_topic() -> None:
+def test_range_assigns_a_member_the_same_range_of_every_topic() -> None:
     members = [subscriber(name, ORDERS, BILLS) for name in ("bob", "anna")]
     assigned = assign_ranges(members, {ORDERS: 3, BILLS: 3})
     assert assigned == {
@@ -38,7 +38,7 @@ def test_range_gives_each_member_the_same_run_of_every_topic() -> None:
     }
 
 
-def test_range_divides_a_topic_among_its_subscribers_only() -> None:
+def test_range_splits_a_topic_among_its_subscribers_only() -> None:
     members = [subscriber("anna", ORDERS), subscriber("bob", ORDERS, BILLS)]
     assigned = assign_ranges(members, {ORDERS: 2, BILLS: 2})
     assert assigned["anna"] == {ORDERS: frozenset((0,))}
@@ -57,7 +57,7 @@ def test_range_puts_static_members_first_by_their_instance() -> None:
     assert assigned["anna"] == {ORDERS: frozenset((2,))}
 
 
-def test_members_that_get_nothing_are_told_so() -> None:
+def test_a_member_without_partitions_gets_an_empty_assignment() -> None:
     members = [subscriber("anna"), subscriber("bob", ORDERS), subscriber("carl", ORDERS)]
     for assign in (assign_ranges, assign_uniformly):
         assert set(assign(members, {ORDERS: 1})) == {"anna", "bob", "carl"}
@@ -65,12 +65,12 @@ def test_members_that_get_nothing_are_told_so() -> None:
         assert assign([], {}) == {}
 
 
-def test_uniform_counts_all_topics_together() -> None:
+def test_uniform_balances_over_all_topics_together() -> None:
     members = [subscriber(name, ORDERS, BILLS) for name in ("anna", "bob")]
     assert sizes(assign_uniformly(members, {ORDERS: 3, BILLS: 3})) == {"anna": 3, "bob": 3}
 
 
-def test_uniform_takes_from_each_only_what_a_newcomer_shall_have() -> None:
+def test_uniform_moves_only_the_share_of_a_new_member() -> None:
     anna = subscriber("anna", ORDERS, current={ORDERS: frozenset(range(3))})
     bob = subscriber("bob", ORDERS, current={ORDERS: frozenset(range(3, 6))})
     assigned = assign_uniformly([anna, bob, subscriber("carl", ORDERS)], {ORDERS: 6})
@@ -79,26 +79,26 @@ def test_uniform_takes_from_each_only_what_a_newcomer_shall_have() -> None:
     assert assigned["bob"][ORDERS] < bob.current[ORDERS]
 
 
-def test_uniform_lets_whoever_has_one_more_keep_it() -> None:
+def test_uniform_lets_the_most_loaded_member_keep_the_extra_partition() -> None:
     anna = subscriber("anna", ORDERS, current={ORDERS: frozenset((0,))})
     bob = subscriber("bob", ORDERS, current={ORDERS: frozenset((1, 2))})
     assigned = assign_uniformly([anna, bob], {ORDERS: 3})
     assert assigned == {"anna": anna.current, "bob": bob.current}
 
 
-def test_uniform_forgets_what_is_gone() -> None:
+def test_uniform_drops_deleted_topics_and_partitions() -> None:
     anna = subscriber("anna", ORDERS, current={ORDERS: frozenset((0, 9)), BILLS: frozenset((0,))})
     assert assign_uniformly([anna], {ORDERS: 2}) == {"anna": {ORDERS: frozenset((0, 1))}}
 
 
-def test_uniform_makes_up_for_topics_that_only_some_want() -> None:
+def test_uniform_compensates_for_topics_with_fewer_subscribers() -> None:
     members = [subscriber("anna", ORDERS, BILLS), subscriber("bob", ORDERS)]
     assigned = assign_uniformly(members, {ORDERS: 4, BILLS: 2})
     assert sizes(assigned) == {"anna": 3, "bob": 3}
     assert len(assigned["anna"][BILLS]) == 2
 
 
-def test_uniform_leaves_neighbours_by_a_topic_one_apart_at_most() -> None:
+def test_uniform_leaves_subscribers_of_a_topic_at_most_one_partition_apart() -> None:
     """Carl can help Anna only by way of Bob, who is even with both as it is."""
     members = [
         subscriber("anna", ORDERS, current={ORDERS: frozenset(range(6))}),
@@ -109,7 +109,7 @@ def test_uniform_leaves_neighbours_by_a_topic_one_apart_at_most() -> None:
     assert sizes(assigned) == {"anna": 4, "bob": 3, "carl": 2}
 
 
-def test_uniform_is_quick_for_a_large_group() -> None:
+def test_uniform_is_fast_for_a_large_group() -> None:
     """A thousand members of ten thousand partitions, each with wishes of its own beside."""
     own = {TopicId(UUID(int=100 + number)): 1 for number in range(1000)}
     counts = {ORDERS: 9000, **own}

@@ -315,7 +315,7 @@ TABLE: tuple[Row, ...] = (
         for state, expected in zip(STATES, answers, strict=True)
     ],
 )
-def test_each_request_is_answered_by_the_state_it_finds(
+def test_each_request_gets_the_error_code_of_the_group_state(
     ask: Callable[[Scene], ErrorCode | None], state: ClassicState, expected: ErrorCode | None
 ) -> None:
     scene = scene_in(state)
@@ -323,7 +323,7 @@ def test_each_request_is_answered_by_the_state_it_finds(
     assert ask(scene) is expected
 
 
-def test_a_scene_is_settled_by_its_helper() -> None:
+def test_the_helper_brings_a_group_into_each_state() -> None:
     harness = ClassicGroupHarness()
     settle(Client(harness, "anna"), Client(harness, "ben"))
     assert harness.group.state is ClassicState.STABLE

@@ -16,7 +16,7 @@ from penstock.coordinators.group.timer_key import TimerKey
 from penstock.coordinators.runtime.result import SetTimer
 
 
-def test_a_stable_group_is_described_with_what_its_members_want_and_have() -> None:
+def test_a_stable_group_is_described_with_subscriptions_and_assignments() -> None:
     harness = ClassicGroupHarness()
     anna = Client(harness, "anna", instance="anna-1")
     settle(anna)
@@ -38,7 +38,7 @@ def test_a_stable_group_is_described_with_what_its_members_want_and_have() -> No
     )
 
 
-def test_a_group_between_generations_is_described_without_a_protocol() -> None:
+def test_a_rebalancing_group_is_described_without_a_protocol() -> None:
     harness = ClassicGroupHarness()
     anna = Client(harness, "anna")
     settle(anna)
@@ -56,11 +56,11 @@ def test_groups_are_listed_with_their_type_and_state() -> None:
     assert ClassicGroup("plain").list_group() == GroupSummary("plain", "", "Empty", "classic")
 
 
-def test_offsets_without_a_group_age_from_their_commit() -> None:
+def test_retention_of_offsets_without_a_group_starts_at_their_commit() -> None:
     assert ClassicGroup("plain").expiry_base_ms("orders", 5) == 5
 
 
-def test_offsets_of_an_empty_group_age_from_its_last_member_or_a_later_commit() -> None:
+def test_retention_in_an_empty_group_starts_when_it_became_empty_or_at_a_later_commit() -> None:
     harness = ClassicGroupHarness()
     anna = Client(harness, "anna")
     settle(anna)
@@ -71,14 +71,14 @@ def test_offsets_of_an_empty_group_age_from_its_last_member_or_a_later_commit() 
     assert harness.group.expiry_base_ms("orders", left_ms + 7) == left_ms + 7
 
 
-def test_offsets_of_a_stable_group_age_where_nobody_subscribes() -> None:
+def test_offsets_of_unsubscribed_topics_expire_in_a_stable_group() -> None:
     harness = ClassicGroupHarness()
     settle(Client(harness, "anna", topics=("orders",)))
     assert harness.group.expiry_base_ms("orders", 5) is None
     assert harness.group.expiry_base_ms("returns", 5) == 5
 
 
-def test_offsets_do_not_age_while_members_are_called() -> None:
+def test_offsets_do_not_expire_during_a_rebalance() -> None:
     harness = ClassicGroupHarness()
     settle(Client(harness, "anna"))
     Client(harness, "ben").come()
@@ -86,7 +86,7 @@ def test_offsets_do_not_age_while_members_are_called() -> None:
     assert harness.group.expiry_base_ms("returns", 5) is None
 
 
-def test_offsets_do_not_age_under_members_whose_wishes_are_not_known() -> None:
+def test_offsets_do_not_expire_if_subscriptions_are_unknown() -> None:
     harness = ClassicGroupHarness()
     anna = Client(harness, "anna", requires_known_member=False)
     anna.join(protocols=(MemberProtocol("range", b"\x00"),))
@@ -101,13 +101,13 @@ def test_topics_are_read_from_every_version_of_a_subscription() -> None:
     assert find_topics(oldest) == find_topics(newer) == frozenset({"orders", "returns"})
 
 
-def test_metadata_of_other_kinds_is_not_taken_for_a_subscription() -> None:
+def test_other_metadata_is_not_read_as_a_subscription() -> None:
     assert find_topics(b"") is None
     assert find_topics(b"\x00\x01\x7f\xff\xff\xff") is None
     assert find_topics(b"\x00\x01\x00\x00\x00\x01\xff\xff") is None
 
 
-def test_a_commit_is_a_sign_of_life_of_a_member() -> None:
+def test_a_commit_resets_the_session_of_its_member() -> None:
     harness = ClassicGroupHarness()
     anna = Client(harness, "anna", session_timeout_ms=7000)
     settle(anna)
@@ -116,7 +116,7 @@ def test_a_commit_is_a_sign_of_life_of_a_member() -> None:
     assert harness.group.session_timer("", harness.config) == ()
 
 
-def test_only_a_group_of_which_nothing_is_known_is_vacant() -> None:
+def test_only_a_group_without_members_and_record_is_vacant() -> None:
     assert ClassicGroupHarness().group.is_vacant
     harness = ClassicGroupHarness()
     anna = Client(harness, "anna")
@@ -127,7 +127,7 @@ def test_only_a_group_of_which_nothing_is_known_is_vacant() -> None:
     assert not harness.group.is_vacant, "it is stored"
 
 
-def test_a_group_whose_only_id_was_not_used_is_vacant_again() -> None:
+def test_a_group_is_vacant_again_when_its_only_pending_member_expires() -> None:
     harness = ClassicGroupHarness()
     anna = Client(harness, "anna")
     anna.join()

@@ -19,7 +19,7 @@ from penstock.model.errors import ErrorCode
 SLOW_START = GroupConfig(initial_rebalance_delay_ms=3000)
 
 
-def test_the_first_member_of_a_development_node_is_answered_at_once() -> None:
+def test_without_initial_delay_the_first_member_joins_at_once() -> None:
     harness = ClassicGroupHarness()
     anna = Client(harness, "anna")
     assert anna.join().error is ErrorCode.MEMBER_ID_REQUIRED
@@ -34,7 +34,7 @@ def test_the_first_member_of_a_development_node_is_answered_at_once() -> None:
     assert harness.group.state is ClassicState.STABLE
 
 
-def test_the_first_members_are_waited_for_and_begin_together() -> None:
+def test_members_that_join_within_the_initial_delay_form_one_generation() -> None:
     harness = ClassicGroupHarness(SLOW_START)
     anna, ben = Client(harness, "anna"), Client(harness, "ben")
     first = anna.come()
@@ -49,7 +49,7 @@ def test_the_first_members_are_waited_for_and_begin_together() -> None:
     assert second.reply.members == ()
 
 
-def test_the_first_members_wait_no_longer_than_a_rebalance_may_take() -> None:
+def test_the_initial_delay_is_bounded_by_the_rebalance_timeout() -> None:
     harness = ClassicGroupHarness(SLOW_START)
     first = Client(harness, "first", rebalance_timeout_ms=10_000).come()
     for number in range(9):
@@ -60,7 +60,7 @@ def test_the_first_members_wait_no_longer_than_a_rebalance_may_take() -> None:
     assert len(first.reply.members) == 10
 
 
-def test_only_the_first_generation_of_a_group_is_waited_for() -> None:
+def test_the_initial_delay_applies_to_an_empty_group_only() -> None:
     harness = ClassicGroupHarness(SLOW_START)
     anna, ben = Client(harness, "anna"), Client(harness, "ben")
     anna.come()
@@ -71,7 +71,7 @@ def test_only_the_first_generation_of_a_group_is_waited_for() -> None:
     assert arrival.error is ErrorCode.NONE, "all are there"
 
 
-def test_a_newcomer_calls_the_others_who_hear_of_it_by_heartbeat() -> None:
+def test_a_new_member_starts_a_rebalance_that_heartbeats_announce() -> None:
     harness = ClassicGroupHarness()
     anna, ben = Client(harness, "anna"), Client(harness, "ben")
     settle(anna)
@@ -86,7 +86,7 @@ def test_a_newcomer_calls_the_others_who_hear_of_it_by_heartbeat() -> None:
     assert follower.reply.assignment == work_of(ben.id, 2)
 
 
-def test_answers_wait_until_the_assignment_is_committed() -> None:
+def test_sync_replies_wait_until_the_assignment_is_committed() -> None:
     harness = ClassicGroupHarness()
     anna, ben = Client(harness, "anna"), Client(harness, "ben")
     settle(anna)
@@ -103,7 +103,7 @@ def test_answers_wait_until_the_assignment_is_committed() -> None:
     assert late.reply.assignment == follower.reply.assignment == work_of(ben.id, 2)
 
 
-def test_a_member_whose_answers_were_lost_asks_again_and_disturbs_nobody() -> None:
+def test_a_repeated_join_or_sync_does_not_start_a_rebalance() -> None:
     harness = ClassicGroupHarness()
     anna, ben = Client(harness, "anna"), Client(harness, "ben")
     settle(anna)
@@ -119,7 +119,7 @@ def test_a_member_whose_answers_were_lost_asks_again_and_disturbs_nobody() -> No
     assert anna.heartbeat() is ErrorCode.NONE
 
 
-def test_a_request_is_answered_when_the_same_member_asks_over_a_new_connection() -> None:
+def test_a_waiting_request_gets_a_reply_when_its_member_repeats_it() -> None:
     harness = ClassicGroupHarness()
     anna, ben, cleo = (Client(harness, name) for name in ("anna", "ben", "cleo"))
     settle(anna, ben)
@@ -136,7 +136,7 @@ def test_a_request_is_answered_when_the_same_member_asks_over_a_new_connection()
     assert second_sync.reply.assignment == work_of(ben.id, 3)
 
 
-def test_a_leader_that_joins_again_gets_a_new_generation() -> None:
+def test_a_leader_that_joins_again_starts_a_rebalance() -> None:
     harness = ClassicGroupHarness()
     anna, ben = Client(harness, "anna"), Client(harness, "ben")
     settle(anna, ben)
@@ -147,7 +147,7 @@ def test_a_leader_that_joins_again_gets_a_new_generation() -> None:
     assert call.reply.generation == 3
 
 
-def test_a_follower_that_wants_other_topics_gets_a_new_generation() -> None:
+def test_a_follower_with_a_new_subscription_starts_a_rebalance() -> None:
     harness = ClassicGroupHarness()
     anna, ben = Client(harness, "anna"), Client(harness, "ben")
     settle(anna, ben)
@@ -160,7 +160,7 @@ def test_a_follower_that_wants_other_topics_gets_a_new_generation() -> None:
     )
 
 
-def test_those_who_wait_for_an_assignment_are_called_back_when_a_member_comes() -> None:
+def test_members_waiting_to_sync_rejoin_when_a_member_joins() -> None:
     harness = ClassicGroupHarness()
     anna, ben, cleo = (Client(harness, name) for name in ("anna", "ben", "cleo"))
     settle(anna)
@@ -176,7 +176,7 @@ def test_those_who_wait_for_an_assignment_are_called_back_when_a_member_comes() 
     ]
 
 
-def test_the_protocol_that_most_members_like_best_of_the_common_ones_is_elected() -> None:
+def test_the_most_preferred_common_protocol_is_elected() -> None:
     harness = ClassicGroupHarness(SLOW_START)
     likes = [("sticky", "range"), ("range", "sticky"), ("newest", "sticky", "range")]
     clients = [
@@ -188,7 +188,7 @@ def test_the_protocol_that_most_members_like_best_of_the_common_ones_is_elected(
     assert {each.joined.protocol for each in clients if each.joined} == {"sticky"}
 
 
-def test_an_assignor_is_changed_by_members_that_know_both_and_then_only_the_new_one() -> None:
+def test_members_change_the_assignor_in_two_rolling_restarts() -> None:
     harness = ClassicGroupHarness()
     anna = Client(harness, "anna", assignors=("range",))
     ben = Client(harness, "ben", assignors=("range",))
@@ -202,7 +202,7 @@ def test_an_assignor_is_changed_by_members_that_know_both_and_then_only_the_new_
     assert harness.group.state is ClassicState.STABLE
 
 
-def test_a_leaving_member_is_answered_at_once_and_its_work_goes_to_others() -> None:
+def test_a_leave_gets_a_reply_at_once_and_starts_a_rebalance() -> None:
     harness = ClassicGroupHarness()
     anna, ben = Client(harness, "anna"), Client(harness, "ben")
     settle(anna, ben)
@@ -214,7 +214,7 @@ def test_a_leaving_member_is_answered_at_once_and_its_work_goes_to_others() -> N
     assert ben.synced.assignment == work_of(ben.id, 3)
 
 
-def test_several_leave_in_one_request_and_the_rest_rebalance_once() -> None:
+def test_several_members_leave_in_one_request_with_one_rebalance() -> None:
     harness = ClassicGroupHarness()
     anna = Client(harness, "anna")
     ben = Client(harness, "ben", instance="ben-1")
@@ -235,7 +235,7 @@ def test_several_leave_in_one_request_and_the_rest_rebalance_once() -> None:
     assert list(harness.group.members) == [anna.id]
 
 
-def test_whoever_leaves_while_it_waits_is_answered() -> None:
+def test_a_member_that_leaves_gets_replies_to_its_waiting_requests() -> None:
     harness = ClassicGroupHarness()
     anna, ben = Client(harness, "anna"), Client(harness, "ben")
     settle(anna)
@@ -250,7 +250,7 @@ def test_whoever_leaves_while_it_waits_is_answered() -> None:
     assert syncing.error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_group_that_all_have_left_is_stored_as_empty() -> None:
+def test_a_group_without_members_is_stored_as_empty() -> None:
     harness = ClassicGroupHarness()
     anna = Client(harness, "anna")
     settle(anna)
@@ -264,7 +264,7 @@ def test_a_group_that_all_have_left_is_stored_as_empty() -> None:
     assert not harness.timers
 
 
-def test_an_empty_group_may_become_one_of_another_type() -> None:
+def test_an_empty_group_accepts_another_protocol_type() -> None:
     harness = ClassicGroupHarness()
     anna, worker = Client(harness, "anna"), Client(harness, "worker", requires_known_member=False)
     settle(anna)
@@ -274,7 +274,7 @@ def test_an_empty_group_may_become_one_of_another_type() -> None:
     assert (reply.generation, reply.protocol_type) == (3, "connect")
 
 
-def test_a_full_group_takes_no_more_but_keeps_its_own() -> None:
+def test_a_full_group_rejects_new_members_and_keeps_its_own() -> None:
     harness = ClassicGroupHarness(GroupConfig(initial_rebalance_delay_ms=0, max_size=2))
     anna, ben = Client(harness, "anna"), Client(harness, "ben", instance="ben-1")
     settle(anna, ben)
@@ -288,7 +288,7 @@ def test_a_full_group_takes_no_more_but_keeps_its_own() -> None:
     assert len(harness.group.members) == 2
 
 
-def test_a_pending_member_of_a_group_that_filled_meanwhile_is_turned_away() -> None:
+def test_a_pending_member_is_rejected_if_the_group_is_full_by_then() -> None:
     harness = ClassicGroupHarness(GroupConfig(initial_rebalance_delay_ms=0, max_size=1))
     anna, ben = Client(harness, "anna"), Client(harness, "ben")
     ben.join()
@@ -298,7 +298,7 @@ def test_a_pending_member_of_a_group_that_filled_meanwhile_is_turned_away() -> N
     assert harness.group.state is ClassicState.STABLE
 
 
-def test_ids_are_not_handed_out_without_end() -> None:
+def test_pending_members_are_bounded() -> None:
     harness = ClassicGroupHarness(GroupConfig(initial_rebalance_delay_ms=0, max_pending_members=3))
     for _ in range(3):
         assert Client(harness, "loop").join().error is ErrorCode.MEMBER_ID_REQUIRED
@@ -307,7 +307,7 @@ def test_ids_are_not_handed_out_without_end() -> None:
     assert Client(harness, "loop").join().error is ErrorCode.MEMBER_ID_REQUIRED
 
 
-def test_an_assignment_too_large_to_store_costs_its_own_group_only() -> None:
+def test_an_assignment_too_large_to_store_fails_its_own_group_only() -> None:
     harness = ClassicGroupHarness(
         GroupConfig(initial_rebalance_delay_ms=0, max_record_bytes=10_000)
     )
@@ -321,7 +321,7 @@ def test_an_assignment_too_large_to_store_costs_its_own_group_only() -> None:
     assert anna.sync({anna.id: b"x" * 1000}).reply.assignment == b"x" * 1000
 
 
-def test_generations_begin_again_when_they_do_not_fit_a_number() -> None:
+def test_generations_wrap_around_at_the_largest_int() -> None:
     harness = ClassicGroupHarness()
     anna = Client(harness, "anna")
     anna.join()
@@ -329,7 +329,7 @@ def test_generations_begin_again_when_they_do_not_fit_a_number() -> None:
     assert anna.join().reply.generation == 1
 
 
-def test_a_client_that_names_no_rebalance_time_has_its_session() -> None:
+def test_without_a_rebalance_timeout_the_session_timeout_is_used() -> None:
     harness = ClassicGroupHarness()
     settle(Client(harness, "anna", rebalance_timeout_ms=-1))
     value = harness.last_value

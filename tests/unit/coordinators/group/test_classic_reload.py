@@ -16,7 +16,7 @@ from penstock.coordinators.group.records import GroupValue, MemberValue
 from penstock.model.errors import ErrorCode
 
 
-def test_members_of_a_stable_group_go_on_as_if_nothing_happened() -> None:
+def test_members_of_a_stable_group_are_not_affected() -> None:
     harness = ClassicGroupHarness()
     anna, ben = Client(harness, "anna"), Client(harness, "ben")
     settle(anna, ben)
@@ -27,7 +27,7 @@ def test_members_of_a_stable_group_go_on_as_if_nothing_happened() -> None:
     assert ben.sync().reply.assignment == work_of(ben.id, 2)
 
 
-def test_members_that_do_not_come_back_are_out_after_their_session() -> None:
+def test_members_that_do_not_return_are_removed_after_their_session() -> None:
     harness = ClassicGroupHarness()
     anna, ben = Client(harness, "anna"), Client(harness, "ben")
     settle(anna, ben)
@@ -38,7 +38,7 @@ def test_members_that_do_not_come_back_are_out_after_their_session() -> None:
     assert list(harness.group.members) == [anna.id]
 
 
-def test_a_rebalance_that_was_cut_short_begins_again() -> None:
+def test_an_interrupted_rebalance_starts_again() -> None:
     harness = ClassicGroupHarness()
     anna, ben = Client(harness, "anna"), Client(harness, "ben")
     settle(anna)
@@ -54,7 +54,7 @@ def test_a_rebalance_that_was_cut_short_begins_again() -> None:
     assert {anna.id, ben.id} == set(harness.group.members)
 
 
-def test_a_generation_that_was_not_stored_is_not_known_any_more() -> None:
+def test_a_generation_that_was_not_stored_is_lost() -> None:
     harness = ClassicGroupHarness()
     anna, ben = Client(harness, "anna"), Client(harness, "ben")
     settle(anna, ben)
@@ -70,7 +70,7 @@ def test_a_generation_that_was_not_stored_is_not_known_any_more() -> None:
     assert harness.group.state is ClassicState.STABLE
 
 
-def test_an_assignment_that_could_not_be_stored_is_handed_to_nobody() -> None:
+def test_an_assignment_that_could_not_be_stored_is_sent_to_nobody() -> None:
     harness = ClassicGroupHarness()
     anna, ben = Client(harness, "anna"), Client(harness, "ben")
     settle(anna)
@@ -83,7 +83,7 @@ def test_an_assignment_that_could_not_be_stored_is_handed_to_nobody() -> None:
     assert anna.heartbeat(generation=1) is ErrorCode.NONE, "the generation before is back"
 
 
-def test_an_empty_group_and_a_deleted_one_are_so_after_a_restart() -> None:
+def test_empty_and_deleted_groups_stay_so_after_a_restart() -> None:
     harness = ClassicGroupHarness()
     anna = Client(harness, "anna")
     settle(anna)
@@ -98,7 +98,7 @@ def test_an_empty_group_and_a_deleted_one_are_so_after_a_restart() -> None:
     assert harness.group.is_vacant
 
 
-def test_nobody_is_left_of_a_group_whose_tombstone_is_read() -> None:
+def test_a_tombstone_removes_all_members_of_its_group() -> None:
     harness = ClassicGroupHarness()
     anna, ben = Client(harness, "anna"), Client(harness, "ben", instance="ben-1")
     settle(anna)
@@ -114,7 +114,7 @@ def test_nobody_is_left_of_a_group_whose_tombstone_is_read() -> None:
     assert not any(left)
 
 
-def test_a_group_that_is_larger_than_the_limit_by_now_shrinks_to_those_who_come_first() -> None:
+def test_a_group_above_max_size_keeps_the_first_members_to_join() -> None:
     harness = ClassicGroupHarness()
     clients = [Client(harness, f"member-{place}") for place in range(3)]
     settle(*clients)
@@ -126,7 +126,7 @@ def test_a_group_that_is_larger_than_the_limit_by_now_shrinks_to_those_who_come_
     assert {each.id for each in clients[:2]} == set(harness.group.members)
 
 
-def test_the_last_of_several_records_counts_whole() -> None:
+def test_the_last_record_replaces_earlier_ones() -> None:
     group = ClassicGroup("billing")
     for session_timeout_ms in (6000, 9000):
         replay(group, group_of_one(session_timeout_ms, leader="anna-1"))
@@ -134,7 +134,7 @@ def test_the_last_of_several_records_counts_whole() -> None:
     assert (group.leader, group.state) == ("anna-1", ClassicState.STABLE)
 
 
-def test_a_stored_group_without_a_leader_elects_the_next_who_comes() -> None:
+def test_a_stored_group_without_a_leader_elects_the_next_joining_member() -> None:
     harness = ClassicGroupHarness()
     anna = Client(harness, "anna", id="anna-1", generation=4)
     replay(harness.group, group_of_one(SESSION_MS, leader=None))

@@ -19,14 +19,14 @@ def static(harness: ClassicGroupHarness, name: str, **changes: object) -> Client
     return Client(harness, name, instance=f"{name}-1", **changes)  # type: ignore[arg-type]
 
 
-def test_a_static_member_is_let_in_without_asking_for_an_id_first() -> None:
+def test_a_static_member_joins_without_member_id_required() -> None:
     harness = ClassicGroupHarness()
     anna = static(harness, "anna")
     assert anna.join().error is ErrorCode.NONE
     assert anna.id.startswith("anna-1-")
 
 
-def test_a_restart_takes_the_same_work_and_disturbs_nobody() -> None:
+def test_a_restarted_static_member_keeps_its_assignment_without_a_rebalance() -> None:
     harness = ClassicGroupHarness()
     anna, ben = Client(harness, "anna"), static(harness, "ben")
     settle(anna, ben)
@@ -46,7 +46,7 @@ def test_a_restart_takes_the_same_work_and_disturbs_nobody() -> None:
     assert [member.member for member in value.members if member.instance == "ben-1"] == [again.id]
 
 
-def test_a_restart_is_answered_when_its_new_id_is_committed() -> None:
+def test_a_restarted_static_member_gets_its_reply_when_its_new_id_is_committed() -> None:
     harness = ClassicGroupHarness()
     ben = static(harness, "ben")
     settle(Client(harness, "anna"), ben)
@@ -58,7 +58,7 @@ def test_a_restart_is_answered_when_its_new_id_is_committed() -> None:
     assert call.error is ErrorCode.NONE
 
 
-def test_a_restart_whose_id_could_not_be_stored_leaves_the_old_one() -> None:
+def test_the_old_id_stays_if_the_new_one_could_not_be_stored() -> None:
     harness = ClassicGroupHarness()
     ben = static(harness, "ben")
     settle(Client(harness, "anna"), ben)
@@ -70,7 +70,7 @@ def test_a_restart_whose_id_could_not_be_stored_leaves_the_old_one() -> None:
     assert ben.heartbeat() is ErrorCode.NONE
 
 
-def test_a_leader_that_restarts_is_told_to_skip_the_assignment() -> None:
+def test_a_restarted_leader_is_told_to_skip_the_assignment() -> None:
     harness = ClassicGroupHarness()
     anna, ben = static(harness, "anna"), Client(harness, "ben")
     settle(anna, ben)
@@ -83,7 +83,7 @@ def test_a_leader_that_restarts_is_told_to_skip_the_assignment() -> None:
     assert ben.heartbeat() is ErrorCode.NONE
 
 
-def test_a_leader_whose_client_cannot_skip_is_told_that_its_old_id_leads() -> None:
+def test_a_restarted_leader_before_v9_is_told_that_its_old_id_leads() -> None:
     harness = ClassicGroupHarness()
     anna, ben = static(harness, "anna", supports_skipping=False), Client(harness, "ben")
     settle(anna, ben)
@@ -93,7 +93,7 @@ def test_a_leader_whose_client_cannot_skip_is_told_that_its_old_id_leads() -> No
     assert again.sync().reply.assignment == work_of(anna.id, 2)
 
 
-def test_a_restart_with_other_topics_is_a_new_generation() -> None:
+def test_a_restart_with_other_topics_starts_a_rebalance() -> None:
     harness = ClassicGroupHarness()
     anna, ben = Client(harness, "anna"), static(harness, "ben")
     settle(anna, ben)
@@ -105,7 +105,7 @@ def test_a_restart_with_other_topics_is_a_new_generation() -> None:
     assert again.synced.assignment == work_of(again.id, 3)
 
 
-def test_what_a_consumer_owned_before_its_restart_is_no_change_of_topics() -> None:
+def test_owned_partitions_do_not_count_as_a_changed_subscription() -> None:
     harness = ClassicGroupHarness()
     anna, ben = Client(harness, "anna"), static(harness, "ben")
     settle(anna, ben)
@@ -115,7 +115,7 @@ def test_what_a_consumer_owned_before_its_restart_is_no_change_of_topics() -> No
     assert anna.heartbeat() is ErrorCode.NONE
 
 
-def test_a_restart_that_changes_the_elected_protocol_is_a_new_generation() -> None:
+def test_a_restart_that_changes_the_elected_protocol_starts_a_rebalance() -> None:
     harness = ClassicGroupHarness()
     both = ("range", "sticky")
     anna = Client(harness, "anna", assignors=both)
@@ -128,7 +128,7 @@ def test_a_restart_that_changes_the_elected_protocol_is_a_new_generation() -> No
     assert harness.group.protocol == "sticky"
 
 
-def test_of_two_that_wait_under_one_name_the_first_is_fenced() -> None:
+def test_of_two_waiting_members_of_one_instance_the_first_is_fenced() -> None:
     harness = ClassicGroupHarness()
     anna, ben = Client(harness, "anna"), static(harness, "ben")
     settle(anna)
@@ -140,7 +140,7 @@ def test_of_two_that_wait_under_one_name_the_first_is_fenced() -> None:
     assert len(harness.group.members) == 2
 
 
-def test_a_restart_before_the_assignment_begins_a_new_generation() -> None:
+def test_a_restart_before_the_assignment_starts_a_rebalance() -> None:
     harness = ClassicGroupHarness()
     anna, ben = Client(harness, "anna"), static(harness, "ben")
     settle(anna)
@@ -157,7 +157,7 @@ def test_a_restart_before_the_assignment_begins_a_new_generation() -> None:
     assert again.synced.assignment == work_of(again.id, again.generation)
 
 
-def test_a_static_member_away_for_less_than_its_session_keeps_its_place() -> None:
+def test_a_static_member_stays_until_its_session_expires() -> None:
     harness = ClassicGroupHarness()
     anna, ben = Client(harness, "anna"), static(harness, "ben")
     settle(anna, ben)
@@ -173,7 +173,7 @@ def test_a_static_member_away_for_less_than_its_session_keeps_its_place() -> Non
     assert again.heartbeat() is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_restart_during_a_rebalance_outlives_a_restart_of_the_coordinator() -> None:
+def test_a_new_static_id_from_a_rebalance_survives_a_coordinator_restart() -> None:
     harness = ClassicGroupHarness()
     anna, ben = Client(harness, "anna"), static(harness, "ben")
     settle(anna, ben)
@@ -190,7 +190,7 @@ def test_a_restart_during_a_rebalance_outlives_a_restart_of_the_coordinator() ->
     assert again.sync().reply.assignment == work_of(ben.id, 2)
 
 
-def test_a_restarted_leader_leads_after_a_restart_of_the_coordinator() -> None:
+def test_a_restarted_leader_still_leads_after_a_coordinator_restart() -> None:
     harness = ClassicGroupHarness()
     anna, ben = static(harness, "anna"), Client(harness, "ben")
     settle(anna, ben)
@@ -203,7 +203,7 @@ def test_a_restarted_leader_leads_after_a_restart_of_the_coordinator() -> None:
     assert harness.group.leader == again.joined.member
 
 
-def test_a_static_member_that_left_may_come_back_before_a_restart_of_the_coordinator() -> None:
+def test_a_static_member_that_left_may_return_before_a_coordinator_restart() -> None:
     harness = ClassicGroupHarness()
     anna, ben = Client(harness, "anna"), static(harness, "ben")
     settle(anna, ben)
@@ -216,7 +216,7 @@ def test_a_static_member_that_left_may_come_back_before_a_restart_of_the_coordin
     assert again.join().reply.generation == 2
 
 
-def test_a_rebalance_goes_on_while_the_id_of_a_static_member_is_stored() -> None:
+def test_a_rebalance_continues_while_a_static_id_is_stored() -> None:
     harness = ClassicGroupHarness()
     anna, ben, cleo = Client(harness, "anna"), static(harness, "ben"), Client(harness, "cleo")
     settle(anna, ben)

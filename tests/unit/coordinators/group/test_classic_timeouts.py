@@ -31,7 +31,7 @@ def test_a_member_that_sends_heartbeats_stays() -> None:
     assert anna.heartbeat() is ErrorCode.NONE
 
 
-def test_a_silent_member_is_out_and_its_work_goes_to_others() -> None:
+def test_a_member_without_heartbeats_is_removed_and_the_group_rebalances() -> None:
     harness = ClassicGroupHarness()
     anna, ben = Client(harness, "anna"), Client(harness, "ben")
     settle(anna, ben)
@@ -44,7 +44,7 @@ def test_a_silent_member_is_out_and_its_work_goes_to_others() -> None:
     assert ben.heartbeat() is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_group_of_silent_members_becomes_empty() -> None:
+def test_a_group_without_heartbeats_becomes_empty() -> None:
     harness = ClassicGroupHarness()
     settle(Client(harness, "anna"), Client(harness, "ben"))
     harness.pass_time(SESSION_MS + REBALANCE_MS)
@@ -52,7 +52,7 @@ def test_a_group_of_silent_members_becomes_empty() -> None:
     assert not harness.timers
 
 
-def test_members_that_do_not_join_again_in_time_are_left_behind() -> None:
+def test_members_that_do_not_join_the_rebalance_in_time_are_removed() -> None:
     harness = ClassicGroupHarness()
     anna, ben, cleo = (Client(harness, name) for name in ("anna", "ben", "cleo"))
     settle(anna, ben)
@@ -66,7 +66,7 @@ def test_members_that_do_not_join_again_in_time_are_left_behind() -> None:
     assert anna.heartbeat() is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_waiting_members_are_not_taken_for_silent_ones() -> None:
+def test_the_session_of_a_member_does_not_expire_while_its_request_waits() -> None:
     harness = ClassicGroupHarness()
     anna, ben = Client(harness, "anna"), Client(harness, "ben")
     settle(anna, ben)
@@ -82,7 +82,7 @@ def test_waiting_members_are_not_taken_for_silent_ones() -> None:
     assert waiting.error is ErrorCode.NONE
 
 
-def test_a_member_that_joined_and_does_not_sync_is_out() -> None:
+def test_a_member_that_joined_and_does_not_sync_is_removed() -> None:
     harness = ClassicGroupHarness()
     anna, ben = Client(harness, "anna"), Client(harness, "ben")
     settle(anna)
@@ -94,7 +94,7 @@ def test_a_member_that_joined_and_does_not_sync_is_out() -> None:
     assert ben.heartbeat() is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_leader_that_brings_no_assignment_is_out_and_the_others_are_called() -> None:
+def test_a_leader_that_does_not_assign_is_removed_and_the_group_rebalances() -> None:
     harness = ClassicGroupHarness()
     anna, ben = Client(harness, "anna"), Client(harness, "ben")
     settle(anna)
@@ -108,7 +108,7 @@ def test_a_leader_that_brings_no_assignment_is_out_and_the_others_are_called() -
     assert harness.group.state is ClassicState.STABLE
 
 
-def test_whoever_is_called_back_while_it_waits_and_then_is_silent_is_out() -> None:
+def test_a_member_that_was_told_to_rejoin_and_falls_silent_is_removed() -> None:
     harness = ClassicGroupHarness()
     anna, ben, cleo = (Client(harness, name) for name in ("anna", "ben", "cleo"))
     settle(anna)
@@ -122,13 +122,13 @@ def test_whoever_is_called_back_while_it_waits_and_then_is_silent_is_out() -> No
     assert set(harness.group.members) == {anna.id, cleo.id}
 
 
-def test_the_time_to_sync_ends_when_all_have() -> None:
+def test_the_sync_timer_stops_when_all_have_synced() -> None:
     harness = ClassicGroupHarness()
     settle(Client(harness, "anna"), Client(harness, "ben"))
     assert {key.kind for key in harness.timers} == {"session"}
 
 
-def test_an_id_that_nobody_comes_back_with_holds_the_others_for_a_session() -> None:
+def test_a_pending_member_delays_the_rebalance_for_its_session_at_most() -> None:
     harness = ClassicGroupHarness()
     anna, ben = Client(harness, "anna"), Client(harness, "ben")
     settle(anna)
@@ -140,7 +140,7 @@ def test_an_id_that_nobody_comes_back_with_holds_the_others_for_a_session() -> N
     assert ben.join().error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_new_member_that_is_never_answered_is_given_up_at_last() -> None:
+def test_a_new_member_without_a_reply_expires_eventually() -> None:
     harness = ClassicGroupHarness(
         GroupConfig(initial_rebalance_delay_ms=0, new_member_join_timeout_ms=20_000)
     )
@@ -153,7 +153,7 @@ def test_a_new_member_that_is_never_answered_is_given_up_at_last() -> None:
     assert list(harness.group.members) == [anna.id]
 
 
-def test_static_members_alone_are_called_until_their_session_ends() -> None:
+def test_the_join_phase_repeats_while_only_absent_static_members_are_left() -> None:
     harness = ClassicGroupHarness()
     anna = Client(harness, "anna", instance="anna-1", session_timeout_ms=300_000)
     ben = Client(harness, "ben", rebalance_timeout_ms=REBALANCE_MS)
@@ -166,7 +166,7 @@ def test_static_members_alone_are_called_until_their_session_ends() -> None:
     assert harness.group.state is ClassicState.EMPTY
 
 
-def test_a_timer_that_comes_too_late_changes_nothing() -> None:
+def test_a_late_timer_changes_nothing() -> None:
     harness = ClassicGroupHarness()
     anna = Client(harness, "anna")
     settle(anna)

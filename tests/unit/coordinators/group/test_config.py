@@ -5,11 +5,11 @@ from penstock.config.raw_config import RawConfig
 from penstock.coordinators.group.config import GroupConfig
 
 
-def test_its_defaults_are_those_of_the_settings() -> None:
+def test_defaults_equal_those_of_the_settings() -> None:
     assert GroupConfig.from_broker(resolve_broker()) == GroupConfig()
 
 
-def test_what_is_given_counts_in_its_own_units() -> None:
+def test_set_values_are_converted_to_the_fields_units() -> None:
     given = {
         "group.initial.rebalance.delay.ms": "0",
         "group.max.size": "7",

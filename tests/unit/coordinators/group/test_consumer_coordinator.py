@@ -51,7 +51,7 @@ async def joined(harness: GroupCoordinatorHarness, member: str = "anna") -> Cons
     return reply
 
 
-def test_an_assignment_is_told_when_every_replica_has_it() -> None:
+def test_an_assignment_is_sent_when_it_is_committed() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         harness.log.is_held = True
         reply = asyncio.create_task(beat(harness))
@@ -66,7 +66,7 @@ def test_an_assignment_is_told_when_every_replica_has_it() -> None:
     run_scenario(scenario)
 
 
-def test_a_transaction_commits_for_a_member_at_its_epoch_or_for_nobody_named() -> None:
+def test_a_transaction_commits_offsets_with_a_current_member_or_without_one() -> None:
     """Of transactions no version knows STALE_MEMBER_EPOCH."""
 
     async def scenario(harness: GroupCoordinatorHarness) -> None:
@@ -87,7 +87,7 @@ def test_a_transaction_commits_for_a_member_at_its_epoch_or_for_nobody_named() -
     run_scenario(scenario)
 
 
-def test_the_next_life_of_a_coordinator_knows_the_members() -> None:
+def test_a_restarted_coordinator_knows_the_members() -> None:
     async def first(harness: GroupCoordinatorHarness) -> None:
         await joined(harness)
         assert harness.state.snapshot() == replay_log(harness.log).snapshot()
@@ -101,7 +101,7 @@ def test_the_next_life_of_a_coordinator_knows_the_members() -> None:
     run_scenario(second, GroupCoordinatorHarness(log))
 
 
-def test_a_write_that_is_refused_is_told_and_costs_no_member() -> None:
+def test_a_refused_write_is_an_error_and_removes_no_member() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         await joined(harness)
         harness.log.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
@@ -117,7 +117,7 @@ def test_a_write_that_is_refused_is_told_and_costs_no_member() -> None:
     run_scenario(scenario)
 
 
-def test_a_silent_member_is_taken_out_when_its_session_ends() -> None:
+def test_a_member_is_removed_when_its_session_expires() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         await joined(harness)
         harness.clock.advance_ms(44_999)
@@ -131,7 +131,7 @@ def test_a_silent_member_is_taken_out_when_its_session_ends() -> None:
     run_scenario(scenario)
 
 
-def test_new_partitions_reach_a_group_once_the_coordinator_is_told() -> None:
+def test_new_partitions_are_assigned_after_a_metadata_update() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         await joined(harness)
         await beat(harness, "anna", 1)
@@ -145,7 +145,7 @@ def test_new_partitions_reach_a_group_once_the_coordinator_is_told() -> None:
     run_scenario(scenario)
 
 
-def test_commits_and_fetches_are_held_to_the_members_epoch() -> None:
+def test_commits_and_fetches_are_checked_against_the_member_epoch() -> None:
     async def commit(
         harness: GroupCoordinatorHarness, epoch: int, *, is_new: bool = True
     ) -> ErrorCode:
@@ -171,7 +171,7 @@ def test_commits_and_fetches_are_held_to_the_members_epoch() -> None:
     run_scenario(scenario)
 
 
-def test_groups_are_listed_and_described_by_their_kind() -> None:
+def test_groups_are_listed_and_described_by_their_type() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         await joined(harness)
         await harness.settle_member("classic")
@@ -188,7 +188,7 @@ def test_groups_are_listed_and_described_by_their_kind() -> None:
     run_scenario(scenario)
 
 
-def test_a_group_is_deleted_with_its_offsets_when_nobody_is_in_it() -> None:
+def test_an_empty_group_is_deleted_with_its_offsets() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         await joined(harness)
         assert await harness.coordinator.delete_group(GROUP) is ErrorCode.NON_EMPTY_GROUP
@@ -202,7 +202,7 @@ def test_a_group_is_deleted_with_its_offsets_when_nobody_is_in_it() -> None:
     run_scenario(scenario)
 
 
-def test_a_deserted_group_goes_with_its_last_offset() -> None:
+def test_an_empty_group_is_removed_with_its_last_offset() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         await joined(harness)
         await beat(harness, "anna", LEAVE_EPOCH)
@@ -215,7 +215,7 @@ def test_a_deserted_group_goes_with_its_last_offset() -> None:
     run_scenario(scenario, GroupCoordinatorHarness(config=config))
 
 
-def test_a_group_keeps_the_offsets_that_its_members_want() -> None:
+def test_offsets_of_subscribed_topics_do_not_expire() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         await joined(harness)
         asked = commit_request(
@@ -255,7 +255,7 @@ def test_a_group_changes_its_protocol_and_back() -> None:
     run_scenario(scenario)
 
 
-def test_what_a_compacted_log_gives_is_what_was() -> None:
+def test_a_compacted_log_replays_to_the_same_state() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         for name in ("anna", "bob", "carl"):
             await joined(harness, name)

@@ -240,7 +240,7 @@ TABLE = (
     ],
     ids=[f"{ask.__name__}-{state}" for ask, _, _ in TABLE for state in STATES],
 )
-def test_each_request_is_answered_by_the_state_it_finds(
+def test_each_request_gets_the_error_code_of_the_group_state(
     ask: Callable[[Scene], ErrorCode], state: ConsumerState, expected: ErrorCode
 ) -> None:
     scene = scene_in(state)

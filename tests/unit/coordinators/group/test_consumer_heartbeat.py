@@ -17,7 +17,7 @@ from penstock.coordinators.group.records import TopicPartitions
 from penstock.model.errors import ErrorCode
 
 
-def test_the_first_member_has_everything_with_its_first_answer() -> None:
+def test_the_first_member_gets_all_partitions_at_once() -> None:
     harness = ConsumerGroupHarness(orders=3)
     anna = Consumer(harness, "anna")
     reply = anna.join()
@@ -27,7 +27,7 @@ def test_the_first_member_has_everything_with_its_first_answer() -> None:
     assert harness.consumer.state is ConsumerState.STABLE
 
 
-def test_a_member_without_an_id_is_given_one_where_the_version_allows() -> None:
+def test_a_missing_member_id_is_generated_in_version_0() -> None:
     harness = ConsumerGroupHarness(orders=1)
     reply = Consumer(harness, "").join(requires_member=False)
     assert reply.error is ErrorCode.NONE
@@ -35,7 +35,7 @@ def test_a_member_without_an_id_is_given_one_where_the_version_allows() -> None:
     assert list(harness.consumer.members) == [reply.member]
 
 
-def test_a_partition_changes_hands_only_after_its_owner_gave_it_up() -> None:
+def test_a_partition_is_reassigned_only_after_its_owner_revoked_it() -> None:
     harness = ConsumerGroupHarness(orders=2)
     anna, bob = Consumer(harness, "anna"), Consumer(harness, "bob")
     anna.join()
@@ -53,7 +53,7 @@ def test_a_partition_changes_hands_only_after_its_owner_gave_it_up() -> None:
     assert harness.consumer.state is ConsumerState.STABLE
 
 
-def test_a_member_that_does_not_say_what_it_owns_has_not_given_anything_up() -> None:
+def test_a_heartbeat_without_owned_partitions_confirms_no_revocation() -> None:
     harness = ConsumerGroupHarness(orders=2)
     anna, bob = Consumer(harness, "anna"), Consumer(harness, "bob")
     anna.join()
@@ -64,7 +64,7 @@ def test_a_member_that_does_not_say_what_it_owns_has_not_given_anything_up() -> 
     assert bob.beat().assignment is None
 
 
-def test_one_that_waits_for_others_is_asked_back_soon() -> None:
+def test_a_member_waiting_for_partitions_gets_a_short_heartbeat_interval() -> None:
     harness = ConsumerGroupHarness(orders=2)
     anna, bob = Consumer(harness, "anna"), Consumer(harness, "bob")
     usual_ms = anna.join().heartbeat_interval_ms
@@ -76,7 +76,7 @@ def test_one_that_waits_for_others_is_asked_back_soon() -> None:
     assert reply.heartbeat_interval_ms == usual_ms
 
 
-def test_the_work_of_one_that_leaves_goes_to_the_rest() -> None:
+def test_the_partitions_of_a_leaving_member_are_reassigned() -> None:
     harness = ConsumerGroupHarness(orders=4)
     anna, bob = Consumer(harness, "anna"), Consumer(harness, "bob")
     anna.join()
@@ -89,7 +89,7 @@ def test_the_work_of_one_that_leaves_goes_to_the_rest() -> None:
     assert bob.work == {"orders-0", "orders-1", "orders-2", "orders-3"}
 
 
-def test_the_last_one_leaves_an_empty_group_behind() -> None:
+def test_the_last_leaving_member_leaves_an_empty_group() -> None:
     harness = ConsumerGroupHarness(orders=1)
     anna = Consumer(harness, "anna")
     anna.join()
@@ -99,7 +99,7 @@ def test_the_last_one_leaves_an_empty_group_behind() -> None:
     assert Consumer(harness, "bob").join().member_epoch == 3
 
 
-def test_a_heartbeat_without_news_writes_nothing_and_is_told_nothing() -> None:
+def test_a_heartbeat_without_changes_writes_nothing_and_gets_no_assignment() -> None:
     harness = ConsumerGroupHarness(orders=1)
     anna = Consumer(harness, "anna")
     anna.join()
@@ -110,7 +110,7 @@ def test_a_heartbeat_without_news_writes_nothing_and_is_told_nothing() -> None:
     assert len(harness.log) == written
 
 
-def test_a_member_that_says_everything_is_told_everything() -> None:
+def test_a_full_heartbeat_gets_the_whole_assignment() -> None:
     harness = ConsumerGroupHarness(orders=1)
     anna = Consumer(harness, "anna")
     anna.join()
@@ -118,7 +118,7 @@ def test_a_member_that_says_everything_is_told_everything() -> None:
     assert reply.assignment == (TopicPartitions(harness.topics.all()["orders"].topic_id, (0,)),)
 
 
-def test_a_new_subscription_is_a_new_assignment() -> None:
+def test_a_new_subscription_gets_a_new_assignment() -> None:
     harness = ConsumerGroupHarness(orders=1, bills=1)
     anna = Consumer(harness, "anna")
     anna.join()
@@ -129,7 +129,7 @@ def test_a_new_subscription_is_a_new_assignment() -> None:
     assert anna.work == {"bills-0"}
 
 
-def test_a_lost_answer_is_answered_again() -> None:
+def test_a_heartbeat_is_repeated_after_a_lost_reply() -> None:
     harness = ConsumerGroupHarness(orders=2)
     anna, bob = Consumer(harness, "anna"), Consumer(harness, "bob")
     anna.join()
@@ -142,7 +142,7 @@ def test_a_lost_answer_is_answered_again() -> None:
     assert again.assignment is not None
 
 
-def test_a_late_heartbeat_from_before_gives_up_nothing() -> None:
+def test_a_late_heartbeat_of_an_older_epoch_confirms_no_revocation() -> None:
     harness = ConsumerGroupHarness(orders=2)
     anna, bob = Consumer(harness, "anna"), Consumer(harness, "bob")
     anna.join()
@@ -160,7 +160,7 @@ def test_a_late_heartbeat_from_before_gives_up_nothing() -> None:
 
 
 @pytest.mark.parametrize("epoch", [5, 1])
-def test_a_member_of_another_epoch_is_fenced_and_may_join_again(epoch: int) -> None:
+def test_a_member_with_a_stale_epoch_is_fenced_and_may_join_again(epoch: int) -> None:
     harness = ConsumerGroupHarness(orders=2)
     anna, bob = Consumer(harness, "anna"), Consumer(harness, "bob")
     anna.join()
@@ -174,7 +174,7 @@ def test_a_member_of_another_epoch_is_fenced_and_may_join_again(epoch: int) -> N
     assert anna.work == {"orders-0", "orders-1"}
 
 
-def test_whoever_joins_again_has_not_given_up_what_it_was_asked_to() -> None:
+def test_joining_again_confirms_no_revocation() -> None:
     harness = ConsumerGroupHarness(orders=2)
     anna, bob = Consumer(harness, "anna"), Consumer(harness, "bob")
     anna.join()
@@ -188,7 +188,7 @@ def test_whoever_joins_again_has_not_given_up_what_it_was_asked_to() -> None:
 
 
 @pytest.mark.parametrize("epoch", [3, -1])
-def test_a_member_that_nobody_knows_is_told_so(epoch: int) -> None:
+def test_an_unknown_member_gets_unknown_member_id(epoch: int) -> None:
     harness = ConsumerGroupHarness(orders=1)
     stranger = Consumer(harness, "stranger", epoch=epoch)
     assert stranger.send().error is ErrorCode.UNKNOWN_MEMBER_ID
@@ -197,7 +197,7 @@ def test_a_member_that_nobody_knows_is_told_so(epoch: int) -> None:
     assert stranger.send().error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_full_group_lets_nobody_in() -> None:
+def test_a_full_group_rejects_new_members() -> None:
     harness = ConsumerGroupHarness(GroupConfig(consumer_max_size=1), orders=1)
     anna = Consumer(harness, "anna")
     anna.join()
@@ -205,7 +205,7 @@ def test_a_full_group_lets_nobody_in() -> None:
     assert anna.join().error is ErrorCode.NONE
 
 
-def test_an_assignor_that_is_not_offered_is_refused_with_those_that_are() -> None:
+def test_an_unsupported_assignor_is_rejected_with_a_list_of_supported_ones() -> None:
     harness = ConsumerGroupHarness(orders=1)
     reply = Consumer(harness, "anna", assignor="sticky").join()
     assert reply.error is ErrorCode.UNSUPPORTED_ASSIGNOR
@@ -214,7 +214,7 @@ def test_an_assignor_that_is_not_offered_is_refused_with_those_that_are() -> Non
     assert harness.group is None
 
 
-def test_most_members_choose_the_assignor() -> None:
+def test_the_majority_chooses_the_assignor() -> None:
     harness = ConsumerGroupHarness(orders=4, bills=4)
     topics = ("orders", "bills")
     consumers = [Consumer(harness, name, topics, assignor="range") for name in ("anna", "bob")]
@@ -240,7 +240,7 @@ def test_most_members_choose_the_assignor() -> None:
     ],
     ids=str,
 )
-def test_a_request_that_makes_no_sense_is_refused(fields: dict[str, object]) -> None:
+def test_an_invalid_request_is_rejected(fields: dict[str, object]) -> None:
     harness = ConsumerGroupHarness(orders=1)
     owned = (TopicPartitions(harness.topics.all()["orders"].topic_id, (0,)),)
     changes = {name: owned if value == "some" else value for name, value in fields.items()}
@@ -251,7 +251,7 @@ def test_a_request_that_makes_no_sense_is_refused(fields: dict[str, object]) -> 
     assert harness.group is None
 
 
-def test_a_subscription_that_the_log_cannot_take_is_refused_and_costs_nobody_else() -> None:
+def test_a_subscription_too_large_for_a_record_is_rejected() -> None:
     harness = ConsumerGroupHarness(GroupConfig(max_record_bytes=10_000), orders=1)
     anna = Consumer(harness, "anna")
     anna.join()
@@ -260,7 +260,7 @@ def test_a_subscription_that_the_log_cannot_take_is_refused_and_costs_nobody_els
     assert anna.beat().error is ErrorCode.NONE
 
 
-def test_a_member_that_falls_silent_is_taken_out() -> None:
+def test_a_member_without_heartbeats_is_removed() -> None:
     harness = ConsumerGroupHarness(orders=2)
     anna, bob = Consumer(harness, "anna"), Consumer(harness, "bob")
     anna.join()
@@ -275,7 +275,7 @@ def test_a_member_that_falls_silent_is_taken_out() -> None:
     assert anna.beat().error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_member_that_does_not_give_up_in_time_is_taken_out() -> None:
+def test_a_member_that_does_not_revoke_in_time_is_removed() -> None:
     config = GroupConfig(consumer_session_timeout_ms=1_000_000)
     harness = ConsumerGroupHarness(config, orders=2)
     anna, bob = Consumer(harness, "anna"), Consumer(harness, "bob")
@@ -293,7 +293,7 @@ def test_a_member_that_does_not_give_up_in_time_is_taken_out() -> None:
     assert len(bob.work) == 2
 
 
-def test_a_member_that_gives_up_in_time_stays() -> None:
+def test_a_member_that_revokes_in_time_stays() -> None:
     config = GroupConfig(consumer_session_timeout_ms=1_000_000)
     harness = ConsumerGroupHarness(config, orders=2)
     anna, bob = Consumer(harness, "anna"), Consumer(harness, "bob")
@@ -306,7 +306,7 @@ def test_a_member_that_gives_up_in_time_stays() -> None:
     assert set(harness.consumer.members) == {"anna", "bob"}
 
 
-def test_a_restart_of_the_broker_in_the_middle_changes_nothing() -> None:
+def test_a_coordinator_restart_during_a_rebalance_changes_nothing() -> None:
     harness = ConsumerGroupHarness(orders=4)
     consumers = [Consumer(harness, name) for name in ("anna", "bob", "carl")]
     for each in consumers:
@@ -320,7 +320,7 @@ def test_a_restart_of_the_broker_in_the_middle_changes_nothing() -> None:
     assert sorted(len(consumer.work) for consumer in consumers) == [1, 1, 2]
 
 
-def test_after_a_restart_a_silent_member_is_still_taken_out() -> None:
+def test_sessions_and_revocations_time_out_after_a_coordinator_restart_too() -> None:
     harness = ConsumerGroupHarness(orders=2)
     anna, bob = Consumer(harness, "anna"), Consumer(harness, "bob")
     anna.join()

@@ -65,7 +65,7 @@ def check_shared(harness: ConsumerGroupHarness, *consumers: Consumer | ClassicCo
     assert durable(replay_log(compacted(harness.log))) == durable(harness.groups)
 
 
-def test_an_empty_classic_group_gives_way() -> None:
+def test_an_empty_classic_group_is_replaced() -> None:
     harness = ConsumerGroupHarness(orders=2)
     (anna,) = classic_group(harness, "anna")
     anna.leave()
@@ -76,7 +76,7 @@ def test_an_empty_classic_group_gives_way() -> None:
     assert durable(replay_log(compacted(harness.log))) == durable(harness.groups)
 
 
-def test_an_empty_group_of_the_newer_protocol_gives_way() -> None:
+def test_an_empty_consumer_group_is_replaced() -> None:
     harness = ConsumerGroupHarness(orders=2)
     bob = Consumer(harness, "bob")
     bob.join()
@@ -88,7 +88,7 @@ def test_an_empty_group_of_the_newer_protocol_gives_way() -> None:
     assert durable(replay_log(compacted(harness.log))) == durable(harness.groups)
 
 
-def test_a_classic_join_that_is_refused_does_not_end_an_empty_group() -> None:
+def test_a_rejected_classic_join_does_not_replace_an_empty_consumer_group() -> None:
     harness = ConsumerGroupHarness(orders=2)
     bob = Consumer(harness, "bob")
     bob.join()
@@ -100,7 +100,7 @@ def test_a_classic_join_that_is_refused_does_not_end_an_empty_group() -> None:
 
 
 @BOTH
-def test_members_of_both_protocols_share_the_work(assignor: str) -> None:
+def test_members_of_both_protocols_share_the_partitions(assignor: str) -> None:
     harness = ConsumerGroupHarness(orders=6)
     anna, bob = classic_group(harness, "anna", "bob", assignor=assignor)
     carl = Consumer(harness, "carl")
@@ -112,7 +112,7 @@ def test_members_of_both_protocols_share_the_work(assignor: str) -> None:
 
 
 @BOTH
-def test_all_members_may_move_one_by_one(assignor: str) -> None:
+def test_members_migrate_one_by_one(assignor: str) -> None:
     harness = ConsumerGroupHarness(orders=6)
     old = classic_group(harness, "anna", "bob", "carl", assignor=assignor)
     new: list[Consumer] = []
@@ -126,7 +126,7 @@ def test_all_members_may_move_one_by_one(assignor: str) -> None:
 
 
 @BOTH
-def test_the_last_of_the_newer_protocol_leaves_a_classic_group_behind(assignor: str) -> None:
+def test_the_group_is_downgraded_when_its_last_consumer_member_leaves(assignor: str) -> None:
     harness = ConsumerGroupHarness(orders=6)
     members = classic_group(harness, "anna", "bob", assignor=assignor)
     carl = Consumer(harness, "carl")
@@ -139,7 +139,7 @@ def test_the_last_of_the_newer_protocol_leaves_a_classic_group_behind(assignor: 
     check_shared(harness, *members)
 
 
-def test_the_last_of_the_newer_protocol_falls_silent() -> None:
+def test_the_group_is_downgraded_when_its_last_consumer_member_expires() -> None:
     config = GroupConfig(initial_rebalance_delay_ms=0, consumer_session_timeout_ms=5000)
     harness = ConsumerGroupHarness(config, orders=4)
     members = classic_group(harness, "anna", "bob")
@@ -151,7 +151,7 @@ def test_the_last_of_the_newer_protocol_falls_silent() -> None:
     assert harness.classic.state is ClassicState.STABLE
 
 
-def test_a_classic_member_comes_to_a_group_of_the_newer_protocol() -> None:
+def test_a_classic_member_joins_a_consumer_group() -> None:
     harness = ConsumerGroupHarness(orders=4)
     anna = Consumer(harness, "anna")
     anna.join()
@@ -163,7 +163,7 @@ def test_a_classic_member_comes_to_a_group_of_the_newer_protocol() -> None:
     check_shared(harness, anna)
 
 
-def test_a_restart_of_the_broker_disturbs_nobody_in_a_mixed_group() -> None:
+def test_a_coordinator_restart_does_not_affect_a_mixed_group() -> None:
     harness = ConsumerGroupHarness(orders=4)
     (anna,) = classic_group(harness, "anna")
     bob = Consumer(harness, "bob")
@@ -174,7 +174,7 @@ def test_a_restart_of_the_broker_disturbs_nobody_in_a_mixed_group() -> None:
     assert (anna.work, bob.work) == work
 
 
-def test_members_in_the_middle_of_a_classic_rebalance_are_called_again() -> None:
+def test_members_of_a_classic_rebalance_rejoin_after_the_upgrade() -> None:
     harness = ConsumerGroupHarness(orders=4)
     anna, bob = classic_group(harness, "anna", "bob")
     anna.join()
@@ -186,7 +186,7 @@ def test_members_in_the_middle_of_a_classic_rebalance_are_called_again() -> None
     check_shared(harness, anna, bob, carl)
 
 
-def test_one_that_never_was_in_a_generation_comes_as_if_for_the_first_time() -> None:
+def test_a_member_without_a_generation_joins_as_a_new_one_after_the_upgrade() -> None:
     harness = ConsumerGroupHarness(orders=4)
     anna, bob = classic_group(harness, "anna", "bob")
     dora = ClassicConsumer(harness, "dora")
@@ -199,7 +199,7 @@ def test_one_that_never_was_in_a_generation_comes_as_if_for_the_first_time() -> 
     check_shared(harness, anna, bob, carl, dora)
 
 
-def test_what_a_member_was_to_give_up_is_still_its_own_when_the_group_goes_back() -> None:
+def test_unrevoked_partitions_stay_with_their_member_on_a_downgrade() -> None:
     harness = ConsumerGroupHarness(orders=4)
     members = classic_group(harness, "anna", "bob")
     carl = Consumer(harness, "carl")
@@ -212,7 +212,7 @@ def test_what_a_member_was_to_give_up_is_still_its_own_when_the_group_goes_back(
     check_shared(harness, *members, again)
 
 
-def test_what_a_classic_assignment_took_is_still_a_members_until_it_has_joined_again() -> None:
+def test_partitions_lost_in_a_classic_assignment_are_revoked_after_the_upgrade() -> None:
     harness = ConsumerGroupHarness(orders=4)
     anna, bob = classic_group(harness, "anna", "bob")
     held = bob.owned
@@ -234,7 +234,7 @@ def test_what_a_classic_assignment_took_is_still_a_members_until_it_has_joined_a
 
 
 @pytest.mark.parametrize("policy", ["disabled", "downgrade"])
-def test_a_policy_may_keep_a_group_classic(policy: str) -> None:
+def test_the_policy_can_forbid_an_upgrade(policy: str) -> None:
     config = GroupConfig(initial_rebalance_delay_ms=0, consumer_migration_policy=policy)
     harness = ConsumerGroupHarness(config, orders=2)
     (anna,) = classic_group(harness, "anna")
@@ -246,7 +246,7 @@ def test_a_policy_may_keep_a_group_classic(policy: str) -> None:
 
 
 @pytest.mark.parametrize("policy", ["disabled", "upgrade"])
-def test_a_policy_may_keep_a_group_from_going_back(policy: str) -> None:
+def test_the_policy_can_forbid_a_downgrade(policy: str) -> None:
     config = GroupConfig(initial_rebalance_delay_ms=0, consumer_migration_policy=policy)
     harness = ConsumerGroupHarness(config, orders=4)
     anna, bob = Consumer(harness, "anna"), ClassicConsumer(harness, "bob")
@@ -257,7 +257,7 @@ def test_a_policy_may_keep_a_group_from_going_back(policy: str) -> None:
     assert len(bob.work) == 4
 
 
-def test_other_groups_than_consumers_stay_classic() -> None:
+def test_groups_of_another_protocol_type_are_not_upgraded() -> None:
     harness = ConsumerGroupHarness(orders=2)
     worker = ClassicConsumer(harness, "worker", protocol_type="connect")
     worker.join()
@@ -265,7 +265,7 @@ def test_other_groups_than_consumers_stay_classic() -> None:
     assert harness.classic.protocol_type == "connect"
 
 
-def test_other_groups_members_may_not_come_to_consumers() -> None:
+def test_members_of_another_protocol_type_cannot_join_a_consumer_group() -> None:
     harness = ConsumerGroupHarness(orders=2)
     Consumer(harness, "bob").join()
     worker = ClassicConsumer(harness, "worker", protocol_type="connect")
@@ -273,7 +273,7 @@ def test_other_groups_members_may_not_come_to_consumers() -> None:
     assert worker.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
-def test_a_session_must_be_as_long_as_the_broker_allows() -> None:
+def test_the_session_timeout_of_a_classic_member_is_checked() -> None:
     config = GroupConfig(initial_rebalance_delay_ms=0, max_session_timeout_ms=SESSION_MS - 1)
     harness = ConsumerGroupHarness(config, orders=2)
     Consumer(harness, "bob").join()
@@ -282,7 +282,7 @@ def test_a_session_must_be_as_long_as_the_broker_allows() -> None:
     assert anna.error is ErrorCode.INVALID_SESSION_TIMEOUT
 
 
-def test_what_is_no_subscription_is_refused() -> None:
+def test_invalid_subscription_metadata_is_rejected() -> None:
     harness = ConsumerGroupHarness(orders=2)
     Consumer(harness, "bob").join()
     request = JoinGroup(
@@ -303,7 +303,7 @@ def test_what_is_no_subscription_is_refused() -> None:
     assert not result.records
 
 
-def test_classic_members_of_a_mixed_group_must_have_an_assignor_in_common() -> None:
+def test_classic_members_of_a_mixed_group_need_a_common_protocol() -> None:
     harness = ConsumerGroupHarness(orders=2)
     Consumer(harness, "anna").join()
     settle(ClassicConsumer(harness, "bob", assignor=COOPERATIVE))
@@ -312,7 +312,7 @@ def test_classic_members_of_a_mixed_group_must_have_an_assignor_in_common() -> N
     assert carl.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
-def test_a_member_of_the_newer_protocol_that_a_classic_group_does_not_know_may_join() -> None:
+def test_only_a_join_upgrades_a_classic_group() -> None:
     harness = ConsumerGroupHarness(orders=2)
     (anna,) = classic_group(harness, "anna")
     bob = Consumer(harness, "bob", epoch=7)
@@ -330,7 +330,7 @@ def mixed(harness: ConsumerGroupHarness) -> tuple[Consumer, ClassicConsumer]:
     return anna, bob
 
 
-def test_a_classic_member_is_called_when_the_group_changes() -> None:
+def test_a_classic_member_is_told_to_rejoin_when_the_group_changes() -> None:
     harness = ConsumerGroupHarness(orders=4)
     _, bob = mixed(harness)
     assert bob.heartbeat() is ErrorCode.NONE
@@ -338,7 +338,7 @@ def test_a_classic_member_is_called_when_the_group_changes() -> None:
     assert bob.heartbeat() is ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_a_classic_member_that_does_not_join_again_in_time_is_taken_out() -> None:
+def test_a_classic_member_that_does_not_rejoin_in_time_is_removed() -> None:
     harness = ConsumerGroupHarness(orders=4)
     anna, bob = mixed(harness)
     anna.beat(topics=("orders", "bills"))
@@ -349,7 +349,7 @@ def test_a_classic_member_that_does_not_join_again_in_time_is_taken_out() -> Non
     assert list(harness.consumer.members) == ["anna"]
 
 
-def test_a_classic_member_that_does_not_sync_in_time_is_taken_out() -> None:
+def test_a_classic_member_that_does_not_sync_in_time_is_removed() -> None:
     harness = ConsumerGroupHarness(orders=4)
     anna, bob = mixed(harness)
     bob.forgets_to_sync = True
@@ -361,7 +361,7 @@ def test_a_classic_member_that_does_not_sync_in_time_is_taken_out() -> None:
     assert list(harness.consumer.members) == ["anna"]
 
 
-def test_a_classic_member_that_falls_silent_is_taken_out() -> None:
+def test_a_classic_member_without_heartbeats_is_removed() -> None:
     harness = ConsumerGroupHarness(orders=4)
     anna, bob = mixed(harness)
     harness.pass_time(SESSION_MS - 1)
@@ -372,14 +372,14 @@ def test_a_classic_member_that_falls_silent_is_taken_out() -> None:
     assert len(anna.work) == 4
 
 
-def test_a_classic_member_of_another_generation_is_told_so() -> None:
+def test_a_classic_member_of_another_generation_gets_illegal_generation() -> None:
     harness = ConsumerGroupHarness(orders=4)
     _, bob = mixed(harness)
     bob.generation += 1
     assert bob.heartbeat() is ErrorCode.ILLEGAL_GENERATION
 
 
-def test_the_newer_protocols_members_cannot_be_spoken_for_by_classic_requests() -> None:
+def test_classic_requests_for_a_consumer_member_get_unknown_member_id() -> None:
     harness = ConsumerGroupHarness(orders=4)
     anna, _ = mixed(harness)
     impostor = ClassicConsumer(harness, "anna", id="anna", generation=anna.epoch)
@@ -389,7 +389,7 @@ def test_the_newer_protocols_members_cannot_be_spoken_for_by_classic_requests() 
     assert "anna" in harness.consumer.members
 
 
-def test_a_static_member_may_change_its_protocol_and_keeps_its_work() -> None:
+def test_a_static_member_keeps_its_partitions_when_it_changes_its_protocol() -> None:
     harness = ConsumerGroupHarness(orders=4)
     old = ClassicConsumer(harness, "anna", instance="anna")
     bob = Consumer(harness, "bob")
@@ -402,7 +402,7 @@ def test_a_static_member_may_change_its_protocol_and_keeps_its_work() -> None:
     assert old.heartbeat() is ErrorCode.FENCED_INSTANCE_ID
 
 
-def test_the_last_of_the_newer_protocol_becomes_classic_and_so_does_the_group() -> None:
+def test_the_group_is_downgraded_when_its_last_consumer_member_becomes_classic() -> None:
     harness = ConsumerGroupHarness(orders=4)
     anna = Consumer(harness, "anna-1", instance="anna")
     bob = ClassicConsumer(harness, "bob")

@@ -74,7 +74,7 @@ def test_anyone_may_commit_to_a_group_without_members() -> None:
     )
 
 
-def test_a_transaction_commits_whatever_its_requests_version_knows() -> None:
+def test_a_transaction_commits_offsets_in_any_request_version() -> None:
     harness, anna, _ = pair()
     found = check_commit(
         harness.consumer, "anna", anna.epoch, knows_epochs=False, is_transactional=True
@@ -82,7 +82,7 @@ def test_a_transaction_commits_whatever_its_requests_version_knows() -> None:
     assert found is ErrorCode.NONE
 
 
-def test_a_member_fetches_at_its_epoch_and_others_as_they_like() -> None:
+def test_a_member_fetches_at_its_epoch_and_others_without_a_check() -> None:
     harness, anna, bob = pair()
     group = harness.consumer
     assert check_fetch(group, None, -1) is ErrorCode.NONE
@@ -92,7 +92,7 @@ def test_a_member_fetches_at_its_epoch_and_others_as_they_like() -> None:
     assert check_fetch(group, "stranger", 1) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_offsets_of_subscribed_topics_stay() -> None:
+def test_offsets_of_subscribed_topics_are_not_deleted() -> None:
     harness = ConsumerGroupHarness(orders=1, bills=1, notes=1)
     anna = Consumer(harness, "anna", ("orders",), regex="b.*")
     anna.join()
@@ -107,7 +107,7 @@ def test_offsets_of_subscribed_topics_stay() -> None:
     assert expiry_base_ms(group, "orders", 5) == 5
 
 
-def test_a_description_shows_what_members_have_and_shall_have() -> None:
+def test_a_description_has_current_and_target_assignments() -> None:
     harness, _, bob = pair()
     Consumer(harness, "carl", regex="orders").join()
     told = describe(harness.consumer, harness.config, harness.topics)
@@ -125,7 +125,7 @@ def test_a_description_shows_what_members_have_and_shall_have() -> None:
     assert shall == [0, 1]
 
 
-def test_a_description_leaves_out_topics_that_are_gone() -> None:
+def test_a_description_omits_deleted_topics() -> None:
     harness = ConsumerGroupHarness(orders=1)
     Consumer(harness, "anna").join()
     harness.topics.delete("orders")
@@ -157,7 +157,7 @@ def test_each_protocol_describes_its_own_groups() -> None:
         assert (missing.error, missing.state) == (ErrorCode.GROUP_ID_NOT_FOUND, "Dead")
 
 
-def test_a_group_is_deleted_when_nobody_is_in_it() -> None:
+def test_only_an_empty_group_is_deleted() -> None:
     harness = ConsumerGroupHarness(orders=1)
     anna = Consumer(harness, "anna")
     anna.join()
@@ -169,7 +169,7 @@ def test_a_group_is_deleted_when_nobody_is_in_it() -> None:
     assert harness.group is None
 
 
-def test_a_committing_classic_member_is_alive_and_others_must_say_so_themselves() -> None:
+def test_a_commit_resets_the_session_of_a_classic_member_only() -> None:
     harness, _, bob = pair()
     (timer,) = harness.consumer.session_timer(bob.id, harness.config)
     assert timer == SetTimer(TimerKey(GROUP, "consumer-session", bob.id), 10_000)

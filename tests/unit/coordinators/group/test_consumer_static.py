@@ -21,7 +21,7 @@ def pair(harness: ConsumerGroupHarness) -> tuple[Consumer, Consumer]:
     return anna, bob
 
 
-def test_a_restart_takes_the_same_work_and_disturbs_nobody() -> None:
+def test_a_restarted_static_member_keeps_its_partitions_without_a_rebalance() -> None:
     harness = ConsumerGroupHarness(orders=4)
     anna, bob = pair(harness)
     work, epoch = anna.work, harness.consumer.epoch
@@ -36,7 +36,7 @@ def test_a_restart_takes_the_same_work_and_disturbs_nobody() -> None:
     assert durable(replay_log(harness.log)) == durable(harness.groups)
 
 
-def test_nobody_else_gets_the_work_of_one_that_is_away() -> None:
+def test_partitions_of_an_absent_static_member_are_not_reassigned() -> None:
     harness = ConsumerGroupHarness(orders=4)
     anna, bob = pair(harness)
     anna.pause()
@@ -44,7 +44,7 @@ def test_nobody_else_gets_the_work_of_one_that_is_away() -> None:
     assert len(bob.work) == 2
 
 
-def test_one_that_does_not_come_back_within_its_session_is_taken_out() -> None:
+def test_a_static_member_that_does_not_return_within_its_session_is_removed() -> None:
     harness = ConsumerGroupHarness(orders=4)
     anna, bob = pair(harness)
     anna.pause()
@@ -55,7 +55,7 @@ def test_one_that_does_not_come_back_within_its_session_is_taken_out() -> None:
     assert len(bob.work) == 4
 
 
-def test_an_instance_that_has_not_left_is_not_replaced() -> None:
+def test_an_instance_that_has_not_left_is_unreleased() -> None:
     harness = ConsumerGroupHarness(orders=4)
     anna, _ = pair(harness)
     other = Consumer(harness, "anna-2", instance="anna")
@@ -63,7 +63,7 @@ def test_an_instance_that_has_not_left_is_not_replaced() -> None:
     assert anna.beat().error is ErrorCode.NONE
 
 
-def test_the_one_that_was_replaced_is_fenced() -> None:
+def test_a_replaced_static_member_is_fenced() -> None:
     harness = ConsumerGroupHarness(orders=4)
     anna, _ = pair(harness)
     anna.pause()
@@ -72,7 +72,7 @@ def test_the_one_that_was_replaced_is_fenced() -> None:
     assert anna.leave().error is ErrorCode.FENCED_INSTANCE_ID
 
 
-def test_an_instance_that_nobody_knows_is_told_so() -> None:
+def test_an_unknown_instance_gets_unknown_member_id() -> None:
     harness = ConsumerGroupHarness(orders=4)
     pair(harness)
     stranger = Consumer(harness, "carl-1", instance="carl", epoch=2)
@@ -80,7 +80,7 @@ def test_an_instance_that_nobody_knows_is_told_so() -> None:
     assert stranger.pause().error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_static_member_may_leave_for_good() -> None:
+def test_a_static_member_can_leave_permanently() -> None:
     harness = ConsumerGroupHarness(orders=4)
     anna, bob = pair(harness)
     assert anna.leave().member_epoch == -1
@@ -89,14 +89,14 @@ def test_a_static_member_may_leave_for_good() -> None:
     assert Consumer(harness, "anna-2", instance="anna").join().error is ErrorCode.NONE
 
 
-def test_one_that_comes_back_to_a_full_group_has_its_place() -> None:
+def test_a_static_member_returns_to_a_full_group() -> None:
     harness = ConsumerGroupHarness(GroupConfig(consumer_max_size=2), orders=4)
     anna, _ = pair(harness)
     anna.pause()
     assert Consumer(harness, "anna-2", instance="anna").join().error is ErrorCode.NONE
 
 
-def test_one_that_comes_back_with_other_wishes_gets_them() -> None:
+def test_a_static_member_that_returns_with_another_subscription_gets_it() -> None:
     harness = ConsumerGroupHarness(orders=4, bills=2)
     anna, bob = pair(harness)
     anna.pause()
@@ -107,7 +107,7 @@ def test_one_that_comes_back_with_other_wishes_gets_them() -> None:
     assert len(bob.work) == 4
 
 
-def test_one_that_left_while_it_had_to_give_up_some_has_given_them_up() -> None:
+def test_a_static_member_that_leaves_releases_its_pending_revocations() -> None:
     harness = ConsumerGroupHarness(orders=4)
     anna, bob = pair(harness)
     carl = Consumer(harness, "carl")

@@ -6,7 +6,7 @@ from tests.unit.coordinators.group.consumer_harness import Consumer, ConsumerGro
 from penstock.model.errors import ErrorCode
 
 
-def test_a_topic_that_is_not_there_yet_is_had_when_it_comes() -> None:
+def test_a_subscribed_topic_is_assigned_when_it_is_created() -> None:
     harness = ConsumerGroupHarness()
     anna = Consumer(harness, "anna")
     reply = anna.join()
@@ -17,7 +17,7 @@ def test_a_topic_that_is_not_there_yet_is_had_when_it_comes() -> None:
     assert anna.work == {"orders-0", "orders-1"}
 
 
-def test_new_partitions_are_shared_out() -> None:
+def test_new_partitions_are_assigned() -> None:
     harness = ConsumerGroupHarness(orders=2)
     anna, bob = Consumer(harness, "anna"), Consumer(harness, "bob")
     anna.join()
@@ -31,7 +31,7 @@ def test_new_partitions_are_shared_out() -> None:
     assert len(anna.work) == len(bob.work) == 2
 
 
-def test_a_deleted_topic_is_given_up() -> None:
+def test_a_deleted_topic_is_revoked() -> None:
     harness = ConsumerGroupHarness(orders=1, bills=1)
     anna = Consumer(harness, "anna", ("orders", "bills"))
     anna.join()
@@ -41,7 +41,7 @@ def test_a_deleted_topic_is_given_up() -> None:
     assert anna.work == {"bills-0"}
 
 
-def test_a_topic_that_is_made_anew_is_another_topic() -> None:
+def test_a_recreated_topic_is_another_topic() -> None:
     harness = ConsumerGroupHarness(orders=1)
     anna = Consumer(harness, "anna")
     anna.join()
@@ -53,7 +53,7 @@ def test_a_topic_that_is_made_anew_is_another_topic() -> None:
     assert anna.owned != old
 
 
-def test_a_change_to_topics_of_others_bumps_no_epoch() -> None:
+def test_a_change_of_unsubscribed_topics_does_not_bump_the_epoch() -> None:
     harness = ConsumerGroupHarness(orders=1)
     anna = Consumer(harness, "anna")
     anna.join()
@@ -63,7 +63,7 @@ def test_a_change_to_topics_of_others_bumps_no_epoch() -> None:
     assert harness.consumer.epoch == 1
 
 
-def test_what_changed_while_the_broker_was_down_is_noticed() -> None:
+def test_a_change_of_topics_during_a_restart_is_detected() -> None:
     harness = ConsumerGroupHarness(orders=1)
     anna = Consumer(harness, "anna")
     anna.join()
@@ -73,7 +73,7 @@ def test_what_changed_while_the_broker_was_down_is_noticed() -> None:
     assert anna.work == {"orders-0", "orders-1", "orders-2"}
 
 
-def test_a_restart_with_the_same_topics_bumps_no_epoch() -> None:
+def test_a_restart_with_the_same_topics_does_not_bump_the_epoch() -> None:
     harness = ConsumerGroupHarness(orders=3)
     anna, bob = Consumer(harness, "anna"), Consumer(harness, "bob")
     anna.join()
@@ -84,7 +84,7 @@ def test_a_restart_with_the_same_topics_bumps_no_epoch() -> None:
     assert harness.consumer.epoch == 2
 
 
-def test_a_change_that_nobody_told_of_is_seen_in_time() -> None:
+def test_a_missed_change_of_topics_is_detected_at_the_refresh_interval() -> None:
     harness = ConsumerGroupHarness(orders=1)
     anna = Consumer(harness, "anna")
     anna.join()
@@ -96,7 +96,7 @@ def test_a_change_that_nobody_told_of_is_seen_in_time() -> None:
     assert anna.work == {"orders-0", "orders-1"}
 
 
-def test_a_pattern_takes_topics_as_they_come() -> None:
+def test_a_pattern_matches_new_topics() -> None:
     harness = ConsumerGroupHarness(orders_eu=1, bills=1)
     anna = Consumer(harness, "anna", None, regex="orders_.*")
     anna.join()
@@ -107,7 +107,7 @@ def test_a_pattern_takes_topics_as_they_come() -> None:
     assert anna.work == {"orders_eu-0", "orders_us-0"}
 
 
-def test_a_pattern_may_be_had_beside_names_and_taken_back() -> None:
+def test_a_pattern_can_be_combined_with_names_and_removed() -> None:
     harness = ConsumerGroupHarness(orders=1, bills=1)
     anna = Consumer(harness, "anna", ("orders",), regex="b.*")
     anna.join()
@@ -118,7 +118,7 @@ def test_a_pattern_may_be_had_beside_names_and_taken_back() -> None:
     assert harness.consumer.members["anna"].subscription.topic_regex is None
 
 
-def test_a_pattern_takes_no_internal_topics() -> None:
+def test_a_pattern_does_not_match_internal_topics() -> None:
     harness = ConsumerGroupHarness(orders=1, __consumer_offsets=50)
     anna = Consumer(harness, "anna", None, regex=".*")
     anna.join()
@@ -126,7 +126,7 @@ def test_a_pattern_takes_no_internal_topics() -> None:
 
 
 @pytest.mark.parametrize("regex", ["orders[", "(a", "a**", "(?=orders)", r"(a)\1"])
-def test_what_is_no_pattern_is_refused(regex: str) -> None:
+def test_an_invalid_pattern_is_rejected(regex: str) -> None:
     harness = ConsumerGroupHarness(orders=1)
     reply = Consumer(harness, "anna", None, regex=regex).join()
     assert reply.error is ErrorCode.INVALID_REGULAR_EXPRESSION
@@ -135,7 +135,7 @@ def test_what_is_no_pattern_is_refused(regex: str) -> None:
     assert harness.group is None
 
 
-def test_members_with_different_patterns_share_what_both_match() -> None:
+def test_members_with_different_patterns_share_topics_that_both_match() -> None:
     harness = ConsumerGroupHarness(a1=2, a2=2, b1=2)
     anna = Consumer(harness, "anna", None, regex="a.*")
     bob = Consumer(harness, "bob", None, regex=".*1")

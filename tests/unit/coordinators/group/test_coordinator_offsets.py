@@ -21,7 +21,7 @@ from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 
 
-def test_what_anybody_committed_to_a_group_without_members_comes_back() -> None:
+def test_offsets_committed_without_membership_are_fetched() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         assert await harness.commit(commit_of(T0, 7, "note", leader_epoch=3), commit_of(U0, 1)) == [
             NONE,
@@ -40,7 +40,7 @@ def test_what_anybody_committed_to_a_group_without_members_comes_back() -> None:
     run_scenario(scenario)
 
 
-def test_the_last_commit_counts_also_within_one_request() -> None:
+def test_the_last_commit_wins_also_within_one_request() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         await harness.commit(commit_of(T0, 7))
         await harness.commit(commit_of(T0, 9), commit_of(T0, 4))
@@ -49,7 +49,7 @@ def test_the_last_commit_counts_also_within_one_request() -> None:
     run_scenario(scenario)
 
 
-def test_a_group_nobody_knows_has_no_offsets_and_that_is_no_error() -> None:
+def test_an_unknown_group_has_no_offsets_and_no_error() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         assert await harness.fetch(T0, group="nobody") == [-1]
         assert await harness.fetch_all("nobody") == {}
@@ -57,7 +57,7 @@ def test_a_group_nobody_knows_has_no_offsets_and_that_is_no_error() -> None:
     run_scenario(scenario)
 
 
-def test_offsets_of_partitions_that_do_not_exist_are_refused_one_by_one() -> None:
+def test_offsets_of_unknown_partitions_are_rejected_individually() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         beyond, nowhere = TopicPartition("orders", 4), TopicPartition("nowhere", 0)
         below = TopicPartition("orders", -1)
@@ -68,7 +68,7 @@ def test_offsets_of_partitions_that_do_not_exist_are_refused_one_by_one() -> Non
     run_scenario(scenario)
 
 
-def test_an_offset_of_another_topic_of_the_same_name_is_refused() -> None:
+def test_an_offset_with_another_topic_id_is_rejected() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         now = harness.topics.find("orders")
         then = harness.topics.find("users")
@@ -82,7 +82,7 @@ def test_an_offset_of_another_topic_of_the_same_name_is_refused() -> None:
     run_scenario(scenario)
 
 
-def test_a_note_may_be_as_long_as_the_limit_and_no_longer() -> None:
+def test_metadata_may_be_as_long_as_the_limit() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         codes = await harness.commit(commit_of(T0, 1, "x" * 10), commit_of(T1, 1, "x" * 11))
         assert codes == [NONE, ErrorCode.OFFSET_METADATA_TOO_LARGE]
@@ -92,7 +92,7 @@ def test_a_note_may_be_as_long_as_the_limit_and_no_longer() -> None:
     )
 
 
-def test_a_note_that_no_record_can_hold_is_refused_whatever_the_limit() -> None:
+def test_metadata_too_long_for_a_record_is_rejected_whatever_the_limit() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         codes = await harness.commit(commit_of(T0, 1, "é" * 16_383), commit_of(T1, 1, "é" * 16_384))
         assert codes == [NONE, ErrorCode.OFFSET_METADATA_TOO_LARGE]
@@ -103,7 +103,7 @@ def test_a_note_that_no_record_can_hold_is_refused_whatever_the_limit() -> None:
     )
 
 
-def test_members_commit_under_their_generation_and_nobody_else_does() -> None:
+def test_only_members_of_the_current_generation_commit() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         member, generation = await harness.settle_member(GROUP, "orders")
         one = commit_of(T0, 5)
@@ -126,7 +126,7 @@ def test_members_commit_under_their_generation_and_nobody_else_does() -> None:
     ("is_new", "code"),
     [(False, ErrorCode.ILLEGAL_GENERATION), (True, ErrorCode.GROUP_ID_NOT_FOUND)],
 )
-def test_a_member_of_a_group_that_does_not_exist_commits_nothing(
+def test_a_commit_with_generation_to_an_unknown_group_is_rejected(
     is_new: bool, code: ErrorCode
 ) -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
@@ -138,7 +138,7 @@ def test_a_member_of_a_group_that_does_not_exist_commits_nothing(
     run_scenario(scenario)
 
 
-def test_a_commit_keeps_its_member_in_the_group() -> None:
+def test_a_commit_resets_the_members_session() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         member, generation = await harness.settle_member(GROUP, "orders")
         for _ in range(5):
@@ -166,7 +166,7 @@ def test_the_empty_group_id_may_have_offsets_but_no_members() -> None:
     run_scenario(scenario)
 
 
-def test_a_group_id_that_no_record_can_hold_is_invalid() -> None:
+def test_a_group_id_too_long_for_a_record_is_invalid() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         long = "g" * 40_000
         assert await harness.commit(commit_of(T0, 1), group=long) == [ErrorCode.INVALID_GROUP_ID]
@@ -175,7 +175,7 @@ def test_a_group_id_that_no_record_can_hold_is_invalid() -> None:
     run_scenario(scenario)
 
 
-def test_offsets_of_a_topic_that_members_read_are_not_deleted() -> None:
+def test_offsets_of_a_subscribed_topic_are_not_deleted() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         member, generation = await harness.settle_member(GROUP, "orders")
         await harness.commit(
@@ -189,7 +189,7 @@ def test_offsets_of_a_topic_that_members_read_are_not_deleted() -> None:
     run_scenario(scenario)
 
 
-def test_deleting_offsets_that_are_not_there_is_done_at_once() -> None:
+def test_deleting_missing_offsets_succeeds_without_a_write() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         await harness.commit(commit_of(T0, 1))
         written = harness.log.appends
@@ -201,7 +201,7 @@ def test_deleting_offsets_that_are_not_there_is_done_at_once() -> None:
     run_scenario(scenario)
 
 
-def test_a_group_of_offsets_only_is_gone_with_the_last_of_them() -> None:
+def test_a_group_that_only_has_offsets_goes_with_the_last_one() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         await harness.commit(commit_of(T0, 1))
         assert (await harness.coordinator.describe(GROUP)).state == "Empty"
@@ -227,7 +227,7 @@ def test_a_deleted_group_leaves_nothing_behind() -> None:
     run_scenario(scenario)
 
 
-def test_offsets_go_with_their_topic_in_every_group() -> None:
+def test_offsets_of_a_deleted_topic_are_deleted_in_every_group() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         for group in ("a", "b"):
             await harness.commit(commit_of(T0, 1), commit_of(U0, 2), group=group)
@@ -238,7 +238,7 @@ def test_offsets_go_with_their_topic_in_every_group() -> None:
     run_scenario(scenario)
 
 
-def test_groups_are_listed_by_state_and_kind_whatever_the_case() -> None:
+def test_list_filters_are_case_insensitive() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         await harness.commit(commit_of(T0, 1), group="simple")
         await harness.settle_member("members", "orders")
@@ -256,7 +256,7 @@ def test_groups_are_listed_by_state_and_kind_whatever_the_case() -> None:
     run_scenario(scenario)
 
 
-def test_a_retention_beyond_all_time_is_for_ever() -> None:
+def test_an_overflowing_retention_never_expires() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         assert await harness.commit(commit_of(T0, 1, expires_ms=2**63 + 5)) == [NONE]
         harness.clock.advance_ms(100 * 86_400_000)

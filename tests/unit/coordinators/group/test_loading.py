@@ -48,7 +48,7 @@ def of_former_life(write: Callable[[TableLog], object]) -> TableLog:
     return log
 
 
-def test_a_restart_finds_everything_that_was_committed() -> None:
+def test_a_restarted_coordinator_loads_everything_that_was_committed() -> None:
     async def first(harness: GroupCoordinatorHarness) -> None:
         for number in range(50):
             await harness.commit(commit_of(T0, number), commit_of(U0, number, "note"))
@@ -65,7 +65,7 @@ def test_a_restart_finds_everything_that_was_committed() -> None:
     )
 
 
-def test_members_have_their_session_to_come_back_after_a_load() -> None:
+def test_sessions_start_when_loading_ends() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         member, generation = await harness.settle_member(GROUP, "orders")
         harness.log.lose()
@@ -82,7 +82,7 @@ def test_members_have_their_session_to_come_back_after_a_load() -> None:
     run_scenario(scenario)
 
 
-def test_while_it_is_loaded_clients_are_asked_to_wait() -> None:
+def test_requests_during_loading_get_coordinator_load_in_progress() -> None:
     async def scenario() -> None:
         harness = GroupCoordinatorHarness(
             of_former_life(lambda log: log.tables[0].put(offset_record(5)))
@@ -113,7 +113,7 @@ def test_an_empty_log_needs_no_loading() -> None:
     asyncio.run(scenario())
 
 
-def test_what_a_former_leader_wrote_beyond_the_high_watermark_is_waited_for() -> None:
+def test_loading_waits_for_records_above_the_high_watermark() -> None:
     async def scenario() -> None:
         log = of_former_life(lambda log: log.tables[0].put(offset_record(5)))
         log.is_held = True
@@ -136,7 +136,7 @@ def test_what_a_former_leader_wrote_beyond_the_high_watermark_is_waited_for() ->
     asyncio.run(scenario())
 
 
-def test_a_load_ends_where_the_leadership_does() -> None:
+def test_loading_stops_when_the_leadership_ends() -> None:
     async def scenario() -> None:
         harness = GroupCoordinatorHarness(
             of_former_life(lambda log: log.tables[0].put(offset_record(5)))
@@ -156,7 +156,7 @@ def test_a_load_ends_where_the_leadership_does() -> None:
     asyncio.run(scenario())
 
 
-def test_topics_deleted_during_a_load_take_their_offsets_with_them() -> None:
+def test_offsets_of_topics_deleted_during_loading_are_deleted() -> None:
     async def scenario() -> None:
         harness = GroupCoordinatorHarness(
             of_former_life(lambda log: log.tables[0].put(offset_record(5), offset_record(6, U0)))
@@ -172,7 +172,7 @@ def test_topics_deleted_during_a_load_take_their_offsets_with_them() -> None:
     asyncio.run(scenario())
 
 
-def test_gaps_that_compaction_leaves_stop_no_load() -> None:
+def test_loading_continues_over_compaction_gaps() -> None:
     def write(log: TableLog) -> None:
         table = log.tables[0]
         for number in range(20):
@@ -194,7 +194,7 @@ def test_gaps_that_compaction_leaves_stop_no_load() -> None:
     )
 
 
-def test_a_log_that_ends_in_a_gap_is_loaded_all_the_same() -> None:
+def test_a_log_that_ends_in_a_gap_is_loaded() -> None:
     """KAFKA-9065: offsets that no read ever reaches must not be waited for."""
 
     class Gapped(TableLog):
@@ -222,7 +222,7 @@ def test_a_batch_larger_than_the_buffer_is_read_whole() -> None:
     )
 
 
-def test_records_that_cannot_be_read_cost_themselves_only_and_are_told_of() -> None:
+def test_malformed_records_are_reported_and_skipped() -> None:
     def write(log: TableLog) -> None:
         key, value = offset_record(1)
         log.tables[0].put(
@@ -245,7 +245,7 @@ def test_records_that_cannot_be_read_cost_themselves_only_and_are_told_of() -> N
     run_scenario(scenario, GroupCoordinatorHarness(of_former_life(write)))
 
 
-def test_of_much_damage_the_first_lines_are_told_and_the_rest_counted() -> None:
+def test_reports_of_damage_are_bounded() -> None:
     def write(log: TableLog) -> None:
         log.tables[0].put(*[(b"\x00\x63%d" % number, b"?") for number in range(100)])
 
@@ -256,7 +256,7 @@ def test_of_much_damage_the_first_lines_are_told_and_the_rest_counted() -> None:
     run_scenario(scenario, GroupCoordinatorHarness(of_former_life(write)))
 
 
-def test_offsets_of_a_transaction_count_from_its_end_on() -> None:
+def test_transactional_offsets_take_effect_with_the_marker() -> None:
     def write(log: TableLog) -> None:
         table = log.tables[0]
         table.put(offset_record(1))
@@ -278,7 +278,7 @@ def test_offsets_of_a_transaction_count_from_its_end_on() -> None:
     run_scenario(scenario, GroupCoordinatorHarness(of_former_life(write)))
 
 
-def test_what_an_open_transaction_commits_to_does_not_expire_before_its_end() -> None:
+def test_offsets_do_not_expire_while_a_transaction_has_pending_ones() -> None:
     def write(log: TableLog) -> None:
         table = log.tables[0]
         table.put(offset_record(1), offset_record(1, U0))
@@ -292,7 +292,7 @@ def test_what_an_open_transaction_commits_to_does_not_expire_before_its_end() ->
     run_scenario(scenario, GroupCoordinatorHarness(of_former_life(write)))
 
 
-def test_a_group_whose_only_offsets_are_in_an_open_transaction_is_kept() -> None:
+def test_a_group_with_only_pending_offsets_is_kept() -> None:
     empty = GroupValue(
         protocol_type="consumer", generation=3, protocol=None, leader=None, state_since_ms=START_MS
     )
@@ -309,7 +309,7 @@ def test_a_group_whose_only_offsets_are_in_an_open_transaction_is_kept() -> None
     run_scenario(scenario, GroupCoordinatorHarness(of_former_life(write)))
 
 
-def test_a_long_load_leaves_the_loop_to_others() -> None:
+def test_a_long_load_yields_the_event_loop() -> None:
     records = [offset_record(number) for number in range(5_000)]
     log = of_former_life(lambda log: log.tables[0].put(*records))
 
@@ -329,7 +329,7 @@ def test_a_long_load_leaves_the_loop_to_others() -> None:
     asyncio.run(scenario())
 
 
-def test_a_damaged_batch_is_passed_over() -> None:
+def test_a_damaged_batch_is_skipped() -> None:
     log = of_former_life(
         lambda log: [log.tables[0].put(offset_record(number)) for number in range(3)]
     )

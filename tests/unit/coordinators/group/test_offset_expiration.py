@@ -34,7 +34,7 @@ def pass_days(harness: GroupCoordinatorHarness, days: int) -> None:
         harness.clock.advance_ms(CHECK_MS)
 
 
-def test_offsets_that_nobody_uses_go_a_week_after_their_commit() -> None:
+def test_offsets_without_a_group_expire_a_week_after_their_commit() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         await harness.commit(commit_of(T0, 1))
         pass_days(harness, 5)
@@ -49,7 +49,7 @@ def test_offsets_that_nobody_uses_go_a_week_after_their_commit() -> None:
     run_scenario(scenario)
 
 
-def test_offsets_of_a_group_go_a_week_after_its_last_member() -> None:
+def test_offsets_expire_a_week_after_the_last_member_left() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         member, generation = await harness.settle_member_for(20 * DAY_MS, GROUP, "orders")
         await harness.commit(commit_of(T0, 1), member=member, generation=generation)
@@ -65,7 +65,7 @@ def test_offsets_of_a_group_go_a_week_after_its_last_member() -> None:
     run_scenario(scenario, quiet())
 
 
-def test_an_offset_that_a_member_reads_never_goes() -> None:
+def test_offsets_of_a_subscribed_topic_never_expire() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         member, generation = await harness.settle_member_for(20 * DAY_MS, GROUP, "orders")
         await harness.commit(
@@ -77,7 +77,7 @@ def test_an_offset_that_a_member_reads_never_goes() -> None:
     run_scenario(scenario, quiet())
 
 
-def test_nothing_goes_while_members_are_called_together() -> None:
+def test_no_offset_expires_during_a_rebalance() -> None:
     """KAFKA-13636: a group between two generations is not one that nobody uses."""
 
     async def scenario(harness: GroupCoordinatorHarness) -> None:
@@ -102,7 +102,7 @@ def test_nothing_goes_while_members_are_called_together() -> None:
     run_scenario(scenario, quiet())
 
 
-def test_a_retention_that_an_old_client_asked_for_counts_alone() -> None:
+def test_the_retention_of_an_old_client_replaces_the_brokers() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         await harness.commit(
             commit_of(T0, 1, expires_ms=START_MS + DAY_MS),
@@ -118,7 +118,7 @@ def test_a_retention_that_an_old_client_asked_for_counts_alone() -> None:
     run_scenario(scenario)
 
 
-def test_a_time_that_the_client_gave_is_the_commits_own() -> None:
+def test_the_commit_timestamp_of_a_client_is_used() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         await harness.commit(commit_of(T0, 1, timestamp_ms=START_MS - WEEK_MS + DAY_MS))
         pass_days(harness, 1)
@@ -127,7 +127,7 @@ def test_a_time_that_the_client_gave_is_the_commits_own() -> None:
     run_scenario(scenario)
 
 
-def test_what_could_not_be_written_goes_the_next_time() -> None:
+def test_an_expiry_that_could_not_be_written_is_retried() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         await harness.commit(commit_of(T0, 1))
         harness.log.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
@@ -140,7 +140,7 @@ def test_what_could_not_be_written_goes_the_next_time() -> None:
     run_scenario(scenario)
 
 
-def test_an_empty_group_without_offsets_is_forgotten() -> None:
+def test_an_empty_group_without_offsets_is_removed() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         member, _ = await harness.settle_member(GROUP, "orders")
         await harness.coordinator.leave(GROUP, [LeavingMember(member, None)])
@@ -152,7 +152,7 @@ def test_an_empty_group_without_offsets_is_forgotten() -> None:
     run_scenario(scenario)
 
 
-def test_more_groups_than_are_looked_at_in_a_turn_all_get_their_turn() -> None:
+def test_a_sweep_covers_more_groups_than_one_step() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         for number in range(450):
             await harness.commit(commit_of(T0, 1), group=f"g{number}")

@@ -49,7 +49,7 @@ def placed(batches: list[bytearray]) -> bytes:
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_what_is_written_is_read_in_order(codec: Codec) -> None:
+def test_records_are_read_in_order(codec: Codec) -> None:
     records = [*offsets(50, "note"), NEVER]
     batches = build_batches(records, now_ms=NOW_MS, max_bytes=1_000_000, codec=codec)
     assert len(batches) == 1
@@ -59,7 +59,7 @@ def test_what_is_written_is_read_in_order(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("max_bytes", [200, 500, 1_000, 10_000])
-def test_no_batch_is_larger_than_the_topic_takes(max_bytes: int) -> None:
+def test_no_batch_exceeds_the_limit(max_bytes: int) -> None:
     records = offsets(100, "some note")
     batches = build_batches(records, now_ms=NOW_MS, max_bytes=max_bytes)
     assert max(map(len, batches)) <= max_bytes
@@ -72,17 +72,17 @@ def test_as_few_batches_as_fit() -> None:
     assert len(build_batches(offsets(3), now_ms=NOW_MS, max_bytes=3 * len(one[0]))) == 1
 
 
-def test_a_record_beyond_the_limit_names_its_group_and_what_to_do() -> None:
+def test_the_error_for_a_large_record_names_its_group_and_the_setting() -> None:
     with pytest.raises(TooLarge, match=r"'g'.*max\.message\.bytes"):
         build_batches(offsets(1, "n" * 300), now_ms=NOW_MS, max_bytes=300)
 
 
-def test_nothing_to_write_is_no_batch() -> None:
+def test_no_records_make_no_batch() -> None:
     assert build_batches([], now_ms=NOW_MS, max_bytes=100) == []
     assert list(read_batches(b"", pytest.fail)) == []
 
 
-def test_a_tail_that_is_no_batch_is_reports_and_left() -> None:
+def test_a_tail_that_is_no_batch_is_reported_and_skipped() -> None:
     batches = build_batches(offsets(2), now_ms=NOW_MS, max_bytes=10_000)
     reports: list[str] = []
     read = list(read_batches(placed(batches) + bytes(100), reports.append))
@@ -104,7 +104,7 @@ def skimmed(data: bytes) -> GroupShardState:
     return state
 
 
-def test_of_offsets_committed_again_and_again_only_the_last_is_decoded() -> None:
+def test_only_the_last_offset_of_a_key_is_decoded() -> None:
     one = offsets(1)[0]
     records = [one._replace(value=OffsetValue(n, -1, "", NOW_MS)) for n in range(1_000)]
     latest: Latest = {}
@@ -129,7 +129,7 @@ DELETED = -1
         max_size=30,
     )
 )
-def test_skimming_finds_what_reading_all_does(
+def test_reading_the_latest_gives_the_same_state_as_reading_all(
     history: list[tuple[int, int, bool, int | None]],
 ) -> None:
     data = b""

@@ -172,9 +172,7 @@ WRITTEN = [
 @pytest.mark.parametrize(
     ("record", "key", "value"), [each[1:] for each in WRITTEN], ids=[each[0] for each in WRITTEN]
 )
-def test_a_record_has_the_bytes_that_kafka_gives_it(
-    record: GroupRecord, key: str, value: str
-) -> None:
+def test_a_record_has_kafkas_bytes(record: GroupRecord, key: str, value: str) -> None:
     assert encode_record(record) == (bytes.fromhex(key), bytes.fromhex(value))
     assert decode_record(bytes.fromhex(key), bytes.fromhex(value)) == record
     assert decode_record(bytes.fromhex(key), None) == GroupRecord(record.key, None)
@@ -296,24 +294,24 @@ READ = [
 @pytest.mark.parametrize(
     ("key", "value", "record"), [each[1:] for each in READ], ids=[each[0] for each in READ]
 )
-def test_what_other_versions_wrote_is_read(key: str, value: str, record: GroupRecord) -> None:
+def test_other_versions_are_read(key: str, value: str, record: GroupRecord) -> None:
     assert decode_record(bytes.fromhex(key), bytes.fromhex(value)) == record
 
 
-def test_of_the_topics_of_a_group_only_the_tombstone_is_written() -> None:
+def test_subscription_metadata_is_written_as_a_tombstone_only() -> None:
     record = GroupRecord(ConsumerTopicsKey("g"), None)
     assert encode_record(record) == (bytes.fromhex("0004000167"), None)
 
 
 @pytest.mark.parametrize("version", [9, 16, 0x7FFF, -1])
-def test_a_kind_of_record_that_is_not_known_is_told_from_damage(version: int) -> None:
+def test_an_unknown_kind_is_distinguished_from_damage(version: int) -> None:
     key = version.to_bytes(2, "big", signed=True) + b"whatever"
     with pytest.raises(UnknownKey, match=f"version {version}"):
         decode_record(key, b"")
 
 
 @pytest.mark.parametrize(("record", "key", "value"), [record[1:] for record in WRITTEN])
-def test_every_part_of_a_record_is_needed_and_nothing_may_follow(
+def test_truncated_records_and_trailing_bytes_are_malformed(
     record: GroupRecord, key: str, value: str
 ) -> None:
     whole_key, whole = bytes.fromhex(key), bytes.fromhex(value)
@@ -338,14 +336,14 @@ def test_every_part_of_a_record_is_needed_and_nothing_may_follow(
         ("0003000167", "0001"),
     ],
 )
-def test_a_value_of_a_version_that_is_not_known_is_not_guessed_at(key: str, value: str) -> None:
+def test_an_unknown_value_version_is_malformed(key: str, value: str) -> None:
     with pytest.raises(MalformedRecord, match="version"):
         decode_record(bytes.fromhex(key), bytes.fromhex(value) + bytes(100))
 
 
 @settings(deadline=None)
 @given(st.binary(max_size=60), st.one_of(st.none(), st.binary(max_size=80)))
-def test_any_bytes_are_a_record_or_malformed(key: bytes, value: bytes | None) -> None:
+def test_any_bytes_decode_or_are_malformed(key: bytes, value: bytes | None) -> None:
     try:
         record = decode_record(key, value)
     except MalformedRecord:
@@ -438,5 +436,5 @@ records = st.one_of(
 
 @settings(deadline=None)
 @given(records)
-def test_every_record_is_read_as_it_was_written(record: GroupRecord) -> None:
+def test_records_survive_a_round_trip(record: GroupRecord) -> None:
     assert decode_record(*encode_record(record)) == record

@@ -36,7 +36,7 @@ async def a_moment() -> None:
         await asyncio.sleep(0)
 
 
-def test_a_commit_is_answered_when_every_replica_has_it() -> None:
+def test_a_commit_gets_its_reply_when_it_is_committed() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         harness.log.is_held = True
         commit = asyncio.create_task(harness.commit(commit_of(T0, 1)))
@@ -48,7 +48,7 @@ def test_a_commit_is_answered_when_every_replica_has_it() -> None:
     run_scenario(scenario)
 
 
-def test_readers_are_not_shown_what_could_still_be_lost() -> None:
+def test_a_fetch_does_not_show_uncommitted_offsets() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         await harness.commit(commit_of(T0, 1))
         harness.log.is_held = True
@@ -67,7 +67,7 @@ def test_readers_are_not_shown_what_could_still_be_lost() -> None:
     run_scenario(scenario)
 
 
-def test_answers_leave_in_the_order_of_the_log() -> None:
+def test_replies_leave_in_log_order() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         harness.log.is_held = True
         order: list[int] = []
@@ -87,7 +87,7 @@ def test_answers_leave_in_the_order_of_the_log() -> None:
     run_scenario(scenario)
 
 
-def test_a_commit_that_takes_too_long_is_not_known_and_readers_still_wait_for_it() -> None:
+def test_fetches_wait_for_a_commit_that_timed_out() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         harness.log.is_held = True
         commit = asyncio.create_task(harness.commit(commit_of(T0, 2)))
@@ -103,7 +103,7 @@ def test_a_commit_that_takes_too_long_is_not_known_and_readers_still_wait_for_it
     run_scenario(scenario)
 
 
-def test_a_reader_too_is_told_when_it_takes_too_long() -> None:
+def test_a_fetch_times_out_too() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         harness.log.is_held = True
         commit = asyncio.create_task(harness.commit(commit_of(T0, 2)))
@@ -131,7 +131,7 @@ def test_a_reader_too_is_told_when_it_takes_too_long() -> None:
         (ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
     ],
 )
-def test_a_refused_commit_is_answered_in_the_words_of_a_coordinator(
+def test_append_errors_are_mapped_to_coordinator_errors(
     refusal: ErrorCode, code: ErrorCode
 ) -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
@@ -144,7 +144,7 @@ def test_a_refused_commit_is_answered_in_the_words_of_a_coordinator(
     run_scenario(scenario)
 
 
-def test_members_whose_group_could_not_be_written_are_sent_to_try_again() -> None:
+def test_a_failed_group_write_reloads_the_shard_and_clients_retry() -> None:
     """The group's soft state has gone ahead of the log: the log is what counts."""
 
     async def scenario(harness: GroupCoordinatorHarness) -> None:
@@ -164,7 +164,7 @@ def test_members_whose_group_could_not_be_written_are_sent_to_try_again() -> Non
     run_scenario(scenario)
 
 
-def test_no_timer_of_before_disturbs_a_group_that_is_being_loaded() -> None:
+def test_earlier_timers_do_not_fire_during_a_reload() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         member, generation = await harness.settle_member(GROUP, "orders")
         for number in range(50):
@@ -187,7 +187,7 @@ def test_no_timer_of_before_disturbs_a_group_that_is_being_loaded() -> None:
     run_scenario(scenario, GroupCoordinatorHarness(config=config))
 
 
-def test_whoever_waits_for_a_group_is_told_when_the_partition_moves() -> None:
+def test_waiting_requests_get_not_coordinator_when_the_partition_moves() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         waits = asyncio.create_task(harness.coordinator.join(join_request()))
         await a_moment()
@@ -203,7 +203,7 @@ def test_whoever_waits_for_a_group_is_told_when_the_partition_moves() -> None:
     )
 
 
-def test_a_coordinator_that_does_not_know_of_its_loss_yet_answers_nothing() -> None:
+def test_a_shard_whose_leadership_is_lost_serves_nothing() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         await harness.commit(commit_of(T0, 1))
         harness.log.lose()
@@ -216,7 +216,7 @@ def test_a_coordinator_that_does_not_know_of_its_loss_yet_answers_nothing() -> N
     run_scenario(scenario)
 
 
-def test_a_new_epoch_of_the_same_leadership_disturbs_nobody() -> None:
+def test_a_new_epoch_of_the_same_leadership_keeps_waiting_requests() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         waits = asyncio.create_task(harness.coordinator.join(join_request()))
         await a_moment()
@@ -231,7 +231,7 @@ def test_a_new_epoch_of_the_same_leadership_disturbs_nobody() -> None:
     )
 
 
-def test_before_its_topic_exists_there_is_no_coordinator() -> None:
+def test_without_its_topic_there_is_no_coordinator() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         harness.log.exists = False
         assert await harness.commit(commit_of(T0, 1)) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
@@ -241,7 +241,7 @@ def test_before_its_topic_exists_there_is_no_coordinator() -> None:
     run_scenario(scenario)
 
 
-def test_a_closed_coordinator_sends_everybody_away() -> None:
+def test_a_closed_coordinator_is_not_available() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         harness.coordinator.close()
         assert await harness.commit(commit_of(T0, 1)) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
@@ -251,7 +251,7 @@ def test_a_closed_coordinator_sends_everybody_away() -> None:
     run_scenario(scenario)
 
 
-def test_offsets_that_fill_more_than_a_batch_are_written_in_several() -> None:
+def test_large_commits_are_split_into_batches() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         commits = [commit_of(T0, 1, "n" * 300), commit_of(T1, 2, "n" * 300)]
         assert await harness.commit(*commits, *commits) == [NONE] * 4
@@ -261,7 +261,7 @@ def test_offsets_that_fill_more_than_a_batch_are_written_in_several() -> None:
     run_scenario(scenario, GroupCoordinatorHarness(TableLog(max_message_bytes=500)))
 
 
-def test_a_record_that_is_larger_than_a_batch_may_be_is_refused_alone() -> None:
+def test_a_record_larger_than_a_batch_is_rejected_alone() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         assert await harness.commit(commit_of(T0, 1, "n" * 600)) == [ErrorCode.UNKNOWN_SERVER_ERROR]
         assert "max.message.bytes" in harness.reports[0]
@@ -270,7 +270,7 @@ def test_a_record_that_is_larger_than_a_batch_may_be_is_refused_alone() -> None:
     run_scenario(scenario, GroupCoordinatorHarness(TableLog(max_message_bytes=500)))
 
 
-def test_what_a_bug_left_half_done_is_thrown_away_and_the_log_asked() -> None:
+def test_an_unexpected_error_reloads_the_state_from_the_log() -> None:
     async def scenario() -> None:
         harness = GroupCoordinatorHarness()
         async with harness.running():
@@ -290,7 +290,7 @@ def test_what_a_bug_left_half_done_is_thrown_away_and_the_log_asked() -> None:
     asyncio.run(scenario())
 
 
-def test_a_request_whose_client_has_gone_hinders_nobody() -> None:
+def test_a_disconnected_client_does_not_block_its_group() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         gone = asyncio.create_task(harness.coordinator.join(join_request()))
         await a_moment()
@@ -304,7 +304,7 @@ def test_a_request_whose_client_has_gone_hinders_nobody() -> None:
     )
 
 
-def test_a_group_that_somebody_asked_for_and_nobody_joined_leaves_no_trace() -> None:
+def test_a_group_that_nobody_joined_is_dropped() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         refused = await harness.coordinator.join(join_request(session_timeout_ms=1))
         assert refused.error is ErrorCode.INVALID_SESSION_TIMEOUT
@@ -318,7 +318,7 @@ def test_a_group_that_somebody_asked_for_and_nobody_joined_leaves_no_trace() -> 
     run_scenario(scenario)
 
 
-def test_the_state_is_what_the_log_says_after_a_life_of_a_group() -> None:
+def test_the_state_equals_a_replay_of_the_log() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         member, generation = await harness.settle_member(GROUP, "orders")
         await harness.commit(commit_of(T0, 7), member=member, generation=generation)
@@ -338,7 +338,7 @@ def test_the_state_is_what_the_log_says_after_a_life_of_a_group() -> None:
         {"protocols": (MemberProtocol("p" * 32_768, b""),)},
     ],
 )
-def test_a_member_whose_name_no_record_can_hold_is_refused_before_it_costs_anybody(
+def test_a_member_with_names_too_long_for_a_record_is_rejected(
     name: dict[str, Any],
 ) -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
@@ -348,7 +348,7 @@ def test_a_member_whose_name_no_record_can_hold_is_refused_before_it_costs_anybo
     run_scenario(scenario)
 
 
-def test_a_member_with_the_longest_names_is_taken() -> None:
+def test_a_member_with_the_longest_names_is_accepted() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         longest = join_request(GROUP, client_id="c" * 32_730, protocol_type="t" * 32_767)
         joined = await harness.coordinator.join(longest)

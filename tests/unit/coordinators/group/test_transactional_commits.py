@@ -25,7 +25,7 @@ PRODUCER, OTHER = 7, 8
 HOUR_MS = 3_600_000
 
 
-def test_they_count_when_the_transaction_commits() -> None:
+def test_offsets_take_effect_when_the_transaction_commits() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         await harness.commit(commit_of(T0, 1))
         assert await harness.commit_in_transaction(
@@ -38,7 +38,7 @@ def test_they_count_when_the_transaction_commits() -> None:
     run_scenario(scenario)
 
 
-def test_they_are_gone_when_it_aborts() -> None:
+def test_offsets_are_dropped_when_the_transaction_aborts() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         await harness.commit(commit_of(T0, 1))
         await harness.commit_in_transaction(commit_of(T0, 5), producer=PRODUCER)
@@ -49,7 +49,7 @@ def test_they_are_gone_when_it_aborts() -> None:
     run_scenario(scenario)
 
 
-def test_readers_that_want_stable_offsets_are_told_which_are_not() -> None:
+def test_a_fetch_of_stable_offsets_reports_unstable_ones() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         await harness.commit(commit_of(T0, 1), commit_of(T1, 2))
         await harness.commit_in_transaction(commit_of(T0, 5), producer=PRODUCER)
@@ -64,7 +64,7 @@ def test_readers_that_want_stable_offsets_are_told_which_are_not() -> None:
     run_scenario(scenario)
 
 
-def test_the_batch_is_its_producers_and_has_no_sequence() -> None:
+def test_the_batch_carries_its_producer_and_no_sequence() -> None:
     harness = told_commit(producer=2**63 - 1, epoch=32767)
     (_, header), *_ = iter_headers(harness.log.raw())
     assert (header.producer_id, header.producer_epoch) == (2**63 - 1, 32767)
@@ -95,7 +95,7 @@ def test_an_open_transaction_survives_a_restart(commit: bool) -> None:
 # -- who may commit --------------------------------------------------------------------------
 
 
-def test_whether_the_transaction_goes_on_counts_before_who_asks() -> None:
+def test_the_transaction_is_checked_before_the_member() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         codes = await harness.commit_in_transaction(
             commit_of(T0, 5),
@@ -110,7 +110,7 @@ def test_whether_the_transaction_goes_on_counts_before_who_asks() -> None:
     run_scenario(scenario)
 
 
-def test_a_zombie_of_the_group_is_refused() -> None:
+def test_a_stale_group_member_is_rejected() -> None:
     """KIP-447: the transaction is its own, the partitions are another's by now."""
 
     async def scenario(harness: GroupCoordinatorHarness) -> None:
@@ -130,7 +130,7 @@ def test_a_zombie_of_the_group_is_refused() -> None:
     run_scenario(scenario)
 
 
-def test_a_generation_of_a_group_that_nobody_knows_is_refused() -> None:
+def test_a_generation_of_an_unknown_group_is_rejected() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         codes = await harness.commit_in_transaction(
             commit_of(T0, 5), producer=PRODUCER, member="m", generation=3
@@ -140,7 +140,7 @@ def test_a_generation_of_a_group_that_nobody_knows_is_refused() -> None:
     run_scenario(scenario)
 
 
-def test_every_partition_is_answered_for_itself() -> None:
+def test_every_partition_has_its_own_code() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         nowhere = TopicPartition("nowhere", 0)
         codes = await harness.commit_in_transaction(
@@ -151,7 +151,7 @@ def test_every_partition_is_answered_for_itself() -> None:
     run_scenario(scenario)
 
 
-def test_a_group_has_a_name() -> None:
+def test_an_empty_group_id_is_invalid() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         codes = await harness.commit_in_transaction(commit_of(T0, 5), producer=PRODUCER, group="")
         assert codes == [ErrorCode.INVALID_GROUP_ID]
@@ -162,7 +162,7 @@ def test_a_group_has_a_name() -> None:
 # -- what else happens to the group meanwhile --------------------------------------------------
 
 
-def test_a_group_of_open_transactions_alone_is_seen_and_can_be_deleted() -> None:
+def test_a_group_with_only_pending_offsets_is_listed_and_can_be_deleted() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         await harness.commit_in_transaction(commit_of(T0, 5), producer=PRODUCER)
         _, listed = await harness.coordinator.list_groups(frozenset(), frozenset())
@@ -175,7 +175,7 @@ def test_a_group_of_open_transactions_alone_is_seen_and_can_be_deleted() -> None
     run_scenario(scenario)
 
 
-def test_offsets_with_a_transaction_open_do_not_expire() -> None:
+def test_offsets_do_not_expire_while_a_transaction_is_open() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         await harness.commit(commit_of(T0, 1))
         await harness.commit_in_transaction(commit_of(T0, 5), producer=PRODUCER)
@@ -190,7 +190,7 @@ def test_offsets_with_a_transaction_open_do_not_expire() -> None:
 # -- markers -----------------------------------------------------------------------------------
 
 
-def test_a_marker_that_comes_again_is_answered_and_changes_nothing() -> None:
+def test_a_repeated_marker_succeeds_and_changes_nothing() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         await harness.commit_in_transaction(commit_of(T0, 5), producer=PRODUCER)
         await harness.end_transaction(PRODUCER, commit=True)
@@ -202,7 +202,7 @@ def test_a_marker_that_comes_again_is_answered_and_changes_nothing() -> None:
     run_scenario(scenario)
 
 
-def test_a_marker_is_answered_when_it_is_committed() -> None:
+def test_a_marker_succeeds_when_it_is_committed() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         await harness.commit_in_transaction(commit_of(T0, 5), producer=PRODUCER)
         harness.log.is_held = True
@@ -214,7 +214,7 @@ def test_a_marker_is_answered_when_it_is_committed() -> None:
     run_scenario(scenario)
 
 
-def test_what_an_uncommitted_marker_says_is_not_shown_to_readers() -> None:
+def test_a_fetch_does_not_show_the_effect_of_an_uncommitted_marker() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         await harness.commit_in_transaction(commit_of(T0, 5), producer=PRODUCER)
         harness.log.is_held = True
@@ -239,7 +239,7 @@ def test_a_refused_marker_leaves_the_transaction_open() -> None:
     run_scenario(scenario)
 
 
-def test_markers_for_partitions_that_are_not_served_are_refused() -> None:
+def test_markers_for_partitions_led_elsewhere_are_rejected() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         assert await harness.end_transaction(PRODUCER, commit=True, partition=1) is (
             ErrorCode.NOT_COORDINATOR
@@ -250,7 +250,7 @@ def test_markers_for_partitions_that_are_not_served_are_refused() -> None:
     run_scenario(scenario)
 
 
-def test_a_marker_waits_outside_while_its_partition_is_loaded() -> None:
+def test_a_marker_during_loading_gets_coordinator_load_in_progress() -> None:
     """Else what is read of the log may end before it, and never see it."""
     log = told_commit().log
     log.lead()

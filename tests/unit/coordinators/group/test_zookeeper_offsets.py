@@ -51,7 +51,7 @@ def run_scenario(scenario: Callable[[ZooKeeperHarness], Coroutine[Any, Any, None
     asyncio.run(tell())
 
 
-def test_an_offset_is_a_number_in_a_node_of_its_own() -> None:
+def test_an_offset_is_the_text_of_its_own_znode() -> None:
     async def scenario(harness: ZooKeeperHarness) -> None:
         assert await harness.commit(commit_of(T0, 7, "note"), commit_of(U0, 3)) == [NONE, NONE]
         assert (await harness.session.get(PATH)).data == b"7"
@@ -64,7 +64,7 @@ def test_an_offset_is_a_number_in_a_node_of_its_own() -> None:
     run_scenario(scenario)
 
 
-def test_the_tree_takes_no_part_in_transactions() -> None:
+def test_transactional_offsets_are_unsupported() -> None:
     async def scenario(harness: ZooKeeperHarness) -> None:
         codes = await harness.commit_in_transaction(commit_of(T0, 7), producer=5)
         assert codes == [ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT]
@@ -74,7 +74,7 @@ def test_the_tree_takes_no_part_in_transactions() -> None:
     run_scenario(scenario)
 
 
-def test_what_an_older_consumer_left_in_the_tree_is_found() -> None:
+def test_offsets_of_an_older_consumer_are_read() -> None:
     async def scenario(harness: ZooKeeperHarness) -> None:
         await harness.commit(commit_of(T1, 1))
         await harness.session.create(PATH, b"99")
@@ -85,7 +85,7 @@ def test_what_an_older_consumer_left_in_the_tree_is_found() -> None:
     run_scenario(scenario)
 
 
-def test_the_group_says_who_may_commit() -> None:
+def test_the_group_decides_who_may_commit() -> None:
     async def scenario(harness: ZooKeeperHarness) -> None:
         member, generation = await harness.settle_member(GROUP, "orders")
         one = commit_of(T0, 5)
@@ -108,7 +108,7 @@ def test_the_group_says_who_may_commit() -> None:
     run_scenario(scenario)
 
 
-def test_each_offset_is_checked_for_itself() -> None:
+def test_each_offset_is_checked_individually() -> None:
     async def scenario(harness: ZooKeeperHarness) -> None:
         nowhere = T0._replace(topic="nowhere")
         codes = await harness.commit(
@@ -124,7 +124,7 @@ def test_each_offset_is_checked_for_itself() -> None:
     run_scenario(scenario)
 
 
-def test_a_group_that_no_node_can_be_named_after_is_refused() -> None:
+def test_a_group_id_that_is_no_znode_name_is_invalid() -> None:
     async def scenario(harness: ZooKeeperHarness) -> None:
         for group in ("", "a/b", "..", "nul\0"):
             codes = await harness.coordinator.commit(commit_request(commit_of(T0, 1), group=group))
@@ -134,7 +134,7 @@ def test_a_group_that_no_node_can_be_named_after_is_refused() -> None:
     run_scenario(scenario)
 
 
-def test_groups_of_the_tree_are_listed_described_and_deleted() -> None:
+def test_groups_with_offsets_in_zookeeper_are_listed_described_and_deleted() -> None:
     async def scenario(harness: ZooKeeperHarness) -> None:
         await harness.commit(commit_of(T0, 1), commit_of(U0, 2))
         await harness.settle_member("members", "orders")
@@ -151,7 +151,7 @@ def test_groups_of_the_tree_are_listed_described_and_deleted() -> None:
     run_scenario(scenario)
 
 
-def test_what_others_keep_of_a_group_stays_when_its_offsets_go() -> None:
+def test_other_znodes_of_a_group_stay_when_its_offsets_are_deleted() -> None:
     async def scenario(harness: ZooKeeperHarness) -> None:
         await harness.commit(commit_of(T0, 1))
         await harness.session.create(f"/consumers/{GROUP}/ids")
@@ -161,7 +161,7 @@ def test_what_others_keep_of_a_group_stays_when_its_offsets_go() -> None:
     run_scenario(scenario)
 
 
-def test_offsets_go_with_their_topic() -> None:
+def test_offsets_of_a_deleted_topic_are_deleted() -> None:
     async def scenario(harness: ZooKeeperHarness) -> None:
         await harness.commit(commit_of(T0, 1), commit_of(U0, 2))
         harness.coordinator.on_topics_deleted(["orders"])
@@ -172,7 +172,7 @@ def test_offsets_go_with_their_topic() -> None:
     run_scenario(scenario)
 
 
-def test_a_tree_that_is_gone_sends_clients_to_try_again() -> None:
+def test_clients_retry_while_zookeeper_is_unreachable() -> None:
     async def scenario(harness: ZooKeeperHarness) -> None:
         await harness.commit(commit_of(T0, 1))
         await harness.session.close()
@@ -185,7 +185,7 @@ def test_a_tree_that_is_gone_sends_clients_to_try_again() -> None:
     run_scenario(scenario)
 
 
-def test_only_the_coordinator_of_a_group_answers_for_it() -> None:
+def test_only_the_coordinator_of_a_group_serves_it() -> None:
     async def scenario(harness: ZooKeeperHarness) -> None:
         await harness.commit(commit_of(T0, 1))
         harness.log.lose()

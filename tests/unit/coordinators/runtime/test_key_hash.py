@@ -17,15 +17,15 @@ from penstock.coordinators.runtime.key_hash import java_hash, partition_for
         ("polygenelubricants", -(2**31)),  # known for this
     ],
 )
-def test_a_name_is_hashed_as_in_java(text: str, hashed: int) -> None:
+def test_names_are_hashed_as_in_java(text: str, hashed: int) -> None:
     assert java_hash(text) == hashed
 
 
-def test_the_smallest_hash_has_no_absolute_value_and_counts_as_none() -> None:
+def test_the_smallest_hash_maps_to_partition_0() -> None:
     assert partition_for("polygenelubricants", 50) == 0
 
 
-def test_a_negative_hash_counts_without_its_sign() -> None:
+def test_a_negative_hash_uses_its_absolute_value() -> None:
     # 31 * 31 * 31 * 31 * 31 * 122 is 3,492,796,422: beyond 2^31, so the sign is set.
     name = "z" + "\0" * 5
     assert java_hash(name) == 122 * 31**5 - 2**32 < 0

@@ -40,7 +40,7 @@ OLD_ADD, NEW_ADD = 3, 4  # versions of AddPartitionsToTxn
 FIRST_ID = 1000
 
 
-class Ids:
+class FakeProducerIds:
     """Gives out producer ids, one after the other."""
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Ids:
         return self.next - 1
 
 
-class Written(NamedTuple):
+class WrittenMarker(NamedTuple):
     """A marker in a partition."""
 
     producer: ProducerIdAndEpoch
@@ -63,11 +63,11 @@ class Written(NamedTuple):
     coordinator_epoch: int
 
 
-class Partitions:
+class FakePartitions:
     """A MarkerChannel and KnownPartitions."""
 
     def __init__(self) -> None:
-        self.markers: dict[TopicPartition, list[Written]] = {T0: [], T1: [], U0: []}
+        self.markers: dict[TopicPartition, list[WrittenMarker]] = {T0: [], T1: [], U0: []}
         self.refusals: dict[TopicPartition, ErrorCode] = {}
         self.is_held = False
         self.sent: list[TxnMarkerEntry] = []
@@ -100,7 +100,7 @@ class Partitions:
         if partition not in self.markers:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         who = ProducerIdAndEpoch(marker.producer_id, marker.producer_epoch)
-        self.markers[partition].append(Written(who, marker.commit, marker.coordinator_epoch))
+        self.markers[partition].append(WrittenMarker(who, marker.commit, marker.coordinator_epoch))
         return NONE
 
 
@@ -113,13 +113,13 @@ class TransactionCoordinatorHarness:
         *,
         config: TransactionConfig | None = None,
         clock: ManualClock | None = None,
-        partitions: Partitions | None = None,
-        ids: Ids | None = None,
+        partitions: FakePartitions | None = None,
+        ids: FakeProducerIds | None = None,
     ) -> None:
         self.log = log or TableLog()
         self.clock = clock or ManualClock()
-        self.partitions = partitions or Partitions()
-        self.ids = ids or Ids()
+        self.partitions = partitions or FakePartitions()
+        self.ids = ids or FakeProducerIds()
         self.config = config or TransactionConfig()
         self.log.wall_ms = self.clock.wall_ms
         self.reports: list[str] = []

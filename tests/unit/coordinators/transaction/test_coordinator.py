@@ -30,7 +30,7 @@ from penstock.model.errors import ErrorCode
 AWAY = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-def test_its_settings_are_those_of_the_broker() -> None:
+def test_its_config_comes_from_the_brokers_settings() -> None:
     assert TransactionConfig.from_broker(resolve_broker()) == TransactionConfig()
     given = {
         "transaction.max.timeout.ms": "5000",
@@ -47,7 +47,7 @@ def test_its_settings_are_those_of_the_broker() -> None:
     )
 
 
-def test_only_the_leader_of_an_ids_partition_answers_for_it() -> None:
+def test_only_the_leader_of_an_ids_partition_serves_it() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         for number in range(20):
             name = f"t{number}"
@@ -61,7 +61,7 @@ def test_only_the_leader_of_an_ids_partition_answers_for_it() -> None:
     run_scenario(scenario, TransactionCoordinatorHarness(log))
 
 
-def test_before_its_topic_exists_nobody_coordinates() -> None:
+def test_without_its_topic_there_is_no_coordinator() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         harness.log.exists = False
         assert harness.coordinator.partition_of(TX) == partition_for(TX, 50)
@@ -72,7 +72,7 @@ def test_before_its_topic_exists_nobody_coordinates() -> None:
     run_scenario(scenario)
 
 
-def test_while_it_is_loaded_clients_are_to_wait() -> None:
+def test_requests_during_loading_get_coordinator_load_in_progress() -> None:
     first = TransactionCoordinatorHarness()
 
     async def begin(harness: TransactionCoordinatorHarness) -> None:
@@ -98,7 +98,7 @@ def test_while_it_is_loaded_clients_are_to_wait() -> None:
     asyncio.run(scenario())
 
 
-def test_what_is_refused_by_the_log_has_not_happened() -> None:
+def test_a_refused_write_changes_nothing() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         who = await harness.producer()
         harness.log.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
@@ -116,7 +116,7 @@ def test_what_is_refused_by_the_log_has_not_happened() -> None:
     run_scenario(scenario)
 
 
-def test_losing_the_lead_answers_those_who_wait() -> None:
+def test_waiting_requests_get_not_coordinator_when_leadership_is_lost() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         harness.log.is_held = True
         asking = asyncio.create_task(harness.init())
@@ -127,7 +127,7 @@ def test_losing_the_lead_answers_those_who_wait() -> None:
     run_scenario(scenario)
 
 
-def test_a_command_that_fails_costs_a_reload_and_nothing_that_was_written() -> None:
+def test_an_unexpected_error_reloads_the_state_from_the_log() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         who = await harness.producer()
         await harness.add(who, T0)
@@ -147,7 +147,7 @@ def test_a_command_that_fails_costs_a_reload_and_nothing_that_was_written() -> N
     run_scenario(scenario)
 
 
-def test_what_was_written_is_there_again_after_a_restart() -> None:
+def test_a_restarted_coordinator_loads_what_was_written() -> None:
     first = TransactionCoordinatorHarness()
 
     async def begin(harness: TransactionCoordinatorHarness) -> None:
@@ -174,7 +174,7 @@ def test_what_was_written_is_there_again_after_a_restart() -> None:
     run_scenario(go_on, TransactionCoordinatorHarness(first.log, partitions=first.partitions))
 
 
-def test_damage_in_the_log_costs_what_it_hit() -> None:
+def test_damaged_records_are_reported_and_skipped() -> None:
     harness = TransactionCoordinatorHarness()
 
     async def begin(harness: TransactionCoordinatorHarness) -> None:
@@ -203,7 +203,7 @@ def test_damage_in_the_log_costs_what_it_hit() -> None:
 # -- looking -------------------------------------------------------------------------------
 
 
-def test_a_description_says_what_is_open() -> None:
+def test_an_ongoing_transaction_is_described() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         who = await harness.producer(timeout_ms=1234)
         await harness.add(who, T1, T0)
@@ -231,7 +231,7 @@ def test_a_description_says_what_is_open() -> None:
         (ListTransactions(min_duration_ms=10), ""),
     ],
 )
-def test_a_list_shows_what_was_asked_for(asked: ListTransactions, names: str) -> None:
+def test_transactions_are_listed_by_filter(asked: ListTransactions, names: str) -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         who = {name: await harness.producer(name) for name in "abc"}
         await harness.add(who["b"], T0, name="b")
@@ -244,7 +244,7 @@ def test_a_list_shows_what_was_asked_for(asked: ListTransactions, names: str) ->
     run_scenario(scenario)
 
 
-def test_a_listed_one_has_its_id_and_state() -> None:
+def test_a_listed_transaction_has_its_id_and_state() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         who = await harness.producer()
         (found,) = harness.coordinator.list(ListTransactions()).transactions
@@ -253,7 +253,7 @@ def test_a_listed_one_has_its_id_and_state() -> None:
     run_scenario(scenario)
 
 
-def test_statistics_count() -> None:
+def test_statistics_count_ids_ongoing_and_pending_markers() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         who = await harness.producer()
         await harness.producer("other")

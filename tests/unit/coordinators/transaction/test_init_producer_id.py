@@ -28,7 +28,7 @@ FENCED = ErrorCode.PRODUCER_FENCED
 AGAIN = ErrorCode.CONCURRENT_TRANSACTIONS
 
 
-def test_the_first_one_gets_an_id_that_nobody_has_had() -> None:
+def test_the_first_producer_gets_a_new_id() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         assert await harness.producer() == (FIRST_ID, 0)
         assert await harness.producer("other") == (FIRST_ID + 1, 0)
@@ -37,7 +37,7 @@ def test_the_first_one_gets_an_id_that_nobody_has_had() -> None:
     run_scenario(scenario)
 
 
-def test_the_next_one_gets_the_next_epoch_and_fences_the_one_before() -> None:
+def test_the_next_producer_gets_the_next_epoch_and_fences_the_previous_one() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         old = await harness.producer()
         new = await harness.producer()
@@ -49,7 +49,7 @@ def test_the_next_one_gets_the_next_epoch_and_fences_the_one_before() -> None:
     run_scenario(scenario)
 
 
-def test_what_the_one_before_has_open_is_aborted_first() -> None:
+def test_an_open_transaction_is_aborted_first() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         old = await harness.producer()
         await harness.add(old, T0, T1)
@@ -66,7 +66,7 @@ def test_what_the_one_before_has_open_is_aborted_first() -> None:
     run_scenario(scenario)
 
 
-def test_who_asks_while_markers_are_under_way_is_to_ask_again() -> None:
+def test_init_during_marker_delivery_gets_concurrent_transactions() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         who = await harness.producer()
         await harness.add(who, T0)
@@ -80,7 +80,7 @@ def test_who_asks_while_markers_are_under_way_is_to_ask_again() -> None:
     run_scenario(scenario)
 
 
-def test_a_producer_that_repeats_itself_gets_the_same_epoch_again() -> None:
+def test_a_repeated_init_gets_the_same_epoch() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         old = await harness.producer()
         new = await harness.producer(claimed=old)
@@ -92,7 +92,7 @@ def test_a_producer_that_repeats_itself_gets_the_same_epoch_again() -> None:
     run_scenario(scenario)
 
 
-def test_it_may_repeat_itself_to_the_next_coordinator_too() -> None:
+def test_a_repeated_init_is_recognized_by_a_new_coordinator() -> None:
     first = TransactionCoordinatorHarness()
 
     async def begin(harness: TransactionCoordinatorHarness) -> None:
@@ -107,7 +107,7 @@ def test_it_may_repeat_itself_to_the_next_coordinator_too() -> None:
     run_scenario(go_on, TransactionCoordinatorHarness(first.log, clock=first.clock))
 
 
-def test_a_late_repetition_does_not_abort_what_is_open_now() -> None:
+def test_a_late_init_does_not_abort_the_next_transaction() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         old = await harness.producer()
         new = await harness.producer(claimed=old)
@@ -130,7 +130,7 @@ def test_a_zombie_cannot_abort_its_successors_transaction() -> None:
     run_scenario(scenario)
 
 
-def test_who_lost_the_answer_to_its_commit_may_ask_for_its_epoch() -> None:
+def test_init_after_a_lost_reply_to_a_commit_is_allowed() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         who = await harness.producer()
         await harness.add(who, T0)
@@ -141,7 +141,7 @@ def test_who_lost_the_answer_to_its_commit_may_ask_for_its_epoch() -> None:
     run_scenario(scenario)
 
 
-def test_a_foreign_id_is_fenced() -> None:
+def test_a_foreign_producer_id_is_fenced() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         who = await harness.producer()
         for foreign in (
@@ -154,14 +154,14 @@ def test_a_foreign_id_is_fenced() -> None:
     run_scenario(scenario)
 
 
-def test_an_id_from_elsewhere_is_replaced_where_nothing_is_known() -> None:
+def test_a_claimed_id_is_replaced_if_the_transactional_id_is_unknown() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         assert await harness.producer(claimed=ProducerIdAndEpoch(5, 5)) == (FIRST_ID, 0)
 
     run_scenario(scenario)
 
 
-def test_of_id_and_epoch_both_or_none() -> None:
+def test_producer_id_and_epoch_come_together() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         assert (
             await harness.init(claimed=ProducerIdAndEpoch(5, -1))
@@ -184,7 +184,7 @@ def test_of_id_and_epoch_both_or_none() -> None:
         (2**31 - 1, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
     ],
 )
-def test_a_time_out_has_its_limits(timeout_ms: int, code: ErrorCode) -> None:
+def test_the_transaction_timeout_is_bounded(timeout_ms: int, code: ErrorCode) -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         assert (await harness.init(timeout_ms=timeout_ms)).code is code
 
@@ -194,7 +194,7 @@ def test_a_time_out_has_its_limits(timeout_ms: int, code: ErrorCode) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "x" * 32_768, "é" * 16_384])
-def test_a_name_that_no_record_could_hold_is_refused(name: str) -> None:
+def test_a_transactional_id_too_long_for_a_record_is_rejected(name: str) -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         who = ProducerIdAndEpoch(1, 1)
         assert (await harness.init(name)).code is ErrorCode.INVALID_REQUEST
@@ -205,14 +205,14 @@ def test_a_name_that_no_record_could_hold_is_refused(name: str) -> None:
     run_scenario(scenario)
 
 
-def test_the_longest_name_is_taken() -> None:
+def test_the_longest_transactional_id_is_accepted() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         assert (await harness.init("x" * 32_767)).code is NONE
 
     run_scenario(scenario)
 
 
-def test_no_new_id_is_an_answer_too() -> None:
+def test_a_failed_allocation_of_a_producer_id_is_an_error() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         harness.ids.refusal = ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert (await harness.init()).code is ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -257,12 +257,14 @@ def ask(known: Transaction, claimed: ProducerIdAndEpoch = NO_PRODUCER) -> InitPr
         (MAX_EPOCH, (99, 0)),  # a late transaction was aborted with it
     ],
 )
-def test_after_the_last_epoch_comes_another_id(epoch: int, given: tuple[int, int]) -> None:
+def test_after_the_last_epoch_the_producer_gets_another_id(
+    epoch: int, given: tuple[int, int]
+) -> None:
     reply = ask(complete_at(epoch))
     assert (reply.producer_id, reply.producer_epoch) == given
 
 
-def test_who_repeats_itself_after_its_id_has_changed_gets_the_new_one_again() -> None:
+def test_a_repeated_init_after_a_change_of_id_gets_the_new_id() -> None:
     first = init_producer_id(
         {"t": complete_at(LAST_EPOCH)},
         InitProducerId(
@@ -278,14 +280,14 @@ def test_who_repeats_itself_after_its_id_has_changed_gets_the_new_one_again() ->
     assert ask(after, ProducerIdAndEpoch(7, LAST_EPOCH - 1)).code is FENCED
 
 
-def test_a_late_producer_at_the_last_epoch_gets_another_id() -> None:
+def test_a_timed_out_producer_at_the_last_epoch_gets_another_id() -> None:
     """The abort took the epoch that nobody may have."""
     known = complete_at(MAX_EPOCH, last_producer_epoch=LAST_EPOCH)
     reply = ask(known, ProducerIdAndEpoch(7, LAST_EPOCH))
     assert (reply.producer_id, reply.producer_epoch) == (99, 0)
 
 
-def test_old_and_new_clients_may_take_turns() -> None:
+def test_v1_and_v2_clients_may_alternate() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         who = await harness.producer()
         for version in (OLD_END, 5, OLD_END, 5):

@@ -12,7 +12,7 @@ from tests.unit.coordinators.transaction.harness import (
     TransactionCoordinatorHarness,
     run_scenario,
 )
-from tests.unit.coordinators.transaction.test_end_table import NOW_MS, OWNER, in_state
+from tests.unit.coordinators.transaction.test_end_transaction import NOW_MS, OWNER, in_state
 
 from penstock.coordinators.transaction.partitions import add_partitions, verify_partitions
 from penstock.coordinators.transaction.producer_epochs import MAX_EPOCH
@@ -62,25 +62,27 @@ def add(
         (State.COMPLETE_ABORT, NONE),
     ],
 )
-def test_the_owner_may_add_unless_one_is_being_ended(state: State, code: ErrorCode) -> None:
+def test_the_owner_adds_partitions_except_while_markers_are_pending(
+    state: State, code: ErrorCode
+) -> None:
     assert add(in_state(state), OWNER, T1) is code
 
 
 @pytest.mark.parametrize("state", State)
 @pytest.mark.parametrize(("who", "code"), STRANGERS)
-def test_a_stranger_learns_what_it_is_whatever_the_state(
+def test_the_producer_epoch_is_checked_in_every_state(
     state: State, who: ProducerIdAndEpoch, code: ErrorCode
 ) -> None:
     assert add(in_state(state), who, T1) is code
     assert verify_partitions({"t": in_state(state)}, "t", who, [T0]) == {T0: code}
 
 
-def test_the_epoch_that_is_kept_for_fencing_is_nobodys() -> None:
+def test_the_max_epoch_owns_nothing() -> None:
     known = in_state(State.COMPLETE_ABORT, producer_epoch=MAX_EPOCH)
     assert add(known, ProducerIdAndEpoch(7, MAX_EPOCH), T0) is FENCED
 
 
-def test_an_id_that_nobody_has_registered() -> None:
+def test_an_unknown_transactional_id_gets_invalid_producer_id_mapping() -> None:
     assert add(None, OWNER, T0) is WRONG_ID
     assert verify_partitions({}, "t", OWNER, [T0]) == {T0: WRONG_ID}
 
@@ -96,14 +98,14 @@ def test_an_id_that_nobody_has_registered() -> None:
         (State.COMPLETE_ABORT, ABORTABLE, ABORTABLE),
     ],
 )
-def test_only_what_was_added_belongs_to_what_is_open(
+def test_only_added_partitions_are_verified(
     state: State, of_it: ErrorCode, others: ErrorCode
 ) -> None:
     found = verify_partitions({"t": in_state(state)}, "t", OWNER, [T0, T1])
     assert found == {T0: of_it, T1: others}
 
 
-def test_partitions_gather_until_the_end() -> None:
+def test_partitions_accumulate_until_the_end() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         who = await harness.producer()
         harness.clock.advance_ms(10)
@@ -119,7 +121,7 @@ def test_partitions_gather_until_the_end() -> None:
     run_scenario(scenario)
 
 
-def test_what_is_there_already_is_not_written_again() -> None:
+def test_partitions_already_added_are_not_written_again() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         who = await harness.producer()
         await harness.add(who, T0, T1)
@@ -131,7 +133,7 @@ def test_what_is_there_already_is_not_written_again() -> None:
     run_scenario(scenario)
 
 
-def test_a_partition_that_is_not_known_here_is_not_added() -> None:
+def test_an_unknown_partition_is_not_added() -> None:
     """It would get no marker: where one is not known when it is to be marked, it was deleted."""
 
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
@@ -146,7 +148,7 @@ def test_a_partition_that_is_not_known_here_is_not_added() -> None:
     run_scenario(scenario)
 
 
-def test_it_belongs_to_it_only_when_that_is_committed() -> None:
+def test_a_partition_is_verified_only_when_its_record_is_committed() -> None:
     """A partition that is told so opens the transaction in its log."""
 
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
@@ -167,7 +169,7 @@ def test_it_belongs_to_it_only_when_that_is_committed() -> None:
     run_scenario(scenario)
 
 
-def test_more_partitions_than_a_record_can_hold_are_refused() -> None:
+def test_more_partitions_than_fit_into_a_record_are_rejected() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         who = await harness.producer()
         many = [TopicPartition("t" * 200 + str(number), 0) for number in range(10_000)]

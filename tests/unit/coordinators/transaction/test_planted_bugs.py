@@ -5,14 +5,14 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
-from tests.unit.coordinators.transaction import test_end_table as end_table
+from tests.unit.coordinators.transaction import test_end_transaction as end_txn
 from tests.unit.coordinators.transaction import test_init_producer_id as inits
-from tests.unit.coordinators.transaction import test_late_ends as late_ends
+from tests.unit.coordinators.transaction import test_late_end_txn as late_end_txn
+from tests.unit.coordinators.transaction import test_marker_delivery as marker_delivery
 from tests.unit.coordinators.transaction import test_partitions as partitions
-from tests.unit.coordinators.transaction import test_telling as telling
-from tests.unit.coordinators.transaction import test_timeouts as time_outs
-from tests.unit.coordinators.transaction import test_two_phase as two_phase
-from tests.unit.coordinators.transaction.harness import NEW_END, Partitions
+from tests.unit.coordinators.transaction import test_timeouts as timeouts
+from tests.unit.coordinators.transaction import test_two_phase_commit as two_phase
+from tests.unit.coordinators.transaction.harness import NEW_END, FakePartitions
 
 from penstock.coordinators.transaction import end_transaction as ending
 from penstock.coordinators.transaction import init_producer_id, records
@@ -62,7 +62,7 @@ BUGS = [
         TransactionShard,
         "_replay",
         _replay_and_tell,
-        telling.test_nothing_is_told_before_the_decision_is_committed,
+        marker_delivery.test_no_marker_is_sent_before_the_decision_is_committed,
     ),
     Bug(
         "the state is looked at before the epoch (KAFKA-20785)",
@@ -70,7 +70,7 @@ BUGS = [
         "check_producer_epoch",
         lambda transaction, claimed: ErrorCode.NONE,
         partial(
-            end_table.test_a_stranger_learns_what_it_is_whatever_the_state,
+            end_txn.test_the_producer_epoch_is_checked_in_every_state,
             State.EMPTY,
             commit=True,
             version=0,
@@ -83,7 +83,7 @@ BUGS = [
         partition_rules,
         "check_producer_epoch",
         lambda transaction, claimed: ErrorCode.NONE,
-        inits.test_the_next_one_gets_the_next_epoch_and_fences_the_one_before,
+        inits.test_the_next_producer_gets_the_next_epoch_and_fences_the_previous_one,
     ),
     Bug(
         "a zombie that asks for its epoch aborts what is open",
@@ -97,49 +97,52 @@ BUGS = [
         ending,
         "_next_epoch",
         lambda epoch: epoch,
-        time_outs.test_one_that_takes_too_long_is_aborted_and_its_producer_fenced,
+        timeouts.test_a_timed_out_transaction_is_aborted_and_its_producer_fenced,
     ),
     Bug(
         "the epoch is bumped twice (KAFKA-19367)",
         ending,
         "_next_epoch",
         lambda epoch: min(epoch + 2, MAX_EPOCH),
-        inits.test_what_the_one_before_has_open_is_aborted_first,
+        inits.test_an_open_transaction_is_aborted_first,
     ),
     Bug(
         "the epoch that is kept for fencing is given away (KAFKA-18660)",
         ending,
         "is_exhausted",
         lambda epoch: epoch >= MAX_EPOCH,
-        end_table.test_after_the_last_epoch_comes_another_id,
+        end_txn.test_after_the_last_epoch_the_producer_gets_another_id,
     ),
     Bug(
         "who repeats its end is taken for a zombie",
         ending,
         "_is_repeated",
         lambda transaction, claimed: False,
-        end_table.test_who_repeats_itself_is_told_the_same_again,
+        end_txn.test_a_repeated_end_gets_the_same_reply,
     ),
     Bug(
         "who repeats itself is known until the coordinator moves",
         records,
         "_tagged",
         _without_last_epoch,
-        inits.test_it_may_repeat_itself_to_the_next_coordinator_too,
+        inits.test_a_repeated_init_is_recognized_by_a_new_coordinator,
     ),
     Bug(
         "answers to a former life's markers count (KAFKA-9777)",
         MarkerDelivery,
         "forget",
         lambda self: None,
-        telling.test_an_answer_to_the_last_coordinators_markers_is_nobodys,
+        marker_delivery.test_results_of_a_former_coordinators_markers_are_ignored,
     ),
     Bug(
         "what a former coordinator decided is told to nobody",
         TransactionShardState,
         "prepared",
         lambda self: {},
-        partial(telling.test_the_next_coordinator_tells_what_the_last_one_decided, commit=True),
+        partial(
+            marker_delivery.test_a_new_coordinator_sends_the_markers_of_prepared_transactions,
+            commit=True,
+        ),
     ),
     Bug(
         "epochs that were lost are given away again",
@@ -147,7 +150,7 @@ BUGS = [
         "newer_epoch_seen",
         lambda self, key: False,
         partial(
-            telling.test_where_partitions_are_past_it_the_end_is_over_and_the_id_begins_anew,
+            marker_delivery.test_an_already_ended_transaction_completes_and_its_id_gets_a_new_producer_id,
             NEW_END,
         ),
     ),
@@ -156,49 +159,49 @@ BUGS = [
         PendingMarkers,
         "only_refused_left",
         property(lambda self: not self),
-        telling.test_nobody_waits_longer_for_a_partition_that_knows_better,
+        marker_delivery.test_a_stale_refusal_does_not_raise_the_backoff_of_others,
     ),
     Bug(
         "a deleted topic holds up a transaction for ever",
         MarkerDelivery,
         "_without_deleted",
         lambda self, tp, code: code,
-        telling.test_a_partition_of_a_deleted_topic_needs_no_marker,
+        marker_delivery.test_a_partition_of_a_deleted_topic_needs_no_marker,
     ),
     Bug(
         "a leader that is behind the times counts as a deleted topic",
-        Partitions,
+        FakePartitions,
         "has_partition",
         lambda self, tp: False,
-        partial(telling.test_what_does_not_get_through_is_sent_again_and_only_that, telling.GONE),
+        partial(marker_delivery.test_only_failed_markers_are_retried, marker_delivery.GONE),
     ),
     Bug(
         "a late end of an old client ends the next transaction (KAFKA-17754)",
         Connections,
         "is_abandoned",
         lambda self, transactional_id, connection: False,
-        late_ends.test_of_old_it_is_known_by_its_connection,
+        late_end_txn.test_before_v2_the_connection_identifies_a_late_end,
     ),
     Bug(
         "a two-phase commit runs out of time",
         Transaction,
         "is_two_phase",
         False,
-        two_phase.test_it_never_takes_too_long_and_is_never_forgotten,
+        two_phase.test_a_two_phase_transaction_never_times_out_or_expires,
     ),
     Bug(
         "an id is forgotten while its markers are under way",
         time_rules,
         "_is_idle",
         lambda transaction: True,
-        time_outs.test_an_id_whose_markers_are_under_way_is_not,
+        timeouts.test_an_id_with_pending_markers_does_not_expire,
     ),
     Bug(
         "what was kept is written to",
         Transaction,
         "is_kept",
         False,
-        two_phase.test_nothing_is_added_to_what_was_kept,
+        two_phase.test_nothing_is_added_to_a_kept_transaction,
     ),
     Bug(
         "a partition belongs to a transaction that is over",
@@ -206,7 +209,7 @@ BUGS = [
         "_find_refusal",
         lambda transaction, claimed: ErrorCode.NONE,
         partial(
-            partitions.test_the_owner_may_add_unless_one_is_being_ended,
+            partitions.test_the_owner_adds_partitions_except_while_markers_are_pending,
             State.PREPARE_COMMIT,
             ErrorCode.CONCURRENT_TRANSACTIONS,
         ),
@@ -215,12 +218,12 @@ BUGS = [
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
-def test_it_is_noticed(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_planted_bug_is_detected(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bug.owner, bug.attribute, bug.planted)
     with pytest.raises((AssertionError, ExceptionGroup)):
         bug.noticed_by()
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
-def test_without_it_all_is_well(bug: Bug) -> None:
+def test_the_test_passes_without_the_bug(bug: Bug) -> None:
     bug.noticed_by()

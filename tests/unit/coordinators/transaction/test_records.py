@@ -42,12 +42,12 @@ OPEN_V1 = bytes.fromhex(
 NO_TAGS = b"\0"
 
 
-def test_it_is_written_as_kafka_writes_it() -> None:
+def test_a_record_has_kafkas_bytes() -> None:
     assert encode_record(TransactionRecord("t", OPEN)) == (KEY, OPEN_V1 + NO_TAGS)
 
 
 @pytest.mark.parametrize("value", [OPEN_V0, OPEN_V1 + NO_TAGS])
-def test_both_versions_are_read(value: bytes) -> None:
+def test_both_value_versions_are_read(value: bytes) -> None:
     assert decode_record(KEY, value) == TransactionRecord("t", OPEN)
 
 
@@ -64,7 +64,7 @@ def test_tagged_fields_have_kafkas_numbers() -> None:
     assert decode_record(KEY, OPEN_V1 + tags).value == tagged
 
 
-def test_an_id_that_comes_next_begins_at_epoch_0_unless_told() -> None:
+def test_the_next_producer_epoch_defaults_to_0() -> None:
     tags = bytes.fromhex("01 0108 0000000000000006")
     found = decode_record(KEY, OPEN_V1 + tags).value
     assert found is not None
@@ -72,7 +72,7 @@ def test_an_id_that_comes_next_begins_at_epoch_0_unless_told() -> None:
     assert encode_record(TransactionRecord("t", found))[1] == OPEN_V1 + tags
 
 
-def test_tags_of_later_versions_are_passed_over() -> None:
+def test_unknown_tags_are_ignored() -> None:
     assert decode_record(KEY, OPEN_V1 + bytes.fromhex("01 6302 ffff")).value == OPEN
 
 
@@ -83,7 +83,7 @@ def test_a_tombstone_has_no_value() -> None:
 
 
 @pytest.mark.parametrize(("version", "null"), [("0000", "ffffffff"), ("0001", "00")])
-def test_no_list_of_partitions_is_none_of_them(version: str, null: str) -> None:
+def test_a_null_partition_list_is_empty(version: str, null: str) -> None:
     """Kafka writes so while nothing is open."""
     tags = "" if version == "0000" else "00"
     value = bytes.fromhex(
@@ -95,13 +95,13 @@ def test_no_list_of_partitions_is_none_of_them(version: str, null: str) -> None:
     assert version == "0000" or encode_record(TransactionRecord("t", empty))[1] == value
 
 
-def test_other_kinds_of_keys_are_told_apart_from_damage() -> None:
+def test_unknown_keys_are_distinguished_from_damage() -> None:
     with pytest.raises(UnknownKey, match="version 1"):
         decode_record(b"\0\1\0\1t", None)
 
 
 @pytest.mark.parametrize("size", range(len(OPEN_V1) + 1))
-def test_a_value_that_ends_early_is_damaged(size: int) -> None:
+def test_a_truncated_value_is_malformed(size: int) -> None:
     with pytest.raises(MalformedRecord):
         decode_record(KEY, OPEN_V1[:size])
 
@@ -114,14 +114,14 @@ def test_a_value_that_ends_early_is_damaged(size: int) -> None:
         (16, 255, "-1 is no transaction state"),
     ],
 )
-def test_what_cannot_be_is_damaged(place: int, byte: int, words: str) -> None:
+def test_impossible_values_are_malformed(place: int, byte: int, words: str) -> None:
     value = bytearray(OPEN_V1 + NO_TAGS)
     value[place] = byte
     with pytest.raises(MalformedRecord, match=words):
         decode_record(KEY, bytes(value))
 
 
-def test_a_tag_of_another_size_is_damaged() -> None:
+def test_a_tag_of_the_wrong_size_is_malformed() -> None:
     with pytest.raises(MalformedRecord, match="tagged field 1 has 2 bytes"):
         decode_record(KEY, OPEN_V1 + bytes.fromhex("01 0102 0006"))
 
@@ -145,7 +145,7 @@ transactions = st.builds(
 
 
 @given(names, transactions, st.none() | st.tuples(ids, epochs))
-def test_what_is_written_is_read_again(
+def test_records_survive_a_round_trip(
     name: str, value: Transaction, following: tuple[int, int] | None
 ) -> None:
     if value.state is State.EMPTY:

@@ -12,7 +12,7 @@ from tests.unit.coordinators.transaction.harness import (
     replay_log,
     run_scenario,
 )
-from tests.unit.coordinators.transaction.test_end_table import in_state
+from tests.unit.coordinators.transaction.test_end_transaction import in_state
 
 from penstock.coordinators.transaction.end_transaction import abort
 from penstock.coordinators.transaction.producer_epochs import LAST_EPOCH, MAX_EPOCH
@@ -25,7 +25,7 @@ FENCED = ErrorCode.PRODUCER_FENCED
 DAY_MS = 86_400_000
 
 
-def test_one_that_takes_too_long_is_aborted_and_its_producer_fenced() -> None:
+def test_a_timed_out_transaction_is_aborted_and_its_producer_fenced() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         who = await harness.producer(timeout_ms=25_000)
         await harness.add(who, T0, T1)
@@ -44,7 +44,7 @@ def test_one_that_takes_too_long_is_aborted_and_its_producer_fenced() -> None:
     run_scenario(scenario)
 
 
-def test_its_commit_came_too_late_and_its_abort_does_not_matter() -> None:
+def test_a_commit_after_the_timeout_is_fenced_and_an_abort_succeeds() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         who = await harness.producer(timeout_ms=1)
         await harness.add(who, T0)
@@ -58,7 +58,7 @@ def test_its_commit_came_too_late_and_its_abort_does_not_matter() -> None:
     run_scenario(scenario)
 
 
-def test_who_was_only_too_slow_may_ask_for_its_next_epoch() -> None:
+def test_a_timed_out_producer_may_ask_for_its_next_epoch() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         who = await harness.producer(timeout_ms=1)
         await harness.add(who, T0)
@@ -69,7 +69,7 @@ def test_who_was_only_too_slow_may_ask_for_its_next_epoch() -> None:
     run_scenario(scenario)
 
 
-def test_who_was_replaced_may_not() -> None:
+def test_a_replaced_producer_may_not_ask_for_its_next_epoch() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         who = await harness.producer()
         await harness.add(who, T0)
@@ -80,27 +80,27 @@ def test_who_was_replaced_may_not() -> None:
     run_scenario(scenario)
 
 
-def test_it_counts_from_the_first_partition_on() -> None:
+def test_the_timeout_starts_with_the_first_partition() -> None:
     started = in_state(State.ONGOING, started_ms=1_000, updated_ms=9_000, timeout_ms=500)
     assert not is_timed_out(started, 1_500)
     assert is_timed_out(started, 1_501)
 
 
 @pytest.mark.parametrize("state", [number for number in State if number is not State.ONGOING])
-def test_only_what_is_open_can_be_late(state: State) -> None:
+def test_only_an_ongoing_transaction_times_out(state: State) -> None:
     assert not is_timed_out(in_state(state), 10**15)
 
 
 @pytest.mark.parametrize(
     ("epoch", "fencing"), [(0, 1), (LAST_EPOCH, MAX_EPOCH), (MAX_EPOCH, MAX_EPOCH)]
 )
-def test_there_is_always_an_epoch_to_fence_with(epoch: int, fencing: int) -> None:
+def test_an_abort_always_has_an_epoch_to_fence_with(epoch: int, fencing: int) -> None:
     known = in_state(State.ONGOING, producer_epoch=epoch)
     decided = abort(known, now_ms=1, may_come_back=True)
     assert (decided.producer_id, decided.producer_epoch) == (7, fencing)
 
 
-def test_what_cannot_be_written_is_tried_again() -> None:
+def test_an_abort_that_could_not_be_written_is_retried() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         who = await harness.producer(timeout_ms=1)
         await harness.add(who, T0)
@@ -115,7 +115,7 @@ def test_what_cannot_be_written_is_tried_again() -> None:
     run_scenario(scenario)
 
 
-def test_many_are_looked_through_in_turns() -> None:
+def test_a_sweep_covers_more_ids_than_one_step() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         for number in range(450):
             who = await harness.producer(f"t{number}", timeout_ms=1)
@@ -133,7 +133,7 @@ def test_many_are_looked_through_in_turns() -> None:
 
 
 @pytest.mark.parametrize("commit", [None, True, False])
-def test_an_id_without_use_is_forgotten(commit: bool | None) -> None:
+def test_an_idle_transactional_id_expires(commit: bool | None) -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         who = await harness.producer()
         if commit is not None:
@@ -151,7 +151,7 @@ def test_an_id_without_use_is_forgotten(commit: bool | None) -> None:
     run_scenario(scenario)
 
 
-def test_an_id_whose_markers_are_under_way_is_not() -> None:
+def test_an_id_with_pending_markers_does_not_expire() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         who = await harness.producer()
         await harness.add(who, T0)

@@ -30,11 +30,11 @@ from penstock.model.markers import TransactionMarker
 NONE = ErrorCode.NONE
 
 
-class GroupsTwin:
+class FakeGroupCoordinator:
     """`code` is the answer to all that has a code and nothing else."""
 
     def __init__(self) -> None:
-        self.asked: list[object] = []
+        self.requests: list[object] = []
         self.code = NONE
         self.topic_code = NONE  # of an attempt to make the topic
         self.partition = 0
@@ -46,49 +46,49 @@ class GroupsTwin:
         self.unstable: frozenset[TopicPartition] = frozenset()
         self.listed: list[GroupSummary] = []
         self.described: dict[str, DescribedGroup] = {}
-        self.heartbeat_answer = ConsumerHeartbeatReply(error=NONE)
+        self.heartbeat_reply = ConsumerHeartbeatReply(error=NONE)
         self.consumer_described: dict[str, DescribedConsumerGroup] = {}
 
     async def ensure_topic(self) -> ErrorCode:
-        self.asked.append("ensure_topic")
+        self.requests.append("ensure_topic")
         return self.topic_code
 
     def partition_of(self, group: str) -> int:
         return self.partition
 
     async def join(self, request: JoinGroup) -> JoinGroupReply:
-        self.asked.append(request)
+        self.requests.append(request)
         return self.joined
 
     async def sync(self, request: SyncGroup) -> SyncGroupReply:
-        self.asked.append(request)
+        self.requests.append(request)
         return self.synced
 
     async def heartbeat(self, request: Heartbeat) -> ErrorCode:
-        self.asked.append(request)
+        self.requests.append(request)
         return self.code
 
     async def leave(
         self, group: str, members: Sequence[LeavingMember]
     ) -> tuple[ErrorCode, tuple[LeaveResult, ...]]:
-        self.asked.append((group, tuple(members)))
+        self.requests.append((group, tuple(members)))
         return self.code, self.left
 
     async def commit(self, request: CommitOffsets) -> Mapping[TopicPartition, ErrorCode]:
-        self.asked.append(request)
+        self.requests.append(request)
         return {each.tp: self.refused.get(each.tp, self.code) for each in request.offsets}
 
     async def commit_in_transaction(
         self, request: CommitInTransaction
     ) -> Mapping[TopicPartition, ErrorCode]:
-        self.asked.append(request)
+        self.requests.append(request)
         code = request.find_refusal()
         if code is not NONE:
             return {each.tp: code for each in request.commit.offsets}
         return {each.tp: self.refused.get(each.tp, self.code) for each in request.commit.offsets}
 
     def end_transaction(self, partition: int, marker: TransactionMarker) -> Awaitable[ErrorCode]:
-        self.asked.append((partition, marker))
+        self.requests.append((partition, marker))
 
         async def wait() -> ErrorCode:
             return self.code
@@ -96,7 +96,7 @@ class GroupsTwin:
         return wait()
 
     async def fetch(self, request: FetchOffsets) -> FetchedOffsets:
-        self.asked.append(request)
+        self.requests.append(request)
         if self.code is not NONE:
             return FetchedOffsets(error=self.code)
         wanted = self.offsets if request.partitions is None else request.partitions
@@ -106,29 +106,29 @@ class GroupsTwin:
     async def delete_offsets(
         self, group: str, partitions: Sequence[TopicPartition]
     ) -> tuple[ErrorCode, Mapping[TopicPartition, ErrorCode]]:
-        self.asked.append((group, tuple(partitions)))
+        self.requests.append((group, tuple(partitions)))
         if self.code is not NONE:
             return self.code, {}
         return NONE, {partition: self.refused.get(partition, NONE) for partition in partitions}
 
     async def delete_group(self, group: str) -> ErrorCode:
-        self.asked.append(group)
+        self.requests.append(group)
         return self.code
 
     async def describe(self, group: str) -> DescribedGroup:
-        self.asked.append(group)
+        self.requests.append(group)
         return self.described[group]
 
     async def list_groups(
         self, states: frozenset[str], kinds: frozenset[str]
     ) -> tuple[ErrorCode, list[GroupSummary]]:
-        self.asked.append((states, kinds))
+        self.requests.append((states, kinds))
         return self.code, self.listed
 
     async def consumer_heartbeat(self, request: ConsumerHeartbeat) -> ConsumerHeartbeatReply:
-        self.asked.append(request)
-        return self.heartbeat_answer
+        self.requests.append(request)
+        return self.heartbeat_reply
 
     async def consumer_describe(self, group: str) -> DescribedConsumerGroup:
-        self.asked.append(group)
+        self.requests.append(group)
         return self.consumer_described[group]

@@ -19,7 +19,7 @@ def offset_in(store: OffsetStore) -> int | None:
     return None if found is None else found.offset
 
 
-def test_a_group_is_there_while_it_has_an_offset() -> None:
+def test_a_group_exists_while_it_has_an_offset() -> None:
     store = OffsetStore()
     assert not store.has_group(GROUP)
     store.replay(KEY, value(1), record_offset=0)
@@ -28,7 +28,7 @@ def test_a_group_is_there_while_it_has_an_offset() -> None:
     assert store.snapshot() == OffsetStore().snapshot()
 
 
-def test_what_a_transaction_commits_counts_when_that_is_committed() -> None:
+def test_pending_offsets_take_effect_when_the_transaction_commits() -> None:
     store = OffsetStore()
     store.replay(KEY, value(1), record_offset=0)
     store.replay(KEY, value(2), record_offset=1, producer_id=PRODUCER)
@@ -39,7 +39,7 @@ def test_what_a_transaction_commits_counts_when_that_is_committed() -> None:
     assert store.pending_of(GROUP) == set()
 
 
-def test_what_a_transaction_takes_back_never_counts() -> None:
+def test_pending_offsets_of_an_aborted_transaction_are_dropped() -> None:
     store = OffsetStore()
     store.replay(KEY, value(2), record_offset=1, producer_id=PRODUCER)
     assert store.has_group(GROUP)
@@ -47,7 +47,7 @@ def test_what_a_transaction_takes_back_never_counts() -> None:
     assert store.snapshot() == OffsetStore().snapshot()
 
 
-def test_of_a_commit_in_a_transaction_and_one_after_it_the_later_record_counts() -> None:
+def test_the_later_record_wins_over_the_later_marker() -> None:
     store = OffsetStore()
     store.replay(KEY, value(2), record_offset=1, producer_id=PRODUCER)
     store.replay(KEY, value(3), record_offset=2)
@@ -55,7 +55,7 @@ def test_of_a_commit_in_a_transaction_and_one_after_it_the_later_record_counts()
     assert offset_in(store) == 3  # as in the compacted log
 
 
-def test_what_was_deleted_is_not_brought_back_by_the_end_of_a_transaction() -> None:
+def test_a_deletion_also_removes_pending_offsets() -> None:
     store = OffsetStore()
     store.replay(KEY, value(2), record_offset=1, producer_id=PRODUCER)
     store.replay(KEY, None, record_offset=2)

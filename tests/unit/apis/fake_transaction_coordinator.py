@@ -16,11 +16,11 @@ from penstock.model.ids import TopicPartition
 NONE = ErrorCode.NONE
 
 
-class TransactionsTwin:
+class FakeTransactionCoordinator:
     """`code` is the answer to all that has a code and nothing else."""
 
     def __init__(self) -> None:
-        self.asked: list[object] = []
+        self.requests: list[object] = []
         self.connection: int | None = None  # over which it was asked last
         self.code = NONE
         self.topic_code = NONE  # of an attempt to make the topic
@@ -32,14 +32,14 @@ class TransactionsTwin:
         self.listed = ListedTransactions(NONE)
 
     async def ensure_topic(self) -> ErrorCode:
-        self.asked.append("ensure_topic")
+        self.requests.append("ensure_topic")
         return self.topic_code
 
     def partition_of(self, transactional_id: str) -> int:
         return self.partition
 
     async def init_producer_id(self, request: InitProducerId) -> InitProducerIdReply:
-        self.asked.append(request)
+        self.requests.append(request)
         return self.initialised
 
     async def add_partitions(
@@ -54,7 +54,7 @@ class TransactionsTwin:
     ) -> ErrorCode:
         self.connection = connection
         who = (transactional_id, producer_id, producer_epoch)
-        self.asked.append(("add", *who, tuple(partitions), version))
+        self.requests.append(("add", *who, tuple(partitions), version))
         return self.code
 
     async def verify_partitions(
@@ -65,7 +65,7 @@ class TransactionsTwin:
         partitions: Sequence[TopicPartition],
     ) -> Mapping[TopicPartition, ErrorCode]:
         who = (transactional_id, producer_id, producer_epoch)
-        self.asked.append(("verify", *who, tuple(partitions)))
+        self.requests.append(("verify", *who, tuple(partitions)))
         return {partition: self.unverified.get(partition, self.code) for partition in partitions}
 
     async def end(
@@ -79,13 +79,13 @@ class TransactionsTwin:
         connection: int | None = None,
     ) -> EndTxnReply:
         self.connection = connection
-        self.asked.append((transactional_id, producer_id, producer_epoch, commit, version))
+        self.requests.append((transactional_id, producer_id, producer_epoch, commit, version))
         return self.ended
 
     def describe(self, transactional_id: str) -> DescribedTransaction:
-        self.asked.append(transactional_id)
+        self.requests.append(transactional_id)
         return self.described[transactional_id]
 
     def list(self, request: ListTransactions) -> ListedTransactions:
-        self.asked.append(request)
+        self.requests.append(request)
         return self.listed

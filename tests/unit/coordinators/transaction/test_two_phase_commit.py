@@ -10,7 +10,7 @@ from tests.unit.coordinators.transaction.harness import (
     TransactionCoordinatorHarness,
     run_scenario,
 )
-from tests.unit.coordinators.transaction.test_end_table import NOW_MS, in_state
+from tests.unit.coordinators.transaction.test_end_transaction import NOW_MS, in_state
 
 from penstock.coordinators.transaction.config import TransactionConfig
 from penstock.coordinators.transaction.end_transaction import end_transaction
@@ -30,7 +30,7 @@ FENCED = ErrorCode.PRODUCER_FENCED
 YEAR_MS = 365 * 86_400_000
 
 
-def test_a_broker_that_does_not_allow_it_says_that_one_may_not() -> None:
+def test_a_broker_with_two_phase_commit_disabled_refuses_it() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         reply = await harness.init(two_phase=True)
         assert reply.code is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -40,14 +40,14 @@ def test_a_broker_that_does_not_allow_it_says_that_one_may_not() -> None:
     )
 
 
-def test_only_who_takes_part_can_keep_something() -> None:
+def test_only_a_two_phase_producer_can_keep_a_transaction() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         assert (await harness.init(keep_prepared=True)).code is ErrorCode.INVALID_REQUEST
 
     run_scenario(scenario)
 
 
-def test_it_never_takes_too_long_and_is_never_forgotten() -> None:
+def test_a_two_phase_transaction_never_times_out_or_expires() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         who = await harness.producer(two_phase=True)
         await harness.add(who, T0)
@@ -60,7 +60,7 @@ def test_it_never_takes_too_long_and_is_never_forgotten() -> None:
     run_scenario(scenario)
 
 
-def test_what_was_left_is_ended_by_whoever_kept_it() -> None:
+def test_a_kept_transaction_is_ended_by_its_new_owner() -> None:
     for commit in (True, False):
 
         async def scenario(harness: TransactionCoordinatorHarness, commit: bool = commit) -> None:
@@ -87,7 +87,7 @@ def test_what_was_left_is_ended_by_whoever_kept_it() -> None:
         run_scenario(scenario)
 
 
-def test_it_survives_every_kind_of_restart() -> None:
+def test_a_prepared_transaction_survives_every_kind_of_restart() -> None:
     first = TransactionCoordinatorHarness()
 
     async def prepare(harness: TransactionCoordinatorHarness) -> None:
@@ -111,7 +111,7 @@ def test_it_survives_every_kind_of_restart() -> None:
     run_scenario(finish, TransactionCoordinatorHarness(first.log, clock=first.clock))
 
 
-def test_who_left_it_is_fenced_and_so_is_who_kept_it_before() -> None:
+def test_previous_owners_of_a_kept_transaction_are_fenced() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         old = await harness.producer(two_phase=True)
         await harness.add(old, T0)
@@ -128,7 +128,7 @@ def test_who_left_it_is_fenced_and_so_is_who_kept_it_before() -> None:
     run_scenario(scenario)
 
 
-def test_nothing_is_added_to_what_was_kept() -> None:
+def test_nothing_is_added_to_a_kept_transaction() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         old = await harness.producer(two_phase=True)
         await harness.add(old, T0)
@@ -141,7 +141,7 @@ def test_nothing_is_added_to_what_was_kept() -> None:
     run_scenario(scenario)
 
 
-def test_who_does_not_want_it_aborts_it() -> None:
+def test_init_without_keep_prepared_aborts_the_transaction() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         old = await harness.producer(two_phase=True)
         await harness.add(old, T0)
@@ -156,7 +156,7 @@ def test_who_does_not_want_it_aborts_it() -> None:
     run_scenario(scenario)
 
 
-def test_keeping_nothing_is_beginning_anew() -> None:
+def test_keep_prepared_without_a_transaction_starts_a_new_epoch() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         reply = await harness.init(two_phase=True, keep_prepared=True)
         assert reply == InitProducerIdReply(code=NONE, producer_id=FIRST_ID, producer_epoch=0)
@@ -164,7 +164,7 @@ def test_keeping_nothing_is_beginning_anew() -> None:
     run_scenario(scenario)
 
 
-def test_a_client_of_old_may_end_what_was_kept() -> None:
+def test_a_v1_client_may_end_a_kept_transaction() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         old = await harness.producer(two_phase=True)
         await harness.add(old, T0)
@@ -192,7 +192,7 @@ def keep(known: Transaction, new_producer_id: int) -> Transaction:
     return kept
 
 
-def test_after_the_last_epoch_it_is_kept_for_another_id() -> None:
+def test_after_the_last_epoch_a_transaction_is_kept_for_another_id() -> None:
     kept = keep(in_state(State.ONGOING, producer_epoch=LAST_EPOCH), 99)
     assert kept.owner == (99, 0)
     assert (kept.producer_id, kept.producer_epoch) == (7, LAST_EPOCH)
@@ -213,7 +213,7 @@ def test_after_the_last_epoch_it_is_kept_for_another_id() -> None:
     assert decided.owner == (99, 1)
 
 
-def test_whoever_keeps_it_at_the_last_epoch_goes_on_with_another_id() -> None:
+def test_the_owner_at_the_last_epoch_continues_with_another_id() -> None:
     kept = keep(in_state(State.ONGOING, producer_epoch=LAST_EPOCH - 1), 99)
     assert kept.owner == (7, LAST_EPOCH)
     result = end_transaction(

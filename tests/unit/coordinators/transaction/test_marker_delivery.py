@@ -12,7 +12,7 @@ from tests.unit.coordinators.transaction.harness import (
     T1,
     TX,
     U0,
-    Partitions,
+    FakePartitions,
     TransactionCoordinatorHarness,
     replay_log,
     run_scenario,
@@ -44,7 +44,7 @@ async def ended(
     return ProducerIdAndEpoch(reply.producer_id, reply.producer_epoch)
 
 
-def test_every_partition_is_told_and_then_it_is_over() -> None:
+def test_a_transaction_completes_when_every_partition_has_its_marker() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         after = await ended(harness)
         assert harness.known().state is State.COMPLETE_COMMIT
@@ -56,7 +56,7 @@ def test_every_partition_is_told_and_then_it_is_over() -> None:
     run_scenario(scenario)
 
 
-def test_nothing_is_told_before_the_decision_is_committed() -> None:
+def test_no_marker_is_sent_before_the_decision_is_committed() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         who = await harness.producer()
         await harness.add(who, T0)
@@ -74,7 +74,7 @@ def test_nothing_is_told_before_the_decision_is_committed() -> None:
     run_scenario(scenario)
 
 
-def test_a_decision_that_takes_long_to_be_committed_is_told_when_it_is() -> None:
+def test_markers_are_sent_when_a_slow_decision_is_committed() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         who = await harness.producer()
         await harness.add(who, T0)
@@ -98,7 +98,7 @@ def test_a_decision_that_takes_long_to_be_committed_is_told_when_it_is() -> None
     run_scenario(scenario)
 
 
-def test_a_decision_that_is_lost_with_the_lead_is_told_to_nobody() -> None:
+def test_no_marker_is_sent_after_the_leadership_is_lost() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         who = await harness.producer()
         await harness.add(who, T0)
@@ -128,7 +128,7 @@ def test_a_decision_that_is_lost_with_the_lead_is_told_to_nobody() -> None:
         GONE,  # the topic is there: that leader is behind the times
     ],
 )
-def test_what_does_not_get_through_is_sent_again_and_only_that(code: ErrorCode) -> None:
+def test_only_failed_markers_are_retried(code: ErrorCode) -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         harness.partitions.refusals[T1] = code
         await ended(harness)
@@ -144,7 +144,7 @@ def test_what_does_not_get_through_is_sent_again_and_only_that(code: ErrorCode) 
     run_scenario(scenario)
 
 
-def test_a_change_of_leaders_is_reason_to_try_at_once() -> None:
+def test_a_leader_change_retries_at_once() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         harness.partitions.refusals[T1] = ErrorCode.NOT_LEADER_OR_FOLLOWER
         await ended(harness)
@@ -155,7 +155,7 @@ def test_a_change_of_leaders_is_reason_to_try_at_once() -> None:
     run_scenario(scenario)
 
 
-def test_a_change_of_leaders_sends_nothing_twice_that_is_under_way() -> None:
+def test_a_leader_change_does_not_resend_markers_in_flight() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         harness.partitions.is_held = True
         await ended(harness)
@@ -177,7 +177,7 @@ def test_a_partition_of_a_deleted_topic_needs_no_marker() -> None:
     run_scenario(scenario)
 
 
-def test_a_topic_that_is_deleted_meanwhile_holds_up_nobody() -> None:
+def test_a_topic_deleted_during_delivery_does_not_block_the_transaction() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         harness.partitions.refusals[U0] = ErrorCode.NOT_LEADER_OR_FOLLOWER
         await ended(harness)
@@ -190,7 +190,7 @@ def test_a_topic_that_is_deleted_meanwhile_holds_up_nobody() -> None:
 
 
 @pytest.mark.parametrize("code", REFUSED_AS_STALE)
-def test_a_partition_that_knows_better_is_told_to_people_once_and_asked_seldom(
+def test_a_marker_refused_as_stale_is_reported_once_and_retried_seldom(
     code: ErrorCode,
 ) -> None:
     """It was lost what it knows, or what the coordinator knew: the end stays possible."""
@@ -215,7 +215,9 @@ def test_a_partition_that_knows_better_is_told_to_people_once_and_asked_seldom(
 
 
 @pytest.mark.parametrize("version", [OLD_END, NEW_END])
-def test_where_partitions_are_past_it_the_end_is_over_and_the_id_begins_anew(version: int) -> None:
+def test_an_already_ended_transaction_completes_and_its_id_gets_a_new_producer_id(
+    version: int,
+) -> None:
     """Else the epochs that were lost would be given away again: what their new owner writes would
     be taken for what the old one has written."""
 
@@ -242,7 +244,7 @@ async def check_begins_with_another_id(harness: TransactionCoordinatorHarness) -
     assert heir.epoch == 0
 
 
-def test_nobody_waits_longer_for_a_partition_that_knows_better() -> None:
+def test_a_stale_refusal_does_not_raise_the_backoff_of_others() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         harness.partitions.refusals[T1] = ErrorCode.INVALID_PRODUCER_EPOCH
         await ended(harness)
@@ -260,7 +262,7 @@ def test_nobody_waits_longer_for_a_partition_that_knows_better() -> None:
     run_scenario(scenario)
 
 
-def test_what_a_partition_knows_better_holds_up_no_other_of_the_transaction() -> None:
+def test_a_stale_refusal_does_not_delay_other_partitions() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         harness.partitions.refusals[T0] = ErrorCode.NOT_LEADER_OR_FOLLOWER
         harness.partitions.refusals[T1] = ErrorCode.INVALID_PRODUCER_EPOCH
@@ -272,7 +274,7 @@ def test_what_a_partition_knows_better_holds_up_no_other_of_the_transaction() ->
     run_scenario(scenario)
 
 
-def test_a_partition_that_holds_a_later_transaction_is_not_described_with_this_one() -> None:
+def test_a_partition_with_a_newer_transaction_is_not_described() -> None:
     """Whoever looks for transactions that no coordinator knows finds it so."""
 
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
@@ -293,7 +295,7 @@ def test_a_partition_that_holds_a_later_transaction_is_not_described_with_this_o
     run_scenario(scenario)
 
 
-def test_the_next_transaction_begins_when_this_one_is_over() -> None:
+def test_the_next_transaction_begins_after_completion() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         harness.partitions.is_held = True
         after = await ended(harness)
@@ -304,7 +306,7 @@ def test_the_next_transaction_begins_when_this_one_is_over() -> None:
     run_scenario(scenario)
 
 
-def test_an_end_that_cannot_be_written_is_written_later_without_new_markers() -> None:
+def test_a_failed_completion_is_retried_without_new_markers() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         harness.partitions.is_held = True
         await ended(harness)
@@ -319,7 +321,7 @@ def test_an_end_that_cannot_be_written_is_written_later_without_new_markers() ->
     run_scenario(scenario)
 
 
-def decided_by_another(commit: bool = True) -> tuple[TableLog, Partitions]:
+def decided_by_another(commit: bool = True) -> tuple[TableLog, FakePartitions]:
     """A log and partitions whose coordinator went between the decision and its telling."""
     harness = TransactionCoordinatorHarness()
 
@@ -333,7 +335,7 @@ def decided_by_another(commit: bool = True) -> tuple[TableLog, Partitions]:
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_the_next_coordinator_tells_what_the_last_one_decided(commit: bool) -> None:
+def test_a_new_coordinator_sends_the_markers_of_prepared_transactions(commit: bool) -> None:
     log, partitions = decided_by_another(commit)
 
     async def scenario() -> None:
@@ -350,7 +352,7 @@ def test_the_next_coordinator_tells_what_the_last_one_decided(commit: bool) -> N
     asyncio.run(scenario())
 
 
-def test_an_answer_to_the_last_coordinators_markers_is_nobodys() -> None:
+def test_results_of_a_former_coordinators_markers_are_ignored() -> None:
     """Nor does it keep the new one from telling (KAFKA-9777)."""
 
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
@@ -373,7 +375,7 @@ def test_an_answer_to_the_last_coordinators_markers_is_nobodys() -> None:
     run_scenario(scenario)
 
 
-def test_a_later_epoch_of_leading_shows_in_markers() -> None:
+def test_markers_carry_the_current_coordinator_epoch() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         harness.coordinator.take_partition(0, 8)  # still the same time of leading
         await ended(harness)
@@ -382,7 +384,7 @@ def test_a_later_epoch_of_leading_shows_in_markers() -> None:
     run_scenario(scenario)
 
 
-def test_a_transaction_without_partitions_tells_nobody() -> None:
+def test_a_transaction_without_partitions_sends_no_markers() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         who = await harness.producer()
         reply = await harness.end(who, commit=False)

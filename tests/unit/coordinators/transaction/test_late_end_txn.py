@@ -31,7 +31,7 @@ async def in_its_second(
     return old, new
 
 
-def test_since_every_end_has_its_epoch_a_late_one_is_known_by_it() -> None:
+def test_in_v2_the_epoch_identifies_a_late_end() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         old, new = await in_its_second(harness, 5)
         for commit in (True, False):
@@ -43,7 +43,7 @@ def test_since_every_end_has_its_epoch_a_late_one_is_known_by_it() -> None:
     run_scenario(scenario)
 
 
-def test_of_old_it_is_known_by_its_connection() -> None:
+def test_before_v2_the_connection_identifies_a_late_end() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         old, new = await in_its_second(harness, OLD_END)
         assert old == new
@@ -57,7 +57,7 @@ def test_of_old_it_is_known_by_its_connection() -> None:
     run_scenario(scenario)
 
 
-def test_a_client_that_connects_anew_in_between_is_not_late() -> None:
+def test_a_client_that_reconnects_is_not_late() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         _, new = await in_its_second(harness, OLD_END)
         assert (await harness.end(new, version=OLD_END, connection=THIRD)).code is NONE
@@ -65,7 +65,7 @@ def test_a_client_that_connects_anew_in_between_is_not_late() -> None:
     run_scenario(scenario)
 
 
-def test_a_client_that_ends_over_a_connection_of_its_own_is_not_late() -> None:
+def test_a_client_with_a_separate_connection_for_ends_is_not_late() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         who = await harness.producer()
         await harness.add(who, T0, connection=SECOND)
@@ -74,7 +74,7 @@ def test_a_client_that_ends_over_a_connection_of_its_own_is_not_late() -> None:
     run_scenario(scenario)
 
 
-def test_a_client_that_uses_several_connections_in_turn_is_not_late() -> None:
+def test_a_client_that_alternates_connections_is_not_late() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         who = await harness.producer()
         for connection in (FIRST, SECOND, FIRST, SECOND, FIRST):
@@ -86,7 +86,7 @@ def test_a_client_that_uses_several_connections_in_turn_is_not_late() -> None:
     run_scenario(scenario)
 
 
-def test_a_stranger_does_not_make_the_owner_look_late() -> None:
+def test_a_fenced_producer_does_not_make_the_owner_look_late() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         _, new = await in_its_second(harness, OLD_END)
         zombie = ProducerIdAndEpoch(new.id, new.epoch - 1)
@@ -96,7 +96,7 @@ def test_a_stranger_does_not_make_the_owner_look_late() -> None:
     run_scenario(scenario)
 
 
-def test_a_zombie_learns_that_it_is_fenced_though_its_connection_is_left() -> None:
+def test_a_zombie_is_fenced_even_over_an_abandoned_connection() -> None:
     """Told to try again, it would: until the transaction of its heir is out of time."""
 
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
@@ -109,7 +109,7 @@ def test_a_zombie_learns_that_it_is_fenced_though_its_connection_is_left() -> No
     run_scenario(scenario)
 
 
-def test_nothing_is_remembered_of_what_has_ended() -> None:
+def test_a_repeated_end_succeeds_over_any_connection_once_nothing_is_open() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         _, new = await in_its_second(harness, OLD_END)
         await harness.end(new, version=OLD_END, connection=SECOND)

@@ -76,7 +76,9 @@ OF_THE_OWNER = [
 
 
 @pytest.mark.parametrize(("state", "commit", "classic", "bumping"), OF_THE_OWNER)
-def test_the_owner(state: State, commit: bool, classic: ErrorCode, bumping: ErrorCode) -> None:
+def test_end_txn_by_the_owner(
+    state: State, commit: bool, classic: ErrorCode, bumping: ErrorCode
+) -> None:
     known = in_state(state)
     assert ask(known, OWNER, commit=commit, version=CLASSIC).code is classic
     assert ask(known, OWNER, commit=commit, version=BUMPING).code is bumping
@@ -100,7 +102,7 @@ OF_THE_EPOCH_BEFORE = [
 
 
 @pytest.mark.parametrize(("state", "commit", "bumping"), OF_THE_EPOCH_BEFORE)
-def test_the_epoch_before(state: State, commit: bool, bumping: ErrorCode) -> None:
+def test_end_txn_with_the_previous_epoch(state: State, commit: bool, bumping: ErrorCode) -> None:
     known = in_state(state)
     assert ask(known, BEFORE, commit=commit, version=CLASSIC).code is FENCED
     assert ask(known, BEFORE, commit=commit, version=BUMPING).code is bumping
@@ -123,37 +125,37 @@ def test_the_epoch_before(state: State, commit: bool, bumping: ErrorCode) -> Non
         (ProducerIdAndEpoch(2**63 - 1, 4), WRONG_ID),
     ],
 )
-def test_a_stranger_learns_what_it_is_whatever_the_state(
+def test_the_producer_epoch_is_checked_in_every_state(
     state: State, commit: bool, version: int, who: ProducerIdAndEpoch, code: ErrorCode
 ) -> None:
     assert ask(in_state(state), who, commit=commit, version=version) == EndTxnReply(code)
 
 
 @pytest.mark.parametrize("version", [CLASSIC, BUMPING])
-def test_an_id_that_nobody_has_registered(version: int) -> None:
+def test_an_unknown_transactional_id_gets_invalid_producer_id_mapping(version: int) -> None:
     assert ask(None, OWNER, commit=COMMIT, version=version).code is WRONG_ID
 
 
-def test_a_client_of_old_keeps_its_epoch_and_a_new_one_gets_the_next() -> None:
+def test_only_transactions_v2_bump_the_epoch() -> None:
     known = in_state(State.ONGOING)
     assert ask(known, OWNER, commit=COMMIT, version=CLASSIC) == EndTxnReply(OK, *OWNER)
     assert ask(known, OWNER, commit=COMMIT, version=BUMPING) == EndTxnReply(OK, 7, 5)
 
 
-def test_who_repeats_itself_is_told_the_same_again() -> None:
+def test_a_repeated_end_gets_the_same_reply() -> None:
     assert ask(
         in_state(State.COMPLETE_COMMIT), BEFORE, commit=COMMIT, version=BUMPING
     ) == EndTxnReply(OK, *OWNER)
 
 
 @pytest.mark.parametrize("epoch", [0, 1, LAST_EPOCH - 1])
-def test_the_next_epoch_follows(epoch: int) -> None:
+def test_the_next_transaction_uses_the_next_epoch(epoch: int) -> None:
     known = in_state(State.ONGOING, producer_epoch=epoch)
     ended = ask(known, ProducerIdAndEpoch(7, epoch), commit=COMMIT, version=BUMPING)
     assert ended == EndTxnReply(OK, 7, epoch + 1)
 
 
-def test_after_the_last_epoch_comes_another_id() -> None:
+def test_after_the_last_epoch_the_producer_gets_another_id() -> None:
     known = in_state(State.ONGOING, producer_epoch=LAST_EPOCH)
     result = end_transaction(
         {"t": known},
@@ -172,7 +174,7 @@ def test_after_the_last_epoch_comes_another_id() -> None:
     assert record.value.owner == ProducerIdAndEpoch(99, 0)
 
 
-def test_a_client_of_old_keeps_even_the_last_epoch() -> None:
+def test_before_v2_a_producer_keeps_even_the_last_epoch() -> None:
     known = in_state(State.ONGOING, producer_epoch=LAST_EPOCH)
     last = ProducerIdAndEpoch(7, LAST_EPOCH)
     assert ask(known, last, commit=COMMIT, version=CLASSIC) == EndTxnReply(OK, *last)
@@ -191,12 +193,14 @@ OVERFLOWN = {"next_producer_id": 99, "next_producer_epoch": 0, "producer_epoch":
         (ProducerIdAndEpoch(99, 1), COMMIT, FENCED),
     ],
 )
-def test_while_the_id_changes(who: ProducerIdAndEpoch, commit: bool, code: ErrorCode) -> None:
+def test_end_txn_while_the_producer_id_changes(
+    who: ProducerIdAndEpoch, commit: bool, code: ErrorCode
+) -> None:
     known = in_state(State.PREPARE_COMMIT, **OVERFLOWN)
     assert ask(known, who, commit=commit, version=BUMPING).code is code
 
 
-def test_who_repeats_itself_after_its_id_has_changed_is_told_the_new_one() -> None:
+def test_a_repeated_end_after_a_change_of_id_gets_the_new_id() -> None:
     known = in_state(
         State.COMPLETE_COMMIT, producer_id=99, producer_epoch=0, previous_producer_id=7
     )
@@ -209,13 +213,13 @@ def test_who_repeats_itself_after_its_id_has_changed_is_told_the_new_one() -> No
     )
 
 
-def test_nobody_is_taken_for_an_owner_that_had_no_id_before() -> None:
+def test_no_previous_id_matches_no_producer() -> None:
     known = in_state(State.COMPLETE_COMMIT, producer_epoch=0)
     nobody = ProducerIdAndEpoch(-1, LAST_EPOCH)
     assert ask(known, nobody, commit=COMMIT, version=BUMPING).code is WRONG_ID
 
 
-def test_the_epoch_that_is_kept_for_fencing_is_given_to_nobody() -> None:
+def test_the_max_epoch_is_given_to_no_producer() -> None:
     """Its transaction was aborted for being late, and its abort comes only now."""
     known = in_state(State.COMPLETE_ABORT, producer_epoch=MAX_EPOCH)
     assert ask(
