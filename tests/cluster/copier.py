@@ -95,9 +95,9 @@ class Copier:
     def _copy_in_transaction(self, taken: list[Any]) -> None:
         producer = self._producer
         producer.begin_transaction()
-        for each in taken:
-            producer.produce(self._target, each.value(), each.key(), each.partition())
-        reached = {each.partition(): each for each in taken}.values()  # the last of each
+        for message in taken:
+            producer.produce(self._target, message.value(), message.key(), message.partition())
+        reached = {message.partition(): message for message in taken}.values()  # the last of each
         places = [TopicPartition(e.topic(), e.partition(), e.offset() + 1) for e in reached]
         group = self._consumer.consumer_group_metadata()
         _persist(lambda: producer.send_offsets_to_transaction(places, group, STEP_S))
@@ -108,9 +108,9 @@ class Copier:
         """To where the group is: what was aborted is read again."""
         owned = self._consumer.assignment()
         if owned:
-            for place in self._consumer.committed(owned, timeout=STEP_S):
-                start = max(place.offset, 0)
-                self._consumer.seek(TopicPartition(place.topic, place.partition, start))
+            for committed in self._consumer.committed(owned, timeout=STEP_S):
+                start = max(committed.offset, 0)
+                self._consumer.seek(TopicPartition(committed.topic, committed.partition, start))
 
 
 def _persist(call: Callable[[], object]) -> None:

@@ -195,18 +195,18 @@ def read_copies(cluster: Cluster) -> dict[int, list[int]]:
         }
     )
     reader.assign([TopicPartition(TARGET, number, 0) for number in range(PARTITIONS)])
-    found: dict[int, list[int]] = {key: [] for key in range(KEYS)}
+    values: dict[int, list[int]] = {key: [] for key in range(KEYS)}
     ended: set[int | None] = set()
     while len(ended) < PARTITIONS:
         message: Any = reader.poll(PATIENCE_S)
         assert message is not None, f"only {ended} were read to their ends"
         error = message.error()
         if error is None:
-            found[int(message.key())].append(int(message.value()))
+            values[int(message.key())].append(int(message.value()))
         elif error.code() == KafkaError._PARTITION_EOF:
             ended.add(message.partition())
     reader.close()
-    return found
+    return values
 
 
 def _places(topic: str, partitions: int = PARTITIONS) -> list[ids.TopicPartition]:

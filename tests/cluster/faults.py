@@ -21,7 +21,7 @@ def heal(cluster: Cluster, topic: str) -> None:
 def kill_leader(cluster: Cluster, topic: str) -> str:
     before = cluster.partition(topic, 0)
     cluster.kill(before.leader)
-    after = cluster.wait_partition(topic, 0, lambda found: found.leader_epoch > before.leader_epoch)
+    after = cluster.wait_partition(topic, 0, lambda state: state.leader_epoch > before.leader_epoch)
     cluster.start(before.leader)
     return f"epoch {before.leader_epoch} -> {after.leader_epoch}"
 
@@ -31,7 +31,7 @@ def kill_follower(cluster: Cluster, topic: str) -> str:
     victim = next(broker for broker in BROKERS if broker != leader)
     pid = cluster.pid(victim)
     cluster.kill(victim)
-    cluster.wait_partition(topic, 0, lambda found: victim not in found.in_sync)
+    cluster.wait_partition(topic, 0, lambda state: victim not in state.in_sync)
     cluster.start(victim)
     assert cluster.pid(victim) != pid
     return f"broker {victim} left the in-sync set; process {pid} -> {cluster.pid(victim)}"
@@ -40,7 +40,7 @@ def kill_follower(cluster: Cluster, topic: str) -> str:
 def kill_controller(cluster: Cluster, topic: str) -> str:
     before = cluster.controller
     cluster.kill(before)
-    after = cluster.wait_controller(lambda found: found not in (before, -1))
+    after = cluster.wait_controller(lambda broker: broker not in (before, -1))
     cluster.start(before)
     return f"controller {before} -> {after}"
 
@@ -48,7 +48,7 @@ def kill_controller(cluster: Cluster, topic: str) -> str:
 def kill_coordinator(cluster: Cluster, topic: str) -> str:
     before = _find_coordinator(cluster)
     cluster.kill(before)
-    after = cluster.wait(lambda: _find_coordinator(cluster), lambda found: found != before)
+    after = cluster.wait(lambda: _find_coordinator(cluster), lambda broker: broker != before)
     cluster.start(before)
     return f"coordinator {before} -> {after}"
 
@@ -61,7 +61,7 @@ def pause_leader(cluster: Cluster, topic: str) -> str:
     """Beyond its session: it wakes as a leader that is none any more."""
     before = cluster.partition(topic, 0)
     cluster.pause(before.leader)
-    after = cluster.wait_partition(topic, 0, lambda found: found.leader_epoch > before.leader_epoch)
+    after = cluster.wait_partition(topic, 0, lambda state: state.leader_epoch > before.leader_epoch)
     cluster.resume(before.leader)
     return f"epoch {before.leader_epoch} -> {after.leader_epoch}"
 
@@ -69,7 +69,7 @@ def pause_leader(cluster: Cluster, topic: str) -> str:
 def cut_from_zookeeper(cluster: Cluster, topic: str) -> str:
     before = cluster.partition(topic, 0)
     cluster.cut_from_zookeeper(before.leader)
-    after = cluster.wait_partition(topic, 0, lambda found: found.leader_epoch > before.leader_epoch)
+    after = cluster.wait_partition(topic, 0, lambda state: state.leader_epoch > before.leader_epoch)
     cluster.join_to_zookeeper(before.leader)
     return f"epoch {before.leader_epoch} -> {after.leader_epoch}"
 

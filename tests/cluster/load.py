@@ -86,7 +86,7 @@ class Load:
         return max(first.values()) - since
 
     def _first_since(self, since: float) -> dict[int, float]:
-        later = [each for each in list(self._acknowledged) if each[0] >= since]
+        later = [entry for entry in list(self._acknowledged) if entry[0] >= since]
         return {number % PARTITIONS: when for when, number in reversed(later)}
 
     def longest_silence_s(self, since: float) -> float:
@@ -157,7 +157,7 @@ class Load:
 
     def read_all(self) -> dict[int, list[int]]:
         reader = Consumer({"bootstrap.servers": self._servers, "group.id": "check", "log_level": 0})
-        found: dict[int, list[int]] = {number: [] for number in range(PARTITIONS)}
+        values: dict[int, list[int]] = {number: [] for number in range(PARTITIONS)}
         ends = {}
         for number in range(PARTITIONS):
             _, ends[number] = reader.get_watermark_offsets(
@@ -165,16 +165,16 @@ class Load:
             )
         reader.assign([TopicPartition(self.topic, number, 0) for number in range(PARTITIONS)])
         deadline = time.monotonic() + _TIMEOUT_S
-        while any(len(found[end]) < ends[end] for end in ends):
-            assert time.monotonic() < deadline, f"read {found.keys()} up to {ends}"
+        while any(len(values[end]) < ends[end] for end in ends):
+            assert time.monotonic() < deadline, f"read {values.keys()} up to {ends}"
             message = reader.poll(0.5)
             if message is not None and message.error() is None:
-                place, value = message.partition(), message.value()
-                assert place is not None
+                partition, value = message.partition(), message.value()
+                assert partition is not None
                 assert value is not None
-                found[place].append(int(value))
+                values[partition].append(int(value))
         reader.close()
-        return found
+        return values
 
     def _read_committed(self) -> dict[int, int]:
         reader = Consumer({"bootstrap.servers": self._servers, "group.id": GROUP, "log_level": 0})

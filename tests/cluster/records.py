@@ -35,8 +35,8 @@ def create_on(
 def send(cluster: Cluster, topic: str, value: str, *, acks: int = ALL, partition: int = 0) -> int:
     """The offset it got."""
     batch = make_batch(value)
-    place = TopicPartition(topic, partition)
-    produced: Produced = cluster.ask(lambda client: client.produce(place, batch, acks=acks))
+    tp = TopicPartition(topic, partition)
+    produced: Produced = cluster.ask(lambda client: client.produce(tp, batch, acks=acks))
     return int(produced.base_offset)
 
 
@@ -61,8 +61,8 @@ class Correspondent:
         self._runner.close()
 
     def send(self, topic: str, value: str, *, acks: int = ALL) -> None:
-        place, batch = TopicPartition(topic, 0), make_batch(value)
-        self._runner.run(self._client.produce(place, batch, acks=acks))
+        tp, batch = TopicPartition(topic, 0), make_batch(value)
+        self._runner.run(self._client.produce(tp, batch, acks=acks))
 
     def read(self, topic: str) -> list[str]:
         wanted = FetchFrom(TopicPartition(topic, 0), Offset(0))
@@ -88,7 +88,9 @@ def stored(cluster: Cluster, broker_id: int, topic: str, partition: int = 0) -> 
 
 
 def wait_stored(cluster: Cluster, broker_id: int, topic: str, values: list[str]) -> None:
-    cluster.wait(lambda: stored(cluster, broker_id, topic), lambda found: found == values)
+    cluster.wait(
+        lambda: stored(cluster, broker_id, topic), lambda read_values: read_values == values
+    )
 
 
 def _values(batches: bytes | memoryview) -> list[str]:

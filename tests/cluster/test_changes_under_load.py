@@ -48,7 +48,7 @@ def test_partitions_are_added_under_load(cluster: Cluster) -> None:
         cluster.ask(lambda client: client.admin.create_partitions({"growing": 2 * PARTITIONS}))
         for number in range(PARTITIONS, 2 * PARTITIONS):
             cluster.wait(
-                partial(_find_in_sync, cluster, "growing", number), lambda found: found == 3
+                partial(_find_in_sync, cluster, "growing", number), lambda in_sync: in_sync == 3
             )
             assert send(cluster, "growing", "first", partition=number) == 0
 
@@ -61,7 +61,7 @@ def _find_in_sync(cluster: Cluster, topic: str, partition: int) -> int:
         return 0
 
 
-def test_partitions_move_to_other_brokers_under_load(cluster: Cluster) -> None:
+def test_partitions_are_reassigned_under_load(cluster: Cluster) -> None:
     _create(cluster, "moving", {0: (1, 2), 1: (2, 1), 2: (1, 2)})
     targets = {0: (3, 2), 1: (3, 1), 2: (2, 3)}
     with working(cluster, "moving"):
@@ -70,15 +70,15 @@ def test_partitions_move_to_other_brokers_under_load(cluster: Cluster) -> None:
         assert {outcome.code for outcome in outcomes.values()} == {ErrorCode.NONE}
         cluster.wait(partial(_find_moving, cluster), lambda moving: not moving)
         for number, to in targets.items():  # the controller knows; the brokers hear of it
-            found = cluster.wait_partition("moving", number, partial(_is_on, to))
-            assert found.leader in to
+            partition = cluster.wait_partition("moving", number, partial(_is_on, to))
+            assert partition.leader in to
     for broker, number in ((1, 0), (2, 1), (1, 2)):
         folder = cluster.data(broker) / f"moving-{number}"
         cluster.wait(folder.exists, lambda is_there: not is_there)
 
 
-def _is_on(brokers: tuple[int, ...], found: PartitionMetadata) -> bool:
-    return found.replicas == brokers and set(found.in_sync) == set(brokers)
+def _is_on(brokers: tuple[int, ...], partition: PartitionMetadata) -> bool:
+    return partition.replicas == brokers and set(partition.in_sync) == set(brokers)
 
 
 def _create(cluster: Cluster, topic: str, assignment: dict[int, tuple[int, ...]]) -> None:
@@ -91,7 +91,7 @@ def _find_moving(cluster: Cluster) -> dict[TopicPartition, PartitionReassignment
     return cluster.ask(lambda client: client.reassignments.list_ongoing())
 
 
-def test_a_topic_is_deleted_and_made_anew_under_load(cluster: Cluster) -> None:
+def test_a_topic_is_deleted_and_recreated_under_load(cluster: Cluster) -> None:
     cluster.create_topic("phoenix", replication_factor=3)
     first_id = _topic_id(cluster, "phoenix")
     with RetryingProducer(cluster, "phoenix") as producer:
@@ -99,16 +99,16 @@ def test_a_topic_is_deleted_and_made_anew_under_load(cluster: Cluster) -> None:
         before = set(producer.delivered)
         cluster.ask(lambda client: client.admin.delete_topics(["phoenix"]))
         producer.wait_refused()
-        cluster.wait(partial(_find_topic_id, cluster, "phoenix"), lambda found: found is None)
+        cluster.wait(partial(_find_topic_id, cluster, "phoenix"), lambda stat: stat is None)
         cluster.create_topic("phoenix", replication_factor=3)
-        known = len(producer.delivered)
+        before_restart = len(producer.delivered)
         producer.wait_delivered()
     assert _topic_id(cluster, "phoenix") != first_id
-    found = [int(value) for value in read(cluster, "phoenix")]
-    assert before.isdisjoint(found)
-    assert set(producer.delivered[known:]) <= set(found)
+    values = [int(value) for value in read(cluster, "phoenix")]
+    assert before.isdisjoint(values)
+    assert set(producer.delivered[before_restart:]) <= set(values)
     for broker in BROKERS:
-        wait_stored(cluster, broker, "phoenix", [str(number) for number in found])
+        wait_stored(cluster, broker, "phoenix", [str(number) for number in values])
 
 
 def _find_topic_id(cluster: Cluster, topic: str) -> TopicId | None:
@@ -116,31 +116,31 @@ def _find_topic_id(cluster: Cluster, topic: str) -> TopicId | None:
 
 
 def _topic_id(cluster: Cluster, topic: str) -> TopicId:
-    found = _find_topic_id(cluster, topic)
-    assert found is not None
-    return found
+    topic_id = _find_topic_id(cluster, topic)
+    assert topic_id is not None
+    return topic_id
 
 
-def test_a_broker_that_is_stopped_hands_over_first_and_leads_again_when_asked(
+def test_controlled_shutdown_moves_leaders_and_elect_leaders_returns_them(
     cluster: Cluster,
 ) -> None:
     """No produce fails, and nobody waits for a session to end."""
     _create(cluster, "handed", {0: (1, 2, 3), 1: (2, 3, 1), 2: (3, 1, 2)})
     heal(cluster, "handed")
-    place = TopicPartition("handed", 0)
+    tp = TopicPartition("handed", 0)
     with working(cluster, "handed") as load:
         cluster.stop(1)
         assert _stored(cluster, "handed") == (2, [2, 3])  # before it was gone
-        cluster.wait_partition("handed", 0, lambda found: found.leader == 2)
+        cluster.wait_partition("handed", 0, lambda state: state.leader == 2)
         load.wait_acknowledged()
         cluster.start(1)
         heal(cluster, "handed")
         assert _stored(cluster, "handed")[0] == 2
-        outcomes = cluster.ask(lambda client: client.reassignments.elect_leaders([place]))
-        assert outcomes[place].code is ErrorCode.NONE
-        cluster.wait_partition("handed", 0, lambda found: found.leader == 1)
-        again = cluster.ask(lambda client: client.reassignments.elect_leaders([place]))
-        assert again[place].code is ErrorCode.ELECTION_NOT_NEEDED
+        outcomes = cluster.ask(lambda client: client.reassignments.elect_leaders([tp]))
+        assert outcomes[tp].code is ErrorCode.NONE
+        cluster.wait_partition("handed", 0, lambda state: state.leader == 1)
+        again = cluster.ask(lambda client: client.reassignments.elect_leaders([tp]))
+        assert again[tp].code is ErrorCode.ELECTION_NOT_NEEDED
 
 
 def _stored(cluster: Cluster, topic: str) -> tuple[int, list[int]]:

@@ -54,7 +54,7 @@ def cluster() -> Iterator[Cluster]:
         yield cluster
 
 
-def test_kills_neither_lose_nor_double_what_is_copied_in_transactions(
+def test_kills_neither_lose_nor_duplicate_transactional_copies(
     cluster: Cluster, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     begun = time.monotonic()
@@ -68,8 +68,8 @@ def test_kills_neither_lose_nor_double_what_is_copied_in_transactions(
     with copying(cluster, tmp_path) as copiers:
         note("all copiers are at work")
         try:
-            for witness in hurt(cluster, copiers):
-                note(witness)
+            for evidence in hurt(cluster, copiers):
+                note(evidence)
                 heal(cluster, TARGET)
         finally:
             feed.stop()
@@ -129,7 +129,7 @@ def kill_coordinator(cluster: Cluster, name: str) -> str:
     """Of this transactional id."""
     before = find_coordinator(cluster, name)
     cluster.kill(before)
-    after = cluster.wait(lambda: find_coordinator(cluster, name), lambda found: found != before)
+    after = cluster.wait(lambda: find_coordinator(cluster, name), lambda broker: broker != before)
     cluster.start(before)
     return f"coordinator of {name}: {before} -> {after}"
 
@@ -142,7 +142,7 @@ def wait_nothing_open(cluster: Cluster) -> None:
     """Neither at a coordinator nor in a partition."""
     cluster.wait(
         lambda: cluster.ask(lambda client: client.transactions.list_transactions(states=UNDECIDED)),
-        lambda found: not found,
+        lambda open_: not open_,
     )
     wait_decided(cluster, TARGET)
     wait_decided(cluster, "__consumer_offsets", STATE_PARTITIONS)

@@ -35,7 +35,7 @@ def cluster() -> Iterator[Cluster]:
         yield cluster
 
 
-def test_no_fault_loses_or_doubles_what_was_acknowledged(
+def test_no_fault_loses_or_duplicates_acknowledged_records(
     cluster: Cluster, record_note: Note
 ) -> None:
     load = Load(cluster, TOPIC)
@@ -54,7 +54,7 @@ def test_no_fault_loses_or_doubles_what_was_acknowledged(
     assert load.committed, "nothing was committed in all that time"
 
 
-def test_nobody_waits_for_a_controller_that_has_stopped(cluster: Cluster) -> None:
+def test_clients_do_not_wait_for_a_stopped_controller(cluster: Cluster) -> None:
     """It hands over, follows to the last, and goes: it is gone, and not merely behind."""
     cluster.create_topic(
         "others", partitions=PARTITIONS, replication_factor=3, config={"min.insync.replicas": 2}

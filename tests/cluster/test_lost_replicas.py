@@ -39,7 +39,7 @@ def freeze(cluster: Cluster, follower: int, client: Correspondent) -> None:
     client.send("last-straw", "for the frozen", acks=LEADER)
 
 
-def test_the_story_of_three_messages(cluster: Cluster) -> None:
+def test_three_messages_survive_a_lost_leader(cluster: Cluster) -> None:
     """The leader has three, A has two, B has one. One is committed when the leader dies."""
     leader, a, b = 1, 2, 3
     create_on(cluster, "story", (leader, a, b))
@@ -71,7 +71,7 @@ def test_the_story_of_three_messages(cluster: Cluster) -> None:
     _lead_again(cluster)
 
 
-def test_an_old_leader_that_wakes_gives_up_its_uncommitted_tail(cluster: Cluster) -> None:
+def test_a_paused_leader_truncates_its_uncommitted_tail(cluster: Cluster) -> None:
     create_on(cluster, "tail", (1, 2, 3), {"min.insync.replicas": "2"})
     with Correspondent(cluster) as client:
         client.send("last-straw", "hello")
@@ -97,7 +97,7 @@ def test_an_old_leader_that_wakes_gives_up_its_uncommitted_tail(cluster: Cluster
     _lead_again(cluster)
 
 
-def test_all_replicas_down_has_two_answers(cluster: Cluster) -> None:
+def test_with_all_replicas_down_election_is_clean_or_unclean(cluster: Cluster) -> None:
     """The careful topic waits for the replica that was in sync. The eager one goes on with the
     first that returns, and with what that one has."""
     create_on(cluster, "careful", (1, 2))
@@ -106,10 +106,10 @@ def test_all_replicas_down_has_two_answers(cluster: Cluster) -> None:
         send(cluster, topic, "on both")
     cluster.kill(2)
     for topic in ("careful", "eager"):
-        cluster.wait_partition(topic, 0, lambda found: found.in_sync == (1,))
+        cluster.wait_partition(topic, 0, lambda state: state.in_sync == (1,))
         send(cluster, topic, "on one")
     cluster.kill(1)
-    cluster.wait_partition("careful", 0, lambda found: found.leader == NO_BROKER)
+    cluster.wait_partition("careful", 0, lambda state: state.leader == NO_BROKER)
 
     cluster.start(2)
     _wait_led_by(cluster, "eager", 2)  # the controller has seen that broker 2 is back
@@ -128,7 +128,7 @@ def test_all_replicas_down_has_two_answers(cluster: Cluster) -> None:
 
 
 def _wait_led_by(cluster: Cluster, topic: str, broker: int) -> None:
-    cluster.wait_partition(topic, 0, lambda found: found.leader == broker)
+    cluster.wait_partition(topic, 0, lambda state: state.leader == broker)
 
 
 def _lead_again(cluster: Cluster) -> None:
@@ -139,8 +139,8 @@ def _lead_again(cluster: Cluster) -> None:
 
 
 def _ask_for_leader(cluster: Cluster, topic: str) -> ErrorCode:
-    place = TopicPartition(topic, 0)
+    tp = TopicPartition(topic, 0)
     outcomes = cluster.ask(
-        lambda client: client.reassignments.elect_leaders([place], choice=ElectionType.PREFERRED)
+        lambda client: client.reassignments.elect_leaders([tp], choice=ElectionType.PREFERRED)
     )
-    return outcomes[place].code
+    return outcomes[tp].code

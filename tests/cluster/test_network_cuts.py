@@ -71,7 +71,7 @@ def cut_off(leader: int, others: list[int]) -> list[Link]:
 CUTS = (cut_off, sends_nothing, hears_nothing)[: scaled(test=1, verify=3, release=3)]
 
 
-def test_a_leader_that_loses_its_followers_costs_nothing_that_was_acknowledged(
+def test_a_leader_cut_from_its_followers_loses_no_acknowledged_record(
     cluster: Cluster, tree: KazooClient, record_note: Callable[[str, Iterable[str]], None]
 ) -> None:
     load = Load(cluster, TOPIC)
@@ -107,7 +107,7 @@ def _cut_and_join(
     for link in links:
         cluster.cut(*link)
     try:
-        cluster.wait(lambda: _stored(tree, partition)["isr"], lambda found: found == [leader])
+        cluster.wait(lambda: _stored(tree, partition)["isr"], lambda in_sync: in_sync == [leader])
     finally:
         for link in links:
             cluster.join(*link)
@@ -123,9 +123,9 @@ def _lead_one(cluster: Cluster, broker: int) -> int:
         for number in range(PARTITIONS)
         if cluster.partition(TOPIC, number).replicas[0] == broker
     )
-    place = TopicPartition(TOPIC, partition)
-    cluster.ask(lambda client: client.reassignments.elect_leaders([place]))
-    cluster.wait_partition(TOPIC, partition, lambda found: found.leader == broker)
+    tp = TopicPartition(TOPIC, partition)
+    cluster.ask(lambda client: client.reassignments.elect_leaders([tp]))
+    cluster.wait_partition(TOPIC, partition, lambda state: state.leader == broker)
     return partition
 
 

@@ -45,7 +45,7 @@ def cluster() -> Iterator[Cluster]:
         yield cluster
 
 
-def test_every_transaction_goes_on_with_the_coordinator_that_its_partition_moves_to(
+def test_transactions_continue_after_their_coordinator_is_reassigned(
     cluster: Cluster,
 ) -> None:
     cluster.ask(lambda client: client.transactions.init_producer("empty"))
@@ -55,17 +55,17 @@ def test_every_transaction_goes_on_with_the_coordinator_that_its_partition_moves
     producers = cluster.ask(open_all)
     cluster.kill(holder)
     cluster.ask(lambda client: decide(client, producers))
-    cluster.wait(lambda: states_of(cluster), lambda found: found == STATES)
+    cluster.wait(lambda: states_of(cluster), lambda states: states == STATES)
     cluster.ask(lambda client: move(client, target))
-    cluster.wait_partition(STATE_TOPIC, 0, lambda found: found.replicas == (target,))
+    cluster.wait_partition(STATE_TOPIC, 0, lambda state: state.replicas == (target,))
 
-    cluster.wait(lambda: states_of(cluster), lambda found: found == STATES)
+    cluster.wait(lambda: states_of(cluster), lambda states: states == STATES)
     assert coordinator_of(cluster, "ongoing") == target
     cluster.ask(lambda client: end_rest(client, producers))
     cluster.start(holder)
     ended = {name: state.replace("Prepare", "Complete") for name, state in STATES.items()}
     ended |= {"ongoing": "CompleteCommit", "prepared": "CompleteCommit"}
-    cluster.wait(lambda: states_of(cluster), lambda found: found == ended)
+    cluster.wait(lambda: states_of(cluster), lambda states: states == ended)
     reader = Worker(cluster.bootstrap_servers)
     assert reader.read(FREE, 0, "read_committed") == ["committed", "ongoing", "prepared"]
     assert reader.read(HELD, 0, "read_committed") == ["committing"]

@@ -57,7 +57,7 @@ def starting(connect: str, folder: Path, *, session_ms: int) -> Iterator[BrokerP
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_a_broker_whose_zookeeper_comes_back_in_time_starts(
+def test_a_broker_starts_once_zookeeper_is_back(
     gate: TcpGate, chroot: str, tmp_path: Path, question: str
 ) -> None:
     gate.shut_before(f"{chroot}{question}".encode())
@@ -71,7 +71,7 @@ def test_a_broker_whose_zookeeper_comes_back_in_time_starts(
         process.stop()
 
 
-def test_a_broker_whose_session_ends_while_it_starts_opens_another(
+def test_a_broker_whose_session_expires_during_startup_opens_another(
     gate: TcpGate, zookeeper_connect: str, chroot: str, tmp_path: Path
 ) -> None:
     """It is frozen when it would register, for longer than ZooKeeper waits."""
@@ -89,7 +89,7 @@ def test_a_broker_whose_session_ends_while_it_starts_opens_another(
 
 
 @pytest.mark.parametrize("question", [QUESTIONS[0], REGISTRATION])
-def test_a_broker_whose_zookeeper_stays_away_says_so_and_ends(
+def test_a_broker_without_zookeeper_reports_it_and_exits(
     gate: TcpGate, chroot: str, tmp_path: Path, question: str
 ) -> None:
     gate.shut_before(f"{chroot}{question}".encode())

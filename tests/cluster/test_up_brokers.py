@@ -35,8 +35,8 @@ def say(servers: str, *arguments: str) -> str:
 
 
 def status(servers: str) -> dict[str, object]:
-    found: dict[str, object] = json.loads(say(servers, "cluster", "status", "--json"))
-    return found
+    reported: dict[str, object] = json.loads(say(servers, "cluster", "status", "--json"))
+    return reported
 
 
 def read(servers: str, count: int) -> list[bytes | None]:
@@ -65,7 +65,7 @@ def up(data: Path) -> Iterator[UpProcess]:
         assert second.end() == 0
 
 
-def test_the_ready_line_names_every_broker_and_a_second_start_finds_all(
+def test_the_ready_line_names_every_broker_and_a_restart_keeps_the_data(
     up: UpProcess, data: Path
 ) -> None:
     assert len(set(up.bootstrap_servers.split(","))) == 3
@@ -78,7 +78,7 @@ def test_the_ready_line_names_every_broker_and_a_second_start_finds_all(
         assert (data / f"broker{broker}" / "orders-0").is_dir()
 
 
-def test_status_shows_brokers_and_what_is_not_as_it_should_be(up: UpProcess) -> None:
+def test_status_shows_brokers_and_problems(up: UpProcess) -> None:
     lines = say(up.bootstrap_servers, "cluster", "status").splitlines()
     assert lines[0].startswith("cluster ")
     assert lines[2].split() == ["broker", "address", "rack", "leads", "replicas"]
@@ -86,12 +86,12 @@ def test_status_shows_brokers_and_what_is_not_as_it_should_be(up: UpProcess) -> 
         assert line.split()[1] == address
     assert sum(line.endswith("controller") for line in lines[3:6]) == 1
     assert "without a leader" not in "\n".join(lines)
-    found = status(up.bootstrap_servers)
-    assert found["leaderless"] == []
-    assert found["moving"] == {}
+    reported = status(up.bootstrap_servers)
+    assert reported["leaderless"] == []
+    assert reported["moving"] == {}
 
 
-def test_a_partition_is_moved_and_led_by_who_was_asked_for(up: UpProcess) -> None:
+def test_a_partition_is_reassigned_and_led_by_the_requested_broker(up: UpProcess) -> None:
     servers = up.bootstrap_servers
     say(servers, "topic", "create", "small", "--replication-factor", "1")
     assert say(servers, "cluster", "reassign", "small-0", "--to", "3,1") == "small-0 moves\n"
@@ -116,7 +116,7 @@ def wait_moved(
     while True:
         seen = [describe(server, topic) for server in servers.split(",")]
         wanted = (replicas, seen[0]["leader"] if leader is None else leader)
-        is_told = all((each["replicas"], each["leader"]) == wanted for each in seen)
+        is_told = all((partition["replicas"], partition["leader"]) == wanted for partition in seen)
         if is_told and not status(servers)["moving"]:
             return seen[0]
         assert time.monotonic() < deadline, seen
@@ -127,7 +127,7 @@ def describe(servers: str, topic: str = "small") -> dict[str, Any]:
     return dict(only)
 
 
-def test_a_throttled_move_waits_until_it_is_let_go(up: UpProcess) -> None:
+def test_a_throttled_reassignment_waits_until_unthrottled(up: UpProcess) -> None:
     """At a byte a second, of what does not fit into one answer."""
     servers = up.bootstrap_servers
     say(servers, "topic", "create", "heavy", "--replication-factor", "1")
@@ -145,13 +145,13 @@ def test_a_throttled_move_waits_until_it_is_let_go(up: UpProcess) -> None:
     assert wait_moved(servers, target, "heavy")["isr"] == target
 
 
-def test_nothing_to_do_is_told(up: UpProcess) -> None:
+def test_nothing_to_do_is_reported(up: UpProcess) -> None:
     done = cli(up.bootstrap_servers, "cluster", "reassign")
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr == "nothing is being moved\n"
 
 
-def test_what_cannot_be_done_is_told_and_ends_with_1(up: UpProcess) -> None:
+def test_an_impossible_command_is_reported_and_exits_with_1(up: UpProcess) -> None:
     done = cli(up.bootstrap_servers, "cluster", "reassign", "orders-0", "--to", "1,9")
     assert (done.returncode, done.stdout) == (1, "")
     assert "orders-0" in done.stderr
@@ -161,13 +161,13 @@ def test_what_cannot_be_done_is_told_and_ends_with_1(up: UpProcess) -> None:
     assert "UNKNOWN_TOPIC_OR_PARTITION" in done.stderr
 
 
-def test_a_move_that_is_not_under_way_cannot_be_ended(up: UpProcess) -> None:
+def test_a_reassignment_that_is_not_in_progress_cannot_be_cancelled(up: UpProcess) -> None:
     done = cli(up.bootstrap_servers, "cluster", "reassign", "orders-0", "--cancel")
     assert (done.returncode, done.stdout) == (1, "")
     assert "NO_REASSIGNMENT_IN_PROGRESS" in done.stderr
 
 
-def test_a_taken_port_is_told_and_nothing_is_left_running(tmp_path: Path) -> None:
+def test_a_used_port_is_reported_and_no_process_is_left(tmp_path: Path) -> None:
     with taken_port() as port:
         first = f"127.0.0.1:{port - 1}"
         done = try_up("--brokers", "2", "--data", str(tmp_path / "d"), "--listen", first)

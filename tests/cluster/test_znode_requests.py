@@ -33,13 +33,11 @@ def put(tree: KazooClient, path: str, value: object) -> None:
 
 
 def find_leader(cluster: Cluster, topic: str, partition: int = 0) -> int | None:
-    found = cluster.ask(lambda client: client.metadata([topic])).find_partition(topic, partition)
-    return None if found is None else int(found.leader)
+    metadata = cluster.ask(lambda client: client.metadata([topic])).find_partition(topic, partition)
+    return None if metadata is None else int(metadata.leader)
 
 
-def test_a_topic_that_is_put_into_the_tree_is_led_and_written(
-    cluster: Cluster, tree: KazooClient
-) -> None:
+def test_a_topic_created_as_a_znode_is_led_and_written(cluster: Cluster, tree: KazooClient) -> None:
     put(tree, "/brokers/topics/put", {"version": 1, "partitions": {"0": [2, 3]}})
     cluster.wait(partial(find_leader, cluster, "put"), lambda leader: leader == 2)
     cluster.wait_in_sync("put", 0, 2)
@@ -50,9 +48,7 @@ def test_a_topic_that_is_put_into_the_tree_is_led_and_written(
     assert (state["leader"], state["isr"]) == (2, [2, 3])
 
 
-def test_a_topic_gets_the_partitions_that_are_added_to_its_node(
-    cluster: Cluster, tree: KazooClient
-) -> None:
+def test_partitions_added_to_a_topic_znode_are_created(cluster: Cluster, tree: KazooClient) -> None:
     create_on(cluster, "grown", (1, 2))
     data, _ = tree.get("/brokers/topics/grown")
     node = json.loads(data)
@@ -64,10 +60,10 @@ def test_a_topic_gets_the_partitions_that_are_added_to_its_node(
     assert (state["leader"], state["isr"]) == (3, [3, 1])
 
 
-def test_a_topic_is_deleted_by_a_node_with_its_name(cluster: Cluster, tree: KazooClient) -> None:
+def test_a_topic_is_deleted_by_its_deletion_znode(cluster: Cluster, tree: KazooClient) -> None:
     create_on(cluster, "unloved", (1, 2, 3))
     tree.create("/admin/delete_topics/unloved", b"")
-    cluster.wait(lambda: tree.exists("/admin/delete_topics/unloved"), lambda found: found is None)
+    cluster.wait(lambda: tree.exists("/admin/delete_topics/unloved"), lambda stat: stat is None)
     assert tree.exists("/brokers/topics/unloved") is None
     for broker in (1, 2, 3):
         folder = cluster.data(broker) / "unloved-0"
@@ -75,41 +71,41 @@ def test_a_topic_is_deleted_by_a_node_with_its_name(cluster: Cluster, tree: Kazo
     cluster.wait(partial(find_leader, cluster, "unloved"), lambda leader: leader is None)
 
 
-def test_the_deletion_of_what_is_not_there_is_told_and_forgotten(
+def test_a_deletion_znode_of_an_unknown_topic_is_reported_and_deleted(
     cluster: Cluster, tree: KazooClient
 ) -> None:
     tree.create("/admin/delete_topics/nowhere", b"")
-    cluster.wait(lambda: tree.exists("/admin/delete_topics/nowhere"), lambda found: found is None)
+    cluster.wait(lambda: tree.exists("/admin/delete_topics/nowhere"), lambda stat: stat is None)
     cluster.wait(
         lambda: "".join(map(cluster.logs, (1, 2, 3))),
         lambda logs: "topic 'nowhere' is not deleted" in logs,
     )
 
 
-def test_a_partition_moves_by_the_node_of_moves(cluster: Cluster, tree: KazooClient) -> None:
+def test_a_partition_is_reassigned_by_znode(cluster: Cluster, tree: KazooClient) -> None:
     create_on(cluster, "wandering", (1, 2))
     send(cluster, "wandering", "comes along")
     move = {"topic": "wandering", "partition": 0, "replicas": [3, 1]}
     put(tree, "/admin/reassign_partitions", {"version": 1, "partitions": [move]})
-    cluster.wait(lambda: tree.exists("/admin/reassign_partitions"), lambda found: found is None)
-    cluster.wait_partition("wandering", 0, lambda found: found.replicas == (3, 1))
+    cluster.wait(lambda: tree.exists("/admin/reassign_partitions"), lambda stat: stat is None)
+    cluster.wait_partition("wandering", 0, lambda state: state.replicas == (3, 1))
     wait_stored(cluster, 3, "wandering", ["comes along"])
     assert json.loads(tree.get("/brokers/topics/wandering")[0])["partitions"] == {"0": [3, 1]}
 
 
-def test_a_preferred_leader_is_asked_for_by_a_node(cluster: Cluster, tree: KazooClient) -> None:
+def test_a_preferred_leader_is_elected_by_znode(cluster: Cluster, tree: KazooClient) -> None:
     create_on(cluster, "led", (3, 2))
     put(
         tree,
         "/admin/reassign_partitions",
         {"version": 1, "partitions": [{"topic": "led", "partition": 0, "replicas": [2, 3]}]},
     )
-    cluster.wait_partition("led", 0, lambda found: found.replicas == (2, 3))
+    cluster.wait_partition("led", 0, lambda state: state.replicas == (2, 3))
     assert cluster.leader("led", 0) == 3
-    cluster.wait(lambda: tree.exists("/admin/reassign_partitions"), lambda found: found is None)
+    cluster.wait(lambda: tree.exists("/admin/reassign_partitions"), lambda stat: stat is None)
     wanted = {"version": 1, "partitions": [{"topic": "led", "partition": 0}]}
     put(tree, "/admin/preferred_replica_election", wanted)
-    cluster.wait_partition("led", 0, lambda found: found.leader == 2)
+    cluster.wait_partition("led", 0, lambda state: state.leader == 2)
     cluster.wait(
-        lambda: tree.exists("/admin/preferred_replica_election"), lambda found: found is None
+        lambda: tree.exists("/admin/preferred_replica_election"), lambda stat: stat is None
     )

@@ -59,10 +59,10 @@ def count_sessions_lost(cluster: Cluster) -> int:
 def find_leader(cluster: Cluster) -> int:
     """The server that leads the others."""
     servers = {number: cluster._get_ensemble_server(number) for number in SERVERS}
-    return next(each for each, server in servers.items() if server.find_mode() == "leader")
+    return next(number for number, server in servers.items() if server.find_mode() == "leader")
 
 
-def test_one_server_of_three_is_not_missed(cluster: Cluster, load: Load) -> None:
+def test_one_zookeeper_server_of_three_may_fail(cluster: Cluster, load: Load) -> None:
     """The one that leads the others; in the long form each in turn."""
     before, begun = epochs(cluster), time.monotonic()
     for server in SERVERS if is_long() else [find_leader(cluster)]:
@@ -76,7 +76,7 @@ def test_one_server_of_three_is_not_missed(cluster: Cluster, load: Load) -> None
     assert epochs(cluster) == before
 
 
-def test_without_zookeeper_leaders_go_on_and_changes_wait(cluster: Cluster, load: Load) -> None:
+def test_without_zookeeper_leaders_serve_and_changes_wait(cluster: Cluster, load: Load) -> None:
     before, begun = epochs(cluster), time.monotonic()
     with ThreadPoolExecutor(max_workers=1) as apart:
         for server in SERVERS:
@@ -101,14 +101,12 @@ def _create_patiently(cluster: Cluster, topic: str) -> None:
     cluster.ask(lambda client: client.admin.create_topics([new], timeout_ms=PATIENCE_MS))
 
 
-def test_leaders_return_to_their_preferred_broker_by_themselves(
-    cluster: Cluster, load: Load
-) -> None:
+def test_preferred_leaders_are_elected_automatically(cluster: Cluster, load: Load) -> None:
     home = cluster.partition(TOPIC, 0).replicas[0]
-    cluster.wait_partition(TOPIC, 0, lambda found: found.leader == home)
+    cluster.wait_partition(TOPIC, 0, lambda state: state.leader == home)
     cluster.stop(home)
-    cluster.wait_partition(TOPIC, 0, lambda found: found.leader not in (home, NO_BROKER))
+    cluster.wait_partition(TOPIC, 0, lambda state: state.leader not in (home, NO_BROKER))
     load.wait_acknowledged()
     cluster.start(home)
     for number in range(PARTITIONS):
-        cluster.wait_partition(TOPIC, number, lambda found: found.leader == found.replicas[0])
+        cluster.wait_partition(TOPIC, number, lambda state: state.leader == state.replicas[0])

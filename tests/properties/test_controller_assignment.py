@@ -60,7 +60,7 @@ def test_each_partition_has_distinct_brokers_of_the_cluster(case: Case) -> None:
 
 @given(case=cases())
 @settings(max_examples=EXAMPLES, deadline=None)
-def test_no_broker_leads_more_than_one_partition_more_than_another(case: Case) -> None:
+def test_leader_counts_differ_by_at_most_one(case: Case) -> None:
     leads = Counter(replicas[0] for replicas in case.assign())
     counts = [leads[broker.id] for broker in case.brokers]
     assert max(counts) - min(counts) <= 1
@@ -104,7 +104,7 @@ def test_equal_racks_and_whole_rounds_give_every_broker_the_same(
 
 @given(case=cases(), data=st.data())
 @settings(max_examples=EXAMPLES, deadline=None)
-def test_partitions_added_later_are_those_that_would_have_been_made_at_once(
+def test_partitions_added_later_equal_those_created_at_once(
     case: Case, data: st.DataObject
 ) -> None:
     first = data.draw(st.integers(0, case.partitions))

@@ -81,7 +81,7 @@ class Tree:
         )
 
 
-class Story:
+class Scenario:
     """One history. `committed` models what counts: who holds all that was acknowledged."""
 
     def __init__(self, seed: int) -> None:
@@ -178,7 +178,7 @@ class Story:
         doomed = self.move() if self.random.random() < 0.5 else self.brokers()
         self.tree.write(doomed, until=self.random.randint(0, len(doomed.writes)))
         epoch = ControllerEpoch(self.state.controller_epoch + 1)
-        found = ClusterState(
+        loaded = ClusterState(
             controller_id=self.state.controller_id,
             controller_epoch=epoch,
             brokers=doomed.state.brokers,
@@ -190,7 +190,7 @@ class Story:
                 )
             },
         )
-        return fail_over(found, never)
+        return fail_over(loaded, never)
 
     # What must hold.
 
@@ -233,15 +233,15 @@ def check_orders(decision: ControllerDecision) -> None:
         elif isinstance(order, StopReplicaRequest):
             last.update({(broker, partition.partition): None for partition in order.partitions})
     parts = decision.state.topics["t"].partitions
-    for (broker, number), told in last.items():
-        if told is None:
+    for (broker, number), sent in last.items():
+        if sent is None:
             assert broker not in parts[number].replicas
         else:
             assert broker in parts[number].replicas
-            assert told._replace(in_sync=()) == parts[number]._replace(in_sync=())
+            assert sent._replace(in_sync=()) == parts[number]._replace(in_sync=())
 
 
-def merged(scenarios: list[Story]) -> Mapping[str, int]:
+def merged(scenarios: list[Scenario]) -> Mapping[str, int]:
     total: dict[str, int] = {}
     for scenario in scenarios:
         for name, count in scenario.counts.items():
@@ -250,10 +250,10 @@ def merged(scenarios: list[Story]) -> Mapping[str, int]:
 
 
 @pytest.mark.parametrize("portion", range(4))
-def test_a_cluster_stays_whole_whatever_happens_to_it(portion: int) -> None:
+def test_invariants_hold_over_random_events(portion: int) -> None:
     scenarios = []
     for seed in range(portion, SEEDS, 4):
-        scenario = Story(seed)
+        scenario = Scenario(seed)
         for _ in range(STEPS):
             scenario.step()
         scenarios.append(scenario)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 from tests.profile import scaled
-from tests.unit.controller.cluster import Cluster, code_of, opened, same_facts, settled
+from tests.unit.controller.cluster import Cluster, code_of, opened, same_state, settled
 from tests.unit.controller.crashing_session import Crash, CrashingSession
 
 from penstock.controller.controller import Controller
@@ -69,7 +69,7 @@ def expected(model: Model, action: Action) -> tuple[ErrorCode, Model]:
         case _ if topic is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, model
         case "delete":
-            return ErrorCode.NONE, {n: each for n, each in model.items() if n != action.name}
+            return ErrorCode.NONE, {n: topic for n, topic in model.items() if n != action.name}
         case "grow" if action.number <= topic.partitions:
             return ErrorCode.INVALID_PARTITIONS, model
         case "grow":
@@ -156,17 +156,17 @@ class Life:
 
 async def check(cluster: Cluster, state: ClusterState | None, model: Model) -> None:
     assert state is not None
-    found = {name: Topic(len(t.partitions), t.configs) for name, t in state.topics.items()}
-    assert found == model
+    stored = {name: Topic(len(t.partitions), t.configs) for name, t in state.topics.items()}
+    assert stored == model
     fresh = await cluster.reread()
     assert fresh.writes == ()
-    assert same_facts(fresh.state, state)
+    assert same_state(fresh.state, state)
     check_partitions(state)
     for broker in state.brokers:
-        twin = cluster.channel.twin(broker)
-        assert twin.topics == state.topics
-        assert twin.brokers == tuple(state.brokers.values())
-        assert twin.replicas == {
+        fake = cluster.channel.broker(broker)
+        assert fake.topics == state.topics
+        assert fake.brokers == tuple(state.brokers.values())
+        assert fake.replicas == {
             (name, number): partition
             for name, topic in state.topics.items()
             for number, partition in enumerate(topic.partitions)
@@ -201,14 +201,14 @@ async def recover(disk: SimulatedDisk, possible: list[Model]) -> Model:
         await settled()
         state = controller.find_state()
         assert state is not None
-        found = {name: Topic(len(t.partitions), t.configs) for name, t in state.topics.items()}
-        assert found in possible
-        await check(cluster, state, found)
-        return found
+        stored = {name: Topic(len(t.partitions), t.configs) for name, t in state.topics.items()}
+        assert stored in possible
+        await check(cluster, state, stored)
+        return stored
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_a_crash_at_any_transaction_leaves_each_request_whole(seed: int) -> None:
+def test_a_crash_at_any_transaction_leaves_each_request_done_or_not(seed: int) -> None:
     plan = actions(Random(seed))
 
     async def scenario() -> int:
@@ -225,7 +225,7 @@ def test_a_crash_at_any_transaction_leaves_each_request_whole(seed: int) -> None
     assert asyncio.run(scenario()) > 1
 
 
-def test_a_crash_of_the_one_who_finishes_it_is_no_different() -> None:
+def test_a_second_crash_during_repair_changes_nothing() -> None:
     """Two crashes in a row, the second at every transaction of the next life."""
     plan = [Action("create", NAMES[2], 8), Action("delete", NAMES[2], 1)]
 

@@ -31,8 +31,8 @@ Live = Mapping[BrokerId, BrokerNode]
 
 
 @st.composite
-def lives(draw: st.DrawFn) -> list[Live]:
-    """The live brokers, step by step; another epoch is another life."""
+def registrations(draw: st.DrawFn) -> list[Live]:
+    """The live brokers, step by step; another epoch means a restart."""
     steps = draw(
         st.lists(
             st.dictionaries(st.sampled_from(IDS), st.booleans(), max_size=len(IDS)),
@@ -41,13 +41,13 @@ def lives(draw: st.DrawFn) -> list[Live]:
         )
     )
     epochs = dict.fromkeys(IDS, 1)
-    found: list[Live] = [{id_: node(id_, epoch=1) for id_ in IDS}]
+    history: list[Live] = [{id_: node(id_, epoch=1) for id_ in IDS}]
     for step in steps:
         for broker, is_restarted in step.items():
-            if is_restarted or broker not in found[-1]:
+            if is_restarted or broker not in history[-1]:
                 epochs[broker] += 1
-        found.append({broker: node(broker, epoch=epochs[broker]) for broker in sorted(step)})
-    return found
+        history.append({broker: node(broker, epoch=epochs[broker]) for broker in sorted(step)})
+    return history
 
 
 @st.composite
@@ -58,7 +58,7 @@ def assignments(draw: st.DrawFn) -> list[tuple[BrokerId, ...]]:
 
 def first_state(assignment: list[tuple[BrokerId, ...]], live: Live) -> ClusterState:
     epoch = ControllerEpoch(1)
-    partitions = [new_partition(each, live=live, epoch=epoch) for each in assignment]
+    partitions = [new_partition(replicas, live=live, epoch=epoch) for replicas in assignment]
     return cluster_state(live, topic("t", *partitions))
 
 
@@ -74,9 +74,9 @@ def stayed(before: Live, after: Live) -> set[BrokerId]:
     }
 
 
-@given(steps=lives(), assignment=assignments(), unclean=st.booleans())
+@given(steps=registrations(), assignment=assignments(), unclean=st.booleans())
 @settings(max_examples=EXAMPLES, deadline=None)
-def test_a_leader_was_in_sync_and_someone_leads_whenever_that_can_be(
+def test_leaders_come_from_the_isr_whenever_possible(
     *, steps: list[Live], assignment: list[tuple[BrokerId, ...]], unclean: bool
 ) -> None:
     state = first_state(assignment, steps[0])
@@ -137,11 +137,11 @@ def check_written(state: ClusterState, decision: ControllerDecision) -> None:
 
 def check_told(state: ClusterState, decision: ControllerDecision) -> None:
     """Every live broker with a replica that changed hears the newest of it."""
-    told: dict[tuple[BrokerId, int], PartitionState] = {}
+    sent: dict[tuple[BrokerId, int], PartitionState] = {}
     for broker, order in decision.requests:
         if isinstance(order, LeaderAndIsrRequest):
             assert order.broker_epoch == decision.state.brokers[broker].epoch
-            told.update({(broker, e.tp.partition): e.state for e in order.partitions})
+            sent.update({(broker, e.tp.partition): e.state for e in order.partitions})
     new = set(decision.state.brokers) - stayed(state.brokers, decision.state.brokers)
     pairs = zip(partitions_of(state), partitions_of(decision.state), strict=True)
     expected = {
@@ -150,12 +150,12 @@ def check_told(state: ClusterState, decision: ControllerDecision) -> None:
         for broker in after.replicas
         if broker in decision.state.brokers and (before != after or broker in new)
     }
-    assert told == expected
+    assert sent == expected
 
 
-@given(steps=lives(), assignment=assignments())
+@given(steps=registrations(), assignment=assignments())
 @settings(max_examples=EXAMPLES, deadline=None)
-def test_a_controller_that_takes_over_agrees_with_one_that_saw_it_all(
+def test_failover_agrees_with_a_controller_that_saw_all_events(
     steps: list[Live], assignment: list[tuple[BrokerId, ...]]
 ) -> None:
     """It has nothing to change, so that an election of the controller costs no partition its

@@ -169,7 +169,7 @@ COMMANDS = st.lists(
 
 @given(COMMANDS)
 @settings(max_examples=EXAMPLES, deadline=None)
-def test_the_tree_does_what_a_dict_would(commands: list[Command]) -> None:
+def test_znodes_behave_like_a_dict(commands: list[Command]) -> None:
     tree, model = ZnodeTree(), Model()
     for now_ms, command in enumerate(commands):
         applied = tree.apply(command, now_ms)
@@ -182,7 +182,7 @@ def test_the_tree_does_what_a_dict_would(commands: list[Command]) -> None:
 
 @given(COMMANDS)
 @settings(max_examples=EXAMPLES, deadline=None)
-def test_events_tell_every_difference_and_a_failure_makes_none(commands: list[Command]) -> None:
+def test_events_report_every_change_and_failures_none(commands: list[Command]) -> None:
     tree = ZnodeTree()
     for now_ms, command in enumerate(commands):
         before = dict(tree.image().nodes)
@@ -191,21 +191,21 @@ def test_events_tell_every_difference_and_a_failure_makes_none(commands: list[Co
         if isinstance(applied.result, Failure):
             assert (before, applied.events) == (after, ())
             continue
-        told = {(event.kind, event.path) for event in applied.events}
+        fired = {(event.kind, event.path) for event in applied.events}
         for path in before.keys() - after.keys():
-            assert {(EventKind.DELETED, path), (EventKind.CHILD, parent_of(path))} <= told
+            assert {(EventKind.DELETED, path), (EventKind.CHILD, parent_of(path))} <= fired
         for path in after.keys() - before.keys():
-            assert {(EventKind.CREATED, path), (EventKind.CHILD, parent_of(path))} <= told
+            assert {(EventKind.CREATED, path), (EventKind.CHILD, parent_of(path))} <= fired
         for path in after.keys() & before.keys():
             if after[path].mzxid != before[path].mzxid:
-                assert {(EventKind.CHANGED, path), (EventKind.CREATED, path)} & told
-        for _, path in told:
+                assert {(EventKind.CHANGED, path), (EventKind.CREATED, path)} & fired
+        for _, path in fired:
             assert path in before or path in after or is_passing(command)
 
 
 @given(COMMANDS, st.data())
 @settings(max_examples=EXAMPLES, deadline=None)
-def test_bytes_of_commands_and_an_image_at_any_point_rebuild_the_tree(
+def test_encoded_commands_and_images_rebuild_the_znodes(
     commands: list[Command], data: st.DataObject
 ) -> None:
     tree = ZnodeTree()
@@ -216,10 +216,10 @@ def test_bytes_of_commands_and_an_image_at_any_point_rebuild_the_tree(
         rebuilt.apply(command, 7)
     rebuilt = ZnodeTree(decode_image(encode_image(rebuilt.image())))
     record = b"".join(encode_command(command) for command in commands[cut:])
-    for place, command in enumerate(decode_commands(record), cut):
+    for index, command in enumerate(decode_commands(record), cut):
         applied = rebuilt.apply(command, 7)
-        assert command == commands[place]
-        assert (applied.zxid, applied.events) == (outcomes[place].zxid, outcomes[place].events)
+        assert command == commands[index]
+        assert (applied.zxid, applied.events) == (outcomes[index].zxid, outcomes[index].events)
     assert rebuilt.image() == tree.image()
 
 
@@ -251,7 +251,7 @@ def assert_equal(tree: ZnodeTree, model: Model) -> None:
         assert tree.children(path) == tuple(sorted(c.rpartition("/")[2] for c in children))
 
 
-def test_a_created_node_s_answer_has_its_numbers() -> None:
+def test_create_returns_the_stat() -> None:
     tree = ZnodeTree()
     session_id = SessionId(tree.apply(OpenSession(), 1).zxid)
     applied = tree.apply(ZnodeChange(session_id, (Create(path="/a", ephemeral=True),)), 5)

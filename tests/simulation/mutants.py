@@ -60,10 +60,10 @@ def truncate_by_offset_alone() -> Iterator[None]:
         self._truncate_to(followed, offset)
 
     def ask_once(partition: Partition, max_bytes: int) -> FetchFrom:
-        asked = ask(partition, max_bytes)
+        request = ask(partition, max_bytes)
         if (partition, partition.leader_epoch) in cut:
-            return asked._replace(last_fetched_epoch=NO_LEADER_EPOCH)
-        return asked
+            return request._replace(last_fetched_epoch=NO_LEADER_EPOCH)
+        return request
 
     with (
         patch.object(FollowerState, "_truncate", truncate),

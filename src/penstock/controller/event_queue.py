@@ -107,11 +107,11 @@ class ControllerEventQueue:
             return await request.result
 
 
-async def _wait_all(awaited: Iterable[Sequence[Delivery]], deadline: float) -> None:
-    deliveries = {delivery for of_one_result in awaited for delivery in of_one_result}
-    if deliveries:
+async def _wait_all(by_result: Iterable[Sequence[Delivery]], deadline: float) -> None:
+    pending = {delivery for deliveries in by_result for delivery in deliveries}
+    if pending:
         remaining = max(deadline - asyncio.get_running_loop().time(), 0)
-        await asyncio.wait(deliveries, timeout=remaining)
+        await asyncio.wait(pending, timeout=remaining)
 
 
 def _find_error(deliveries: Sequence[Delivery], timeout_ms: int) -> ApiError | None:

@@ -50,27 +50,27 @@ def node(broker: int, *, rack: str | None = None, epoch: int = 0, port: int = 0)
 
 
 @dataclass
-class BrokerTwin:
-    """What a broker knows from its orders, applied as the real one has to."""
+class FakeBroker:
+    """A broker's state from its controller requests, applied as a real broker does."""
 
-    orders: list[ControllerRequestBody] = field(default_factory=list)
+    requests: list[ControllerRequestBody] = field(default_factory=list)
     replicas: dict[TopicPartition, PartitionState] = field(default_factory=dict)
     topics: dict[str, TopicState] = field(default_factory=dict)
     brokers: tuple[BrokerNode, ...] = ()
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
-    def apply(self, order: ControllerRequestBody) -> None:
-        self.orders.append(order)
-        match order:
+    def apply(self, request: ControllerRequestBody) -> None:
+        self.requests.append(request)
+        match request:
             case LeaderAndIsrRequest(partitions=partitions):
                 self.replicas.update({partition.tp: partition.state for partition in partitions})
             case StopReplicaRequest(partitions=stopped):
                 for partition in stopped:
                     self.replicas.pop(partition, None)
             case UpdateMetadataRequest():
-                self._learn(order)
+                self._update_metadata(request)
 
-    def _learn(self, update: UpdateMetadataRequest) -> None:
+    def _update_metadata(self, update: UpdateMetadataRequest) -> None:
         if update.is_full:
             self.topics.clear()
         if update.brokers is not None:
@@ -83,13 +83,13 @@ class BrokerTwin:
 
 
 @dataclass
-class Channel:
-    """The twin of the way to the brokers: all are reachable but those that are said to be not."""
+class FakeChannel:
+    """A fake controller channel: all brokers are reachable except those in `unreachable`."""
 
-    brokers: dict[BrokerId, BrokerTwin] = field(default_factory=dict)
+    brokers: dict[BrokerId, FakeBroker] = field(default_factory=dict)
     unreachable: set[BrokerId] = field(default_factory=set)
-    refusals: dict[BrokerId, Exception] = field(default_factory=dict)  # the next one's
-    sent: list[ControllerRequest] = field(default_factory=list)  # every try
+    refusals: dict[BrokerId, Exception] = field(default_factory=dict)  # of the next request
+    sent: list[ControllerRequest] = field(default_factory=list)  # every attempt
 
     async def send(self, node: BrokerNode, sent: ControllerRequest) -> None:
         broker = node.id
@@ -99,23 +99,23 @@ class Channel:
             raise ConnectionRefusedError(f"broker {broker} does not answer")
         if broker in self.refusals:
             raise self.refusals.pop(broker)
-        self.brokers.setdefault(broker, BrokerTwin()).apply(sent.body)
+        self.brokers.setdefault(broker, FakeBroker()).apply(sent.body)
 
-    def twin(self, broker: int = 0) -> BrokerTwin:
-        return self.brokers.setdefault(BrokerId(broker), BrokerTwin())
+    def broker(self, broker: int = 0) -> FakeBroker:
+        return self.brokers.setdefault(BrokerId(broker), FakeBroker())
 
 
-async def next_turn(_: int) -> None:
-    """Pauses of a retry take no time here, but everybody else's turn."""
+async def yield_once(_: int) -> None:
+    """A backoff takes no time, but lets other tasks run."""
     await asyncio.sleep(0)
 
 
 @dataclass
 class Cluster:
-    """One controller, and as many registered brokers as a test asks for."""
+    """A metadata store with registered brokers, and their controllers."""
 
     store: EmbeddedMetadataStore
-    channel: Channel = field(default_factory=Channel)
+    channel: FakeChannel = field(default_factory=FakeChannel)
     reports: list[str] = field(default_factory=list)
     sessions: dict[int, Session] = field(default_factory=dict)
 
@@ -147,18 +147,18 @@ class Cluster:
             channel=self.channel,
             broker_id=BrokerId(broker),
             random=Random(7),
-            wait_ms=next_turn,
+            wait_ms=yield_once,
             report=self.reports.append,
             **options,
         )
 
     async def reread(self) -> ControllerDecision:
-        """What a controller would find that knows nothing: the state, and what is half made."""
+        """What a new controller would load: the state, and the writes that complete it."""
         session = await self.store.open_session()
-        tree = await read_stored_state(session)
+        stored = await read_stored_state(session)
         await session.close()
         return repair(
-            tree,
+            stored,
             controller_id=BrokerId(0),
             controller_epoch=ControllerEpoch(0),
             new_topic_id=random_topic_id,
@@ -176,7 +176,7 @@ async def opened(disk: SimulatedDisk | None = None, *brokers: int) -> AsyncItera
     await store.close()
 
 
-def tell(scenario: Callable[[Cluster], Awaitable[None]], *brokers: int) -> None:
+def run_scenario(scenario: Callable[[Cluster], Awaitable[None]], *brokers: int) -> None:
     async def run() -> None:
         async with opened(None, *brokers) as cluster:
             await scenario(cluster)
@@ -185,7 +185,7 @@ def tell(scenario: Callable[[Cluster], Awaitable[None]], *brokers: int) -> None:
 
 
 async def settled() -> None:
-    """Until every other task waits for something: nothing here waits for the time."""
+    """Until every other task waits; nothing here waits for the clock."""
     for _ in range(200):
         await asyncio.sleep(0)
 
@@ -194,8 +194,8 @@ def code_of(answer: object) -> ErrorCode:
     return answer.code if isinstance(answer, ApiError) else ErrorCode.NONE
 
 
-def same_facts(one: ClusterState, other: ClusterState) -> bool:
-    """Equal but for who is the controller, and which brokers have yet to delete what."""
+def same_state(one: ClusterState, other: ClusterState) -> bool:
+    """Equal except for the controller and for the brokers that have yet to delete replicas."""
     return (one.brokers, one.topics, set(one.deleting), one.broker_configs) == (
         other.brokers,
         other.topics,

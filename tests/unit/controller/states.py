@@ -51,5 +51,5 @@ def cluster_state(live: Mapping[BrokerId, BrokerNode], *topics: TopicState) -> C
         controller_id=BrokerId(0),
         controller_epoch=EPOCH,
         brokers=live,
-        topics={each.name: each for each in topics},
+        topics={topic.name: topic for topic in topics},
     )

@@ -65,7 +65,7 @@ def answered(stored: PartitionState) -> AlterPartitionState:
 
 
 @pytest.mark.parametrize("in_sync", [(0,), (0, 1, 2), (0, 2), (2, 1, 0)])
-def test_the_leader_of_now_stores_who_is_in_sync(in_sync: tuple[int, ...]) -> None:
+def test_the_current_leader_changes_the_isr(in_sync: tuple[int, ...]) -> None:
     decision, [result] = ask(STATE, change(*in_sync))
     stored = decision.state.topics["t"].partitions[0]
     assert result == AlterPartitionResult(ErrorCode.NONE, answered(stored))
@@ -76,16 +76,16 @@ def test_the_leader_of_now_stores_who_is_in_sync(in_sync: tuple[int, ...]) -> No
     assert (write.path, write.version) == ("/brokers/topics/t/partitions/0/state", 7)
 
 
-def test_all_brokers_are_told_as_clients_are_and_nobody_gets_another_role() -> None:
+def test_an_isr_change_sends_update_metadata_only() -> None:
     decision, _ = ask(STATE, change(0, 1, 2))
     assert sorted(order.broker for order in decision.requests) == [0, 1, 2]
     for order in decision.requests:
         assert isinstance(order.request, UpdateMetadataRequest)
-        assert [told.partitions[0].in_sync for told in order.request.topics] == [(0, 1, 2)]
+        assert [topic.partitions[0].in_sync for topic in order.request.topics] == [(0, 1, 2)]
 
 
 @pytest.mark.parametrize(
-    ("asked", "broker", "code"),
+    ("proposal", "broker", "code"),
     [
         (change(0, leader_epoch=3), 0, ErrorCode.FENCED_LEADER_EPOCH),
         (change(0, leader_epoch=5), 0, ErrorCode.NOT_CONTROLLER),
@@ -102,17 +102,17 @@ def test_all_brokers_are_told_as_clients_are_and_nobody_gets_another_role() -> N
         (change(0, topic_id=TopicId(UUID(int=77))), 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ],
 )
-def test_what_is_refused_changes_nothing(
-    asked: AlterPartitionProposal, broker: int, code: ErrorCode
+def test_a_rejected_proposal_changes_nothing(
+    proposal: AlterPartitionProposal, broker: int, code: ErrorCode
 ) -> None:
-    decision, [outcome] = ask(STATE, asked, broker=broker)
+    decision, [outcome] = ask(STATE, proposal, broker=broker)
     assert outcome.code is code
     assert decision == ControllerDecision(state=STATE)
     exists = code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert outcome.state == (answered(TOPIC.partitions[0]) if exists else None)
 
 
-def test_a_change_that_is_stored_already_is_answered_as_done() -> None:
+def test_a_proposal_that_is_stored_already_succeeds() -> None:
     """The first answer was lost: a refusal would leave the leader with what it does not know."""
     decision, [(_, stored)] = ask(STATE, change(0))
     again, [outcome] = ask(decision.state, change(0))
@@ -120,7 +120,7 @@ def test_a_change_that_is_stored_already_is_answered_as_done() -> None:
     assert again == ControllerDecision(state=decision.state)
 
 
-def test_who_is_away_or_about_to_leave_does_not_become_in_sync() -> None:
+def test_an_offline_or_shutting_down_broker_cannot_join_the_isr() -> None:
     _, [outcome] = ask(replace(STATE, brokers=alive(0, 1)), change(0, 1, 2))
     assert outcome.code is ErrorCode.INELIGIBLE_REPLICA
     leaving = replace(STATE, shutting_down=frozenset((BrokerId(2),)))
@@ -128,7 +128,7 @@ def test_who_is_away_or_about_to_leave_does_not_become_in_sync() -> None:
     assert outcome.code is ErrorCode.INELIGIBLE_REPLICA
 
 
-def test_a_leader_that_is_about_to_leave_may_still_take_in_its_successor() -> None:
+def test_a_leader_in_controlled_shutdown_may_still_extend_the_isr() -> None:
     state = cluster_state(alive(0, 1), topic("t", partition(0, (0,), (0, 1))))
     leaving = replace(state, shutting_down=frozenset((BrokerId(0),)))
     _, [outcome] = ask(leaving, change(0, 1))
@@ -136,20 +136,20 @@ def test_a_leader_that_is_about_to_leave_may_still_take_in_its_successor() -> No
 
 
 @pytest.mark.parametrize(("broker", "epoch"), [(0, 0), (0, 2), (9, 1)])
-def test_only_the_registered_life_of_a_broker_may_ask(broker: int, epoch: int) -> None:
+def test_a_stale_broker_epoch_is_refused(broker: int, epoch: int) -> None:
     with pytest.raises(Refusal) as refused:
         ask(STATE, change(0), broker=broker, epoch=epoch)
     assert refused.value.code is ErrorCode.STALE_BROKER_EPOCH
 
 
-def test_a_topic_that_is_being_deleted_takes_no_change() -> None:
+def test_a_topic_being_deleted_rejects_isr_changes() -> None:
     state = replace(STATE, deleting={"t": frozenset((BrokerId(0),))})
     decision, [outcome] = ask(state, change(0))
     assert outcome.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert decision.writes == ()
 
 
-def test_two_changes_of_one_partition_build_upon_each_other() -> None:
+def test_two_proposals_of_one_partition_build_on_each_other() -> None:
     decision, outcomes = ask(STATE, change(0), change(0, 2), change(0, 2, partition_epoch=8))
     codes = [ErrorCode.NONE, ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.NONE]
     assert [outcome.code for outcome in outcomes] == codes
@@ -157,7 +157,7 @@ def test_two_changes_of_one_partition_build_upon_each_other() -> None:
     assert (stored.in_sync, stored.partition_epoch) == ((0, 2), 9)
 
 
-def test_the_last_replica_of_a_move_that_catches_up_ends_it() -> None:
+def test_the_last_target_replica_in_sync_finishes_the_reassignment() -> None:
     """Broker 0 hands over to 2 and 1, of which 2 was missing."""
     moving = partition(0, (0, 1), (2, 1, 0))._replace(
         adding=(BrokerId(2),), removing=(BrokerId(0),)

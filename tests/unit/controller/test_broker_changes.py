@@ -33,14 +33,14 @@ def always(_: TopicState) -> bool:
 
 def written(decision: ControllerDecision) -> dict[str, PartitionState]:
     """What the tree would hold, by path."""
-    found = {}
+    states = {}
     for step in decision.writes:
         for operation in step:
             assert isinstance(operation, SetData)
             stat = Stat(0, 0, 0, 0, 0, operation.version + 1, 0, NO_SESSION, 0, 0)
             value = Value(operation.data, stat)
-            found[operation.path] = decode_state(operation.path, value, replicas=())
-    return found
+            states[operation.path] = decode_state(operation.path, value, replicas=())
+    return states
 
 
 def led(decision: ControllerDecision, name: str = "t", number: int = 0) -> PartitionState:
@@ -51,39 +51,39 @@ def summary(state: PartitionState) -> tuple[int, int, tuple[int, ...]]:
     return state.leader, state.leader_epoch, state.in_sync
 
 
-class TestABrokerThatDies:
-    def test_is_followed_by_the_next_in_sync_replica_of_the_assignment(self) -> None:
+class TestBrokerFailure:
+    def test_elects_the_next_in_sync_replica_of_the_assignment(self) -> None:
         state = cluster_state(alive(0, 1, 2), topic("t", partition(1, (0, 1, 2), (1, 2, 0))))
         decision = brokers_changed(state, alive(0, 2), never)
         assert summary(led(decision)) == (2, 5, (0, 2))
 
-    def test_is_not_followed_by_a_replica_that_was_behind(self) -> None:
+    def test_does_not_elect_a_replica_outside_the_isr(self) -> None:
         state = cluster_state(alive(0, 1, 2), topic("t", partition(1, (0, 1), (1, 2, 0))))
         decision = brokers_changed(state, alive(0, 2), always)
         assert summary(led(decision)) == (0, 5, (0,))
 
-    def test_leaves_no_leader_when_nobody_else_was_in_sync(self) -> None:
+    def test_leaves_no_leader_if_no_other_replica_was_in_sync(self) -> None:
         state = cluster_state(alive(0, 1), topic("t", partition(1, (1,), (1, 0))))
         decision = brokers_changed(state, alive(0), never)
         assert summary(led(decision)) == (NO_BROKER, 5, (1,))
 
-    def test_leaves_a_leader_that_lacks_records_where_the_topic_allows_it(self) -> None:
+    def test_elects_uncleanly_if_the_topic_allows_it(self) -> None:
         state = cluster_state(alive(0, 1), topic("t", partition(1, (1,), (1, 0))))
         decision = brokers_changed(state, alive(0), always)
         assert summary(led(decision)) == (0, 5, (0,))
 
-    def test_is_no_longer_in_sync_where_it_followed(self) -> None:
+    def test_removes_a_failed_follower_from_the_isr(self) -> None:
         state = cluster_state(alive(0, 1), topic("t", partition(1, (0, 1), (1, 0))))
         decision = brokers_changed(state, alive(1), never)
         assert summary(led(decision)) == (1, 5, (1,))
 
-    def test_changes_nothing_where_it_had_no_replica_in_sync(self) -> None:
+    def test_changes_nothing_if_it_was_in_no_isr(self) -> None:
         state = cluster_state(alive(0, 1), topic("t", partition(1, (1,), (1, 0))))
         decision = brokers_changed(state, alive(1), never)
         assert led(decision) == state.topics["t"].partitions[0]
         assert decision.writes == ()
 
-    def test_together_with_all_in_sync_replicas_leaves_all_of_them_a_chance(self) -> None:
+    def test_of_the_whole_isr_keeps_the_isr(self) -> None:
         state = cluster_state(alive(0, 1, 2), topic("t", partition(1, (0, 1), (1, 0))))
         gone = brokers_changed(state, alive(2), never)
         assert summary(led(gone)) == (NO_BROKER, 5, (0, 1))
@@ -91,35 +91,35 @@ class TestABrokerThatDies:
         assert summary(led(back)) == (0, 6, (0,))
 
 
-class TestABrokerThatComesBack:
-    def test_leads_again_what_only_it_had(self) -> None:
+class TestBrokerRestart:
+    def test_elects_the_only_in_sync_replica_again(self) -> None:
         state = cluster_state(alive(0), topic("t", partition(-1, (1,), (1, 0))))
         decision = brokers_changed(state, alive(0) | alive(1, epoch=5), never)
         assert summary(led(decision)) == (1, 5, (1,))
 
-    def test_does_not_take_back_what_another_leads(self) -> None:
+    def test_does_not_take_leadership_back(self) -> None:
         state = cluster_state(alive(0), topic("t", partition(0, (0,), (1, 0))))
         decision = brokers_changed(state, alive(0) | alive(1, epoch=5), never)
         assert led(decision) == state.topics["t"].partitions[0]
 
-    def test_so_fast_that_nobody_saw_it_go_still_begins_a_new_epoch(self) -> None:
+    def test_that_was_not_seen_still_raises_the_leader_epoch(self) -> None:
         """KAFKA-7235: the same id with another epoch is another life."""
         state = cluster_state(alive(0), topic("t", partition(0, (0,), (0,))))
         decision = brokers_changed(state, alive(0, epoch=2), never)
         assert summary(led(decision)) == (0, 5, (0,))
 
-    def test_so_fast_that_nobody_saw_it_go_must_catch_up_with_who_stayed(self) -> None:
+    def test_that_was_not_seen_removes_the_broker_from_the_isr(self) -> None:
         state = cluster_state(alive(0, 1), topic("t", partition(0, (0, 1), (0, 1))))
         decision = brokers_changed(state, alive(0, epoch=2) | alive(1), never)
         assert summary(led(decision)) == (1, 5, (1,))
 
-    def test_with_all_others_leads_alone_until_they_have_caught_up(self) -> None:
+    def test_of_the_whole_isr_leaves_only_the_leader_in_sync(self) -> None:
         """Each may have lost the end of its log, so that none may stand in for another."""
         state = cluster_state(alive(0, 1), topic("t", partition(0, (0, 1), (0, 1))))
         decision = brokers_changed(state, alive(0, 1, epoch=2), never)
         assert summary(led(decision)) == (0, 5, (0,))
 
-    def test_is_told_everything_and_the_others_that_it_is_there(self) -> None:
+    def test_sends_the_broker_the_full_state_and_others_the_brokers(self) -> None:
         parts = [partition(0, (0,), (0,)), partition(0, (0,), (0, 1))]
         state = cluster_state(alive(0), topic("t", *parts))
         decision = brokers_changed(state, alive(0) | alive(1, epoch=5), never)
@@ -139,12 +139,12 @@ class TestABrokerThatComesBack:
         assert [broker.id for broker in news.brokers] == [0, 1]
 
 
-def test_the_same_brokers_are_no_news() -> None:
+def test_unchanged_brokers_cause_no_decision() -> None:
     state = cluster_state(alive(0, 1), topic("t", partition(0, (0, 1), (0, 1))))
     assert brokers_changed(state, alive(0, 1), never) == ControllerDecision(state=state)
 
 
-def test_what_changed_is_written_under_the_version_that_was_known() -> None:
+def test_writes_are_conditional_on_the_known_version() -> None:
     parts = [partition(1, (0, 1), (1, 0)), partition(0, (0,), (0,))]
     state = cluster_state(alive(0, 1), topic("t", *parts))
     decision = brokers_changed(state, alive(0), never)
@@ -158,7 +158,7 @@ def test_what_changed_is_written_under_the_version_that_was_known() -> None:
     assert written(decision)[path] == after._replace(replicas=())
 
 
-def test_survivors_hear_of_their_new_roles_before_clients_do() -> None:
+def test_leader_and_isr_is_sent_before_update_metadata() -> None:
     state = cluster_state(alive(0, 1), topic("t", partition(1, (0, 1), (1, 0))))
     decision = brokers_changed(state, alive(0), never)
     lead, news = [order.request for order in decision.requests]
@@ -168,21 +168,21 @@ def test_survivors_hear_of_their_new_roles_before_clients_do() -> None:
     ]
     assert not lead.partitions[0].is_new
     assert isinstance(news, UpdateMetadataRequest)
-    assert [each.name for each in news.topics] == ["t"]
+    assert [topic.name for topic in news.topics] == ["t"]
 
 
-class TestAControllerThatTakesOver:
-    def test_writes_nothing_where_the_leaders_live(self) -> None:
+class TestControllerFailover:
+    def test_writes_nothing_if_all_leaders_are_alive(self) -> None:
         state = cluster_state(alive(0), topic("t", *[partition(0, (0,), (0,))] * 5))
         decision = fail_over(state, never)
         assert decision.writes == ()
         assert decision.state == state
 
-    def test_elects_where_the_leader_is_away(self) -> None:
+    def test_elects_if_the_leader_is_offline(self) -> None:
         state = cluster_state(alive(0), topic("t", partition(1, (1, 0), (1, 0))))
         assert summary(led(fail_over(state, never))) == (0, 5, (0,))
 
-    def test_tells_every_broker_its_roles_and_then_everything(self) -> None:
+    def test_sends_every_broker_leader_and_isr_then_full_metadata(self) -> None:
         state = cluster_state(alive(0, 1), topic("t", partition(0, (0, 1), (0, 1))))
         orders = fail_over(state, never).requests
         for broker in (0, 1):
@@ -191,7 +191,7 @@ class TestAControllerThatTakesOver:
             assert isinstance(full, UpdateMetadataRequest)
             assert full.is_full
 
-    def test_orders_of_many_partitions_come_in_pieces(self) -> None:
+    def test_splits_requests_with_many_partitions(self) -> None:
         state = cluster_state(alive(0), topic("t", *[partition(0, (0,), (0,))] * 120))
         orders = [order.request for order in fail_over(state, never).requests]
         pieces = [
@@ -199,18 +199,18 @@ class TestAControllerThatTakesOver:
         ]
         assert pieces == [50, 50, 20]
 
-    def test_takes_nobody_for_in_sync_who_has_another_life_since(self) -> None:
+    def test_removes_restarted_brokers_from_the_isr(self) -> None:
         state = cluster_state(alive(0, 1, 2), topic("t", partition(0, (0, 1, 2), (0, 1, 2))))
         restarted = {TopicPartition("t", 0): {BrokerId(0)}}
         assert summary(led(fail_over(state, never, restarted))) == (1, 5, (1, 2))
 
-    def test_lets_one_of_those_lead_where_nobody_stayed(self) -> None:
+    def test_elects_a_restarted_broker_if_no_other_stayed(self) -> None:
         state = cluster_state(alive(0, 1), topic("t", partition(1, (0, 1), (0, 1))))
         restarted = {TopicPartition("t", 0): {BrokerId(0), BrokerId(1)}}
         assert summary(led(fail_over(state, never, restarted))) == (1, 5, (1,))
 
 
-class TestATopicThatIsBeingDeleted:
+class TestTopicBeingDeleted:
     def marked(self, *waiting: int) -> ClusterState:
         state = cluster_state(alive(0), topic("t", partition(1, (1,), (1, 0))), topic("u"))
         return replace(state, deleting={"t": frozenset(map(BrokerId, waiting))})
@@ -219,7 +219,7 @@ class TestATopicThatIsBeingDeleted:
         decision = fail_over(self.marked(0, 1), always)
         assert decision.writes == ()
 
-    def test_is_removed_from_a_broker_that_comes_back_and_not_shown_to_it(self) -> None:
+    def test_is_stopped_on_a_restarted_broker_and_not_in_its_metadata(self) -> None:
         state = self.marked(1)
         decision = brokers_changed(state, alive(0) | alive(1, epoch=5), never)
         stop, full = [order.request for order in decision.requests if order.broker == 1]
@@ -227,9 +227,9 @@ class TestATopicThatIsBeingDeleted:
         assert stop.delete
         assert [str(tp) for tp in stop.partitions] == ["t-0"]
         assert isinstance(full, UpdateMetadataRequest)
-        assert [each.name for each in full.topics] == ["u"]
+        assert [topic.name for topic in full.topics] == ["u"]
 
-    def test_is_no_longer_shown_when_only_dead_brokers_have_it(self) -> None:
+    def test_leaves_the_metadata_if_only_offline_brokers_have_replicas(self) -> None:
         state = replace(self.marked(0, 1), brokers=alive(0, 1, 2))
         decision = brokers_changed(state, alive(2), never)
         hidden = [
@@ -241,7 +241,9 @@ class TestATopicThatIsBeingDeleted:
 
 
 @pytest.mark.parametrize("allowed", [True, False])
-def test_a_leaderless_partition_is_led_when_its_topic_comes_to_allow_it(*, allowed: bool) -> None:
+def test_a_leaderless_partition_gets_a_leader_once_unclean_election_is_enabled(
+    *, allowed: bool
+) -> None:
     state = cluster_state(
         alive(0), topic("t", partition(-1, (1,), (1, 0))), topic("u", partition(-1, (1,), (1, 0)))
     )

@@ -6,7 +6,7 @@ import asyncio
 import re
 
 import pytest
-from tests.unit.controller.cluster import NOW_MS, Cluster, node, opened, tell
+from tests.unit.controller.cluster import NOW_MS, Cluster, node, opened, run_scenario
 
 from penstock.controller.broker_registration import (
     BrokerIdTaken,
@@ -23,7 +23,7 @@ from penstock.model.cluster import BrokerId
 from penstock.testing.simulated_disk import SimulatedDisk
 
 
-def test_a_broker_s_epoch_grows_with_every_life() -> None:
+def test_the_broker_epoch_increases_with_every_registration() -> None:
     async def scenario(cluster: Cluster) -> None:
         epochs = []
         for _ in range(3):
@@ -31,21 +31,21 @@ def test_a_broker_s_epoch_grows_with_every_life() -> None:
             await cluster.leave(5)
         assert epochs == sorted(set(epochs))
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
-def test_a_registered_broker_is_found_with_its_epoch_and_goes_with_its_session() -> None:
+def test_a_registration_has_the_broker_epoch_and_ends_with_its_session() -> None:
     async def scenario(cluster: Cluster) -> None:
         epoch = await cluster.join(5, rack="r")
-        found = await read_brokers(cluster.sessions[0], None)
-        assert found[BrokerId(5)] == node(5, rack="r", epoch=epoch)
+        brokers = await read_brokers(cluster.sessions[0], None)
+        assert brokers[BrokerId(5)] == node(5, rack="r", epoch=epoch)
         await cluster.leave(5)
         assert set(await read_brokers(cluster.sessions[0], None)) == {0}
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
-def test_a_broker_is_not_stuck_on_its_own_registration_of_an_earlier_session() -> None:
+def test_a_registration_left_over_from_an_earlier_session_is_replaced() -> None:
     """KAFKA-1387, KAFKA-7165: it came back before the old session expired; a hundred times."""
 
     async def scenario(cluster: Cluster) -> None:
@@ -62,20 +62,20 @@ def test_a_broker_is_not_stuck_on_its_own_registration_of_an_earlier_session() -
             assert (stat.ephemeral_owner, stat.czxid) == (session.id, again)
             before, epoch = session, again
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
-def test_registering_twice_in_a_session_is_one_registration() -> None:
+def test_registering_is_idempotent_within_a_session() -> None:
     async def scenario(cluster: Cluster) -> None:
         before = await cluster.sessions[0].exists("/brokers/ids/0")
         again = await register_broker(cluster.sessions[0], node(0), now_ms=NOW_MS)
         assert before is not None
         assert again == before.czxid
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
-def test_an_id_that_another_process_has_is_refused() -> None:
+def test_a_broker_id_of_another_process_is_refused() -> None:
     async def scenario(cluster: Cluster) -> None:
         session = await cluster.store.open_session()
         with pytest.raises(BrokerIdTaken, match=r"broker id 0 .*another broker\.id"):
@@ -84,21 +84,21 @@ def test_an_id_that_another_process_has_is_refused() -> None:
         assert stat is not None
         assert stat.ephemeral_owner == cluster.sessions[0].id
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
-def test_an_address_may_change_where_the_earlier_session_is_known() -> None:
+def test_endpoints_may_change_if_the_earlier_session_is_known() -> None:
     async def scenario(cluster: Cluster) -> None:
         session = await cluster.store.open_session()
         earlier = [cluster.sessions[0].id]
         await register_broker(session, node(0, port=1), now_ms=NOW_MS, own_sessions=earlier)
-        found = await read_brokers(session, None)
-        assert found[BrokerId(0)].endpoints == node(0, port=1).endpoints
+        brokers = await read_brokers(session, None)
+        assert brokers[BrokerId(0)].endpoints == node(0, port=1).endpoints
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
-def test_a_broker_s_own_left_over_leadership_does_not_hold_it_up() -> None:
+def test_a_controller_znode_left_over_from_itself_is_no_obstacle() -> None:
     async def scenario(cluster: Cluster) -> None:
         await controller_election(cluster.sessions[0], BrokerId(0), now_ms=1).campaign()
         session = await cluster.store.open_session()
@@ -111,41 +111,41 @@ def test_a_broker_s_own_left_over_leadership_does_not_hold_it_up() -> None:
         assert not other.done()
         other.cancel()
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
-def test_the_cluster_has_one_id_for_ever() -> None:
+def test_the_cluster_id_never_changes() -> None:
     async def scenario() -> None:
         disk = SimulatedDisk("/data")
-        found = set()
+        cluster_ids = set()
         for _ in range(3):
             async with opened(disk, 0, 1) as cluster:
                 sessions = cluster.sessions.values()
-                found |= set(await asyncio.gather(*map(get_or_create_cluster_id, sessions)))
-        [cluster_id] = found
+                cluster_ids |= set(await asyncio.gather(*map(get_or_create_cluster_id, sessions)))
+        [cluster_id] = cluster_ids
         assert re.fullmatch(r"[A-Za-z0-9_-]{22}", cluster_id)
 
     asyncio.run(scenario())
 
 
-def test_generated_broker_ids_begin_above_the_reserved_ones_and_never_come_twice() -> None:
+def test_generated_broker_ids_are_above_the_reserved_ones_and_unique() -> None:
     async def scenario(cluster: Cluster) -> None:
         given = [
             await next_generated_broker_id(cluster.sessions[0], reserved_max=1000) for _ in range(3)
         ]
         assert given == [1001, 1002, 1003]
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
-def test_ids_do_not_begin_like_an_option() -> None:
+def test_topic_ids_do_not_look_like_options() -> None:
     assert not any(format_uuid(random_topic_id()).startswith("-") for _ in range(500))
 
 
 # Producer ids.
 
 
-def test_producer_ids_of_two_brokers_are_all_different_and_come_in_blocks() -> None:
+def test_producer_ids_of_two_brokers_are_unique_and_allocated_in_blocks() -> None:
     async def scenario(cluster: Cluster) -> None:
         makers = [BlockProducerIds(s, BrokerId(b)) for b, s in cluster.sessions.items()]
         given = await asyncio.gather(
@@ -156,10 +156,10 @@ def test_producer_ids_of_two_brokers_are_all_different_and_come_in_blocks() -> N
         blocks = {number // BLOCK_SIZE for number in given}
         assert blocks == {0, 1, 2, 3}
 
-    tell(scenario, 0, 1)
+    run_scenario(scenario, 0, 1)
 
 
-def test_after_a_restart_no_producer_id_comes_again() -> None:
+def test_a_restart_does_not_reuse_producer_ids() -> None:
     async def scenario() -> None:
         disk = SimulatedDisk("/data")
         given = []
@@ -172,7 +172,7 @@ def test_after_a_restart_no_producer_id_comes_again() -> None:
     asyncio.run(scenario())
 
 
-def test_when_there_are_no_producer_ids_left_none_is_given_twice() -> None:
+def test_exhausted_producer_ids_raise() -> None:
     async def scenario(cluster: Cluster) -> None:
         session = cluster.sessions[0]
         last = 2**63 - 1 - BLOCK_SIZE
@@ -184,4 +184,4 @@ def test_when_there_are_no_producer_ids_left_none_is_given_twice() -> None:
         with pytest.raises(ProducerIdsExhausted):
             await maker.next_producer_id()
 
-    tell(scenario)
+    run_scenario(scenario)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 import pytest
-from tests.unit.controller.cluster import Channel, node, settled
+from tests.unit.controller.cluster import FakeChannel, node, settled
 
 from penstock.controller.channel_manager import (
     FIRST_BACKOFF_MS,
@@ -38,7 +38,7 @@ def update(number: int) -> UpdateMetadataRequest:
 
 @dataclass
 class ChannelHarness:
-    channel: Channel = field(default_factory=Channel)
+    channel: FakeChannel = field(default_factory=FakeChannel)
     backoffs_ms: list[int] = field(default_factory=list)
     reports: list[str] = field(default_factory=list)
     stale: list[bool] = field(default_factory=list)
@@ -49,7 +49,7 @@ class ChannelHarness:
         await asyncio.sleep(0)
 
     def numbers(self, broker: BrokerId) -> list[int]:
-        return [request.controller_epoch for request in self.channel.twin(broker).orders]
+        return [request.controller_epoch for request in self.channel.broker(broker).requests]
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[ControllerChannelManager]:

@@ -38,8 +38,8 @@ def change(
 ) -> ConfigResourceChange:
     """Of a topic, or of a broker where the name is a number or empty."""
     scope = ConfigScope.BROKER if name.isdecimal() or not name else ConfigScope.TOPIC
-    settings = tuple(ConfigEntryChange(*each) for each in changes)
-    return ConfigResourceChange(scope=scope, name=name, changes=settings, replace=replace_all)
+    entries = tuple(ConfigEntryChange(*entry) for entry in changes)
+    return ConfigResourceChange(scope=scope, name=name, changes=entries, replace=replace_all)
 
 
 def alter(
@@ -59,32 +59,32 @@ def topic_configs(*changes: ConfigResourceChange, state: ClusterState = STATE) -
     return decision.state.topics["t"].configs
 
 
-class TestATopicsSettings:
-    def test_are_set_and_the_others_stay(self) -> None:
+class TestTopicConfigs:
+    def test_are_set_and_others_stay(self) -> None:
         assert topic_configs(change("t", ("retention.ms", SET, "7"))) == {
             "retention.ms": "7",
             "segment.bytes": "2000000",
         }
 
-    def test_are_deleted_also_when_they_are_not_there(self) -> None:
+    def test_are_deleted_even_if_not_set(self) -> None:
         changes = change("t", ("retention.ms", DELETE, None), ("flush.ms", DELETE, "x"))
         assert topic_configs(changes) == {"segment.bytes": "2000000"}
 
-    def test_are_all_replaced_when_that_is_asked_for(self) -> None:
+    def test_are_all_replaced_by_alter_configs(self) -> None:
         changes = change("t", ("flush.ms", SET, "7"), replace_all=True)
         assert topic_configs(changes) == {"flush.ms": "7"}
 
-    def test_lists_are_appended_to_what_holds_so_far(self) -> None:
+    def test_append_extends_the_effective_list(self) -> None:
         changes = change("t", ("cleanup.policy", APPEND, "compact,delete"))
         assert topic_configs(changes)["cleanup.policy"] == "delete,compact"
 
-    def test_lists_are_subtracted_from(self) -> None:
+    def test_subtract_removes_from_the_list(self) -> None:
         both = replace(STATE.topics["t"], configs={"cleanup.policy": "compact, delete"})
         state = STATE.with_topics([both])
         changes = change("t", ("cleanup.policy", SUBTRACT, "delete"))
         assert topic_configs(changes, state=state)["cleanup.policy"] == "compact"
 
-    def test_are_written_and_every_broker_is_told(self) -> None:
+    def test_are_written_and_sent_to_every_broker(self) -> None:
         decision, _ = alter(change("t", ("retention.ms", SET, "7")))
         [[write]] = decision.writes
         assert isinstance(write, SetData)
@@ -94,11 +94,11 @@ class TestATopicsSettings:
         assert [order.broker for order in decision.requests] == [0, 1]
         for update in updates:
             assert isinstance(update, UpdateMetadataRequest)
-            assert [each.configs["retention.ms"] for each in update.topics] == ["7"]
+            assert [topic.configs["retention.ms"] for topic in update.topics] == ["7"]
 
 
-class TestABrokersSettings:
-    def test_are_kept_for_one_or_for_all(self) -> None:
+class TestBrokerConfigs:
+    def test_are_stored_for_one_broker_or_for_all(self) -> None:
         decision, answers = alter(
             change("", ("log.retention.ms", SET, "7")), change("1", ("log.retention.ms", SET, "8"))
         )
@@ -114,7 +114,7 @@ class TestABrokersSettings:
         assert isinstance(last, UpdateMetadataRequest)
         assert last.broker_configs == decision.state.broker_configs
 
-    def test_are_written_over_when_they_are_there(self) -> None:
+    def test_are_overwritten_if_the_znode_exists(self) -> None:
         first, _ = alter(change("1", ("log.retention.ms", SET, "8")))
         decision, _ = alter(change("1", ("log.retention.ms", DELETE, None)), state=first.state)
         [[write]] = decision.writes
@@ -123,7 +123,7 @@ class TestABrokersSettings:
 
 
 @pytest.mark.parametrize(
-    ("asked", "code", "words"),
+    ("requested", "code", "words"),
     [
         (
             change("t", ("retention.mss", SET, "7")),
@@ -171,10 +171,10 @@ class TestABrokersSettings:
         ),
     ],
 )
-def test_what_cannot_be_is_refused_as_a_whole(
-    asked: ConfigResourceChange, code: ErrorCode, words: str
+def test_an_invalid_change_is_refused_as_a_whole(
+    requested: ConfigResourceChange, code: ErrorCode, words: str
 ) -> None:
-    decision, [answer] = alter(asked)
+    decision, [answer] = alter(requested)
     assert isinstance(answer, ApiError)
     assert answer.code is code
     assert words in answer.message
@@ -182,14 +182,14 @@ def test_what_cannot_be_is_refused_as_a_whole(
     assert decision == ControllerDecision(state=STATE)
 
 
-def test_a_message_quotes_no_more_than_people_can_read() -> None:
+def test_error_messages_are_truncated() -> None:
     _, [answer] = alter(change("t", ("retention.ms", SET, "x" * 100_000)))
     assert isinstance(answer, ApiError)
     assert len(answer.message) < 1010
     assert "retention.ms" in answer.message
 
 
-def test_one_bad_setting_refuses_its_resource_and_no_other() -> None:
+def test_an_invalid_config_refuses_only_its_resource() -> None:
     bad = change("t", ("retention.ms", SET, "7"), ("segment.bytes", SET, "many"))
     good = change("0", ("log.retention.ms", SET, "7"))
     decision, answers = alter(bad, good)
@@ -199,18 +199,20 @@ def test_one_bad_setting_refuses_its_resource_and_no_other() -> None:
 
 
 def test_a_resource_named_twice_is_refused_both_times() -> None:
-    asked = change("t", ("retention.ms", SET, "7"))
-    _, answers = alter(asked, asked)
+    requested = change("t", ("retention.ms", SET, "7"))
+    _, answers = alter(requested, requested)
     assert [code_of(answer) for answer in answers] == [ErrorCode.INVALID_REQUEST] * 2
 
 
-def test_a_topic_that_is_being_deleted_has_no_settings_to_change() -> None:
+def test_configs_of_a_topic_being_deleted_cannot_be_changed() -> None:
     state = replace(STATE, deleting={"t": frozenset((BrokerId(0),))})
     _, answers = alter(change("t", ("retention.ms", SET, "7")), state=state)
     assert [code_of(answer) for answer in answers] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
-def test_a_change_that_contradicts_the_broker_s_file_is_refused() -> None:
-    asked = change("t", ("min.compaction.lag.ms", SET, "9"), ("max.compaction.lag.ms", SET, "8"))
-    _, [answer] = alter(asked)
+def test_a_change_that_contradicts_the_static_config_is_refused() -> None:
+    requested = change(
+        "t", ("min.compaction.lag.ms", SET, "9"), ("max.compaction.lag.ms", SET, "8")
+    )
+    _, [answer] = alter(requested)
     assert code_of(answer) is ErrorCode.INVALID_CONFIG

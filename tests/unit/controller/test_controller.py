@@ -8,7 +8,14 @@ from contextlib import suppress
 from errno import EIO
 
 import pytest
-from tests.unit.controller.cluster import Cluster, code_of, opened, same_facts, settled, tell
+from tests.unit.controller.cluster import (
+    Cluster,
+    code_of,
+    opened,
+    run_scenario,
+    same_state,
+    settled,
+)
 from tests.unit.controller.crashing_session import CrashingSession
 
 from penstock.config.raw_config import RawConfig
@@ -52,7 +59,7 @@ async def delete(controller: Controller, *names: str, timeout_ms: int = WAIT_MS)
 
 
 def replicated(name: str, *replicas: tuple[int, ...]) -> CreatableTopic:
-    assignment = {n: tuple(map(BrokerId, each)) for n, each in enumerate(replicas)}
+    assignment = {n: tuple(map(BrokerId, brokers)) for n, brokers in enumerate(replicas)}
     return CreatableTopic(name=name, assignment=assignment)
 
 
@@ -88,7 +95,7 @@ class CutSession(CrashingSession):
 # Topics.
 
 
-def test_a_created_topic_is_led_and_known_when_the_answer_comes() -> None:
+def test_a_created_topic_has_leaders_and_metadata_when_answered() -> None:
     async def scenario(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
             [made] = await controller.create_topics(
@@ -97,34 +104,34 @@ def test_a_created_topic_is_led_and_known_when_the_answer_comes() -> None:
                 timeout_ms=WAIT_MS,
             )
             assert isinstance(made, TopicState)
-            twin = cluster.channel.twin()
-            assert twin.topics["orders"] == made
-            assert [twin.replicas[TopicPartition("orders", n)].leader for n in range(3)] == [0] * 3
+            fake = cluster.channel.broker()
+            assert fake.topics["orders"] == made
+            assert [fake.replicas[TopicPartition("orders", n)].leader for n in range(3)] == [0] * 3
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
-def test_after_a_restart_everything_is_told_again_and_nothing_written() -> None:
+def test_a_restart_sends_the_full_state_and_writes_nothing() -> None:
     async def scenario() -> None:
         disk = SimulatedDisk("/data")
         async with opened(disk) as cluster, cluster.controlled() as controller:
             assert await create(controller, CreatableTopic(name="orders", partitions=3)) == [0]
-            before = cluster.channel.twin()
+            before = cluster.channel.broker()
         async with opened(disk) as cluster:
             session = CrashingSession(cluster.sessions[0])
             async with cluster.controlled(session=session):
                 assert session.transactions == 1  # the election
-                assert cluster.channel.twin().topics == before.topics
-                assert cluster.channel.twin().replicas == before.replicas
+                assert cluster.channel.broker().topics == before.topics
+                assert cluster.channel.broker().replicas == before.replicas
 
     asyncio.run(scenario())
 
 
-def test_validation_answers_as_the_real_thing_and_writes_nothing() -> None:
+def test_validate_only_answers_the_same_and_writes_nothing() -> None:
     async def scenario(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
             await create(controller, CreatableTopic(name="t"))
-            zxid, orders = cluster.store.tree.zxid, len(cluster.channel.twin().orders)
+            zxid, orders = cluster.store.tree.zxid, len(cluster.channel.broker().requests)
             made, refused = await controller.create_topics(
                 [CreatableTopic(name="u"), CreatableTopic(name="t")],
                 validate_only=True,
@@ -142,12 +149,12 @@ def test_validation_answers_as_the_real_thing_and_writes_nothing() -> None:
             altered = await controller.alter_configs(changes, validate_only=True)
             assert [code_of(error) for error in altered] == [ErrorCode.INVALID_CONFIG]
             assert cluster.store.tree.zxid == zxid
-            assert len(cluster.channel.twin().orders) == orders
+            assert len(cluster.channel.broker().requests) == orders
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
-def test_a_long_request_is_one_request() -> None:
+def test_a_request_with_many_topics_keeps_its_partition_limit() -> None:
     """Though it is decided in portions: names twice, collisions and limits span all of it."""
 
     async def scenario(cluster: Cluster) -> None:
@@ -168,10 +175,10 @@ def test_a_long_request_is_one_request() -> None:
                 assert set(codes[122:125] + codes[126:]) == {ErrorCode.POLICY_VIOLATION}
         assert len(cluster.store.tree.children("/brokers/topics")) == 120
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
-def test_changed_settings_are_with_the_broker_when_the_answer_comes() -> None:
+def test_config_changes_have_reached_the_brokers_when_answered() -> None:
     async def scenario(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
             await create(controller, CreatableTopic(name="t"))
@@ -180,45 +187,45 @@ def test_changed_settings_are_with_the_broker_when_the_answer_comes() -> None:
                 setting(ConfigScope.BROKER, "", "log.retention.ms", "8"),
             ]
             assert await controller.alter_configs(changes, validate_only=False) == [None, None]
-            twin = cluster.channel.twin()
-            assert twin.topics["t"].configs == {"retention.ms": "7"}
-            assert twin.broker_configs == {"": {"log.retention.ms": "8"}}
+            fake = cluster.channel.broker()
+            assert fake.topics["t"].configs == {"retention.ms": "7"}
+            assert fake.broker_configs == {"": {"log.retention.ms": "8"}}
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
 # Deletion.
 
 
-def test_a_deleted_topic_leaves_nothing_behind_and_can_be_made_anew() -> None:
+def test_a_deleted_topic_leaves_no_znode_and_can_be_recreated() -> None:
     async def scenario(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
             before = cluster.store.tree.node_count
             await create(controller, CreatableTopic(name="orders", partitions=3))
-            first = cluster.channel.twin().topics["orders"].topic_id
+            first = cluster.channel.broker().topics["orders"].topic_id
             codes = await delete(controller, "orders", "other")
             assert codes == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
             assert cluster.store.tree.node_count == before
-            assert cluster.channel.twin().topics == {}
-            assert cluster.channel.twin().replicas == {}
+            assert cluster.channel.broker().topics == {}
+            assert cluster.channel.broker().replicas == {}
             assert await create(controller, CreatableTopic(name="orders")) == [ErrorCode.NONE]
-            assert cluster.channel.twin().topics["orders"].topic_id != first
+            assert cluster.channel.broker().topics["orders"].topic_id != first
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
-def test_topics_stay_where_deletion_is_not_allowed() -> None:
+def test_deletion_is_refused_if_delete_topic_enable_is_false() -> None:
     async def scenario(cluster: Cluster) -> None:
         static = RawConfig.from_mapping({"delete.topic.enable": "false"}, where="file")
         async with cluster.controlled(static=static) as controller:
             await create(controller, CreatableTopic(name="t"))
             assert await delete(controller, "t") == [ErrorCode.TOPIC_DELETION_DISABLED]
-            assert list(cluster.channel.twin().topics) == ["t"]
+            assert list(cluster.channel.broker().topics) == ["t"]
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
-def test_a_topic_with_a_replica_on_a_dead_broker_goes_when_that_is_back() -> None:
+def test_deletion_waits_for_an_offline_broker() -> None:
     async def scenario(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
             await create(controller, replicated("t", (0, 1)))
@@ -227,42 +234,42 @@ def test_a_topic_with_a_replica_on_a_dead_broker_goes_when_that_is_back() -> Non
             deletion = asyncio.create_task(delete(controller, "t"))
             await settled()
             assert not deletion.done()
-            assert cluster.channel.twin(0).topics == {}  # clients see no more of it
+            assert cluster.channel.broker(0).topics == {}  # clients see no more of it
             assert await create(controller, CreatableTopic(name="t")) == [
                 ErrorCode.TOPIC_ALREADY_EXISTS
             ]
             again = asyncio.create_task(delete(controller, "t"))  # one may ask twice
-            assert TopicPartition("t", 0) in cluster.channel.twin(1).replicas
+            assert TopicPartition("t", 0) in cluster.channel.broker(1).replicas
             await cluster.join(1)
             assert await deletion == await again == [ErrorCode.NONE]
-            assert cluster.channel.twin(1).replicas == {}
+            assert cluster.channel.broker(1).replicas == {}
             assert await create(controller, CreatableTopic(name="t")) == [ErrorCode.NONE]
 
-    tell(scenario, 0, 1)
+    run_scenario(scenario, 0, 1)
 
 
-def test_a_broker_that_dies_over_a_deletion_has_not_removed_anything() -> None:
+def test_a_broker_that_fails_during_a_deletion_has_not_confirmed_it() -> None:
     async def scenario(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
             await create(controller, replicated("t", (0, 1)))
             cluster.channel.unreachable.add(BrokerId(1))
             deletion = asyncio.create_task(delete(controller, "t"))
             await settled()
-            assert list(cluster.channel.twin(0).topics) == ["t"]
+            assert list(cluster.channel.broker(0).topics) == ["t"]
             await cluster.leave(1)
             await settled()
             assert not deletion.done()
-            assert cluster.channel.twin(0).topics == {}
+            assert cluster.channel.broker(0).topics == {}
             assert cluster.store.tree.children("/admin/delete_topics") == ("t",)
             cluster.channel.unreachable.clear()
             await cluster.join(1)
             assert await deletion == [ErrorCode.NONE]
-            assert cluster.channel.twin(1).replicas == {}
+            assert cluster.channel.broker(1).replicas == {}
 
-    tell(scenario, 0, 1)
+    run_scenario(scenario, 0, 1)
 
 
-def test_who_does_not_wait_for_a_deletion_is_told_so_and_it_goes_on() -> None:
+def test_a_deletion_that_times_out_continues() -> None:
     async def scenario(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
             await create(controller, replicated("t", (0, 1)))
@@ -273,51 +280,51 @@ def test_who_does_not_wait_for_a_deletion_is_told_so_and_it_goes_on() -> None:
             assert await delete(controller, "t") == [ErrorCode.NONE]
             assert cluster.store.tree.children("/brokers/topics") == ()
 
-    tell(scenario, 0, 1)
+    run_scenario(scenario, 0, 1)
 
 
 # Brokers.
 
 
-def test_when_a_broker_dies_another_leads_and_all_know() -> None:
+def test_broker_failure_elects_leaders_and_updates_all_metadata() -> None:
     async def scenario(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
             await create(controller, replicated("t", (1, 2), (2, 0)))
             await cluster.leave(1)
             await settled()
             for broker in (0, 2):
-                twin = cluster.channel.twin(broker)
-                assert [broker.id for broker in twin.brokers] == [0, 2]
-                assert [p.leader for p in twin.topics["t"].partitions] == [2, 2]
-            assert cluster.channel.twin(2).replicas[TopicPartition("t", 0)].in_sync == (2,)
+                fake = cluster.channel.broker(broker)
+                assert [broker.id for broker in fake.brokers] == [0, 2]
+                assert [p.leader for p in fake.topics["t"].partitions] == [2, 2]
+            assert cluster.channel.broker(2).replicas[TopicPartition("t", 0)].in_sync == (2,)
             fresh = await cluster.reread()
             state = controller.find_state()
             assert state is not None
-            assert same_facts(fresh.state, state)
+            assert same_state(fresh.state, state)
 
-    tell(scenario, 0, 1, 2)
+    run_scenario(scenario, 0, 1, 2)
 
 
-def test_a_broker_that_is_back_leads_what_only_it_has() -> None:
+def test_a_restarted_broker_leads_what_only_it_has() -> None:
     async def scenario(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
             await create(controller, replicated("t", (1,)))
             await cluster.leave(1)
             await settled()
-            assert cluster.channel.twin(0).topics["t"].partitions[0].leader == NO_BROKER
+            assert cluster.channel.broker(0).topics["t"].partitions[0].leader == NO_BROKER
             epoch = await cluster.join(1)
             await settled()
-            [state] = cluster.channel.twin(0).topics["t"].partitions
+            [state] = cluster.channel.broker(0).topics["t"].partitions
             assert (state.leader, state.leader_epoch) == (1, 2)
             last = [
-                o for o in cluster.channel.twin(1).orders if isinstance(o, LeaderAndIsrRequest)
+                o for o in cluster.channel.broker(1).requests if isinstance(o, LeaderAndIsrRequest)
             ][-1]
             assert last.broker_epoch == epoch
 
-    tell(scenario, 0, 1)
+    run_scenario(scenario, 0, 1)
 
 
-def test_a_topic_that_comes_to_allow_it_is_led_by_who_lacks_records() -> None:
+def test_enabling_unclean_election_elects_a_leader() -> None:
     async def scenario(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
             await create(controller, replicated("t", (1, 2)), replicated("u", (1, 2)))
@@ -327,39 +334,39 @@ def test_a_topic_that_comes_to_allow_it_is_led_by_who_lacks_records() -> None:
             await settled()
             await cluster.leave(1)
             await settled()
-            twin = cluster.channel.twin(0)
-            assert twin.topics["t"].partitions[0].leader == NO_BROKER
+            fake = cluster.channel.broker(0)
+            assert fake.topics["t"].partitions[0].leader == NO_BROKER
             change = setting(ConfigScope.TOPIC, "t", "unclean.leader.election.enable", "true")
             assert await controller.alter_configs([change], validate_only=False) == [None]
-            assert twin.topics["t"].partitions[0].leader == 2
-            assert twin.topics["u"].partitions[0].leader == NO_BROKER
+            assert fake.topics["t"].partitions[0].leader == 2
+            assert fake.topics["u"].partitions[0].leader == NO_BROKER
             change = setting(ConfigScope.BROKER, "", "unclean.leader.election.enable", "true")
             assert await controller.alter_configs([change], validate_only=False) == [None]
-            assert twin.topics["u"].partitions[0].leader == 2
+            assert fake.topics["u"].partitions[0].leader == 2
 
-    tell(scenario, 0, 1, 2)
+    run_scenario(scenario, 0, 1, 2)
 
 
-def test_a_broker_that_does_not_answer_holds_up_nobody_and_hears_of_all_later() -> None:
+def test_an_unreachable_broker_delays_no_other_and_gets_all_requests_later() -> None:
     async def scenario(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
             cluster.channel.unreachable.add(BrokerId(1))
             waiting = asyncio.create_task(create(controller, CreatableTopic(name="t")))
             await settled()
             assert not waiting.done()
-            assert list(cluster.channel.twin(0).topics) == ["t"]
-            assert cluster.channel.twin(1).topics == {}
+            assert list(cluster.channel.broker(0).topics) == ["t"]
+            assert cluster.channel.broker(1).topics == {}
             [refused] = await create(controller, CreatableTopic(name="t"))
             assert refused is ErrorCode.TOPIC_ALREADY_EXISTS
             cluster.channel.unreachable.clear()
             assert await waiting == [ErrorCode.NONE]
             assert await create(controller, CreatableTopic(name="u")) == [ErrorCode.NONE]
-            assert list(cluster.channel.twin(1).topics) == ["t", "u"]
+            assert list(cluster.channel.broker(1).topics) == ["t", "u"]
 
-    tell(scenario, 0, 1)
+    run_scenario(scenario, 0, 1)
 
 
-def test_who_waits_for_a_broker_waits_no_longer_than_its_registration_stands() -> None:
+def test_a_request_waits_for_a_broker_only_while_it_is_registered() -> None:
     async def scenario(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
             cluster.channel.unreachable.add(BrokerId(1))
@@ -369,13 +376,13 @@ def test_who_waits_for_a_broker_waits_no_longer_than_its_registration_stands() -
             await cluster.leave(1)
             assert await creation == [ErrorCode.NONE]
 
-    tell(scenario, 0, 1)
+    run_scenario(scenario, 0, 1)
 
 
 # Leadership.
 
 
-def test_whoever_is_not_the_controller_says_so() -> None:
+def test_requests_to_an_inactive_controller_get_not_controller() -> None:
     async def scenario(cluster: Cluster) -> None:
         async with cluster.controlled(0):
             other = cluster.controller(1)
@@ -387,10 +394,10 @@ def test_whoever_is_not_the_controller_says_so() -> None:
             await other.close()
             await running
 
-    tell(scenario, 0, 1)
+    run_scenario(scenario, 0, 1)
 
 
-def test_the_next_controller_knows_all_that_the_last_one_did() -> None:
+def test_the_next_controller_loads_the_same_state() -> None:
     async def scenario(cluster: Cluster) -> None:
         other = cluster.controller(1)
         async with asyncio.TaskGroup() as tasks:
@@ -402,21 +409,21 @@ def test_the_next_controller_knows_all_that_the_last_one_did() -> None:
             after = other.find_state()
             assert before is not None
             assert after is not None
-            assert same_facts(before, after)
+            assert same_state(before, after)
             assert (after.controller_id, after.controller_epoch) == (1, 2)
             [full] = [
                 order
-                for order in cluster.channel.twin(0).orders
+                for order in cluster.channel.broker(0).requests
                 if isinstance(order, UpdateMetadataRequest) and order.controller_epoch == 2
             ]
             assert full.is_full
             assert full.controller_id == 1
             await other.close()
 
-    tell(scenario, 0, 1)
+    run_scenario(scenario, 0, 1)
 
 
-def test_a_controller_whose_node_is_deleted_begins_anew_with_the_next_epoch() -> None:
+def test_a_controller_whose_znode_is_deleted_is_elected_again_with_the_next_epoch() -> None:
     """KAFKA-5310: what it knew is read again, not remembered."""
 
     async def scenario(cluster: Cluster) -> None:
@@ -431,10 +438,10 @@ def test_a_controller_whose_node_is_deleted_begins_anew_with_the_next_epoch() ->
             assert state.controller_epoch == 2
             assert list(state.topics) == ["t"]
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
-def test_a_controller_that_was_replaced_unawares_writes_nothing() -> None:
+def test_a_deposed_controller_writes_nothing() -> None:
     """KAFKA-6082: its first write finds the epoch of another, and it is no controller any more."""
 
     async def scenario(cluster: Cluster) -> None:
@@ -447,10 +454,10 @@ def test_a_controller_that_was_replaced_unawares_writes_nothing() -> None:
             assert controller.statistics().epoch == 42
             assert await create(controller, CreatableTopic(name="t")) == [ErrorCode.NONE]
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
-def test_a_controller_that_a_broker_has_seen_replaced_stands_for_election_again() -> None:
+def test_a_controller_told_of_a_newer_one_campaigns_again() -> None:
     async def scenario(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
             cluster.channel.refusals[BrokerId(0)] = Refusal(ErrorCode.STALE_CONTROLLER_EPOCH)
@@ -458,12 +465,12 @@ def test_a_controller_that_a_broker_has_seen_replaced_stands_for_election_again(
             await settled()
             await controller.wait_ready()
             assert controller.statistics().epoch == 2
-            assert list(cluster.channel.twin().topics) == ["t"]
+            assert list(cluster.channel.broker().topics) == ["t"]
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
-def test_a_controller_that_is_closed_has_left_its_place() -> None:
+def test_a_closed_controller_has_deleted_its_znode() -> None:
     async def scenario(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
             await create(controller, CreatableTopic(name="t"))
@@ -472,11 +479,11 @@ def test_a_controller_that_is_closed_has_left_its_place() -> None:
             assert await create(controller, CreatableTopic(name="u")) == [ErrorCode.NOT_CONTROLLER]
             assert controller.find_state() is None
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize("turns", range(0, 60, 3))
-def test_a_controller_can_be_closed_at_any_moment_of_its_start(turns: int) -> None:
+def test_a_controller_can_be_closed_at_any_point_of_its_start(turns: int) -> None:
     async def scenario(cluster: Cluster) -> None:
         controller = cluster.controller()
         running = asyncio.create_task(controller.run())
@@ -486,10 +493,10 @@ def test_a_controller_can_be_closed_at_any_moment_of_its_start(turns: int) -> No
         await running
         assert cluster.store.tree.find("/controller") is None
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
-def test_the_end_of_its_session_ends_the_controller() -> None:
+def test_session_expiry_ends_the_controller() -> None:
     async def scenario(cluster: Cluster) -> None:
         controller = cluster.controller()
         running = asyncio.create_task(controller.run())
@@ -499,10 +506,10 @@ def test_the_end_of_its_session_ends_the_controller() -> None:
             await running
         assert await create(controller, CreatableTopic(name="t")) == [ErrorCode.NOT_CONTROLLER]
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
-def test_a_tree_that_takes_nothing_any_more_ends_the_controller() -> None:
+def test_a_stopped_metadata_store_ends_the_controller() -> None:
     async def scenario() -> None:
         disk = SimulatedDisk("/data")
         async with opened(disk) as cluster:
@@ -518,7 +525,7 @@ def test_a_tree_that_takes_nothing_any_more_ends_the_controller() -> None:
     asyncio.run(scenario())
 
 
-def test_orders_are_counted_on_where_a_controller_leads_on_with_the_same_epoch() -> None:
+def test_request_numbers_continue_if_a_controller_is_reelected_in_the_same_epoch() -> None:
     """Brokers would take the first ones for copies of old ones, and know nothing new for ever."""
 
     async def scenario(cluster: Cluster) -> None:
@@ -541,10 +548,10 @@ def test_orders_are_counted_on_where_a_controller_leads_on_with_the_same_epoch()
         assert orders == sorted(set(orders))
         assert len({epoch for epoch, _ in orders}) == 1
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
-def test_a_mistake_of_a_channel_ends_the_controller() -> None:
+def test_an_unexpected_channel_error_ends_the_controller() -> None:
     async def scenario(cluster: Cluster) -> None:
         controller = cluster.controller()
         running = asyncio.create_task(controller.run())
@@ -554,13 +561,13 @@ def test_a_mistake_of_a_channel_ends_the_controller() -> None:
         with pytest.raises(ValueError, match="a bug"):
             await running
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
 # The queue.
 
 
-def test_the_queue_is_bounded_and_who_does_not_get_in_in_time_is_told() -> None:
+def test_the_request_queue_is_bounded_and_times_out() -> None:
     async def scenario(cluster: Cluster) -> None:
         session = GatedSession(cluster.sessions[0])
         async with cluster.controlled(session=session) as controller:
@@ -580,10 +587,10 @@ def test_the_queue_is_bounded_and_who_does_not_get_in_in_time_is_told() -> None:
             assert len(state.topics) == MAX_QUEUED_REQUESTS
             assert "late" not in state.topics
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
-def test_what_nobody_waits_for_any_more_is_not_begun() -> None:
+def test_a_request_whose_caller_timed_out_is_not_started() -> None:
     async def scenario(cluster: Cluster) -> None:
         session = GatedSession(cluster.sessions[0])
         async with cluster.controlled(session=session) as controller:
@@ -597,40 +604,44 @@ def test_what_nobody_waits_for_any_more_is_not_begun() -> None:
             gate.set()
             assert await first == [ErrorCode.NONE]
             assert await create(controller, CreatableTopic(name="last")) == [ErrorCode.NONE]
-            assert list(cluster.channel.twin().topics) == ["first", "last"]
+            assert list(cluster.channel.broker().topics) == ["first", "last"]
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1])
-def test_no_time_at_all_is_too_little(timeout_ms: int) -> None:
+def test_a_zero_timeout_times_out(timeout_ms: int) -> None:
     async def scenario(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
             codes = await create(controller, CreatableTopic(name="t"), timeout_ms=timeout_ms)
             assert codes == [ErrorCode.REQUEST_TIMED_OUT]
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
-def test_the_figures_are_those_of_the_cluster() -> None:
+def test_statistics_show_the_cluster() -> None:
     async def scenario(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
             await create(controller, replicated("t", (0,), (1,)), CreatableTopic(name="u"))
             await cluster.leave(1)
             await settled()
-            found = controller.statistics()
-            assert (found.is_active, found.epoch, found.brokers) == (True, 1, 1)
-            assert (found.topics, found.partitions, found.deleting_topics) == (2, 3, 0)
-            assert found.leaderless_partitions >= 1
+            statistics = controller.statistics()
+            assert (statistics.is_active, statistics.epoch, statistics.brokers) == (True, 1, 1)
+            assert (statistics.topics, statistics.partitions, statistics.deleting_topics) == (
+                2,
+                3,
+                0,
+            )
+            assert statistics.leaderless_partitions >= 1
 
-    tell(scenario, 0, 1)
+    run_scenario(scenario, 0, 1)
 
 
-def test_refusals_say_why() -> None:
+def test_refusals_have_messages() -> None:
     async def scenario(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
             [answer] = await controller.delete_topics(["none"], timeout_ms=WAIT_MS)
             assert isinstance(answer, ApiError)
             assert answer.message == "topic 'none' does not exist"
 
-    tell(scenario)
+    run_scenario(scenario)

@@ -26,8 +26,8 @@ PREFERRED, UNCLEAN = ElectionType.PREFERRED, ElectionType.UNCLEAN
 
 
 def summary(state: ClusterState, name: str = "t", number: int = 0) -> tuple[int, int, object]:
-    found = state.topics[name].partitions[number]
-    return found.leader, found.leader_epoch, found.in_sync
+    partition = state.topics[name].partitions[number]
+    return partition.leader, partition.leader_epoch, partition.in_sync
 
 
 def one(part: PartitionState, *live: int) -> ClusterState:
@@ -38,17 +38,19 @@ T0 = TopicPartition("t", 0)
 
 
 def codes(answers: Mapping[TopicPartition, object]) -> dict[str, object]:
-    return {str(name): getattr(each, "code", None) for name, each in answers.items()}
+    return {str(name): getattr(error, "code", None) for name, error in answers.items()}
 
 
-class TestThePreferredLeader:
-    def test_leads_again_and_nobody_leaves_the_in_sync_set(self) -> None:
+class TestPreferredElection:
+    def test_elects_the_preferred_leader_and_keeps_the_isr(self) -> None:
         state = one(partition(1, (1, 0), (0, 1)), 0, 1)
         decision, answers = elect_leaders(state, PREFERRED, [T0])
         assert answers == {T0: None}
         assert summary(decision.state) == (0, 5, (1, 0))
-        told = [e.broker for e in decision.requests if isinstance(e.request, LeaderAndIsrRequest)]
-        assert told == [0, 1]
+        notified = [
+            e.broker for e in decision.requests if isinstance(e.request, LeaderAndIsrRequest)
+        ]
+        assert notified == [0, 1]
 
     @pytest.mark.parametrize(
         ("part", "live", "code"),
@@ -58,7 +60,7 @@ class TestThePreferredLeader:
             (partition(-1, (0,), (0, 1)), (1,), ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE),
         ],
     )
-    def test_does_not_lead_where_it_cannot_or_does(
+    def test_is_refused_if_not_possible_or_not_needed(
         self, part: PartitionState, live: tuple[int, ...], code: ErrorCode
     ) -> None:
         state = one(part, *live)
@@ -66,14 +68,14 @@ class TestThePreferredLeader:
         assert codes(answers) == {"t-0": code}
         assert decision == ControllerDecision(state=state)
 
-    def test_does_not_come_back_to_a_broker_that_is_about_to_leave(self) -> None:
+    def test_does_not_elect_a_broker_in_controlled_shutdown(self) -> None:
         state = replace(
             one(partition(1, (1, 0), (0, 1)), 0, 1), shutting_down=frozenset((BrokerId(0),))
         )
         _, answers = elect_leaders(state, PREFERRED, [T0])
         assert codes(answers) == {"t-0": ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE}
 
-    def test_of_all_partitions_only_those_are_told_that_need_it(self) -> None:
+    def test_of_all_partitions_answers_only_those_that_need_it(self) -> None:
         parts = [
             partition(0, (0, 1), (0, 1)),
             partition(1, (0, 1), (0, 1)),
@@ -87,15 +89,15 @@ class TestThePreferredLeader:
         }
         assert len(decision.writes) == 1
 
-    def test_is_not_found_for_what_is_not_there(self) -> None:
+    def test_is_refused_for_unknown_partitions(self) -> None:
         state = one(partition(0, (0,), (0,)), 0)
         names = [TopicPartition("t", 1), TopicPartition("t", -1), TopicPartition("v", 0)]
         _, answers = elect_leaders(state, PREFERRED, names)
         assert set(codes(answers).values()) == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
-class TestAnUncleanElection:
-    def test_takes_the_first_live_replica_alone(self) -> None:
+class TestUncleanElection:
+    def test_leaves_only_the_first_live_replica_in_sync(self) -> None:
         state = one(partition(-1, (0,), (0, 1, 2)), 1, 2)
         decision, answers = elect_leaders(state, UNCLEAN, [T0])
         assert answers == {T0: None}
@@ -108,26 +110,26 @@ class TestAnUncleanElection:
             (partition(-1, (0,), (0, 1)), (2,), ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE),
         ],
     )
-    def test_is_refused_where_somebody_leads_or_nobody_can(
+    def test_is_refused_if_there_is_a_leader_or_no_live_replica(
         self, part: PartitionState, live: tuple[int, ...], code: ErrorCode
     ) -> None:
         _, answers = elect_leaders(one(part, *live), UNCLEAN, [T0])
         assert codes(answers) == {"t-0": code}
 
 
-class TestImbalance:
+class TestLeaderImbalance:
     def led_elsewhere(self, away: int, of: int) -> ClusterState:
         parts = [partition(1 if n < away else 0, (0, 1), (0, 1)) for n in range(of)]
         return cluster_state(alive(0, 1), topic("t", *parts))
 
-    def test_is_of_a_broker_that_leads_too_few_of_its_own(self) -> None:
-        found = find_imbalanced(self.led_elsewhere(2, 10), limit_percent=10)
-        assert [str(tp) for tp in found] == ["t-0", "t-1"]
+    def test_names_partitions_of_brokers_above_the_limit(self) -> None:
+        imbalanced = find_imbalanced(self.led_elsewhere(2, 10), limit_percent=10)
+        assert [str(tp) for tp in imbalanced] == ["t-0", "t-1"]
 
-    def test_up_to_the_limit_is_none(self) -> None:
+    def test_names_none_up_to_the_limit(self) -> None:
         assert find_imbalanced(self.led_elsewhere(1, 10), limit_percent=10) == []
 
-    def test_leaves_alone_who_is_not_in_sync_away_leaving_or_moving(self) -> None:
+    def test_skips_brokers_out_of_sync_offline_or_shutting_down_and_reassignments(self) -> None:
         behind = partition(1, (1,), (0, 1))
         away = partition(1, (1,), (2, 1))
         moving = partition(1, (0, 1), (0, 1))._replace(removing=(BrokerId(1),))
@@ -137,23 +139,25 @@ class TestImbalance:
         assert find_imbalanced(leaving, limit_percent=0) == []
 
 
-class TestABrokerThatIsAboutToLeave:
+class TestControlledShutdown:
     def go(self, state: ClusterState, broker: int = 0) -> tuple[ControllerDecision, list[str]]:
         decision, left = controlled_shutdown(state, BrokerId(broker), BrokerEpoch(1))
         return decision, [str(tp) for tp in left]
 
-    def test_hands_over_to_the_next_in_sync_replica(self) -> None:
+    def test_elects_the_next_in_sync_replica(self) -> None:
         decision, left = self.go(one(partition(0, (0, 1, 2), (0, 2, 1)), 0, 1, 2))
         assert left == []
         assert summary(decision.state) == (2, 5, (1, 2))
-        told = {e.broker for e in decision.requests if isinstance(e.request, LeaderAndIsrRequest)}
-        assert told == {0, 1, 2}
+        notified = {
+            e.broker for e in decision.requests if isinstance(e.request, LeaderAndIsrRequest)
+        }
+        assert notified == {0, 1, 2}
 
-    def test_is_in_sync_no_more_where_it_follows(self) -> None:
+    def test_removes_the_broker_from_isrs_where_it_follows(self) -> None:
         decision, _ = self.go(one(partition(1, (0, 1), (0, 1)), 0, 1))
         assert summary(decision.state) == (1, 5, (1,))
 
-    def test_keeps_what_nobody_else_can_lead_and_says_so(self) -> None:
+    def test_returns_partitions_that_no_other_replica_can_lead_yet(self) -> None:
         state = one(partition(0, (0,), (0, 1)), 0, 1)
         decision, left = self.go(state)
         assert left == ["t-0"]
@@ -161,34 +165,36 @@ class TestABrokerThatIsAboutToLeave:
         assert decision.state.shutting_down == {0}
 
     @pytest.mark.parametrize("replicas", [(0,), (0, 2), (2, 0)])
-    def test_does_not_wait_where_no_other_replica_is_alive(self, replicas: tuple[int, ...]) -> None:
+    def test_does_not_return_partitions_without_another_live_replica(
+        self, replicas: tuple[int, ...]
+    ) -> None:
         _, left = self.go(one(partition(0, (0,), replicas), 0, 1))
         assert left == []
 
-    def test_does_not_hand_over_to_another_that_leaves(self) -> None:
+    def test_does_not_elect_another_broker_that_shuts_down(self) -> None:
         first, _ = self.go(one(partition(1, (0, 1, 2), (0, 1, 2)), 0, 1, 2), 0)
         second, left = self.go(first.state, 2)
         assert (summary(second.state), left) == ((1, 6, (1,)), [])
         last, left = self.go(second.state, 1)
         assert (summary(last.state), left) == ((1, 6, (1,)), [])  # nobody stays to wait for
 
-    def test_is_not_elected_while_another_can_be(self) -> None:
+    def test_avoids_electing_the_broker(self) -> None:
         state = one(partition(2, (0, 1, 2), (0, 1, 2)), 0, 1, 2)
         marked = replace(state, shutting_down=frozenset((BrokerId(0),)))
         decision = brokers_changed(marked, alive(0, 1), lambda _: False)
         assert decision.state.topics["t"].partitions[0].leader == 1
 
-    def test_that_comes_back_is_not_leaving_any_more(self) -> None:
+    def test_ends_with_a_restart(self) -> None:
         decision, _ = self.go(one(partition(0, (0, 1), (0, 1)), 0, 1))
         back = brokers_changed(decision.state, alive(0, epoch=2) | alive(1), lambda _: False)
         assert back.state.shutting_down == frozenset()
 
-    def test_must_be_registered_in_the_life_that_asks(self) -> None:
+    def test_is_refused_for_a_stale_broker_epoch(self) -> None:
         with pytest.raises(Refusal) as refused:
             controlled_shutdown(one(partition(0, (0,), (0,)), 0), BrokerId(0), BrokerEpoch(2))
         assert refused.value.code is ErrorCode.STALE_BROKER_EPOCH
 
-    def test_leaves_leaderless_partitions_and_deleted_topics_alone(self) -> None:
+    def test_ignores_leaderless_partitions_and_deleted_topics(self) -> None:
         state = cluster_state(
             alive(0, 1),
             topic("t", partition(-1, (0, 2), (0, 2))),

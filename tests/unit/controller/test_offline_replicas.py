@@ -35,8 +35,8 @@ def never(_: TopicState) -> bool:
 
 
 def summary(state: ClusterState, number: int = 0) -> tuple[int, int, tuple[int, ...]]:
-    found = state.topics["t"].partitions[number]
-    return found.leader, found.leader_epoch, found.in_sync
+    partition = state.topics["t"].partitions[number]
+    return partition.leader, partition.leader_epoch, partition.in_sync
 
 
 def one(part: PartitionState, *live: int) -> ClusterState:
@@ -56,7 +56,7 @@ def fail(state: ClusterState, broker: int, *names: TopicPartition) -> Controller
     return fail_replicas(state, BrokerId(broker), EPOCH, names or (T0,), never)
 
 
-def test_the_next_in_sync_replica_leads_and_the_failed_one_is_not_in_sync() -> None:
+def test_a_failed_leader_is_replaced_and_leaves_the_isr() -> None:
     decision = fail(one(partition(0, (0, 1, 2), (0, 1, 2)), 0, 1, 2), 0)
     assert summary(decision.state) == (1, 5, (1, 2))
     assert len(decision.writes) == 1
@@ -64,26 +64,26 @@ def test_the_next_in_sync_replica_leads_and_the_failed_one_is_not_in_sync() -> N
     assert told_failed(decision) == {number: {T0: {0}} for number in (0, 1, 2)}
 
 
-def test_a_failed_follower_leaves_the_in_sync_set_and_the_leader_stays() -> None:
+def test_a_failed_follower_leaves_the_isr_and_the_leader_stays() -> None:
     decision = fail(one(partition(0, (0, 1), (0, 1)), 0, 1), 1)
     assert summary(decision.state) == (0, 5, (0,))
 
 
-def test_only_the_partitions_that_were_named_change() -> None:
+def test_only_reported_partitions_change() -> None:
     parts = (partition(0, (0, 1), (0, 1)), partition(0, (0, 1), (0, 1)))
     decision = fail(cluster_state(alive(0, 1), topic("t", *parts)), 0, T1)
     assert summary(decision.state, 0) == (0, 4, (0, 1))
     assert summary(decision.state, 1) == (1, 5, (1,))
 
 
-def test_told_twice_changes_nothing_more() -> None:
+def test_reporting_twice_changes_nothing_more() -> None:
     once = fail(one(partition(0, (0, 1), (0, 1)), 0, 1), 0).state
     again = fail(once, 0)
     assert again.state == once
     assert (again.writes, again.requests) == ((), ())
 
 
-def test_the_last_in_sync_replica_is_kept_in_mind_and_not_elected() -> None:
+def test_a_failed_last_in_sync_replica_stays_in_the_isr_and_is_not_elected() -> None:
     state = fail(one(partition(0, (0,), (0, 1)), 0, 1), 0).state
     assert summary(state) == (NO_BROKER, 5, (0,))
     for later in (
@@ -93,7 +93,7 @@ def test_the_last_in_sync_replica_is_kept_in_mind_and_not_elected() -> None:
         assert summary(later.state)[0] == NO_BROKER
 
 
-def test_an_unclean_election_passes_over_who_has_failed() -> None:
+def test_unclean_election_skips_failed_replicas() -> None:
     state = fail(one(partition(0, (0,), (0, 1)), 0, 1), 0).state
     decision, answers = elect_leaders(state, ElectionType.UNCLEAN, [T0])
     assert answers == {T0: None}
@@ -105,7 +105,7 @@ def test_an_unclean_election_passes_over_who_has_failed() -> None:
     assert refused.code is ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
 
 
-def test_another_life_of_the_broker_is_given_another_chance() -> None:
+def test_a_restarted_broker_is_eligible_again() -> None:
     state = fail(one(partition(0, (0,), (0, 1)), 0, 1), 0).state
     back = {**alive(1), **alive(0, epoch=2)}
     decision = brokers_changed(state, back, never)
@@ -114,19 +114,19 @@ def test_another_life_of_the_broker_is_given_another_chance() -> None:
     assert summary(decision.state) == (0, 6, (0,))
 
 
-def test_a_broker_that_comes_is_told_who_has_failed_and_the_others_not_again() -> None:
+def test_failed_replicas_are_sent_to_new_brokers_only() -> None:
     state = fail(one(partition(0, (0, 1), (0, 1)), 0, 1), 0).state
     assert told_failed(brokers_changed(state, alive(0, 1, 2), never)) == {2: {T0: {0}}}
 
 
-def test_a_topic_that_is_deleted_leaves_nothing_to_another_of_its_name() -> None:
+def test_a_recreated_topic_has_no_failed_replicas() -> None:
     state = fail(one(partition(0, (0, 1), (0, 1)), 0, 1), 0).state
     decision = remove_topics(state, {"t": ("/brokers/topics/t",)})
     assert decision.state.failed == {}
     assert told_failed(decision) == {0: {}, 1: {}}
 
 
-def test_what_the_broker_does_not_hold_is_passed_over() -> None:
+def test_partitions_that_the_broker_does_not_hold_are_ignored() -> None:
     state = one(partition(0, (0, 1), (0, 1)), 0, 1, 2)
     deleting = replace(state, deleting={"t": frozenset((BrokerId(0),))})
     unknown = TopicPartition("gone", 0), TopicPartition("t", 7)
@@ -136,7 +136,7 @@ def test_what_the_broker_does_not_hold_is_passed_over() -> None:
 
 
 @pytest.mark.parametrize(("broker", "epoch"), [(0, 2), (7, 1)])
-def test_the_word_of_another_life_does_not_count(broker: int, epoch: int) -> None:
+def test_a_report_with_a_stale_broker_epoch_is_refused(broker: int, epoch: int) -> None:
     state = one(partition(0, (0, 1), (0, 1)), 0, 1)
     with pytest.raises(Refusal) as refusal:
         fail_replicas(state, BrokerId(broker), BrokerEpoch(epoch), (T0,), never)

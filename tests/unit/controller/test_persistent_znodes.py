@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.unit.controller.cluster import Cluster, tell
+from tests.unit.controller.cluster import Cluster, run_scenario
 
 from penstock.controller.persistent_znodes import ensure_znodes
 from penstock.metadata_store.errors import NoNode
@@ -11,7 +11,7 @@ from penstock.metadata_store.errors import NoNode
 PATHS = ("/a", "/a/b", "/c", "/c/d")
 
 
-def test_all_that_are_missing_are_made_in_one_round() -> None:
+def test_missing_znodes_are_created_in_one_round() -> None:
     async def scenario(cluster: Cluster) -> None:
         session = await cluster.store.open_session()
         await session.create("/a", b"kept")
@@ -21,10 +21,10 @@ def test_all_that_are_missing_are_made_in_one_round() -> None:
         data = [(await session.get(path)).data for path in PATHS]
         assert data == [b"kept", b"", b"", b"last"]
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
-def test_nothing_is_written_where_all_are_there() -> None:
+def test_nothing_is_written_if_all_znodes_exist() -> None:
     async def scenario(cluster: Cluster) -> None:
         session = await cluster.store.open_session()
         await ensure_znodes(session, PATHS, b"first")
@@ -33,21 +33,21 @@ def test_nothing_is_written_where_all_are_there() -> None:
         assert cluster.store.statistics().rounds == before
         assert (await session.get("/c/d")).data == b"first"
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
-def test_several_brokers_may_do_it_at_the_same_time() -> None:
+def test_several_brokers_may_create_znodes_at_the_same_time() -> None:
     async def scenario(cluster: Cluster) -> None:
         sessions = [await cluster.store.open_session() for _ in range(3)]
         await asyncio.gather(*(ensure_znodes(session, PATHS) for session in sessions))
         assert await sessions[0].children("/a") == ("b",)
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
-def test_a_parent_that_is_missing_is_told() -> None:
+def test_a_missing_parent_raises() -> None:
     async def scenario(cluster: Cluster) -> None:
         with pytest.raises(NoNode, match="/x"):
             await ensure_znodes(await cluster.store.open_session(), ("/x/y",))
 
-    tell(scenario)
+    run_scenario(scenario)

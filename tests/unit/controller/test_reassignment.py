@@ -62,22 +62,22 @@ def roled(decision: ControllerDecision) -> list[int]:
 START = cluster(partition(0, (0, 1), (0, 1)), 0, 1, 2, 3)
 
 
-class TestAMoveThatBegins:
-    def test_has_the_replicas_of_both_with_the_target_s_first(self) -> None:
+class TestStartedReassignment:
+    def test_has_both_sets_of_replicas_target_first(self) -> None:
         decision = moved(START, move(2, 1))
         assert places(part(decision)) == ((2, 1, 0), (2,), (0,))
         assert part(decision).in_sync == (0, 1)
 
-    def test_keeps_leader_and_leader_epoch_so_that_nobody_waits(self) -> None:
+    def test_keeps_leader_and_leader_epoch(self) -> None:
         after = part(moved(START, move(2, 3)))
         assert (after.leader, after.leader_epoch, after.partition_epoch) == (0, 4, 8)
 
-    def test_is_ordered_to_all_replicas_and_takes_none_away(self) -> None:
+    def test_sends_leader_and_isr_to_all_replicas_and_stops_none(self) -> None:
         decision = moved(START, move(2, 3))
         assert sorted(roled(decision)) == [0, 1, 2, 3]
         assert stopped(decision) == []
 
-    def test_is_written_states_first_and_then_the_topic(self) -> None:
+    def test_writes_partition_states_before_the_topic_znode(self) -> None:
         decision = moved(START, move(2, 1))
         writes = [create for step in decision.writes for create in step]
         assert [write.path for write in writes] == [
@@ -89,30 +89,30 @@ class TestAMoveThatBegins:
         assert (node.replicas[0], node.adding, node.removing) == ((2, 1, 0), {0: (2,)}, {0: (0,)})
 
 
-class TestAMoveThatEnds:
+class TestFinishedReassignment:
     def arrived(self, *in_sync: int) -> ClusterState:
         state = moved(START, move(2, 1)).state
         there = state.topics["t"].partitions[0]._replace(in_sync=tuple(map(BrokerId, in_sync)))
         return cluster(there, 0, 1, 2, 3)
 
-    def test_waits_for_every_replica_of_the_target(self) -> None:
+    def test_needs_every_target_replica_in_sync(self) -> None:
         decision = finish_reassignments(self.arrived(0, 1), topics=["t"])
         assert decision == ControllerDecision(state=self.arrived(0, 1))
 
-    def test_is_led_by_the_first_of_the_target_where_the_old_leader_goes(self) -> None:
+    def test_elects_the_first_target_replica_if_the_leader_is_removed(self) -> None:
         decision = finish_reassignments(self.arrived(0, 1, 2), topics=["t"])
         after = part(decision)
         assert places(after) == ((2, 1), (), ())
         assert (after.leader, after.leader_epoch, after.in_sync) == (2, 5, (1, 2))
         assert (stopped(decision), roled(decision)) == ([0], [1, 2])
 
-    def test_keeps_its_leader_where_that_stays(self) -> None:
+    def test_keeps_a_leader_that_stays(self) -> None:
         state = self.arrived(0, 1, 2)
         led = state.topics["t"].partitions[0]._replace(leader=BrokerId(1))
         after = part(finish_reassignments(cluster(led, 0, 1, 2, 3), topics=["t"]))
         assert (after.leader, after.leader_epoch) == (1, 5)  # raised: who is gone is fenced
 
-    def test_only_adding_raises_no_leader_epoch(self) -> None:
+    def test_that_only_adds_replicas_keeps_the_leader_epoch(self) -> None:
         state = moved(START, move(0, 1, 2)).state
         there = (
             state.topics["t"]
@@ -123,7 +123,7 @@ class TestAMoveThatEnds:
         assert places(after) == ((0, 1, 2), (), ())
         assert (after.leader_epoch, after.partition_epoch) == (4, 9)
 
-    def test_is_at_once_where_nobody_has_to_catch_up(self) -> None:
+    def test_is_immediate_if_all_targets_are_in_sync(self) -> None:
         decision = moved(START, move(1))
         after = part(decision)
         assert places(after) == ((1,), (), ())
@@ -137,28 +137,28 @@ class TestAMoveThatEnds:
         ]
         assert versions == [7, 8]
 
-    def test_of_another_order_alone_only_changes_who_is_preferred(self) -> None:
+    def test_that_only_reorders_replicas_changes_the_preferred_leader(self) -> None:
         decision = moved(START, move(1, 0))
         after = part(decision)
         assert places(after) == ((1, 0), (), ())
         assert (after.leader, after.leader_epoch) == (0, 4)
 
-    def test_does_not_order_dead_brokers(self) -> None:
+    def test_sends_nothing_to_offline_brokers(self) -> None:
         state = self.arrived(1, 2)
         led = state.topics["t"].partitions[0]._replace(leader=BrokerId(1))
         decision = finish_reassignments(cluster(led, 1, 2), topics=["t"])
         assert (stopped(decision), roled(decision)) == ([], [1, 2])
 
 
-class TestAMoveThatIsRedirectedOrCancelled:
-    def test_goes_from_where_it_was_to_the_new_target(self) -> None:
+class TestRetargetedOrCancelledReassignment:
+    def test_replaces_the_target(self) -> None:
         first = moved(START, move(2, 1)).state
         decision = moved(first, move(3, 1))
         assert places(part(decision)) == ((3, 1, 0), (3,), (0,))
         assert stopped(decision) == [2]
         assert part(decision).leader_epoch == 5  # broker 2 is fenced, wherever it is
 
-    def test_ends_where_it_began(self) -> None:
+    def test_returns_to_the_original_replicas(self) -> None:
         first = moved(START, move(2, 1)).state
         decision = moved(first, Reassignment(T0, None))
         assert set(part(decision).replicas) == {0, 1}
@@ -166,7 +166,7 @@ class TestAMoveThatIsRedirectedOrCancelled:
         assert stopped(decision) == [2]
         assert find_reassignments(decision.state) == {}
 
-    def test_takes_the_leadership_from_a_replica_that_goes(self) -> None:
+    def test_elects_another_leader_if_the_leader_is_removed(self) -> None:
         first = moved(START, move(2, 1)).state
         led = (
             first.topics["t"]
@@ -176,7 +176,7 @@ class TestAMoveThatIsRedirectedOrCancelled:
         after = part(moved(cluster(led, 1, 2), Reassignment(T0, None)))
         assert (after.leader, after.in_sync) == (1, (1,))
 
-    def test_is_refused_where_nobody_who_stays_is_in_sync(self) -> None:
+    def test_is_refused_if_no_remaining_replica_is_in_sync(self) -> None:
         first = moved(START, move(2, 3)).state
         led = first.topics["t"].partitions[0]._replace(leader=BrokerId(2), in_sync=(BrokerId(2),))
         state = cluster(led, 0, 1, 2, 3)
@@ -187,7 +187,7 @@ class TestAMoveThatIsRedirectedOrCancelled:
 
 
 @pytest.mark.parametrize(
-    ("asked", "code"),
+    ("reassignment", "code"),
     [
         (move(), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         (move(1, 1), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
@@ -198,17 +198,17 @@ class TestAMoveThatIsRedirectedOrCancelled:
         (move(0, name=TopicPartition("u", 0)), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ],
 )
-def test_what_cannot_be_is_refused_and_the_rest_is_done(
-    asked: Reassignment, code: ErrorCode
+def test_an_invalid_reassignment_is_refused_and_others_start(
+    reassignment: Reassignment, code: ErrorCode
 ) -> None:
     other = TopicPartition("t", 1)
-    decision, answers = alter_reassignments(START, [asked, move(2, name=other)])
+    decision, answers = alter_reassignments(START, [reassignment, move(2, name=other)])
     assert isinstance(answers[0], ApiError)
     assert (answers[0].code, answers[1]) == (code, None)
     assert list(find_reassignments(decision.state)) == [other]
 
 
-def test_the_number_of_replicas_stays_where_that_is_asked_for() -> None:
+def test_replication_factor_changes_can_be_disallowed() -> None:
     _, answers = alter_reassignments(
         START, [move(1), move(2, 3)], allow_replication_factor_change=False
     )
@@ -216,16 +216,16 @@ def test_the_number_of_replicas_stays_where_that_is_asked_for() -> None:
     assert (answers[0].code, answers[1]) == (ErrorCode.INVALID_REPLICATION_FACTOR, None)
 
 
-def test_a_replica_that_is_away_may_stay_but_none_may_come() -> None:
+def test_an_offline_replica_may_stay_but_not_be_added() -> None:
     state = cluster(partition(0, (0,), (0, 9)), 0, 1)
     assert places(part(moved(state, move(1, 9)))) == ((1, 9, 0), (1,), (0,))
 
 
-def test_where_a_partition_is_already_nothing_is_written() -> None:
+def test_a_reassignment_to_the_current_replicas_writes_nothing() -> None:
     assert moved(START, move(0, 1)) == ControllerDecision(state=START)
 
 
-def test_topics_that_are_being_deleted_do_not_move() -> None:
+def test_topics_being_deleted_cannot_be_reassigned() -> None:
     state = replace(moved(START, move(2, 1)).state, deleting={"t": frozenset((BrokerId(0),))})
     assert find_reassignments(state) == {}
     assert finish_reassignments(state, topics=["t"]) == ControllerDecision(state=state)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Awaitable, Callable
 
 import pytest
-from tests.unit.controller.cluster import Cluster, code_of, settled, tell
+from tests.unit.controller.cluster import Cluster, code_of, run_scenario, settled
 
 from penstock.controller.controller import Controller
 from penstock.controller.interface import CreatableTopic
@@ -37,7 +37,7 @@ def story_with(
             assert fresh.writes == ()
             await check(cluster, controller)
 
-    tell(scenario, *brokers)
+    run_scenario(scenario, *brokers)
 
 
 def node_of(**partitions: list[int]) -> bytes:
@@ -45,52 +45,52 @@ def node_of(**partitions: list[int]) -> bytes:
     return json.dumps({"version": 1, "partitions": numbered}).encode()
 
 
-def test_a_topic_of_which_only_the_node_is_there_is_made_whole() -> None:
+def test_a_topic_with_only_its_znode_is_completed() -> None:
     """Kafka's own tools write no more than this, and its older versions no id either."""
 
     async def prepare(session: Session) -> None:
         await session.create("/brokers/topics/t", node_of(p0=[0, 1], p1=[1, 0]))
 
     async def check(cluster: Cluster, controller: Controller) -> None:
-        twin = cluster.channel.twin(0)
-        made = twin.topics["t"]
+        fake = cluster.channel.broker(0)
+        made = fake.topics["t"]
         assert [partition.leader for partition in made.partitions] == [0, 1]
         assert made.partitions[0].in_sync == (0, 1)
         data = cluster.store.tree.get("/brokers/topics/t").data
         assert json.loads(data)["topic_id"] == format_uuid(made.topic_id)
-        assert len(twin.replicas) == 2
+        assert len(fake.replicas) == 2
 
     story_with(prepare, check, 0, 1)
 
 
-def test_a_partition_node_without_a_state_gets_one() -> None:
+def test_a_partition_znode_without_state_gets_one() -> None:
     async def prepare(session: Session) -> None:
         await session.create("/brokers/topics/t", node_of(p0=[0], p1=[0]))
         await session.create("/brokers/topics/t/partitions")
         await session.create("/brokers/topics/t/partitions/0")
 
     async def check(cluster: Cluster, controller: Controller) -> None:
-        assert [p.leader for p in cluster.channel.twin().topics["t"].partitions] == [0, 0]
+        assert [p.leader for p in cluster.channel.broker().topics["t"].partitions] == [0, 0]
 
     story_with(prepare, check)
 
 
-def test_a_new_partition_whose_brokers_are_all_away_waits_for_any_of_them() -> None:
+def test_a_new_partition_without_live_replicas_waits_for_any() -> None:
     async def prepare(session: Session) -> None:
         await session.create("/brokers/topics/t", node_of(p0=[7, 8]))
 
     async def check(cluster: Cluster, controller: Controller) -> None:
-        [before] = cluster.channel.twin().topics["t"].partitions
+        [before] = cluster.channel.broker().topics["t"].partitions
         assert (before.leader, before.in_sync) == (NO_BROKER, (7, 8))
         await cluster.join(8)
         await settled()
-        [after] = cluster.channel.twin().topics["t"].partitions
+        [after] = cluster.channel.broker().topics["t"].partitions
         assert (after.leader, after.in_sync) == (8, (8,))
 
     story_with(prepare, check)
 
 
-def test_settings_without_a_topic_do_not_wait_for_the_next_one_of_the_name() -> None:
+def test_configs_without_a_topic_are_deleted() -> None:
     async def prepare(session: Session) -> None:
         await session.create("/config/topics/t", b'{"version":1,"config":{"retention.ms":"1"}}')
         await session.create("/admin/delete_topics/t")
@@ -100,12 +100,12 @@ def test_settings_without_a_topic_do_not_wait_for_the_next_one_of_the_name() -> 
             [CreatableTopic(name="t")], validate_only=False, timeout_ms=WAIT_MS
         )
         assert code_of(answer) is ErrorCode.NONE
-        assert cluster.channel.twin().topics["t"].configs == {}
+        assert cluster.channel.broker().topics["t"].configs == {}
 
     story_with(prepare, check)
 
 
-def test_settings_of_topics_and_brokers_are_read_back() -> None:
+def test_topic_and_broker_configs_are_read_back() -> None:
     async def prepare(session: Session) -> None:
         await session.create("/brokers/topics/t", node_of(p0=[0]))
         await session.create("/config/topics/t", b'{"version":1,"config":{"retention.ms":"1"}}')
@@ -114,9 +114,9 @@ def test_settings_of_topics_and_brokers_are_read_back() -> None:
             await session.create(f"/config/brokers/{name}", data.encode().replace(b"<", b"2"))
 
     async def check(cluster: Cluster, controller: Controller) -> None:
-        twin = cluster.channel.twin()
-        assert twin.topics["t"].configs == {"retention.ms": "1"}
-        assert twin.broker_configs == {
+        fake = cluster.channel.broker()
+        assert fake.topics["t"].configs == {"retention.ms": "1"}
+        assert fake.broker_configs == {
             "": {"log.retention.ms": "12"},
             "0": {"log.retention.ms": "10"},
         }
@@ -124,7 +124,7 @@ def test_settings_of_topics_and_brokers_are_read_back() -> None:
     story_with(prepare, check)
 
 
-def test_stored_settings_that_the_broker_cannot_use_are_told_and_left_out() -> None:
+def test_invalid_stored_broker_configs_are_reported_and_ignored() -> None:
     async def prepare(session: Session) -> None:
         data = b'{"version":1,"config":{"log.retention.ms":"soon"}}'
         await session.create("/config/brokers/<default>", data)
@@ -137,7 +137,7 @@ def test_stored_settings_that_the_broker_cannot_use_are_told_and_left_out() -> N
     story_with(prepare, check)
 
 
-def test_a_topic_whose_settings_cannot_be_used_gets_no_unclean_leader() -> None:
+def test_a_topic_with_invalid_configs_gets_no_unclean_leader() -> None:
     async def prepare(session: Session) -> None:
         await session.create("/brokers/topics/t", node_of(p0=[7, 0]))
         await session.create("/brokers/topics/t/partitions")
@@ -150,7 +150,7 @@ def test_a_topic_whose_settings_cannot_be_used_gets_no_unclean_leader() -> None:
         await session.create("/config/topics/t", f'{{"version":1,"config":{configs}}}'.encode())
 
     async def check(cluster: Cluster, controller: Controller) -> None:
-        [partition] = cluster.channel.twin().topics["t"].partitions
+        [partition] = cluster.channel.broker().topics["t"].partitions
         assert (partition.leader, partition.leader_epoch) == (NO_BROKER, 4)
         [report] = cluster.reports
         assert "no unclean leader election for topic t" in report
@@ -158,7 +158,7 @@ def test_a_topic_whose_settings_cannot_be_used_gets_no_unclean_leader() -> None:
     story_with(prepare, check)
 
 
-def test_a_deletion_that_was_cut_short_is_finished() -> None:
+def test_an_interrupted_deletion_is_completed() -> None:
     async def prepare(session: Session) -> None:
         await session.create("/brokers/topics/t", node_of(p0=[0], p1=[0], p2=[0]))
         await session.create("/brokers/topics/t/partitions")
@@ -167,7 +167,7 @@ def test_a_deletion_that_was_cut_short_is_finished() -> None:
         await session.create("/admin/delete_topics/t")
 
     async def check(cluster: Cluster, controller: Controller) -> None:
-        assert cluster.channel.twin().topics == {}
+        assert cluster.channel.broker().topics == {}
         tree = cluster.store.tree
         assert tree.find("/brokers/topics/t") is None
         assert tree.find("/admin/delete_topics/t") is None
@@ -175,17 +175,17 @@ def test_a_deletion_that_was_cut_short_is_finished() -> None:
     story_with(prepare, check)
 
 
-def test_a_topic_that_is_to_go_is_not_made_whole_first() -> None:
+def test_a_marked_topic_is_not_completed() -> None:
     async def scenario(cluster: Cluster) -> None:
         session = await cluster.store.open_session()
         await ensure_znodes(session, PERSISTENT_ZNODES)
         await session.create("/brokers/topics/t", node_of(p0=[0], p1=[0]))
         await session.create("/admin/delete_topics/t")
-        found = await cluster.reread()
-        assert found.writes == ()
-        assert found.state.deleting == {"t": {0}}
+        reread = await cluster.reread()
+        assert reread.writes == ()
+        assert reread.state.deleting == {"t": {0}}
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_a_topic_that_is_to_go_is_not_made_whole_first() -> None:
         ("/config/brokers/0", b"nonsense"),
     ],
 )
-def test_a_node_that_makes_no_sense_stops_the_start_by_name(path: str, data: bytes) -> None:
+def test_a_damaged_znode_stops_the_failover_and_is_named(path: str, data: bytes) -> None:
     """Where something of it has been in use; what never was a topic is left alone."""
 
     async def prepare(session: Session) -> None:
@@ -212,7 +212,7 @@ def test_a_node_that_makes_no_sense_stops_the_start_by_name(path: str, data: byt
     assert error.path == path
 
 
-def test_a_topic_s_nodes_are_found_parents_first() -> None:
+def test_topic_znodes_are_found_parents_first() -> None:
     async def scenario(cluster: Cluster) -> None:
         session = cluster.sessions[0]
         await ensure_znodes(session, PERSISTENT_ZNODES)
@@ -220,14 +220,14 @@ def test_a_topic_s_nodes_are_found_parents_first() -> None:
             await controller.create_topics(
                 [CreatableTopic(name="t", partitions=2)], validate_only=False, timeout_ms=WAIT_MS
             )
-            found = await find_topic_znodes(session, "t")
-            assert found[0] == "/brokers/topics/t"
+            paths = await find_topic_znodes(session, "t")
+            assert paths[0] == "/brokers/topics/t"
             assert all(
-                found.index(path.rpartition("/")[0]) < place
-                for place, path in enumerate(found)
+                paths.index(path.rpartition("/")[0]) < index
+                for index, path in enumerate(paths)
                 if path.count("/") > 3
             )
-            assert len(found) == 1 + 1 + 2 + 2 + 1
+            assert len(paths) == 1 + 1 + 2 + 2 + 1
             assert await find_topic_znodes(session, "none") == []
 
-    tell(scenario)
+    run_scenario(scenario)

@@ -47,18 +47,18 @@ THREE = cluster_state(
 
 
 def create(
-    *asked: CreatableTopic, state: ClusterState = THREE, given: Mapping[str, str] | None = None
+    *topics: CreatableTopic, state: ClusterState = THREE, given: Mapping[str, str] | None = None
 ) -> list[TopicState | ApiError]:
-    twice = find_duplicates(each.name for each in asked)
-    return create_topics(state, asked, means(given=given), duplicates=twice)[1]
+    duplicates = find_duplicates(topic.name for topic in topics)
+    return create_topics(state, topics, means(given=given), duplicates=duplicates)[1]
 
 
 def assigned(*replicas: tuple[int, ...]) -> dict[int, tuple[BrokerId, ...]]:
-    return {number: tuple(map(BrokerId, each)) for number, each in enumerate(replicas)}
+    return {number: tuple(map(BrokerId, brokers)) for number, brokers in enumerate(replicas)}
 
 
 @pytest.mark.parametrize(
-    ("asked", "code", "words"),
+    ("topic", "code", "words"),
     [
         (CreatableTopic(name="a/b"), ErrorCode.INVALID_TOPIC_EXCEPTION, "a-z A-Z"),
         (CreatableTopic(name=".."), ErrorCode.INVALID_TOPIC_EXCEPTION, "reserved"),
@@ -158,34 +158,38 @@ def assigned(*replicas: tuple[int, ...]) -> dict[int, tuple[BrokerId, ...]]:
         ),
     ],
 )
-def test_what_cannot_be_is_refused_with_kafka_s_code(
-    asked: CreatableTopic, code: ErrorCode, words: str
+def test_invalid_topics_are_refused_with_kafka_s_error_code(
+    topic: CreatableTopic, code: ErrorCode, words: str
 ) -> None:
-    decision, [answer] = create_topics(THREE, [asked], means())
+    decision, [answer] = create_topics(THREE, [topic], means())
     assert isinstance(answer, ApiError)
     assert answer.code is code
     assert words in answer.message
     assert decision == ControllerDecision(state=THREE)
 
 
-def test_a_topic_gets_the_broker_s_defaults_where_nothing_is_said() -> None:
+def test_a_topic_gets_the_broker_s_defaults() -> None:
     given = {"num.partitions": "4", "default.replication.factor": "2"}
     [made] = create(CreatableTopic(name="t"), given=given)
     assert isinstance(made, TopicState)
     assert len(made.partitions) == 4
-    assert {len(each.replicas) for each in made.partitions} == {2}
+    assert {len(created.replicas) for created in made.partitions} == {2}
 
 
-def test_a_new_partition_is_led_by_its_first_replica_and_all_are_in_sync() -> None:
+def test_the_first_replica_leads_a_new_partition_and_all_are_in_sync() -> None:
     [made] = create(CreatableTopic(name="t", assignment=assigned((2, 0), (1, 2))))
     assert isinstance(made, TopicState)
-    assert [each.leader for each in made.partitions] == [2, 1]
-    for each in made.partitions:
-        assert each.in_sync == each.replicas
-        assert (each.leader_epoch, each.partition_epoch, each.controller_epoch) == (0, 0, EPOCH)
+    assert [created.leader for created in made.partitions] == [2, 1]
+    for created in made.partitions:
+        assert created.in_sync == created.replicas
+        assert (created.leader_epoch, created.partition_epoch, created.controller_epoch) == (
+            0,
+            0,
+            EPOCH,
+        )
 
 
-def test_a_name_given_twice_is_refused_and_the_rest_is_made() -> None:
+def test_a_duplicate_name_is_refused_and_other_topics_are_created() -> None:
     answers = create(CreatableTopic(name="t"), CreatableTopic(name="u"), CreatableTopic(name="t"))
     assert [code_of(answer) for answer in answers] == [
         ErrorCode.INVALID_REQUEST,
@@ -194,7 +198,7 @@ def test_a_name_given_twice_is_refused_and_the_rest_is_made() -> None:
     ]
 
 
-def test_topics_of_one_request_may_not_collide_either() -> None:
+def test_colliding_names_within_a_request_are_refused() -> None:
     answers = create(CreatableTopic(name="x.y"), CreatableTopic(name="x_y"))
     assert [code_of(answer) for answer in answers] == [
         ErrorCode.NONE,
@@ -202,9 +206,9 @@ def test_topics_of_one_request_may_not_collide_either() -> None:
     ]
 
 
-def test_the_limit_counts_all_topics_of_a_request() -> None:
-    asked = [CreatableTopic(name=f"t{number}", partitions=4) for number in range(3)]
-    _, answers = create_topics(THREE, asked, means(limit=9))
+def test_the_partition_limit_counts_all_topics_of_a_request() -> None:
+    topics = [CreatableTopic(name=f"t{number}", partitions=4) for number in range(3)]
+    _, answers = create_topics(THREE, topics, means(limit=9))
     assert [code_of(answer) for answer in answers] == [
         ErrorCode.NONE,
         ErrorCode.NONE,
@@ -212,7 +216,7 @@ def test_the_limit_counts_all_topics_of_a_request() -> None:
     ]
 
 
-def test_a_topic_that_is_being_deleted_cannot_be_made_yet() -> None:
+def test_a_topic_being_deleted_cannot_be_created() -> None:
     state = replace(THREE, deleting={"orders": frozenset((BrokerId(0),))})
     [answer] = create(CreatableTopic(name="orders"), state=state)
     assert isinstance(answer, ApiError)
@@ -220,10 +224,10 @@ def test_a_topic_that_is_being_deleted_cannot_be_made_yet() -> None:
     assert "being deleted" in answer.message
 
 
-def test_the_first_step_has_the_whole_topic_s_node_and_each_partition_is_one_step() -> None:
-    asked = CreatableTopic(name="t", assignment=assigned((0,), (1,)), configs={"retention.ms": "5"})
-    decision, _ = create_topics(THREE, [asked], means())
-    paths = [[each.path for each in step] for step in decision.writes]
+def test_the_first_step_writes_the_topic_znode_and_each_partition_is_one_step() -> None:
+    topic = CreatableTopic(name="t", assignment=assigned((0,), (1,)), configs={"retention.ms": "5"})
+    decision, _ = create_topics(THREE, [topic], means())
+    paths = [[operation.path for operation in step] for step in decision.writes]
     assert paths == [
         ["/config/topics/t", "/brokers/topics/t", "/brokers/topics/t/partitions"],
         ["/brokers/topics/t/partitions/0", "/brokers/topics/t/partitions/0/state"],
@@ -236,9 +240,9 @@ def test_the_first_step_has_the_whole_topic_s_node_and_each_partition_is_one_ste
     assert json.loads(node.data)["partitions"] == {"0": [0], "1": [1]}
 
 
-def test_leaders_and_followers_are_ordered_first_then_everybody_is_told() -> None:
-    asked = CreatableTopic(name="t", assignment=assigned((0, 1)))
-    decision, _ = create_topics(THREE, [asked], means())
+def test_leader_and_isr_of_new_partitions_comes_before_update_metadata() -> None:
+    topic = CreatableTopic(name="t", assignment=assigned((0, 1)))
+    decision, _ = create_topics(THREE, [topic], means())
     kinds = [(order.broker, type(order.request)) for order in decision.requests]
     assert kinds == [
         (0, LeaderAndIsrRequest),
@@ -249,7 +253,7 @@ def test_leaders_and_followers_are_ordered_first_then_everybody_is_told() -> Non
     ]
     first = decision.requests[0].request
     assert isinstance(first, LeaderAndIsrRequest)
-    assert all(each.is_new for each in first.partitions)
+    assert all(entry.is_new for entry in first.partitions)
 
 
 @pytest.mark.parametrize(
@@ -259,7 +263,7 @@ def test_leaders_and_followers_are_ordered_first_then_everybody_is_told() -> Non
         ("__transaction_state", "transaction.state.log", 50),
     ],
 )
-def test_internal_topics_are_made_as_the_coordinators_need_them(
+def test_internal_topics_get_the_coordinators_configs(
     name: str, prefix: str, partitions: int
 ) -> None:
     [made] = create(CreatableTopic(name=name))
@@ -278,7 +282,7 @@ def test_internal_topics_are_made_as_the_coordinators_need_them(
     ("factor", "given", "in_sync"),
     [(1, None, "1"), (2, None, "1"), (3, None, "2"), (1, "2", "2"), (3, "3", "3")],
 )
-def test_the_state_of_transactions_can_be_written_by_as_many_brokers_as_there_are(
+def test_transaction_state_min_isr_fits_the_replication_factor(
     factor: int, given: str | None, in_sync: str
 ) -> None:
     """Unless somebody has said how many it takes."""
@@ -292,13 +296,13 @@ def test_the_state_of_transactions_can_be_written_by_as_many_brokers_as_there_ar
 # Topics that grow.
 
 
-def grow(*asked: NewPartitions, state: ClusterState = THREE) -> list[ApiError | None]:
-    twice = find_duplicates(each.name for each in asked)
-    return create_partitions(state, asked, means(limit=100), duplicates=twice)[1]
+def grow(*requested: NewPartitions, state: ClusterState = THREE) -> list[ApiError | None]:
+    duplicates = find_duplicates(request.name for request in requested)
+    return create_partitions(state, requested, means(limit=100), duplicates=duplicates)[1]
 
 
 @pytest.mark.parametrize(
-    ("asked", "code", "words"),
+    ("additions", "code", "words"),
     [
         (NewPartitions(name="no", total=3), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "not exist"),
         (NewPartitions(name="orders", total=2), ErrorCode.INVALID_PARTITIONS, "cannot shrink"),
@@ -323,50 +327,50 @@ def grow(*asked: NewPartitions, state: ClusterState = THREE) -> list[ApiError | 
         ),
     ],
 )
-def test_growth_that_cannot_be_is_refused(
-    asked: NewPartitions, code: ErrorCode, words: str
+def test_invalid_create_partitions_is_refused(
+    additions: NewPartitions, code: ErrorCode, words: str
 ) -> None:
-    [answer] = grow(asked)
+    [answer] = grow(additions)
     assert isinstance(answer, ApiError)
     assert answer.code is code
     assert words in answer.message
 
 
-def test_a_topic_grows_by_the_added_partitions_alone() -> None:
+def test_create_partitions_adds_only_the_new_ones() -> None:
     decision, [answer] = create_partitions(THREE, [NewPartitions(name="orders", total=4)], means())
     assert answer is None
     before, after = THREE.topics["orders"], decision.state.topics["orders"]
     assert after.partitions[:2] == before.partitions
     assert len(after.partitions) == 4
-    assert {len(each.replicas) for each in after.partitions} == {2}
+    assert {len(partition.replicas) for partition in after.partitions} == {2}
     [[node], *added] = decision.writes
     assert isinstance(node, SetData)
     assert sorted(json.loads(node.data)["partitions"]) == ["0", "1", "2", "3"]
     assert [step[0].path[-1] for step in added] == ["2", "3"]
 
 
-def test_the_added_partitions_go_on_where_the_first_ones_ended() -> None:
-    parts = [partition(each, (each,), (each,)) for each in (1, 2, 0, 1)]
+def test_added_partitions_continue_the_assignment() -> None:
+    parts = [partition(broker, (broker,), (broker,)) for broker in (1, 2, 0, 1)]
     state = cluster_state(alive(0, 1, 2), topic("t", *parts))
     decision, _ = create_partitions(state, [NewPartitions(name="t", total=9)], means())
-    leaders = [each.leader for each in decision.state.topics["t"].partitions]
+    leaders = [partition.leader for partition in decision.state.topics["t"].partitions]
     assert leaders == [1, 2, 0] * 3
 
 
-def test_a_topic_with_more_replicas_than_brokers_live_cannot_grow() -> None:
+def test_create_partitions_needs_enough_live_brokers() -> None:
     state = replace(THREE, brokers=alive(0))
     [answer] = grow(NewPartitions(name="orders", total=3), state=state)
     assert code_of(answer) is ErrorCode.INVALID_REPLICATION_FACTOR
 
 
-def test_a_topic_cannot_grow_while_it_is_reassigned() -> None:
+def test_create_partitions_is_refused_during_a_reassignment() -> None:
     moving = partition(0, (0,), (0, 1))._replace(adding=(BrokerId(1),))
     state = cluster_state(alive(0, 1), topic("t", moving))
     [answer] = grow(NewPartitions(name="t", total=3), state=state)
     assert code_of(answer) is ErrorCode.REASSIGNMENT_IN_PROGRESS
 
 
-def test_a_topic_cannot_grow_while_it_is_deleted() -> None:
+def test_create_partitions_is_refused_during_a_deletion() -> None:
     state = replace(THREE, deleting={"orders": frozenset((BrokerId(0),))})
     [answer] = grow(NewPartitions(name="orders", total=3), state=state)
     assert isinstance(answer, ApiError)

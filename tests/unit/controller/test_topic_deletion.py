@@ -26,7 +26,7 @@ STATE = cluster_state(
 )
 
 
-def test_a_deletion_begins_with_a_mark_and_orders_to_whoever_has_data() -> None:
+def test_a_deletion_starts_with_a_mark_and_stop_replica() -> None:
     decision, answers = delete_topics(STATE, ["t", "u"], is_enabled=True)
     assert answers == [None, None]
     assert [[create.path for create in step] for step in decision.writes] == [
@@ -45,7 +45,7 @@ def test_a_deletion_begins_with_a_mark_and_orders_to_whoever_has_data() -> None:
     assert decision.state.find_topic("t") is None
 
 
-def test_what_is_being_deleted_is_not_marked_twice() -> None:
+def test_a_topic_being_deleted_is_not_marked_again() -> None:
     first, _ = delete_topics(STATE, ["t"], is_enabled=True)
     second, answers = delete_topics(first.state, ["t", "t"], is_enabled=True)
     assert answers == [None, None]
@@ -53,7 +53,7 @@ def test_what_is_being_deleted_is_not_marked_twice() -> None:
     assert second.requests == ()
 
 
-def test_a_topic_goes_when_the_last_broker_has_removed_its_data() -> None:
+def test_a_topic_is_removed_once_the_last_broker_confirmed() -> None:
     state = delete_topics(STATE, ["t", "u"], is_enabled=True)[0].state
     state = replicas_deleted(state, B, ["t", "u"]).state
     assert find_deletable(state) == ["u"]
@@ -61,11 +61,11 @@ def test_a_topic_goes_when_the_last_broker_has_removed_its_data() -> None:
     assert find_deletable(state) == ["t", "u"]
 
 
-def test_news_of_a_topic_that_is_not_being_deleted_mean_nothing() -> None:
+def test_confirmations_of_other_topics_are_ignored() -> None:
     assert replicas_deleted(STATE, A, ["t"]).state == STATE
 
 
-def test_the_tree_is_cleared_from_the_leaves_and_the_mark_goes_last() -> None:
+def test_znodes_are_deleted_children_first_and_the_mark_last() -> None:
     state = replace(STATE, deleting={"u": frozenset()})
     paths = [
         "/brokers/topics/u",
@@ -89,7 +89,7 @@ def test_the_tree_is_cleared_from_the_leaves_and_the_mark_goes_last() -> None:
         assert update.deleted_topics == ("u",)
 
 
-def test_of_a_topic_that_is_gone_but_for_its_mark_the_mark_goes() -> None:
+def test_a_left_over_mark_is_deleted() -> None:
     state = replace(STATE, deleting={"u": frozenset()})
     decision = remove_topics(state, {"u": ["/admin/delete_topics/u"]})
     assert [[create.path for create in step] for step in decision.writes] == [
@@ -97,7 +97,7 @@ def test_of_a_topic_that_is_gone_but_for_its_mark_the_mark_goes() -> None:
     ]
 
 
-def test_a_topic_that_only_dead_brokers_have_is_hidden_at_once() -> None:
+def test_a_topic_with_only_offline_replicas_leaves_the_metadata_at_once() -> None:
     state = replace(STATE, brokers=alive(0))
     decision, _ = delete_topics(state, ["u"], is_enabled=True)
     [(broker, update)] = decision.requests
@@ -106,7 +106,7 @@ def test_a_topic_that_only_dead_brokers_have_is_hidden_at_once() -> None:
     assert update.deleted_topics == ("u",)
 
 
-def test_nothing_is_deleted_where_that_is_not_allowed() -> None:
+def test_nothing_is_deleted_if_deletion_is_disabled() -> None:
     decision, answers = delete_topics(STATE, ["t", "none"], is_enabled=False)
     assert [code_of(answer) for answer in answers] == [ErrorCode.TOPIC_DELETION_DISABLED] * 2
     assert decision.state == STATE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.controller.cluster import Cluster, code_of, tell
+from tests.unit.controller.cluster import Cluster, code_of, run_scenario
 from tests.unit.controller.crashing_session import CrashingSession
 
 from penstock.controller.interface import CreatableTopic
@@ -28,7 +28,7 @@ def length(step: WriteStep) -> int:
 
 
 @given(steps=steps)
-def test_steps_stay_whole_and_in_order_and_as_many_as_fit_go_together(
+def test_steps_are_batched_whole_and_in_order(
     steps: list[WriteStep],
 ) -> None:
     left = list(steps)
@@ -59,4 +59,4 @@ def test_a_topic_too_large_for_one_transaction_takes_several() -> None:
             assert session.transactions - before > nodes / TRANSACTION_BYTES
             assert (await cluster.reread()).writes == ()
 
-    tell(scenario)
+    run_scenario(scenario)

@@ -6,7 +6,7 @@ import asyncio
 import json
 
 import pytest
-from tests.unit.controller.cluster import Cluster, code_of, same_facts, settled, tell
+from tests.unit.controller.cluster import Cluster, code_of, run_scenario, same_state, settled
 
 from penstock.config.raw_config import RawConfig
 from penstock.controller.controller import Controller
@@ -38,7 +38,7 @@ async def someone(cluster: Cluster) -> Session:
 
 
 async def make(controller: Controller, name: str, *replicas: tuple[int, ...]) -> None:
-    assignment = {n: tuple(map(BrokerId, each)) for n, each in enumerate(replicas)}
+    assignment = {n: tuple(map(BrokerId, brokers)) for n, brokers in enumerate(replicas)}
     [made] = await controller.create_topics(
         [CreatableTopic(name=name, assignment=assignment)], validate_only=False, timeout_ms=WAIT_MS
     )
@@ -72,8 +72,8 @@ async def in_sync(controller: Controller, *brokers: int) -> None:
     assert outcome.code is ErrorCode.NONE
 
 
-class TestATopicEditedInTheTree:
-    def test_gets_the_partitions_that_were_added_to_its_node(self) -> None:
+class TestEditedTopicZnode:
+    def test_adds_partitions(self) -> None:
         async def scenario(cluster: Cluster) -> None:
             async with cluster.controlled() as controller:
                 await make(controller, "t", (0, 1))
@@ -87,18 +87,18 @@ class TestATopicEditedInTheTree:
                     (1,),
                 ]
                 assert _topic(controller).topic_id == topic_id
-                twin = cluster.channel.twin(1)
-                assert [partition.leader for partition in twin.topics["t"].partitions] == [0, 1, 1]
-                assert TopicPartition("t", 2) in twin.replicas
-                found = await cluster.reread()
-                assert found.writes == ()
+                fake = cluster.channel.broker(1)
+                assert [partition.leader for partition in fake.topics["t"].partitions] == [0, 1, 1]
+                assert TopicPartition("t", 2) in fake.replicas
+                reread = await cluster.reread()
+                assert reread.writes == ()
                 state = controller.find_state()
                 assert state is not None
-                assert same_facts(found.state, state)
+                assert same_state(reread.state, state)
 
-        tell(scenario, 0, 1)
+        run_scenario(scenario, 0, 1)
 
-    def test_is_watched_again_after_each_edit_and_after_being_made_in_the_tree(self) -> None:
+    def test_is_watched_again_after_each_edit(self) -> None:
         async def scenario(cluster: Cluster) -> None:
             async with cluster.controlled() as controller:
                 session = await someone(cluster)
@@ -110,9 +110,9 @@ class TestATopicEditedInTheTree:
                     await settled()
                     assert len(_topic(controller).partitions) == count
 
-        tell(scenario, 0)
+        run_scenario(scenario, 0)
 
-    def test_is_not_moved_or_made_smaller_by_it_and_that_is_told(self) -> None:
+    def test_cannot_reassign_or_shrink_and_is_reported(self) -> None:
         async def scenario(cluster: Cluster) -> None:
             async with cluster.controlled() as controller:
                 await make(controller, "t", (0,), (1,))
@@ -120,15 +120,15 @@ class TestATopicEditedInTheTree:
                 for wrong in (node_of(p0=[1], p1=[1]), node_of(p0=[0]), b"nonsense"):
                     await session.set("/brokers/topics/t", wrong)
                     await settled()
-                    told = [report for report in cluster.reports if "stays as it is" in report]
-                    assert told
+                    reports = [report for report in cluster.reports if "stays as it is" in report]
+                    assert reports
                     cluster.reports.clear()
                     assert [partition.replicas for partition in _topic(controller).partitions] == [
                         (0,),
                         (1,),
                     ]
 
-        tell(scenario, 0, 1)
+        run_scenario(scenario, 0, 1)
 
 
 def _topic(controller: Controller, name: str = "t") -> TopicState:
@@ -137,25 +137,25 @@ def _topic(controller: Controller, name: str = "t") -> TopicState:
     return state.topics[name]
 
 
-class TestATopicMadeInTheTree:
-    def test_is_led_and_told_to_everybody(self) -> None:
+class TestCreatedTopicZnode:
+    def test_creates_a_topic_with_leaders(self) -> None:
         async def scenario(cluster: Cluster) -> None:
             async with cluster.controlled() as controller:
                 session = await someone(cluster)
                 await session.create("/brokers/topics/t", node_of(p0=[1, 0], p1=[0]))
                 await settled()
-                twin = cluster.channel.twin(1)
-                assert [partition.leader for partition in twin.topics["t"].partitions] == [1, 0]
-                assert twin.replicas[TopicPartition("t", 0)].in_sync == (1, 0)
-                found = await cluster.reread()
-                assert found.writes == ()
+                fake = cluster.channel.broker(1)
+                assert [partition.leader for partition in fake.topics["t"].partitions] == [1, 0]
+                assert fake.replicas[TopicPartition("t", 0)].in_sync == (1, 0)
+                reread = await cluster.reread()
+                assert reread.writes == ()
                 state = controller.find_state()
                 assert state is not None
-                assert same_facts(found.state, state)
+                assert same_state(reread.state, state)
 
-        tell(scenario, 0, 1)
+        run_scenario(scenario, 0, 1)
 
-    def test_that_makes_no_sense_is_left_alone_and_its_name_is_not_taken(self) -> None:
+    def test_that_cannot_be_read_is_left_alone_and_its_name_is_reserved(self) -> None:
         async def scenario(cluster: Cluster) -> None:
             async with cluster.controlled() as controller:
                 session = await someone(cluster)
@@ -176,7 +176,7 @@ class TestATopicMadeInTheTree:
                 )
                 await session.create("/brokers/topics/good", node_of(p0=[0]))
                 await settled()
-                assert list(cluster.channel.twin().topics) == ["good"]
+                assert list(cluster.channel.broker().topics) == ["good"]
                 assert (
                     len([report for report in cluster.reports if "ignoring topic" in report]) == 4
                 )
@@ -189,11 +189,11 @@ class TestATopicMadeInTheTree:
                 )
                 assert code_of(answer) is ErrorCode.TOPIC_ALREADY_EXISTS
             async with cluster.controlled():  # the next one is not stopped by it either
-                assert list(cluster.channel.twin().topics) == ["good"]
+                assert list(cluster.channel.broker().topics) == ["good"]
 
-        tell(scenario)
+        run_scenario(scenario)
 
-    def test_at_the_same_time_as_by_a_request_is_one_topic(self) -> None:
+    def test_together_with_a_request_creates_one_topic(self) -> None:
         async def scenario(cluster: Cluster) -> None:
             async with cluster.controlled() as controller:
                 session = await someone(cluster)
@@ -207,24 +207,24 @@ class TestATopicMadeInTheTree:
                 await settled()
                 await controller.wait_ready()
                 assert isinstance(made, list)
-                assert "t" in cluster.channel.twin().topics
+                assert "t" in cluster.channel.broker().topics
                 assert (await cluster.reread()).writes == ()
 
-        tell(scenario)
+        run_scenario(scenario)
 
-    def test_while_nobody_looked_is_found_at_the_election(self) -> None:
+    def test_without_an_active_controller_is_adopted_at_failover(self) -> None:
         async def scenario(cluster: Cluster) -> None:
             session = await someone(cluster)
             await ensure_znodes(session, PERSISTENT_ZNODES)
             await session.create("/brokers/topics/t", node_of(p0=[0]))
             async with cluster.controlled():
-                assert list(cluster.channel.twin().topics) == ["t"]
+                assert list(cluster.channel.broker().topics) == ["t"]
 
-        tell(scenario)
+        run_scenario(scenario)
 
 
-class TestADeletionMarkedInTheTree:
-    def test_removes_the_topic_everywhere(self) -> None:
+class TestDeletionZnode:
+    def test_deletes_the_topic(self) -> None:
         async def scenario(cluster: Cluster) -> None:
             async with cluster.controlled() as controller:
                 await make(controller, "t", (0, 1), (1, 0))
@@ -233,12 +233,12 @@ class TestADeletionMarkedInTheTree:
                 await settled()
                 assert await session.children("/brokers/topics") == ()
                 assert await session.children("/admin/delete_topics") == ()
-                assert cluster.channel.twin(1).topics == {}
-                assert cluster.channel.twin(1).replicas == {}
+                assert cluster.channel.broker(1).topics == {}
+                assert cluster.channel.broker(1).replicas == {}
 
-        tell(scenario, 0, 1)
+        run_scenario(scenario, 0, 1)
 
-    def test_of_what_is_not_there_goes_away_by_itself(self) -> None:
+    def test_of_an_unknown_topic_is_deleted(self) -> None:
         async def scenario(cluster: Cluster) -> None:
             async with cluster.controlled():
                 session = await someone(cluster)
@@ -247,9 +247,9 @@ class TestADeletionMarkedInTheTree:
                 assert await session.children("/admin/delete_topics") == ()
                 assert any("nowhere" in report for report in cluster.reports)
 
-        tell(scenario)
+        run_scenario(scenario)
 
-    def test_is_removed_where_topics_may_not_be_deleted(self) -> None:
+    def test_is_deleted_if_delete_topic_enable_is_false(self) -> None:
         async def scenario(cluster: Cluster) -> None:
             static = RawConfig.from_mapping({"delete.topic.enable": "false"}, where="file")
             async with cluster.controlled(static=static) as controller:
@@ -258,13 +258,13 @@ class TestADeletionMarkedInTheTree:
                 await session.create("/admin/delete_topics/t")
                 await settled()
                 assert await session.children("/admin/delete_topics") == ()
-                assert list(cluster.channel.twin().topics) == ["t"]
+                assert list(cluster.channel.broker().topics) == ["t"]
 
-        tell(scenario)
+        run_scenario(scenario)
 
 
-class TestMovesAskedForInTheTree:
-    def test_are_carried_out_and_their_node_goes_with_the_last(self) -> None:
+class TestReassignmentZnode:
+    def test_is_deleted_with_the_last_reassignment(self) -> None:
         async def scenario(cluster: Cluster) -> None:
             async with cluster.controlled() as controller:
                 await make(controller, "t", (0, 1))
@@ -274,19 +274,19 @@ class TestMovesAskedForInTheTree:
                 )
                 await settled()
                 assert part(controller).adding == (2,)
-                assert TopicPartition("t", 0) in cluster.channel.twin(2).replicas
+                assert TopicPartition("t", 0) in cluster.channel.broker(2).replicas
                 assert await session.exists(MOVES) is not None
                 await in_sync(controller, 0, 1, 2)
                 await settled()
                 assert await session.exists(MOVES) is None
                 after = part(controller)
                 assert (after.replicas, after.leader, after.adding) == ((2, 1), 2, ())
-                assert TopicPartition("t", 0) not in cluster.channel.twin(0).replicas
-                assert cluster.channel.twin(1).topics["t"].partitions[0].leader == 2
+                assert TopicPartition("t", 0) not in cluster.channel.broker(0).replicas
+                assert cluster.channel.broker(1).topics["t"].partitions[0].leader == 2
 
-        tell(scenario, 0, 1, 2)
+        run_scenario(scenario, 0, 1, 2)
 
-    def test_go_on_under_the_next_controller(self) -> None:
+    def test_continues_under_the_next_controller(self) -> None:
         async def scenario(cluster: Cluster) -> None:
             session = await someone(cluster)
             async with cluster.controlled(0) as controller:
@@ -302,9 +302,9 @@ class TestMovesAskedForInTheTree:
                 assert part(controller).replicas == (2, 1)
                 assert await session.exists(MOVES) is None
 
-        tell(scenario, 0, 1, 2)
+        run_scenario(scenario, 0, 1, 2)
 
-    def test_that_cannot_be_are_reported_and_do_not_stay(self) -> None:
+    def test_that_is_invalid_is_reported_and_deleted(self) -> None:
         async def scenario(cluster: Cluster) -> None:
             async with cluster.controlled() as controller:
                 await make(controller, "t", (0,))
@@ -324,11 +324,11 @@ class TestMovesAskedForInTheTree:
                     assert len(cluster.reports) == reports + 1
                 assert part(controller).replicas == (0,)
 
-        tell(scenario)
+        run_scenario(scenario)
 
 
-class TestElectionsAskedForInTheTree:
-    def test_bring_preferred_leaders_back(self) -> None:
+class TestElectionZnode:
+    def test_elects_preferred_leaders(self) -> None:
         async def scenario(cluster: Cluster) -> None:
             async with cluster.controlled(0) as controller:
                 await make(controller, "t", (1, 0))
@@ -344,10 +344,10 @@ class TestElectionsAskedForInTheTree:
                 assert part(controller).leader == 1
                 assert await session.exists(ELECTIONS) is None
 
-        tell(scenario, 0, 1)
+        run_scenario(scenario, 0, 1)
 
 
-def test_a_broker_whose_time_has_come_takes_its_leaders_back_by_the_clock() -> None:
+def test_preferred_leaders_are_elected_automatically() -> None:
     async def scenario(cluster: Cluster) -> None:
         ticks: list[int] = []
         tick = asyncio.Event()
@@ -370,7 +370,7 @@ def test_a_broker_whose_time_has_come_takes_its_leaders_back_by_the_clock() -> N
             assert part(controller).leader == 1
             assert ticks == [300_000, 300_000]
 
-    tell(scenario, 0, 1)
+    run_scenario(scenario, 0, 1)
 
 
 async def cluster_settles(cluster: Cluster) -> None:
@@ -378,7 +378,7 @@ async def cluster_settles(cluster: Cluster) -> None:
     assert not any("reloading the controller" in report for report in cluster.reports)
 
 
-def test_a_registration_that_makes_no_sense_is_no_broker_s_and_stops_nobody() -> None:
+def test_an_unreadable_registration_is_ignored() -> None:
     async def scenario(cluster: Cluster) -> None:
         session = await someone(cluster)
         await session.create("/brokers/ids/8", b"nonsense", ephemeral=True)
@@ -391,10 +391,10 @@ def test_a_registration_that_makes_no_sense_is_no_broker_s_and_stops_nobody() ->
             for name in ("/brokers/ids/8", "/brokers/ids/9"):
                 assert any(name in report for report in cluster.reports)
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
-def test_a_broker_that_leaves_is_missed_by_nobody() -> None:
+def test_controlled_shutdown_leaves_no_partition_without_leader() -> None:
     async def scenario(cluster: Cluster) -> None:
         async with cluster.controlled(0) as controller:
             await make(controller, "t", (1, 0))
@@ -404,18 +404,18 @@ def test_a_broker_that_leaves_is_missed_by_nobody() -> None:
                 BrokerId(1), state.brokers[BrokerId(1)].epoch, timeout_ms=WAIT_MS
             )
             assert left == ()
-            twin = cluster.channel.twin(0)
-            assert twin.replicas[TopicPartition("t", 0)].leader == 0  # when the answer comes
+            fake = cluster.channel.broker(0)
+            assert fake.replicas[TopicPartition("t", 0)].leader == 0  # when the answer comes
             epoch = part(controller).leader_epoch
             await cluster.leave(1)
             await settled()
             assert (part(controller).leader, part(controller).leader_epoch) == (0, epoch)
             assert part(controller).leader != NO_BROKER
 
-    tell(scenario, 0, 1)
+    run_scenario(scenario, 0, 1)
 
 
-def test_a_state_that_somebody_else_has_written_is_read_anew_and_nothing_is_stuck() -> None:
+def test_a_state_written_by_another_client_makes_the_controller_reload() -> None:
     """No cached version that is refused for ever (KAFKA-1382, KAFKA-2729)."""
 
     async def scenario(cluster: Cluster) -> None:
@@ -434,4 +434,4 @@ def test_a_state_that_somebody_else_has_written_is_read_anew_and_nothing_is_stuc
             await in_sync(controller, 0)
             assert part(controller).in_sync == (0,)
 
-    tell(scenario, 0, 1)
+    run_scenario(scenario, 0, 1)

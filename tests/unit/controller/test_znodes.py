@@ -50,7 +50,7 @@ def as_data(fields: object) -> bytes:
     return json.dumps(fields).encode()
 
 
-class TestBrokers:
+class TestBrokerZnodes:
     NODE = BrokerNode(
         id=BrokerId(3),
         epoch=BrokerEpoch(77),
@@ -61,11 +61,11 @@ class TestBrokers:
         rack="dc1",
     )
 
-    def test_are_read_as_they_were_written_with_the_node_s_zxid_as_epoch(self) -> None:
+    def test_round_trip_with_czxid_as_broker_epoch(self) -> None:
         data = encode_broker(self.NODE, now_ms=5)
         assert decode_broker(BrokerId(3), value(data, czxid=77)) == self.NODE
 
-    def test_have_the_fields_that_kafka_s_tools_look_for(self) -> None:
+    def test_have_kafka_s_json_fields(self) -> None:
         assert json.loads(encode_broker(self.NODE, now_ms=5)) == {
             "version": 5,
             "host": "host-1.example",
@@ -78,33 +78,33 @@ class TestBrokers:
             "rack": "dc1",
         }
 
-    def test_of_old_kafkas_have_one_address(self) -> None:
+    def test_version_1_has_one_endpoint(self) -> None:
         data = as_data({"version": 1, "host": "h", "port": 9, "jmx_port": -1, "timestamp": "2"})
-        found = decode_broker(BrokerId(1), value(data))
-        assert found.endpoints == (Endpoint("PLAINTEXT", "PLAINTEXT", "h", 9),)
-        assert found.rack is None
+        broker = decode_broker(BrokerId(1), value(data))
+        assert broker.endpoints == (Endpoint("PLAINTEXT", "PLAINTEXT", "h", 9),)
+        assert broker.rack is None
 
-    def test_without_a_map_of_protocols_have_listeners_named_by_them(self) -> None:
+    def test_without_a_protocol_map_use_the_listener_name(self) -> None:
         data = as_data({"version": 2, "endpoints": ["SSL://h:9"]})
-        found = decode_broker(BrokerId(1), value(data))
-        assert found.endpoints == (Endpoint("SSL", "SSL", "h", 9),)
+        broker = decode_broker(BrokerId(1), value(data))
+        assert broker.endpoints == (Endpoint("SSL", "SSL", "h", 9),)
 
     @pytest.mark.parametrize("text", ["", "h:9", "SSL://h", "SSL://h:port", 3])
-    def test_with_an_address_that_is_none_are_damaged(self, text: object) -> None:
+    def test_with_an_invalid_endpoint_are_damaged(self, text: object) -> None:
         with pytest.raises(DamagedZnode, match="/brokers/ids/1 cannot be read"):
             decode_broker(BrokerId(1), value(as_data({"endpoints": [text]})))
 
 
-class TestTopics:
+class TestTopicZnodes:
     ID = TopicId(UUID(int=2**90))
 
-    def test_are_read_as_they_were_written(self) -> None:
+    def test_round_trip(self) -> None:
         moving = partition(0, (0,), (0, 1))._replace(adding=(BrokerId(1),), removing=(BrokerId(0),))
-        found = decode_topic("t", encode_topic(self.ID, [partition(1, (1,), (1,)), moving]))
-        assert found.topic_id == self.ID
-        assert found.replicas == {0: (1,), 1: (0, 1)}
-        assert found.adding == {1: (1,)}
-        assert found.removing == {1: (0,)}
+        topic = decode_topic("t", encode_topic(self.ID, [partition(1, (1,), (1,)), moving]))
+        assert topic.topic_id == self.ID
+        assert topic.replicas == {0: (1,), 1: (0, 1)}
+        assert topic.adding == {1: (1,)}
+        assert topic.removing == {1: (0,)}
 
     def test_have_kafka_s_fields(self) -> None:
         data = encode_topic(self.ID, [partition(1, (1,), (1, 2))])
@@ -116,10 +116,10 @@ class TestTopics:
             "removing_replicas": {},
         }
 
-    def test_of_old_kafkas_have_no_id(self) -> None:
-        found = decode_topic("t", as_data({"version": 1, "partitions": {"1": [2], "0": [1]}}))
-        assert found.topic_id is None
-        assert found.replicas == {0: (1,), 1: (2,)}
+    def test_version_1_has_no_topic_id(self) -> None:
+        topic = decode_topic("t", as_data({"version": 1, "partitions": {"1": [2], "0": [1]}}))
+        assert topic.topic_id is None
+        assert topic.replicas == {0: (1,), 1: (2,)}
 
     @pytest.mark.parametrize(
         "data",
@@ -139,7 +139,7 @@ class TestTopics:
             as_data({"partitions": {"0": [1]}, "topic_id": 5}),
         ],
     )
-    def test_that_make_no_sense_are_damaged(self, data: bytes) -> None:
+    def test_with_invalid_partitions_are_damaged(self, data: bytes) -> None:
         with pytest.raises(DamagedZnode, match="/brokers/topics/t cannot be read"):
             decode_topic("t", data)
 
@@ -147,7 +147,7 @@ class TestTopics:
 ids = st.integers(0, 2**31 - 1)
 
 
-class TestPartitions:
+class TestPartitionStateZnodes:
     @given(
         leader=st.integers(-1, 2**31 - 1),
         epoch=ids,
@@ -155,7 +155,7 @@ class TestPartitions:
         in_sync=st.lists(ids, max_size=4),
         controller=ids,
     )
-    def test_are_read_as_they_were_written(
+    def test_round_trip(
         self, leader: int, epoch: int, version: int, in_sync: list[int], controller: int
     ) -> None:
         state = PartitionState(
@@ -178,18 +178,18 @@ class TestPartitions:
 
     @pytest.mark.parametrize("field", ["leader", "leader_epoch", "isr", "controller_epoch"])
     @pytest.mark.parametrize("bad", [None, "x", True, [None]])
-    def test_that_lack_a_field_are_damaged(self, field: str, bad: object) -> None:
+    def test_with_a_missing_field_are_damaged(self, field: str, bad: object) -> None:
         fields = {"controller_epoch": 1, "leader": 1, "leader_epoch": 1, "isr": [1], field: bad}
         with pytest.raises(DamagedZnode, match=field):
             decode_state("/p", value(as_data(fields)), replicas=())
 
-    def test_of_newer_kafkas_may_have_more_fields(self) -> None:
+    def test_unknown_fields_are_ignored(self) -> None:
         fields = {"controller_epoch": 1, "leader": 2, "leader_epoch": 3, "isr": [2]}
         data = as_data({**fields, "leader_recovery_state": 1})
         assert decode_state("/p", value(data), replicas=()).leader == 2
 
 
-def test_settings_are_read_as_they_were_written() -> None:
+def test_configs_round_trip() -> None:
     data = encode_configs({"a": "1", "b": 'é"'})
     assert decode_configs("/config/topics/t", data) == {"a": "1", "b": 'é"'}
     assert json.loads(data)["version"] == 1
@@ -198,12 +198,12 @@ def test_settings_are_read_as_they_were_written() -> None:
         decode_configs("/config/topics/t", b"nonsense")
 
 
-def test_the_settings_of_every_broker_have_kafka_s_name() -> None:
+def test_configs_of_all_brokers_have_kafka_s_znode_name() -> None:
     assert broker_config_path("") == "/config/brokers/<default>"
     assert broker_config_path("3") == "/config/brokers/3"
 
 
-def test_the_small_nodes_are_read_as_they_were_written() -> None:
+def test_other_znodes_round_trip() -> None:
     assert decode_controller(encode_controller(BrokerId(4), now_ms=9)) == 4
     assert decode_cluster_id(encode_cluster_id("abc")) == "abc"
     block = encode_producer_block(BrokerId(1), first=2**62, last=2**62 + 999)
@@ -214,7 +214,7 @@ def test_the_small_nodes_are_read_as_they_were_written() -> None:
         decode_last_producer_id(as_data({"block_end": "x"}))
 
 
-def test_ids_are_written_as_kafka_writes_them() -> None:
+def test_uuids_have_kafka_s_text() -> None:
     one = uuid4()
     assert len(format_uuid(one)) == 22
     assert parse_uuid(format_uuid(one)) == one

@@ -83,22 +83,24 @@ BACKENDS: dict[str, Callable[[pytest.FixtureRequest], AbstractAsyncContextManage
 _ALL = ["embedded", pytest.param("zookeeper", marks=pytest.mark.xdist_group("zookeeper"))]
 every_backend = pytest.mark.parametrize("backend", _ALL)
 
-Story = Callable[..., Awaitable[None]]
+Scenario = Callable[..., Awaitable[None]]
 
 
-def told_on_every_backend(scenario: Story) -> Callable[..., None]:
+def told_on_every_backend(scenario: Scenario) -> Callable[..., None]:
     """Make an asynchronous story on a fresh, empty tree a test of each back end."""
 
     @every_backend
     def test(backend: str, request: pytest.FixtureRequest) -> None:
-        tell(scenario, backend, request)
+        run_scenario(scenario, backend, request)
 
     test.__name__ = getattr(scenario, "__name__", "story")
     test.__doc__ = scenario.__doc__
     return test
 
 
-def tell(scenario: Story, backend: str, request: pytest.FixtureRequest, *more: Any) -> None:
+def run_scenario(
+    scenario: Scenario, backend: str, request: pytest.FixtureRequest, *more: Any
+) -> None:
     opening = BACKENDS[backend](request)
 
     async def run() -> None:

@@ -39,7 +39,7 @@ BAD_PATHS = ["", "a", "/a/", "//", "/a//b", "/.", "/a/..", "/a/./b", "/\0", "/a\
 
 
 @told_on_every_backend
-async def test_a_created_node_is_read_back_with_its_numbers(backend: Backend) -> None:
+async def test_a_created_znode_is_read_back_with_its_stat(backend: Backend) -> None:
     session = await backend.open_session()
     created = await session.create("/a", b"one")
     value = await session.get("/a")
@@ -53,7 +53,7 @@ async def test_a_created_node_is_read_back_with_its_numbers(backend: Backend) ->
 
 
 @told_on_every_backend
-async def test_setting_data_counts_versions_and_keeps_the_creation(backend: Backend) -> None:
+async def test_set_data_increments_the_version_and_keeps_czxid(backend: Backend) -> None:
     session = await backend.open_session()
     created = await session.create("/a", b"one")
     first = await session.set("/a", b"two", version=0)
@@ -78,7 +78,7 @@ async def test_a_wrong_version_changes_nothing(backend: Backend) -> None:
 
 
 @told_on_every_backend
-async def test_what_is_not_there_is_no_node(backend: Backend) -> None:
+async def test_a_missing_znode_raises_no_node(backend: Backend) -> None:
     session = await backend.open_session()
     for request in (
         session.get("/a"),
@@ -103,7 +103,7 @@ async def test_a_path_is_created_once(backend: Backend) -> None:
 
 
 @told_on_every_backend
-async def test_a_parent_outlives_its_children(backend: Backend) -> None:
+async def test_a_znode_with_children_cannot_be_deleted(backend: Backend) -> None:
     session = await backend.open_session()
     await session.create("/a")
     await session.create("/a/b")
@@ -115,7 +115,7 @@ async def test_a_parent_outlives_its_children(backend: Backend) -> None:
 
 
 @told_on_every_backend
-async def test_a_parent_counts_the_comings_and_goings_of_its_children(backend: Backend) -> None:
+async def test_cversion_counts_created_and_deleted_children(backend: Backend) -> None:
     session = await backend.open_session()
     await session.create("/a")
     for name in ("c", "b", "d"):
@@ -129,7 +129,7 @@ async def test_a_parent_counts_the_comings_and_goings_of_its_children(backend: B
 
 
 @told_on_every_backend
-async def test_bad_paths_are_refused_before_anything_happens(backend: Backend) -> None:
+async def test_invalid_paths_are_refused(backend: Backend) -> None:
     session = await backend.open_session()
     for path in BAD_PATHS:
         with pytest.raises(InvalidPath):
@@ -144,7 +144,7 @@ async def test_bad_paths_are_refused_before_anything_happens(backend: Backend) -
 
 
 @told_on_every_backend
-async def test_data_up_to_the_limit_is_taken_and_more_is_refused(backend: Backend) -> None:
+async def test_data_above_the_limit_is_refused(backend: Backend) -> None:
     session = await backend.open_session()
     largest = bytes(MAX_REQUEST_BYTES - OPERATION_OVERHEAD_BYTES - len("/a"))
     await session.create("/a", largest)
@@ -160,7 +160,7 @@ async def test_data_up_to_the_limit_is_taken_and_more_is_refused(backend: Backen
 
 
 @told_on_every_backend
-async def test_sequential_nodes_get_ten_digits_that_never_repeat(backend: Backend) -> None:
+async def test_sequential_znodes_get_ten_digits_that_never_repeat(backend: Backend) -> None:
     session = await backend.open_session()
     await session.create("/q")
     first = await session.create("/q/n-", sequential=True)
@@ -176,7 +176,7 @@ async def test_sequential_nodes_get_ten_digits_that_never_repeat(backend: Backen
 
 
 @told_on_every_backend
-async def test_ephemerals_live_as_long_as_their_session(backend: Backend) -> None:
+async def test_ephemerals_end_with_their_session(backend: Backend) -> None:
     session, other = await backend.open_session(), await backend.open_session()
     created = await session.create("/e", b"mine", ephemeral=True)
     await session.create("/p")
@@ -188,7 +188,9 @@ async def test_ephemerals_live_as_long_as_their_session(backend: Backend) -> Non
 
 
 @told_on_every_backend
-async def test_an_expired_session_loses_its_ephemerals_and_every_request(backend: Backend) -> None:
+async def test_an_expired_session_loses_its_ephemerals_and_refuses_requests(
+    backend: Backend,
+) -> None:
     session, other = await backend.open_session(), await backend.open_session()
     await session.create("/e", ephemeral=True)
     states: list[SessionState] = []
@@ -221,7 +223,7 @@ async def test_ephemerals_have_no_children(backend: Backend) -> None:
 
 
 @told_on_every_backend
-async def test_anyone_may_delete_an_ephemeral_and_its_owner_may_end_after(backend: Backend) -> None:
+async def test_another_session_may_delete_an_ephemeral(backend: Backend) -> None:
     session, other = await backend.open_session(), await backend.open_session()
     await session.create("/e", ephemeral=True)
     await other.delete("/e")
@@ -235,7 +237,7 @@ async def test_anyone_may_delete_an_ephemeral_and_its_owner_may_end_after(backen
 
 
 @told_on_every_backend
-async def test_a_transaction_does_all_in_one_step(backend: Backend) -> None:
+async def test_multi_is_atomic(backend: Backend) -> None:
     session = await backend.open_session()
     await session.create("/a", b"one")
     results = await session.multi(
@@ -257,7 +259,7 @@ async def test_a_transaction_does_all_in_one_step(backend: Backend) -> None:
 
 
 @told_on_every_backend
-async def test_a_transaction_with_one_failure_does_nothing(backend: Backend) -> None:
+async def test_multi_with_one_failure_changes_nothing(backend: Backend) -> None:
     session = await backend.open_session()
     before = (await session.create("/a", b"one")).stat
     with pytest.raises(MultiFailed) as failed:
@@ -277,7 +279,7 @@ async def test_a_transaction_with_one_failure_does_nothing(backend: Backend) -> 
 
 
 @told_on_every_backend
-async def test_every_kind_of_failure_rolls_back(backend: Backend) -> None:
+async def test_every_failure_rolls_multi_back(backend: Backend) -> None:
     session = await backend.open_session()
     await session.create("/full")
     await session.create("/full/child")
@@ -300,7 +302,7 @@ async def test_every_kind_of_failure_rolls_back(backend: Backend) -> None:
 
 
 @told_on_every_backend
-async def test_a_node_can_be_replaced_within_a_transaction(backend: Backend) -> None:
+async def test_a_znode_can_be_replaced_within_a_multi(backend: Backend) -> None:
     old, new = await backend.open_session(), await backend.open_session()
     before = (await old.create("/leader", b"old", ephemeral=True)).stat
     await new.multi([Delete(path="/leader"), Create(path="/leader", data=b"new", ephemeral=True)])
@@ -323,7 +325,7 @@ async def test_zxids_order_all_writes_of_all_sessions(backend: Backend) -> None:
 
 
 @told_on_every_backend
-async def test_requests_of_a_session_take_effect_in_their_order_without_waiting(
+async def test_unawaited_requests_of_a_session_take_effect_in_order(
     backend: Backend,
 ) -> None:
     session = await backend.open_session()
@@ -341,7 +343,7 @@ async def test_requests_of_a_session_take_effect_in_their_order_without_waiting(
 
 
 @told_on_every_backend
-async def test_after_sync_a_session_sees_what_others_were_answered(backend: Backend) -> None:
+async def test_sync_shows_writes_answered_to_others(backend: Backend) -> None:
     writer, reader = await backend.open_session(), await backend.open_session()
     await writer.create("/a", b"0")
     for turn in range(10):
@@ -354,7 +356,7 @@ async def test_after_sync_a_session_sees_what_others_were_answered(backend: Back
 
 
 @told_on_every_backend
-async def test_a_watch_tells_creation_change_and_deletion_once_each(backend: Backend) -> None:
+async def test_a_watch_fires_once_for_created_changed_and_deleted(backend: Backend) -> None:
     session = await backend.open_session()
     for kind in (EventKind.CREATED, EventKind.CHANGED, EventKind.DELETED):
         witness = Witness()
@@ -373,7 +375,7 @@ async def test_a_watch_tells_creation_change_and_deletion_once_each(backend: Bac
 
 
 @told_on_every_backend
-async def test_a_watch_on_children_tells_of_them_and_of_the_nodes_own_end(
+async def test_a_child_watch_fires_for_children_and_for_the_znode_s_deletion(
     backend: Backend,
 ) -> None:
     session = await backend.open_session()
@@ -393,7 +395,7 @@ async def test_a_watch_on_children_tells_of_them_and_of_the_nodes_own_end(
 
 
 @told_on_every_backend
-async def test_a_read_of_a_missing_node_watches_only_by_exists(backend: Backend) -> None:
+async def test_only_exists_watches_a_missing_znode(backend: Backend) -> None:
     session = await backend.open_session()
     witness = Witness()
     with pytest.raises(NoNode):
@@ -420,7 +422,7 @@ async def test_a_watch_armed_twice_is_called_once(backend: Backend) -> None:
 
 
 @told_on_every_backend
-async def test_a_failed_transaction_calls_no_watch(backend: Backend) -> None:
+async def test_a_failed_multi_fires_no_watch(backend: Backend) -> None:
     session = await backend.open_session()
     witness = Witness()
     await session.exists("/a", witness)
@@ -446,7 +448,7 @@ async def test_others_see_ephemerals_go(backend: Backend) -> None:
 
 
 @told_on_every_backend
-async def test_watches_learn_that_their_session_has_ended(backend: Backend) -> None:
+async def test_watches_are_called_when_their_session_ends(backend: Backend) -> None:
     session = await backend.open_session()
     await session.create("/e", ephemeral=True)
     witness = Witness()
@@ -499,7 +501,7 @@ async def test_re_arming_by_the_read_misses_no_last_change(backend: Backend) -> 
 
 
 @told_on_every_backend
-async def test_a_watch_comes_after_the_answer_of_the_read_that_armed_it(backend: Backend) -> None:
+async def test_a_watch_fires_after_the_answer_that_armed_it(backend: Backend) -> None:
     session = await backend.open_session()
     order: list[str] = []
 

@@ -44,7 +44,7 @@ SEEDS = scaled(test=4, verify=40, release=400)
 Group = list[Command]  # commands that wait for the disk together
 
 
-def life(first: int) -> Iterator[Callable[[SessionId], Group]]:
+def commands_of(first: int) -> Iterator[Callable[[SessionId], Group]]:
     """A process's commands, given its session: every kind, failing ones too, alone and together."""
 
     def change(*operations: Operation) -> Callable[[SessionId], Command]:
@@ -66,32 +66,32 @@ def life(first: int) -> Iterator[Callable[[SessionId], Group]]:
 
 
 @dataclass
-class Told:
+class Answered:
     """What the process was answered before it died."""
 
     zxid: int = 0
 
 
-async def live_twice(disk: SimulatedDisk, told: Told) -> None:
+async def run_twice(disk: SimulatedDisk, answered: Answered) -> None:
     for first in (10, 20):
         store = await EmbeddedMetadataStore.open(
             disk, FOLDER, now_ms=lambda: NOW_MS, journal_limit_bytes=JOURNAL_LIMIT_BYTES
         )
         try:
-            await live(store, first, told)
+            await run_commands(store, first, answered)
         finally:
             await store.close()  # after a crash this raises it
 
 
-async def live(store: EmbeddedMetadataStore, first: int, told: Told) -> None:
-    told.zxid = store.tree.zxid
+async def run_commands(store: EmbeddedMetadataStore, first: int, answered: Answered) -> None:
+    answered.zxid = store.tree.zxid
     session_id = SessionId((await store.submit(OpenSession())).zxid)
-    for group in life(first):
+    for group in commands_of(first):
         answers = [store.submit(command) for command in group(session_id)]
         for answer in await asyncio.gather(*answers, return_exceptions=True):
             if isinstance(answer, BaseException):
                 raise answer
-            told.zxid = answer.zxid
+            answered.zxid = answer.zxid
 
 
 def histories() -> dict[int, Image]:
@@ -108,7 +108,7 @@ def histories() -> dict[int, Image]:
         if tree.sessions:
             step(EndAllSessions())
         session_id = SessionId(step(OpenSession()))
-        for group in life(first):
+        for group in commands_of(first):
             for command in group(session_id):
                 step(command)
     return images
@@ -124,15 +124,15 @@ def restarted(image: Image) -> Image:
     return tree.image()
 
 
-def run_until_crash(disk: SimulatedDisk) -> Told:
-    told = Told()
+def run_until_crash(disk: SimulatedDisk) -> Answered:
+    answered = Answered()
 
     async def run() -> None:
         with pytest.raises(SimulatedCrash):
-            await live_twice(disk, told)
+            await run_twice(disk, answered)
 
     asyncio.run(run())
-    return told
+    return answered
 
 
 def recovered_image(disk: SimulatedDisk) -> Image:
@@ -149,9 +149,9 @@ def survivors(disk: SimulatedDisk) -> Iterator[SimulatedDisk]:
         yield disk.survivor_of_power_cut(choice)
 
 
-def check_survivor(survivor: SimulatedDisk, told: Told) -> None:
+def check_survivor(survivor: SimulatedDisk, answered: Answered) -> None:
     image = recovered_image(survivor)
-    allowed = [restarted(HISTORY[zxid]) for zxid in range(told.zxid, len(HISTORY))]
+    allowed = [restarted(HISTORY[zxid]) for zxid in range(answered.zxid, len(HISTORY))]
     assert image in allowed
     # Again, and after another power cut: what recovery has shown stays.
     assert recovered_image(survivor.survivor_of_power_cut(LoseEverything())) == image
@@ -161,50 +161,48 @@ def check_survivor(survivor: SimulatedDisk, told: Told) -> None:
 
 
 def calls_of_the_story() -> list[OperationKind]:
-    disk, told = SimulatedDisk("/data"), Told()
-    asyncio.run(live_twice(disk, told))
+    disk, answered = SimulatedDisk("/data"), Answered()
+    asyncio.run(run_twice(disk, answered))
     calls = [operation.kind for operation in disk.trace]
-    assert told.zxid == len(HISTORY) - 1
-    assert recovered_image(disk) == restarted(HISTORY[told.zxid])
+    assert answered.zxid == len(HISTORY) - 1
+    assert recovered_image(disk) == restarted(HISTORY[answered.zxid])
     return calls
 
 
 CALLS = calls_of_the_story()
 
 
-def test_the_story_has_snapshots_and_ends_as_without_a_disk() -> None:
+def test_the_commands_cause_snapshots_and_recover_to_the_same_znodes() -> None:
     assert CALLS.count(OperationKind.RENAME) >= 3
     assert CALLS.count(OperationKind.TRUNCATE) >= 3
 
 
 @pytest.mark.parametrize("ordinal", range(len(CALLS)))
-def test_a_crash_before_any_call_leaves_what_was_answered(ordinal: int) -> None:
+def test_a_crash_before_any_disk_operation_keeps_what_was_answered(ordinal: int) -> None:
     disk = SimulatedDisk("/data")
     disk.crash_before(ordinal)
-    told = run_until_crash(disk)
+    answered = run_until_crash(disk)
     for survivor in survivors(disk):
-        check_survivor(survivor, told)
+        check_survivor(survivor, answered)
 
 
 @pytest.mark.parametrize(
     "ordinal", [o for o, kind in enumerate(CALLS) if kind is OperationKind.WRITE]
 )
 @pytest.mark.parametrize("keep_bytes", [1, 20, 33, 60])
-def test_a_crash_in_the_middle_of_a_write_leaves_what_was_answered(
-    ordinal: int, keep_bytes: int
-) -> None:
+def test_a_crash_during_a_write_keeps_what_was_answered(ordinal: int, keep_bytes: int) -> None:
     disk = SimulatedDisk("/data")
     disk.crash_during(ordinal, keep_bytes)
-    told = run_until_crash(disk)
+    answered = run_until_crash(disk)
     for survivor in survivors(disk):
-        check_survivor(survivor, told)
+        check_survivor(survivor, answered)
 
 
 @pytest.mark.parametrize("ordinal", range(0, len(CALLS), 3))
 def test_a_crash_during_recovery_changes_nothing(ordinal: int) -> None:
     disk = SimulatedDisk("/data")
     disk.crash_before(ordinal)
-    told = run_until_crash(disk)
+    answered = run_until_crash(disk)
     for survivor in (disk.survivor_of_kill(), disk.survivor_of_power_cut(SeededChoice(ordinal))):
         crashes = 0
         while True:
@@ -215,6 +213,6 @@ def test_a_crash_during_recovery_changes_nothing(ordinal: int) -> None:
                 break
             except SimulatedCrash:
                 crashes += 1
-                check_survivor(again.survivor_of_kill(), told)
-                check_survivor(again.survivor_of_power_cut(SeededChoice(crashes)), told)
+                check_survivor(again.survivor_of_kill(), answered)
+                check_survivor(again.survivor_of_power_cut(SeededChoice(crashes)), answered)
         assert crashes >= 2

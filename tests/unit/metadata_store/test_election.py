@@ -50,7 +50,7 @@ async def opened() -> AsyncIterator[EmbeddedMetadataStore]:
     await store.close()
 
 
-def tell(scenario: Callable[[EmbeddedMetadataStore], Awaitable[None]]) -> None:
+def run_scenario(scenario: Callable[[EmbeddedMetadataStore], Awaitable[None]]) -> None:
     async def run() -> None:
         async with opened() as store:
             await scenario(store)
@@ -65,12 +65,12 @@ async def all_else() -> None:
 
 
 @both
-def test_one_of_many_is_elected_and_the_others_wait(recipe: Recipe) -> None:
+def test_one_candidate_is_elected_and_the_others_wait(recipe: Recipe) -> None:
     async def scenario(store: EmbeddedMetadataStore) -> None:
         sessions = [await store.open_session() for _ in range(5)]
         campaigns = [
-            asyncio.create_task(recipe(session, f"b{place}").campaign())
-            for place, session in enumerate(sessions)
+            asyncio.create_task(recipe(session, f"b{index}").campaign())
+            for index, session in enumerate(sessions)
         ]
         await all_else()
         elected = [campaign.result() for campaign in campaigns if campaign.done()]
@@ -78,11 +78,11 @@ def test_one_of_many_is_elected_and_the_others_wait(recipe: Recipe) -> None:
         assert (await sessions[0].get(EPOCH)).data == b"1"
         await cancel(campaigns)
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
 @both
-def test_when_the_leader_s_session_ends_the_next_leads_with_the_next_epoch(recipe: Recipe) -> None:
+def test_session_expiry_elects_the_next_with_the_next_epoch(recipe: Recipe) -> None:
     async def scenario(store: EmbeddedMetadataStore) -> None:
         first, second = await store.open_session(), await store.open_session()
         leading = await recipe(first, "b1").campaign()
@@ -98,11 +98,11 @@ def test_when_the_leader_s_session_ends_the_next_leads_with_the_next_epoch(recip
         with pytest.raises(SessionExpired):
             await recipe(first, "b1").campaign()
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
 @both
-def test_a_zombie_s_fenced_write_is_refused(recipe: Recipe) -> None:
+def test_a_deposed_leader_s_fenced_write_fails(recipe: Recipe) -> None:
     """KAFKA-6082: the old leader has another session to write with, and does not know yet."""
 
     async def scenario(store: EmbeddedMetadataStore) -> None:
@@ -114,11 +114,11 @@ def test_a_zombie_s_fenced_write_is_refused(recipe: Recipe) -> None:
         assert not await can_write(second, zombie)
         assert await can_write(second, leading)
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
 @both
-def test_who_resigns_hands_over_and_a_second_resignation_harms_nobody(recipe: Recipe) -> None:
+def test_resigning_twice_is_harmless(recipe: Recipe) -> None:
     async def scenario(store: EmbeddedMetadataStore) -> None:
         first, second = await store.open_session(), await store.open_session()
         election = recipe(first, "b1")
@@ -133,11 +133,11 @@ def test_who_resigns_hands_over_and_a_second_resignation_harms_nobody(recipe: Re
         assert await can_write(second, following)
         assert await second.exists(following.node_path) is not None
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
 @both
-def test_a_candidate_is_not_stuck_on_its_own_node_of_an_earlier_session(recipe: Recipe) -> None:
+def test_a_candidate_replaces_its_znode_of_an_earlier_session(recipe: Recipe) -> None:
     """KAFKA-1387, KAFKA-7165: it came back before the old session expired; a hundred times."""
 
     async def scenario(store: EmbeddedMetadataStore) -> None:
@@ -155,11 +155,11 @@ def test_a_candidate_is_not_stuck_on_its_own_node_of_an_earlier_session(recipe: 
             assert (stat.ephemeral_owner, stat.czxid) == (fresh.id, following.node_czxid)
             session, leading = fresh, following
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
 @both
-def test_a_candidate_leads_again_after_each_of_a_hundred_expiries(recipe: Recipe) -> None:
+def test_a_candidate_is_elected_again_after_each_of_a_hundred_expiries(recipe: Recipe) -> None:
     async def scenario(store: EmbeddedMetadataStore) -> None:
         for turn in range(1, 101):
             session = await store.open_session()
@@ -170,11 +170,11 @@ def test_a_candidate_leads_again_after_each_of_a_hundred_expiries(recipe: Recipe
             await store.expire(session.id)
             await lost
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
 @both
-def test_a_node_that_somebody_deletes_ends_the_leadership(recipe: Recipe) -> None:
+def test_deleting_the_leader_znode_ends_the_leadership(recipe: Recipe) -> None:
     async def scenario(store: EmbeddedMetadataStore) -> None:
         session, admin = await store.open_session(), await store.open_session()
         election = recipe(session, "b1")
@@ -188,11 +188,11 @@ def test_a_node_that_somebody_deletes_ends_the_leadership(recipe: Recipe) -> Non
         await lost
         assert (await election.campaign()).epoch == 2
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
 @both
-def test_expiry_while_waiting_is_told_to_the_candidate(recipe: Recipe) -> None:
+def test_expiry_while_waiting_raises(recipe: Recipe) -> None:
     async def scenario(store: EmbeddedMetadataStore) -> None:
         first, second = await store.open_session(), await store.open_session()
         await recipe(first, "b1").campaign()
@@ -202,13 +202,13 @@ def test_expiry_while_waiting_is_told_to_the_candidate(recipe: Recipe) -> None:
         with pytest.raises(SessionExpired):
             await campaign
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize(
     ("recipe", "lost_answer"), [*((race, n) for n in range(2)), *((queue, n) for n in range(5))]
 )
-def test_a_lost_answer_is_found_again_by_the_next_try(recipe: Recipe, lost_answer: int) -> None:
+def test_a_lost_answer_is_recognized_by_the_next_attempt(recipe: Recipe, lost_answer: int) -> None:
     async def scenario(store: EmbeddedMetadataStore) -> None:
         session = await store.open_session()
         election = recipe(Wrapped(session, lost_answer), "b1")
@@ -222,19 +222,19 @@ def test_a_lost_answer_is_found_again_by_the_next_try(recipe: Recipe, lost_answe
         if recipe is queue:
             assert len(await session.children(QUEUE)) == 1
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
-def test_a_race_won_without_hearing_of_it_is_the_same_leadership() -> None:
+def test_an_election_won_without_an_answer_is_recognized() -> None:
     async def scenario(store: EmbeddedMetadataStore) -> None:
         session = await store.open_session()
         won = await race(session, "b1").campaign()
         assert await race(session, "b1").campaign() == won
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
-def test_a_raised_epoch_without_an_election_makes_the_leader_win_again() -> None:
+def test_an_epoch_raised_without_an_election_causes_a_new_one() -> None:
     async def scenario(store: EmbeddedMetadataStore) -> None:
         session, admin = await store.open_session(), await store.open_session()
         won = await race(session, "b1").campaign()
@@ -244,10 +244,10 @@ def test_a_raised_epoch_without_an_election_makes_the_leader_win_again() -> None
         assert again.epoch == 8
         assert await can_write(session, again)
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
-def test_a_candidate_tells_its_nodes_by_what_it_is_not_by_all_they_hold() -> None:
+def test_a_candidate_recognizes_its_znodes_by_its_id() -> None:
     async def scenario(store: EmbeddedMetadataStore) -> None:
         old, new = await store.open_session(), await store.open_session()
         await race(old, "b1 at 10:00").campaign()
@@ -255,10 +255,10 @@ def test_a_candidate_tells_its_nodes_by_what_it_is_not_by_all_they_hold() -> Non
         election = RaceElection(new, candidate, leader_path=LEADER, epoch_path=EPOCH)
         assert (await election.campaign()).epoch == 2
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
-def test_a_left_over_node_is_not_taken_from_who_was_elected_meanwhile() -> None:
+def test_a_left_over_znode_is_not_deleted_if_another_was_elected_meanwhile() -> None:
     """Between the look at the node and the step, the old session expires and another wins."""
 
     async def scenario(store: EmbeddedMetadataStore) -> None:
@@ -278,10 +278,10 @@ def test_a_left_over_node_is_not_taken_from_who_was_elected_meanwhile() -> None:
         assert (await new.get(LEADER)).data == b"b2"
         await cancel([campaign])
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
-def test_a_place_that_is_deleted_before_its_election_does_not_lead() -> None:
+def test_a_candidate_whose_queue_entry_is_deleted_is_not_elected() -> None:
     async def scenario(store: EmbeddedMetadataStore) -> None:
         session, admin = await store.open_session(), await store.open_session()
 
@@ -293,7 +293,7 @@ def test_a_place_that_is_deleted_before_its_election_does_not_lead() -> None:
         assert leading.epoch == 1
         assert await session.exists(leading.node_path) is not None
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
 # The queue is fair and wakes one.
@@ -303,27 +303,27 @@ def test_the_queue_elects_in_the_order_of_arrival_and_wakes_only_the_next() -> N
     async def scenario(store: EmbeddedMetadataStore) -> None:
         sessions = [Wrapped(await store.open_session()) for _ in range(6)]
         campaigns: list[asyncio.Task[ElectionResult]] = []
-        for place, session in enumerate(sessions):
-            campaigns.append(asyncio.create_task(queue(session, f"b{place}").campaign()))
+        for index, session in enumerate(sessions):
+            campaigns.append(asyncio.create_task(queue(session, f"b{index}").campaign()))
             await all_else()
-        for place, session in enumerate(sessions):
-            assert [c.done() for c in campaigns] == [p <= place for p in range(6)]
-            assert campaigns[place].result().epoch == place + 1
+        for index, session in enumerate(sessions):
+            assert [c.done() for c in campaigns] == [p <= index for p in range(6)]
+            assert campaigns[index].result().epoch == index + 1
             for other in sessions:
                 other.woken = 0
             await store.expire(session.id)
             await all_else()
-            assert [s.woken for s in sessions[place + 1 :]] == [1, 0, 0, 0, 0][: 5 - place]
+            assert [s.woken for s in sessions[index + 1 :]] == [1, 0, 0, 0, 0][: 5 - index]
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
-def test_a_gap_in_the_queue_is_closed_without_an_election() -> None:
+def test_a_candidate_that_leaves_the_queue_causes_no_election() -> None:
     async def scenario(store: EmbeddedMetadataStore) -> None:
         sessions = [await store.open_session() for _ in range(3)]
         campaigns: list[asyncio.Task[ElectionResult]] = []
-        for place, session in enumerate(sessions):
-            campaigns.append(asyncio.create_task(queue(session, f"b{place}").campaign()))
+        for index, session in enumerate(sessions):
+            campaigns.append(asyncio.create_task(queue(session, f"b{index}").campaign()))
             await all_else()
         await store.expire(sessions[1].id)
         await all_else()
@@ -333,10 +333,10 @@ def test_a_gap_in_the_queue_is_closed_without_an_election() -> None:
         await store.expire(sessions[0].id)
         assert (await campaigns[2]).epoch == 2
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
-def test_the_first_of_the_queue_has_the_leader_s_node_and_one_without_a_place_loses_it() -> None:
+def test_the_first_of_the_queue_takes_the_leader_znode() -> None:
     async def scenario(store: EmbeddedMetadataStore) -> None:
         first, second = await store.open_session(), await store.open_session()
         leading = await queue(first, "b1").campaign()
@@ -344,18 +344,18 @@ def test_the_first_of_the_queue_has_the_leader_s_node_and_one_without_a_place_lo
         lost = asyncio.create_task(queue(first, "b1").wait_lost(leading))
         await all_else()
         assert (await second.get(LEADER)).data == b"b1"
-        place = next(name for name in await first.children(QUEUE) if f"{first.id:016x}" in name)
-        await second.delete(f"{QUEUE}/{place}")
+        entry = next(name for name in await first.children(QUEUE) if f"{first.id:016x}" in name)
+        await second.delete(f"{QUEUE}/{entry}")
         following = await campaign
         await lost
         assert (await second.get(LEADER)).data == b"b2"
         assert not await can_write(first, leading)
         assert await can_write(second, following)
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
-def test_who_resigns_from_the_queue_leaves_it() -> None:
+def test_resigning_deletes_the_queue_entry() -> None:
     async def scenario(store: EmbeddedMetadataStore) -> None:
         session = await store.open_session()
         election = queue(session, "b1")
@@ -363,10 +363,10 @@ def test_who_resigns_from_the_queue_leaves_it() -> None:
         assert await session.children(QUEUE) == ()
         assert await session.exists(LEADER) is None
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
-def test_strange_nodes_in_the_queue_are_left_alone() -> None:
+def test_foreign_znodes_in_the_queue_are_ignored() -> None:
     async def scenario(store: EmbeddedMetadataStore) -> None:
         session = await store.open_session()
         for path in ("/election", QUEUE, f"{QUEUE}/notes"):
@@ -374,10 +374,10 @@ def test_strange_nodes_in_the_queue_are_left_alone() -> None:
         assert (await queue(session, "b1").campaign()).epoch == 1
         assert await session.exists(f"{QUEUE}/notes") is not None
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
-def test_all_racers_are_woken() -> None:
+def test_a_race_wakes_all_candidates() -> None:
     """What the queue spares: the difference between the two is real."""
 
     async def scenario(store: EmbeddedMetadataStore) -> None:
@@ -391,7 +391,7 @@ def test_all_racers_are_woken() -> None:
         assert sum(campaign.done() for campaign in campaigns) == 1
         await cancel(campaigns)
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
 # Random lives of several candidates.
@@ -405,7 +405,7 @@ def test_there_is_never_more_than_one_leader(recipe: Recipe, seed: int) -> None:
 
 
 @both
-def test_random_lives_are_worth_watching_since_most_change_their_leader(recipe: Recipe) -> None:
+def test_most_random_runs_change_their_leader(recipe: Recipe) -> None:
     changes = [len(live(recipe, seed)) - 1 for seed in range(20)]
     assert sum(1 for count in changes if count) >= 16
 
@@ -416,27 +416,27 @@ def live(recipe: Recipe, seed: int) -> list[int]:
 
     async def scenario(store: EmbeddedMetadataStore) -> None:
         chance = random.Random(seed)
-        brokers = [Broker(store, recipe, f"b{place}", leaderships) for place in range(4)]
-        witness = await store.open_session()
+        brokers = [Broker(store, recipe, f"b{index}", leaderships) for index in range(4)]
+        observer = await store.open_session()
         for _ in range(25):
             await chance.choice(brokers).suffer(chance)
             for _ in range(chance.randrange(60)):
                 await asyncio.sleep(0)
-            await check_one_leader(witness, leaderships)
+            await check_one_leader(observer, leaderships)
         await all_else()
         await all_else()
         assert sum(broker.leadership is not None for broker in brokers) == 1  # somebody always
         await cancel([broker.task for broker in brokers])
 
-    tell(scenario)
+    run_scenario(scenario)
     return [leadership.epoch for leadership in leaderships]
 
 
-async def check_one_leader(witness: Session, leaderships: Sequence[ElectionResult]) -> None:
+async def check_one_leader(observer: Session, leaderships: Sequence[ElectionResult]) -> None:
     """Of all leaderships ever won at most the last can write, and it has the only node."""
-    known = list(leaderships)
-    able = [leadership for leadership in known if await can_write(witness, leadership)]
-    assert able in ([], known[-1:])
+    won = list(leaderships)
+    able = [leadership for leadership in won if await can_write(observer, leadership)]
+    assert able in ([], won[-1:])
 
 
 class Broker:
@@ -517,13 +517,13 @@ class Wrapped:
         return created
 
     async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
-        return await self._session.exists(path, self._counted(watch))
+        return await self._session.exists(path, self._counting(watch))
 
     async def children(self, path: str, watch: Watch | None = None) -> tuple[str, ...]:
-        return await self._session.children(path, self._counted(watch))
+        return await self._session.children(path, self._counting(watch))
 
     async def get(self, path: str, watch: Watch | None = None) -> Value:
-        return await self._session.get(path, self._counted(watch))
+        return await self._session.get(path, self._counting(watch))
 
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
         stat = await self._session.set(path, data, version)
@@ -542,15 +542,15 @@ class Wrapped:
         self._lose()
         return results
 
-    def _counted(self, watch: Watch | None) -> Watch | None:
+    def _counting(self, watch: Watch | None) -> Watch | None:
         if watch is None:
             return None
 
-        def counted(event: WatchEvent) -> None:
+        def counting(event: WatchEvent) -> None:
             self.woken += 1
             watch(event)
 
-        return counted
+        return counting
 
     def _lose(self) -> None:
         """The write is done, its answer is gone."""

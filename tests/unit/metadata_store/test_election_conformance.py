@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from tests.unit.metadata_store.backends import Backend, every_backend, tell
+from tests.unit.metadata_store.backends import Backend, every_backend, run_scenario
 from tests.unit.metadata_store.recipes import (
     EPOCH,
     LEADER,
@@ -24,13 +24,13 @@ from penstock.metadata_store.errors import SessionExpired
 from penstock.metadata_store.interface import Session
 
 
-def told_with_both_recipes(
+def with_both_recipes(
     scenario: Callable[[Backend, Recipe], Awaitable[None]],
 ) -> Callable[..., None]:
     @both
     @every_backend
     def test(backend: str, recipe: Recipe, request: pytest.FixtureRequest) -> None:
-        tell(scenario, backend, request, recipe)
+        run_scenario(scenario, backend, request, recipe)
 
     test.__name__ = getattr(scenario, "__name__", "story")
     test.__doc__ = scenario.__doc__
@@ -49,12 +49,10 @@ def campaign_of(recipe: Recipe, session: Session, name: str) -> "asyncio.Task[El
     return asyncio.create_task(recipe(session, name).campaign())
 
 
-@told_with_both_recipes
-async def test_one_of_many_is_elected_and_the_next_follows(
-    backend: Backend, recipe: Recipe
-) -> None:
+@with_both_recipes
+async def test_one_candidate_is_elected_then_the_next(backend: Backend, recipe: Recipe) -> None:
     sessions = [await backend.open_session() for _ in range(4)]
-    campaigns = [campaign_of(recipe, each, f"b{at}") for at, each in enumerate(sessions)]
+    campaigns = [campaign_of(recipe, session, f"b{at}") for at, session in enumerate(sessions)]
     for epoch in range(1, 5):
         done, _ = await asyncio.wait(campaigns, return_when=asyncio.FIRST_COMPLETED)
         (winner,) = done
@@ -69,10 +67,8 @@ async def test_one_of_many_is_elected_and_the_next_follows(
         campaigns.pop(at)
 
 
-@told_with_both_recipes
-async def test_a_zombie_is_fenced_and_learns_that_it_has_lost(
-    backend: Backend, recipe: Recipe
-) -> None:
+@with_both_recipes
+async def test_a_deposed_leader_is_fenced_and_notified(backend: Backend, recipe: Recipe) -> None:
     first, second = await backend.open_session(), await backend.open_session()
     zombie = await recipe(first, "b1").campaign()
     lost = asyncio.create_task(recipe(first, "b1").wait_lost(zombie))
@@ -88,8 +84,8 @@ async def test_a_zombie_is_fenced_and_learns_that_it_has_lost(
         await recipe(first, "b1").campaign()
 
 
-@told_with_both_recipes
-async def test_a_candidate_is_not_held_up_by_its_own_earlier_session(
+@with_both_recipes
+async def test_a_candidate_does_not_wait_for_its_earlier_session(
     backend: Backend, recipe: Recipe
 ) -> None:
     """KAFKA-1387, KAFKA-7165: it comes back before the old session has expired."""
@@ -109,8 +105,8 @@ async def test_a_candidate_is_not_held_up_by_its_own_earlier_session(
         session, leading = fresh, following
 
 
-@told_with_both_recipes
-async def test_who_resigns_hands_over_and_may_stand_again(backend: Backend, recipe: Recipe) -> None:
+@with_both_recipes
+async def test_a_leader_that_resigns_may_campaign_again(backend: Backend, recipe: Recipe) -> None:
     first, second = await backend.open_session(), await backend.open_session()
     election = recipe(first, "b1")
     leading = await election.campaign()
@@ -125,8 +121,8 @@ async def test_who_resigns_hands_over_and_may_stand_again(backend: Backend, reci
     assert (await again).epoch == following.epoch + 1
 
 
-@told_with_both_recipes
-async def test_whoever_deletes_the_leader_s_node_forces_an_election(
+@with_both_recipes
+async def test_deleting_the_leader_znode_forces_an_election(
     backend: Backend, recipe: Recipe
 ) -> None:
     session, admin = await backend.open_session(), await backend.open_session()
@@ -154,15 +150,15 @@ def test_the_queue_elects_in_the_order_of_arrival(
     async def scenario(backend: Backend) -> None:
         sessions = [await backend.open_session() for _ in range(4)]
         campaigns = []
-        for place, session in enumerate(sessions):
-            campaigns.append(campaign_of(queue, session, f"b{place}"))
-            while await queue_length(session) <= place:
+        for index, session in enumerate(sessions):
+            campaigns.append(campaign_of(queue, session, f"b{index}"))
+            while await queue_length(session) <= index:
                 await round_trips(session)
-        for place, session in enumerate(sessions):
-            assert (await campaigns[place]).epoch == place + 1
+        for index, session in enumerate(sessions):
+            assert (await campaigns[index]).epoch == index + 1
             await round_trips(session)
-            assert [campaign.done() for campaign in campaigns] == [p <= place for p in range(4)]
+            assert [campaign.done() for campaign in campaigns] == [p <= index for p in range(4)]
             await backend.expire(session)
         await cancel(campaigns)
 
-    tell(scenario, backend, request)
+    run_scenario(scenario, backend, request)

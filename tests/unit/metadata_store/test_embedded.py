@@ -31,7 +31,7 @@ def syncs(disk: SimulatedDisk) -> int:
     return sum(o.kind is OperationKind.SYNC and o.path == JOURNAL for o in disk.trace)
 
 
-def test_a_restart_keeps_the_tree_and_ends_the_sessions() -> None:
+def test_a_restart_keeps_znodes_and_ends_sessions() -> None:
     async def scenario() -> None:
         disk = SimulatedDisk("/data")
         store = await EmbeddedMetadataStore.open(disk, FOLDER)
@@ -55,20 +55,20 @@ def test_a_restart_keeps_the_tree_and_ends_the_sessions() -> None:
     asyncio.run(scenario())
 
 
-def test_writes_that_wait_together_share_a_sync() -> None:
+def test_concurrent_writes_share_a_sync() -> None:
     async def scenario() -> None:
         disk = SimulatedDisk("/data")
         store = await EmbeddedMetadataStore.open(disk, FOLDER)
         session = await store.open_session()
         before = syncs(disk)
-        await asyncio.gather(*(session.create(f"/n{place}") for place in range(100)))
+        await asyncio.gather(*(session.create(f"/n{number}") for number in range(100)))
         assert syncs(disk) == before + 1
         await store.close()
 
     asyncio.run(scenario())
 
 
-def test_the_loop_goes_on_while_a_thread_waits_for_the_disk(tmp_path: Path) -> None:
+def test_the_event_loop_is_not_blocked_by_the_disk(tmp_path: Path) -> None:
     """The sync ends only when the loop lets it: were it on the loop, nothing would ever move."""
     released = Blocked()
 
@@ -115,7 +115,7 @@ class Blocked(RealDisk):
         assert self._reached.wait(30)
 
 
-def test_the_journal_starts_anew_from_a_snapshot() -> None:
+def test_a_snapshot_truncates_the_journal() -> None:
     async def scenario() -> None:
         disk = SimulatedDisk("/data")
         store = await EmbeddedMetadataStore.open(disk, FOLDER, journal_limit_bytes=4000)
@@ -136,7 +136,7 @@ def test_the_journal_starts_anew_from_a_snapshot() -> None:
     asyncio.run(scenario())
 
 
-def test_a_large_tree_is_not_written_again_for_a_small_journal() -> None:
+def test_a_large_snapshot_is_not_rewritten_for_a_small_journal() -> None:
     async def scenario() -> None:
         disk = SimulatedDisk("/data")
         store = await EmbeddedMetadataStore.open(disk, FOLDER, journal_limit_bytes=1000)
@@ -150,7 +150,7 @@ def test_a_large_tree_is_not_written_again_for_a_small_journal() -> None:
     asyncio.run(scenario())
 
 
-def test_one_process_at_a_time_opens_the_store() -> None:
+def test_a_second_process_cannot_open_the_store() -> None:
     async def scenario() -> None:
         disk = SimulatedDisk("/data")
         store = await EmbeddedMetadataStore.open(disk, FOLDER)
@@ -165,9 +165,7 @@ def test_one_process_at_a_time_opens_the_store() -> None:
 
 @pytest.mark.parametrize("error", [EIO, ENOSPC])
 @pytest.mark.parametrize("kind", [OperationKind.WRITE, OperationKind.SYNC])
-def test_after_the_first_error_of_the_disk_nothing_is_taken(
-    error: int, kind: OperationKind
-) -> None:
+def test_after_a_disk_error_nothing_is_accepted(error: int, kind: OperationKind) -> None:
     async def scenario() -> None:
         disk = SimulatedDisk("/data")
         store = await EmbeddedMetadataStore.open(disk, FOLDER)
@@ -196,7 +194,7 @@ def test_after_the_first_error_of_the_disk_nothing_is_taken(
     asyncio.run(scenario())
 
 
-def test_a_torn_tail_is_cut_and_reported() -> None:
+def test_a_torn_tail_is_truncated_and_reported() -> None:
     async def scenario() -> None:
         disk = SimulatedDisk("/data")
         await fill(disk, 3)
@@ -212,7 +210,7 @@ def test_a_torn_tail_is_cut_and_reported() -> None:
     asyncio.run(scenario())
 
 
-def test_damage_before_the_end_stops_the_start_instead_of_losing_what_follows() -> None:
+def test_damage_before_the_end_stops_recovery() -> None:
     async def scenario() -> None:
         disk = SimulatedDisk("/data")
         await fill(disk, 3)
@@ -228,7 +226,7 @@ def test_damage_before_the_end_stops_the_start_instead_of_losing_what_follows() 
     asyncio.run(scenario())
 
 
-def test_a_damaged_snapshot_stops_the_start() -> None:
+def test_a_damaged_snapshot_stops_recovery() -> None:
     async def scenario() -> None:
         disk = SimulatedDisk("/data")
         await fill(disk, 20, journal_limit_bytes=300)
@@ -247,12 +245,12 @@ def test_a_damaged_snapshot_stops_the_start() -> None:
 async def fill(disk: SimulatedDisk, count: int, journal_limit_bytes: int = 1 << 20) -> None:
     store = await EmbeddedMetadataStore.open(disk, FOLDER, journal_limit_bytes=journal_limit_bytes)
     session = await store.open_session()
-    for place in range(count):
-        await session.create(f"/n{place}")
+    for number in range(count):
+        await session.create(f"/n{number}")
     await store.close()
 
 
-def test_closing_finishes_what_is_queued_and_ends_the_sessions() -> None:
+def test_close_finishes_queued_commands_and_ends_sessions() -> None:
     async def scenario() -> None:
         disk = SimulatedDisk("/data")
         store = await EmbeddedMetadataStore.open(disk, FOLDER)
@@ -272,7 +270,7 @@ def test_closing_finishes_what_is_queued_and_ends_the_sessions() -> None:
     asyncio.run(scenario())
 
 
-def test_a_cancelled_write_still_comes_before_the_session_s_next_read() -> None:
+def test_a_cancelled_write_takes_effect_before_the_next_read() -> None:
     async def scenario() -> None:
         store = await EmbeddedMetadataStore.open(SimulatedDisk("/data"), FOLDER)
         session = await store.open_session()
@@ -287,7 +285,7 @@ def test_a_cancelled_write_still_comes_before_the_session_s_next_read() -> None:
     asyncio.run(scenario())
 
 
-def test_a_session_whose_opening_was_cancelled_does_not_stay() -> None:
+def test_a_session_whose_opening_was_cancelled_is_ended() -> None:
     async def scenario() -> None:
         store = await EmbeddedMetadataStore.open(SimulatedDisk("/data"), FOLDER)
         opening = asyncio.create_task(store.open_session())
@@ -301,7 +299,7 @@ def test_a_session_whose_opening_was_cancelled_does_not_stay() -> None:
     asyncio.run(scenario())
 
 
-def test_a_watch_that_fails_stops_the_store_and_whoever_waits_for_its_end_learns_why() -> None:
+def test_a_failing_watch_stops_the_store_and_wait_end_raises_it() -> None:
     async def scenario() -> None:
         store = await EmbeddedMetadataStore.open(SimulatedDisk("/data"), FOLDER)
         session = await store.open_session()
@@ -327,7 +325,7 @@ def test_a_watch_that_fails_stops_the_store_and_whoever_waits_for_its_end_learns
     asyncio.run(scenario())
 
 
-def test_a_listener_that_fails_at_the_close_is_not_kept_quiet() -> None:
+def test_a_listener_that_fails_during_close_raises() -> None:
     async def scenario() -> None:
         disk = SimulatedDisk("/data")
         store = await EmbeddedMetadataStore.open(disk, FOLDER)
@@ -340,7 +338,7 @@ def test_a_listener_that_fails_at_the_close_is_not_kept_quiet() -> None:
     asyncio.run(scenario())
 
 
-def test_whoever_waits_for_the_end_learns_of_the_disk_s_error() -> None:
+def test_wait_end_raises_the_disk_error() -> None:
     async def scenario() -> None:
         disk = SimulatedDisk("/data")
         store = await EmbeddedMetadataStore.open(disk, FOLDER)
@@ -364,7 +362,7 @@ def failing(error: Exception) -> Callable[[object], None]:
     return watch
 
 
-def test_what_waits_for_the_disk_is_bounded(tmp_path: Path) -> None:
+def test_the_queue_of_writes_is_bounded(tmp_path: Path) -> None:
     blocked = Blocked()
 
     async def scenario(executor: ThreadPoolExecutor) -> None:
@@ -389,7 +387,7 @@ def test_what_waits_for_the_disk_is_bounded(tmp_path: Path) -> None:
         asyncio.run(scenario(executor))
 
 
-def test_statistics_count_what_is_there() -> None:
+def test_statistics_count_znodes_sessions_and_watches() -> None:
     async def scenario() -> None:
         store = await EmbeddedMetadataStore.open(SimulatedDisk("/data"), FOLDER)
         session = await store.open_session()

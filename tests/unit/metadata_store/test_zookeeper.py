@@ -59,7 +59,7 @@ def through_proxy(
 # A connection that breaks and comes back.
 
 
-def test_a_lost_connection_suspends_and_the_session_comes_back(zookeeper_connect: str) -> None:
+def test_a_lost_connection_suspends_the_session_until_it_reconnects(zookeeper_connect: str) -> None:
     async def scenario(
         proxy: Proxy, store: ZooKeeperMetadataStore, direct: ZooKeeperMetadataStore
     ) -> None:
@@ -82,7 +82,7 @@ def test_a_lost_connection_suspends_and_the_session_comes_back(zookeeper_connect
     through_proxy(scenario, zookeeper_connect)
 
 
-def test_watches_outlive_a_lost_connection_and_hear_what_they_missed(
+def test_watches_survive_a_lost_connection_and_get_missed_events(
     zookeeper_connect: str,
 ) -> None:
     async def scenario(
@@ -107,7 +107,7 @@ def test_watches_outlive_a_lost_connection_and_hear_what_they_missed(
         await other.delete("/gone")
         await other.create("/parent/child")
         await other.create("/born")
-        assert not any(witness.events for witness in heard.values())
+        assert not any(watch.events for watch in heard.values())
         proxy.mend()
         await states.wait_for(SessionState.CONNECTED)
         # The very first read that shows a change finds its watch called already.
@@ -129,7 +129,7 @@ def test_watches_outlive_a_lost_connection_and_hear_what_they_missed(
     through_proxy(scenario, zookeeper_connect)
 
 
-def test_re_armed_watches_miss_no_last_change_though_the_connection_breaks_again_and_again(
+def test_re_armed_watches_miss_no_last_change_over_many_lost_connections(
     zookeeper_connect: str,
 ) -> None:
     changes = 40
@@ -175,7 +175,7 @@ async def wait_connected(session: ZooKeeperSession) -> None:
         await states.wait_for(SessionState.CONNECTED)
 
 
-def test_watches_that_one_connection_cannot_set_again_are_set_by_the_next() -> None:
+def test_watches_not_re_armed_by_one_connection_are_re_armed_by_the_next() -> None:
     """Otherwise they would be silent for ever."""
     set_watches, no_node = 101, -101
     codes = [-2, -2, 0]  # of the answers to SetWatches
@@ -203,7 +203,7 @@ def test_watches_that_one_connection_cannot_set_again_are_set_by_the_next() -> N
     run(scenario())
 
 
-def test_an_answer_resumes_its_asker_before_a_watch_that_came_with_it_is_called() -> None:
+def test_an_answer_resumes_its_caller_before_a_later_watch_event() -> None:
     """Both in one packet, and the next answer behind them: as a busy server sends them."""
     connections: list[asyncio.StreamWriter] = []
     value = struct.pack("!i3s", 3, b"one") + bytes(68)
@@ -255,7 +255,7 @@ def frame(payload: bytes) -> bytes:
     return struct.pack("!i", len(payload)) + payload
 
 
-def test_an_answer_that_is_lost_leaves_its_asker_in_doubt_and_the_write_done(
+def test_a_lost_answer_raises_connection_loss_and_the_write_is_done(
     zookeeper_connect: str,
 ) -> None:
     async def scenario(
@@ -278,7 +278,7 @@ def test_an_answer_that_is_lost_leaves_its_asker_in_doubt_and_the_write_done(
     through_proxy(scenario, zookeeper_connect)
 
 
-def test_a_server_that_falls_silent_is_left_before_the_session_expires(
+def test_a_silent_server_is_dropped_before_the_session_expires(
     zookeeper_connect: str,
 ) -> None:
     async def scenario(
@@ -301,7 +301,7 @@ def test_a_server_that_falls_silent_is_left_before_the_session_expires(
 # Expiry.
 
 
-def test_a_session_that_is_cut_off_for_too_long_expires_and_learns_of_it_when_it_is_back(
+def test_a_partitioned_session_expires_and_is_notified_on_reconnect(
     zookeeper_connect: str,
 ) -> None:
     async def scenario(
@@ -382,7 +382,7 @@ def test_a_stalled_loop_loses_its_session(zookeeper_connect: str) -> None:
     run(scenario())
 
 
-def test_a_short_stall_costs_nothing(zookeeper_connect: str) -> None:
+def test_a_short_stall_keeps_the_session(zookeeper_connect: str) -> None:
     async def scenario() -> None:
         async with opened(zookeeper_connect, session_timeout_ms=9_000) as store:
             session = await store.open_session()
@@ -397,7 +397,7 @@ def test_a_short_stall_costs_nothing(zookeeper_connect: str) -> None:
 # What there is to connect to.
 
 
-def test_the_path_of_the_connect_string_is_made_and_is_the_root(zookeeper_connect: str) -> None:
+def test_the_chroot_is_created_and_is_the_root(zookeeper_connect: str) -> None:
     async def scenario() -> None:
         async with opened(zookeeper_connect) as store, opened(zookeeper_connect) as another:
             deeper = ZooKeeperConfig.parse(f"{zookeeper_connect}{store._config.chroot}/one/two")
@@ -420,7 +420,7 @@ def test_the_path_of_the_connect_string_is_made_and_is_the_root(zookeeper_connec
     run(scenario())
 
 
-def test_a_long_path_of_the_connect_string_counts_toward_what_a_request_may_have(
+def test_the_chroot_counts_toward_the_request_limit(
     zookeeper_connect: str,
 ) -> None:
     async def scenario() -> None:
@@ -436,7 +436,7 @@ def test_a_long_path_of_the_connect_string_counts_toward_what_a_request_may_have
     run(scenario())
 
 
-def test_without_a_server_the_refusal_names_it_and_the_setting() -> None:
+def test_without_a_server_the_error_names_it_and_the_setting() -> None:
     async def scenario() -> None:
         config = ZooKeeperConfig.parse("127.0.0.1:1", session_timeout_ms=300)
         with pytest.raises(ConnectionLoss) as refused:
@@ -449,7 +449,7 @@ def test_without_a_server_the_refusal_names_it_and_the_setting() -> None:
 
 
 @pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0\0\0\4abcd", b""])
-def test_what_is_no_zookeeper_is_not_taken_for_one(answer: bytes) -> None:
+def test_a_server_that_is_not_zookeeper_is_refused(answer: bytes) -> None:
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(10)
         writer.write(answer)
@@ -468,7 +468,7 @@ def test_what_is_no_zookeeper_is_not_taken_for_one(answer: bytes) -> None:
 # Ends.
 
 
-def test_a_watch_that_fails_ends_its_session_loudly(zookeeper_connect: str) -> None:
+def test_a_failing_watch_stops_its_session(zookeeper_connect: str) -> None:
     async def scenario() -> None:
         config = ZooKeeperConfig.parse(zookeeper_connect)
         store = await ZooKeeperMetadataStore.open(config)

@@ -22,7 +22,7 @@ _AGES = st.floats(0, 20_000)
         (90_000, 90_000, (True, False, 0)),
     ],
 )
-def test_a_third_of_silence_is_a_ping_and_two_thirds_are_the_end(
+def test_ping_after_a_third_and_drop_after_two_thirds_of_the_timeout(
     heard_ago_ms: float, sent_ago_ms: float, expected: tuple[bool, bool, float]
 ) -> None:
     now_ms = 100_000.0
@@ -36,7 +36,7 @@ def test_a_third_of_silence_is_a_ping_and_two_thirds_are_the_end(
 
 
 @given(_AGES, _AGES)
-def test_a_look_is_never_later_than_the_next_thing_to_do(heard_ago: float, sent_ago: float) -> None:
+def test_the_next_check_is_never_after_the_next_deadline(heard_ago: float, sent_ago: float) -> None:
     now_ms = 50_000.0
     times = {"heard_ms": now_ms - heard_ago, "sent_ms": now_ms - sent_ago}
     beat = next_beat(now_ms, **times, session_timeout_ms=SESSION_MS)
@@ -50,13 +50,13 @@ def test_a_look_is_never_later_than_the_next_thing_to_do(heard_ago: float, sent_
         assert (just_before.is_dead, just_before.is_ping_due) == (False, False)
 
 
-def test_every_server_can_be_tried_within_a_session() -> None:
+def test_every_server_can_be_tried_within_the_session_timeout() -> None:
     for servers in range(1, 6):
         limit_ms = attempt_timeout_ms(SESSION_MS, servers=servers)
         assert limit_ms * servers < SESSION_MS
 
 
-def test_pauses_grow_to_a_second_and_no_further() -> None:
+def test_backoff_grows_to_a_second() -> None:
     pauses = [pause_ms(rounds, chance=1) for rounds in range(8)]
     assert pauses == [50, 100, 200, 400, 800, 1000, 1000, 1000]
     assert pause_ms(10_000, chance=0) == 500

@@ -48,7 +48,7 @@ def test_three_servers_have_one_leader_and_any_of_them_serves(three: ZooKeeperEn
     run(scenario())
 
 
-def test_one_server_of_three_killed_costs_no_session(three: ZooKeeperEnsemble) -> None:
+def test_sessions_survive_one_killed_server_of_three(three: ZooKeeperEnsemble) -> None:
     async def scenario() -> None:
         async with opened(three.connect, session_timeout_ms=30_000) as store:
             session = await store.open_session()
@@ -71,7 +71,7 @@ def test_one_server_of_three_killed_costs_no_session(three: ZooKeeperEnsemble) -
     run(scenario())
 
 
-def test_all_servers_gone_suspends_and_their_return_brings_sessions_and_nodes_back(
+def test_sessions_are_suspended_without_servers_and_recover_with_them(
     three: ZooKeeperEnsemble,
 ) -> None:
     async def scenario() -> None:
@@ -96,7 +96,7 @@ def test_all_servers_gone_suspends_and_their_return_brings_sessions_and_nodes_ba
     run(scenario())
 
 
-def test_a_plain_client_sees_the_same_tree(zookeeper_connect: str) -> None:
+def test_a_plain_client_sees_the_same_znodes(zookeeper_connect: str) -> None:
     """kazoo's own client: what people look into the tree with."""
 
     async def scenario() -> None:
@@ -117,7 +117,7 @@ def test_a_plain_client_sees_the_same_tree(zookeeper_connect: str) -> None:
     run(scenario())
 
 
-def test_a_server_keeps_its_nodes_over_a_stop(tmp_path: Path) -> None:
+def test_a_server_keeps_its_znodes_over_a_restart(tmp_path: Path) -> None:
     skip_without_zookeeper()
     ensemble = ZooKeeperEnsemble(tmp_path)
     ensemble.start()

@@ -31,14 +31,14 @@ def make_jars(folder: Path, *names: str) -> dict[str, str]:
 
 
 @pytest.mark.usefixtures("without_pyspark")
-def test_spark_s_own_folder_will_do_and_only_what_is_needed_is_taken(tmp_path: Path) -> None:
+def test_only_the_needed_jars_of_spark_home_are_used(tmp_path: Path) -> None:
     environment = make_jars(tmp_path, *NEEDED, "spark-core_2.13-4.3.0.jar", "log4j-api-2.24.jar")
     names = [Path(jar).name for jar in find_jars(environment)]
     assert names == sorted((*NEEDED, "log4j-api-2.24.jar"))
 
 
 @pytest.mark.usefixtures("without_pyspark")
-def test_a_folder_that_lacks_something_is_none(tmp_path: Path) -> None:
+def test_a_folder_without_all_jars_is_ignored(tmp_path: Path) -> None:
     environment = make_jars(tmp_path, *NEEDED[1:])
     with pytest.raises(ZooKeeperMissing) as refused:
         find_jars(environment)
@@ -47,7 +47,7 @@ def test_a_folder_that_lacks_something_is_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("without_pyspark")
-def test_without_pyspark_the_refusal_says_so_and_names_the_other_way() -> None:
+def test_without_pyspark_the_error_names_both_remedies() -> None:
     with pytest.raises(ZooKeeperMissing) as refused:
         find_jars({})
     assert "PySpark is not installed" in str(refused.value)

@@ -27,7 +27,7 @@ def texts_of(vector: bytes) -> tuple[list[str], bytes]:
     return texts, rest
 
 
-def test_watches_come_back_with_the_last_zxid_and_what_was_known() -> None:
+def test_watches_are_re_armed_with_the_last_zxid() -> None:
     paths = WatchedPaths(present=["/a", "/"], absent=["/b"], children=["/c"])
     (request,) = Messages("/root").set_watches(77, paths)
     assert request.kind == 101
@@ -43,25 +43,25 @@ def test_without_watches_nothing_is_sent() -> None:
     assert list(Messages("").set_watches(1, WatchedPaths([], [], []))) == []
 
 
-def test_many_watches_come_back_in_several_requests_and_each_once() -> None:
+def test_many_watches_are_re_armed_in_several_requests_once_each() -> None:
     paths = WatchedPaths(
         present=[f"/present/{n}{'x' * 100}" for n in range(2_000)],
         absent=["/absent"],
         children=[f"/children/{n}{'x' * 100}" for n in range(2_000)],
     )
     requests = list(Messages("").set_watches(5, paths))
-    found: tuple[list[str], list[str], list[str]] = ([], [], [])
+    sent: tuple[list[str], list[str], list[str]] = ([], [], [])
     for request in requests:
         assert len(request.body) < 140 * 1024
         rest = request.body[8:]
-        for several in found:
+        for several in sent:
             texts, rest = texts_of(rest)
             several.extend(texts)
     assert len(requests) > 2
-    assert found == (list(paths.present), list(paths.absent), list(paths.children))
+    assert sent == (list(paths.present), list(paths.absent), list(paths.children))
 
 
-def test_events_lose_the_chroot() -> None:
+def test_event_paths_have_no_chroot() -> None:
     def event(kind: int, path: str) -> bytes:
         return struct.pack("!iii", kind, 3, len(path)) + path.encode()
 
@@ -71,7 +71,7 @@ def test_events_lose_the_chroot() -> None:
     assert messages.decode_event(event(-1, "")) is None
 
 
-def test_error_codes_are_the_tree_s_own_errors() -> None:
+def test_error_codes_become_metadata_store_errors() -> None:
     messages = Messages("/root")
     refused = messages.set(SetData(path="/a", data=b"", version=3)).refuse
     assert isinstance(refused(-101), NoNode)
@@ -87,7 +87,7 @@ def test_error_codes_are_the_tree_s_own_errors() -> None:
     assert "unknown error (-9999)" in str(refused(-9999))
 
 
-def test_only_a_bare_number_gets_the_chroot_s_slash() -> None:
+def test_only_a_bare_sequence_number_keeps_the_chroot_s_slash() -> None:
     messages = Messages("/root")
     bodies = [
         messages.create(Create(path="/", sequential=True)).body,
@@ -98,25 +98,25 @@ def test_only_a_bare_number_gets_the_chroot_s_slash() -> None:
     assert [b"/root/" in body for body in bodies] == [True, False, False, True]
 
 
-def test_without_kazoo_the_refusal_says_what_to_install() -> None:
+def test_without_kazoo_the_error_says_what_to_install() -> None:
     program = (
         "import sys; sys.modules['kazoo'] = None\n"
         "from penstock.metadata_store.errors import ZooKeeperMissing\n"
         "try:\n    import penstock.metadata_store.zookeeper.store\n"
         "except ZooKeeperMissing as missing: print(missing)"
     )
-    told = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     ).stdout
-    assert "pip install 'penstock[cluster]'" in told
-    assert "zookeeper.connect" in told
+    assert "pip install 'penstock[cluster]'" in output
+    assert "zookeeper.connect" in output
 
 
 @pytest.mark.parametrize("module", ["embedded.store", "election", "interface"])
 def test_a_single_node_needs_no_kazoo(module: str) -> None:
     name = f"penstock.metadata_store.{module}"
     program = f"import sys; sys.modules['kazoo'] = None; import {name}; print('ok')"
-    told = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     ).stdout
-    assert told == "ok\n"
+    assert output == "ok\n"

@@ -13,9 +13,9 @@ from tests.unit.controller.cluster import (
     NOW_MS,
     Cluster,
     node,
-    same_facts,
+    run_scenario,
+    same_state,
     settled,
-    tell,
 )
 from tests.unit.controller.crashing_session import CrashingSession
 
@@ -109,7 +109,7 @@ def test_one_of_several_brokers_is_the_controller_and_has_them_all() -> None:
             assert await make_topic(members[0].controller, "t") is ErrorCode.NONE
             assert await make_topic(members[1].controller, "u") is ErrorCode.NOT_CONTROLLER
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
 def test_a_controller_whose_session_expires_is_succeeded_and_re_registers_as_a_broker() -> None:
@@ -126,9 +126,9 @@ def test_a_controller_whose_session_expires_is_succeeded_and_re_registers_as_a_b
             assert sorted(successor.brokers) == [1, 2, 3]
             assert len(members[0].epochs) == 2
             assert successor.brokers[BrokerId(1)].epoch == members[0].epochs[-1]
-            assert same_facts((await cluster.reread()).state, successor)
+            assert same_state((await cluster.reread()).state, successor)
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
 def test_sessions_that_expire_one_after_another_leave_one_consistent_cluster() -> None:
@@ -147,13 +147,13 @@ def test_sessions_that_expire_one_after_another_leave_one_consistent_cluster() -
             state = members[active - 1].controller.find_state()
             assert state is not None
             assert sorted(state.brokers) == [1, 2, 3]
-            assert same_facts((await cluster.reread()).state, state)
+            assert same_state((await cluster.reread()).state, state)
             assert sum(len(member.epochs) for member in members) == 3 + rounds
             for member in members:
                 assert member.epochs == sorted(set(member.epochs))
             assert all(part.leader > 0 for part in state.topics["t"].partitions)
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
 def test_a_broker_that_re_registers_gets_its_full_state_with_higher_leader_epochs() -> None:
@@ -161,16 +161,16 @@ def test_a_broker_that_re_registers_gets_its_full_state_with_higher_leader_epoch
         await cluster.leave(0)
         async with running_members(cluster, 1, 2) as members:
             await make_topic(members[0].controller, "t")
-            before = cluster.channel.twin(2).replicas[TopicPartition("t", 0)]
+            before = cluster.channel.broker(2).replicas[TopicPartition("t", 0)]
             cluster.channel.brokers.pop(BrokerId(2))
             await members[1].lose_session()
             await settled()
-            after = cluster.channel.twin(2).replicas[TopicPartition("t", 0)]
+            after = cluster.channel.broker(2).replicas[TopicPartition("t", 0)]
             assert after.leader_epoch > before.leader_epoch
             assert after.leader == 1
-            assert "t" in cluster.channel.twin(2).topics
+            assert "t" in cluster.channel.broker(2).topics
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
 def test_watches_are_notified_when_their_session_expires() -> None:
@@ -184,7 +184,7 @@ def test_watches_are_notified_when_their_session_expires() -> None:
         await settled()
         assert [event.kind for event in events] == [EventKind.SESSION_ENDED]
 
-    tell(scenario)
+    run_scenario(scenario)
 
 
 def test_a_broker_that_restarts_while_no_controller_is_active_leaves_the_isr() -> None:
@@ -208,7 +208,7 @@ def test_a_broker_that_restarts_while_no_controller_is_active_leaves_the_isr() -
         async with cluster.controlled(0):
             assert cluster.store.tree.zxid - written <= 3  # a resignation and an election
 
-    tell(scenario, 0, 1)
+    run_scenario(scenario, 0, 1)
 
 
 async def make_single_replica_topic(controller: Controller) -> None:
@@ -242,4 +242,4 @@ def test_a_connection_loss_seen_by_several_requests_is_raised_as_one() -> None:
         async with cluster.controlled(0) as controller:  # and it recovers
             assert await make_topic(controller, "t") is ErrorCode.INVALID_REPLICATION_FACTOR
 
-    tell(scenario)
+    run_scenario(scenario)

@@ -41,7 +41,7 @@ def _folders(environment: Mapping[str, str]) -> list[Path]:
     spec = find_spec("pyspark")
     installed = [] if spec is None else list(spec.submodule_search_locations or ())
     home = environment.get("SPARK_HOME")
-    return [Path(place) / "jars" for place in (*installed, *([home] if home else ()))]
+    return [Path(folder) / "jars" for folder in (*installed, *([home] if home else ()))]
 
 
 def _choose(jars: Sequence[Path]) -> list[str]:

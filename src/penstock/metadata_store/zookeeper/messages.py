@@ -212,11 +212,11 @@ class Messages:
 
     def _read_multi(self, operations: Sequence[Operation], body: bytes) -> tuple[Result, ...]:
         results = wire.Transaction.deserialize(body, 0)
-        for place, result in enumerate(results):
+        for index, result in enumerate(results):
             # Operations before the failed one are rolled back, later ones never tried.
             if isinstance(result, Exception) and getattr(result, "code", OK) != OK:
-                error = _error(operations[place], getattr(result, "code", OK))
-                raise MultiFailed(place, error, len(operations))
+                error = _error(operations[index], getattr(result, "code", OK))
+                raise MultiFailed(index, error, len(operations))
         return tuple(
             self._result(operation, result)
             for operation, result in zip(operations, results, strict=True)
@@ -271,8 +271,8 @@ def _error(operation: Operation, code: int) -> MetadataStoreError:
 
 
 def _name_of(code: int) -> str:
-    known = EXCEPTIONS.get(code)
-    return "unknown error" if known is None else str(known.__name__)
+    exception = EXCEPTIONS.get(code)
+    return "unknown error" if exception is None else str(exception.__name__)
 
 
 def _read_stat(body: bytes) -> Stat:
@@ -298,9 +298,9 @@ def _parts(paths: WatchedPaths) -> Iterator[tuple[list[str], list[str], list[str
     """Split by the length of the paths; none if nothing is watched."""
     part: tuple[list[str], list[str], list[str]] = ([], [], [])
     length = 0
-    for place, several in enumerate(paths):
+    for index, several in enumerate(paths):
         for path in several:
-            part[place].append(path)
+            part[index].append(path)
             length += _I32.size + len(path.encode())
             if length > _SET_WATCHES_BYTES:
                 yield part

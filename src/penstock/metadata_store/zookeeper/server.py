@@ -167,7 +167,7 @@ class ZooKeeperServer:
         assert process.stdin is not None
         _kill(process)
         process.stdin.close()
-        _wait_until(lambda: not _is_open(self._port), lambda is_late: None)
+        _wait_until(lambda: not _is_listening(self._port), lambda is_late: None)
 
     def pause(self) -> None:
         os.killpg(self.process_group, signal.SIGSTOP)
@@ -293,7 +293,7 @@ def _kill(process: "subprocess.Popen[bytes]") -> None:
     process.wait()
 
 
-def _is_open(port: int) -> bool:
+def _is_listening(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex((_HOST, port)) == 0
 
