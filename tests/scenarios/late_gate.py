@@ -89,7 +89,7 @@ class LateGate:
         self._listening.close()
         for task in self._listening.tasks:
             task.cancel()
-        await self._listening.wait_left()
+        await self._listening.wait_closed()
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -1,4 +1,4 @@
-"""What `penstock log dump` shows and in which order; how it looks is the view's matter.
+"""`penstock log dump`: decides what is shown and in which order; a view formats it.
 
 Never raises for damaged files: each damage becomes a line in `damage`.
 """
@@ -97,17 +97,17 @@ class Dump:
 
     def _dump_folder(self, path: str) -> None:
         names = [parse_name(e.name) for e in self._disk.list(path) if not e.is_directory]
-        known = [name for name in names if name.kind is not None]
-        bases = sorted(n.base_offset for n in known if _is_log(n) and n.base_offset is not None)
+        files = [name for name in names if name.kind is not None]
+        bases = sorted(n.base_offset for n in files if _is_log(n) and n.base_offset is not None)
         last_base: int | None = None
-        for name in sorted(known, key=_place_in_folder):
+        for name in sorted(files, key=_sort_key):
             if self._has_enough() and name.base_offset != last_base:
                 break
-            if not self._lies_below(name, bases):
+            if not self._is_below(name, bases):
                 self._dump_file(f"{path}/{name.name}")
                 last_base = name.base_offset
 
-    def _lies_below(self, name: FileName, bases: list[int]) -> bool:
+    def _is_below(self, name: FileName, bases: list[int]) -> bool:
         """Whether the file belongs to a segment that ends before the first wanted offset."""
         if name.base_offset is None:
             return False
@@ -153,38 +153,38 @@ class Dump:
                 for epoch in decode_epochs(content, path):
                     self._view.entry("epoch", epoch._asdict())
             case FileKind.OFFSETS:
-                for partition, offset in decode_offsets(content, path).items():
-                    self._view.entry("offset", {**partition._asdict(), "offset": offset})
+                for tp, offset in decode_offsets(content, path).items():
+                    self._view.entry("offset", {**tp._asdict(), "offset": offset})
             case _:
-                self._dump_stamp(path, name, content)
+                self._dump_metadata(path, name, content)
 
-    def _dump_stamp(self, path: str, name: FileName, content: bytes) -> None:
+    def _dump_metadata(self, path: str, name: FileName, content: bytes) -> None:
         if name.kind is FileKind.PARTITION_METADATA:
             topic_id = encode_uuid(decode_topic_id(content, path))
             self._view.entry("partition-metadata", {"topic_id": topic_id})
         elif name.kind is FileKind.META_PROPERTIES:
-            stamp = decode_meta_properties(content, path)
-            directory_id = stamp.directory_id and encode_uuid(stamp.directory_id)
+            meta = decode_meta_properties(content, path)
+            directory_id = meta.directory_id and encode_uuid(meta.directory_id)
             fields = {
-                "version": stamp.version,
-                "node_id": stamp.node_id,
-                "cluster_id": stamp.cluster_id,
+                "version": meta.version,
+                "node_id": meta.node_id,
+                "cluster_id": meta.cluster_id,
                 "directory_id": directory_id,
             }
-            self._view.entry("broker-stamp", fields)
+            self._view.entry("meta-properties", fields)
 
     def _dump_index(self, path: str, name: FileName, content: bytes) -> None:
         assert name.kind is not None
         base, index_format = name.base_offset or 0, format_of(name.kind)
         index = decode_index(content, index_format)
-        for place, (key, value) in enumerate(index.entries):
-            place_bytes = place * index_format.entry.size
+        for number, (key, value) in enumerate(index.entries):
+            position = number * index_format.entry.size
             if name.kind is FileKind.OFFSET_INDEX:
                 offset, fields = base + key, {"offset": base + key, "position": value}
             else:
                 offset, fields = base + value, {"timestamp_ms": key, "offset": base + value}
             if offset >= self._options.from_offset:
-                self._view.entry(name.kind.value.replace(" ", "-"), {"at": place_bytes, **fields})
+                self._view.entry(name.kind.value.replace(" ", "-"), {"at": position, **fields})
         if index.zeros_position is not None:
             self._view.entry("zeros", {"at": index.zeros_position, "until": len(content)})
         if index.torn_bytes:
@@ -209,7 +209,7 @@ class Dump:
                         break
 
     def _find_start(self, path: str, name: FileName, descriptor: int, size: int) -> int:
-        """Where the index says that the first wanted batch is near, if it is right about that."""
+        """The indexed position before the first wanted batch, if the log confirms it; else 0."""
         if not self._options.from_offset or name.base_offset is None or name.leftover:
             return 0
         index = read_file(self._disk, path.removesuffix(".log") + ".index") or b""
@@ -223,24 +223,24 @@ class Dump:
 
     def _dump_batch(self, path: str, batch: SeenBatch) -> None:
         self._batches += 1
-        is_sound = batch.crc_problem is None and batch.header_problem is None
-        marker = self._read_marker(path, batch) if is_sound and batch.header.is_control else None
+        is_valid = batch.crc_problem is None and batch.header_problem is None
+        marker = self._read_marker(path, batch) if is_valid and batch.header.is_control else None
         self._view.batch(_describe(batch, marker))
         for problem in (batch.crc_problem, batch.header_problem):
             if problem is not None:
                 self._report(path, batch.position, problem)
-        if self._options.deep and is_sound:
+        if self._options.deep and is_valid:
             self._dump_records(path, batch, marker)
 
     def _read_marker(self, path: str, batch: SeenBatch) -> str | None:
         try:
-            found = read_end_marker(batch.content)
+            marker = read_end_marker(batch.content)
         except CorruptBatch as error:
             self._report(path, batch.position, error.reason)
             return None
-        if found is None:
+        if marker is None:
             return "OTHER"
-        return f"{'COMMIT' if found.commit else 'ABORT'} by coordinator {found.coordinator_epoch}"
+        return f"{'COMMIT' if marker.commit else 'ABORT'} by coordinator {marker.coordinator_epoch}"
 
     def _dump_records(self, path: str, batch: SeenBatch, marker: str | None) -> None:
         try:
@@ -251,8 +251,8 @@ class Dump:
             self._report(path, batch.position, error.reason)
 
     def _report(self, path: str, position: int | None, problem: str) -> None:
-        place = path if position is None else f"{path}, position {position}"
-        self.damage.append(f"{place}: {problem}")
+        location = path if position is None else f"{path}, position {position}"
+        self.damage.append(f"{location}: {problem}")
         self._view.damage(path, position, problem)
 
 
@@ -292,8 +292,8 @@ def _is_log(name: FileName) -> bool:
 _ORDER = list(FileKind)
 
 
-def _place_in_folder(name: FileName) -> tuple[int, int, str]:
-    """Segment by segment; what belongs to none comes first."""
+def _sort_key(name: FileName) -> tuple[int, int, str]:
+    """Files without an offset first, then segment by segment."""
     assert name.kind is not None
     base = -1 if name.base_offset is None else name.base_offset
     return base, _ORDER.index(name.kind), name.name

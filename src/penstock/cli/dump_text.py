@@ -1,7 +1,7 @@
-"""How a dump looks: lines for people, or a JSON object a line for programs. Decides nothing else.
+"""Formats a dump: lines for people, or one JSON object per line for programs.
 
-Bytes are shown as text where they are printable UTF-8; otherwise they are marked as hex (text) or
-base64 (JSON), so that nothing in a record can pass for something else or drive a terminal.
+Bytes are shown as text if they are printable UTF-8; otherwise they are marked as hex (text) or
+base64 (JSON), so that no record can imitate other output or control a terminal.
 """
 
 import base64
@@ -45,7 +45,7 @@ class TextView:
         self._line(f"  {kind} {_pairs(fields)}")
 
     def damage(self, path: str, position: int | None, problem: str) -> None:
-        """On stderr, at the end: see the command."""
+        """The command prints damage to stderr at the end."""
 
     def _line(self, text: str) -> None:
         self._out.write(text + "\n")
@@ -90,7 +90,7 @@ class JsonView:
 
 
 def _pairs(fields: Fields) -> str:
-    """Those that say something; flags by their name alone."""
+    """The fields that are set; flags by name only."""
     shown = []
     for name, value in fields.items():
         if value is True:
@@ -108,7 +108,7 @@ def _time(timestamp_ms: int) -> str:
     try:
         moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
     except (ValueError, OverflowError, OSError):
-        return str(timestamp_ms)  # no calendar goes that far
+        return str(timestamp_ms)  # beyond the calendar's range
     return f"{timestamp_ms} ({moment:%Y-%m-%dT%H:%M:%S}.{timestamp_ms % 1000:03d}Z)"
 
 
@@ -138,5 +138,5 @@ def _find_printable(content: bytes) -> str | None:
 
 
 def _key(key: str) -> bytes:
-    """A header's key as it stands in the log."""
+    """A header's key as stored in the log."""
     return key.encode("utf-8", "surrogateescape")

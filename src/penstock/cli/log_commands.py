@@ -1,4 +1,4 @@
-"""`penstock log`: looks into the files of a log, without a broker. Reads only."""
+"""`penstock log`: inspects the files of a log, without a broker. Reads only."""
 
 import json
 import os
@@ -18,20 +18,20 @@ from penstock.storage.verify import NotALog, check_is_log, count_log_bytes, veri
 
 app = typer.Typer(
     add_completion=False,
-    help="Look into the files of a log: no broker needed, and safe beside a running one.\n\n"
-    "Works on Penstock's data directories and on Kafka's: the formats are the same.",
+    help="Inspect the files of a log: needs no broker, and is safe beside a running one.\n\n"
+    "Works on data directories of Penstock and of Kafka, because the formats are the same.",
     no_args_is_help=True,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-_DUMP_HELP = """Show what files of a log hold: batches, records, index entries, checkpoints.
+_DUMP_HELP = """Show the content of log files: batches, records, index entries, checkpoints.
 
 PATH is a file of a log (.log, .index, .timeindex, .txnindex, .snapshot, a checkpoint), a
 partition's folder (all of its files in order) or a data directory (its checkpoints, then every
 partition's folder).
 
-Damage does not stop it: what can be read is shown, the rest is named on stderr with file and
+Damage does not stop it: everything readable is shown, the rest is reported on stderr with file and
 position, and the exit code is 1.
 
 \b
@@ -42,14 +42,14 @@ Examples:
   penstock log dump data/orders-0 --json | jq 'select(.type == "batch") | .codec'
 """
 
-_VERIFY_HELP = """Check that the files of a log agree with each other and with themselves.
+_VERIFY_HELP = """Check that the files of a log are valid and agree with each other.
 
 DIR is a partition's folder or a data directory. Checks every CRC, offsets and epochs from batch to
 batch, the three indexes against the log, producer snapshots, the epoch checkpoint, names, and the
 data directory's checkpoints. Reports every problem with file and position, not just the first.
-Notes are worth knowing, but nothing is wrong.
+Notes are not problems.
 
-Exit code: 0 clean, 1 there are problems, 2 DIR is no log.
+Exit code: 0 clean, 1 there are problems, 2 DIR is not a log.
 
 \b
 Examples:
@@ -69,21 +69,21 @@ def dump(
         bool, typer.Option("--deep", help="Show the records in each batch as well.")
     ] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object a line instead of text.")
+        bool, typer.Option("--json", help="One JSON object per line instead of text.")
     ] = False,
     from_offset: Annotated[
-        int, typer.Option("--from-offset", min=0, help="Begin at this offset.")
+        int, typer.Option("--from-offset", min=0, help="Start at this offset.")
     ] = 0,
     max_batches: Annotated[
         int | None,
-        typer.Option("--max-batches", min=1, help="End after so many batches, in all."),
+        typer.Option("--max-batches", min=1, help="Stop after this many batches in total."),
     ] = None,
 ) -> None:
     for path in paths:
         _check_usable(path)
     view = JsonView(sys.stdout) if wants_json(ctx, as_json) else TextView(sys.stdout)
     options = DumpOptions(deep=deep, from_offset=from_offset, max_batches=max_batches)
-    # Where the dump itself goes to the terminal, a bar would only get between its lines.
+    # No progress bar if the dump itself goes to the terminal: it would break up its lines.
     wanted = not sys.stdout.isatty()
     total = sum(os.path.getsize(p) if os.path.isfile(p) else _count(p) for p in paths)
     with byte_progress("reading", total, wanted=wanted) as progress:
@@ -106,11 +106,11 @@ def verify(
         bool, typer.Option("--records", help="Decode every record too (slower).")
     ] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object a line instead of text.")
+        bool, typer.Option("--json", help="One JSON object per line instead of text.")
     ] = False,
 ) -> None:
     if not os.path.isdir(directory):
-        _fail(f"{directory} is no directory; give a partition's folder or a data directory", 2)
+        _fail(f"{directory} is not a directory; give a partition's folder or a data directory", 2)
     as_json = wants_json(ctx, as_json)
     show = _show_finding_as_json if as_json else _show_finding
     with byte_progress("checking", _count(directory)) as progress:
@@ -128,12 +128,12 @@ def verify(
 
 
 def _check_usable(path: str) -> None:
-    """What cannot be meant is wrong usage; what is damaged is not."""
+    """A path that cannot be a log is wrong usage; a damaged log is not."""
     if not os.path.lexists(path):
         _fail(f"{path} does not exist; give a file of a log, its folder or a data directory", 2)
     if not os.path.isdir(path):
         if parse_name(os.path.basename(path)).kind is None:
-            _fail(f"{path} is not a file of a log: its name is not one of theirs", 2)
+            _fail(f"{path} is not a file of a log, by its name", 2)
         return
     try:
         check_is_log(RealDisk(), path)
@@ -147,11 +147,11 @@ def _count(path: str) -> int:
     try:
         return count_log_bytes(RealDisk(), path)
     except OSError:
-        return 0  # only the bar needs it; whoever reads the files will say more
+        return 0  # only the progress bar needs it; reading the files reports the error
 
 
 def _show_finding(finding: LogFinding) -> None:
-    # `print`, not `echo`, which would write past the progress bar and into its line.
+    # `print`, because `echo` bypasses the progress bar and writes into its line.
     print(f"{'PROBLEM' if finding.is_problem else 'note'} [{finding.kind}] {finding}")
 
 

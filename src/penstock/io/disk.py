@@ -1,8 +1,7 @@
-"""Every touch of a file by the storage room goes through `Disk`.
+"""`Disk`: all file access of storage and of the embedded metadata store.
 
-`RealDisk` is the operating system; `penstock.testing.SimulatedDisk` is its in-memory twin with
-faults. Not a virtual file system: only the calls that the log needs. Errors are OSError, as the
-kernel gives them.
+`RealDisk` calls the operating system; `penstock.testing.SimulatedDisk` works in memory and injects
+faults. Not a virtual file system: only the calls that they need. Errors are the kernel's OSErrors.
 """
 
 import fcntl
@@ -20,10 +19,10 @@ CREATE = APPEND | os.O_CREAT
 REPLACE = CREATE | os.O_TRUNC
 
 Buffer = bytes | bytearray | memoryview
-# A sealed file's bytes, searchable in place and released with `close`.
+# A sealed file's bytes, searched in place and released with `close`.
 Mapping = mmap.mmap
 
-_NO_FILE = "is no regular file"
+_NO_FILE = "is not a regular file"
 
 
 class DirectoryEntry(NamedTuple):
@@ -32,9 +31,9 @@ class DirectoryEntry(NamedTuple):
 
 
 class Disk(Protocol):
-    """Calls of the kernel, one each; a descriptor is an int as the kernel's are."""
+    """One method per system call; a descriptor is an int, as the kernel's."""
 
-    # Callables rather than methods on the hot path: no frame between the log and the kernel.
+    # Callables instead of methods, so that the hot path has no frame before the system call.
     @property
     def write(self) -> Callable[[int, Buffer], int]: ...  # at the end of the file; may be short
     @property
@@ -46,8 +45,8 @@ class Disk(Protocol):
     def truncate(self, descriptor: int, length: int) -> None: ...
     def size(self, descriptor: int) -> int: ...
     def map(self, descriptor: int) -> Mapping: ...  # the file must not be empty
-    def sync(self, descriptor: int) -> None: ...  # data and size reach the medium
-    def sync_directory(self, path: str) -> None: ...  # names in this folder reach the medium
+    def sync(self, descriptor: int) -> None: ...  # data and size are durable
+    def sync_directory(self, path: str) -> None: ...  # names in this folder are durable
     def list(self, path: str) -> list[DirectoryEntry]: ...
     def size_of(self, path: str) -> int: ...
     def exists(self, path: str) -> bool: ...
@@ -59,17 +58,17 @@ class Disk(Protocol):
 
 
 class RealDisk:
-    """The kernel."""
+    """The real file system."""
 
     write = staticmethod(os.write)
     pread = staticmethod(os.pread)
 
     def open(self, path: str, flags: int) -> int:
-        # Without O_NONBLOCK a fifo waits for somebody at its other end; a file does not mind it.
+        # Without O_NONBLOCK opening a fifo blocks until it has a peer; regular files ignore it.
         try:
             descriptor = os.open(path, flags | os.O_NONBLOCK, 0o644)
         except OSError as error:
-            if error.errno == ENXIO:  # a socket, or a device that is not there
+            if error.errno == ENXIO:  # a socket or a missing device
                 raise OSError(EINVAL, _NO_FILE, path) from error
             raise
         mode = os.fstat(descriptor).st_mode
@@ -139,7 +138,7 @@ class RealDisk:
 
 
 def replace_file(disk: Disk, path: str, content: bytes) -> None:
-    """Write a small file so that a crash at any point leaves the old content or the new one."""
+    """Replace a small file atomically: a crash leaves the old content or the new one."""
     temporary = path + ".tmp"
     descriptor = disk.open(temporary, REPLACE)
     try:
@@ -152,7 +151,7 @@ def replace_file(disk: Disk, path: str, content: bytes) -> None:
 
 
 def read_file(disk: Disk, path: str) -> bytes | None:
-    """The whole content of a small file, or None where there is none."""
+    """The content of a small file, or None if it does not exist."""
     try:
         descriptor = disk.open(path, READ)
     except FileNotFoundError:
@@ -170,7 +169,7 @@ def write_fully(disk: Disk, descriptor: int, content: Buffer) -> None:
 
 
 def read_fully(disk: Disk, descriptor: int, length: int, position: int) -> bytes:
-    """`length` bytes, or fewer where the file ends."""
+    """`length` bytes, or fewer at the end of the file."""
     chunks: list[bytes] = []
     while length > 0:
         chunk = disk.pread(descriptor, length, position)

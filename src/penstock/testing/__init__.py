@@ -1,4 +1,4 @@
-"""Shipped test parts: `Cluster`, `ManualClock`, a simulated disk, a model engine, simulations."""
+"""Shipped test parts: `Cluster`, `ManualClock`, a simulated disk, simulations."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,5 @@
-"""What embedded brokers and clusters share: settings as text, new topics, a thread to ask from."""
+"""Shared by embedded brokers and clusters: config values as text, new topics, a thread to run
+in."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
@@ -12,7 +13,7 @@ Answer = TypeVar("Answer")
 
 
 def as_text(value: object) -> str:
-    """As a properties file has it."""
+    """As in a properties file."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list | tuple):
@@ -34,6 +35,6 @@ def new_topic(
 
 
 def run_apart(work: Callable[[], Coroutine[None, None, Answer]]) -> Answer:
-    """In a thread of its own: a notebook's has a running loop already."""
-    with ThreadPoolExecutor(max_workers=1) as apart:
-        return apart.submit(lambda: asyncio.run(work())).result()
+    """Run it in its own thread, because a notebook's thread has a running loop already."""
+    with ThreadPoolExecutor(max_workers=1) as executor:
+        return executor.submit(lambda: asyncio.run(work())).result()

@@ -1,6 +1,7 @@
-"""The states a power cut may leave, as ext4 and xfs allow them, and who picks one of them.
+"""The states that a power cut may leave on ext4 and xfs, and strategies to pick one of them.
 
-Not what a kill leaves: the page cache survives that. What was synced is in every state.
+Not those that a kill leaves, because the page cache survives it. Invariant: synced data is in every
+state.
 """
 
 import random
@@ -40,14 +41,14 @@ class LoseEverything:
 
 
 class KeepEverything:
-    """The cache reached the medium just in time."""
+    """The page cache was written to the disk just in time."""
 
     def pick(self, low: int, high: int) -> int:
         return high
 
 
 class _Script:
-    """Picks by a script, and the lowest after its end; remembers how far each could go."""
+    """Picks by a script, and the lowest after its end; records the upper bound of each pick."""
 
     def __init__(self, script: list[int]) -> None:
         self.picks: list[int] = []
@@ -55,20 +56,20 @@ class _Script:
         self._script = script
 
     def pick(self, low: int, high: int) -> int:
-        place = len(self.picks)
-        self.picks.append(self._script[place] if place < len(self._script) else low)
+        index = len(self.picks)
+        self.picks.append(self._script[index] if index < len(self._script) else low)
         self.highs.append(high)
-        return self.picks[place]
+        return self.picks[index]
 
     def find_next(self) -> list[int] | None:
-        for place in reversed(range(len(self.picks))):
-            if self.picks[place] < self.highs[place]:
-                return [*self.picks[:place], self.picks[place] + 1]
+        for index in reversed(range(len(self.picks))):
+            if self.picks[index] < self.highs[index]:
+                return [*self.picks[:index], self.picks[index] + 1]
         return None
 
 
 def every_choice() -> Iterator[CrashChoice]:
-    """One Choice per legal outcome, if each is used for one power cut of the same disk."""
+    """One choice per legal outcome; use each for one power cut of the same disk."""
     script: list[int] | None = []
     while script is not None:
         choice = _Script(script)
@@ -77,7 +78,7 @@ def every_choice() -> Iterator[CrashChoice]:
 
 
 def after_power_cut(namespace: Namespace, choose: CrashChoice) -> Namespace:
-    """What the next boot finds, all of it durable; consumes the namespace, so give it a copy."""
+    """The files after the next boot, all durable. Consumes the namespace, so pass a copy."""
     for change in _surviving_changes(namespace.journal, choose):
         apply_durably(change)
     survivor = Namespace()
@@ -86,7 +87,7 @@ def after_power_cut(namespace: Namespace, choose: CrashChoice) -> Namespace:
 
 
 def content_after_power_cut(file: File, choose: CrashChoice) -> bytearray:
-    """The durable bytes, then a prefix of the pending ones, its end torn or without its blocks."""
+    """The durable bytes, then a prefix of the pending ones, whose end may be torn or zeros."""
     content = file.durable()
     kept = choose.pick(0, len(file.pending))
     for operation in file.pending[:kept]:
@@ -96,13 +97,13 @@ def content_after_power_cut(file: File, choose: CrashChoice) -> bytearray:
         torn = choose.pick(0, 1) and choose.pick(1, len(rest[0]))
         content += rest[0][:torn]
         if choose.pick(0, 1):
-            # The size grew before the blocks were written: zeros are read.
+            # The size was updated before the blocks were written, so zeros are read.
             content += bytes(choose.pick(0, _appended_bytes(rest) - torn))
     return content
 
 
 def _surviving_changes(journal: list[NameChange], choose: CrashChoice) -> Iterator[NameChange]:
-    """Of each directory a prefix; a change that several share survives in all of them or none."""
+    """A prefix of each directory's changes; a shared change survives in all of them or none."""
     changes: dict[int, int] = {}
     for change in journal:
         for directory in change.ordered_in:
@@ -141,7 +142,7 @@ def _redo(content: bytearray, operation: Pending) -> None:
 
 
 def _appended_bytes(operations: list[Pending]) -> int:
-    """How far the file grew by these before it was cut again."""
+    """How far these operations grew the file before it was truncated again."""
     total = 0
     for operation in operations:
         if not isinstance(operation, bytes):

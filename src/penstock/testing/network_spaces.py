@@ -1,8 +1,8 @@
-"""A network namespace for each of several processes on this machine: packets between two of them
-can be lost, one way or both, while everybody else talks to everybody.
+"""Network namespaces for several processes on this machine, so that packets between two of them can
+be dropped, one way or both, while all others still communicate.
 
-Needs Linux, root and `ip` of iproute2. Nobody is told, as when a switch fails between two machines.
-Invariant: what `open` made is gone after `close`.
+Needs Linux, root and `ip` of iproute2. No side gets an error, as when a switch fails between two
+machines. Invariant: `close` removes all that `open` has created.
 """
 
 import os
@@ -12,25 +12,25 @@ from contextlib import suppress
 
 from penstock.server.local_cluster import BrokerLocation
 
-_NETS = range(1, 250)  # of 10.213.X.0/24: one for each bridge
+_NETS = range(1, 250)  # the X of 10.213.X.0/24: one per bridge
 _DEVICE = "eth0"
 _TIMEOUT_S = 20
 _NOBODY = "02:00:00:00:00:01"  # a hardware address that no device has
 
 
 class NoNamespaces(Exception):
-    """They cannot be had here; the message says why."""
+    """Network namespaces are not available here; the message says why."""
 
 
 class NetworkSpaces:
-    """Numbered from 1, on one bridge that this process is on, too."""
+    """Numbered from 1, on one bridge that this process is on too."""
 
     def __init__(self, count: int) -> None:
         self._count = count
-        self._net = 0  # of the bridge; 0: none is there
+        self._net = 0  # the bridge's; 0: there is none
 
     def open(self) -> None:
-        """NoNamespaces where that is not possible."""
+        """NoNamespaces if that is not possible."""
         _check_possible()
         self._net = _add_bridge()
         try:
@@ -44,14 +44,14 @@ class NetworkSpaces:
         if not self._net:
             return
         for number in range(1, self._count + 1):
-            with suppress(NoNamespaces):  # if it was never made
+            with suppress(NoNamespaces):  # if it was never created
                 _ip("netns", "del", self._name(number))  # its device goes with it
         _ip("link", "del", _bridge(self._net))
         self._net = 0
 
     @property
     def own_host(self) -> str:
-        """The address under which this process is known in all of them."""
+        """The address of this process as seen from all of them."""
         return _address(self._net, 254)
 
     def location(self, number: int) -> BrokerLocation:
@@ -60,7 +60,7 @@ class NetworkSpaces:
         )
 
     def cut(self, source: int, target: int) -> None:
-        """Nothing that one sends reaches the other; what the other sends still does."""
+        """Drop packets from source to target; the other direction still works."""
         neighbour = ("neigh", "replace", self.location(target).host, "dev", _DEVICE)
         _ip("-n", self._name(source), *neighbour, "lladdr", _NOBODY, "nud", "permanent")
 
@@ -83,14 +83,14 @@ class NetworkSpaces:
 
 def _check_possible() -> None:
     if shutil.which("ip") is None:
-        raise NoNamespaces("there is no `ip` here: install iproute2")
+        raise NoNamespaces("`ip` is not installed; install iproute2")
     if os.geteuid() != 0:
-        raise NoNamespaces("only root may make network namespaces")
+        raise NoNamespaces("only root may create network namespaces")
 
 
 def _add_bridge() -> int:
-    """The first net whose bridge nobody has."""
-    refused = NoNamespaces("every net is taken")
+    """Create the first bridge that does not exist yet."""
+    refused = NoNamespaces("every network is taken")
     for net in _NETS:
         try:
             _ip("link", "add", _bridge(net), "type", "bridge")

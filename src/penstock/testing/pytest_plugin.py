@@ -1,6 +1,6 @@
-"""Fixtures for tests of programs that use Kafka: a broker for the session, a topic for each test.
+"""Fixtures for tests of programs that use Kafka: a broker per session, a topic per test.
 
-Found by pytest through its entry point; nothing is imported or started until a test asks.
+pytest finds it through its entry point; nothing is imported or started before a test needs it.
 """
 
 import re
@@ -18,7 +18,7 @@ _numbers = count(1)
 
 @pytest.fixture(scope="session")
 def penstock_broker() -> "Iterator[Broker]":
-    """A broker that serves until the session ends."""
+    """A broker that runs until the session ends."""
     from penstock.testing.embedded_broker import Broker
 
     with Broker() as broker:
@@ -27,7 +27,7 @@ def penstock_broker() -> "Iterator[Broker]":
 
 @pytest.fixture
 def penstock_topic(penstock_broker: "Broker", request: pytest.FixtureRequest) -> str:
-    """The name of a fresh topic with one partition, made for this test."""
+    """The name of a new topic with one partition, created for this test."""
     name = re.sub(r"[^a-zA-Z0-9._-]+", "-", request.node.name)[:200]
     topic = f"{name}-{next(_numbers)}"
     penstock_broker.create_topic(topic)

@@ -1,6 +1,6 @@
-"""The in-memory twin of `RealDisk`, with planned faults, crashes and power cuts.
+"""A `Disk` in memory, with planned faults, crashes and power cuts.
 
-Not a model of speed. What was synced survives everything but tampering; safe from several threads.
+Does not model speed. Synced data survives everything but tampering. Thread-safe.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ __all__ = [
 class SimulatedDisk(SimulatedKernel):
     """A `Disk` that starts with the given directories, synced.
 
-    Plan faults by the ordinal of an operation, its place in `trace`; read on a survivor after a
-    crash. Paths are absolute, or count from the root.
+    Plan faults by the ordinal of an operation, its index in `trace`. After a crash, continue on a
+    survivor. Paths are absolute, or relative to the root.
     """
 
     def __init__(
@@ -60,19 +60,19 @@ class SimulatedDisk(SimulatedKernel):
         for path in directories:
             self._install_directories(path)
 
-    # Faults, planned before they happen.
+    # Planned faults.
 
     @property
     def trace(self) -> Sequence[DiskOperation]:
-        """Every mutation that was asked for and possible, with those that a fault then hit."""
+        """Every valid mutation that was requested, including those that a fault hit."""
         return self._faults.trace
 
     def crash_before(self, ordinal: int) -> None:
-        """Raise SimulatedCrash in place of this operation, and from every call after it."""
+        """Raise SimulatedCrash instead of this operation, and in every later call."""
         self._faults.crash_ordinal = ordinal
 
     def crash_during(self, ordinal: int, keep_bytes: int) -> None:
-        """Let only the first bytes of this write land, then crash."""
+        """Write only the first bytes of this write, then crash."""
         self._faults.write_faults[ordinal] = WriteFault(keep_bytes, crashes=True)
 
     def crash(self) -> None:
@@ -81,14 +81,14 @@ class SimulatedDisk(SimulatedKernel):
             self._faults.crashed = True
 
     def fail_at(self, ordinal: int, errno: int, partial_bytes: int = 0) -> None:
-        """Fail this operation once; with bytes it is a short write and the next one fails."""
+        """Fail this operation once; with bytes it is a short write, and the next write fails."""
         if partial_bytes:
             self._faults.write_faults[ordinal] = WriteFault(partial_bytes, errno=errno)
         else:
             self._faults.errors[ordinal] = errno
 
     def shorten_write(self, ordinal: int, length: int) -> None:
-        """Let this write take only the first bytes, as the kernel may at any time."""
+        """Make this write short, as the kernel may at any time."""
         self._faults.write_faults[ordinal] = WriteFault(length)
 
     def fail_path(self, substring: str, errno: int, kinds: Set[OperationKind] = MUTATIONS) -> None:
@@ -97,27 +97,27 @@ class SimulatedDisk(SimulatedKernel):
             self._faults.broken_paths.append((substring, errno, kinds))
 
     def heal(self) -> None:
-        """Forget every planned fault; a crash stays a crash."""
+        """Remove every planned fault; a crashed disk stays crashed."""
         with self._lock:
             trace, crashed = self._faults.trace, self._faults.crashed
             self._faults = FaultPlan()
             self._faults.trace, self._faults.crashed = trace, crashed
 
-    # What is left after a crash, and what a test looks at or breaks by hand.
+    # The state after a crash, and access for tests.
 
     def survivor_of_kill(self) -> SimulatedDisk:
-        """The process is gone, the machine runs on: the page cache stays, still not durable."""
+        """The process is killed, the machine keeps running: the page cache stays, unsynced."""
         return self.copy()
 
     def survivor_of_power_cut(self, choose: CrashChoice) -> SimulatedDisk:
-        """The machine boots again: one legal outcome of all that was not synced."""
+        """The machine reboots: one legal outcome for everything that was not synced."""
         with self._lock:
-            return self._twin(after_power_cut(self._namespace.copy(), choose))
+            return self._copy_of(after_power_cut(self._namespace.copy(), choose))
 
     def copy(self) -> SimulatedDisk:
         """The same files, synced and unsynced; no descriptor, lock, fault or trace."""
         with self._lock:
-            return self._twin(self._namespace.copy())
+            return self._copy_of(self._namespace.copy())
 
     def files(self) -> dict[str, bytes]:
         """Every file's bytes as a read sees them, also after a crash."""
@@ -153,12 +153,12 @@ class SimulatedDisk(SimulatedKernel):
             file.sync()
 
     def remove(self, path: str) -> None:
-        """Take a file away, synced."""
+        """Remove a file, synced."""
         with self._lock:
             self._get_file(path)
-            place = self._place(path)
-            self._namespace.change([Edit(place.parent, place.name, None)])
-            self._namespace.sync(place.parent)
+            location = self._locate(path)
+            self._namespace.change([Edit(location.parent, location.name, None)])
+            self._namespace.sync(location.parent)
 
     def _install_directories(self, path: str) -> None:
         directory = self._namespace.root
@@ -167,9 +167,9 @@ class SimulatedDisk(SimulatedKernel):
             directory.durable = dict(directory.names)
             directory = step_into(directory, name, path)
 
-    def _twin(self, namespace: Namespace) -> SimulatedDisk:
-        twin = SimulatedDisk(
+    def _copy_of(self, namespace: Namespace) -> SimulatedDisk:
+        copy = SimulatedDisk(
             capacity_bytes=self.capacity_bytes, failed_sync_loses_data=self.failed_sync_loses_data
         )
-        twin._namespace = namespace
-        return twin
+        copy._namespace = namespace
+        return copy

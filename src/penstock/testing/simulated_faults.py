@@ -1,6 +1,6 @@
-"""What goes wrong on a simulated disk, and when: planned ahead by the ordinal of an operation.
+"""The planned faults of a simulated disk, by the ordinal of an operation.
 
-Not the disk's state. Every mutation is admitted here first; its ordinal is its place in `trace`.
+Not the disk's state. Every mutation is admitted here first; its ordinal is its index in `trace`.
 """
 
 import os
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class SimulatedCrash(BaseException):
-    """The process or the machine stopped here; no `except Exception` may carry on after it."""
+    """The process or the machine stopped here. No Exception, so that none handles it."""
 
 
 class OperationKind(StrEnum):
@@ -30,20 +30,20 @@ MUTATIONS = frozenset(OperationKind) - {OperationKind.READ}
 
 
 class DiskOperation(NamedTuple):
-    """A mutation the disk was asked for; by descriptor, the path is the one it was opened by."""
+    """A requested mutation; for a descriptor, the path is the one it was opened with."""
 
     kind: OperationKind
     path: str
     target: str = ""  # of a rename
-    length: int = 0  # bytes of a write, or the size that a truncation asks for
+    length: int = 0  # bytes of a write, or the size of a truncation
 
 
 class WriteFault(NamedTuple):
-    """Only the first `keep_bytes` of a write land; then a crash, an error or just a short count."""
+    """Only the first `keep_bytes` are written; then a crash, an error or just a short count."""
 
     keep_bytes: int
     crashes: bool = False
-    errno: int = 0  # given to the next write, as the kernel reports the short count first
+    errno: int = 0  # raised by the next write, because the kernel reports the short count first
 
 
 class FaultPlan:
@@ -59,7 +59,7 @@ class FaultPlan:
         self.broken_paths: list[tuple[str, int, Set[OperationKind]]] = []
 
     def admit(self, operation: DiskOperation) -> WriteFault | None:
-        """Number the operation; raise its planned crash or error, or tell how its write is cut."""
+        """Number the operation; raise its planned crash or error, or return its write fault."""
         ordinal = len(self.trace)
         self.trace.append(operation)
         if ordinal == self.crash_ordinal:

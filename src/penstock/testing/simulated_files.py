@@ -1,18 +1,18 @@
-"""Inodes of a simulated disk: what the page cache shows, and what the medium surely holds.
+"""Inodes of a simulated disk: the content of the page cache, and the durable content.
 
-Not calls or errors. A file's durable bytes plus all of its pending operations are its current
-bytes; durable names plus the whole journal are the current names.
+No system calls and no errors. Invariant: a file's durable bytes plus its pending operations are its
+current bytes; durable names plus the journal are the current names.
 """
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
-# Not yet synced, in order: bytes that were appended, or the length that was truncated to.
+# Not yet synced, in order: appended bytes, or the length of a truncation.
 Pending = bytes | int
 
 
 class File:
-    """Bytes that are appended or cut at the end; copies share them until one side changes."""
+    """Bytes that are appended or truncated; copies share them until one side changes."""
 
     __slots__ = (
         "_durable_length",
@@ -28,8 +28,8 @@ class File:
         self.content = bytearray(content)  # what a read sees
         self.pending: list[Pending] = []
         self.locked_by: int | None = None  # a descriptor
-        # The medium holds content[:_durable_length] with the lost ranges as zeros, then the tail:
-        # appending and syncing never copies the file.
+        # Durable are content[:_durable_length] with the lost ranges as zeros, then the tail, so
+        # that appending and syncing never copy the file.
         self._durable_length = len(self.content)
         self._durable_tail = b""
         self._lost: list[tuple[int, int]] = []
@@ -47,7 +47,7 @@ class File:
         if length < self._durable_length:
             self._durable_tail = bytes(memoryview(self.durable())[length:])
             self._durable_length = length
-        # Lost ranges past the cut live on as zeros, in the tail or in what is pending.
+        # Lost ranges past the cut stay as zeros, in the tail or in pending operations.
         self._lost = [(start, min(end, length)) for start, end in self._lost if start < length]
         if length < len(self.content):
             del self.content[length:]
@@ -62,7 +62,7 @@ class File:
         self._durable_tail = b""
 
     def lose_pending(self) -> None:
-        """The write-back failed: reads still see the bytes, but no later sync writes them."""
+        """The write-back failed: reads still return the bytes, but no later sync writes them."""
         self._own()
         end = len(self.content)
         for position, operation in enumerate(self.pending):
@@ -81,20 +81,20 @@ class File:
         return image
 
     def tamper(self, position: int, data: bytes) -> None:
-        """Other bytes in place, in the cache and on the medium alike; all else becomes durable."""
+        """Change bytes in the cache and on the disk; everything else becomes durable."""
         self.sync()
         self._lost.clear()
         self.content[position : position + len(data)] = data
 
     def copy(self) -> "File":
-        twin = File()
-        self._shared = twin._shared = True
-        twin.content = self.content
-        twin.pending = self.pending
-        twin._durable_length = self._durable_length
-        twin._durable_tail = self._durable_tail
-        twin._lost = self._lost
-        return twin
+        copy = File()
+        self._shared = copy._shared = True
+        copy.content = self.content
+        copy.pending = self.pending
+        copy._durable_length = self._durable_length
+        copy._durable_tail = self._durable_tail
+        copy._lost = self._lost
+        return copy
 
     def _own(self) -> None:
         if self._shared:
@@ -123,15 +123,15 @@ class Edit(NamedTuple):
 
 
 class NameChange(NamedTuple):
-    """Edits that reach the medium together or not at all."""
+    """Edits that become durable together or not at all."""
 
     edits: tuple[Edit, ...]
-    # Directories whose earlier changes must reach the medium before this one does.
+    # Directories whose earlier changes must be durable before this one.
     ordered_in: tuple[Directory, ...]
 
 
 class Namespace:
-    """The tree of names, and the changes to it that no directory sync has made durable yet."""
+    """The directory tree, and the changes that no directory sync has made durable yet."""
 
     def __init__(self) -> None:
         self.root = Directory()
@@ -145,7 +145,7 @@ class Namespace:
         self.journal.append(NameChange(edits, tuple(touched.values())))
 
     def sync(self, directory: Directory) -> None:
-        """Make its names durable, with every earlier change elsewhere that these depend on."""
+        """Make its names durable, with every earlier change elsewhere that they depend on."""
         needed = {id(directory)}
         kept: list[NameChange] = []
         synced: list[NameChange] = []
@@ -160,20 +160,20 @@ class Namespace:
         self.journal = kept[::-1]
 
     def copy(self) -> "Namespace":
-        twins: dict[int, Node] = {}
-        twin = Namespace()
-        twin.root = _copy_directory(self.root, twins)
+        copies: dict[int, Node] = {}
+        copy = Namespace()
+        copy.root = _copy_directory(self.root, copies)
         for edits, ordered_in in self.journal:
-            twin.journal.append(
+            copy.journal.append(
                 NameChange(
                     tuple(
-                        Edit(_copy_directory(d, twins), name, node and _copy_node(node, twins))
+                        Edit(_copy_directory(d, copies), name, node and _copy_node(node, copies))
                         for d, name, node in edits
                     ),
-                    tuple(_copy_directory(d, twins) for d in ordered_in),
+                    tuple(_copy_directory(d, copies) for d in ordered_in),
                 )
             )
-        return twin
+        return copy
 
 
 def apply_durably(change: NameChange) -> None:
@@ -196,19 +196,19 @@ def _set(names: dict[str, Node], name: str, node: Node | None) -> None:
         names[name] = node
 
 
-def _copy_node(node: Node, twins: dict[int, Node]) -> Node:
+def _copy_node(node: Node, copies: dict[int, Node]) -> Node:
     if isinstance(node, Directory):
-        return _copy_directory(node, twins)
-    if id(node) not in twins:
-        twins[id(node)] = node.copy()
-    return twins[id(node)]
+        return _copy_directory(node, copies)
+    if id(node) not in copies:
+        copies[id(node)] = node.copy()
+    return copies[id(node)]
 
 
-def _copy_directory(directory: Directory, twins: dict[int, Node]) -> Directory:
-    known = twins.get(id(directory))
-    if isinstance(known, Directory):
-        return known
-    twin = twins[id(directory)] = Directory()
-    twin.names = {name: _copy_node(node, twins) for name, node in directory.names.items()}
-    twin.durable = {name: _copy_node(node, twins) for name, node in directory.durable.items()}
-    return twin
+def _copy_directory(directory: Directory, copies: dict[int, Node]) -> Directory:
+    existing = copies.get(id(directory))
+    if isinstance(existing, Directory):
+        return existing
+    copy = copies[id(directory)] = Directory()
+    copy.names = {name: _copy_node(node, copies) for name, node in directory.names.items()}
+    copy.durable = {name: _copy_node(node, copies) for name, node in directory.durable.items()}
+    return copy

@@ -1,6 +1,6 @@
-"""A kernel's calls on files in memory: the answers and errors that Linux gives, one lock for all.
+"""System calls on files in memory, with the results and errors of Linux, under one lock.
 
-Not where faults are planned. Whatever changes a file or a name is first admitted by the FaultPlan.
+Faults are planned elsewhere: the FaultPlan admits every change of a file or a name first.
 """
 
 import mmap
@@ -38,7 +38,7 @@ _KNOWN_FLAGS = (
     os.O_RDONLY | os.O_WRONLY | os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_TRUNC
 ) | os.O_CLOEXEC
 _DIRECTORY_BYTES = 4096
-_FIRST_DESCRIPTOR = 1_000_000  # none of the kernel's, so that a mix-up is EBADF on both sides
+_FIRST_DESCRIPTOR = 1_000_000  # never a real one, so that mixing them up is EBADF on both sides
 
 
 class _Descriptor(NamedTuple):
@@ -49,10 +49,10 @@ class _Descriptor(NamedTuple):
 
 
 class SimulatedKernel:
-    """A `Disk` without a medium; a descriptor's number is never used again."""
+    """A `Disk` in memory; descriptor numbers are never reused."""
 
     def __init__(self, *, capacity_bytes: int | None, failed_sync_loses_data: bool) -> None:
-        self.capacity_bytes = capacity_bytes  # of all files together; None has room for all
+        self.capacity_bytes = capacity_bytes  # of all files together; None: unlimited
         self.failed_sync_loses_data = failed_sync_loses_data  # as Linux does: dropped as if clean
         self.write: Callable[[int, Buffer], int] = self._write
         self.pread: Callable[[int, int, int], bytes] = self._pread
@@ -83,7 +83,7 @@ class SimulatedKernel:
     def read_into(self, descriptor: int, buffer: memoryview, position: int) -> int:
         with self._lock:
             if not buffer.nbytes and isinstance(self._get(descriptor).node, Directory):
-                return 0  # asked for nothing, the kernel does not look what it would read
+                return 0  # the kernel checks nothing for an empty read
             content = self._readable_content(descriptor, position)
             with memoryview(content) as whole, whole[position : position + buffer.nbytes] as part:
                 buffer.cast("B")[: len(part)] = part
@@ -147,17 +147,17 @@ class SimulatedKernel:
     def exists(self, path: str) -> bool:
         with self._lock:
             try:
-                return self._place(path).node is not None
+                return self._locate(path).node is not None
             except OSError:
                 return False
 
     def make_directory(self, path: str) -> None:
         with self._lock:
-            place = self._place(path)
-            if place.node is not None:
+            location = self._locate(path)
+            if location.node is not None:
                 raise os_error(EEXIST, path)
             self._faults.admit(DiskOperation(OperationKind.MAKE_DIRECTORY, path))
-            self._namespace.change([Edit(place.parent, place.name, Directory())])
+            self._namespace.change([Edit(location.parent, location.name, Directory())])
 
     def remove_directory(self, path: str) -> None:
         with self._lock:
@@ -167,29 +167,29 @@ class SimulatedKernel:
             if directory.names:
                 raise os_error(ENOTEMPTY, path)
             self._faults.admit(DiskOperation(OperationKind.REMOVE_DIRECTORY, path))
-            place = self._place(path)
-            self._namespace.change([Edit(place.parent, place.name, None)])
+            location = self._locate(path)
+            self._namespace.change([Edit(location.parent, location.name, None)])
 
     def rename(self, source: str, target: str) -> None:
         with self._lock:
-            old, new = self._place(source), self._place(target)
+            old, new = self._locate(source), self._locate(target)
             check_rename(old, new, source)
             self._faults.admit(DiskOperation(OperationKind.RENAME, source, target))
             edits = [Edit(old.parent, old.name, None), Edit(new.parent, new.name, old.node)]
-            # Moved to another directory, a file must not be lost with a new directory on its way,
-            # nor with the old one when that is removed next.
+            # A file moved to another directory must not be lost with a new directory on its path,
+            # nor with the old one if that is removed next.
             apart = old.parent is not new.parent
             self._namespace.change(edits, [*old.ancestors, *new.ancestors] if apart else [])
 
     def unlink(self, path: str) -> None:
         with self._lock:
-            place = self._place(path)
-            if place.node is None:
+            location = self._locate(path)
+            if location.node is None:
                 raise os_error(ENOENT, path)
-            if isinstance(place.node, Directory):
+            if isinstance(location.node, Directory):
                 raise os_error(EISDIR, path)
             self._faults.admit(DiskOperation(OperationKind.UNLINK, path))
-            self._namespace.change([Edit(place.parent, place.name, None)])
+            self._namespace.change([Edit(location.parent, location.name, None)])
 
     def try_lock(self, descriptor: int) -> bool:
         with self._lock:
@@ -232,7 +232,7 @@ class SimulatedKernel:
         if self.capacity_bytes is None:
             return wanted
         files = {id(file): file for _, file in files_below(self._namespace.root, "")}
-        # A file without a name keeps its blocks until its last descriptor closes.
+        # An unlinked file keeps its blocks until its last descriptor closes.
         for node, *_ in self._descriptors.values():
             if isinstance(node, File):
                 files[id(node)] = node
@@ -260,26 +260,26 @@ class SimulatedKernel:
         return node.content
 
     def _opened_node(self, path: str, flags: int, writable: bool) -> Node:
-        place = self._place(path)
-        if place.node is None:
-            return self._create(place, path, flags)
+        location = self._locate(path)
+        if location.node is None:
+            return self._create(location, path, flags)
         if flags & os.O_CREAT and flags & os.O_EXCL:
             raise os_error(EEXIST, path)
-        if isinstance(place.node, Directory):
+        if isinstance(location.node, Directory):
             if writable or flags & os.O_CREAT:
                 raise os_error(EISDIR, path)
         elif flags & os.O_TRUNC:
             self._faults.admit(DiskOperation(OperationKind.TRUNCATE, path))
-            place.node.truncate(0)
+            location.node.truncate(0)
         self._faults.check_path(OperationKind.READ, path)
-        return place.node
+        return location.node
 
-    def _create(self, place: PathLookup, path: str, flags: int) -> File:
+    def _create(self, location: PathLookup, path: str, flags: int) -> File:
         if not flags & os.O_CREAT:
             raise os_error(ENOENT, path)
         self._faults.admit(DiskOperation(OperationKind.CREATE, path))
         file = File()
-        self._namespace.change([Edit(place.parent, place.name, file)])
+        self._namespace.change([Edit(location.parent, location.name, file)])
         return file
 
     def _sync_names(self, directory: Directory, path: str) -> None:
@@ -293,12 +293,12 @@ class SimulatedKernel:
         except KeyError:
             raise os_error(EBADF, f"descriptor {descriptor}") from None
 
-    def _place(self, path: str) -> PathLookup:
+    def _locate(self, path: str) -> PathLookup:
         self._faults.check_alive()
         return locate(self._namespace.root, path)
 
     def _get_node(self, path: str) -> Node:
-        node = self._place(path).node
+        node = self._locate(path).node
         if node is None:
             raise os_error(ENOENT, path)
         return node
@@ -329,7 +329,7 @@ def _read_only_copy(content: bytearray) -> Mapping:
         mapping = mmap.mmap(-1, len(content))
         mapping[:] = bytes(content)
         return mapping
-    # Memory with a name of its own can be mapped for reading only; anonymous memory cannot.
+    # A memfd can be mapped read-only; anonymous memory cannot.
     descriptor = os.memfd_create("simulated")
     try:
         os.pwrite(descriptor, content, 0)

@@ -1,4 +1,4 @@
-"""Where a path leads on a simulated disk, and the errors where it leads nowhere. No links."""
+"""Resolves paths on a simulated disk, with the kernel's errors. No links."""
 
 import os
 from errno import EINVAL, EISDIR, ENAMETOOLONG, ENOENT, ENOTDIR, ENOTEMPTY
@@ -12,7 +12,7 @@ _LONGEST_NAME_BYTES = 255
 
 
 class PathLookup(NamedTuple):
-    """Where a path leads: the directories on the way, the last name, and what it names now."""
+    """A resolved path: the directories on the way, the last name, and its current node."""
 
     ancestors: tuple[Directory, ...]
     name: str
@@ -24,7 +24,7 @@ class PathLookup(NamedTuple):
 
 
 def locate(root: Directory, path: str) -> PathLookup:
-    """A missing last name is a place too; a missing directory before it is an error."""
+    """The last name may be missing; a missing directory before it is an error."""
     if not path:
         raise os_error(ENOENT, path)
     names, has_long_name = _split(path)
@@ -38,9 +38,9 @@ def locate(root: Directory, path: str) -> PathLookup:
     return PathLookup(tuple(ancestors), names[-1], ancestors[-1].names.get(names[-1]))
 
 
-@lru_cache(maxsize=4096)  # the same few again and again
+@lru_cache(maxsize=4096)  # the same few paths again and again
 def _split(path: str) -> tuple[tuple[str, ...], bool]:
-    """Its names, and whether one of them is longer than a name may be."""
+    """Its names, and whether one of them is too long."""
     names = tuple(name for name in os.path.normpath(path).split("/") if name not in ("", "."))
     return names, any(_is_long(name) for name in names)
 
@@ -78,5 +78,5 @@ def check_rename(old: PathLookup, new: PathLookup, source: str) -> None:
         raise os_error(ENOTEMPTY if _holds(new.node, old) else EISDIR, source)
 
 
-def _holds(directory: Directory, place: PathLookup) -> bool:
-    return any(directory is ancestor for ancestor in place.ancestors)
+def _holds(directory: Directory, location: PathLookup) -> bool:
+    return any(directory is ancestor for ancestor in location.ancestors)

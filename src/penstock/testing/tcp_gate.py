@@ -1,6 +1,6 @@
-"""A way between two processes on this machine that can be shut: one TCP port in front of another.
+"""A TCP proxy in front of a port on this machine that can be shut, as a network partition does.
 
-Shut, it drops what is open and refuses what comes, as a network does that was cut.
+While it is shut, open connections are dropped and new ones are refused.
 """
 
 import asyncio
@@ -18,16 +18,16 @@ Answer = TypeVar("Answer")
 
 
 class TcpGate:
-    """Open from the start, until `close`. Has a thread and an event loop of its own."""
+    """Open from the start until `close`. Runs an event loop in its own thread."""
 
     def __init__(self, target_port: int, *, host: str = _TARGET_HOST) -> None:
         self._host = host  # where it listens
         self._target_port = target_port
         self._loop = asyncio.new_event_loop()
         self._open: set[asyncio.StreamWriter] = set()
-        self._trap: bytes | None = None  # what must not pass
+        self._trap: bytes | None = None  # bytes that must not pass
         self._trapped: asyncio.Future[None] = self._loop.create_future()
-        self._listening: TcpListener | None = None
+        self._listener: TcpListener | None = None
         self.port = 0
         self._thread = threading.Thread(target=self._loop.run_forever, name="gate", daemon=True)
         self._thread.start()
@@ -42,15 +42,15 @@ class TcpGate:
         return self
 
     def shut(self) -> None:
-        """Returns when nothing passes any more."""
+        """Drop all connections; returns when nothing passes any more."""
         self._run(self._cut())
 
     def shut_before(self, words: bytes) -> None:
-        """By itself, when a client sends these: they do not pass any more. Once."""
+        """Shut once, when a client sends these bytes; they do not pass any more."""
         self._trap = words
 
     def wait_shut(self) -> None:
-        """Until it has shut by itself."""
+        """Wait until `shut_before` has taken effect."""
         self._run(asyncio.wait_for(asyncio.shield(self._trapped), _WAIT_S))
 
     def close(self) -> None:
@@ -63,18 +63,18 @@ class TcpGate:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(_WAIT_S)
 
     async def _listen(self) -> None:
-        if self._listening is None:
-            self._listening = TcpListener(self._pass, self._host, self.port)
-            self.port = self._listening.port
+        if self._listener is None:
+            self._listener = TcpListener(self._pass, self._host, self.port)
+            self.port = self._listener.port
 
     async def _cut(self) -> None:
-        listening, self._listening = self._listening, None
-        if listening is None:
+        listener, self._listener = self._listener, None
+        if listener is None:
             return
-        listening.close()
+        listener.close()
         for writer in list(self._open):
             writer.transport.abort()
-        await listening.wait_left()
+        await listener.wait_closed()
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open.add(writer)
@@ -107,7 +107,7 @@ async def _copy(
     sink: asyncio.StreamWriter,
     admits: Callable[[bytes], bool] = _admits_all,
 ) -> None:
-    """Until one side ends; then the other is ended too."""
+    """Copy until one side ends, then end the other."""
     try:
         while (data := await source.read(_CHUNK_BYTES)) and admits(data):
             sink.write(data)

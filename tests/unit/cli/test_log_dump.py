@@ -270,6 +270,6 @@ def test_a_fifo_in_place_of_a_segment_is_reported_and_the_rest_is_shown(tmp_path
         result = CliRunner().invoke(app, ["log", "dump", str(path)])
         assert (result.exit_code, result.stderr) == (
             1,
-            f"{fifo}: cannot be read: is no regular file\n",
+            f"{fifo}: cannot be read: is not a regular file\n",
         )
         assert (f"{following} (log, " in result.stdout) == (path is not fifo)

@@ -81,7 +81,7 @@ def test_a_fifo_in_place_of_a_segment_is_reported_and_the_rest_is_checked(tmp_pa
     corrupt(following)
     result = CliRunner().invoke(app, ["log", "verify", str(tmp_path)])
     assert result.exit_code == 1
-    assert f"PROBLEM [unreadable] {fifo}: cannot be read: is no regular file" in result.stdout
+    assert f"PROBLEM [unreadable] {fifo}: cannot be read: is not a regular file" in result.stdout
     assert f"PROBLEM [crc] {following}" in result.stdout
 
 

@@ -88,7 +88,7 @@ class Proxy:
         self.cut()
         for task in self._listening.tasks:
             task.cancel()
-        await self._listening.wait_left()
+        await self._listening.wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._is_cut:

@@ -326,6 +326,6 @@ def test_the_kernels_disk_opens_regular_files_only(tmp_path: Path, kind: str, fl
         listener.bind(path)
     else:
         os.symlink(os.devnull, path)
-    with pytest.raises(OSError, match="is no regular file"):
+    with pytest.raises(OSError, match="is not a regular file"):
         RealDisk().open(path, flags)
     listener.close()
