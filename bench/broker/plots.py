@@ -22,7 +22,7 @@ def draw(report: dict[str, Any], directory: Path) -> None:
         bar_chart(directory / f"broker_{metric}.svg", title, groups, unit)
     for latency in report["latency"]:
         groups = {name: _bars(latency[f"{name}_ms"]) for name in ("p50", "p99", "p999")}
-        title = f"End to end, acks={latency['acks']}, {latency['rate']} messages a second"
+        title = f"End to end, acks={latency['acks']}, {latency['rate']} messages per second"
         name = f"{latency['acks']}_{latency['partitions']}_{latency['rate']}"
         bar_chart(directory / f"broker_latency_{name}.svg", title, groups, "ms")
 

@@ -50,7 +50,7 @@ def draw(report: dict[str, Any], directory: Path) -> None:
         }
         bar_chart(directory / f"cluster_{metric}.svg", title, groups, unit)
     latency = {name: _bars(report["latency"][f"{name}_ms"]) for name in ("p50", "p99", "p999")}
-    title = f"End to end, {report['latency']['rate']} messages a second"
+    title = f"End to end, {report['latency']['rate']} messages per second"
     bar_chart(directory / "cluster_latency.svg", title, latency, "ms")
     memory = {name: _bars(report["memory"][f"{name}_mb"]) for name in ("idle", "loaded")}
     bar_chart(directory / "cluster_memory.svg", "Memory of all processes", memory, "MB")

@@ -37,7 +37,7 @@ _Result = TypeVar("_Result")
 
 app = command_group("Audit, replay and measure topics on Spark.")
 
-TopicsArgument = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="One or more.")]
+TopicsArgument = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Topics to read.")]
 PartitionsOption = Annotated[
     str | None,
     typer.Option("--partitions", metavar="0,1", help="Partitions to read.  [default: all]"),

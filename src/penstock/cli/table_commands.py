@@ -217,7 +217,7 @@ def status(
 
 @app.command(help=_COMPACT_HELP)
 def compact(
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="One or more.")],
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Topics.")],
     folder: DirOption = DEFAULT_DIR,
     file_bytes: FileBytesOption = DEFAULT_FILE_BYTES,
     keep_hours: KeepHoursOption = 168,

@@ -25,7 +25,7 @@ def command(*arguments: str) -> tuple[int, str, str]:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         (["audit", "t", "--start", "soon"], "--start 'soon': write an offset"),
         (["audit", "t", "--partitions", "x"], "--partitions 'x'"),
@@ -36,10 +36,10 @@ def command(*arguments: str) -> tuple[int, str, str]:
         (["stats", "t", "--end", "soon"], "--end 'soon'"),
     ],
 )
-def test_invalid_arguments_exit_2(arguments: list[str], said: str) -> None:
+def test_invalid_arguments_exit_2(arguments: list[str], expected: str) -> None:
     status, out, errors = command(*arguments)
     assert (status, out) == (2, "")
-    assert said in errors
+    assert expected in errors
 
 
 @pytest.mark.parametrize("verb", [["audit", "t"], ["replay", "t", "u"], ["stats", "t"]])

@@ -22,7 +22,7 @@ def draw(stats: TopicStats) -> dict[str, str]:
             ],
         ),
         "rate": column_chart(
-            f"{stats.topic}: records by time", "records a second", rate_columns(stats)
+            f"{stats.topic}: records by time", "records per second", rate_columns(stats)
         ),
         "sizes": column_chart(
             f"{stats.topic}: sizes of values",

@@ -41,7 +41,9 @@ def _read(document: Section, context: ParseContext) -> Pipeline:
     file = context.problems.file
     name = document.find_value("pipeline") or PurePath(file).stem
     if not _FOLDER.fullmatch(name):
-        document.wrong("pipeline", f"{name!r} is no folder name: use letters, digits, - _ and .")
+        document.wrong(
+            "pipeline", f"{name!r} is not a valid folder name: use letters, digits, - _ and ."
+        )
     checkpoints = document.find_value("checkpoints") or DEFAULT_CHECKPOINTS
     context = context.within(
         folder=f"{checkpoints.rstrip('/')}/{name}", trigger=context.find_span(document, "trigger")
@@ -101,7 +103,9 @@ def _read_sinks(document: Section, context: ParseContext) -> tuple[Sink, ...]:
     sinks = []
     for name, section in _named_sections(document, "sinks", "sink"):
         if not _FOLDER.fullmatch(name):
-            section.wrong(name, "its name is no folder name: use letters, digits, - _ and .")
+            section.wrong(
+                name, "its name is not a valid folder name: use letters, digits, - _ and ."
+            )
         sink = read_sink(name, section, context)
         section.done()
         if sink is not None:

@@ -28,9 +28,9 @@ class SyncPlan(NamedTuple):
 def plan_sync(
     topic: str, held: Mapping[int, HeldRange], edges: TopicEdges, *, most_records: int
 ) -> SyncPlan:
-    begins, losses = _begins(topic, held, edges)
-    ends = limit_ends(begins, edges.ends, most_records)
-    ranges = [OffsetRange(tp, at, ends[tp]) for tp, at in sorted(begins.items())]
+    starts, losses = _starts(topic, held, edges)
+    ends = limit_ends(starts, edges.ends, most_records)
+    ranges = [OffsetRange(tp, at, ends[tp]) for tp, at in sorted(starts.items())]
     after = {
         span.tp.partition: HeldRange(_start(held, span), max(span.start, span.end))
         for span in ranges
@@ -39,16 +39,16 @@ def plan_sync(
     return SyncPlan([span for span in ranges if span.size], after, left, losses)
 
 
-def _begins(
+def _starts(
     topic: str, held: Mapping[int, HeldRange], edges: TopicEdges
 ) -> tuple[dict[TopicPartition, int], list[str]]:
-    begins, losses = {}, []
+    starts, losses = {}, []
     for tp, start in edges.starts.items():
         held_range = held.get(tp.partition)
-        begins[tp] = start if held_range is None else held_range.end
+        starts[tp] = start if held_range is None else held_range.end
         if held_range is not None and held_range.end < start:
             losses.append(f"offsets {held_range.end} to {start - 1} of {tp} are deleted")
-            begins[tp] = start
+            starts[tp] = start
         elif held_range is not None and held_range.end > edges.ends[tp]:
             losses.append(
                 f"{tp} ends at offset {edges.ends[tp]}, before {held_range.end} where the table "
@@ -56,7 +56,7 @@ def _begins(
             )
     gone = [number for number in held if TopicPartition(topic, number) not in edges.starts]
     losses += [f"{topic}-{number} does not exist any more" for number in sorted(gone)]
-    return begins, losses
+    return starts, losses
 
 
 def _start(held: Mapping[int, HeldRange], wanted: OffsetRange) -> int:

@@ -86,7 +86,7 @@ def test_function_errors_name_the_record() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
         ("nothing", "write MODULE:FUNCTION"),
         ("no_such_module_here:f", "cannot import no_such_module_here"),
@@ -94,6 +94,6 @@ def test_function_errors_name_the_record() -> None:
         ("json:no_such_function", "json has no function 'no_such_function'"),
     ],
 )
-def test_function_that_cannot_be_loaded_is_refused(text: str, said: str) -> None:
-    with pytest.raises(JobRefused, match=said):
+def test_function_that_cannot_be_loaded_is_refused(text: str, expected: str) -> None:
+    with pytest.raises(JobRefused, match=expected):
         load_function(text)
