@@ -106,8 +106,8 @@ def test_value_that_is_not_json_stops_all_queries_and_is_located(
         run(written, spark, broker, once=False)
     assert str(failure.value) == (
         "p.yaml:9: counted: JSON of the schema of source clicks was expected in topic "
-        f"{topic_name}, partition 2, offset 2, but the value starts with oh <no>; put the record "
-        "right, or add `dead_letter: TOPIC` to the source to keep such records aside, or "
+        f"{topic_name}, partition 2, offset 2, but the value starts with oh <no>; fix the record, "
+        "or add `dead_letter: TOPIC` to the source to keep such records aside, or "
         "`bad_values: skip` to drop them"
     )
     assert not spark.streams.active
