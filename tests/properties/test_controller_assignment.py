@@ -1,4 +1,4 @@
-"""Replica assignments over any cluster: distinct brokers, even leaders, all racks that can be."""
+"""Replica assignment over random clusters: distinct brokers, even leaders, most racks."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_partitions_added_later_equal_those_created_at_once(
 @given(case=cases(racks=(None,)))
 @settings(max_examples=EXAMPLES, deadline=None)
 def test_followers_of_a_leader_differ_from_one_round_to_the_next(case: Case) -> None:
-    """So that the load of a broker that dies goes to all the others."""
+    """So that the load of a failed broker spreads over all the others."""
     count = len(case.brokers)
     if count < 3 or case.factor < 2:
         return

@@ -1,5 +1,7 @@
-"""Any sequence of what can happen to a cluster, over the pure deciders and a tree that checks
-versions: whoever is in sync may lead, epochs only rise, and the tree says what the state says."""
+"""Random events over the pure decision functions and versioned znodes.
+
+Every member of an ISR may lead, epochs only rise, and the znodes equal the state.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ def never(_: TopicState) -> bool:
 
 
 class Tree:
-    """The nodes of one topic, with their versions."""
+    """The znodes of one topic, with their versions."""
 
     def __init__(self, state: ClusterState) -> None:
         made = state.topics["t"]
@@ -82,7 +84,7 @@ class Tree:
 
 
 class Scenario:
-    """One history. `committed` models what counts: who holds all that was acknowledged."""
+    """One random run. `committed` models the replicas that hold all acknowledged records."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -119,10 +121,10 @@ class Scenario:
         name = work.__name__
         self.counts[name] = self.counts.get(name, 0) + bool(decision.writes)
 
-    # What happens.
+    # Events.
 
     def brokers(self) -> ControllerDecision:
-        """Some die, some come back, some restart unseen; at least one is always there."""
+        """Some fail, some return, some restart unseen; at least one is always alive."""
         live = {}
         for id_ in IDS:
             fate = self.random.random()
@@ -174,7 +176,7 @@ class Scenario:
         return controlled_shutdown(self.state, broker, self.state.brokers[broker].epoch)[0]
 
     def other_controller(self) -> ControllerDecision:
-        """The old one died in the middle of something; the new one knows what the tree has."""
+        """The old one crashed between two steps; the new one knows only the stored state."""
         doomed = self.move() if self.random.random() < 0.5 else self.brokers()
         self.tree.write(doomed, until=self.random.randint(0, len(doomed.writes)))
         epoch = ControllerEpoch(self.state.controller_epoch + 1)
@@ -192,7 +194,7 @@ class Scenario:
         )
         return fail_over(loaded, never)
 
-    # What must hold.
+    # Invariants.
 
     def check(self, before: tuple[PartitionState, ...], decision: ControllerDecision) -> None:
         self.tree.write(decision)
@@ -223,7 +225,7 @@ def check_partition(old: PartitionState, new: PartitionState, state: ClusterStat
 
 
 def check_orders(decision: ControllerDecision) -> None:
-    """The last that each live broker hears of a partition fits the state; nobody else hears."""
+    """The last request for a partition to each live broker matches the state; others get none."""
     last: dict[tuple[BrokerId, int], PartitionState | None] = {}
     for broker, order in decision.requests:
         assert broker in decision.state.brokers

@@ -1,5 +1,7 @@
-"""A controller that dies at any of its transactions: every request is done as a whole or not at
-all, and the tree, the controller and the brokers say the same."""
+"""A controller that crashes at any transaction.
+
+Every request is done completely or not at all, and znodes, controller and brokers agree.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,7 @@ def actions(random: Random) -> list[Action]:
 
 
 def expected(model: Model, action: Action) -> tuple[ErrorCode, Model]:
-    """What an action answers, and what there is after it."""
+    """What an action returns, and the topics after it."""
     topic = model.get(action.name)
     match action.kind:
         case "create" if topic is not None:
@@ -101,10 +103,10 @@ async def ask(controller: Controller, action: Action) -> Sequence[object]:
 
 
 class Life:
-    """One process of the controller's broker, on a disk that outlives it."""
+    """One process of the controller's broker, on a disk that survives it."""
 
     def __init__(self, model: Model) -> None:
-        self.possible = [model]  # what there may be, should the process die now
+        self.possible = [model]  # the possible states, if the process crashes now
         self.transactions = 0
         self.is_dead = False
 
@@ -131,7 +133,7 @@ class Life:
             await self._move(cluster, controller, action.kind)
             return
         if len(cluster.sessions) < len(BROKERS):
-            return  # a topic with a replica away is deleted when it is back: another story
+            return  # with an offline replica the deletion waits: tested elsewhere
         code, after = expected(self.possible[-1], action)
         self.possible = [self.possible[-1], after]
         [answer] = await ask(controller, action)
@@ -196,7 +198,7 @@ def check_nothing_else(cluster: Cluster, state: ClusterState) -> None:
 
 
 async def recover(disk: SimulatedDisk, possible: list[Model]) -> Model:
-    """The next life finishes what was begun, and finds one of what there may be."""
+    """The next process completes what was begun, and finds one of the possible states."""
     async with opened(disk, *BROKERS) as cluster, cluster.controlled() as controller:
         await settled()
         state = controller.find_state()
@@ -226,7 +228,7 @@ def test_a_crash_at_any_transaction_leaves_each_request_done_or_not(seed: int) -
 
 
 def test_a_second_crash_during_repair_changes_nothing() -> None:
-    """Two crashes in a row, the second at every transaction of the next life."""
+    """Two crashes in a row, the second at every transaction of the next process."""
     plan = [Action("create", NAMES[2], 8), Action("delete", NAMES[2], 1)]
 
     async def scenario() -> int:

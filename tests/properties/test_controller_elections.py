@@ -1,4 +1,4 @@
-"""Elections over any sequence of brokers dying, coming back and restarting unseen."""
+"""Elections over random sequences of brokers failing, returning and restarting unseen."""
 
 from __future__ import annotations
 
@@ -100,7 +100,9 @@ def check_step(
         assert after.leader in can_lead
         assert after.leader in after.in_sync
         assert set(after.in_sync) <= set(live)
-    if set(live) & set(before.in_sync):  # then nothing is lost, whatever the topic allows
+    if set(live) & set(
+        before.in_sync
+    ):  # then no record is lost, even with unclean election enabled
         assert set(after.in_sync) <= set(before.in_sync)
     steady = stayed(old, live) & set(before.in_sync)
     if steady:
@@ -119,7 +121,7 @@ def check_epochs(before: PartitionState, after: PartitionState, *, has_same_lead
 
 
 def check_written(state: ClusterState, decision: ControllerDecision) -> None:
-    """Each change, and nothing else, under the version that was there before."""
+    """Exactly the changes, each under the previous version."""
     pairs = zip(partitions_of(state), partitions_of(decision.state), strict=True)
     changed = {
         state_path("t", number): before.partition_epoch
@@ -136,7 +138,7 @@ def check_written(state: ClusterState, decision: ControllerDecision) -> None:
 
 
 def check_told(state: ClusterState, decision: ControllerDecision) -> None:
-    """Every live broker with a replica that changed hears the newest of it."""
+    """Every live broker with a changed replica gets its newest state."""
     sent: dict[tuple[BrokerId, int], PartitionState] = {}
     for broker, order in decision.requests:
         if isinstance(order, LeaderAndIsrRequest):
@@ -158,8 +160,7 @@ def check_told(state: ClusterState, decision: ControllerDecision) -> None:
 def test_failover_agrees_with_a_controller_that_saw_all_events(
     steps: list[Live], assignment: list[tuple[BrokerId, ...]]
 ) -> None:
-    """It has nothing to change, so that an election of the controller costs no partition its
-    leader."""
+    """It changes nothing, so that a controller election costs no partition its leader."""
     state = first_state(assignment, steps[0])
     for live in steps[1:]:
         state = brokers_changed(state, live, lambda _: False).state

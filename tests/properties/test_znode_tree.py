@@ -1,4 +1,4 @@
-"""The coordination tree against a model that is nothing but a dict, over random commands."""
+"""The znode state machine against a model that is a plain dict, over random commands."""
 
 from __future__ import annotations
 
@@ -60,7 +60,8 @@ class Entry:
 
 @dataclass
 class Model:
-    """Slow and plain: children are found by looking at all paths, a transaction copies all."""
+    """Slow and simple: children are found by scanning all paths, a transaction copies
+    everything."""
 
     zxid: int = 0
     sessions: set[int] = field(default_factory=set)
@@ -224,7 +225,7 @@ def test_encoded_commands_and_images_rebuild_the_znodes(
 
 
 def is_passing(command: Command) -> bool:
-    """Only a transaction of several parts can create and delete the same node."""
+    """Only a transaction of several operations can create and delete the same znode."""
     return isinstance(command, ZnodeChange) and len(command.operations) > 1
 
 

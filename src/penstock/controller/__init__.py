@@ -1,1 +1,1 @@
-"""Who leads what: topics, elections and settings, kept in the coordination tree."""
+"""The controller: leader elections, topics, reassignments and configs, kept as znodes."""

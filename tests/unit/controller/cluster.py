@@ -1,4 +1,4 @@
-"""Controllers over the real embedded tree, and a twin of the brokers' end that records orders."""
+"""Controllers over a real embedded metadata store, with fake brokers that record requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A session whose process dies at one of its transactions, before or after the tree has done it."""
+"""A session whose process crashes at one of its transactions, before or after it is applied."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from penstock.metadata_store.interface import (
 
 
 class Crash(Exception):
-    """Nothing that the process would have done after this is done."""
+    """The process has crashed: nothing after this is done."""
 
 
 class CrashingSession:
     def __init__(self, session: Session, *, at: int | None = None, is_done: bool = False) -> None:
         self._session = session
-        self._at = at  # the number of the transaction, or None: never
-        self._is_done = is_done  # whether the tree does that one all the same
+        self._at = at  # the number of the transaction; None: never
+        self._is_done = is_done  # whether that transaction is applied
         self.transactions = 0
 
     @property

@@ -1,4 +1,4 @@
-"""Cluster states for the pure deciders, in few words."""
+"""Builders of cluster states for the pure decision functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AlterPartition at the controller: which change of an in-sync set is stored, and what is told."""
+"""AlterPartition at the controller: which ISR changes are stored, and what is sent."""
 
 from __future__ import annotations
 
@@ -91,12 +91,12 @@ def test_an_isr_change_sends_update_metadata_only() -> None:
         (change(0, leader_epoch=5), 0, ErrorCode.NOT_CONTROLLER),
         (change(0, partition_epoch=6), 0, ErrorCode.INVALID_UPDATE_VERSION),
         (change(0, partition_epoch=8), 0, ErrorCode.INVALID_UPDATE_VERSION),
-        (change(0, 1), 1, ErrorCode.INVALID_REQUEST),  # does not lead
+        (change(0, 1), 1, ErrorCode.INVALID_REQUEST),  # not the leader
         (change(1), 0, ErrorCode.INVALID_REQUEST),  # leaves itself out
         (change(), 0, ErrorCode.INVALID_REQUEST),
         (change(0, 0), 0, ErrorCode.INVALID_REQUEST),
-        (change(0, 3), 0, ErrorCode.INVALID_REQUEST),  # no replica
-        (change(0, 1, 2, epoch=2), 0, ErrorCode.INELIGIBLE_REPLICA),  # of another life
+        (change(0, 3), 0, ErrorCode.INVALID_REQUEST),  # not a replica
+        (change(0, 1, 2, epoch=2), 0, ErrorCode.INELIGIBLE_REPLICA),  # stale broker epoch
         (change(0, number=1), 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (change(0, number=-1), 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (change(0, topic_id=TopicId(UUID(int=77))), 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
@@ -113,7 +113,7 @@ def test_a_rejected_proposal_changes_nothing(
 
 
 def test_a_proposal_that_is_stored_already_succeeds() -> None:
-    """The first answer was lost: a refusal would leave the leader with what it does not know."""
+    """The first answer was lost: a rejection would leave the leader with an outdated ISR."""
     decision, [(_, stored)] = ask(STATE, change(0))
     again, [outcome] = ask(decision.state, change(0))
     assert outcome == AlterPartitionResult(ErrorCode.NONE, stored)
@@ -158,7 +158,7 @@ def test_two_proposals_of_one_partition_build_on_each_other() -> None:
 
 
 def test_the_last_target_replica_in_sync_finishes_the_reassignment() -> None:
-    """Broker 0 hands over to 2 and 1, of which 2 was missing."""
+    """From broker 0 to brokers 2 and 1; broker 2 was not in sync."""
     moving = partition(0, (0, 1), (2, 1, 0))._replace(
         adding=(BrokerId(2),), removing=(BrokerId(0),)
     )

@@ -1,4 +1,4 @@
-"""Elections when brokers come and go: who leads, who is in sync, what is written, who is told."""
+"""Elections when brokers fail and restart: leaders, ISRs, writes and requests."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def always(_: TopicState) -> bool:
 
 
 def written(decision: ControllerDecision) -> dict[str, PartitionState]:
-    """What the tree would hold, by path."""
+    """The partition states that would be stored, by path."""
     states = {}
     for step in decision.writes:
         for operation in step:
@@ -103,7 +103,7 @@ class TestBrokerRestart:
         assert led(decision) == state.topics["t"].partitions[0]
 
     def test_that_was_not_seen_still_raises_the_leader_epoch(self) -> None:
-        """KAFKA-7235: the same id with another epoch is another life."""
+        """KAFKA-7235: the same id with another epoch is a restart."""
         state = cluster_state(alive(0), topic("t", partition(0, (0,), (0,))))
         decision = brokers_changed(state, alive(0, epoch=2), never)
         assert summary(led(decision)) == (0, 5, (0,))
@@ -114,7 +114,7 @@ class TestBrokerRestart:
         assert summary(led(decision)) == (1, 5, (1,))
 
     def test_of_the_whole_isr_leaves_only_the_leader_in_sync(self) -> None:
-        """Each may have lost the end of its log, so that none may stand in for another."""
+        """Each may have lost the end of its log, so none can replace another."""
         state = cluster_state(alive(0, 1), topic("t", partition(0, (0, 1), (0, 1))))
         decision = brokers_changed(state, alive(0, 1, epoch=2), never)
         assert summary(led(decision)) == (0, 5, (0,))

@@ -1,4 +1,4 @@
-"""Orders on their way to brokers: in request, tried until they arrive, given up with the broker."""
+"""Controller requests to brokers: in order, retried, dropped with the registration."""
 
 from __future__ import annotations
 

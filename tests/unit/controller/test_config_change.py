@@ -1,4 +1,4 @@
-"""Settings that are changed while things run: what is kept, what is refused and why."""
+"""Config changes: what is stored, what is refused and why."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ STATE = cluster_state(
 def change(
     name: str, *changes: tuple[str, ConfigOperation, str | None], replace_all: bool = False
 ) -> ConfigResourceChange:
-    """Of a topic, or of a broker where the name is a number or empty."""
+    """Of a topic; or of a broker if the name is a number or empty."""
     scope = ConfigScope.BROKER if name.isdecimal() or not name else ConfigScope.TOPIC
     entries = tuple(ConfigEntryChange(*entry) for entry in changes)
     return ConfigResourceChange(scope=scope, name=name, changes=entries, replace=replace_all)

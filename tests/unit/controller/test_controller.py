@@ -1,4 +1,4 @@
-"""The controller over the real tree: its answers, what the tree holds, what brokers hear."""
+"""The controller on a real metadata store: its answers, the znodes, and what brokers get."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from penstock.model.ids import TopicPartition
 from penstock.testing.simulated_disk import OperationKind, SimulatedDisk
 
 WAIT_MS = 30_000
-SOON_MS = 60  # where nothing but the end of the time is waited for
+SOON_MS = 60  # for tests that wait for the timeout itself
 
 
 async def create(
@@ -70,7 +70,7 @@ def setting(scope: ConfigScope, name: str, key: str, text: str) -> ConfigResourc
 
 
 class GatedSession(CrashingSession):
-    """Its transactions wait until the gate is open."""
+    """A session whose transactions wait until the gate is open."""
 
     gate: asyncio.Event | None = None
 
@@ -81,7 +81,7 @@ class GatedSession(CrashingSession):
 
 
 class CutSession(CrashingSession):
-    """Its connection breaks in the next transaction, once it is cut."""
+    """A session whose connection is lost in the next transaction, once it is cut."""
 
     is_cut = False
 
@@ -155,7 +155,7 @@ def test_validate_only_answers_the_same_and_writes_nothing() -> None:
 
 
 def test_a_request_with_many_topics_keeps_its_partition_limit() -> None:
-    """Though it is decided in portions: names twice, collisions and limits span all of it."""
+    """It is decided in steps, but duplicates, collisions and limits span all of them."""
 
     async def scenario(cluster: Cluster) -> None:
         names = [f"t{number}" for number in range(130)]
@@ -234,11 +234,11 @@ def test_deletion_waits_for_an_offline_broker() -> None:
             deletion = asyncio.create_task(delete(controller, "t"))
             await settled()
             assert not deletion.done()
-            assert cluster.channel.broker(0).topics == {}  # clients see no more of it
+            assert cluster.channel.broker(0).topics == {}  # not in the metadata any more
             assert await create(controller, CreatableTopic(name="t")) == [
                 ErrorCode.TOPIC_ALREADY_EXISTS
             ]
-            again = asyncio.create_task(delete(controller, "t"))  # one may ask twice
+            again = asyncio.create_task(delete(controller, "t"))  # a second request is fine
             assert TopicPartition("t", 0) in cluster.channel.broker(1).replicas
             await cluster.join(1)
             assert await deletion == await again == [ErrorCode.NONE]
@@ -328,7 +328,7 @@ def test_enabling_unclean_election_elects_a_leader() -> None:
     async def scenario(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
             await create(controller, replicated("t", (1, 2)), replicated("u", (1, 2)))
-            await cluster.leave(2)  # falls behind
+            await cluster.leave(2)  # is out of sync
             await settled()
             await cluster.join(2)
             await settled()
@@ -379,7 +379,7 @@ def test_a_request_waits_for_a_broker_only_while_it_is_registered() -> None:
     run_scenario(scenario, 0, 1)
 
 
-# Leadership.
+# Failover.
 
 
 def test_requests_to_an_inactive_controller_get_not_controller() -> None:
@@ -424,7 +424,7 @@ def test_the_next_controller_loads_the_same_state() -> None:
 
 
 def test_a_controller_whose_znode_is_deleted_is_elected_again_with_the_next_epoch() -> None:
-    """KAFKA-5310: what it knew is read again, not remembered."""
+    """KAFKA-5310: state is read again, not remembered."""
 
     async def scenario(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
@@ -442,7 +442,7 @@ def test_a_controller_whose_znode_is_deleted_is_elected_again_with_the_next_epoc
 
 
 def test_a_deposed_controller_writes_nothing() -> None:
-    """KAFKA-6082: its first write finds the epoch of another, and it is no controller any more."""
+    """KAFKA-6082: its first write finds another controller epoch, and it resigns."""
 
     async def scenario(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
@@ -526,7 +526,7 @@ def test_a_stopped_metadata_store_ends_the_controller() -> None:
 
 
 def test_request_numbers_continue_if_a_controller_is_reelected_in_the_same_epoch() -> None:
-    """Brokers would take the first ones for copies of old ones, and know nothing new for ever."""
+    """Otherwise brokers would ignore the first requests as duplicates."""
 
     async def scenario(cluster: Cluster) -> None:
         session = CutSession(cluster.sessions[0])

@@ -1,4 +1,4 @@
-"""Leaders that change although nobody died: preferred, unclean on demand, before a stop."""
+"""Leader changes without a failure: preferred and unclean elections, controlled shutdown."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ class TestControlledShutdown:
         second, left = self.go(first.state, 2)
         assert (summary(second.state), left) == ((1, 6, (1,)), [])
         last, left = self.go(second.state, 1)
-        assert (summary(last.state), left) == ((1, 6, (1,)), [])  # nobody stays to wait for
+        assert (summary(last.state), left) == ((1, 6, (1,)), [])  # no other broker stays
 
     def test_avoids_electing_the_broker(self) -> None:
         state = one(partition(2, (0, 1, 2), (0, 1, 2)), 0, 1, 2)

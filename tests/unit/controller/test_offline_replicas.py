@@ -1,4 +1,4 @@
-"""Replicas that have failed although their broker lives: others lead, and nobody elects them."""
+"""Failed replicas on live brokers: other replicas lead, and failed ones are not elected."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def one(part: PartitionState, *live: int) -> ClusterState:
 
 
 def told_failed(decision: ControllerDecision) -> dict[int, FailedReplicas]:
-    """What each broker knows in the end of those that were told of it."""
+    """The failed replicas that each notified broker knows in the end."""
     return {
         broker: order.failed
         for broker, order in decision.requests

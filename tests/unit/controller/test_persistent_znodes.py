@@ -1,4 +1,4 @@
-"""Nodes that have to be there: made together, by whoever comes first."""
+"""Persistent znodes are created together, by the first broker."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Moving partitions: how a move begins, is redirected, cancelled and ends; what is refused."""
+"""Reassignments: started, retargeted, cancelled, finished and refused."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class TestFinishedReassignment:
         state = self.arrived(0, 1, 2)
         led = state.topics["t"].partitions[0]._replace(leader=BrokerId(1))
         after = part(finish_reassignments(cluster(led, 0, 1, 2, 3), topics=["t"]))
-        assert (after.leader, after.leader_epoch) == (1, 5)  # raised: who is gone is fenced
+        assert (after.leader, after.leader_epoch) == (1, 5)  # raised: fences the removed replica
 
     def test_that_only_adds_replicas_keeps_the_leader_epoch(self) -> None:
         state = moved(START, move(0, 1, 2)).state
@@ -156,7 +156,7 @@ class TestRetargetedOrCancelledReassignment:
         decision = moved(first, move(3, 1))
         assert places(part(decision)) == ((3, 1, 0), (3,), (0,))
         assert stopped(decision) == [2]
-        assert part(decision).leader_epoch == 5  # broker 2 is fenced, wherever it is
+        assert part(decision).leader_epoch == 5  # broker 2 is fenced
 
     def test_returns_to_the_original_replicas(self) -> None:
         first = moved(START, move(2, 1)).state

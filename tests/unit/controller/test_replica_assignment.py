@@ -1,4 +1,4 @@
-"""Replica assignments, by example; over any cluster they are in the properties."""
+"""Replica assignment by example; tests/properties has it over random clusters."""
 
 from __future__ import annotations
 

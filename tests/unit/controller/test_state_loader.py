@@ -1,4 +1,4 @@
-"""Reading the tree: what a crash, an older Kafka or a person left there is finished or refused."""
+"""Loading state: what a crash, an older Kafka or a tool left is completed or refused."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def story_with(
     check: Callable[[Cluster, Controller], Awaitable[None]],
     *brokers: int,
 ) -> None:
-    """What a controller makes of a tree that somebody else has filled."""
+    """What a controller makes of znodes that another client wrote."""
 
     async def scenario(cluster: Cluster) -> None:
         session = await cluster.store.open_session()
@@ -46,7 +46,7 @@ def node_of(**partitions: list[int]) -> bytes:
 
 
 def test_a_topic_with_only_its_znode_is_completed() -> None:
-    """Kafka's own tools write no more than this, and its older versions no id either."""
+    """Kafka's own tools write no more than this, and older versions no topic id."""
 
     async def prepare(session: Session) -> None:
         await session.create("/brokers/topics/t", node_of(p0=[0, 1], p1=[1, 0]))
@@ -196,7 +196,7 @@ def test_a_marked_topic_is_not_completed() -> None:
     ],
 )
 def test_a_damaged_znode_stops_the_failover_and_is_named(path: str, data: bytes) -> None:
-    """Where something of it has been in use; what never was a topic is left alone."""
+    """If it was in use; a znode that never was a topic is left alone."""
 
     async def prepare(session: Session) -> None:
         await session.create(path, data)

@@ -1,4 +1,4 @@
-"""Topics and partitions that are asked for: what is refused, with which code, and what is made."""
+"""CreateTopics and CreatePartitions: what is refused with which code, and what is created."""
 
 from __future__ import annotations
 
@@ -285,7 +285,7 @@ def test_internal_topics_get_the_coordinators_configs(
 def test_transaction_state_min_isr_fits_the_replication_factor(
     factor: int, given: str | None, in_sync: str
 ) -> None:
-    """Unless somebody has said how many it takes."""
+    """Unless it is configured."""
     settings = {} if given is None else {"transaction.state.log.min.isr": given}
     topic = CreatableTopic(name="__transaction_state", replication_factor=factor)
     [made] = create(topic, given=settings)
@@ -293,7 +293,7 @@ def test_transaction_state_min_isr_fits_the_replication_factor(
     assert made.configs["min.insync.replicas"] == in_sync
 
 
-# Topics that grow.
+# CreatePartitions.
 
 
 def grow(*requested: NewPartitions, state: ClusterState = THREE) -> list[ApiError | None]:

@@ -1,4 +1,4 @@
-"""Topics that go, decision by decision."""
+"""Topic deletion, decision by decision."""
 
 from __future__ import annotations
 

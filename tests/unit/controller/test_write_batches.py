@@ -1,4 +1,4 @@
-"""Steps packed into transactions: in order, never cut, within the limit wherever that can be."""
+"""Write steps batched into transactions: in order, never split, within the limit if possible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes' data as Kafka writes it: what we write it can read, what it wrote we can read."""
+"""Znode formats: Kafka can read what we write, and we can read what it wrote."""
 
 from __future__ import annotations
 

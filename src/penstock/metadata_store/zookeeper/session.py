@@ -180,11 +180,11 @@ class ZooKeeperSession:
     ) -> None:
         if reply is not None:
             self._note_reply(reply)
-        if answer.done():  # whoever asked has given up; a watch would be nobody's
+        if answer.done():  # the caller is gone, so that its watch is not armed
             return
         try:
             answer.set_result(self._read(request, reply))
-        except Exception as error:  # whoever asked decides, also about what nobody foresaw
+        except Exception as error:  # unexpected errors are for the caller too
             answer.set_exception(error)
         if reply is not None:
             arm(reply.code)
