@@ -1,1 +1,1 @@
-"""One file per Kafka API: decode, authorise, call, encode. `registry` lists what is served."""
+"""One file per Kafka API: decode, authorize, call, encode. `registry` lists what is served."""

@@ -1,6 +1,6 @@
-"""Short questions to the authorizer, and its answers as the bit field that clients are told.
+"""Shortcuts to the authorizer, and authorized operations as the protocol's bit field.
 
-No decision is made here: the authorizer makes them all.
+Nothing is decided here, only by the authorizer.
 """
 
 from collections.abc import Mapping
@@ -13,9 +13,9 @@ from penstock.security.authorizer import CLUSTER_NAME, AclOperation, ResourceTyp
 if TYPE_CHECKING:
     from penstock.apis.services import Services
 
-OPERATIONS_NOT_ASKED = -(2**31)  # in place of the bit field, where nobody asked for it
+OPERATIONS_NOT_ASKED = -(2**31)  # in place of the bit field, if not requested
 
-# What can be done at all with a resource, as Kafka has it: Kafka's clients show all of these.
+# The operations that exist for a resource, as in Kafka, whose clients show all of them.
 _OPERATIONS: Mapping[ResourceType, tuple[AclOperation, ...]] = MappingProxyType(
     {
         ResourceType.TOPIC: (
@@ -69,7 +69,7 @@ def allows_cluster(request: Request, services: "Services", operation: AclOperati
 def authorized_operations(
     request: Request, services: "Services", resource: ResourceType, name: str
 ) -> int:
-    """A bit for each operation that the caller may do, at the place of the operation's code."""
+    """A bit per operation that the caller may perform, at the position of its code."""
     return sum(
         1 << operation
         for operation in _OPERATIONS[resource]

@@ -1,7 +1,7 @@
-"""What an API is to the broker: its key, the versions that are really served, and who answers.
+"""One API of the broker: its key, the versions that are implemented, and its handler.
 
-Not the list of them: that is `api_table`. A handler asks the authorizer before it does or tells
-anything, and answers every request exactly once.
+The list of them is `registry`. A handler calls the authorizer before it acts or reveals anything,
+and responds to every request exactly once.
 """
 
 from collections.abc import Awaitable, Callable
@@ -23,7 +23,7 @@ Key = ApiKey | PrivateKey
 
 
 class Request:
-    """One request on its way through a handler."""
+    """One request as its handler sees it."""
 
     __slots__ = (
         "caller",
@@ -38,7 +38,7 @@ class Request:
     def __init__(
         self,
         *,
-        key: Any,  # ApiKey, or PrivateKey in the few handlers of those
+        key: Any,  # ApiKey, or PrivateKey in handlers of private requests
         version: int,
         correlation_id: int,
         client_id: str | None,
@@ -70,9 +70,9 @@ class Request:
         return join_bytes(frame_parts([header, *parts]))
 
 
-# Gets kio's request, gives kio's response of the same version or its bytes: at once, or awaited.
+# Takes kio's request; returns kio's response of the same version, or its bytes, or an awaitable.
 Answer = Callable[[Request, "Services"], Any | Awaitable[Any]]
-# Gets the raw body and replies through `request.in_flight` itself, now or later: the hot path.
+# Takes the raw body and responds through `request.in_flight` itself, now or later: the hot path.
 Direct = Callable[[Request, "Services"], None]
 
 
@@ -86,8 +86,9 @@ class Api:
     direct: Direct | None = None
     # Reads the body for `answer`, where that is not left to kio's classes.
     read: Callable[[memoryview, int], Any] | None = None
-    # For versions that are not served; without it such a request costs its connection, as in Kafka.
+    # For versions that are not served; without it such a request closes its connection, as in
+    # Kafka.
     unsupported: Direct | None = None
-    # Small entries become objects of a microsecond or two each: while a megabyte of them is read,
-    # nobody else is served. Only records are large, and those are not looked into.
+    # Small entries cost a microsecond or two each: while a megabyte of them is decoded, no other
+    # request is served. Only records are large, and those are not decoded.
     max_frame_bytes: int = 4 << 20

@@ -1,7 +1,7 @@
-"""From a frame to its handler and back to a reply: header, table, version, decode, call, encode.
+"""From a frame to its handler and back: header, registry, version, decode, call, encode.
 
-Decides nothing about an API. Invariant: every request is answered once, or its connection closed;
-what is wrong with one request costs that connection and no other.
+Decides nothing about an API. Invariant: every request is answered once or closes its connection; a
+bad request affects no other connection.
 """
 
 import traceback
@@ -24,21 +24,21 @@ class Dispatcher:
     """Owned by the event loop's thread, like all that it calls."""
 
     def __init__(
-        self, apis: Mapping[ApiKey, Api], services: "Services", *, is_open: bool = True
+        self, apis: Mapping[ApiKey, Api], services: "Services", *, serves_clients: bool = True
     ) -> None:
         self._apis = apis
-        self._is_open = is_open  # to clients; else only brokers' private requests are answered
-        self._asked: dict[int, Api] = {}  # those of `apis` that were asked for, by key
+        self._serves_clients = serves_clients  # else only brokers' private requests
+        self._loaded: dict[int, Api] = {}  # the requested ones of `apis`, by key
         self._services = services
 
     def open(self) -> None:
-        """From here on clients are answered: this broker knows its cluster."""
-        self._is_open = True
+        """Serve clients from here on: this broker has the cluster's metadata."""
+        self._serves_clients = True
 
     def on_request(self, in_flight: "InFlightRequest") -> None:
-        """Raises MalformedMessage for bytes that are no request: the caller closes then."""
+        """Raises MalformedMessage for invalid bytes: the caller closes the connection."""
         header = read_request_header(in_flight.frame, FIRST_FLEXIBLE_OF_ALL)
-        api = self._asked.get(header.api_key) or self._find(header.api_key, in_flight)
+        api = self._loaded.get(header.api_key) or self._find(header.api_key, in_flight)
         if api is None:
             self._refuse(header, in_flight)
             return
@@ -48,7 +48,7 @@ class Dispatcher:
         if len(in_flight.frame) > api.max_frame_bytes:
             in_flight.close(
                 f"a {api.key.title} request of {len(in_flight.frame)} bytes is above the limit of "
-                f"{api.max_frame_bytes}; ask for less at a time"
+                f"{api.max_frame_bytes}; request less at a time"
             )
             return
         if api.direct is not None:
@@ -60,24 +60,24 @@ class Dispatcher:
         key = find_api_key(api_key)
         if key is None:
             return self._find_private(api_key, in_flight)
-        if key not in self._apis or not (self._is_open or key is ApiKey.API_VERSIONS):
+        if key not in self._apis or not (self._serves_clients or key is ApiKey.API_VERSIONS):
             return None
-        return self._asked.setdefault(api_key, self._apis[key])
+        return self._loaded.setdefault(api_key, self._apis[key])
 
     def _find_private(self, api_key: int, in_flight: "InFlightRequest") -> Api | None:
-        """On the brokers' own listener; elsewhere there is no such request."""
+        """Only on the inter-broker listener."""
         key = find_private_key(api_key)
-        known = self._services.inter_broker
-        if key is None or known is None or in_flight.caller.listener != known.listener:
+        brokers = self._services.inter_broker
+        if key is None or brokers is None or in_flight.caller.listener != brokers.listener:
             return None
-        return known.load_api(key)
+        return brokers.load_api(key)
 
     def _refuse(self, header: RequestHeader, in_flight: "InFlightRequest") -> None:
         name = describe_api(header.api_key, header.api_version)
-        if self._is_open:
+        if self._serves_clients:
             in_flight.close(f"{name} is not served here; ApiVersions lists what is")
         else:
-            in_flight.close(f"{name} has to wait: this broker does not know its cluster yet")
+            in_flight.close(f"{name} is not served yet: this broker has no metadata of its cluster")
 
     def _answer(self, api: Api, header: RequestHeader, in_flight: "InFlightRequest") -> None:
         assert api.answer is not None, f"{api.key.title} has no handler"
@@ -93,7 +93,7 @@ class Dispatcher:
             request.reply(answer)
 
     async def _finish(self, request: Request, answer: Awaitable[Any]) -> None:
-        """An error nobody foresaw ends this connection, as it does where nothing is awaited."""
+        """An unexpected error closes this connection, as it does without an await."""
         try:
             request.reply(await answer)
         except Exception:

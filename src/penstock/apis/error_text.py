@@ -1,6 +1,6 @@
-"""Error messages as they fit a reply. What they say is up to those who refuse."""
+"""Error messages cut to the length that a response carries."""
 
-# Names in a message are the client's own, up to 32 KiB each; so is the room of a message.
+# A message may contain the client's own names, up to 32 KiB each, as long as it may be itself.
 MAX_MESSAGE_CHARACTERS = 4_000
 
 

@@ -1,6 +1,6 @@
-"""What brokers ask each other: by which listener, with which permission, and who answers it.
+"""Requests between brokers: their listener, the permission they need, and their handlers.
 
-Clients never get here: a follower's or a controller's word from elsewhere is a lie (CVE-2018-1288).
+Never for clients: a client could pose as a follower or as the controller (CVE-2018-1288).
 """
 
 from collections.abc import Callable
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InterBroker:
-    """A broker's end of it."""
+    """What this broker serves other brokers with."""
 
-    listener: str  # the name of the listener that brokers use among themselves
+    listener: str  # the name of the inter-broker listener
     membership: Membership  # the controller of this broker; it refuses while another leads
     configs: AltersConfigs  # the same
     handle_controller_request: Callable[[ControllerRequest], None]  # or Refusal
@@ -31,16 +31,16 @@ class InterBroker:
 
 
 def check_broker(request: Request, services: "Services") -> InterBroker:
-    """Refuses whoever is not a broker of this cluster."""
+    """Refuse any caller that is not a broker of this cluster."""
     if not allows_cluster(request, services, AclOperation.CLUSTER_ACTION):
         raise Refusal(
             ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
             f"{request.caller.principal} needs CLUSTER_ACTION on the cluster",
         )
-    known = services.inter_broker
-    if known is None or request.caller.listener != known.listener:
+    brokers = services.inter_broker
+    if brokers is None or request.caller.listener != brokers.listener:
         raise Refusal(
             ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-            f"{request.key.title} is for brokers, on the listener that they use among themselves",
+            f"{request.key.title} is for brokers, on the inter-broker listener",
         )
-    return known
+    return brokers

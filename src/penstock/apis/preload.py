@@ -1,7 +1,7 @@
-"""Loads what later requests would wait for: handlers and the schemas of every served version.
+"""Loads handlers and schemas of every served version, so that later requests need not wait.
 
-Only loads: when, and on which thread, is the broker's choice. The first use of a schema takes 2 to
-10 ms, all of them 1.5 s.
+The broker chooses when and on which thread. The first use of a schema takes 2 to 10 ms, all of
+them 1.5 s.
 """
 
 from collections.abc import Iterator
@@ -13,8 +13,8 @@ from penstock.protocol.decoder import decoder_of
 from penstock.protocol.encoder import encoder_of
 from penstock.protocol.messages import get_request_schema, get_response_schema
 
-# What a producer and a consumer ask on their way to their first record.
-_ASKED_FIRST = (
+# The requests of a producer and a consumer up to their first record.
+_REQUESTED_FIRST = (
     ApiKey.INIT_PRODUCER_ID,
     ApiKey.FIND_COORDINATOR,
     ApiKey.JOIN_GROUP,
@@ -31,11 +31,11 @@ _WITHOUT_RESPONSE_SCHEMA = _WITHOUT_REQUEST_SCHEMA | {ApiKey.FETCH}
 
 
 def load_ahead() -> Iterator[None]:
-    """One small part with each step. Steps may run on a thread, beside the event loop."""
-    for key in dict.fromkeys((*_ASKED_FIRST, *APIS)):
+    """One small part per step. Steps may run on a thread beside the event loop."""
+    for key in dict.fromkeys((*_REQUESTED_FIRST, *APIS)):
         api = APIS[key]
         yield
-        for version in reversed(api.versions):  # newest first, as most clients ask
+        for version in reversed(api.versions):  # newest first: most clients use it
             if key not in _WITHOUT_REQUEST_SCHEMA:
                 decoder_of(get_request_schema(key, version))
                 yield

@@ -1,8 +1,8 @@
-"""The only list of what this broker serves: it feeds dispatch and ApiVersions alike.
+"""The only list of the APIs that this broker serves, for the dispatcher and for ApiVersions.
 
-An API that is not here does not exist for clients. Each is handled in the file of its name, with an
-`API` of its own, which is loaded when the first client asks for it, or a while after the start: a
-broker answers its first clients 20 ms sooner for what they do not ask.
+An API that is not here does not exist for clients. Each has a file of its name with an `API`, which
+is loaded on the first request or a while after start-up: a broker answers its first clients 20 ms
+sooner without the others.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ from penstock.apis.api import Api
 from penstock.apis.cluster.api_versions import make_api
 from penstock.protocol.api_keys import ApiKey
 
-# What is really served, by the package that serves it; each file says its versions again.
+# The implemented versions, by package; each file repeats its own.
 _SERVED_BY_PACKAGE: Mapping[str, Mapping[ApiKey, range]] = MappingProxyType(
     {
         "data": {
@@ -77,12 +77,12 @@ SERVED: Mapping[ApiKey, range] = MappingProxyType(
     dict(sorted(item for apis in _SERVED_BY_PACKAGE.values() for item in apis.items()))
 )
 
-# Levels that are understood; the last is in force: clients with transactions v2 use it (KIP-890).
+# Supported levels; the last is finalized: clients with transactions v2 use it (KIP-890).
 FEATURES: Mapping[str, range] = MappingProxyType({"transaction.version": range(3)})
 
 
 class ApiTable(Mapping[ApiKey, Api]):
-    """Each API from the moment on at which it is asked for."""
+    """Loads each API on its first use."""
 
     def __init__(self, served: Mapping[ApiKey, range]) -> None:
         self._served = served
@@ -105,8 +105,8 @@ class ApiTable(Mapping[ApiKey, Api]):
             return make_api(self._served, FEATURES)
         name = key.name.lower()
         api: Api = import_module(f"penstock.apis.{_PACKAGES[key]}.{name}").API
-        told = f"{name}.py serves {api.key.title} {api.versions}, the table says {versions}"
-        assert (api.key, api.versions) == (key, versions), told
+        mismatch = f"{name}.py serves {api.key.title} {api.versions}, the table says {versions}"
+        assert (api.key, api.versions) == (key, versions), mismatch
         return api
 
 

@@ -1,4 +1,4 @@
-"""Topics that a request names, or in newer versions gives the id of."""
+"""Topics of a request, by name or, in newer versions, by id."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from penstock.apis.services import Services
 
 
-def find_asked_name(services: "Services", topic: Any) -> str | None:
-    """None where an id belongs to no topic that this broker knows."""
+def find_requested_name(services: "Services", topic: Any) -> str | None:
+    """None if no topic in the metadata has the id."""
     if hasattr(topic, "name"):
         name: str = topic.name
         return name
@@ -22,7 +22,7 @@ def find_asked_name(services: "Services", topic: Any) -> str | None:
 def refuse_topic(
     request: Request, services: "Services", operation: AclOperation, name: str | None
 ) -> ErrorCode:
-    """NONE, or why nothing may be said of it. Whether it exists is not asked here."""
+    """NONE, or why nothing may be revealed of it. Whether it exists is not checked here."""
     if name is None:
         return ErrorCode.UNKNOWN_TOPIC_ID
     if not allows_topic(request, services, operation, name):

@@ -1,5 +1,5 @@
-"""kio's response classes of every version built by one piece of code: fields that a version does
-not have are left out. No bytes here; a field that is missing is kio's TypeError, at once.
+"""Builds kio's response classes of any version with one call: fields that a version does not have
+are left out. No bytes here; a missing field is kio's TypeError, at once.
 """
 
 from collections.abc import Mapping

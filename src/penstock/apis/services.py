@@ -1,6 +1,6 @@
-"""What handlers may use of the broker: its rooms by their own names, and nothing of each other.
+"""What handlers may use of the broker: its packages, and nothing of each other.
 
-Built once by the broker's assembly; everything in it belongs to the event loop's thread.
+Built once at start-up; everything in it belongs to the event loop's thread.
 """
 
 from collections.abc import Callable, Coroutine, Mapping
@@ -33,24 +33,24 @@ class Services:
     cluster_id: str
     metadata: MetadataCache
     replicas: ReplicaManager
-    engine: Engine  # for what is asked of directories; partitions go through `replicas`
+    engine: Engine  # for log directories; partitions go through `replicas`
     administration: Administration
-    get_groups: Callable[[], "GroupService"]  # the coordinator, built for who asks first
+    get_groups: Callable[[], "GroupService"]  # the coordinator, built lazily
     get_transactions: Callable[[], "TransactionService"]  # likewise
     producer_ids: ProducerIds
     authorizer: Authorizer
-    timers: Clock  # waiting.LoopTimers, or a clock that tests move
+    timers: Clock  # purgatory.LoopTimers, or a manual clock in tests
     wall_ms: Callable[[], int]
     config: Callable[[], ApiConfig]  # what handlers read of the broker's settings, as of now
     effective_config: Callable[[], EffectiveConfig]  # all of them, to describe and to resolve
-    # Listener name -> what its clients are told to connect to. A listener that is absent answers
-    # the address that the client itself connected to.
+    # Listener name -> the advertised endpoint. For a listener that is absent, clients get the
+    # address that they connected to.
     advertised: Mapping[str, Endpoint]
     fetch_sessions: FetchSessions
     run: Callable[[Coroutine[Any, Any, None]], None]  # as a task of the broker's group
-    report: Callable[[str], None]  # one line for whoever watches the broker
-    static_config: RawConfig = EMPTY_RAW_CONFIG  # the broker's own file and --set, as given
-    inter_broker: InterBroker | None = None  # None: this broker takes nothing from others
+    report: Callable[[str], None]  # one line of the broker's log
+    static_config: RawConfig = EMPTY_RAW_CONFIG  # server.properties and --set, as given
+    inter_broker: InterBroker | None = None  # None: a single node, which has no other brokers
     get_transaction_verifier: Callable[[], VerifiesTransactions] = NobodyVerifies  # likewise
     metadata_responses: MetadataResponseCache = field(default_factory=MetadataResponseCache)
 

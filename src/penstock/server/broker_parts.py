@@ -106,7 +106,7 @@ def build_parts(
         controller=controller,
         group_coordinator=groups,
         transaction_coordinator=transactions,
-        dispatcher=Dispatcher(APIS, services, is_open=False),
+        dispatcher=Dispatcher(APIS, services, serves_clients=False),
         advertised=advertised,
     )
 

@@ -97,15 +97,15 @@ def test_a_handler_that_fails_unexpectedly_is_not_answered_for(harness: ApiHarne
 def test_a_broker_that_does_not_know_its_cluster_yet_turns_clients_away(
     harness: ApiHarness,
 ) -> None:
-    harness.dispatcher = Dispatcher(APIS, harness.services, is_open=False)
+    harness.dispatcher = Dispatcher(APIS, harness.services, serves_clients=False)
     harness.send_frame(frame(ApiKey.METADATA, 0, bytes(4)))
-    assert "does not know its cluster yet" in str(harness.connection.closed_because)
+    assert "has no metadata of its cluster" in str(harness.connection.closed_because)
 
 
 def test_it_still_tells_what_it_speaks_and_serves_clients_once_it_knows(
     harness: ApiHarness,
 ) -> None:
-    harness.dispatcher = Dispatcher(APIS, harness.services, is_open=False)
+    harness.dispatcher = Dispatcher(APIS, harness.services, serves_clients=False)
     harness.send_frame(frame(ApiKey.API_VERSIONS, 0, b""))
     harness.dispatcher.open()
     harness.send_frame(frame(ApiKey.METADATA, 0, bytes(4)))

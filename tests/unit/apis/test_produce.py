@@ -143,7 +143,7 @@ def test_the_bytes_are_those_of_the_generic_encoder(version: int, case: str) -> 
             version=version,
             correlation_id=77,
             topics=topics,
-            answers=given,
+            results=given,
             hints=hints,
             nodes=nodes,
         )

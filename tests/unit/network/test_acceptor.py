@@ -172,12 +172,12 @@ def test_the_limits_default_to_kafkas_settings() -> None:
 
 def test_settings_reach_the_limits() -> None:
     settings = {
-        "queued.max.request.bytes": str(32 * MIB),
+        "queued.max.request.bytes": str(128 * MIB),
         "max.connections.per.ip.overrides": "127.0.0.1:7, localhost:9",
-        "connections.max.idle.ms": "5",
+        "connections.max.idle.ms": "5000",
     }
     config = resolve_broker(RawConfig.from_mapping(settings, where="test"))
     limits = NetworkLimits.from_broker(config)
-    assert limits.receive_budget_bytes == 32 * MIB
+    assert limits.receive_budget_bytes == 128 * MIB
     assert limits.connections_of_ip["127.0.0.1"] == 9  # the later one counts
-    assert limits.max_idle_ms == 5
+    assert limits.max_idle_ms == 5000

@@ -188,7 +188,9 @@ def test_one_operation_too_many_is_refused_with_what_to_do() -> None:
     world = World(max_operations=2)
     for name in ("1", "2"):
         world.operations.try_complete_else_watch(WaitForBytes(world, name, ("a",)), ["a"], 10)
-    with pytest.raises(PurgatoryFull, match=r"fetch: 3 operations.*at most 2.*raise the limit"):
+    with pytest.raises(
+        PurgatoryFull, match=r"fetch purgatory: 3 operations.*at most 2.*raise the limit"
+    ):
         world.operations.try_complete_else_watch(WaitForBytes(world, "3", ("a",)), ["a"], 10)
     assert world.statistics().refused == 1
     assert len(world.wheel) == 2
@@ -200,7 +202,7 @@ def test_one_operation_too_many_is_refused_with_what_to_do() -> None:
 def test_watched_keys_are_bounded_too() -> None:
     world = World(max_watches=3)
     world.operations.try_complete_else_watch(WaitForBytes(world, "1", ("a", "b")), ["a", "b"], 10)
-    with pytest.raises(PurgatoryFull, match="fetch: 4 watched keys"):
+    with pytest.raises(PurgatoryFull, match="fetch purgatory: 4 watched keys"):
         world.operations.try_complete_else_watch(
             WaitForBytes(world, "2", ("a", "b")), ["a", "b"], 10
         )

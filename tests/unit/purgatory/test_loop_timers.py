@@ -137,7 +137,7 @@ def test_stopped_timers_refuse_new_ones_and_call_none() -> None:
         pending = timers.add_after(0, lambda: pytest.fail("stopped before it was due"))
         timers.stop()
         timers.stop()
-        with pytest.raises(TimersStopped, match="stop those who add them first"):
+        with pytest.raises(TimersStopped, match="stop what adds timers first"):
             timers.add_after(0, lambda: None)
         await asyncio.sleep(0.005)  # past its deadline
         assert timers.cancel(pending)

@@ -1,8 +1,8 @@
 """Metadata (key 3), versions 0-12: brokers, topics and who leads their partitions.
 
-Version 0 asks for all topics with an empty list, later ones with null; version 4 added the flag for
-auto-creation, 10 topic ids in replies, 12 questions by topic id. A topic that was created for the
-question is in the answer, with its leaders: the client need not ask again.
+Version 0 requests all topics with an empty list, later ones with null; version 4 added the flag for
+auto-creation, 10 topic ids in responses, 12 requests by topic id. An auto-created topic is in the
+response with its leaders, so the client need not retry.
 """
 
 from collections.abc import Collection, Coroutine, Mapping
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
     from penstock.apis.services import Services
 
 KEY = ApiKey.METADATA
-FIRST_WITH_TOPIC_ID_QUESTIONS = 12
-_MAX_WHOLE_ANSWERS = 64  # kept at a time: versions in use, times addresses clients came to
+FIRST_WITH_REQUESTS_BY_ID = 12
+_MAX_FULL_RESPONSES = 64  # cached: versions in use, times addresses that clients connect to
 _NO_REFUSALS: Mapping[str, ErrorCode] = {}
 
 
 class MetadataResponseCache:
-    """What was encoded for one broker's clients. Owned by the event loop's thread."""
+    """Encoded responses of one broker. Owned by the event loop's thread."""
 
     def __init__(self) -> None:
         self._encoders: dict[tuple[int, str], TopicEncoder] = {}
-        # (version, listener, address) -> (cluster version, the whole body)
+        # (version, listener, address) -> (metadata version, the full body)
         self.whole: dict[tuple[object, ...], tuple[int, bytes]] = {}
 
     def encoder(self, version: int, listener: str, services: "Services") -> TopicEncoder:
@@ -52,10 +52,10 @@ class MetadataResponseCache:
 
 
 def answer(request: Request, services: "Services") -> bytes | Coroutine[Any, Any, bytes]:
-    asked = request.message.topics
-    if asked is None or (request.version == 0 and not asked):
+    requested = request.message.topics
+    if requested is None or (request.version == 0 and not requested):
         return _answer_all(request, services)
-    if request.version < FIRST_WITH_TOPIC_ID_QUESTIONS and not all(map(_is_by_name, asked)):
+    if request.version < FIRST_WITH_REQUESTS_BY_ID and not all(map(_is_by_name, requested)):
         return _refuse_topic_ids(request, services)
     absent = _find_to_create(request, services)
     if absent:
@@ -79,7 +79,7 @@ def _list_visible(
     request: Request, services: "Services", topics: Mapping[str, TopicState]
 ) -> Collection[TopicState]:
     authorizer, caller = services.authorizer, request.caller
-    if isinstance(authorizer, AllowAll):  # to ask it 10,000 times takes longer than all the rest
+    if isinstance(authorizer, AllowAll):  # 10,000 calls would take longer than everything else
         return topics.values()
     allows = authorizer.allows
     return [
@@ -92,15 +92,15 @@ def _list_visible(
 def _answer_everything(
     request: Request, services: "Services", topics: Collection[TopicState]
 ) -> bytes:
-    """The body that every caller gets who may see all: built once for each state of the cluster."""
+    """The body for callers that may see all topics: built once per metadata version."""
     in_flight = request.in_flight
     address = (in_flight.local_host, in_flight.local_port)
     key = (request.version, request.caller.listener, address)
     whole = services.metadata_responses.whole
-    known = whole.get(key)
-    if known is not None and known[0] == services.metadata.version:
-        return known[1]
-    if len(whole) >= _MAX_WHOLE_ANSWERS:
+    cached = whole.get(key)
+    if cached is not None and cached[0] == services.metadata.version:
+        return cached[1]
+    if len(whole) >= _MAX_FULL_RESPONSES:
         whole.clear()
     body = _build(request, services, _encode_topics(request, services, topics))
     whole[key] = services.metadata.version, body
@@ -113,16 +113,20 @@ def _answer_everything(
 def _answer_named(
     request: Request, services: "Services", refused: Mapping[str, ErrorCode]
 ) -> bytes:
-    """`refused`: why topics could not be created for this question."""
+    """`refused`: why topics could not be auto-created."""
     encoder = _encoder(request, services)
-    entries: dict[object, bytes] = {}  # a topic that is asked for twice is answered once
-    for asked in request.message.topics:
-        if asked.topic_id is not None:
-            entries[asked.topic_id] = _topic_of_id(request, services, encoder, asked.topic_id)
-        elif asked.name is None:
+    entries: dict[object, bytes] = {}  # a topic that is named twice is sent once
+    for requested in request.message.topics:
+        if requested.topic_id is not None:
+            entries[requested.topic_id] = _topic_of_id(
+                request, services, encoder, requested.topic_id
+            )
+        elif requested.name is None:
             entries[None] = encoder.encode_missing(ErrorCode.INVALID_REQUEST, None)
-        elif asked.name not in entries:
-            entries[asked.name] = _topic_named(request, services, encoder, asked.name, refused)
+        elif requested.name not in entries:
+            entries[requested.name] = _topic_named(
+                request, services, encoder, requested.name, refused
+            )
     return _build(request, services, list(entries.values()))
 
 
@@ -149,7 +153,7 @@ def _topic_named(
 def _topic_of_id(
     request: Request, services: "Services", encoder: TopicEncoder, topic_id: UUID
 ) -> bytes:
-    """Ids are no secrets, names are: a topic that may not be described is told without its name."""
+    """Ids are no secrets, names are: without DESCRIBE the name is left out."""
     name = services.metadata.find_name(TopicId(topic_id))
     if name is None:
         return encoder.encode_missing(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id.bytes)
@@ -161,37 +165,39 @@ def _topic_of_id(
 
 
 def _refuse_topic_ids(request: Request, services: "Services") -> bytes:
-    """Versions 10 and 11 carry ids, but only for the broker to answer with."""
+    """Versions 10 and 11 have ids in the schema, but only in responses."""
     encoder = _encoder(request, services)
     return _build(
         request,
         services,
         [
-            encoder.encode_missing(ErrorCode.INVALID_REQUEST, asked.name or "")
-            for asked in request.message.topics
+            encoder.encode_missing(ErrorCode.INVALID_REQUEST, requested.name or "")
+            for requested in request.message.topics
         ],
     )
 
 
-def _is_by_name(asked: AskedTopic) -> bool:
-    return asked.name is not None and asked.topic_id is None
+def _is_by_name(requested: AskedTopic) -> bool:
+    return requested.name is not None and requested.topic_id is None
 
 
 # -- auto-creation -------------------------------------------------------------------------
 
 
 def _find_to_create(request: Request, services: "Services") -> list[str]:
-    """The names for which topics are to be made: absent, allowed and valid."""
+    """The topics to auto-create: absent, allowed and valid."""
     if not _creates_topics(request, services):
         return []
-    cluster = services.metadata
-    names = dict.fromkeys(asked.name for asked in request.message.topics if _is_by_name(asked))
+    metadata = services.metadata
+    names = dict.fromkeys(
+        requested.name for requested in request.message.topics if _is_by_name(requested)
+    )
     return [
         name
         for name in names
         if _may_describe(request, services, name)
-        and cluster.find_topic(name) is None
-        and name not in INTERNAL_TOPICS  # made by those who keep their state there
+        and metadata.find_topic(name) is None
+        and name not in INTERNAL_TOPICS  # created by their coordinators
         and _is_valid_name(name)
         and _may_create(request, services, name)
     ]
@@ -219,11 +225,11 @@ async def _create_and_answer(request: Request, services: "Services", names: list
     return _answer_named(request, services, refused)
 
 
-_NOT_YET = ErrorCode.LEADER_NOT_AVAILABLE  # clients ask again soon
+_NOT_YET = ErrorCode.LEADER_NOT_AVAILABLE  # clients retry soon
 
 
 def _why_absent(code: ErrorCode) -> ErrorCode:
-    """Somebody else's creation may be under way, or ours: clients know this code for that."""
+    """A creation, ours or another's, may be in progress: clients retry on this code."""
     if code is ErrorCode.TOPIC_ALREADY_EXISTS or code.is_retriable:
         return _NOT_YET
     return code
@@ -284,9 +290,9 @@ def _encode_topics(
         return encoded
     return [
         encoder.with_operations(
-            each, authorized_operations(request, services, ResourceType.TOPIC, topic.name)
+            topic_bytes, authorized_operations(request, services, ResourceType.TOPIC, topic.name)
         )
-        for topic, each in zip(topics, encoded, strict=True)
+        for topic, topic_bytes in zip(topics, encoded, strict=True)
     ]
 
 
@@ -303,10 +309,10 @@ def _build(request: Request, services: "Services", topics: list[bytes]) -> bytes
 
 def _list_brokers(request: Request, services: "Services") -> list[ResponseBroker]:
     nodes = services.metadata.brokers.values()
-    places = ((node, broker_address(node, request, services)) for node in nodes)
+    addresses = ((node, broker_address(node, request, services)) for node in nodes)
     return [
         ResponseBroker(node.id, address[0], address[1], node.rack)
-        for node, address in places
+        for node, address in addresses
         if address is not None
     ]
 

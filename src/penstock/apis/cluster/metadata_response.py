@@ -26,16 +26,16 @@ FIRST_WITH_LEADER_EPOCH = 7
 FIRST_WITH_OPERATIONS = 8
 FIRST_FLEXIBLE = 9
 FIRST_WITH_TOPIC_ID = 10
-CLUSTER_OPERATIONS = range(8, 11)  # the versions that tell them
+CLUSTER_OPERATIONS = range(8, 11)  # the versions that carry them
 
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _NO_TOPIC_ID = bytes(16)
-_numbers: list[bytes] = []  # partition numbers as they stand on the wire, as many as were needed
+_numbers: list[bytes] = []  # encoded partition numbers, as many as were needed
 
 
 class ResponseBroker(NamedTuple):
-    """As one client is told of it."""
+    """A broker as one client sees it."""
 
     id: BrokerId
     host: str
@@ -52,7 +52,7 @@ def encode_body(
     topics: Sequence[bytes],
     operations: int,
 ) -> bytes:
-    """A whole response of topics as `TopicEncoder` makes them."""
+    """A full body, of topics encoded by `TopicEncoder`."""
     pieces = [_INT32.pack(0)] if version >= FIRST_WITH_THROTTLE else []
     pieces.append(_count(version, len(brokers)))
     pieces += (_encode_broker(version, broker) for broker in brokers)
@@ -96,7 +96,7 @@ class TopicEncoder:
         self._is_flexible = version >= FIRST_FLEXIBLE
         self._listener = listener
         self._own_id = own_id
-        self._seen_version = -1  # of the cluster view that the rest is of
+        self._seen_version = -1  # of the metadata that the rest is derived from
         self._live: frozenset[BrokerId] = frozenset()
         self._reachable: frozenset[BrokerId] = frozenset()  # through this listener
         self._failed: FailedReplicas = {}
@@ -105,49 +105,49 @@ class TopicEncoder:
         self._topics: dict[str, tuple[TopicState, bytes]] = {}
         self._tails: dict[tuple[object, ...], tuple[bytes, bytes]] = {}
 
-    def encode(self, topics: Iterable[TopicState], cluster: "MetadataCache") -> list[bytes]:
-        """Each topic's bytes, those of last time where nothing has changed."""
-        self._look_at(cluster)
-        known = self._topics
-        found: list[bytes] = []
+    def encode(self, topics: Iterable[TopicState], metadata: "MetadataCache") -> list[bytes]:
+        """The bytes of each topic, cached until the topic changes."""
+        self._update(metadata)
+        cached = self._topics
+        encoded: list[bytes] = []
         for topic in topics:
-            entry = known.get(topic.name)
+            entry = cached.get(topic.name)
             if entry is None or entry[0] is not topic:
-                entry = known[topic.name] = topic, self._encode(topic)
-            found.append(entry[1])
-        return found
+                entry = cached[topic.name] = topic, self._encode(topic)
+            encoded.append(entry[1])
+        return encoded
 
     def encode_missing(
         self, error: ErrorCode, name: str | None, topic_id: bytes = _NO_TOPIC_ID
     ) -> bytes:
-        """A topic that is only an error."""
+        """A topic with an error and no partitions."""
         head = self._head(error, name, topic_id, is_internal=False, partitions=0)
         return head + self._plain_foot
 
     def with_operations(self, topic: bytes, operations: int) -> bytes:
-        """The same topic with the operations that were asked for."""
+        """The same topic with its authorized operations."""
         if self._version < FIRST_WITH_OPERATIONS:
             return topic
         foot = self._foot(operations)
         return topic[: -len(foot)] + foot
 
-    def _look_at(self, cluster: "MetadataCache") -> None:
-        """Errors and offline replicas depend on who is there, and with which disks; topics that are
-        gone, go."""
-        if cluster.version == self._seen_version:
+    def _update(self, metadata: "MetadataCache") -> None:
+        """Errors and offline replicas depend on the live brokers and their failed disks; deleted
+        topics are dropped."""
+        if metadata.version == self._seen_version:
             return
-        self._seen_version = cluster.version
-        live = frozenset(cluster.brokers) | {self._own_id}
+        self._seen_version = metadata.version
+        live = frozenset(metadata.brokers) | {self._own_id}
         reachable = frozenset(
-            node.id for node in cluster.brokers.values() if node.find_endpoint(self._listener)
+            node.id for node in metadata.brokers.values() if node.find_endpoint(self._listener)
         ) | {self._own_id}
-        if (live, reachable, cluster.failed) != (self._live, self._reachable, self._failed):
-            self._live, self._reachable, self._failed = live, reachable, cluster.failed
-            self._failed_in = _by_topic(cluster.failed)
+        if (live, reachable, metadata.failed) != (self._live, self._reachable, self._failed):
+            self._live, self._reachable, self._failed = live, reachable, metadata.failed
+            self._failed_in = _by_topic(metadata.failed)
             self._topics.clear()
-        if len(self._topics) > len(cluster.topics):
-            topics = cluster.topics
-            self._topics = {name: each for name, each in self._topics.items() if name in topics}
+        if len(self._topics) > len(metadata.topics):
+            topics = metadata.topics
+            self._topics = {name: entry for name, entry in self._topics.items() if name in topics}
         self._tails.clear()
 
     def _encode(self, topic: TopicState) -> bytes:
@@ -168,9 +168,9 @@ class TopicEncoder:
             if tail is None:
                 tail = tails[state[:4]] = self._around_number(state)
             pieces += (tail[0], number, tail[1])
-        for place, failed in self._failed_in.get(topic.name, {}).items():
-            if 0 <= place < len(partitions):
-                pieces[3 + 3 * place] = self._around_number(partitions[place], failed)[1]
+        for partition, failed in self._failed_in.get(topic.name, {}).items():
+            if 0 <= partition < len(partitions):
+                pieces[3 + 3 * partition] = self._around_number(partitions[partition], failed)[1]
         pieces.append(self._plain_foot)
         return b"".join(pieces)
 
@@ -198,11 +198,11 @@ class TopicEncoder:
     def _around_number(
         self, state: PartitionState, failed: frozenset[BrokerId] = frozenset()
     ) -> tuple[bytes, bytes]:
-        """What stands before and after the partition's number."""
+        """The bytes before and after the partition's number."""
         replicas, in_sync = state.replicas, state.in_sync
-        if self._version == 0:  # only those that can be reached; that some are missing is an error
-            replicas = tuple(each for each in replicas if each in self._reachable)
-            in_sync = tuple(each for each in in_sync if each in self._reachable)
+        if self._version == 0:  # only reachable ones; a missing one is an error
+            replicas = tuple(replica for replica in replicas if replica in self._reachable)
+            in_sync = tuple(replica for replica in in_sync if replica in self._reachable)
         error = self._error(state, replicas, in_sync)
         leader = state.leader if state.leader in self._reachable else NO_BROKER
         pieces = [_INT32.pack(leader)]
@@ -212,7 +212,7 @@ class TopicEncoder:
         if self._version >= FIRST_WITH_OFFLINE:
             online = self._reachable - failed
             pieces.append(
-                self._brokers(tuple(each for each in state.replicas if each not in online))
+                self._brokers(tuple(replica for replica in state.replicas if replica not in online))
             )
         if self._is_flexible:
             pieces.append(b"\0")
@@ -239,10 +239,10 @@ class TopicEncoder:
 
 
 def _by_topic(failed: FailedReplicas) -> dict[str, dict[int, frozenset[BrokerId]]]:
-    found: dict[str, dict[int, frozenset[BrokerId]]] = {}
-    for (topic, number), brokers in failed.items():
-        found.setdefault(topic, {})[number] = brokers
-    return found
+    by_topic: dict[str, dict[int, frozenset[BrokerId]]] = {}
+    for (topic, partition), brokers in failed.items():
+        by_topic.setdefault(topic, {})[partition] = brokers
+    return by_topic
 
 
 def _number_bytes(count: int) -> list[bytes]:

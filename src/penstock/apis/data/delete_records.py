@@ -1,7 +1,8 @@
-"""DeleteRecords (key 21), versions 0-2: moves the start of partitions that this broker leads.
+"""DeleteRecords (key 21), versions 0-2: moves the log start offset of partitions led by this
+broker.
 
-One answer per partition, with the offset of the first record that is left; -1 asks for everything
-up to the high watermark. Topics that are only compacted keep their records, whoever asks.
+One result per partition with its new low watermark; offset -1 means the high watermark. Topics that
+are only compacted refuse it.
 """
 
 from datetime import timedelta
@@ -30,7 +31,7 @@ def answer(request: Request, services: "Services") -> Any:
     wanted: dict[str, dict[int, int]] = {}
     for topic in request.message.topics:
         offsets = wanted.setdefault(topic.name, {})
-        offsets.update((each.partition_index, each.offset) for each in topic.partitions)
+        offsets.update((entry.partition_index, entry.offset) for entry in topic.partitions)
     shape = response_shape(request.key, request.version)
     return shape(
         throttle_time=timedelta(),
@@ -68,9 +69,9 @@ def _topic_result(
     )
 
 
-def _try_delete(partition: TopicPartition, offset: int, services: "Services") -> _Result:
+def _try_delete(tp: TopicPartition, offset: int, services: "Services") -> _Result:
     try:
-        start = services.replicas.delete_records(partition, Offset(offset))
+        start = services.replicas.delete_records(tp, Offset(offset))
     except Refusal as refusal:
         return _Result(refusal.code, _NO_OFFSET)
     return _Result(ErrorCode.NONE, start)

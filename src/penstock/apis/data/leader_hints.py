@@ -1,6 +1,6 @@
-"""Who leads a partition instead, told along with the refusal (KIP-951): saves clients a question.
+"""The current leader of a partition, sent with a refusal (KIP-951): saves a metadata request.
 
-Found in this broker's view of the cluster, and encoded by hand like the answers that carry it.
+Taken from the metadata cache, and encoded by position like the responses that carry it.
 """
 
 import struct
@@ -37,19 +37,19 @@ class HintedBroker(NamedTuple):
 NO_HINT = LeaderHint(NO_BROKER, NO_LEADER_EPOCH)
 
 
-def find_leader_hint(services: "Services", partition: TopicPartition) -> LeaderHint:
-    """NO_HINT where nobody is known to lead it."""
-    topic = services.metadata.find_topic(partition.topic)
-    if topic is None or not 0 <= partition.partition < len(topic.partitions):
+def find_leader_hint(services: "Services", tp: TopicPartition) -> LeaderHint:
+    """NO_HINT if the leader is not known."""
+    topic = services.metadata.find_topic(tp.topic)
+    if topic is None or not 0 <= tp.partition < len(topic.partitions):
         return NO_HINT
-    state = topic.partitions[partition.partition]
+    state = topic.partitions[tp.partition]
     return LeaderHint(state.leader, state.leader_epoch)
 
 
 def find_nodes(
     request: Request, services: "Services", hints: Iterable[LeaderHint]
 ) -> list[HintedBroker]:
-    """The leaders of the hints, each once, as this client can reach them."""
+    """The leaders of the hints, once each, with addresses for this client."""
     nodes: list[HintedBroker] = []
     for leader in dict.fromkeys(hint.leader for hint in hints):
         broker = services.metadata.brokers.get(leader)

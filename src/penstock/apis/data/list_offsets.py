@@ -1,8 +1,8 @@
 """ListOffsets (key 2), versions 1-8: the offset at a time, at the start or at the end of a log.
 
 Version 2 added the isolation level, 4 leader epochs, 7 the largest timestamp (-3), 8 the earliest
-offset on this broker's own disk (-4), which is the log's start. Whoever asks, clients and replicas
-alike, is told of nothing above the high watermark.
+offset on this broker's own disk (-4), which is the log start offset. No caller, client or replica,
+is told of anything above the high watermark.
 """
 
 from collections import Counter
@@ -72,46 +72,46 @@ def _answer_topic(
 ) -> tuple[Any, ...]:
     allowed = allows_topic(request, services, AclOperation.DESCRIBE, topic.name)
     answers = []
-    for asked in topic.partitions:
-        name = TopicPartition(topic.name, asked.partition_index)
+    for requested in topic.partitions:
+        tp = TopicPartition(topic.name, requested.partition_index)
         try:
             if not allowed:
                 raise Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-            if name in twice:
+            if tp in twice:
                 raise Refusal(ErrorCode.INVALID_REQUEST)
-            code, found = ErrorCode.NONE, _find(request, services, name, asked)
+            code, offset = ErrorCode.NONE, _find(request, services, tp, requested)
         except Refusal as refusal:
-            code, found = refusal.code, UNKNOWN
+            code, offset = refusal.code, UNKNOWN
         answers.append(
             shape(
-                partition_index=asked.partition_index,
+                partition_index=requested.partition_index,
                 error_code=code,
-                timestamp=found.timestamp_ms,
-                offset=found.offset,
-                leader_epoch=found.leader_epoch,
+                timestamp=offset.timestamp_ms,
+                offset=offset.offset,
+                leader_epoch=offset.leader_epoch,
             )
         )
     return tuple(answers)
 
 
 def _find(
-    request: Request, services: "Services", name: TopicPartition, asked: Any
+    request: Request, services: "Services", tp: TopicPartition, requested: Any
 ) -> TimestampAndOffset:
-    if asked.timestamp < 0 and request.version < _FIRST_VERSIONS.get(asked.timestamp, 99):
+    if requested.timestamp < 0 and request.version < _FIRST_VERSIONS.get(requested.timestamp, 99):
         raise Refusal(ErrorCode.UNSUPPORTED_VERSION)
-    partition = services.replicas.get(name)
-    partition.check_leader(getattr(asked, "current_leader_epoch", NO_LEADER_EPOCH))
+    partition = services.replicas.get(tp)
+    partition.check_leader(getattr(requested, "current_leader_epoch", NO_LEADER_EPOCH))
     isolation = _isolation(request)
     try:
-        if asked.timestamp == LATEST:
+        if requested.timestamp == LATEST:
             _refuse_lagging(request, partition)
             end = partition.readable_end(isolation)
             return TimestampAndOffset(end, NO_TIMESTAMP, partition.leader_epoch)
-        if asked.timestamp in (EARLIEST, EARLIEST_LOCAL):
+        if requested.timestamp in (EARLIEST, EARLIEST_LOCAL):
             return TimestampAndOffset(partition.log_start_offset, NO_TIMESTAMP, NO_LEADER_EPOCH)
-        if asked.timestamp == LARGEST_TIMESTAMP:
+        if requested.timestamp == LARGEST_TIMESTAMP:
             return _below(request, partition, isolation, partition.log.find_max_timestamp)
-        time_ms = TimestampMs(asked.timestamp)
+        time_ms = TimestampMs(requested.timestamp)
         return _below(request, partition, isolation, lambda: partition.log.find_by_time(time_ms))
     except StorageError as error:
         raise as_refusal(error) from error
@@ -129,17 +129,17 @@ def _below(
     isolation: FetchIsolation,
     find: Callable[[], TimestampAndOffset | None],
 ) -> TimestampAndOffset:
-    """What was found, if this reader may see it already."""
-    found = find()
-    if found is not None and found.offset < partition.readable_end(isolation):
-        return found
+    """The found offset, if this reader may see it already."""
+    result = find()
+    if result is not None and result.offset < partition.readable_end(isolation):
+        return result
     _refuse_lagging(request, partition)
     return UNKNOWN
 
 
 def _refuse_lagging(request: Request, partition: Partition) -> None:
-    """A new leader whose high watermark is behind its epoch's start would answer with an offset
-    below one that an earlier leader has told (KIP-207)."""
+    """A new leader whose high watermark is below the start of its epoch would return an offset
+    below one that an earlier leader has returned (KIP-207)."""
     before = partition.log.find_epoch_end(LeaderEpoch(partition.leader_epoch - 1))
     if before is not None and before.end_offset > partition.high_watermark:
         if request.version >= _FIRST_WITH_NOT_AVAILABLE:

@@ -1,7 +1,7 @@
 """OffsetForLeaderEpoch (key 23), versions 2-4: where a leader epoch ended (KIP-101, KIP-320).
 
-Consumers ask to find out that what they have read was truncated. The answer is the largest epoch up
-to the one asked for, and its end; -1 for both where this log knows neither.
+Consumers use it to detect truncation of what they have read. The result is the largest epoch up to
+the requested one and its end offset; -1 for both if the log has none.
 """
 
 from datetime import timedelta
@@ -40,29 +40,29 @@ def _answer_topic(
 ) -> tuple[Any, ...]:
     allowed = allows_topic(request, services, AclOperation.DESCRIBE, topic.topic)
     answers = []
-    for asked in topic.partitions:
+    for requested in topic.partitions:
         try:
             if not allowed:
                 raise Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             code = ErrorCode.NONE
-            found = _find(services, TopicPartition(topic.topic, asked.partition), asked)
+            end = _find(services, TopicPartition(topic.topic, requested.partition), requested)
         except Refusal as refusal:
-            code, found = refusal.code, UNKNOWN
+            code, end = refusal.code, UNKNOWN
         answers.append(
             shape(
                 error_code=code,
-                partition=asked.partition,
-                leader_epoch=found.epoch,
-                end_offset=found.end_offset,
+                partition=requested.partition,
+                leader_epoch=end.epoch,
+                end_offset=end.end_offset,
             )
         )
     return tuple(answers)
 
 
-def _find(services: "Services", name: TopicPartition, asked: Any) -> OffsetAndEpoch:
-    partition = services.replicas.get(name)
-    partition.check_leader(asked.current_leader_epoch)
-    return partition.log.find_epoch_end(LeaderEpoch(asked.leader_epoch)) or UNKNOWN
+def _find(services: "Services", tp: TopicPartition, requested: Any) -> OffsetAndEpoch:
+    partition = services.replicas.get(tp)
+    partition.check_leader(requested.current_leader_epoch)
+    return partition.log.find_epoch_end(LeaderEpoch(requested.leader_epoch)) or UNKNOWN
 
 
 API = Api(key=KEY, versions=range(2, 5), answer=answer, max_frame_bytes=1 << 20)

@@ -1,9 +1,9 @@
-"""Produce, versions 0-2: every partition is answered that its message format is not taken.
+"""Produce, versions 0-2: every partition is refused, because its message format is unsupported.
 
-These versions carry message formats 0 and 1, which are not written here. They are served all the
-same, with the truth: librdkafka 2.0 sends gzip, snappy and lz4 uncompressed, without a word, to
-who does not list version 0 (KAFKA-18659), and clients so old learn more than from a closed
-connection. Version 1 added the throttle time, 2 the time of append.
+These versions carry message formats 0 and 1, which are not written here. They are served with that
+error because librdkafka 2.0 silently sends gzip, snappy and lz4 uncompressed to brokers that do not
+list version 0 (KAFKA-18659), and because an error tells old clients more than a closed connection.
+Version 1 added the throttle time, 2 the append time.
 """
 
 import struct
@@ -31,15 +31,15 @@ _NO_THROTTLE_TIME = bytes(4)
 
 
 def refuse_old_formats(request: Request, services: "Services") -> None:
-    asked = read_old_produce_request(request.message, request.version)
-    codes = [_answer_topic(request, services, topic) for topic, _ in asked.topics]
-    if asked.acks != 0:
-        body = _encode(request.version, asked.topics, codes)
+    produced = read_old_produce_request(request.message, request.version)
+    codes = [_answer_topic(request, services, topic) for topic, _ in produced.topics]
+    if produced.acks != 0:
+        body = _encode(request.version, produced.topics, codes)
         request.in_flight.reply(request.frame_body([body]))
     elif codes:
         request.in_flight.close(
-            f"a message for {asked.topics[0][0]} with acks=0 was refused with {codes[0].name}: "
-            f"Produce v{request.version} is of a message format that is not taken; use a client "
+            f"a message for {produced.topics[0][0]} with acks=0 was refused with {codes[0].name}: "
+            f"Produce v{request.version} has an unsupported message format; use a client "
             "of Kafka 0.11 or later"
         )
     else:

@@ -1,9 +1,9 @@
-"""Produce (key 0), versions 0-12: batches are checked, stamped and written where they came in.
+"""Produce (key 0), versions 0-12: batches are checked, stamped and appended in the receive buffer.
 
-Versions 0-2 are for older message formats (see `old_produce`), 3 brought the one taken here, 5
-added log start offsets, 7 zstd, 8 error messages, 10 the leader to go to instead, 11 and 12 more of
-transactions (see `transactional_produce`). Nothing is awaited and nothing kept of the records:
-replies leave when `acks` is satisfied, in order.
+Versions 0-2 carry older message formats (see `old_produce`), 3 brought format 2, 5 added log start
+offsets, 7 zstd, 8 error messages, 10 the current leader as a hint, 11 and 12 more of transactions
+(see `transactional_produce`). Nothing is awaited and no records are kept: responses are sent when
+`acks` is satisfied, in order.
 """
 
 from functools import partial
@@ -37,143 +37,145 @@ if TYPE_CHECKING:
 
 FIRST_WITH_BATCHES = 3  # message format 2
 FIRST_WITH_ZSTD = 7
-MAX_FRAME_BYTES = 2**31 - 1  # what a frame can have: socket.request.max.bytes is the limit
+MAX_FRAME_BYTES = 2**31 - 1  # the frame format's limit: socket.request.max.bytes applies
 _FLAGS_POSITION = ATTRIBUTES_POSITION + 1  # the attributes' low byte
 _ZSTD = int(Codec.ZSTD)
 _UNKNOWN = Offset(-1)
 _NONE = ErrorCode.NONE
 
 Batches = list[tuple[TopicPartition, memoryview]]
-Refusals = dict[int, PartitionAppended]  # by the place of the partition in the request
+Refusals = dict[int, PartitionAppended]  # by the partition's position in the request
 
 
 def produce(request: Request, services: "Services") -> None:
     if request.version < FIRST_WITH_BATCHES:
         refuse_old_formats(request, services)
         return
-    asked = read_produce_request(request.message, request.version)
-    batches, refused, is_transactional = _sort_out(request, services, asked)
+    produced = read_produce_request(request.message, request.version)
+    batches, refused, is_transactional = _sort_out(request, services, produced)
     if is_transactional:
-        # Loaded with the first of them: a start need not wait for it.
+        # Imported lazily, so that start-up does not wait for it.
         from penstock.apis.data.transactional_produce import write_verified
 
         write = partial(_write, request, services)
-        write_verified(request, services, asked, batches, refused, write)
+        write_verified(request, services, produced, batches, refused, write)
         return
-    _write(request, services, asked, batches, refused)
+    _write(request, services, produced, batches, refused)
 
 
 def _write(
     request: Request,
     services: "Services",
-    asked: ProduceRequest,
+    produced: ProduceRequest,
     batches: Batches,
     refused: Refusals,
 ) -> None:
-    def done(answers: list[PartitionAppended]) -> None:
-        _reply(request, services, asked, _merge(answers, refused) if refused else answers)
+    def done(results: list[PartitionAppended]) -> None:
+        _reply(request, services, produced, _merge(results, refused) if refused else results)
 
     if not batches:
         done([])
         return
-    waiting = services.replicas.append(
+    watched = services.replicas.append(
         batches,
-        acks=asked.acks,
-        timeout_ms=max(asked.timeout_ms, 0),
+        acks=produced.acks,
+        timeout_ms=max(produced.timeout_ms, 0),
         origin=AppendOrigin.CLIENT,
         done=done,
     )
-    if waiting is not None and waiting.ending is None:
-        # The receive buffer is not ours any longer: who waits may hold no view of it.
+    if watched is not None and watched.ending is None:
+        # The receive buffer is reused: a delayed request may hold no view of it.
         request.message = None
-        asked = asked.without_records()
-        _park(request, services, waiting)
+        produced = produced.without_records()
+        _delay(request, services, watched)
 
 
-def _park(
-    request: Request, services: "Services", waiting: WatchedOperation[TopicPartition]
+def _delay(
+    request: Request, services: "Services", watched: WatchedOperation[TopicPartition]
 ) -> None:
-    def give_up() -> None:
-        services.replicas.produce_purgatory.cancel(waiting)
+    def cancel() -> None:
+        services.replicas.produce_purgatory.cancel(watched)
 
     request.in_flight.let_next_start()
-    request.in_flight.on_close(give_up)
+    request.in_flight.on_close(cancel)
 
 
 def _sort_out(
-    request: Request, services: "Services", asked: ProduceRequest
+    request: Request, services: "Services", produced: ProduceRequest
 ) -> tuple[Batches, Refusals, bool]:
-    """What may be written, why the rest may not, and whether a transaction has part in it."""
+    """The batches to append, the refusals, and whether a batch is transactional."""
     batches: Batches = []
     refused: Refusals = {}
     has_transactional = False
     takes_zstd = request.version >= FIRST_WITH_ZSTD
-    place = 0
-    for topic, entries in asked.topics:
-        allowed = services.authorizer.allows(
+    position = 0
+    for topic, entries in produced.topics:
+        is_allowed = services.authorizer.allows(
             request.caller, AclOperation.WRITE, ResourceType.TOPIC, topic
         )
         for index, records in entries:
             if records is None or len(records) < HEADER_BYTES:
-                flaw = _MISSING if allowed else _DENIED
+                refusal = _MISSING if is_allowed else _DENIED
             else:
                 flags = records[_FLAGS_POSITION]
                 if flags & TRANSACTIONAL:
                     has_transactional = True
-                if not allowed:
-                    flaw = _DENIED
+                if not is_allowed:
+                    refusal = _DENIED
                 elif records[MAGIC_POSITION] != MAGIC:
-                    flaw = _refuse_magic(records[MAGIC_POSITION])
+                    refusal = _refuse_magic(records[MAGIC_POSITION])
                 elif not takes_zstd and flags & CODEC_MASK == _ZSTD:
-                    flaw = _ZSTD_REFUSED
+                    refusal = _ZSTD_REFUSED
                 else:
                     batches.append((new_tuple(TopicPartition, (topic, index)), records))
-                    place += 1
+                    position += 1
                     continue
-            refused[place] = flaw
-            place += 1
-    if has_transactional and not _may_use_transactions(request, services, asked.transactional_id):
-        return [], dict.fromkeys(range(place), _TRANSACTIONS_DENIED), False
+            refused[position] = refusal
+            position += 1
+    if has_transactional and not _may_use_transactions(
+        request, services, produced.transactional_id
+    ):
+        return [], dict.fromkeys(range(position), _TRANSACTIONS_DENIED), False
     return batches, refused, has_transactional
 
 
 def _may_use_transactions(
     request: Request, services: "Services", transactional_id: str | None
 ) -> bool:
-    """Asked for what the batches are, whatever the request calls itself (CVE-2018-17196)."""
+    """Checked because of the batches, whatever the request declares (CVE-2018-17196)."""
     return transactional_id is not None and services.authorizer.allows(
         request.caller, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
     )
 
 
-def _merge(answers: list[PartitionAppended], refused: Refusals) -> list[PartitionAppended]:
+def _merge(results: list[PartitionAppended], refused: Refusals) -> list[PartitionAppended]:
     merged: list[PartitionAppended] = []
-    remaining = iter(answers)
-    for place in range(len(answers) + len(refused)):
-        flaw = refused.get(place)
-        merged.append(next(remaining) if flaw is None else flaw)
+    remaining = iter(results)
+    for position in range(len(results) + len(refused)):
+        refusal = refused.get(position)
+        merged.append(next(remaining) if refusal is None else refusal)
     return merged
 
 
 def _reply(
     request: Request,
     services: "Services",
-    asked: ProduceRequest,
-    answers: list[PartitionAppended],
+    produced: ProduceRequest,
+    results: list[PartitionAppended],
 ) -> None:
-    if asked.acks == 0:
-        _end_without_reply(request, asked, answers)
+    if produced.acks == 0:
+        _end_without_reply(request, produced, results)
         return
     hints = {}
     if request.version >= FIRST_WITH_HINTS:
-        for place, answer in enumerate(answers):
-            if answer[0] is ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                hints[place] = find_leader_hint(services, _partition_at(asked, place))
+        for position, result in enumerate(results):
+            if result[0] is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                hints[position] = find_leader_hint(services, _partition_at(produced, position))
     frame = encode_produce_response(
         version=request.version,
         correlation_id=request.correlation_id,
-        topics=asked.topics,
-        answers=answers,
+        topics=produced.topics,
+        results=results,
         hints=hints,
         nodes=find_nodes(request, services, hints.values()) if hints else (),
     )
@@ -181,26 +183,26 @@ def _reply(
 
 
 def _end_without_reply(
-    request: Request, asked: ProduceRequest, answers: list[PartitionAppended]
+    request: Request, produced: ProduceRequest, results: list[PartitionAppended]
 ) -> None:
-    """A client that waits for nothing learns of an error by losing its connection, as in Kafka."""
-    for place, answer in enumerate(answers):
-        if answer.code is not _NONE:
-            partition = _partition_at(asked, place)
+    """With acks=0 an error closes the connection, as in Kafka."""
+    for position, result in enumerate(results):
+        if result.code is not _NONE:
+            partition = _partition_at(produced, position)
             request.in_flight.close(
-                f"a batch for {partition} with acks=0 was refused with {answer.code.name}: "
-                f"{answer.message or answer.code.message}"
+                f"a batch for {partition} with acks=0 was refused with {result.code.name}: "
+                f"{result.message or result.code.message}"
             )
             return
     request.in_flight.reply_nothing()
 
 
-def _partition_at(asked: ProduceRequest, place: int) -> TopicPartition:
-    for topic, entries in asked.topics:
-        if place < len(entries):
-            return TopicPartition(topic, entries[place][0])
-        place -= len(entries)
-    raise AssertionError(f"the request has no partition at place {place}")
+def _partition_at(produced: ProduceRequest, position: int) -> TopicPartition:
+    for topic, entries in produced.topics:
+        if position < len(entries):
+            return TopicPartition(topic, entries[position][0])
+        position -= len(entries)
+    raise AssertionError(f"the request has no partition at position {position}")
 
 
 def _refuse(code: ErrorCode, message: str | None = None) -> PartitionAppended:
@@ -210,7 +212,7 @@ def _refuse(code: ErrorCode, message: str | None = None) -> PartitionAppended:
 def _refuse_magic(magic: int) -> PartitionAppended:
     return _refuse(
         ErrorCode.INVALID_RECORD,
-        f"the batch has message format {magic}, only {MAGIC} is taken; use a newer client",
+        f"the batch has message format {magic}, only {MAGIC} is supported; use a newer client",
     )
 
 
@@ -218,7 +220,7 @@ _DENIED = _refuse(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 _TRANSACTIONS_DENIED = _refuse(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 _MISSING = _refuse(
     ErrorCode.INVALID_RECORD,
-    f"a partition's share of a request is one record batch, of {HEADER_BYTES} bytes at least",
+    f"a partition of a request carries one record batch, of at least {HEADER_BYTES} bytes",
 )
 _ZSTD_REFUSED = _refuse(
     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,

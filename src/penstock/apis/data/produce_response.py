@@ -1,4 +1,4 @@
-"""Produce's response written by position, from the answers of `Replicas.append`.
+"""Produce's response written by position, from the results of `ReplicaManager.append`.
 
 2.4 us for a partition alone and 0.3 us for one of many; through kio's dataclasses 14 and 4.5.
 Invariant: the bytes are those of the generic encoder, in every version from 3 to 12.
@@ -32,7 +32,7 @@ _PARTITION_5 = struct.Struct(">ihqqq")  # and log start offset
 _NO_TIME = bytes(4)  # throttle time
 _NO_HINTS: Mapping[int, LeaderHint] = {}
 
-# Of a partition without an error, and of most with one: no record errors, no message, no tags.
+# The tail of a partition without an error, or with a plain one: no record errors, message, tags.
 _TAILS = {
     3: b"",
     4: b"",
@@ -52,31 +52,31 @@ def encode_produce_response(
     version: int,
     correlation_id: int,
     topics: Sequence[TopicRecords],
-    answers: Sequence[PartitionAppended],
-    hints: Mapping[int, LeaderHint] = _NO_HINTS,  # by the place of the answer
+    results: Sequence[PartitionAppended],
+    hints: Mapping[int, LeaderHint] = _NO_HINTS,  # by the position of the result
     nodes: Sequence[HintedBroker] = (),
 ) -> bytes:
-    """The whole frame; the answers are in the order of the partitions in `topics`."""
+    """The whole frame; `results` are in the order of the partitions in `topics`."""
     is_flexible = version >= FIRST_FLEXIBLE_VERSION
     has_log_start = version >= FIRST_WITH_LOG_START
     plain_tail = _TAILS[version]
     pieces = [_count(len(topics), is_flexible)]
-    place = 0
+    position = 0
     for name, entries in topics:
         pieces += (_name(name, is_flexible), _count(len(entries), is_flexible))
         for index, _ in entries:
-            code, base_offset, time_ms, log_start_offset, message = answers[place]
+            code, base_offset, time_ms, log_start_offset, message = results[position]
             if has_log_start:
                 pieces.append(
                     _PARTITION_5.pack(index, code, base_offset, time_ms, log_start_offset)
                 )
             else:
                 pieces.append(_PARTITION.pack(index, code, base_offset, time_ms))
-            if message is None and place not in hints:
+            if message is None and position not in hints:
                 pieces.append(plain_tail)
             else:
-                pieces.append(_tail(version, message, hints.get(place, NO_HINT)))
-            place += 1
+                pieces.append(_tail(version, message, hints.get(position, NO_HINT)))
+            position += 1
         if is_flexible:
             pieces.append(NO_TAGS)
     pieces.append(_NO_TIME)

@@ -1,8 +1,9 @@
-"""Whether a producer's transaction may be written to: the log knows it, or its coordinator says so.
+"""Whether a transactional batch may be appended: by the log's state, or verified by the
+coordinator.
 
-For whoever appends transactional batches here. Asks first, then answers at the moment of the
-append, for each partition. Invariant: NONE is said only of a transaction that was open after the
-last marker of its producer, under the leadership that takes the batch (KIP-890).
+Verify first, then check each partition at the moment of the append. Invariant: NONE only for a
+transaction that was open after its producer's last marker, under the leadership that appends the
+batch (KIP-890).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,14 +18,14 @@ if TYPE_CHECKING:
     from penstock.apis.services import Services
 
 
-class _Question(NamedTuple):
+class _PendingVerification(NamedTuple):
     leadership: PartitionLeadership
     verification: Verification
 
 
 class TransactionCheck:
-    """Of one producer and one request. `ask`, and when it is done `find_refusal`, at once before
-    the append and with nothing awaited in between."""
+    """The check of one producer in one request. Call `verify`, and when that is done `find_refusal`
+    right before the append, with nothing awaited in between."""
 
     def __init__(
         self,
@@ -39,63 +40,65 @@ class TransactionCheck:
         self._transactional_id = transactional_id
         self._producer_id = producer_id
         self._producer_epoch = producer_epoch
-        self._adds = adds  # transactions v2: a first batch makes its partition part of it
+        self._adds = adds  # transactions v2: the first batch adds its partition
         self._is_needed = adds or services.config().verifies_transactions
-        self._questions: dict[TopicPartition, _Question] = {}
-        self._answers: dict[TopicPartition, ErrorCode] = {}
+        self._pending: dict[TopicPartition, _PendingVerification] = {}
+        self._results: dict[TopicPartition, ErrorCode] = {}
 
-    def ask(self, partitions: Sequence[TopicPartition], done: Callable[[], None]) -> None:
-        """`done`, now or later, when everything is known that the log does not tell."""
-        for name in partitions:
-            self._begin(name)
-        if not self._questions:
+    def verify(self, partitions: Sequence[TopicPartition], done: Callable[[], None]) -> None:
+        """`done` is called, now or later, once the coordinator has verified what the log cannot."""
+        for tp in partitions:
+            self._begin(tp)
+        if not self._pending:
             done()
             return
 
-        def take(codes: Mapping[TopicPartition, ErrorCode]) -> None:
-            self._take(codes)
+        def on_verified(codes: Mapping[TopicPartition, ErrorCode]) -> None:
+            self._finish(codes)
             done()
 
         self._services.get_transaction_verifier().verify(
             self._transactional_id,
             self._producer_id,
             self._producer_epoch,
-            list(self._questions),
+            list(self._pending),
             adds=self._adds,
-            done=take,
+            done=on_verified,
         )
 
-    def _begin(self, name: TopicPartition) -> None:
-        partition = self._services.replicas.find(name)
+    def _begin(self, tp: TopicPartition) -> None:
+        partition = self._services.replicas.find(tp)
         leadership = None if partition is None else partition.leadership
         if partition is None or leadership is None or not self._is_needed:
             return
         producers = partition.log.producers
-        who = self._producer_id, self._producer_epoch
-        if not producers.has_transaction(*who) and not producers.is_fenced(*who):
-            verification = leadership.verifications.begin(*who)
-            self._questions[name] = _Question(leadership, verification)
+        producer = self._producer_id, self._producer_epoch
+        if not producers.has_transaction(*producer) and not producers.is_fenced(*producer):
+            verification = leadership.verifications.begin(*producer)
+            self._pending[tp] = _PendingVerification(leadership, verification)
 
-    def _take(self, codes: Mapping[TopicPartition, ErrorCode]) -> None:
-        for name, (leadership, verification) in self._questions.items():
+    def _finish(self, codes: Mapping[TopicPartition, ErrorCode]) -> None:
+        for tp, (leadership, verification) in self._pending.items():
             counts = leadership.verifications.end(verification)
-            code = codes.get(name, ErrorCode.NONE)
+            code = codes.get(tp, ErrorCode.NONE)
             is_over = code is ErrorCode.NONE and not counts
-            self._answers[name] = ErrorCode.TRANSACTION_ABORTABLE if is_over else code
+            self._results[tp] = ErrorCode.TRANSACTION_ABORTABLE if is_over else code
 
-    def find_refusal(self, name: TopicPartition) -> ErrorCode:
-        """NONE: the append may be tried. Where this broker does not lead, it says so itself."""
-        partition = self._services.replicas.find(name)
+    def find_refusal(self, tp: TopicPartition) -> ErrorCode:
+        """NONE: append. If this broker does not lead the partition, the append itself says so."""
+        partition = self._services.replicas.find(tp)
         if partition is None or partition.leadership is None or not self._is_needed:
             return ErrorCode.NONE
         producers = partition.log.producers
-        # The epoch before the state: a fenced producer is to learn that it is (KAFKA-20785).
+        # The epoch before the state, so that a fenced producer learns that it is (KAFKA-20785).
         if producers.is_fenced(self._producer_id, self._producer_epoch):
             return ErrorCode.INVALID_PRODUCER_EPOCH
-        question = self._questions.get(name)
-        if question is not None and question.leadership is partition.leadership:
-            # Also if a transaction is open by now: it may be the next one.
-            return self._answers[name]
+        pending = self._pending.get(tp)
+        if pending is not None and pending.leadership is partition.leadership:
+            # Even if a transaction is open by now: it may be the next one.
+            return self._results[tp]
         if producers.has_transaction(self._producer_id, self._producer_epoch):
             return ErrorCode.NONE
-        return ErrorCode.NOT_LEADER_OR_FOLLOWER  # changed since: to be sent, and asked, again
+        return (
+            ErrorCode.NOT_LEADER_OR_FOLLOWER
+        )  # the leadership changed: the producer retries, and is verified again

@@ -1,9 +1,9 @@
-"""Produce, with batches of a transaction: written once it is sure that the transaction goes on.
+"""Produce with transactional batches: appended once their transaction is verified as open.
 
-The first batch for a partition asks the coordinator, and from version 12 on adds the partition to
-the transaction (KIP-890); further ones are known by the log. While the coordinator is asked, the
-connection's next request waits: a producer's batches stay in their order. So does a copy of them,
-which counts as received and not yet served.
+The first batch in a partition is verified with the coordinator, and from version 12 on adds the
+partition to the transaction (KIP-890); the log knows the transaction of further ones. During a
+verification the connection's next request waits, so a producer's batches stay in order, and a copy
+of them is kept, which counts as receive memory.
 """
 
 from collections.abc import Callable
@@ -28,18 +28,18 @@ from penstock.replication.delayed_produce import PartitionAppended
 if TYPE_CHECKING:
     from penstock.apis.services import Services
 
-FIRST_WITH_ABORTABLE = 11  # before, clients take it for a fault of their own
-FIRST_THAT_ADDS = 12
+FIRST_WITH_ABORTABLE = 11  # older clients take it for a fault of their own
+FIRST_WITH_IMPLICIT_ADD = 12
 FLAGS_POSITION = ATTRIBUTES_POSITION + 1  # the attributes' low byte
 _UNKNOWN = Offset(-1)
 
 Batches = list[tuple[TopicPartition, memoryview]]
-Refusals = dict[int, PartitionAppended]  # by the place of the partition in the request
+Refusals = dict[int, PartitionAppended]  # by the partition's position in the request
 Write = Callable[[ProduceRequest, Batches, Refusals], None]
 
-# The coordinator could not be asked, or not now. Producers of all ages try again after this code,
-# and ask nobody for metadata first.
-_PASSING = frozenset(
+# The coordinator cannot be reached, or not now. Producers of all versions retry on the code that
+# these become, without a metadata request.
+_TRANSIENT = frozenset(
     (
         ErrorCode.CONCURRENT_TRANSACTIONS,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -54,144 +54,148 @@ _PASSING = frozenset(
 def write_verified(
     request: Request,
     services: "Services",
-    asked: ProduceRequest,
+    produced: ProduceRequest,
     batches: Batches,
     refused: Refusals,
     write: Write,
 ) -> None:
-    """Have `write` do what may be done, with refusals for the rest."""
+    """Call `write` with the batches that may be appended and with refusals for the rest."""
     headers = {
-        name: read_header(records)
-        for name, records in batches
+        tp: read_header(records)
+        for tp, records in batches
         if records[FLAGS_POSITION] & TRANSACTIONAL
     }
-    new = {name: each for name, each in headers.items() if not _goes_on(services, name, each)}
+    new = {
+        tp: header for tp, header in headers.items() if not _has_transaction(services, tp, header)
+    }
     if not new:
-        write(asked, batches, refused)
+        write(produced, batches, refused)
         return
-    flaws = _find_flaws(new, dict(batches))
-    sound = [name for name in new if name not in flaws]
+    rejected = _find_rejected(new, dict(batches))
+    sound = [tp for tp in new if tp not in rejected]
     if not sound:
-        write(asked, *_sort_out(batches, refused, flaws))
+        write(produced, *_sort_out(batches, refused, rejected))
         return
-    assert asked.transactional_id is not None  # or the permission for it was missing
+    assert produced.transactional_id is not None  # else authorization has failed before
     check = TransactionCheck(
         services,
-        transactional_id=asked.transactional_id,
+        transactional_id=produced.transactional_id,
         producer_id=new[sound[0]].producer_id,
         producer_epoch=new[sound[0]].producer_epoch,
-        adds=request.version >= FIRST_THAT_ADDS,
+        adds=request.version >= FIRST_WITH_IMPLICIT_ADD,
     )
-    rest = [name for name in headers if name not in flaws]
-    _Verified(request, asked, batches, refused, flaws, write, check).ask(sound, rest)
+    rest = [tp for tp in headers if tp not in rejected]
+    _Verified(request, produced, batches, refused, rejected, write, check).verify(sound, rest)
 
 
-def _goes_on(services: "Services", name: TopicPartition, header: BatchHeader) -> bool:
-    """Whether the log has this transaction open. If the header lies, the log's own checks refuse
-    the batch."""
-    partition = services.replicas.find(name)
+def _has_transaction(services: "Services", tp: TopicPartition, header: BatchHeader) -> bool:
+    """Whether the log has this transaction open. The log's own checks refuse a forged header."""
+    partition = services.replicas.find(tp)
     return partition is not None and partition.log.producers.has_transaction(
         header.producer_id, header.producer_epoch
     )
 
 
 class _Verified:
-    """A request that waits for its transaction's coordinator, or does not have to."""
+    """A request whose transaction is verified with its coordinator, if it has to be."""
 
     def __init__(
         self,
         request: Request,
-        asked: ProduceRequest,
+        produced: ProduceRequest,
         batches: Batches,
         refused: Refusals,
-        flaws: dict[TopicPartition, PartitionAppended],
+        rejected: dict[TopicPartition, PartitionAppended],
         write: Write,
         check: TransactionCheck,
     ) -> None:
         self._request = request
-        self._asked = asked
+        self._produced = produced
         self._batches = batches
         self._refused = refused
-        self._flaws = flaws
+        self._rejected = rejected
         self._write = write
         self._check = check
-        self._room: Releasable | None = None  # of the copy that waits
-        self._is_over = False
+        self._memory: Releasable | None = None  # of the copied batches
+        self._is_done = False
 
-    def ask(self, about: list[TopicPartition], names: list[TopicPartition]) -> None:
-        """And then look again at all of them: what went on may have ended meanwhile."""
+    def verify(self, unverified: list[TopicPartition], tps: list[TopicPartition]) -> None:
+        """Then check all of them again: an open transaction may have ended meanwhile."""
         self._request.message = None
-        self._check.ask(about, lambda: self._go_on(names))
-        # The receive buffer is not ours any longer when the handler returns.
-        self._asked = self._asked.without_records()
-        if not self._is_over:
+        self._check.verify(unverified, lambda: self._on_verified(tps))
+        # The receive buffer is reused once the handler returns.
+        self._produced = self._produced.without_records()
+        if not self._is_done:
             self._keep_batches()
 
     def _keep_batches(self) -> None:
-        self._room = self._request.in_flight.try_keep(sum(len(each) for _, each in self._batches))
-        if self._room is None:
-            self._flaws = dict.fromkeys((name for name, _ in self._batches), _NO_ROOM)
-            self._end()
+        self._memory = self._request.in_flight.try_keep(
+            sum(len(records) for _, records in self._batches)
+        )
+        if self._memory is None:
+            self._rejected = dict.fromkeys((tp for tp, _ in self._batches), _NO_MEMORY)
+            self._finish()
         else:
-            self._batches = [(name, memoryview(bytearray(each))) for name, each in self._batches]
+            self._batches = [(tp, memoryview(bytearray(records))) for tp, records in self._batches]
 
-    def _go_on(self, names: list[TopicPartition]) -> None:
-        if self._is_over:
+    def _on_verified(self, tps: list[TopicPartition]) -> None:
+        if self._is_done:
             return
-        for name in names:
-            code = self._check.find_refusal(name)
+        for tp in tps:
+            code = self._check.find_refusal(tp)
             if code is not ErrorCode.NONE:
-                self._flaws[name] = _tell(code, self._request.version)
-        self._end()
+                self._rejected[tp] = _refusal_of(code, self._request.version)
+        self._finish()
 
-    def _end(self) -> None:
-        self._is_over = True
+    def _finish(self) -> None:
+        self._is_done = True
         batches, self._batches = self._batches, []
         try:
-            self._write(self._asked, *_sort_out(batches, self._refused, self._flaws))
+            self._write(self._produced, *_sort_out(batches, self._refused, self._rejected))
         finally:
-            if self._room is not None:
-                self._room.release()
+            if self._memory is not None:
+                self._memory.release()
 
 
-def _find_flaws(
+def _find_rejected(
     headers: dict[TopicPartition, BatchHeader], batches: dict[TopicPartition, memoryview]
 ) -> dict[TopicPartition, PartitionAppended]:
-    """What is wrong before anybody is asked. A damaged batch may name any producer: whoever sent
-    it is not to be told that it is fenced."""
-    flaws = {
-        name: _DAMAGED
-        for name, header in headers.items()
-        if header.size != len(batches[name]) or not is_crc_valid(batches[name], 0, header.size)
+    """Refusals that need no coordinator. A corrupt batch may tp any producer: its sender must not
+    be told that it is fenced."""
+    rejected = {
+        tp: _CORRUPT
+        for tp, header in headers.items()
+        if header.size != len(batches[tp]) or not is_crc_valid(batches[tp], 0, header.size)
     }
-    sound = {name: each for name, each in headers.items() if name not in flaws}
-    flaws.update({name: _NO_PRODUCER for name, each in sound.items() if each.producer_id < 0})
-    flaws.update({name: _INTERNAL for name in sound if name.topic in INTERNAL_TOPICS})
-    who = {(each.producer_id, each.producer_epoch) for each in sound.values()}
-    if len(who) > 1:
-        flaws.update(dict.fromkeys(sound, _TWO_PRODUCERS))
-    return flaws
+    sound = {tp: header for tp, header in headers.items() if tp not in rejected}
+    rejected.update({tp: _NO_PRODUCER for tp, header in sound.items() if header.producer_id < 0})
+    rejected.update({tp: _INTERNAL for tp in sound if tp.topic in INTERNAL_TOPICS})
+    producers = {(header.producer_id, header.producer_epoch) for header in sound.values()}
+    if len(producers) > 1:
+        rejected.update(dict.fromkeys(sound, _TWO_PRODUCERS))
+    return rejected
 
 
 def _sort_out(
-    batches: Batches, refused: Refusals, flaws: dict[TopicPartition, PartitionAppended]
+    batches: Batches, refused: Refusals, rejected: dict[TopicPartition, PartitionAppended]
 ) -> tuple[Batches, Refusals]:
-    """The batches without flaw, and all refusals by their places in the request."""
-    if not flaws:
+    """The remaining batches, and all refusals by their positions in the request."""
+    if not rejected:
         return batches, refused
-    places = (each for each in range(len(batches) + len(refused)) if each not in refused)
-    placed = list(zip(places, batches, strict=True))
-    told = {place: flaws[name] for place, (name, _) in placed if name in flaws}
-    kept = [(name, records) for _, (name, records) in placed if name not in flaws]
-    return kept, {**refused, **told}
+    every_position = range(len(batches) + len(refused))
+    positions = (position for position in every_position if position not in refused)
+    positioned = list(zip(positions, batches, strict=True))
+    added = {position: rejected[tp] for position, (tp, _) in positioned if tp in rejected}
+    kept = [(tp, records) for _, (tp, records) in positioned if tp not in rejected]
+    return kept, {**refused, **added}
 
 
-def _tell(code: ErrorCode, version: int) -> PartitionAppended:
-    if code in _PASSING:
+def _refusal_of(code: ErrorCode, version: int) -> PartitionAppended:
+    if code in _TRANSIENT:
         return _refuse(
             ErrorCode.NOT_ENOUGH_REPLICAS,
-            f"the transaction's coordinator could not be asked about this partition: {code.name}, "
-            f"{code.message}; try again",
+            f"the transaction coordinator could not verify this partition: {code.name}, "
+            f"{code.message}; retry",
         )
     if code is ErrorCode.TRANSACTION_ABORTABLE and version < FIRST_WITH_ABORTABLE:
         return _refuse(
@@ -206,15 +210,15 @@ def _refuse(code: ErrorCode, message: str) -> PartitionAppended:
     return PartitionAppended(code, _UNKNOWN, NO_TIMESTAMP, _UNKNOWN, message)
 
 
-_DAMAGED = _refuse(
+_CORRUPT = _refuse(
     ErrorCode.CORRUPT_MESSAGE, "the batch's size or CRC does not match its bytes; send it again"
 )
 _NO_PRODUCER = _refuse(ErrorCode.INVALID_RECORD, "the batch is transactional without a producer id")
-_NO_ROOM = _refuse(
+_NO_MEMORY = _refuse(
     ErrorCode.NOT_ENOUGH_REPLICAS,
-    "too many batches wait for their transactions' coordinators; try again",
+    "too many batches wait for their transaction coordinators; retry",
 )
-_INTERNAL = _refuse(ErrorCode.INVALID_TOPIC_EXCEPTION, "clients do not write to this topic")
+_INTERNAL = _refuse(ErrorCode.INVALID_TOPIC_EXCEPTION, "clients may not produce to this topic")
 _TWO_PRODUCERS = _refuse(
     ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     "the request has transactional batches of more than one producer; a transaction has one",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.apis.access import allows_group
 from penstock.apis.api import Api, Request
 from penstock.apis.groups.offset_commit_response import encode_commit_response
-from penstock.apis.requested_topics import find_asked_name, refuse_topic
+from penstock.apis.requested_topics import find_requested_name, refuse_topic
 from penstock.coordinators.group.requests import CommitOffsets, OffsetCommit
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import NO_LEADER_EPOCH, TopicPartition
@@ -36,7 +36,7 @@ def answer(request: Request, services: "Services") -> Any | Coroutine[Any, Any, 
     if not allows_group(request, services, AclOperation.READ, message.group_id):
         denied = ErrorCode.GROUP_AUTHORIZATION_FAILED
         return _build(request, [[denied] * len(topic.partitions) for topic in message.topics])
-    names = [find_asked_name(services, topic) for topic in message.topics]
+    names = [find_requested_name(services, topic) for topic in message.topics]
     codes, commits = _authorize(request, services, names)
     if not commits:
         return _build(request, codes)

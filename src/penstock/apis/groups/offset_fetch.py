@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from penstock.apis.access import allows_group, allows_topic
 from penstock.apis.api import Api, Request
 from penstock.apis.groups.per_group import for_each_group
-from penstock.apis.requested_topics import find_asked_name, refuse_topic
+from penstock.apis.requested_topics import find_requested_name, refuse_topic
 from penstock.apis.response_shapes import Shape, response_shape
 from penstock.coordinators.group.requests import FetchedOffset, FetchedOffsets, FetchOffsets
 from penstock.model.errors import ErrorCode
@@ -76,7 +76,7 @@ async def _fetch_group(request: Request, services: "Services", entry: Any) -> _G
     group = entry.group_id
     if not allows_group(request, services, AclOperation.DESCRIBE, group):
         return _refuse(request.version, entry, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    names = [find_asked_name(services, topic) for topic in entry.topics or ()]
+    names = [find_requested_name(services, topic) for topic in entry.topics or ()]
     refused = [refuse_topic(request, services, AclOperation.DESCRIBE, name) for name in names]
     fetched = await services.groups.fetch(_read(request, entry, names, refused))
     if fetched.error is not ErrorCode.NONE:

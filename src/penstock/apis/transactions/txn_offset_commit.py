@@ -123,7 +123,7 @@ async def _commit(
         adds=request.version >= FIRST_THAT_ADDS,
     )
     checked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    check.ask([offsets_partition], partial(_resolve, checked))
+    check.verify([offsets_partition], partial(_resolve, checked))
     await checked
     committed = await services.groups.commit_in_transaction(
         CommitInTransaction(
