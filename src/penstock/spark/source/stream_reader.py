@@ -211,8 +211,7 @@ class _Driver:
         return plan_tasks(pieces, self._history)
 
     def _find_lost(self, end: StreamOffset) -> set[TopicPartition]:
-        """Partitions that existed when a run with Trigger.AvailableNow started, and no longer
-        do."""
+        """Partitions that were deleted since a run with Trigger.AvailableNow started."""
         existing = self._discovery.find_partitions(is_lenient=True)
         lost = end.offsets.keys() - set(existing)
         if lost:

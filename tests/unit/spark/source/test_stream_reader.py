@@ -22,7 +22,7 @@ def letters(text: str) -> list[bytes]:
     return [name.encode() for name in text]
 
 
-# Where a query begins, also after a crash.
+# Where a query starts, also after a crash.
 
 
 def test_new_query_starts_at_the_end_by_default(log: Log) -> None:
@@ -280,7 +280,7 @@ def test_spark_may_read_all_available(log: Log) -> None:
 def test_batch_waits_for_min_offsets_per_trigger(log: Log) -> None:
     log.create()
     query = Query(log.options(minOffsetsPerTrigger="3", maxTriggerDelay="1h"))
-    assert query.run_batch() == []  # the first never waits: Spark saves where the query begins
+    assert query.run_batch() == []  # the first never waits: Spark saves where the query starts
     log.write(0, letters("ab"))
     assert query.run_batch() is None
     log.write(0, letters("c"))
