@@ -149,23 +149,23 @@ class JavaClient:
         return int(self._ask("end_offset", topic=topic, partition=partition)["offset"])
 
     def find_offset(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
-        place = {"topic": topic, "partition": partition}
-        offset: int | None = self._ask("find_offset", **place, timestamp_ms=timestamp_ms)["offset"]
+        tp = {"topic": topic, "partition": partition}
+        offset: int | None = self._ask("find_offset", **tp, timestamp_ms=timestamp_ms)["offset"]
         return offset
 
     def read(self, topic: str, partition: int, start: Start, end_offset: int) -> list[Received]:
-        place = {"topic": topic, "partition": partition}
-        answer = self._ask("read", **place, **start._asdict(), end_offset=end_offset)
+        tp = {"topic": topic, "partition": partition}
+        answer = self._ask("read", **tp, **start._asdict(), end_offset=end_offset)
         return [
             Received(
-                found["partition"],
-                found["offset"],
-                found["timestamp_ms"],
-                _from_text(found["key"]),
-                base64.b64decode(found["value"]),
-                tuple((name, base64.b64decode(value)) for name, value in found["headers"]),
+                record["partition"],
+                record["offset"],
+                record["timestamp_ms"],
+                _from_text(record["key"]),
+                base64.b64decode(record["value"]),
+                tuple((name, base64.b64decode(value)) for name, value in record["headers"]),
             )
-            for found in answer["records"]
+            for record in answer["records"]
         ]
 
     def _ask(self, op: str, **arguments: Any) -> dict[str, Any]:

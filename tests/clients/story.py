@@ -144,8 +144,8 @@ class ClientStory:
     ) -> None:
         for index, records in enumerate(written.partitions):
             start = Start(offset=INSIDE_FIRST_BATCH)
-            found = client.read(written.topic, index, start, len(records))
-            assert found == records[INSIDE_FIRST_BATCH:]
+            received = client.read(written.topic, index, start, len(records))
+            assert received == records[INSIDE_FIRST_BATCH:]
 
     def test_reading_starts_at_the_first_record_of_a_time(
         self, written: Written, client: Client

@@ -85,13 +85,13 @@ class AioKafka:
             await producer.stop()
 
     def end_offset(self, topic: str, partition: int) -> int:
-        place = TopicPartition(topic, partition)
-        return int(self._runner.run(self._consumer.end_offsets([place]))[place])
+        tp = TopicPartition(topic, partition)
+        return int(self._runner.run(self._consumer.end_offsets([tp]))[tp])
 
     def find_offset(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
-        place = TopicPartition(topic, partition)
-        found = self._runner.run(self._consumer.offsets_for_times({place: timestamp_ms}))[place]
-        return None if found is None else int(found.offset)
+        tp = TopicPartition(topic, partition)
+        offset = self._runner.run(self._consumer.offsets_for_times({tp: timestamp_ms}))[tp]
+        return None if offset is None else int(offset.offset)
 
     def read(self, topic: str, partition: int, start: Start, end_offset: int) -> list[Received]:
         offset = start.offset
@@ -99,23 +99,25 @@ class AioKafka:
             offset = self.find_offset(topic, partition, start.timestamp_ms)
         return self._runner.run(self._read(TopicPartition(topic, partition), offset, end_offset))
 
-    async def _read(self, place: Any, offset: int | None, end_offset: int) -> list[Received]:
-        self._consumer.assign([place])
+    async def _read(self, tp: Any, offset: int | None, end_offset: int) -> list[Received]:
+        self._consumer.assign([tp])
         if offset is None:
-            await self._consumer.seek_to_beginning(place)
+            await self._consumer.seek_to_beginning(tp)
         else:
-            self._consumer.seek(place, offset)
+            self._consumer.seek(tp, offset)
         received: list[Received] = []
         async with asyncio.timeout(READ_TIMEOUT_S):
-            while await self._consumer.position(place) < end_offset:
-                found = await self._consumer.getmany(place, timeout_ms=500)
-                received += map(_to_received, found.get(place, ()))
+            while await self._consumer.position(tp) < end_offset:
+                records = await self._consumer.getmany(tp, timeout_ms=500)
+                received += map(_to_received, records.get(tp, ()))
         return received
 
 
-def _to_received(found: Any) -> Received:
-    headers = tuple((name, bytes(content)) for name, content in found.headers)
-    return Received(found.partition, found.offset, found.timestamp, found.key, found.value, headers)
+def _to_received(record: Any) -> Received:
+    headers = tuple((name, bytes(content)) for name, content in record.headers)
+    return Received(
+        record.partition, record.offset, record.timestamp, record.key, record.value, headers
+    )
 
 
 @pytest.fixture(scope="module")

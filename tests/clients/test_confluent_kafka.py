@@ -62,16 +62,16 @@ class ConfluentKafka:
         assert not failures
 
     def end_offset(self, topic: str, partition: int) -> int:
-        place = TopicPartition(topic, partition)
-        _, end_offset = self._consumer.get_watermark_offsets(place, timeout=60)
+        tp = TopicPartition(topic, partition)
+        _, end_offset = self._consumer.get_watermark_offsets(tp, timeout=60)
         return end_offset
 
     def find_offset(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
-        asked = [TopicPartition(topic, partition, timestamp_ms)]
-        (found,) = self._consumer.offsets_for_times(asked, timeout=60)
-        if found.error:
-            raise KafkaException(found.error)
-        return found.offset if found.offset >= 0 else None
+        wanted = [TopicPartition(topic, partition, timestamp_ms)]
+        (offset,) = self._consumer.offsets_for_times(wanted, timeout=60)
+        if offset.error:
+            raise KafkaException(offset.error)
+        return offset.offset if offset.offset >= 0 else None
 
     def read(self, topic: str, partition: int, start: Start, end_offset: int) -> list[Received]:
         offset = start.offset
@@ -83,20 +83,22 @@ class ConfluentKafka:
         missing = end_offset - (offset or 0)
         deadline = time.monotonic() + READ_TIMEOUT_S
         while missing > 0 and time.monotonic() < deadline:
-            found = self._consumer.consume(missing, timeout=1)  # returns early with that many
-            received += [_to_received(message) for message in found]
-            missing -= len(found)
+            messages = self._consumer.consume(missing, timeout=1)  # returns early with that many
+            received += [_to_received(message) for message in messages]
+            missing -= len(messages)
         self._consumer.unassign()
         return received
 
 
-def _to_received(found: Any) -> Received:
-    error = found.error()
+def _to_received(message: Any) -> Received:
+    error = message.error()
     if error is not None:
         raise KafkaException(error)
-    key, value = found.key(), found.value()
-    headers = tuple((name, content) for name, content in found.headers() or ())
-    return Received(found.partition(), found.offset(), found.timestamp()[1], key, value, headers)
+    key, value = message.key(), message.value()
+    headers = tuple((name, content) for name, content in message.headers() or ())
+    return Received(
+        message.partition(), message.offset(), message.timestamp()[1], key, value, headers
+    )
 
 
 @pytest.fixture(scope="module")

@@ -66,13 +66,13 @@ class KafkaPython:
         producer.close(timeout=60)
 
     def end_offset(self, topic: str, partition: int) -> int:
-        place = kafka.TopicPartition(topic, partition)
-        return int(self._consumer.end_offsets([place])[place])
+        tp = kafka.TopicPartition(topic, partition)
+        return int(self._consumer.end_offsets([tp])[tp])
 
     def find_offset(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
-        place = kafka.TopicPartition(topic, partition)
-        found = self._consumer.offsets_for_times({place: timestamp_ms})[place]
-        return None if found is None else int(found.offset)
+        tp = kafka.TopicPartition(topic, partition)
+        offset = self._consumer.offsets_for_times({tp: timestamp_ms})[tp]
+        return None if offset is None else int(offset.offset)
 
     def read(self, topic: str, partition: int, start: Start, end_offset: int) -> list[Received]:
         place = kafka.TopicPartition(topic, partition)

@@ -32,7 +32,7 @@ NOW_MS = int(time.time() * 1000)
 
 
 def batch_of(*values: bytes, at_ms: int = NOW_MS, codec: Codec = Codec.NONE) -> bytes:
-    records = [Record(place, at_ms + place, b"k", value) for place, value in enumerate(values)]
+    records = [Record(index, at_ms + index, b"k", value) for index, value in enumerate(values)]
     return bytes(build_batch(records, codec=codec))
 
 
@@ -200,9 +200,9 @@ def test_a_topic_lives_from_its_creation_to_its_deletion(broker: BrokerUnderTest
     async def work(client: ClusterClient) -> None:
         topic = NewTopicSpec(name=name, partitions=2, replication_factor=1)
         (created,) = await client.admin.create_topics([topic])
-        found = (await client.metadata([name])).topics[name]
-        assert (created.partitions, len(found.partitions)) == (2, 2)
-        assert created.topic_id == found.topic_id is not None
+        topic_metadata = (await client.metadata([name])).topics[name]
+        assert (created.partitions, len(topic_metadata.partitions)) == (2, 2)
+        assert created.topic_id == topic_metadata.topic_id is not None
         with pytest.raises(RefusedByBroker) as caught:
             await client.admin.create_topics([topic])
         assert caught.value.code is ErrorCode.TOPIC_ALREADY_EXISTS
@@ -238,10 +238,10 @@ def test_settings_are_set_seen_and_taken_back(broker: BrokerUnderTest) -> None:
     topic = Resource(ResourceKind.TOPIC, new_topic(broker, retention__ms="1000000"))
 
     async def retention(client: ClusterClient) -> tuple[str | None, bool]:
-        found = await client.admin.describe_configs(
+        configs = await client.admin.describe_configs(
             [topic], names=["retention.ms"], with_synonyms=True, with_documentation=True
         )
-        (entry,) = found[topic]
+        (entry,) = configs[topic]
         assert entry.documentation
         assert bool(entry.synonyms) >= entry.is_own
         return entry.value, entry.source is DescribedConfigSource.TOPIC

@@ -36,7 +36,7 @@ def own_broker(tmp_path: Path) -> Iterator[penstock.Broker]:
 def test_the_client_goes_on_when_the_broker_is_back(own_broker: penstock.Broker) -> None:
     own_broker.create_topic("t", partitions=1)
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with ClusterClient(own_broker.bootstrap_servers) as client:
             assert (await client.produce(T0, BATCH)).base_offset == 0
             await asyncio.to_thread(own_broker.stop)
@@ -48,7 +48,7 @@ def test_the_client_goes_on_when_the_broker_is_back(own_broker: penstock.Broker)
             (got,) = await client.fetch([FetchFrom(T0, Offset(0))])
             assert got.high_watermark == offset + 1 == 2
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_producer_and_consumer_go_on_when_the_broker_is_back(

@@ -80,8 +80,8 @@ def commit(broker: BrokerUnderTest, group: str, topic: str, *offsets: int) -> No
 
 
 def committed(broker: BrokerUnderTest, group: str) -> dict[int, int]:
-    found = ask(broker, lambda client: client.groups.fetch_offsets(group))
-    return {tp.partition: at.offset for tp, at in found.items()}
+    offsets = ask(broker, lambda client: client.groups.fetch_offsets(group))
+    return {tp.partition: at.offset for tp, at in offsets.items()}
 
 
 @contextmanager

@@ -37,8 +37,8 @@ JAVA_MURMUR2 = {
 
 def stored(broker: BrokerUnderTest, topic: str, partition: int = 0) -> list[Record]:
     """What the partition holds, read as raw batches."""
-    place = FetchFrom(TopicPartition(topic, partition), Offset(0), 16 * 1024**2)
-    (got,) = ask(broker, lambda client: client.fetch([place], max_wait_ms=0))
+    fetch_from = FetchFrom(TopicPartition(topic, partition), Offset(0), 16 * 1024**2)
+    (got,) = ask(broker, lambda client: client.fetch([fetch_from], max_wait_ms=0))
     return [
         record
         for position, header in iter_headers(got.batches)
@@ -83,7 +83,7 @@ def test_keys_go_where_javas_clients_put_them(broker: BrokerUnderTest) -> None:
     with penstock.Producer(broker.bootstrap_servers) as producer:
         places = {key: producer.send(topic, b"v", key=key) for key in JAVA_MURMUR2}
     expected = {key: (hashed & 0x7FFFFFFF) % 7 for key, hashed in JAVA_MURMUR2.items()}
-    assert {key: place.result().partition for key, place in places.items()} == expected
+    assert {key: sent.result().partition for key, sent in places.items()} == expected
 
 
 def test_round_robin_spreads_evenly(broker: BrokerUnderTest) -> None:

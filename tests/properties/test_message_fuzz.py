@@ -50,8 +50,8 @@ DAMAGES: list[Callable[[bytearray, random.Random], None]] = [flip, flip, cut, in
 
 def short_message(schema: type, source: random.Random) -> bytes:
     """Of several the shortest with something in it: damage then hits structure, not payload."""
-    found = [encode(sample(schema, source, width=2)) for _ in range(6)]
-    return min((data for data in found if len(data) > 30), key=len, default=max(found, key=len))
+    encoded = [encode(sample(schema, source, width=2)) for _ in range(6)]
+    return min((data for data in encoded if len(data) > 30), key=len, default=max(encoded, key=len))
 
 
 def damaged(encoded: bytes, source: random.Random) -> bytes:

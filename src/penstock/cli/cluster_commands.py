@@ -70,24 +70,24 @@ def status(
 ) -> None:
     from penstock.cli.cluster_status import find_status
 
-    found = ask_cluster(get_bootstrap(ctx, bootstrap), find_status)
+    status = ask_cluster(get_bootstrap(ctx, bootstrap), find_status)
     if wants_json(ctx, as_json):
-        show_json(found.as_json())
+        show_json(status.as_json())
     else:
-        _show_status(found)
+        _show_status(status)
 
 
-def _show_status(found: "ClusterStatus") -> None:
+def _show_status(status: "ClusterStatus") -> None:
     from penstock.cli.tables import show_table
 
-    print(f"cluster {found.cluster_id or '-'}\n")
+    print(f"cluster {status.cluster_id or '-'}\n")
     columns = ("broker", "address", "rack", "leads", "replicas", "")
-    show_table(columns, found.broker_rows())
-    print(f"\n{len(found.partitions)} partitions")
-    _show_partitions("without a leader", found.leaderless)
-    _show_partitions("with replicas that are not in sync", found.under_replicated)
-    _show_partitions("led by another than their preferred replica", found.not_preferred)
-    _show_partitions("being moved", list(found.moving))
+    show_table(columns, status.broker_rows())
+    print(f"\n{len(status.partitions)} partitions")
+    _show_partitions("without a leader", status.leaderless)
+    _show_partitions("with replicas that are not in sync", status.under_replicated)
+    _show_partitions("led by another than their preferred replica", status.not_preferred)
+    _show_partitions("being moved", list(status.moving))
 
 
 def _show_partitions(what: str, partitions: "Sequence[TopicPartition]") -> None:

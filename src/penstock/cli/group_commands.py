@@ -74,11 +74,11 @@ def list_groups(
 ) -> None:
     from penstock.cli.tables import show_table
 
-    found = ask_cluster(get_bootstrap(ctx, bootstrap), lambda client: client.groups.list_groups())
+    groups = ask_cluster(get_bootstrap(ctx, bootstrap), lambda client: client.groups.list_groups())
     if wants_json(ctx, as_json):
-        show_json([group._asdict() for group in found])
-    elif found:
-        show_table(("group", "kind", "state"), [[e.group, e.kind, e.state] for e in found])
+        show_json([group._asdict() for group in groups])
+    elif groups:
+        show_table(("group", "kind", "state"), [[e.group, e.kind, e.state] for e in groups])
     else:
         typer.echo("there are no groups: the first consumer of a group makes it", err=True)
 
@@ -104,13 +104,14 @@ def describe(
 def _show_report(report: "GroupReport") -> None:
     from penstock.cli.tables import show_table
 
-    known = report.known
-    print(f"group       {known.group}")
-    print(f"state       {known.state}")
-    print(f"kind        {known.kind}{f', {known.assignor}' if known.assignor else ''}")
-    print(f"coordinator {known.coordinator.id} ({known.coordinator.address})")
+    description = report.description
+    print(f"group       {description.group}")
+    print(f"state       {description.state}")
+    assignor = f", {description.assignor}" if description.assignor else ""
+    print(f"kind        {description.kind}{assignor}")
+    print(f"coordinator {description.coordinator.id} ({description.coordinator.address})")
     print(f"lag         {report.lag}")
-    if known.members:
+    if description.members:
         print()
         show_table(
             ("member", "client", "host", "partitions"),
@@ -121,7 +122,7 @@ def _show_report(report: "GroupReport") -> None:
                     member.host.removeprefix("/"),
                     len(member.assignment),
                 ]
-                for member in known.members
+                for member in description.members
             ],
         )
     if report.partitions:
@@ -216,30 +217,30 @@ def _parse_target(
         parse_time_ms,
     )
 
-    found: list[ResetTarget] = []
+    targets: list[ResetTarget] = []
     try:
         if to_earliest:
-            found.append(ResetTarget(ResetKind.EARLIEST))
+            targets.append(ResetTarget(ResetKind.EARLIEST))
         if to_latest:
-            found.append(ResetTarget(ResetKind.LATEST))
+            targets.append(ResetTarget(ResetKind.LATEST))
         if to_offset is not None:
-            found.append(ResetTarget(ResetKind.OFFSET, to_offset))
+            targets.append(ResetTarget(ResetKind.OFFSET, to_offset))
         if to_datetime is not None:
-            found.append(ResetTarget(ResetKind.TIME, parse_time_ms(to_datetime)))
+            targets.append(ResetTarget(ResetKind.TIME, parse_time_ms(to_datetime)))
         if by_duration is not None:
             now_ms = round(time.time() * 1000)
-            found.append(ResetTarget(ResetKind.TIME, now_ms - parse_duration_ms(by_duration)))
+            targets.append(ResetTarget(ResetKind.TIME, now_ms - parse_duration_ms(by_duration)))
         if shift_by is not None:
-            found.append(ResetTarget(ResetKind.SHIFT, shift_by))
+            targets.append(ResetTarget(ResetKind.SHIFT, shift_by))
     except InvalidReset as error:
         fail(str(error), 2)
-    if len(found) != 1:
+    if len(targets) != 1:
         fail(
             "say where to, with one of --to-earliest, --to-latest, --to-offset, --to-datetime, "
             "--by-duration and --shift-by",
             2,
         )
-    return found[0]
+    return targets[0]
 
 
 async def _check_empty(client: "ClusterClient", group: str) -> None:
@@ -248,16 +249,16 @@ async def _check_empty(client: "ClusterClient", group: str) -> None:
     from penstock.model.errors import ErrorCode
 
     try:
-        known = await client.groups.describe(group)
+        description = await client.groups.describe(group)
     except RefusedByBroker as error:
         if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
             return
         raise
-    if known.members:
+    if description.members:
         who = ", ".join(
-            sorted({f"{member.client_id} on {member.host}" for member in known.members})
+            sorted({f"{member.client_id} on {member.host}" for member in description.members})
         )
-        count = len(known.members)
+        count = len(description.members)
         raise _still_read(group, f"{count} member{'s' if count > 1 else ''} ({who})")
 
 

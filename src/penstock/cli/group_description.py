@@ -53,7 +53,7 @@ class ReadPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupReport:
-    known: GroupDescription
+    description: GroupDescription
     partitions: list[ReadPartition]
 
     @property
@@ -62,14 +62,14 @@ class GroupReport:
 
     def as_json(self) -> dict[str, object]:
         return {
-            "group": self.known.group,
-            "kind": self.known.kind,
-            "state": self.known.state,
-            "assignor": self.known.assignor,
-            "epoch": self.known.epoch,
-            "coordinator": self.known.coordinator.id,
+            "group": self.description.group,
+            "kind": self.description.kind,
+            "state": self.description.state,
+            "assignor": self.description.assignor,
+            "epoch": self.description.epoch,
+            "coordinator": self.description.coordinator.id,
             "lag": self.lag,
-            "members": [_member_json(member) for member in self.known.members],
+            "members": [_member_json(member) for member in self.description.members],
             "partitions": [partition.as_json() for partition in self.partitions],
         }
 
@@ -89,14 +89,14 @@ def _member_json(member: GroupMember) -> dict[str, object]:
 
 
 async def describe_group(client: ClusterClient, group: str) -> GroupReport:
-    known = await client.groups.describe(group)
+    description = await client.groups.describe(group)
     # Offsets before ends, so that a group that reads on shows no lag below zero.
     committed = await client.groups.fetch_offsets(group)
-    owners = {tp: member for member in known.members for tp in member.assignment}
+    owners = {tp: member for member in description.members for tp in member.assignment}
     partitions = sorted({*committed, *owners})
     ends = await _end_offsets(client, partitions)
     return GroupReport(
-        known=known,
+        description=description,
         partitions=[
             ReadPartition(
                 partition=partition,
@@ -118,7 +118,8 @@ async def _end_offsets(
     led = [
         tp
         for tp in partitions
-        if (found := metadata.find_partition(*tp)) is not None and found.leader != NO_BROKER
+        if (partition_metadata := metadata.find_partition(*tp)) is not None
+        and partition_metadata.leader != NO_BROKER
     ]
     listed = await client.list_offsets(dict.fromkeys(led, LATEST))
     return {partition: listed_offset.offset for partition, listed_offset in listed.items()}

@@ -88,11 +88,11 @@ def parse_time_ms(text: str) -> int:
 
 def parse_duration_ms(text: str) -> int:
     """ISO 8601 as far as days (P1DT2H30M), or shorter (90m, 1d12h)."""
-    found = _ISO_SPAN.fullmatch(text) or _SHORT_SPAN.fullmatch(text)
-    given = {} if found is None else {k: v for k, v in found.groupdict().items() if v is not None}
-    if not given:
+    match = _ISO_SPAN.fullmatch(text) or _SHORT_SPAN.fullmatch(text)
+    units = {} if match is None else {k: v for k, v in match.groupdict().items() if v is not None}
+    if not units:
         raise InvalidReset(f"{text!r}: write P1DT2H30M, or 90m, 1d12h, 45s")
-    span = timedelta(**{unit: float(value) for unit, value in given.items()})
+    span = timedelta(**{unit: float(value) for unit, value in units.items()})
     return round(span.total_seconds() * 1000)
 
 
@@ -168,8 +168,8 @@ async def _find_wanted(
         case ResetKind.OFFSET:
             return dict.fromkeys(partitions, target.value)
         case ResetKind.TIME:
-            found = await client.list_offsets(dict.fromkeys(partitions, target.value))
-            return {tp: None if at.offset < 0 else at.offset for tp, at in found.items()}
+            offsets = await client.list_offsets(dict.fromkeys(partitions, target.value))
+            return {tp: None if at.offset < 0 else at.offset for tp, at in offsets.items()}
         case ResetKind.SHIFT:
             for partition in partitions:
                 if partition not in committed:

@@ -131,9 +131,9 @@ def _check_topic(bootstrap: str, topic: str) -> None:
     from penstock.model.errors import ErrorCode
 
     async def work(client: "ClusterClient") -> None:
-        found = (await client.metadata([topic], allow_auto_creation=True)).topics[topic]
-        if found.error is not ErrorCode.LEADER_NOT_AVAILABLE:  # being created
-            found.check()
+        topic_metadata = (await client.metadata([topic], allow_auto_creation=True)).topics[topic]
+        if topic_metadata.error is not ErrorCode.LEADER_NOT_AVAILABLE:  # being created
+            topic_metadata.check()
 
     ask_cluster(bootstrap, work)
 
@@ -207,8 +207,8 @@ def _read_lines(source: BinaryIO, separator: bytes | None) -> Iterator[Line]:
         if separator is None:
             yield Line(None, text, len(raw))
             continue
-        key, found, value = text.partition(separator)
-        if not found:
+        key, matched, value = text.partition(separator)
+        if not matched:
             raise NoKey(
                 f"line {number} has no {separator.decode()!r}, which should end its key; "
                 f"{number - 1} records before it were sent"

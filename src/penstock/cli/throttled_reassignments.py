@@ -24,12 +24,12 @@ async def move_throttled(
 ) -> Mapping[TopicPartition, ReassignmentResult]:
     """The settings first: a move that has begun copies as fast as it can."""
     metadata = await client.metadata([partition.topic])
-    found = metadata.find_partition(*partition)
-    if found is None:
+    partition_metadata = metadata.find_partition(*partition)
+    if partition_metadata is None:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return {partition: ReassignmentResult(code, None)}
     changes = throttle(
-        partition, held_by=found.replicas, to=to, brokers=metadata.brokers, rate=rate
+        partition, held_by=partition_metadata.replicas, to=to, brokers=metadata.brokers, rate=rate
     )
     await client.admin.incremental_alter_configs(changes)
     return await client.reassignments.alter({partition: list(to)})

@@ -192,19 +192,21 @@ def describe(
 ) -> None:
     from penstock.cli.topic_description import describe_topic
 
-    found = ask_cluster(get_bootstrap(ctx, bootstrap), lambda client: describe_topic(client, name))
+    description = ask_cluster(
+        get_bootstrap(ctx, bootstrap), lambda client: describe_topic(client, name)
+    )
     if wants_json(ctx, as_json):
-        show_json(found.as_json())
+        show_json(description.as_json())
     else:
-        _show_description(found)
+        _show_description(description)
 
 
-def _show_description(found: "TopicDescription") -> None:
+def _show_description(description: "TopicDescription") -> None:
     from penstock.cli.tables import show_table
 
-    print(f"topic {found.name}")
-    print(f"id    {found.topic_id or '-'}")
-    for entry in found.configs:
+    print(f"topic {description.name}")
+    print(f"id    {description.topic_id or '-'}")
+    for entry in description.configs:
         print(f"set   {entry.name}={entry.value}")
     print()
     columns = (
@@ -218,7 +220,7 @@ def _show_description(found: "TopicDescription") -> None:
         "log end",
         "bytes",
     )
-    show_table(columns, [partition.as_row() for partition in found.partitions])
+    show_table(columns, [partition.as_row() for partition in description.partitions])
 
 
 @app.command(help=_ALTER_HELP)

@@ -22,7 +22,7 @@ _Ask = Callable[[Iterable[TopicPartition]], Awaitable[Mapping[TopicPartition, _A
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionDescription:
-    known: PartitionMetadata
+    metadata: PartitionMetadata
     log_start_offset: int | None
     high_watermark: int | None
     log_end_offset: int | None
@@ -30,15 +30,15 @@ class PartitionDescription:
 
     @property
     def leader(self) -> int | None:
-        return None if self.known.leader == NO_BROKER else self.known.leader
+        return None if self.metadata.leader == NO_BROKER else self.metadata.leader
 
     def as_row(self) -> list[object]:
         return [
-            self.known.partition,
+            self.metadata.partition,
             self.leader,
-            self.known.leader_epoch,
-            ",".join(str(replica) for replica in self.known.replicas),
-            ",".join(str(broker) for broker in self.known.in_sync),
+            self.metadata.leader_epoch,
+            ",".join(str(replica) for replica in self.metadata.replicas),
+            ",".join(str(broker) for broker in self.metadata.in_sync),
             self.log_start_offset,
             self.high_watermark,
             self.log_end_offset,
@@ -47,12 +47,12 @@ class PartitionDescription:
 
     def as_json(self) -> dict[str, object]:
         return {
-            "partition": self.known.partition,
+            "partition": self.metadata.partition,
             "leader": self.leader,
-            "leader_epoch": self.known.leader_epoch,
-            "replicas": list(self.known.replicas),
-            "isr": list(self.known.in_sync),
-            "offline": list(self.known.offline),
+            "leader_epoch": self.metadata.leader_epoch,
+            "replicas": list(self.metadata.replicas),
+            "isr": list(self.metadata.in_sync),
+            "offline": list(self.metadata.offline),
             "log_start_offset": self.log_start_offset,
             "high_watermark": self.high_watermark,
             "log_end_offset": self.log_end_offset,
@@ -104,12 +104,12 @@ async def _describe_partitions(
     ends = await _ask_all(led, lambda some: client.log_end_offsets(some, timeout_ms=_TIMEOUT_MS))
     sizes = await _leader_sizes(client, topic)
     described = []
-    for known in topic.partitions:
-        partition = TopicPartition(topic.name, known.partition)
+    for partition_metadata in topic.partitions:
+        partition = TopicPartition(topic.name, partition_metadata.partition)
         start, watermark = starts.get(partition), watermarks.get(partition)
         described.append(
             PartitionDescription(
-                known=known,
+                metadata=partition_metadata,
                 log_start_offset=None if start is None else start.offset,
                 high_watermark=None if watermark is None else watermark.offset,
                 log_end_offset=ends.get(partition),
@@ -135,13 +135,13 @@ async def _ask_all(
     try:
         return await ask(partitions)
     except ClientError:
-        found: dict[TopicPartition, _Answer] = {}
+        answers: dict[TopicPartition, _Answer] = {}
         for partition in partitions:
             try:
-                found.update(await ask([partition]))
+                answers.update(await ask([partition]))
             except ClientError:
                 continue  # shown as not known
-        return found
+        return answers
 
 
 async def _leader_sizes(client: ClusterClient, topic: TopicMetadata) -> dict[TopicPartition, int]:
@@ -157,8 +157,8 @@ async def _leader_sizes(client: ClusterClient, topic: TopicMetadata) -> dict[Top
         return {}  # not everybody may look at directories
     return {
         partition: replica.size_bytes
-        for broker_id, found in directories.items()
-        for directory in found
+        for broker_id, log_dirs in directories.items()
+        for directory in log_dirs
         for partition, replica in directory.replicas.items()
         if partitions[partition].leader == broker_id and not replica.is_future
     }

@@ -96,19 +96,19 @@ def list_transactions(
     wanted = _parse_pattern(pattern)
 
     async def work(client: "ClusterClient") -> "list[ListedTransaction]":
-        found = await client.transactions.list_transactions(
+        listed = await client.transactions.list_transactions(
             states=state or (), min_duration_ms=min_duration_ms
         )
         return [
-            transaction for transaction in found if wanted.fullmatch(transaction.transactional_id)
+            transaction for transaction in listed if wanted.fullmatch(transaction.transactional_id)
         ]
 
-    found = ask_cluster(get_bootstrap(ctx, bootstrap), work)
+    transactions = ask_cluster(get_bootstrap(ctx, bootstrap), work)
     if wants_json(ctx, as_json):
-        show_json([transaction._asdict() for transaction in found])
-    elif found:
+        show_json([transaction._asdict() for transaction in transactions])
+    elif transactions:
         columns = ("transactional id", "producer id", "state", "coordinator")
-        show_table(columns, [list(transaction) for transaction in found])
+        show_table(columns, [list(transaction) for transaction in transactions])
     else:
         typer.echo("there are no such transactional ids", err=True)
 
@@ -123,8 +123,8 @@ def describe(
     async def work(client: "ClusterClient") -> "TransactionReport":
         from penstock.cli.transaction_search import TransactionReport
 
-        known = await client.transactions.describe(transactional_id)
-        return TransactionReport(known=known, now_ms=_now_ms())
+        description = await client.transactions.describe(transactional_id)
+        return TransactionReport(description=description, now_ms=_now_ms())
 
     report = ask_cluster(get_bootstrap(ctx, bootstrap), work)
     if wants_json(ctx, as_json):
@@ -136,18 +136,22 @@ def describe(
 def _show_report(report: "TransactionReport") -> None:
     from penstock.cli.tables import show_table
 
-    known = report.known
-    timeout = "never: two-phase commit" if report.is_two_phase else _show_span(known.timeout_ms)
-    print(f"transactional id {known.transactional_id}")
-    print(f"state            {known.state}")
-    print(f"coordinator      {known.coordinator.id} ({known.coordinator.address})")
-    print(f"producer         {known.producer_id}, epoch {known.producer_epoch}")
+    description = report.description
+    timeout = (
+        "never: two-phase commit" if report.is_two_phase else _show_span(description.timeout_ms)
+    )
+    print(f"transactional id {description.transactional_id}")
+    print(f"state            {description.state}")
+    print(f"coordinator      {description.coordinator.id} ({description.coordinator.address})")
+    print(f"producer         {description.producer_id}, epoch {description.producer_epoch}")
     print(f"times out after  {timeout}")
     if report.age_ms is not None:
         print(f"open for         {_show_span(report.age_ms)}")
-    if known.partitions:
+    if description.partitions:
         print()
-        show_table(("topic", "partition"), [list(partition) for partition in known.partitions])
+        show_table(
+            ("topic", "partition"), [list(partition) for partition in description.partitions]
+        )
 
 
 @app.command(help=_ABORT_HELP)
@@ -164,8 +168,8 @@ def abort(
     bootstrap: BootstrapOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    place = (topic, partition, start_offset)
-    if (transactional_id is None) == (place == (None, None, None)):
+    open_since = (topic, partition, start_offset)
+    if (transactional_id is None) == (open_since == (None, None, None)):
         fail("name either a transactional id, or --topic, --partition and --start-offset", 2)
     if transactional_id is not None:
         _abort_id(ctx, transactional_id, get_bootstrap(ctx, bootstrap), as_json)
@@ -180,11 +184,11 @@ def abort(
 def _abort_id(ctx: typer.Context, transactional_id: str, bootstrap: str, as_json: bool) -> None:
     from penstock.cli.transaction_search import abort_by_id
 
-    known = ask_cluster(bootstrap, lambda client: abort_by_id(client, transactional_id))
+    description = ask_cluster(bootstrap, lambda client: abort_by_id(client, transactional_id))
     if wants_json(ctx, as_json):
-        show_json({"transactional_id": transactional_id, "partitions": len(known.partitions)})
+        show_json({"transactional_id": transactional_id, "partitions": len(description.partitions)})
     else:
-        print(f"aborted {transactional_id} in {len(known.partitions)} partitions")
+        print(f"aborted {transactional_id} in {len(description.partitions)} partitions")
 
 
 def _abort_in_partition(
@@ -234,36 +238,36 @@ def find_hanging(
             client, topic, min_age_ms=min_age_ms, now_ms=_now_ms()
         )
 
-    found = ask_cluster(get_bootstrap(ctx, bootstrap), work)
+    transactions = ask_cluster(get_bootstrap(ctx, bootstrap), work)
     if wants_json(ctx, as_json):
-        show_json([_open_json(transaction) for transaction in found])
-    elif found:
+        show_json([_open_json(transaction) for transaction in transactions])
+    elif transactions:
         columns = ("topic", "partition", "producer id", "epoch", "start offset", "last written")
-        show_table(columns, [_open_row(transaction) for transaction in found])
+        show_table(columns, [_open_row(transaction) for transaction in transactions])
     else:
         typer.echo("no transaction hangs", err=True)
 
 
-def _open_row(found: "OpenTransaction") -> list[object]:
-    age_ms = max(0, _now_ms() - found.last_timestamp_ms)
+def _open_row(transaction: "OpenTransaction") -> list[object]:
+    age_ms = max(0, _now_ms() - transaction.last_timestamp_ms)
     return [
-        found.partition.topic,
-        found.partition.partition,
-        found.producer_id,
-        found.producer_epoch,
-        found.start_offset,
+        transaction.partition.topic,
+        transaction.partition.partition,
+        transaction.producer_id,
+        transaction.producer_epoch,
+        transaction.start_offset,
         f"{_show_span(age_ms)} ago",
     ]
 
 
-def _open_json(found: "OpenTransaction") -> dict[str, object]:
+def _open_json(transaction: "OpenTransaction") -> dict[str, object]:
     return {
-        "topic": found.partition.topic,
-        "partition": found.partition.partition,
-        "producer_id": found.producer_id,
-        "producer_epoch": found.producer_epoch,
-        "start_offset": found.start_offset,
-        "last_timestamp_ms": found.last_timestamp_ms,
+        "topic": transaction.partition.topic,
+        "partition": transaction.partition.partition,
+        "producer_id": transaction.producer_id,
+        "producer_epoch": transaction.producer_epoch,
+        "start_offset": transaction.start_offset,
+        "last_timestamp_ms": transaction.last_timestamp_ms,
     }
 
 

@@ -20,33 +20,33 @@ _FENCED = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionReport:
-    known: TransactionDescription
+    description: TransactionDescription
     now_ms: int
 
     @property
     def age_ms(self) -> int | None:
         """None: nothing is open."""
-        if self.known.start_ms is None or not self.known.is_open:
+        if self.description.start_ms is None or not self.description.is_open:
             return None
-        return max(0, self.now_ms - self.known.start_ms)
+        return max(0, self.now_ms - self.description.start_ms)
 
     @property
     def is_two_phase(self) -> bool:
-        return self.known.timeout_ms == NEVER_MS
+        return self.description.timeout_ms == NEVER_MS
 
     def as_json(self) -> dict[str, object]:
-        known = self.known
+        description = self.description
         return {
-            "transactional_id": known.transactional_id,
-            "coordinator": known.coordinator.id,
-            "state": known.state,
-            "producer_id": known.producer_id,
-            "producer_epoch": known.producer_epoch,
+            "transactional_id": description.transactional_id,
+            "coordinator": description.coordinator.id,
+            "state": description.state,
+            "producer_id": description.producer_id,
+            "producer_epoch": description.producer_epoch,
             "two_phase": self.is_two_phase,
-            "timeout_ms": None if self.is_two_phase else known.timeout_ms,
-            "start_ms": known.start_ms,
+            "timeout_ms": None if self.is_two_phase else description.timeout_ms,
+            "start_ms": description.start_ms,
             "age_ms": self.age_ms,
-            "partitions": [partition._asdict() for partition in known.partitions],
+            "partitions": [partition._asdict() for partition in description.partitions],
         }
 
 
@@ -62,9 +62,11 @@ async def find_hanging(
         for topic in metadata.topics.values()
         for partition in topic.partitions
     ]
-    found = await client.transactions.list_open(partitions)
+    open_transactions = await client.transactions.list_open(partitions)
     old = [
-        transaction for transaction in found if now_ms - transaction.last_timestamp_ms >= min_age_ms
+        transaction
+        for transaction in open_transactions
+        if now_ms - transaction.last_timestamp_ms >= min_age_ms
     ]
     return unknown_to(old, await _describe_producers(client, old)) if old else []
 
@@ -104,32 +106,32 @@ def unknown_to(
 async def abort_by_id(client: ClusterClient, transactional_id: str) -> TransactionDescription:
     """What was aborted. A transaction that a newer producer has been given to decide can only be
     aborted by one that is newer still."""
-    known = await client.transactions.describe(transactional_id)
-    if known.state != ONGOING:
+    description = await client.transactions.describe(transactional_id)
+    if description.state != ONGOING:
         raise RefusedByBroker(
             f"abort {transactional_id!r}",
             ErrorCode.INVALID_TXN_STATE,
-            f"it has no transaction that could be decided: its state is {known.state}",
+            f"it has no transaction that could be decided: its state is {description.state}",
         )
     try:
-        await client.transactions.end(known.producer, commit=False)
+        await client.transactions.end(description.producer, commit=False)
     except RefusedByBroker as error:
         if error.code not in _FENCED:
             raise
         await client.transactions.init_producer(transactional_id)
-    return known
+    return description
 
 
 async def abort_in_partition(
     client: ClusterClient, partition: TopicPartition, start_offset: int
 ) -> OpenTransaction:
     """What was aborted: the transaction that began at this offset."""
-    found = await client.transactions.list_open([partition])
-    for transaction in found:
+    open_transactions = await client.transactions.list_open([partition])
+    for transaction in open_transactions:
         if transaction.start_offset == start_offset:
             await client.transactions.abort_hanging(transaction)
             return transaction
-    starts = ", ".join(str(transaction.start_offset) for transaction in found) or "none"
+    starts = ", ".join(str(transaction.start_offset) for transaction in open_transactions) or "none"
     raise RefusedByBroker(
         f"abort in {partition}",
         ErrorCode.INVALID_TXN_STATE,

@@ -121,7 +121,7 @@ def _run_cluster(
     cluster = LocalCluster(
         data or DEFAULT_DATA,
         host=host,
-        ports=[first_port + place if first_port else 0 for place in range(brokers)],
+        ports=[first_port + index if first_port else 0 for index in range(brokers)],
         zookeeper=zookeeper,
         zookeepers=zookeepers,
         config=given | dict(_split(text) for text in settings),

@@ -96,7 +96,7 @@ class Admin:
         timeout_ms: int | None = None,
     ) -> dict[Resource, list[DescribedConfig]]:
         """Settings with their sources; `names` asks for some of them only."""
-        found: dict[Resource, list[DescribedConfig]] = {}
+        configs: dict[Resource, list[DescribedConfig]] = {}
         for broker_id, part in _by_broker(resources).items():
             fields = {
                 "resources": [
@@ -110,8 +110,8 @@ class Admin:
             for result in answer.results:
                 _check(f"describe settings of {result.resource_name!r}", result)
                 resource = Resource(ResourceKind(result.resource_type), result.resource_name)
-                found[resource] = [_read_entry(entry) for entry in result.configs]
-        return found
+                configs[resource] = [_read_entry(entry) for entry in result.configs]
+        return configs
 
     async def incremental_alter_configs(
         self,
@@ -162,12 +162,12 @@ class Admin:
         deadline = self._router.deadline(timeout_ms)
         if brokers is None:
             brokers = sorted((await self._router.get_current((), deadline)).brokers)
-        found = {}
+        directories = {}
         for broker_id in brokers:
             answer = await self._ask("describe log directories", call, broker_id, timeout_ms)
             _check(f"log directories of broker {broker_id}", answer)
-            found[broker_id] = [_read_directory(result) for result in answer.results]
-        return found
+            directories[broker_id] = [_read_directory(result) for result in answer.results]
+        return directories
 
     async def describe_cluster(self, *, timeout_ms: int | None = None) -> ClusterDescription:
         call = Call(ApiKey.DESCRIBE_CLUSTER, range(2), {})
@@ -187,9 +187,11 @@ class Admin:
         )
 
     async def _describe_by_metadata(self, timeout_ms: int | None) -> ClusterDescription:
-        known = await self._router.refresh((), self._router.deadline(timeout_ms))
+        metadata = await self._router.refresh((), self._router.deadline(timeout_ms))
         return ClusterDescription(
-            cluster_id=known.cluster_id, controller_id=known.controller_id, brokers=known.brokers
+            cluster_id=metadata.cluster_id,
+            controller_id=metadata.controller_id,
+            brokers=metadata.brokers,
         )
 
     async def _ask(
@@ -318,21 +320,24 @@ def _delete_records_call(before: Mapping[TopicPartition, Offset], deadline: Dead
         for partition, offset in before.items()
     )
     fields = {
-        "topics": [{"name": name, "partitions": each} for name, each in by_topic.items()],
+        "topics": [
+            {"name": name, "partitions": partitions_of_topic}
+            for name, partitions_of_topic in by_topic.items()
+        ],
         "timeout": timedelta(milliseconds=deadline.left_for_broker_ms),
     }
     return Call(ApiKey.DELETE_RECORDS, range(3), fields)
 
 
 def _read_deleted(answer: Any) -> Mapping[TopicPartition, Offset | ClientError]:
-    found: dict[TopicPartition, Offset | ClientError] = {}
+    results: dict[TopicPartition, Offset | ClientError] = {}
     for topic in answer.topics:
-        for each in topic.partitions:
-            partition = TopicPartition(topic.name, each.partition_index)
-            code = read_error(each.error_code)
+        for data in topic.partitions:
+            partition = TopicPartition(topic.name, data.partition_index)
+            code = read_error(data.error_code)
             refused = RefusedByBroker(f"delete records of {partition}", code)
-            found[partition] = refused if code else Offset(each.low_watermark)
-    return found
+            results[partition] = refused if code else Offset(data.low_watermark)
+    return results
 
 
 def _group_numbers(partitions: Iterable[TopicPartition]) -> list[Mapping[str, Any]]:

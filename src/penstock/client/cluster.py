@@ -215,8 +215,10 @@ class ClusterClient:
         if failures and len(failures) == len(answers):
             raise failures[0]
         return [
-            answer if isinstance(answer, FetchedPartition) else _failed(asked.partition, answer)
-            for asked, answer in zip(wanted, answers, strict=True)
+            answer
+            if isinstance(answer, FetchedPartition)
+            else _failed(fetch_from.partition, answer)
+            for fetch_from, answer in zip(wanted, answers, strict=True)
         ]
 
     async def list_offsets(
@@ -252,9 +254,13 @@ class ClusterClient:
         async def ask(
             node: BrokerMetadata, part: Mapping[TopicPartition, None]
         ) -> Mapping[TopicPartition, Offset | ClientError]:
-            known = {tp: self._router.metadata.find_partition(*tp) for tp in part}
+            partitions = {tp: self._router.metadata.find_partition(*tp) for tp in part}
             call = epoch_ends_call(
-                {tp: found.leader_epoch for tp, found in known.items() if found is not None}
+                {
+                    tp: partition_metadata.leader_epoch
+                    for tp, partition_metadata in partitions.items()
+                    if partition_metadata is not None
+                }
             )
             answers = read_epoch_ends(await self._router.ask(node.address, call, deadline))
             return {

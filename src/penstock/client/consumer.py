@@ -146,7 +146,7 @@ class Consumer:
                     self._fill(0, max_messages - len(messages))
                 if not self._buffer:
                     break
-                messages.append(self._hand_out())
+                messages.append(self._next_buffered())
         return messages
 
     def commit(self) -> None:
@@ -195,17 +195,17 @@ class Consumer:
         at the end."""
         with self._lock:
             self._check_open()
-            places = [
+            positions = [
                 Place(assigned.topic, assigned.partition, timestamp_ms)
                 for assigned in self._assigned()
                 if topic is None or assigned.topic == topic
             ]
             try:
-                found = self._consumer.offsets_for_times(places, timeout=_SEEK_PATIENCE_S)
+                positions = self._consumer.offsets_for_times(positions, timeout=_SEEK_PATIENCE_S)
                 self._seek(
                     [
                         self._at_end(position) if position.offset < 0 else position
-                        for position in found
+                        for position in positions
                     ]
                 )
             except KafkaException as error:
@@ -235,7 +235,7 @@ class Consumer:
                 if not self._buffer:
                     self._fill(max(0.0, min(left_s, _SLICE_S)), _MAX_BUFFERED)
                 if self._buffer:
-                    return self._hand_out()
+                    return self._next_buffered()
             if left_s <= 0:
                 return None
         return None
@@ -273,7 +273,7 @@ class Consumer:
         else:
             self._failure = self._failed(error)
 
-    def _hand_out(self) -> Message:
+    def _next_buffered(self) -> Message:
         self._finish_current()
         raw = self._buffer.popleft()
         message = _read(raw)
@@ -309,9 +309,9 @@ class Consumer:
             if error.args[0].code() not in (LocalCode.STATE, LocalCode.UNKNOWN_PARTITION):
                 raise self._failed(error.args[0]) from error
 
-    def _on_revoke(self, _: object, places: list[Place]) -> None:
+    def _on_revoke(self, _: object, positions: list[Place]) -> None:
         """From within a poll. What was read ahead of these belongs to their next reader."""
-        gone = {(place.topic, place.partition) for place in places}
+        gone = {(position.topic, position.partition) for position in positions}
         self._buffer = deque(
             message
             for message in self._buffer
@@ -328,30 +328,30 @@ class Consumer:
         except KafkaException as error:
             raise self._failed(error.args[0]) from error
 
-    def _seek(self, places: Sequence[Place]) -> None:
-        wanted = {(position.topic, position.partition) for position in places}
+    def _seek(self, positions: Sequence[Place]) -> None:
+        wanted = {(position.topic, position.partition) for position in positions}
         self._finish_current()
         self._buffer = deque(
             message
             for message in self._buffer
             if (message.topic(), message.partition()) not in wanted
         )
-        for place in places:
-            self._done.pop(TopicPartition(place.topic, place.partition), None)
-            self._reached.pop(TopicPartition(place.topic, place.partition), None)
-            self._seek_one(place)
+        for position in positions:
+            self._done.pop(TopicPartition(position.topic, position.partition), None)
+            self._reached.pop(TopicPartition(position.topic, position.partition), None)
+            self._seek_one(position)
 
-    def _at_end(self, place: Place) -> Place:
+    def _at_end(self, position: Place) -> Place:
         """The end as it is now: librdkafka's own is looked up later, and may skip what has come."""
-        _, end = self._consumer.get_watermark_offsets(place, timeout=_SEEK_PATIENCE_S)
-        return Place(place.topic, place.partition, end)
+        _, end = self._consumer.get_watermark_offsets(position, timeout=_SEEK_PATIENCE_S)
+        return Place(position.topic, position.partition, end)
 
-    def _seek_one(self, place: Place) -> None:
+    def _seek_one(self, position: Place) -> None:
         """A partition that was only just assigned cannot be sought in yet."""
         deadline = time.monotonic() + _SEEK_PATIENCE_S
         while True:
             try:
-                self._consumer.seek(place)
+                self._consumer.seek(position)
             except KafkaException as error:
                 is_early = error.args[0].code() == LocalCode.STATE
                 if not is_early or time.monotonic() > deadline:

@@ -32,7 +32,7 @@ class Coordinators:
     def __init__(self, router: Router, kind: CoordinatorKind) -> None:
         self._router = router
         self._kind = kind
-        self._known: dict[str, BrokerMetadata] = {}
+        self._cached: dict[str, BrokerMetadata] = {}
 
     async def find(self, name: str, *, timeout_ms: int | None) -> BrokerMetadata:
         """Asked now, not remembered."""
@@ -52,11 +52,11 @@ class Coordinators:
         deadline = self._router.deadline(timeout_ms)
 
         async def attempt() -> _Answer:
-            node = self._known.get(name) or await self._find(name, deadline)
+            node = self._cached.get(name) or await self._find(name, deadline)
             try:
                 return await ask(node, deadline)
             except ClientError:
-                self._known.pop(name, None)
+                self._cached.pop(name, None)
                 raise
 
         return await self._router.persist(what, deadline, attempt)
@@ -64,7 +64,7 @@ class Coordinators:
     async def _find(self, name: str, deadline: Deadline) -> BrokerMetadata:
         answer = await self._router.ask_any(find_coordinator_call(self._kind, name), deadline)
         node = read_coordinator(self._what(name), answer)
-        self._known[name] = node
+        self._cached[name] = node
         return node
 
     def _what(self, name: str) -> str:
@@ -79,8 +79,10 @@ def find_coordinator_call(kind: CoordinatorKind, name: str) -> Call:
 
 
 def read_coordinator(what: str, answer: Any) -> BrokerMetadata:
-    found = answer.coordinators[0] if hasattr(answer, "coordinators") else answer
-    code = read_error(found.error_code)
+    coordinator = answer.coordinators[0] if hasattr(answer, "coordinators") else answer
+    code = read_error(coordinator.error_code)
     if code:
-        raise RefusedByBroker(what, code, getattr(found, "error_message", None))
-    return BrokerMetadata(BrokerId(found.node_id), Address(found.host, found.port))
+        raise RefusedByBroker(what, code, getattr(coordinator, "error_message", None))
+    return BrokerMetadata(
+        BrokerId(coordinator.node_id), Address(coordinator.host, coordinator.port)
+    )

@@ -236,7 +236,7 @@ def epoch_ends_call(wanted: Mapping[TopicPartition, LeaderEpoch]) -> Call:
         )
         for partition, epoch in wanted.items()
     )
-    topics = [{"topic": name, "partitions": each} for name, each in by_topic.items()]
+    topics = [{"topic": name, "partitions": partitions} for name, partitions in by_topic.items()]
     fields = {"replica_id": NO_REPLICA, "topics": topics}
     return Call(ApiKey.OFFSET_FOR_LEADER_EPOCH, range(2, 5), fields)
 

@@ -87,8 +87,8 @@ def _encode_topics(
 ) -> Iterator[bytes]:
     by_topic: dict[str, list[bytes]] = {}
     for (topic, number), offset, max_bytes, leader_epoch, last_epoch, log_start in wanted:
-        asked = _ASKED.pack(number, leader_epoch, offset, last_epoch, log_start, max_bytes, 0)
-        by_topic.setdefault(topic, []).append(asked)
+        packed = _ASKED.pack(number, leader_epoch, offset, last_epoch, log_start, max_bytes, 0)
+        by_topic.setdefault(topic, []).append(packed)
     for topic, partitions in by_topic.items():
         count = encode_unsigned_varint(len(partitions) + 1)
         yield b"".join((topic_ids[topic].bytes, count, *partitions, _NO_TAGS))
@@ -110,9 +110,9 @@ def _read(names: Mapping[bytes, str], body: memoryview) -> Answer:
         name = names.get(bytes(body[position : position + _ID_BYTES]))
         count, position = read_unsigned_varint(body, position + _ID_BYTES)
         for _ in range(count - 1):
-            each, position = _read_partition(name or "", body, position)
+            partition, position = _read_partition(name or "", body, position)
             if name is not None:
-                fetched.append(each)
+                fetched.append(partition)
         _, position = _read_tags(body, position)
     _, position = _read_tags(body, position)
     if position != len(body):
@@ -136,12 +136,12 @@ def _read_aborted(
     count, position = read_unsigned_varint(body, position)
     if count <= 1:
         return (), position
-    found = []
+    aborted = []
     for _ in range(count - 1):
         producer, offset, _ = _ABORTED.unpack_from(body, position)
-        found.append(AbortedTransactionStart(ProducerId(producer), Offset(offset)))
+        aborted.append(AbortedTransactionStart(ProducerId(producer), Offset(offset)))
         position += _ABORTED.size
-    return tuple(found), position
+    return tuple(aborted), position
 
 
 def _read_records(body: memoryview, position: int) -> tuple[memoryview, int]:

@@ -50,17 +50,17 @@ def describe_classic_call(group: str) -> Call:
 
 def read_classic(answer: Any, coordinator: BrokerMetadata) -> GroupDescription | None:
     """None: the coordinator knows no such group."""
-    (found,) = answer.groups
-    code = read_error(found.error_code)
-    if code is ErrorCode.GROUP_ID_NOT_FOUND or (not code and found.group_state == _DEAD):
+    (group,) = answer.groups
+    code = read_error(group.error_code)
+    if code is ErrorCode.GROUP_ID_NOT_FOUND or (not code and group.group_state == _DEAD):
         return None
-    _check(found, code)
+    _check(group, code)
     return GroupDescription(
-        group=found.group_id,
+        group=group.group_id,
         kind=CLASSIC,
-        state=found.group_state,
-        assignor=found.protocol_data,
-        members=tuple(_read_classic_member(member) for member in found.members),
+        state=group.group_state,
+        assignor=group.protocol_data,
+        members=tuple(_read_classic_member(member) for member in group.members),
         coordinator=coordinator,
     )
 
@@ -71,26 +71,26 @@ def describe_consumer_call(group: str) -> Call:
 
 def read_consumer(answer: Any, coordinator: BrokerMetadata) -> GroupDescription | None:
     """None: there is no such group of the newer protocol."""
-    (found,) = answer.groups
-    code = read_error(found.error_code)
+    (group,) = answer.groups
+    code = read_error(group.error_code)
     if code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
         return None
-    _check(found, code)
+    _check(group, code)
     return GroupDescription(
-        group=found.group_id,
+        group=group.group_id,
         kind=CONSUMER,
-        state=found.group_state,
-        assignor=found.assignor_name,
-        members=tuple(_read_consumer_member(member) for member in found.members),
+        state=group.group_state,
+        assignor=group.assignor_name,
+        members=tuple(_read_consumer_member(member) for member in group.members),
         coordinator=coordinator,
-        epoch=found.group_epoch,
+        epoch=group.group_epoch,
     )
 
 
-def _check(found: Any, code: ErrorCode) -> None:
+def _check(group: Any, code: ErrorCode) -> None:
     if code:
-        message = getattr(found, "error_message", None)
-        raise RefusedByBroker(f"describe group {found.group_id!r}", code, message)
+        message = getattr(group, "error_message", None)
+        raise RefusedByBroker(f"describe group {group.group_id!r}", code, message)
 
 
 def _read_classic_member(member: Any) -> GroupMember:
@@ -151,13 +151,13 @@ def fetch_offsets_call(group: str, partitions: Iterable[TopicPartition] | None) 
 
 def read_offsets(group: str, answer: Any) -> dict[TopicPartition, CommittedOffset]:
     """Without partitions that have no committed offset."""
-    found = answer.groups[0] if hasattr(answer, "groups") else answer
     what = f"committed offsets of group {group!r}"
-    code = read_error(found.error_code)
+    result = answer.groups[0] if hasattr(answer, "groups") else answer
+    code = read_error(result.error_code)
     if code:
         raise RefusedByBroker(what, code)
     offsets = {}
-    for topic in found.topics:
+    for topic in result.topics:
         for partition in topic.partitions:
             code = read_error(partition.error_code)
             if code:

@@ -41,10 +41,10 @@ class GroupClient:
     async def list_groups(self, *, timeout_ms: int | None = None) -> list[ListedGroup]:
         """Of every broker, by name."""
         deadline = self._router.deadline(timeout_ms)
-        found = await self._router.persist_with_all(
+        groups = await self._router.persist_with_all(
             "list groups", LIST_CALL, lambda _, answer: read_listed(answer), deadline
         )
-        return sorted(found)
+        return sorted(groups)
 
     async def find_coordinator(
         self, group: str, *, timeout_ms: int | None = None
@@ -57,13 +57,15 @@ class GroupClient:
         what = f"describe group {group!r}"
 
         async def ask(node: BrokerMetadata, deadline: Deadline) -> GroupDescription:
-            found = await self._describe_consumer(group, node, deadline)
-            if found is None:
+            description = await self._describe_consumer(group, node, deadline)
+            if description is None:
                 call = describe_classic_call(group)
-                found = read_classic(await self._router.ask(node.address, call, deadline), node)
-            if found is None:
+                description = read_classic(
+                    await self._router.ask(node.address, call, deadline), node
+                )
+            if description is None:
                 raise RefusedByBroker(what, ErrorCode.GROUP_ID_NOT_FOUND)
-            return found
+            return description
 
         return await self._coordinators.persist(what, group, ask, timeout_ms)
 

@@ -58,18 +58,18 @@ class ClusterMetadata:
     topics: Mapping[str, TopicMetadata] = field(default_factory=dict)
 
     def find_partition(self, topic: str, partition: int) -> PartitionMetadata | None:
-        known = self.topics.get(topic)
-        if known is None or not 0 <= partition < len(known.partitions):
+        topic_metadata = self.topics.get(topic)
+        if topic_metadata is None or not 0 <= partition < len(topic_metadata.partitions):
             return None
-        return known.partitions[partition]
+        return topic_metadata.partitions[partition]
 
     def find_leader(self, topic: str, partition: int) -> BrokerMetadata | None:
-        known = self.find_partition(topic, partition)
-        return None if known is None else self.brokers.get(known.leader)
+        partition_metadata = self.find_partition(topic, partition)
+        return None if partition_metadata is None else self.brokers.get(partition_metadata.leader)
 
     def find_topic_id(self, topic: str) -> TopicId | None:
-        known = self.topics.get(topic)
-        return None if known is None else known.topic_id
+        topic_metadata = self.topics.get(topic)
+        return None if topic_metadata is None else topic_metadata.topic_id
 
 
 def metadata_call(topics: Iterable[str] | None, *, allow_auto_creation: bool = False) -> Call:
@@ -98,10 +98,10 @@ def read_metadata(answer: Any) -> ClusterMetadata:
 
 
 def merge_topics(
-    known: Mapping[str, TopicMetadata], news: Mapping[str, TopicMetadata]
+    current: Mapping[str, TopicMetadata], news: Mapping[str, TopicMetadata]
 ) -> dict[str, TopicMetadata]:
     """The news win; a topic that is reported as missing is forgotten."""
-    merged = {**known, **news}
+    merged = {**current, **news}
     return {name: topic for name, topic in merged.items() if topic.exists}
 
 
@@ -116,8 +116,8 @@ def _read_topic(topic: Any) -> TopicMetadata:
     # Partition n is found at place n: what does not fit that is as good as unknown.
     whole = [
         partition
-        for place, partition in enumerate(partitions)
-        if partition.partition_index == place
+        for index, partition in enumerate(partitions)
+        if partition.partition_index == index
     ]
     return TopicMetadata(
         name=topic.name,

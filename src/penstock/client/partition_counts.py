@@ -45,16 +45,16 @@ class PartitionCounts:
         patience_ends = time.monotonic() + _PATIENCE_S
         while True:
             try:
-                found = self._list_topics(topic, _FIRST_ANSWER_S).topics[topic]
+                topic_metadata = self._list_topics(topic, _FIRST_ANSWER_S).topics[topic]
             except KafkaException as error:
                 raise SendFailed(
                     f"cannot ask for the partitions of topic {topic!r}: {error.args[0].str()}"
                 ) from error
-            if found.partitions:
-                return len(found.partitions)
+            if topic_metadata.partitions:
+                return len(topic_metadata.partitions)
             if time.monotonic() >= patience_ends:
                 raise SendFailed(
-                    f"topic {topic!r} cannot be sent to: {found.error.str()}",
-                    code=find_code(found.error),
+                    f"topic {topic!r} cannot be sent to: {topic_metadata.error.str()}",
+                    code=find_code(topic_metadata.error),
                 )
             time.sleep(_PAUSE_S)

@@ -265,7 +265,7 @@ class Producer:
         future.set_result(
             RecordMetadata(
                 message.topic() or "",
-                _NO_OFFSET if (place := message.partition()) is None else place,
+                _NO_OFFSET if (partition := message.partition()) is None else partition,
                 _NO_OFFSET if offset is None or offset < 0 else offset,
                 timestamp_ms,
             )

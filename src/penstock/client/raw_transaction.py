@@ -168,6 +168,8 @@ class RawTransaction:
             yield
         except BaseException as error:
             if self._failure is None:
-                known = error if isinstance(error, ClientError) else None
-                self._failure = known or ClientError("a write was given up before its answer")
+                client_error = error if isinstance(error, ClientError) else None
+                self._failure = client_error or ClientError(
+                    "a write was given up before its answer"
+                )
             raise

@@ -110,13 +110,13 @@ class Router:
         began_at = time.monotonic()
         call = metadata_call(topics, allow_auto_creation=allow_auto_creation)
         news = read_metadata(await self.ask_any(call, deadline))
-        known = {} if topics is None else self.metadata.topics
-        self.metadata = replace(news, topics=merge_topics(known, news.topics))
+        current = {} if topics is None else self.metadata.topics
+        self.metadata = replace(news, topics=merge_topics(current, news.topics))
         self._links.keep_only({*self._known_addresses(), *self._bootstrap})
-        asked = self._topics if topics is None else frozenset(topics)
-        if asked >= self._topics:
+        requested = self._topics if topics is None else frozenset(topics)
+        if requested >= self._topics:
             self._refreshed_at = began_at
-            self._asked_last = frozenset(asked)
+            self._asked_last = frozenset(requested)
         return news
 
     def _known_addresses(self) -> list[Address]:
@@ -126,10 +126,10 @@ class Router:
 
     async def ask_any(self, call: Call, deadline: Deadline) -> Any:
         """The first broker that answers, the known ones in random order, then the bootstrap."""
-        known = self._known_addresses()
-        CHANCE.shuffle(known)
+        addresses = self._known_addresses()
+        CHANCE.shuffle(addresses)
         failures: list[ClientError] = []
-        for address in dict.fromkeys([*known, *self._bootstrap]):
+        for address in dict.fromkeys([*addresses, *self._bootstrap]):
             try:
                 return await self.ask(address, call, deadline)
             except (ConnectFailed, Disconnected) as error:
@@ -149,11 +149,11 @@ class Router:
         metadata = await self.get_current((), deadline)
         node = metadata.brokers.get(broker_id)
         if node is None:
-            known = ", ".join(str(broker) for broker in sorted(metadata.brokers)) or "none"
+            live = ", ".join(str(broker) for broker in sorted(metadata.brokers)) or "none"
             raise RefusedByBroker(
                 call.api_key.title,
                 ErrorCode.BROKER_NOT_AVAILABLE,
-                f"broker {broker_id} is not up; those that are: {known}",
+                f"broker {broker_id} is not up; those that are: {live}",
             )
         return await self.ask(node.address, call, deadline)
 
@@ -212,11 +212,11 @@ class Router:
         taken over from it, and it may be gone for good."""
 
         async def attempt() -> set[Answer]:
-            found: set[Answer] = set()
+            answers: set[Answer] = set()
             metadata = await self.get_current((), deadline)
             for broker_id, node in metadata.brokers.items():
-                found.update(read(broker_id, await self.ask(node.address, call, deadline)))
-            return found
+                answers.update(read(broker_id, await self.ask(node.address, call, deadline)))
+            return answers
 
         return await self.persist(what, deadline, attempt)
 
@@ -256,12 +256,12 @@ class Router:
         metadata = await self.get_current({tp.topic for tp in wanted}, deadline)
         answers: dict[TopicPartition, Answer | ClientError] = {}
         by_leader: dict[BrokerMetadata, dict[TopicPartition, Wanted]] = {}
-        for partition, wish in wanted.items():
+        for partition, question in wanted.items():
             leader = metadata.find_leader(*partition)
             if leader is None:
                 answers[partition] = _no_leader(what, metadata, partition)
             else:
-                by_leader.setdefault(leader, {})[partition] = wish
+                by_leader.setdefault(leader, {})[partition] = question
 
         async def ask_one(node: BrokerMetadata, part: Mapping[TopicPartition, Wanted]) -> None:
             try:

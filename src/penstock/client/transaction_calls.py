@@ -121,20 +121,20 @@ def describe_call(transactional_id: str) -> Call:
 
 
 def read_described(answer: Any, coordinator: BrokerMetadata) -> TransactionDescription:
-    (found,) = answer.transaction_states
-    check(f"describe transactional id {found.transactional_id!r}", found)
+    (state,) = answer.transaction_states
+    check(f"describe transactional id {state.transactional_id!r}", state)
     return TransactionDescription(
-        transactional_id=found.transactional_id,
+        transactional_id=state.transactional_id,
         coordinator=coordinator,
-        state=found.transaction_state,
-        producer_id=found.producer_id,
-        producer_epoch=found.producer_epoch,
-        timeout_ms=found.transaction_timeout // timedelta(milliseconds=1),
-        start_ms=_find_ms(found.transaction_start_time),
+        state=state.transaction_state,
+        producer_id=state.producer_id,
+        producer_epoch=state.producer_epoch,
+        timeout_ms=state.transaction_timeout // timedelta(milliseconds=1),
+        start_ms=_find_ms(state.transaction_start_time),
         partitions=tuple(
             sorted(
                 TopicPartition(topic.topic, number)
-                for topic in found.topics
+                for topic in state.topics
                 for number in topic.partitions
             )
         ),
@@ -150,7 +150,7 @@ def read_producers(
     answer: Any,
 ) -> dict[TopicPartition, tuple[ErrorCode, str | None, list[OpenTransaction]]]:
     """Only those with an open transaction."""
-    found = {}
+    producers = {}
     for topic in answer.topics:
         for data in topic.partitions:
             partition = TopicPartition(topic.name, data.partition_index)
@@ -159,8 +159,8 @@ def read_producers(
                 for producer in data.active_producers
                 if producer.current_txn_start_offset != _NO_START_OFFSET
             ]
-            found[partition] = read_error(data.error_code), data.error_message, open_ones
-    return found
+            producers[partition] = read_error(data.error_code), data.error_message, open_ones
+    return producers
 
 
 def _read_open(partition: TopicPartition, producer: Any) -> OpenTransaction:

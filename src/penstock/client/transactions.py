@@ -123,10 +123,10 @@ class TransactionClient:
         """Of every coordinator, by transactional id."""
         deadline = self._router.deadline(timeout_ms)
         call = list_call(states, producer_ids, min_duration_ms=min_duration_ms)
-        found = await self._router.persist_with_all(
+        transactions = await self._router.persist_with_all(
             "list transactions", call, lambda broker, answer: read_listed(answer, broker), deadline
         )
-        return sorted(found)
+        return sorted(transactions)
 
     async def describe(
         self, transactional_id: str, *, timeout_ms: int | None = None
@@ -158,8 +158,8 @@ class TransactionClient:
             }
 
         wanted = dict.fromkeys(partitions)
-        found = await self._router.persist_with_leaders("list producers", wanted, ask, deadline)
-        return sorted(one for open_ones in found.values() for one in open_ones)
+        producers = await self._router.persist_with_leaders("list producers", wanted, ask, deadline)
+        return sorted(one for open_ones in producers.values() for one in open_ones)
 
     async def abort_hanging(
         self, hanging: OpenTransaction, *, timeout_ms: int | None = None

@@ -33,8 +33,8 @@ class WholeTopics:
         self._look_every_s = look_every_s
         self._timeout_s = timeout_s
         self._assigned: set[TopicPartition] = set()
-        found = self._find_all()
-        self._assign(self._resolve(found, OFFSET_BEGINNING if from_beginning else OFFSET_END))
+        partitions = self._find_all()
+        self._assign(self._resolve(partitions, OFFSET_BEGINNING if from_beginning else OFFSET_END))
         self._looked_at = time.monotonic()
 
     def look_if_due(self) -> None:
@@ -47,18 +47,22 @@ class WholeTopics:
             LOG.warning("cannot look for new partitions of %s: %s", self._topics, error)
         self._looked_at = time.monotonic()
 
-    def _assign(self, places: Sequence[Place]) -> None:
-        new = [place for place in places if (place.topic, place.partition) not in self._assigned]
+    def _assign(self, positions: Sequence[Place]) -> None:
+        new = [
+            position
+            for position in positions
+            if (position.topic, position.partition) not in self._assigned
+        ]
         if new:
             self._consumer.incremental_assign(new)
             self._assigned.update(TopicPartition(tp.topic, tp.partition) for tp in new)
 
-    def _resolve(self, found: Sequence[TopicPartition], edge: int) -> list[Place]:
+    def _resolve(self, partitions: Sequence[TopicPartition], edge: int) -> list[Place]:
         """The beginning or the end as numbers, asked now: what is sent once the consumer exists is
         not missed, however late its first read is, and no answer that librdkafka still waits for
         undoes a seek."""
-        places = [Place(tp.topic, tp.partition, edge) for tp in found]
-        answers = self._consumer.offsets_for_times(places, timeout=self._timeout_s)
+        positions = [Place(tp.topic, tp.partition, edge) for tp in partitions]
+        answers = self._consumer.offsets_for_times(positions, timeout=self._timeout_s)
         for answer in answers:
             if answer.error is not None:
                 raise KafkaException(answer.error)
@@ -70,16 +74,20 @@ class WholeTopics:
     def _find(self, topic: str) -> list[TopicPartition]:
         patience_ends = time.monotonic() + _PATIENCE_S
         while True:
-            found = self._consumer.list_topics(topic, timeout=self._timeout_s).topics[topic]
-            if found.partitions:
-                return [TopicPartition(topic, number) for number in sorted(found.partitions)]
+            topic_metadata = self._consumer.list_topics(topic, timeout=self._timeout_s).topics[
+                topic
+            ]
+            if topic_metadata.partitions:
+                return [
+                    TopicPartition(topic, number) for number in sorted(topic_metadata.partitions)
+                ]
             if time.monotonic() >= patience_ends:
                 raise ConsumeFailed(
-                    f"topic {topic!r} cannot be read: {found.error.str()}",
-                    code=find_code(found.error),
+                    f"topic {topic!r} cannot be read: {topic_metadata.error.str()}",
+                    code=find_code(topic_metadata.error),
                 )
             time.sleep(_PAUSE_S)
 
 
-def _from_beginning(found: Iterable[TopicPartition]) -> list[Place]:
-    return [Place(tp.topic, tp.partition, OFFSET_BEGINNING) for tp in found]
+def _from_beginning(partitions: Iterable[TopicPartition]) -> list[Place]:
+    return [Place(tp.topic, tp.partition, OFFSET_BEGINNING) for tp in partitions]

@@ -133,16 +133,18 @@ def resolve_broker(
         given.update(_parse_layer(layer, source, SettingScope.BROKER, problems))
     if problems:  # rules between settings would only repeat what is wrong with one
         raise ConfigError(problems)
-    found = {name: _with_fallbacks(setting, given) for name, setting in BROKER_SETTINGS.items()}
-    values = {name: effective.value for name, effective in found.items()}
-    _raise_if_any(broker_conflicts(values, given.keys()), found)
-    doubts = [_located(doubt, found) for doubt in broker_doubts(values, given.keys())]
+    effective_values = {
+        name: _with_fallbacks(setting, given) for name, setting in BROKER_SETTINGS.items()
+    }
+    values = {name: effective.value for name, effective in effective_values.items()}
+    _raise_if_any(broker_conflicts(values, given.keys()), effective_values)
+    doubts = [_located(doubt, effective_values) for doubt in broker_doubts(values, given.keys())]
     return EffectiveConfig(
-        found,
+        effective_values,
         by_listener={
             name: effective for name, effective in given.items() if name not in BROKER_SETTINGS
         },
-        warnings=(*(told for _, layer in layers for told in layer.warnings), *doubts),
+        warnings=(*(warning for _, layer in layers for warning in layer.warnings), *doubts),
     )
 
 
@@ -152,23 +154,26 @@ def resolve_topic(overrides: RawConfig, broker: EffectiveConfig) -> EffectiveCon
     given = _parse_layer(overrides, SettingSource.TOPIC, SettingScope.TOPIC, problems)
     if problems:
         raise ConfigError(problems)
-    found = {
+    effective_values = {
         name: given.get(name) or _from_broker(setting, broker)
         for name, setting in TOPIC_SETTINGS.items()
     }
     _raise_if_any(
-        topic_conflicts({name: effective.value for name, effective in found.items()}), found
+        topic_conflicts({name: effective.value for name, effective in effective_values.items()}),
+        effective_values,
     )
-    return EffectiveConfig(found, by_listener={}, warnings=overrides.warnings)
+    return EffectiveConfig(effective_values, by_listener={}, warnings=overrides.warnings)
 
 
-def _raise_if_any(conflicts: list[ConfigFinding], found: Mapping[str, EffectiveValue]) -> None:
+def _raise_if_any(
+    conflicts: list[ConfigFinding], effective_values: Mapping[str, EffectiveValue]
+) -> None:
     if conflicts:
-        raise ConfigError(_located(conflict, found) for conflict in conflicts)
+        raise ConfigError(_located(conflict, effective_values) for conflict in conflicts)
 
 
-def _located(finding: ConfigFinding, found: Mapping[str, EffectiveValue]) -> str:
-    where = found[finding.name].where
+def _located(finding: ConfigFinding, effective_values: Mapping[str, EffectiveValue]) -> str:
+    where = effective_values[finding.name].where
     return f"{where or 'default'}: {finding.name}: {finding.message}"
 
 
@@ -234,8 +239,8 @@ def _with_fallbacks(setting: Setting, given: Mapping[str, EffectiveValue]) -> Ef
         return given[setting.name]
     for fallback in setting.fallbacks:
         if fallback.name in given:
-            found = given[fallback.name]
-            return found._replace(setting=setting, value=fallback.convert(found.value))
+            effective = given[fallback.name]
+            return effective._replace(setting=setting, value=fallback.convert(effective.value))
     return EffectiveValue(setting=setting, value=_default_of(setting), source=SettingSource.DEFAULT)
 
 
@@ -249,7 +254,7 @@ def _default_of(setting: Setting) -> Value:
 
 def _from_broker(setting: Setting, broker: EffectiveConfig) -> EffectiveValue:
     for synonym in setting.fallbacks:
-        found = broker.get_effective(synonym.name)
-        if found.source is not SettingSource.DEFAULT:
-            return found._replace(setting=setting, value=synonym.convert(found.value))
+        effective = broker.get_effective(synonym.name)
+        if effective.source is not SettingSource.DEFAULT:
+            return effective._replace(setting=setting, value=synonym.convert(effective.value))
     return EffectiveValue(setting=setting, value=setting.default, source=SettingSource.DEFAULT)

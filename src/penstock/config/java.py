@@ -78,8 +78,8 @@ def _places(environment: Mapping[str, str], folders: Sequence[str]) -> Iterator[
     for pattern in folders:
         path = Path(pattern).expanduser()
         root = Path(path.anchor)
-        found = sorted(root.glob(str(path.relative_to(root))))
-        yield from (home for home in found if _command_of(home).exists())
+        homes = sorted(root.glob(str(path.relative_to(root))))
+        yield from (home for home in homes if _command_of(home).exists())
 
 
 def _command_of(home: Path) -> Path:
@@ -98,10 +98,10 @@ def _find_release(home: Path) -> int | None:
 
 def _read_release_file(home: Path) -> str | None:
     try:
-        found = _RELEASE_LINE.search((home / "release").read_text(errors="replace"))
+        release = _RELEASE_LINE.search((home / "release").read_text(errors="replace"))
     except OSError:
         return None
-    return None if found is None else found["version"]
+    return None if release is None else release["version"]
 
 
 def _ask(command: Path) -> str | None:
@@ -112,5 +112,5 @@ def _ask(command: Path) -> str | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = _ANSWER.search(answer.stderr + answer.stdout)
-    return None if found is None else found["version"]
+    version = _ANSWER.search(answer.stderr + answer.stdout)
+    return None if version is None else version["version"]

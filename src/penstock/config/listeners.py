@@ -48,9 +48,9 @@ def _get_listener(text: str) -> Listener:
 
 
 def _are_listeners(values: tuple[str, ...]) -> bool:
-    found = [find_listener(text) for text in values]
-    names = {listener.name for listener in found if listener is not None}
-    return bool(found) and None not in found and len(names) == len(found)
+    listeners = [find_listener(text) for text in values]
+    names = {listener.name for listener in listeners if listener is not None}
+    return bool(listeners) and None not in listeners and len(names) == len(listeners)
 
 
 def _is_protocol_map(text: str) -> bool:

@@ -40,11 +40,11 @@ BROKER_THEMES: Mapping[str, tuple[Setting, ...]] = MappingProxyType(
 
 def by_name(settings: Iterable[Setting]) -> Mapping[str, Setting]:
     """The settings under their names; a name declared twice breaks the invariant of this room."""
-    found: dict[str, Setting] = {}
+    named: dict[str, Setting] = {}
     for setting in settings:
-        assert setting.name not in found, f"{setting.name} is declared twice"
-        found[setting.name] = setting
-    return MappingProxyType(found)
+        assert setting.name not in named, f"{setting.name} is declared twice"
+        named[setting.name] = setting
+    return MappingProxyType(named)
 
 
 BROKER_SETTINGS = by_name(setting for theme in BROKER_THEMES.values() for setting in theme)

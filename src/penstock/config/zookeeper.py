@@ -44,10 +44,10 @@ class ZooKeeperConfig:
     ) -> Self:
         """ValueError where it is no connect string. As long for the first connection as for the
         session, where nothing is said."""
-        found = _find_parts(connect)
-        if found is None:
+        parts = _find_parts(connect)
+        if parts is None:
             raise ValueError(f"{connect!r} does not name ZooKeeper; {CONNECT_STRING.allowed}")
-        servers, chroot = found
+        servers, chroot = parts
         return cls(
             servers=servers,
             chroot=chroot,

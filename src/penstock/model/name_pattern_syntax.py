@@ -226,10 +226,10 @@ class _Parser:
         return letters | _in_both_cases(letters) if self._any_case else letters
 
     def _find_class(self, letter: str) -> frozenset[str] | None:
-        found = _CLASSES.get(letter.lower())
-        if found is None:
+        letters = _CLASSES.get(letter.lower())
+        if letters is None:
             return None
-        return found & self._letters if letter.islower() else self._letters - found
+        return letters & self._letters if letter.islower() else self._letters - letters
 
     def _quoted(self) -> list[Node]:
         text, _, _ = self._text[self._at :].partition("\\E")
@@ -243,9 +243,11 @@ class _Parser:
             case "z":
                 return End()
             case letter:
-                found = self._find_class(letter)
+                letters = self._find_class(letter)
                 return (
-                    self._literal(self._escaped(letter)) if found is None else CharacterClass(found)
+                    self._literal(self._escaped(letter))
+                    if letters is None
+                    else CharacterClass(letters)
                 )
 
     def _escaped(self, letter: str) -> str:
@@ -264,10 +266,10 @@ class _Parser:
     def _hexadecimal(self) -> str:
         if not self._try("{"):
             return self._number("", string.hexdigits, 2, base=16)
-        found = self._number("", string.hexdigits, 6, base=16)
+        number = self._number("", string.hexdigits, 6, base=16)
         if not self._try("}"):
             raise self.fault("a \\x{ that nothing closes")
-        return found
+        return number
 
     def _number(self, begun: str, digits: str, length: int, *, base: int) -> str:
         while len(begun) < length and not self.at_end and self._peek() in digits:
@@ -309,16 +311,16 @@ class _Parser:
         if letter != "\\":
             return letter
         letter = self._take()
-        found = self._find_class(letter)
-        return self._escaped(letter) if found is None else found
+        letters = self._find_class(letter)
+        return self._escaped(letter) if letters is None else letters
 
     def _named_class(self) -> frozenset[str]:
         name, closing, _ = self._text[self._at :].partition(":]")
-        found = _NAMED_CLASSES.get(name.removeprefix("^"))
-        if not closing or found is None:
+        letters = _NAMED_CLASSES.get(name.removeprefix("^"))
+        if not closing or letters is None:
             raise self.fault("a class of letters with no known name")
         self._at += len(name) + 2
-        return self._letters - found if name.startswith("^") else found
+        return self._letters - letters if name.startswith("^") else letters
 
     # -- the text --------------------------------------------------------------------------
 

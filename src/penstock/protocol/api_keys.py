@@ -133,8 +133,8 @@ def find_api_key(key: int) -> ApiKey | None:
 
 def describe_api(key: int, version: int) -> str:
     """For messages to people, whatever a client may have sent."""
-    known = _BY_KEY.get(key)
-    return f"{known.title if known else f'API key {key}'} v{version}"
+    api_key = _BY_KEY.get(key)
+    return f"{api_key.title if api_key else f'API key {key}'} v{version}"
 
 
 _BY_KEY: Mapping[int, ApiKey] = MappingProxyType({key.value: key for key in ApiKey})

@@ -150,12 +150,14 @@ def _after(data: memoryview, position: int, length: int) -> int:
     return position + length
 
 
-def _decompress_snappy_block(block: memoryview, total: int, room: int, limit: int) -> bytearray:
+def _decompress_snappy_block(
+    block: memoryview, total: int, space_left: int, limit: int
+) -> bytearray:
     try:
         claimed = cramjam.snappy.decompress_raw_len(block)
         if claimed > _SNAPPY_MAX_EXPANSION * len(block):
             raise CorruptBatch(f"snappy block of {len(block)} bytes claims to hold {claimed}")
-        if claimed > room:
+        if claimed > space_left:
             raise DecompressedTooLarge(Codec.SNAPPY, total, limit)
         content = bytearray(claimed)
         cramjam.snappy.decompress_raw_into(block, content)

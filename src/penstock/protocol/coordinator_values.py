@@ -152,11 +152,11 @@ class ValueReader:
         """The tagged fields that end a structure, by number; those unknown are for the caller."""
         if not self._flexible:
             return {}
-        found: dict[int, memoryview] = {}
+        tags: dict[int, memoryview] = {}
         for _ in range(self._varint()):
             tag = self._varint()
-            found[tag] = self._take(self._varint())
-        return found
+            tags[tag] = self._take(self._varint())
+        return tags
 
     def end(self) -> None:
         """Nothing may follow."""

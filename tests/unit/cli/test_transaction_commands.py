@@ -75,22 +75,22 @@ def open_in(
 
 
 def test_a_transaction_hangs_where_no_coordinator_has_it() -> None:
-    found = [open_in(P0), open_in(P1), open_in(P0, producer_id=8)]
-    assert unknown_to(found, [described(P0)]) == found[1:]
+    transactions = [open_in(P0), open_in(P1), open_in(P0, producer_id=8)]
+    assert unknown_to(transactions, [described(P0)]) == transactions[1:]
     assert (
-        unknown_to(found, [described(P0, P1, state="CompleteAbort")]) == found
+        unknown_to(transactions, [described(P0, P1, state="CompleteAbort")]) == transactions
     )  # it is over there
 
 
 def test_a_transaction_hangs_where_its_coordinator_has_only_an_earlier_one() -> None:
-    found = [open_in(P0, producer_epoch=epoch) for epoch in (2, 3, 4)]
-    assert unknown_to(found, [described(P0, state="PrepareAbort")]) == found[2:]
+    transactions = [open_in(P0, producer_epoch=epoch) for epoch in (2, 3, 4)]
+    assert unknown_to(transactions, [described(P0, state="PrepareAbort")]) == transactions[2:]
 
 
 def test_a_report_tells_age_and_two_phases() -> None:
-    report = TransactionReport(known=described(P0, timeout_ms=NEVER_MS), now_ms=61_000)
+    report = TransactionReport(description=described(P0, timeout_ms=NEVER_MS), now_ms=61_000)
     assert report.as_json()["age_ms"] == 60_000
     assert report.as_json()["timeout_ms"] is None
     assert report.is_two_phase
-    over = TransactionReport(known=described(state="CompleteCommit"), now_ms=61_000)
+    over = TransactionReport(description=described(state="CompleteCommit"), now_ms=61_000)
     assert (over.age_ms, over.is_two_phase) == (None, False)

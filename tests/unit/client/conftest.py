@@ -15,14 +15,14 @@ Run = Callable[[Callable[[], Awaitable[None]]], None]
 
 @pytest.fixture
 def run() -> Run:
-    def run_story(story: Callable[[], Awaitable[None]]) -> None:
+    def run_scenario(scenario: Callable[[], Awaitable[None]]) -> None:
         async def watched() -> None:
             uncaught: list[dict[str, Any]] = []
             asyncio.get_running_loop().set_exception_handler(
                 lambda _, context: uncaught.append(context)
             )
             async with asyncio.timeout(60):
-                await story()
+                await scenario()
             gc.collect()  # futures tell of an error that nobody took when they go
             await asyncio.sleep(0)
             assert not uncaught
@@ -31,4 +31,4 @@ def run() -> Run:
 
         asyncio.run(watched())
 
-    return run_story
+    return run_scenario

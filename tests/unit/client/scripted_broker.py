@@ -34,7 +34,7 @@ SERVED = {
 }
 
 
-class Asked(NamedTuple):
+class ReceivedRequest(NamedTuple):
     """A request as it arrived."""
 
     api_key: ApiKey
@@ -52,7 +52,7 @@ class HangUp(Exception):
 
 # What to answer: the response's fields, or bytes to send as they are instead of a frame.
 Answer = Mapping[str, Any] | bytes | None
-Handler = Callable[[Asked], Answer | Awaitable[Answer]]
+Handler = Callable[[ReceivedRequest], Answer | Awaitable[Answer]]
 
 
 class ScriptedBroker:
@@ -62,7 +62,7 @@ class ScriptedBroker:
         self.id = broker_id
         self.handlers: dict[ApiKey, Handler] = {ApiKey.API_VERSIONS: self._api_versions}
         self.served = dict(SERVED)
-        self.asked: list[Asked] = []
+        self.requests: list[ReceivedRequest] = []
         self.connections = 0
         self._server: asyncio.Server | None = None
         self._writers: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
@@ -101,7 +101,7 @@ class ScriptedBroker:
         return self._address
 
     def count(self, api_key: ApiKey) -> int:
-        return sum(request.api_key is api_key for request in self.asked)
+        return sum(request.api_key is api_key for request in self.requests)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
@@ -125,16 +125,16 @@ class ScriptedBroker:
         header = read_request_header(frame)
         api_key = find_api_key(header.api_key)
         assert api_key is not None
-        asked = Asked(
+        request = ReceivedRequest(
             api_key,
             header.api_version,
             decode_request(api_key, header.api_version, bytes(header.body)),
         )
-        self.asked.append(asked)
+        self.requests.append(request)
         handler = self.handlers.get(api_key)
         if handler is None:
             raise HangUp
-        answer = handler(asked)
+        answer = handler(request)
         if isinstance(answer, Awaitable):
             answer = await answer
         if answer is None:
@@ -142,10 +142,10 @@ class ScriptedBroker:
         if isinstance(answer, bytes):
             writer.write(answer)
             return
-        message = compose(get_response_schema(api_key, asked.version), answer)
+        message = compose(get_response_schema(api_key, request.version), answer)
         writer.write(encode_response_frame(message, correlation_id=header.correlation_id))
 
-    def _api_versions(self, asked: Asked) -> Answer:
+    def _api_versions(self, request: ReceivedRequest) -> Answer:
         return {
             "error_code": 0,
             "api_keys": [
@@ -167,8 +167,8 @@ class Cluster:
         for broker in brokers:
             broker.handlers[ApiKey.METADATA] = self._metadata
 
-    def _metadata(self, asked: Asked) -> Answer:
-        wanted = asked.message.topics
+    def _metadata(self, request: ReceivedRequest) -> Answer:
+        wanted = request.message.topics
         names = list(self.leaders) if wanted is None else [topic.name for topic in wanted]
         return {
             "throttle_time": ZERO,
@@ -204,9 +204,9 @@ class Cluster:
         }
 
 
-def produced(asked: Asked, *, code: int = 0, base_offset: int = 7) -> Answer:
+def produced(request: ReceivedRequest, *, code: int = 0, base_offset: int = 7) -> Answer:
     """The reply to a Produce of one partition."""
-    (topic,) = asked.message.topic_data
+    (topic,) = request.message.topic_data
     (partition,) = topic.partition_data
     data = {
         "index": partition.index,
@@ -220,7 +220,7 @@ def produced(asked: Asked, *, code: int = 0, base_offset: int = 7) -> Answer:
     }
 
 
-def fetched(asked: Asked, *, code: int = 0, records: bytes = b"batch") -> Answer:
+def fetched(request: ReceivedRequest, *, code: int = 0, records: bytes = b"batch") -> Answer:
     """The reply to a Fetch: the same for every partition."""
     return {
         "throttle_time": ZERO,
@@ -243,6 +243,6 @@ def fetched(asked: Asked, *, code: int = 0, records: bytes = b"batch") -> Answer
                     for partition in topic.partitions
                 ],
             }
-            for topic in asked.message.topics
+            for topic in request.message.topics
         ],
     }

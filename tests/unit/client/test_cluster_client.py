@@ -11,10 +11,10 @@ from tests.unit.client.conftest import Run
 from tests.unit.client.scripted_broker import (
     ZERO,
     Answer,
-    Asked,
     Cluster,
     Hang,
     HangUp,
+    ReceivedRequest,
     ScriptedBroker,
     fetched,
     produced,
@@ -53,73 +53,73 @@ def client_of(*brokers: ScriptedBroker) -> ClusterClient:
     return ClusterClient([str(broker.address) for broker in brokers], retry_backoff_ms=1)
 
 
-def hang_up(_: Asked) -> Answer:
+def hang_up(_: ReceivedRequest) -> Answer:
     raise HangUp
 
 
 def test_a_batch_goes_to_the_leader_of_its_partition(run: Run) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with two_brokers() as (_, first, second), client_of(first) as client:
-            first.handlers[PRODUCE] = lambda asked: produced(asked, base_offset=10)
-            second.handlers[PRODUCE] = lambda asked: produced(asked, base_offset=20)
+            first.handlers[PRODUCE] = lambda request: produced(request, base_offset=10)
+            second.handlers[PRODUCE] = lambda request: produced(request, base_offset=20)
             assert (await client.produce(T0, b"batch")).base_offset == 10
             assert (await client.produce(T1, b"batch")).base_offset == 20
-            (asked,) = [request for request in second.asked if request.api_key is PRODUCE]
-            assert asked.message.acks == -1
-            records = asked.message.topic_data[0].partition_data[0].records
+            (request,) = [request for request in second.requests if request.api_key is PRODUCE]
+            assert request.message.acks == -1
+            records = request.message.topic_data[0].partition_data[0].records
             assert bytes(records) == b"batch"
 
-    run(story)
+    run(scenario)
 
 
 def test_a_moved_leader_is_found_through_new_metadata(run: Run) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with two_brokers() as (cluster, first, second), client_of(first) as client:
 
-            def not_leader(asked: Asked) -> Answer:
+            def not_leader(request: ReceivedRequest) -> Answer:
                 cluster.leaders["t"] = [2, 2]
-                return produced(asked, code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                return produced(request, code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
             first.handlers[PRODUCE] = not_leader
-            second.handlers[PRODUCE] = lambda asked: produced(asked, base_offset=20)
+            second.handlers[PRODUCE] = lambda request: produced(request, base_offset=20)
             assert (await client.produce(T0, b"batch")).base_offset == 20
             assert first.count(PRODUCE) == second.count(PRODUCE) == 1
 
-    run(story)
+    run(scenario)
 
 
 def test_a_broker_that_dies_is_replaced_by_the_next_leader(run: Run) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with two_brokers() as (cluster, first, second), client_of(first, second) as client:
             first.handlers[PRODUCE] = produced
-            second.handlers[PRODUCE] = lambda asked: produced(asked, base_offset=20)
+            second.handlers[PRODUCE] = lambda request: produced(request, base_offset=20)
             await client.produce(T0, b"batch")
             await first.stop()
             cluster.leaders["t"] = [2, 2]
             assert (await client.produce(T0, b"batch")).base_offset == 20
             await first.start()
 
-    run(story)
+    run(scenario)
 
 
 def test_a_lost_connection_is_opened_again(run: Run) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with two_brokers() as (_, first, _second), client_of(first) as client:
             attempts = itertools.count()
-            first.handlers[PRODUCE] = lambda asked: (
-                produced(asked) if next(attempts) else hang_up(asked)
+            first.handlers[PRODUCE] = lambda request: (
+                produced(request) if next(attempts) else hang_up(request)
             )
             assert (await client.produce(T0, b"batch")).base_offset == 7
             assert first.count(PRODUCE) == 2
 
-    run(story)
+    run(scenario)
 
 
 def test_what_retrying_cannot_heal_is_raised_at_once(run: Run) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with two_brokers() as (_, first, _second), client_of(first) as client:
-            first.handlers[PRODUCE] = lambda asked: produced(
-                asked, code=ErrorCode.MESSAGE_TOO_LARGE
+            first.handlers[PRODUCE] = lambda request: produced(
+                request, code=ErrorCode.MESSAGE_TOO_LARGE
             )
             with pytest.raises(
                 RefusedByBroker, match=r"produce to t-0.*MESSAGE_TOO_LARGE"
@@ -128,20 +128,20 @@ def test_what_retrying_cannot_heal_is_raised_at_once(run: Run) -> None:
             assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
             assert first.count(PRODUCE) == 1
 
-    run(story)
+    run(scenario)
 
 
 def test_retries_end_with_the_time_given_and_tell_the_last_error(run: Run) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with two_brokers() as (_, first, _second), client_of(first) as client:
-            first.handlers[PRODUCE] = lambda asked: produced(
-                asked, code=ErrorCode.NOT_ENOUGH_REPLICAS
+            first.handlers[PRODUCE] = lambda request: produced(
+                request, code=ErrorCode.NOT_ENOUGH_REPLICAS
             )
             with pytest.raises(OutOfTime, match=r"within 1\.5 s.*NOT_ENOUGH_REPLICAS"):
                 await client.produce(T0, b"batch", timeout_ms=1_500)
             assert first.count(PRODUCE) > 1
 
-    run(story)
+    run(scenario)
 
 
 @pytest.mark.parametrize(
@@ -155,50 +155,50 @@ def test_retries_end_with_the_time_given_and_tell_the_last_error(run: Run) -> No
 def test_a_partition_that_is_not_there_is_named(
     run: Run, partition: TopicPartition, complaint: str
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with two_brokers() as (_, first, _second), client_of(first) as client:
             with pytest.raises(OutOfTime, match=complaint):
                 await client.produce(partition, b"batch", timeout_ms=1_200)
 
-    run(story)
+    run(scenario)
 
 
 def test_a_partition_without_leader_is_waited_for(run: Run) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with two_brokers() as (cluster, first, second), client_of(first) as client:
             cluster.leaders["t"] = [-1, 2]
             second.handlers[PRODUCE] = produced
             ordinary, looks = first.handlers[METADATA], itertools.count(1)
 
-            def elect_in_the_end(asked: Asked) -> Answer | Awaitable[Answer]:
+            def elect_in_the_end(request: ReceivedRequest) -> Answer | Awaitable[Answer]:
                 if next(looks) == 4:
                     cluster.leaders["t"] = [2, 2]
-                return ordinary(asked)
+                return ordinary(request)
 
             first.handlers[METADATA] = second.handlers[METADATA] = elect_in_the_end
             assert (await client.produce(T0, b"batch")).base_offset == 7
             assert next(looks) == 5
 
-    run(story)
+    run(scenario)
 
 
 def test_without_acks_nothing_is_waited_for(run: Run) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with two_brokers() as (_, first, _second), client_of(first) as client:
             first.handlers[PRODUCE] = lambda _: None
             assert (await client.produce(T0, b"batch", acks=0)).base_offset == -1
 
-    run(story)
+    run(scenario)
 
 
 def test_many_failures_at_once_ask_for_metadata_once(run: Run) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with two_brokers() as (cluster, first, second), client_of(first) as client:
             second.handlers[PRODUCE] = produced
 
-            def not_leader(asked: Asked) -> Answer:
+            def not_leader(request: ReceivedRequest) -> Answer:
                 cluster.leaders["t"] = [2, 2]
-                return produced(asked, code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                return produced(request, code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
             first.handlers[PRODUCE] = not_leader
             await client.metadata(["t"])
@@ -208,11 +208,11 @@ def test_many_failures_at_once_ask_for_metadata_once(run: Run) -> None:
             # add one more.
             assert first.count(METADATA) + second.count(METADATA) - before <= 3
 
-    run(story)
+    run(scenario)
 
 
 def test_metadata_grows_old_by_itself(run: Run) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with two_brokers() as (_, first, _second):
             first.handlers[PRODUCE] = produced
             async with ClusterClient(str(first.address), metadata_max_age_ms=1) as client:
@@ -222,67 +222,67 @@ def test_metadata_grows_old_by_itself(run: Run) -> None:
                 await client.produce(T0, b"batch")
                 assert first.count(METADATA) + _second.count(METADATA) > before
 
-    run(story)
+    run(scenario)
 
 
 def test_a_fetch_asks_every_leader_and_keeps_the_order_of_the_question(run: Run) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with two_brokers() as (_, first, second), client_of(first) as client:
-            first.handlers[FETCH] = lambda asked: fetched(asked, records=b"one")
-            second.handlers[FETCH] = lambda asked: fetched(asked, records=b"two")
+            first.handlers[FETCH] = lambda request: fetched(request, records=b"one")
+            second.handlers[FETCH] = lambda request: fetched(request, records=b"two")
             got = await client.fetch([FetchFrom(T1, Offset(0)), FetchFrom(T0, Offset(5))])
             assert [(partition.partition, bytes(partition.batches)) for partition in got] == [
                 (T1, b"two"),
                 (T0, b"one"),
             ]
-            (asked,) = [request.message for request in first.asked if request.api_key is FETCH]
-            assert asked.topics[0].partitions[0].fetch_offset == 5
+            (request,) = [request.message for request in first.requests if request.api_key is FETCH]
+            assert request.topics[0].partitions[0].fetch_offset == 5
 
-    run(story)
+    run(scenario)
 
 
 def test_a_partition_that_fails_does_not_hold_back_the_others(run: Run) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with two_brokers() as (_, first, second), client_of(first) as client:
-            first.handlers[FETCH] = lambda asked: fetched(asked, records=b"one")
+            first.handlers[FETCH] = lambda request: fetched(request, records=b"one")
             second.handlers[FETCH] = hang_up
             good, bad = await client.fetch([FetchFrom(T0, Offset(0)), FetchFrom(T1, Offset(0))])
             assert bytes(good.batches) == b"one"
             assert (bad.error, len(bad.batches)) == (ErrorCode.NETWORK_EXCEPTION, 0)
 
-    run(story)
+    run(scenario)
 
 
 def test_a_fetch_that_got_nothing_is_tried_again(run: Run) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with two_brokers() as (_, first, _second), client_of(first) as client:
             codes = iter([ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NONE])
-            first.handlers[FETCH] = lambda asked: fetched(asked, code=next(codes))
+            first.handlers[FETCH] = lambda request: fetched(request, code=next(codes))
             (got,) = await client.fetch([FetchFrom(T0, Offset(0))])
             assert bytes(got.batches) == b"batch"
 
-    run(story)
+    run(scenario)
 
 
 def test_an_offset_out_of_range_is_the_partitions_own_answer(run: Run) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with two_brokers() as (_, first, _second), client_of(first) as client:
-            first.handlers[FETCH] = lambda asked: fetched(
-                asked, code=ErrorCode.OFFSET_OUT_OF_RANGE, records=b""
+            first.handlers[FETCH] = lambda request: fetched(
+                request, code=ErrorCode.OFFSET_OUT_OF_RANGE, records=b""
             )
             (got,) = await client.fetch([FetchFrom(T0, Offset(99))])
             assert got.error is ErrorCode.OFFSET_OUT_OF_RANGE
             assert first.count(FETCH) == 1
 
-    run(story)
+    run(scenario)
 
 
 def test_a_fetch_that_waits_does_not_hold_up_other_requests(run: Run) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with two_brokers() as (_, first, _second), client_of(first) as client:
             fetching = asyncio.Event()
 
-            def wait_long(asked: Asked) -> Answer:
+            def wait_long(request: ReceivedRequest) -> Answer:
                 fetching.set()
                 raise Hang
 
@@ -294,55 +294,58 @@ def test_a_fetch_that_waits_does_not_hold_up_other_requests(run: Run) -> None:
             long_poll.cancel()
             await asyncio.wait([long_poll])
 
-    run(story)
+    run(scenario)
 
 
 def test_only_partitions_that_failed_are_asked_again(run: Run) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with two_brokers() as (_, first, second), client_of(first) as client:
             codes = iter([ErrorCode.OFFSET_NOT_AVAILABLE, ErrorCode.NONE])
-            first.handlers[ApiKey.LIST_OFFSETS] = lambda asked: listed(asked, ErrorCode.NONE)
-            second.handlers[ApiKey.LIST_OFFSETS] = lambda asked: listed(asked, next(codes))
+            first.handlers[ApiKey.LIST_OFFSETS] = lambda request: listed(request, ErrorCode.NONE)
+            second.handlers[ApiKey.LIST_OFFSETS] = lambda request: listed(request, next(codes))
             offsets = await client.list_offsets({T0: LATEST, T1: LATEST})
-            assert {offset: found.offset for offset, found in offsets.items()} == {T0: 5, T1: 5}
+            assert {offset: listed_offset.offset for offset, listed_offset in offsets.items()} == {
+                T0: 5,
+                T1: 5,
+            }
             assert first.count(ApiKey.LIST_OFFSETS) == 1
             assert second.count(ApiKey.LIST_OFFSETS) == 2
 
-    run(story)
+    run(scenario)
 
 
 def test_changes_follow_the_controller(run: Run) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with two_brokers() as (cluster, first, second), client_of(first) as client:
 
-            def not_controller(asked: Asked) -> Answer:
+            def not_controller(request: ReceivedRequest) -> Answer:
                 cluster.controller_id = 2
-                return created(asked, ErrorCode.NOT_CONTROLLER)
+                return created(request, ErrorCode.NOT_CONTROLLER)
 
             first.handlers[CREATE] = not_controller
-            second.handlers[CREATE] = lambda asked: created(asked, ErrorCode.NONE)
+            second.handlers[CREATE] = lambda request: created(request, ErrorCode.NONE)
             (topic,) = await client.admin.create_topics([NewTopicSpec(name="new", partitions=4)])
             assert (topic.name, topic.partitions) == ("new", 4)
 
-    run(story)
+    run(scenario)
 
 
 def test_a_change_whose_reply_was_lost_is_not_sent_again(run: Run) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with two_brokers() as (_, first, _second), client_of(first) as client:
             first.handlers[CREATE] = hang_up
             with pytest.raises(Disconnected, match="whether CreateTopics was carried out is not"):
                 await client.admin.create_topics([NewTopicSpec(name="new")])
             assert first.count(CREATE) == 1
 
-    run(story)
+    run(scenario)
 
 
 def test_a_refused_change_carries_the_clusters_words(run: Run) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with two_brokers() as (_, first, _second), client_of(first) as client:
-            first.handlers[CREATE] = lambda asked: created(
-                asked, ErrorCode.TOPIC_ALREADY_EXISTS, "topic 'new' is there already"
+            first.handlers[CREATE] = lambda request: created(
+                request, ErrorCode.TOPIC_ALREADY_EXISTS, "topic 'new' is there already"
             )
             with pytest.raises(RefusedByBroker) as caught:
                 await client.admin.create_topics([NewTopicSpec(name="new")])
@@ -350,11 +353,11 @@ def test_a_refused_change_carries_the_clusters_words(run: Run) -> None:
                 "create topic 'new': topic 'new' is there already (TOPIC_ALREADY_EXISTS)"
             )
 
-    run(story)
+    run(scenario)
 
 
 def test_any_bootstrap_address_that_answers_will_do(run: Run) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
             dead = f"127.0.0.1:{free.getsockname()[1]}"
         async with (
@@ -369,15 +372,15 @@ def test_any_bootstrap_address_that_answers_will_do(run: Run) -> None:
             async with ClusterClient([dead, str(first.address)]):
                 pass
 
-    run(story)
+    run(scenario)
 
 
 def test_closing_ends_what_is_under_way(run: Run) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with two_brokers() as (_, first, _second):
             fetching = asyncio.Event()
 
-            def wait_long(_: Asked) -> Answer:
+            def wait_long(_: ReceivedRequest) -> Answer:
                 fetching.set()
                 raise Hang
 
@@ -391,11 +394,11 @@ def test_closing_ends_what_is_under_way(run: Run) -> None:
             with pytest.raises(ClientClosed):
                 await client.metadata()
 
-    run(story)
+    run(scenario)
 
 
 def test_a_broker_that_is_away_is_asked_at_most_once_per_back_off(run: Run) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with two_brokers() as (_, first, second):
             second.handlers[ApiKey.API_VERSIONS] = hang_up
             first.handlers[METADATA] = Cluster(first, second)._metadata
@@ -410,10 +413,10 @@ def test_a_broker_that_is_away_is_asked_at_most_once_per_back_off(run: Run) -> N
             assert second.connections <= 4
             await client.close()
 
-    run(story)
+    run(scenario)
 
 
-def listed(asked: Asked, code: ErrorCode) -> Answer:
+def listed(request: ReceivedRequest, code: ErrorCode) -> Answer:
     return {
         "throttle_time": ZERO,
         "topics": [
@@ -424,12 +427,12 @@ def listed(asked: Asked, code: ErrorCode) -> Answer:
                     for partition in topic.partitions
                 ],
             }
-            for topic in asked.message.topics
+            for topic in request.message.topics
         ],
     }
 
 
-def created(asked: Asked, code: ErrorCode, message: str | None = None) -> Answer:
+def created(request: ReceivedRequest, code: ErrorCode, message: str | None = None) -> Answer:
     return {
         "throttle_time": ZERO,
         "topics": [
@@ -442,6 +445,6 @@ def created(asked: Asked, code: ErrorCode, message: str | None = None) -> Answer
                 "replication_factor": 1,
                 "configs": (),
             }
-            for topic in asked.message.topics
+            for topic in request.message.topics
         ],
     }

@@ -10,9 +10,9 @@ from tests.unit.client.conftest import Run
 from tests.unit.client.scripted_broker import (
     ZERO,
     Answer,
-    Asked,
     Hang,
     HangUp,
+    ReceivedRequest,
     ScriptedBroker,
 )
 
@@ -44,11 +44,11 @@ def answer_number(number: int) -> Answer:
     }
 
 
-def hang(_: Asked) -> Answer:
+def hang(_: ReceivedRequest) -> Answer:
     raise Hang
 
 
-def hang_up(_: Asked) -> Answer:
+def hang_up(_: ReceivedRequest) -> Answer:
     raise HangUp
 
 
@@ -59,7 +59,7 @@ async def fails(awaitable: Any) -> ClientError:
 
 
 def test_replies_reach_their_requests_in_order(run: Run) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with ScriptedBroker() as broker:
             numbers = iter(range(100))
             broker.handlers[ApiKey.METADATA] = lambda _: answer_number(next(numbers))
@@ -70,15 +70,15 @@ def test_replies_reach_their_requests_in_order(run: Run) -> None:
             assert [reply.cluster_id for reply in replies] == [str(n) for n in range(100)]
             await connection.close()
 
-    run(story)
+    run(scenario)
 
 
 def test_requests_go_out_before_earlier_ones_are_answered_but_only_so_many(run: Run) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with ScriptedBroker() as broker:
             waiting, release = asyncio.Event(), asyncio.Event()
 
-            async def slowly(_: Asked) -> Answer:
+            async def slowly(_: ReceivedRequest) -> Answer:
                 waiting.set()
                 await release.wait()
                 return answer_number(1)
@@ -94,11 +94,11 @@ def test_requests_go_out_before_earlier_ones_are_answered_but_only_so_many(run: 
             assert connection.in_flight == 0
             await connection.close()
 
-    run(story)
+    run(scenario)
 
 
 def test_a_late_reply_costs_the_connection_and_everyone_on_it(run: Run) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with ScriptedBroker() as broker:
             broker.handlers[ApiKey.METADATA] = hang
             connection = await BrokerConnection.open(broker.address)
@@ -111,7 +111,7 @@ def test_a_late_reply_costs_the_connection_and_everyone_on_it(run: Run) -> None:
             assert isinstance(await fails(connection.call(ASK, timeout_ms=30)), Disconnected)
             await connection.close()
 
-    run(story)
+    run(scenario)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_a_late_reply_costs_the_connection_and_everyone_on_it(run: Run) -> None:
 def test_a_reply_that_makes_no_sense_ends_the_connection(
     run: Run, bytes_sent: bytes, complaint: str
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with ScriptedBroker() as broker:
             broker.handlers[ApiKey.METADATA] = lambda _: bytes_sent
             connection = await BrokerConnection.open(broker.address)
@@ -136,11 +136,11 @@ def test_a_reply_that_makes_no_sense_ends_the_connection(
             assert not connection.is_open
             await connection.close()
 
-    run(story)
+    run(scenario)
 
 
 def test_a_broker_that_hangs_up_fails_what_was_asked(run: Run) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with ScriptedBroker() as broker:
             broker.handlers[ApiKey.METADATA] = hang_up
             connection = await BrokerConnection.open(broker.address)
@@ -148,24 +148,24 @@ def test_a_broker_that_hangs_up_fails_what_was_asked(run: Run) -> None:
             assert str(error) == f"the broker at {broker.address} closed the connection"
             await connection.close()
 
-    run(story)
+    run(scenario)
 
 
 def test_a_cancelled_request_keeps_its_place_in_the_order(run: Run) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with ScriptedBroker() as broker:
-            asked, release = asyncio.Event(), asyncio.Event()
+            received, release = asyncio.Event(), asyncio.Event()
             numbers = iter(range(2))
 
-            async def slowly(_: Asked) -> Answer:
-                asked.set()
+            async def slowly(_: ReceivedRequest) -> Answer:
+                received.set()
                 await release.wait()
                 return answer_number(next(numbers))
 
             broker.handlers[ApiKey.METADATA] = slowly
             connection = await BrokerConnection.open(broker.address)
             given_up = asyncio.create_task(connection.call(ASK, timeout_ms=60_000))
-            await asked.wait()
+            await received.wait()
             given_up.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await given_up
@@ -174,50 +174,50 @@ def test_a_cancelled_request_keeps_its_place_in_the_order(run: Run) -> None:
             assert reply.cluster_id == "1"
             await connection.close()
 
-    run(story)
+    run(scenario)
 
 
 def test_an_older_broker_is_asked_again_in_a_version_it_names(run: Run) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with ScriptedBroker() as broker:
             ordinary = broker.handlers[ApiKey.API_VERSIONS]
 
-            def refuse(asked: Asked) -> Answer:
-                if asked.version > 2:
+            def refuse(request: ReceivedRequest) -> Answer:
+                if request.version > 2:
                     # Version 0, whatever was asked: error 35 and one key, 18, with 0 to 2.
                     body = b"\0\x23" + b"\0\0\0\x01" + b"\0\x12\0\0\0\x02"
                     return (len(body) + 4).to_bytes(4, "big") + b"\0\0\0\x01" + body
-                return ordinary(asked)  # type: ignore[return-value]
+                return ordinary(request)  # type: ignore[return-value]
 
             broker.handlers[ApiKey.API_VERSIONS] = refuse
             broker.handlers[ApiKey.METADATA] = lambda _: answer_number(5)
             connection = await BrokerConnection.open(broker.address)
-            assert [asked.version for asked in broker.asked] == [3, 2]
+            assert [request.version for request in broker.requests] == [3, 2]
             assert (await connection.call(ASK, timeout_ms=60_000)).cluster_id == "5"
             await connection.close()
 
-    run(story)
+    run(scenario)
 
 
 def test_versions_are_agreed_once_per_connection(run: Run) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with ScriptedBroker() as broker:
             broker.served[ApiKey.METADATA] = (0, 7)
             broker.handlers[ApiKey.METADATA] = lambda _: answer_number(5)
             connection = await BrokerConnection.open(broker.address)
             for _ in range(3):
                 await connection.call(ASK, timeout_ms=60_000)
-            assert [(a.api_key, a.version) for a in broker.asked] == [
+            assert [(a.api_key, a.version) for a in broker.requests] == [
                 (ApiKey.API_VERSIONS, 3),
                 *[(ApiKey.METADATA, 7)] * 3,
             ]
             await connection.close()
 
-    run(story)
+    run(scenario)
 
 
 def test_a_request_that_the_broker_does_not_know_is_not_sent(run: Run) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with ScriptedBroker() as broker:
             broker.served[ApiKey.METADATA] = (0, 3)
             connection = await BrokerConnection.open(broker.address)
@@ -230,11 +230,11 @@ def test_a_request_that_the_broker_does_not_know_is_not_sent(run: Run) -> None:
             assert connection.is_open
             await connection.close()
 
-    run(story)
+    run(scenario)
 
 
 def test_a_request_without_reply_leaves_the_order_alone(run: Run) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with ScriptedBroker() as broker:
             broker.handlers[ApiKey.PRODUCE] = lambda _: None
             broker.handlers[ApiKey.METADATA] = lambda _: answer_number(5)
@@ -246,30 +246,30 @@ def test_a_request_without_reply_leaves_the_order_alone(run: Run) -> None:
             assert broker.count(ApiKey.PRODUCE) == 20
             await connection.close()
 
-    run(story)
+    run(scenario)
 
 
 def test_closing_fails_whoever_waits(run: Run) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with ScriptedBroker() as broker:
-            asked = asyncio.Event()
+            received = asyncio.Event()
 
-            def note_and_hang(_: Asked) -> Answer:
-                asked.set()
+            def note_and_hang(_: ReceivedRequest) -> Answer:
+                received.set()
                 raise Hang
 
             broker.handlers[ApiKey.METADATA] = note_and_hang
             connection = await BrokerConnection.open(broker.address)
             waiting = asyncio.create_task(connection.call(ASK, timeout_ms=60_000))
-            await asked.wait()
+            await received.wait()
             await connection.close()
             assert isinstance(await fails(waiting), Disconnected)
 
-    run(story)
+    run(scenario)
 
 
 def test_an_address_where_nobody_listens_is_named_with_the_reason(run: Run) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
             address = Address("127.0.0.1", free.getsockname()[1])
         with pytest.raises(ConnectFailed, match=f"cannot reach a broker at {address}.*refused"):
@@ -277,11 +277,11 @@ def test_an_address_where_nobody_listens_is_named_with_the_reason(run: Run) -> N
         with pytest.raises(ConnectFailed, match="cannot be resolved"):
             await BrokerConnection.open(Address("no-such-host.invalid", 9092))
 
-    run(story)
+    run(scenario)
 
 
 def test_a_server_that_never_answers_is_given_up(run: Run) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with ScriptedBroker() as broker:
             broker.handlers[ApiKey.API_VERSIONS] = hang
             with pytest.raises(ConnectFailed, match=r"no answer within 0\.05 s"):
@@ -289,14 +289,14 @@ def test_a_server_that_never_answers_is_given_up(run: Run) -> None:
                     broker.address, limits=ConnectionLimits(connect_timeout_ms=50)
                 )
 
-    run(story)
+    run(scenario)
 
 
 def test_a_server_that_speaks_something_else_is_recognised(run: Run) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with ScriptedBroker() as broker:
             broker.handlers[ApiKey.API_VERSIONS] = lambda _: b"HTTP/1.1 400 Bad Request\r\n"
             with pytest.raises(ConnectFailed, match="does not answer in Kafka's protocol"):
                 await BrokerConnection.open(broker.address)
 
-    run(story)
+    run(scenario)

@@ -71,13 +71,13 @@ def ask(topic: TopicId, number: int) -> RequestedPartition:
 @st.composite
 def answers(draw: st.DrawFn) -> Answered:
     topic = draw(st.sampled_from([*IDS.values(), TopicId(UUID(int=99))]))
-    asked = ask(topic, draw(st.integers(0, 200)))
+    request = ask(topic, draw(st.integers(0, 200)))
     marks = Offset(draw(int64)), Offset(draw(int64)), Offset(draw(int64))
     diverging = draw(
         st.none() | st.builds(OffsetAndEpoch, int32.map(LeaderEpoch), int64.map(Offset))
     )
     code = draw(st.sampled_from(list(ErrorCode)))
-    return Answered(asked, code, *marks, diverging=diverging)
+    return Answered(request, code, *marks, diverging=diverging)
 
 
 def encode(version: int, some: list[Answered]) -> bytes:
@@ -87,8 +87,8 @@ def encode(version: int, some: list[Answered]) -> bytes:
     return b"".join(map(bytes, parts))
 
 
-def _topic(each: Answered) -> str:
-    return str(each.requested.topic)
+def _topic(fetched: Answered) -> str:
+    return str(fetched.requested.topic)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -112,8 +112,8 @@ def test_records_are_views_of_the_answer() -> None:
 
 def _with_records(records: bytes) -> bytes:
     """An answer without any has a length of 0 where theirs goes, as one too many."""
-    asked = ask(IDS["a"], 3)
-    empty = encode(16, [Answered(asked, ErrorCode.NONE, Offset(5), Offset(5), Offset(0))])
+    request = ask(IDS["a"], 3)
+    empty = encode(16, [Answered(request, ErrorCode.NONE, Offset(5), Offset(5), Offset(0))])
     tail = b"\x01\x00\x00\x00"  # no records, and no tags of partition, topic and answer
     assert empty.endswith(tail)
     return empty[: -len(tail)] + bytes((len(records) + 1,)) + records + b"\x00\x00\x00"

@@ -6,7 +6,14 @@ from contextlib import asynccontextmanager
 
 import pytest
 from tests.unit.client.conftest import Run
-from tests.unit.client.scripted_broker import ZERO, Answer, Asked, Cluster, HangUp, ScriptedBroker
+from tests.unit.client.scripted_broker import (
+    ZERO,
+    Answer,
+    Cluster,
+    HangUp,
+    ReceivedRequest,
+    ScriptedBroker,
+)
 
 from penstock.client.cluster import ClusterClient
 from penstock.client.errors import OutOfTime, RefusedByBroker
@@ -33,12 +40,12 @@ class Coordinators:
             broker.served |= SERVED | {DELETE: (0, 2)}
             broker.handlers[FIND] = self._find
 
-    def _find(self, asked: Asked) -> Answer:
-        (key,) = asked.message.coordinator_keys
+    def _find(self, request: ReceivedRequest) -> Answer:
+        (key,) = request.message.coordinator_keys
         address = self.coordinator.address
-        found = {"key": key, "node_id": self.coordinator.id, "error_code": 0}
-        place = {"host": address.host, "port": address.port, "error_message": None}
-        return {"throttle_time": ZERO, "coordinators": [found | place]}
+        coordinator = {"key": key, "node_id": self.coordinator.id, "error_code": 0}
+        location = {"host": address.host, "port": address.port, "error_message": None}
+        return {"throttle_time": ZERO, "coordinators": [coordinator | location]}
 
 
 @asynccontextmanager
@@ -85,7 +92,7 @@ def described(state: str, code: ErrorCode = ErrorCode.NONE) -> Answer:
 
 
 def listed(*groups: str) -> Answer:
-    found = [
+    topics = [
         {
             "group_id": group,
             "protocol_type": "consumer",
@@ -94,11 +101,11 @@ def listed(*groups: str) -> Answer:
         }
         for group in groups
     ]
-    return {"throttle_time": ZERO, "error_code": 0, "groups": found}
+    return {"throttle_time": ZERO, "error_code": 0, "groups": topics}
 
 
 def test_a_group_is_asked_about_where_its_coordinator_is(run: Run) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with two_coordinators() as (both, client):
             both.coordinator = both.second
             both.second.handlers[FETCH] = lambda _: offsets(ErrorCode.NONE, 5, -1)
@@ -106,27 +113,27 @@ def test_a_group_is_asked_about_where_its_coordinator_is(run: Run) -> None:
             await client.groups.fetch_offsets("g")
             assert both.first.count(FIND) + both.second.count(FIND) == 1  # remembered
 
-    run(story)
+    run(scenario)
 
 
 def test_a_coordinator_that_moved_is_found_again(run: Run) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with two_coordinators() as (both, client):
 
-            def moved(_: Asked) -> Answer:
+            def moved(_: ReceivedRequest) -> Answer:
                 both.coordinator = both.second
                 return offsets(ErrorCode.NOT_COORDINATOR)
 
             both.first.handlers[FETCH] = moved
             both.second.handlers[FETCH] = lambda _: offsets(ErrorCode.NONE, 1, 2)
-            found = await client.groups.fetch_offsets("g")
-            assert {tp: at.offset for tp, at in found.items()} == {T0: 1, T1: 2}
+            committed = await client.groups.fetch_offsets("g")
+            assert {tp: at.offset for tp, at in committed.items()} == {T0: 1, T1: 2}
 
-    run(story)
+    run(scenario)
 
 
 def test_a_coordinator_that_is_still_loading_is_waited_for(run: Run) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with two_coordinators() as (both, client):
             attempts = itertools.count()
             both.first.handlers[FETCH] = lambda _: offsets(
@@ -137,32 +144,32 @@ def test_a_coordinator_that_is_still_loading_is_waited_for(run: Run) -> None:
             with pytest.raises(OutOfTime, match="COORDINATOR_LOAD_IN_PROGRESS"):
                 await client.groups.fetch_offsets("g", timeout_ms=1_000)
 
-    run(story)
+    run(scenario)
 
 
 def test_commits_from_outside_belong_to_no_member(run: Run) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with two_coordinators() as (both, client):
             answer = {"partition_index": 0, "error_code": ErrorCode.UNKNOWN_MEMBER_ID}
             topics = [{"name": "t", "partitions": [answer]}]
             both.first.handlers[COMMIT] = lambda _: {"throttle_time": ZERO, "topics": topics}
             with pytest.raises(RefusedByBroker, match=r"group 'g' in t-0.*UNKNOWN_MEMBER_ID"):
                 await client.groups.commit_offsets("g", {T0: CommittedOffset(9, metadata="why")})
-            (asked,) = [request for request in both.first.asked if request.api_key is COMMIT]
-            message = asked.message
+            (request,) = [request for request in both.first.requests if request.api_key is COMMIT]
+            message = request.message
             assert (message.member_id, message.generation_id_or_member_epoch) == ("", -1)
             (partition,) = message.topics[0].partitions
             assert (partition.committed_offset, partition.committed_metadata) == (9, "why")
 
-    run(story)
+    run(scenario)
 
 
 def test_a_group_that_is_gone_after_a_lost_reply_was_deleted_by_the_request(run: Run) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with two_coordinators() as (both, client):
             attempts = itertools.count()
 
-            def delete(_: Asked) -> Answer:
+            def delete(_: ReceivedRequest) -> Answer:
                 if not next(attempts):
                     raise HangUp
                 return deleted(ErrorCode.GROUP_ID_NOT_FOUND)
@@ -172,50 +179,54 @@ def test_a_group_that_is_gone_after_a_lost_reply_was_deleted_by_the_request(run:
             with pytest.raises(RefusedByBroker, match="GROUP_ID_NOT_FOUND"):
                 await client.groups.delete("g")
 
-    run(story)
+    run(scenario)
 
 
 @pytest.mark.parametrize(
     "answer", [described("Dead"), described("", ErrorCode.GROUP_ID_NOT_FOUND)], ids=["old", "new"]
 )
 def test_a_group_that_does_not_exist_is_told_as_such(run: Run, answer: Answer) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with two_coordinators() as (both, client):
             both.first.handlers[DESCRIBE] = lambda _: answer
             with pytest.raises(RefusedByBroker) as refused:
                 await client.groups.describe("g")
             assert refused.value.code is ErrorCode.GROUP_ID_NOT_FOUND
 
-    run(story)
+    run(scenario)
 
 
 def test_a_broker_without_the_newer_protocol_is_asked_for_classic_groups_only(run: Run) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with two_coordinators() as (both, client):
             both.first.handlers[DESCRIBE] = lambda _: described("Empty")
-            found = await client.groups.describe("g")
-            assert (found.kind, found.state, found.coordinator.id) == ("classic", "Empty", 1)
-            assert ApiKey.CONSUMER_GROUP_DESCRIBE not in {e.api_key for e in both.first.asked}
+            description = await client.groups.describe("g")
+            assert (description.kind, description.state, description.coordinator.id) == (
+                "classic",
+                "Empty",
+                1,
+            )
+            assert ApiKey.CONSUMER_GROUP_DESCRIBE not in {e.api_key for e in both.first.requests}
 
-    run(story)
+    run(scenario)
 
 
 def test_groups_of_all_brokers_are_listed(run: Run) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with two_coordinators() as (both, client):
             both.first.handlers[LIST] = lambda _: listed("b")
             both.second.handlers[LIST] = lambda _: listed("a", "c")
-            found = await client.groups.list_groups()
-            assert [listing.group for listing in found] == ["a", "b", "c"]
-            assert found[0] == ListedGroup("a", "classic", "Stable", "consumer")
+            groups = await client.groups.list_groups()
+            assert [listing.group for listing in groups] == ["a", "b", "c"]
+            assert groups[0] == ListedGroup("a", "classic", "Stable", "consumer")
 
-    run(story)
+    run(scenario)
 
 
 def test_groups_are_listed_though_a_broker_has_gone_for_good(run: Run) -> None:
     """It is known from before; its groups are with whoever took over."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with two_coordinators() as (both, client):
             both.first.handlers[LIST] = lambda _: listed("a")
             both.second.handlers[LIST] = lambda _: listed("b")
@@ -224,7 +235,7 @@ def test_groups_are_listed_though_a_broker_has_gone_for_good(run: Run) -> None:
             await both.second.stop()
             assert [group.group for group in await client.groups.list_groups()] == ["a", "b"]
 
-    run(story)
+    run(scenario)
 
 
 def test_an_assignment_is_read_in_any_version_and_nonsense_is_none() -> None:

@@ -11,9 +11,9 @@ from tests.unit.client.conftest import Run
 from tests.unit.client.scripted_broker import (
     ZERO,
     Answer,
-    Asked,
     Cluster,
     HangUp,
+    ReceivedRequest,
     ScriptedBroker,
     produced,
 )
@@ -54,14 +54,14 @@ class Stage:
             broker.handlers |= {FIND: self._find, PRODUCE: produced}
         coordinator.handlers |= {INIT: self._init, ADD: self._add, END: self._end}
 
-    def _find(self, asked: Asked) -> Answer:
-        assert asked.message.key_type == 1
+    def _find(self, request: ReceivedRequest) -> Answer:
+        assert request.message.key_type == 1
         address = self.coordinator.address
-        place = {"node_id": self.coordinator.id, "host": address.host, "port": address.port}
-        found = {"key": "x", "error_code": 0, "error_message": None, **place}
-        return {"throttle_time": ZERO, "coordinators": [found]}
+        location = {"node_id": self.coordinator.id, "host": address.host, "port": address.port}
+        coordinator = {"key": "x", "error_code": 0, "error_message": None, **location}
+        return {"throttle_time": ZERO, "coordinators": [coordinator]}
 
-    def _init(self, asked: Asked) -> Answer:
+    def _init(self, request: ReceivedRequest) -> Answer:
         ongoing_id, ongoing_epoch = self.ongoing
         return {
             "throttle_time": ZERO,
@@ -72,7 +72,7 @@ class Stage:
             "ongoing_txn_producer_epoch": ongoing_epoch,
         }
 
-    def _add(self, asked: Asked) -> Answer:
+    def _add(self, request: ReceivedRequest) -> Answer:
         results = [
             {
                 "name": topic.name,
@@ -81,23 +81,23 @@ class Stage:
                     for partition in topic.partitions
                 ],
             }
-            for topic in asked.message.v3_and_below_topics
+            for topic in request.message.v3_and_below_topics
         ]
         return {"throttle_time": ZERO, "results_by_topic_v3_and_below": results}
 
-    def _end(self, asked: Asked) -> Answer:
+    def _end(self, request: ReceivedRequest) -> Answer:
         return {"throttle_time": ZERO, "error_code": self.code}
 
-    def sent(self, key: ApiKey) -> list[Asked]:
+    def sent(self, key: ApiKey) -> list[ReceivedRequest]:
         return [
             request
-            for request in (*self.coordinator.asked, *self.leader.asked)
+            for request in (*self.coordinator.requests, *self.leader.requests)
             if request[0] is key
         ]
 
 
 @asynccontextmanager
-async def stage() -> AsyncIterator[tuple[Stage, ClusterClient]]:
+async def coordinator_and_leader() -> AsyncIterator[tuple[Stage, ClusterClient]]:
     async with ScriptedBroker(1) as first, ScriptedBroker(2) as second:
         made = Stage(first, second)
         async with ClusterClient(str(first.address), retry_backoff_ms=1) as client:
@@ -105,8 +105,8 @@ async def stage() -> AsyncIterator[tuple[Stage, ClusterClient]]:
 
 
 def test_batches_become_the_producers_own_and_partitions_are_added_once(run: Run) -> None:
-    async def story() -> None:
-        async with stage() as (made, client):
+    async def scenario() -> None:
+        async with coordinator_and_leader() as (made, client):
             transaction = await RawTransaction.begin(client, "x")
             await transaction.add([T0, T1])
             await transaction.write(T0, some_batch(3))
@@ -128,12 +128,12 @@ def test_batches_become_the_producers_own_and_partitions_are_added_once(run: Run
             assert (ended.message.producer_id, ended.message.committed) == (7, True)
             assert ended.version < 5
 
-    run(story)
+    run(scenario)
 
 
 def test_a_partition_that_was_not_added_is_before_its_first_batch(run: Run) -> None:
-    async def story() -> None:
-        async with stage() as (made, client):
+    async def scenario() -> None:
+        async with coordinator_and_leader() as (made, client):
             transaction = await RawTransaction.begin(client, "x")
             await asyncio.gather(*(transaction.write(tp, some_batch(1)) for tp in (T0, T1, T0, T1)))
             added = [
@@ -142,15 +142,15 @@ def test_a_partition_that_was_not_added_is_before_its_first_batch(run: Run) -> N
             assert sorted(added) == [(0,), (1,)]
             assert len(made.sent(PRODUCE)) == 4
 
-    run(story)
+    run(scenario)
 
 
 def test_after_a_failed_write_nothing_is_left_but_to_abort(run: Run) -> None:
-    async def story() -> None:
-        async with stage() as (made, client):
+    async def scenario() -> None:
+        async with coordinator_and_leader() as (made, client):
             transaction = await RawTransaction.begin(client, "x", two_phase=True)
             fenced = ErrorCode.INVALID_PRODUCER_EPOCH
-            made.leader.handlers[PRODUCE] = lambda asked: produced(asked, code=fenced)
+            made.leader.handlers[PRODUCE] = lambda request: produced(request, code=fenced)
             with pytest.raises(RefusedByBroker, match="INVALID_PRODUCER_EPOCH"):
                 await transaction.write(T0, some_batch(1))
             made.leader.handlers[PRODUCE] = produced
@@ -163,35 +163,35 @@ def test_after_a_failed_write_nothing_is_left_but_to_abort(run: Run) -> None:
             (ended,) = made.sent(END)
             assert not ended.message.committed
 
-    run(story)
+    run(scenario)
 
 
 def test_nothing_is_ended_that_was_never_begun(run: Run) -> None:
-    async def story() -> None:
-        async with stage() as (made, client):
+    async def scenario() -> None:
+        async with coordinator_and_leader() as (made, client):
             await (await RawTransaction.begin(client, "x")).commit()
             await (await RawTransaction.begin(client, "x")).abort()
             empty = await RawTransaction.begin(client, "x", two_phase=True)
             assert await empty.prepare() is None
             assert made.sent(END) == []
 
-    run(story)
+    run(scenario)
 
 
 def test_a_prepared_transaction_is_decided_from_elsewhere(run: Run) -> None:
-    async def story() -> None:
-        async with stage() as (made, client):
+    async def scenario() -> None:
+        async with coordinator_and_leader() as (made, client):
             transaction = await RawTransaction.begin(client, "x", two_phase=True)
             await transaction.write(T0, some_batch(1))
             state = await transaction.prepare()
             assert state is not None
             assert state == PreparedState("x", 7, 3)
             assert made.sent(END) == []
-            (asked,) = made.sent(INIT)
-            assert (asked.version, asked.message.enable2_pc) == (6, True)
+            (request,) = made.sent(INIT)
+            assert (request.version, request.message.enable2_pc) == (6, True)
             with pytest.raises(TransactionOver):
                 await transaction.commit()
-        async with stage() as (made, client):
+        async with coordinator_and_leader() as (made, client):
             for commit in (True, True, False):
                 await client.transactions.end(PreparedState(*state), commit=commit)
             ends = [
@@ -200,42 +200,46 @@ def test_a_prepared_transaction_is_decided_from_elsewhere(run: Run) -> None:
             ]
             assert ends == [(3, True), (3, True), (3, False)]
 
-    run(story)
+    run(scenario)
 
 
 def test_only_two_phase_transactions_can_be_prepared(run: Run) -> None:
-    async def story() -> None:
-        async with stage() as (_, client):
+    async def scenario() -> None:
+        async with coordinator_and_leader() as (_, client):
             transaction = await RawTransaction.begin(client, "x")
             with pytest.raises(ValueError, match="two_phase=True"):
                 await transaction.prepare()
 
-    run(story)
+    run(scenario)
 
 
 def test_what_a_former_life_has_prepared_can_be_taken_over(run: Run) -> None:
-    async def story() -> None:
-        async with stage() as (made, client):
+    async def scenario() -> None:
+        async with coordinator_and_leader() as (made, client):
             made.ongoing = (7, 2)
-            found = await client.transactions.init_producer("x", two_phase=True, keep_prepared=True)
-            assert found == (WHO, PreparedState("x", 7, 2))
+            producer = await client.transactions.init_producer(
+                "x", two_phase=True, keep_prepared=True
+            )
+            assert producer == (WHO, PreparedState("x", 7, 2))
             made.ongoing = (-1, -1)
-            found = await client.transactions.init_producer("x", two_phase=True, keep_prepared=True)
-            assert found.prepared is None
+            producer = await client.transactions.init_producer(
+                "x", two_phase=True, keep_prepared=True
+            )
+            assert producer.prepared is None
 
-    run(story)
+    run(scenario)
 
 
 def after_failures(
-    count: int, fail: Callable[[], Answer], then: Callable[[Asked], Answer]
-) -> Callable[[Asked], Answer]:
+    count: int, fail: Callable[[], Answer], then: Callable[[ReceivedRequest], Answer]
+) -> Callable[[ReceivedRequest], Answer]:
     left = iter(range(count))
-    return lambda asked: then(asked) if next(left, None) is None else fail()
+    return lambda request: then(request) if next(left, None) is None else fail()
 
 
 def test_a_coordinator_that_has_moved_or_hangs_up_is_looked_for_again(run: Run) -> None:
-    async def story() -> None:
-        async with stage() as (made, client):
+    async def scenario() -> None:
+        async with coordinator_and_leader() as (made, client):
             ended = {"throttle_time": ZERO, "error_code": ErrorCode.NOT_COORDINATOR}
 
             def hang_up() -> Answer:
@@ -247,31 +251,31 @@ def test_a_coordinator_that_has_moved_or_hangs_up_is_looked_for_again(run: Run) 
             await client.transactions.end(WHO, commit=True)
             assert len(made.sent(FIND)) == 3
 
-    run(story)
+    run(scenario)
 
 
 def test_the_partition_that_is_to_blame_is_named(run: Run) -> None:
-    async def story() -> None:
-        async with stage() as (made, client):
+    async def scenario() -> None:
+        async with coordinator_and_leader() as (made, client):
             codes = {0: ErrorCode.OPERATION_NOT_ATTEMPTED, 1: ErrorCode.TOPIC_AUTHORIZATION_FAILED}
             results = [
                 {"partition_index": number, "partition_error_code": code}
                 for number, code in codes.items()
             ]
-            made.coordinator.handlers[ADD] = lambda asked: {
+            made.coordinator.handlers[ADD] = lambda request: {
                 "throttle_time": ZERO,
                 "results_by_topic_v3_and_below": [{"name": "t", "results_by_partition": results}],
             }
             with pytest.raises(RefusedByBroker, match=r"t-1.*TOPIC_AUTHORIZATION_FAILED"):
                 await client.transactions.add_partitions(WHO, [T0, T1])
 
-    run(story)
+    run(scenario)
 
 
 def test_transactions_are_listed_though_a_broker_has_gone_for_good(run: Run) -> None:
     """It is known from before, and whoever took over is asked."""
 
-    def listed(asked: Asked) -> Answer:
+    def listed(request: ReceivedRequest) -> Answer:
         state = {"transactional_id": "x", "producer_id": 7, "transaction_state": "Ongoing"}
         return {
             "throttle_time": ZERO,
@@ -280,13 +284,16 @@ def test_transactions_are_listed_though_a_broker_has_gone_for_good(run: Run) -> 
             "transaction_states": [state],
         }
 
-    async def story() -> None:
-        async with stage() as (made, client):
+    async def scenario() -> None:
+        async with coordinator_and_leader() as (made, client):
             for broker in (made.coordinator, made.leader):
                 broker.handlers[LIST] = listed
             assert len(await client.transactions.list_transactions()) == 2
             await made.leader.stop()
-            (found,) = await client.transactions.list_transactions()
-            assert (found.transactional_id, found.coordinator) == ("x", made.coordinator.id)
+            (transaction,) = await client.transactions.list_transactions()
+            assert (transaction.transactional_id, transaction.coordinator) == (
+                "x",
+                made.coordinator.id,
+            )
 
-    run(story)
+    run(scenario)

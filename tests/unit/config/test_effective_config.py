@@ -32,19 +32,19 @@ def _problems(given: RawConfig) -> tuple[str, ...]:
 def _retention(
     broker: EffectiveConfig, overrides: RawConfig = EMPTY_RAW_CONFIG
 ) -> tuple[Value, SettingSource]:
-    found = resolve_topic(overrides, broker).get_effective("retention.ms")
-    return found.value, found.source
+    effective = resolve_topic(overrides, broker).get_effective("retention.ms")
+    return effective.value, effective.source
 
 
 def test_what_is_not_given_is_the_default() -> None:
-    found = resolve_broker().get_effective("num.partitions")
-    assert (found.value, found.source, found.where) == (1, SettingSource.DEFAULT, None)
+    effective = resolve_broker().get_effective("num.partitions")
+    assert (effective.value, effective.source, effective.where) == (1, SettingSource.DEFAULT, None)
 
 
 def test_what_the_file_says_knows_its_line() -> None:
-    found = resolve_broker(_file("", "num.partitions=12")).get_effective("num.partitions")
-    assert (found.value, found.source) == (12, SettingSource.STATIC_BROKER)
-    assert found.where == "server.properties:2"
+    effective = resolve_broker(_file("", "num.partitions=12")).get_effective("num.partitions")
+    assert (effective.value, effective.source) == (12, SettingSource.STATIC_BROKER)
+    assert effective.where == "server.properties:2"
 
 
 @pytest.mark.parametrize(
@@ -76,10 +76,10 @@ def test_a_topic_setting_comes_from_topic_then_broker_then_default() -> None:
 
 def test_a_value_from_a_fallback_tells_the_name_that_carried_it() -> None:
     broker = resolve_broker(_file("log.roll.hours=3"))
-    found = resolve_topic(EMPTY_RAW_CONFIG, broker).get_effective("segment.ms")
-    assert (found.value, found.set_as) == (10_800_000, "log.roll.hours")
-    assert found.where == "server.properties:1"
-    assert found.setting.name == "segment.ms"
+    effective = resolve_topic(EMPTY_RAW_CONFIG, broker).get_effective("segment.ms")
+    assert (effective.value, effective.set_as) == (10_800_000, "log.roll.hours")
+    assert effective.where == "server.properties:1"
+    assert effective.setting.name == "segment.ms"
 
 
 def test_flush_interval_falls_back_to_the_scheduler() -> None:
@@ -103,11 +103,11 @@ def test_dynamic_values_of_the_broker_win_over_the_clusters_and_these_over_the_f
     only_static = resolve_broker(static)
     with_cluster = resolve_broker(static, dynamic_cluster=cluster)
     with_all = resolve_broker(static, dynamic_cluster=cluster, dynamic_broker=broker)
-    found = [
+    problems = [
         config.get_effective("log.retention.ms") for config in (only_static, with_cluster, with_all)
     ]
-    assert [value.value for value in found] == [1, 2, 3]
-    assert [value.source for value in found] == [
+    assert [value.value for value in problems] == [1, 2, 3]
+    assert [value.source for value in problems] == [
         SettingSource.STATIC_BROKER,
         SettingSource.DYNAMIC_CLUSTER,
         SettingSource.DYNAMIC_BROKER,
@@ -220,9 +220,9 @@ def test_plugin_settings_are_accepted_without_a_plugin() -> None:
 
 def test_what_was_given_and_does_nothing_is_listed_with_the_reason() -> None:
     broker = resolve_broker(_file("num.io.threads=16", "log.segment.bytes=1048576"))
-    (found,) = broker.without_effect()
-    assert found.setting.name == "num.io.threads"
-    assert found.setting.effect == "accepted, no effect: one event loop serves a broker"
+    (inert,) = broker.without_effect()
+    assert inert.setting.name == "num.io.threads"
+    assert inert.setting.effect == "accepted, no effect: one event loop serves a broker"
 
 
 def test_warnings_of_the_file_are_passed_on() -> None:

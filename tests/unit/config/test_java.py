@@ -56,8 +56,8 @@ def test_without_a_release_file_the_command_is_asked(
     tmp_path: Path, answer: str, release: int
 ) -> None:
     home = make_java(tmp_path / "home", answer=answer)
-    found = find_java(8, environment={"JAVA_HOME": str(home), "PATH": ""}, folders=[])
-    assert found.release == release
+    java = find_java(8, environment={"JAVA_HOME": str(home), "PATH": ""}, folders=[])
+    assert java.release == release
 
 
 def test_the_refusal_names_what_was_seen_and_what_to_do(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from tests.unit.client.scripted_broker import Answer, Asked, HangUp
+from tests.unit.client.scripted_broker import Answer, HangUp, ReceivedRequest
 from tests.unit.inter_broker.other_brokers import (
     GONE,
     ME,
@@ -85,7 +85,7 @@ def run_scenario(scenario: Callable[[Harness], Awaitable[None]]) -> None:
     asyncio.run(run())
 
 
-def answer_all(request: Asked, code: ErrorCode = NONE) -> dict[str, Any]:
+def answer_all(request: ReceivedRequest, code: ErrorCode = NONE) -> dict[str, Any]:
     return {
         "markers": [
             {
@@ -126,7 +126,7 @@ def test_each_leader_gets_its_partitions_and_leaderless_ones_fail_at_once() -> N
             coordinator_epoch=9,
             transaction_version=2,
         )
-        (request,) = (request for request in harness.other.asked if request.api_key is KEY)
+        (request,) = (request for request in harness.other.requests if request.api_key is KEY)
         (entry,) = request.message.markers
         assert (entry.producer_id, entry.producer_epoch, entry.transaction_result) == (5, 4, True)
         assert (entry.coordinator_epoch, entry.transaction_version) == (9, 2)
@@ -138,7 +138,7 @@ def test_pending_markers_share_a_request_except_two_of_one_producer() -> None:
     async def scenario(harness: Harness) -> None:
         may_answer = asyncio.Event()
 
-        async def answer(request: Asked) -> Answer:
+        async def answer(request: ReceivedRequest) -> Answer:
             await may_answer.wait()
             return answer_all(request)
 
@@ -152,7 +152,7 @@ def test_pending_markers_share_a_request_except_two_of_one_producer() -> None:
             await harness.results.get()
         requests = [
             [(entry.producer_id, entry.producer_epoch) for entry in request.message.markers]
-            for request in harness.other.asked
+            for request in harness.other.requests
             if request.api_key is KEY
         ]
         assert requests == [[(1, 4)], [(2, 4), (3, 4)], [(2, 5)]]
@@ -162,7 +162,7 @@ def test_pending_markers_share_a_request_except_two_of_one_producer() -> None:
 
 def test_a_disconnect_fails_all_markers_of_the_request() -> None:
     async def scenario(harness: Harness) -> None:
-        def hang_up(request: Asked) -> Answer:
+        def hang_up(request: ReceivedRequest) -> Answer:
             raise HangUp
 
         harness.other.handlers[KEY] = hang_up

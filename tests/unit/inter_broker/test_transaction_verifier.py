@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.unit.apis.fake_transaction_coordinator import FakeTransactionCoordinator
-from tests.unit.client.scripted_broker import ZERO, Answer, Asked, HangUp
+from tests.unit.client.scripted_broker import ZERO, Answer, HangUp, ReceivedRequest
 from tests.unit.inter_broker.other_brokers import (
     GONE,
     ME,
@@ -70,10 +70,10 @@ def run_scenario(scenario: Callable[[Harness], Awaitable[None]], coordinator: Br
     asyncio.run(run())
 
 
-def answer_with(*codes: ErrorCode) -> Callable[[Asked], Answer]:
+def answer_with(*codes: ErrorCode) -> Callable[[ReceivedRequest], Answer]:
     """One code per partition, for every transaction of the request."""
 
-    def answer(request: Asked) -> dict[str, Any]:
+    def answer(request: ReceivedRequest) -> dict[str, Any]:
         return {
             "throttle_time": ZERO,
             "error_code": NONE,
@@ -104,7 +104,7 @@ def test_a_coordinator_on_this_broker_is_called_in_process() -> None:
         assert await harness.verify(adds=True) == {P0: NONE, P1: NONE}
         producer = ("t", 7, 3, (P0, P1))
         assert harness.own.requests == [("verify", *producer), ("add", *producer, 5)]
-        assert harness.other.asked == []
+        assert harness.other.requests == []
 
     run_scenario(scenario, ME)
 
@@ -115,7 +115,7 @@ def test_a_coordinator_elsewhere_gets_add_partitions_to_txn_v5(adds: bool) -> No
         harness.other.handlers[KEY] = answer_with(NONE, ErrorCode.TRANSACTION_ABORTABLE)
         codes = await harness.verify(adds=adds)
         assert codes == {P0: NONE, P1: ErrorCode.TRANSACTION_ABORTABLE}
-        (request,) = (request for request in harness.other.asked if request.api_key is KEY)
+        (request,) = (request for request in harness.other.requests if request.api_key is KEY)
         (sent,) = request.message.transactions
         assert (request.version, sent.verify_only) == (5, not adds)
         assert (sent.transactional_id, sent.producer_id, sent.producer_epoch) == ("t", 7, 3)
@@ -158,7 +158,7 @@ def test_an_unknown_coordinator_and_an_unreachable_one_give_different_codes() ->
         assert await harness.verify() == {P0: gone, P1: gone}
 
     async def silent(harness: Harness) -> None:
-        def hang_up(request: Asked) -> Answer:
+        def hang_up(request: ReceivedRequest) -> Answer:
             raise HangUp
 
         harness.other.handlers[KEY] = hang_up

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from penstock.model.name_pattern import MAX_PLACES, InvalidPattern, compile_pattern
+from penstock.model.name_pattern import MAX_STATES, InvalidPattern, compile_pattern
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_a_pattern_matches_whole_names(pattern: str, yes: list[str], no: list[st
         ("(?P<>a)", "proper name"),
         ("(" * 60 + ")" * 60, "in one another"),
         ("a" * 2001, "characters"),
-        ("(.{100}){100}", f"more than {MAX_PLACES} places"),
+        ("(.{100}){100}", f"more than {MAX_STATES} states"),
         ("(.{0,60}a){0,9}", "too ambiguous"),
     ],
 )

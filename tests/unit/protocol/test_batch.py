@@ -214,9 +214,9 @@ def test_headers_are_walked_up_to_a_partial_batch() -> None:
     batch = bytes(three_records())
     size = len(batch)
     for cut in range(1, size):
-        found = list(iter_headers(b"x" + batch * 3 + batch[:cut], 1))
-        assert [position for position, _ in found] == [1, 1 + size, 1 + 2 * size]
-    assert [header for _, header in found] == [read_header(batch)] * 3
+        headers = list(iter_headers(b"x" + batch * 3 + batch[:cut], 1))
+        assert [position for position, _ in headers] == [1, 1 + size, 1 + 2 * size]
+    assert [header for _, header in headers] == [read_header(batch)] * 3
 
 
 def test_a_walk_over_a_length_that_cannot_advance_stops_with_an_error() -> None:

@@ -67,11 +67,11 @@ def test_every_cut_is_corrupt_or_shorter(codec: Codec) -> None:
     compressed = compress(codec, content)
     for cut in range(len(compressed)):
         try:
-            found = decompress(codec, compressed[:cut], limit=1000)
+            decompressed = decompress(codec, compressed[:cut], limit=1000)
         except CorruptBatch:
             continue
         # Only the block framing of snappy has no end mark: its header alone is an empty stream.
-        assert (codec, cut, found) == (Codec.SNAPPY, len(XERIAL_HEADER), b"")
+        assert (codec, cut, decompressed) == (Codec.SNAPPY, len(XERIAL_HEADER), b"")
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)

@@ -37,11 +37,11 @@ def generic(key: ApiKey, version: int, body: bytes) -> Any:
     if key is ApiKey.API_VERSIONS:
         names = ("client_software_name", "client_software_version")
         return tuple(getattr(message, name, None) for name in names)
-    asked = message.topics
+    topics = message.topics
     return MetadataRequest(
         None
-        if asked is None
-        else [AskedTopic(topic.name, getattr(topic, "topic_id", None)) for topic in asked],
+        if topics is None
+        else [AskedTopic(topic.name, getattr(topic, "topic_id", None)) for topic in topics],
         getattr(message, "allow_auto_topic_creation", True),
         getattr(message, "include_cluster_authorized_operations", False),
         getattr(message, "include_topic_authorized_operations", False),
@@ -80,16 +80,16 @@ def test_damaged_requests_are_refused_as_the_generic_decoder_refuses_them(
 
 
 def damage(body: bytearray, source: random.Random) -> None:
-    place = source.randrange(len(body) + 1)
+    position = source.randrange(len(body) + 1)
     match source.randrange(4):
         case 0:
-            del body[place:]
+            del body[position:]
         case 1:
-            body.insert(place, source.choice((0, 1, 0x7F, 0x80, 0xFF)))
-        case 2 if place < len(body):
-            body[place] = source.choice((0, 1, 0x7F, 0x80, 0xFF, source.randrange(256)))
-        case _ if place < len(body):
-            del body[place]
+            body.insert(position, source.choice((0, 1, 0x7F, 0x80, 0xFF)))
+        case 2 if position < len(body):
+            body[position] = source.choice((0, 1, 0x7F, 0x80, 0xFF, source.randrange(256)))
+        case _ if position < len(body):
+            del body[position]
 
 
 def test_a_claimed_count_makes_nothing_before_it_is_checked() -> None:

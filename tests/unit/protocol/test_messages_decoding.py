@@ -149,8 +149,8 @@ def test_a_string_is_no_longer_than_classic_versions_can_hold(length: int, is_re
 
 
 def test_records_are_views_of_the_buffer_they_came_in() -> None:
-    found = samples(FetchResponse, random.Random(5), 20)
-    buffer = bytearray(max((encode(message) for message in found), key=len))
+    messages = samples(FetchResponse, random.Random(5), 20)
+    buffer = bytearray(max((encode(message) for message in messages), key=len))
     views = [
         partition.records
         for topic in decode(FetchResponse, buffer).responses

@@ -143,9 +143,9 @@ def test_old_versions_are_version_3_without_the_transactional_id(version: int) -
     topics = b"\0\0\0\1" + b"\0\1t" + b"\0\0\0\2"
     partitions = b"\0\0\0\7" + b"\0\0\0\3abc" + b"\0\0\0\x08" + b"\xff\xff\xff\xff"
     body = acks_timeout + topics + partitions
-    found: Any = read_old_produce_request(memoryview(body), version)
-    assert found == (None, 1, 1000, [("t", [(7, b"abc"), (8, None)])])
-    assert found == read(b"\xff\xff" + body, 3)
+    request: Any = read_old_produce_request(memoryview(body), version)
+    assert request == (None, 1, 1000, [("t", [(7, b"abc"), (8, None)])])
+    assert request == read(b"\xff\xff" + body, 3)
     for end in range(len(body)):
         with pytest.raises(MalformedRequest, match=f"Produce v{version} "):
             read_old_produce_request(memoryview(body[:end]), version)
