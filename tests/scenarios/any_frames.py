@@ -1,6 +1,6 @@
-"""Frames of every served API and version with any content, whole or damaged, from a seed.
+"""Fuzzed frames of every served API and version, valid or damaged, from a seed.
 
-Nothing in them can harm a healthy client legitimately: no name of its topic, no setting of brokers.
+None can harm a healthy client legitimately: no name of its topic, no broker config.
 """
 
 import random
@@ -18,7 +18,7 @@ from penstock.protocol.headers import encode_request_header
 from penstock.protocol.produce_request import OLD_VERSIONS
 from penstock.protocol.schemas import FieldShape, describe_fields, get_request_schema
 
-TOPICS = ("orders", "payments")  # for the test to make
+TOPICS = ("orders", "payments")  # created by the test
 NAMES = (
     *TOPICS,
     *TOPICS,
@@ -52,7 +52,7 @@ class AnyFrame(NamedTuple):
 
 
 def any_frames(seed: int) -> Iterator[AnyFrame]:
-    """Without end; every served version has its turn."""
+    """Endless; every served version has its turn."""
     chance = random.Random(seed)
     served = [(key, version) for key, api in sorted(APIS.items()) for version in api.versions]
     correlation_id = 0

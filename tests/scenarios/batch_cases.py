@@ -1,6 +1,6 @@
-"""Record batches that a producer should not send, each with what Apache Kafka 4.3 answers.
+"""Invalid record batches, each with the error code that Apache Kafka 4.3 returns.
 
-Observed, not read. Where Penstock answers otherwise, `ours` says what and `why`.
+The codes are observed. Where Penstock's code differs, `ours` has it and `why` the reason.
 """
 
 import struct
@@ -38,7 +38,7 @@ TOPICS: dict[str, dict[str, object]] = {
 class Case(NamedTuple):
     name: str
     records: bytes | None
-    kafka: ErrorCode | None  # None: it never answers
+    kafka: ErrorCode | None  # None: it never responds
     topic: str = PLAIN
     ours: ErrorCode | None = None
     why: str = ""
@@ -51,12 +51,12 @@ class Case(NamedTuple):
 
 
 def good(now_ms: int, *, count: int = 2, key: bytes | None = b"k", **options: Any) -> bytes:
-    records = [Record(place, now_ms, key, b"value", ()) for place in range(count)]
+    records = [Record(offset_delta, now_ms, key, b"value", ()) for offset_delta in range(count)]
     return bytes(build_batch(records, **options))
 
 
 def changed(batch: bytes, **fields: int) -> bytes:
-    """With other fields in its header, and a CRC that is right."""
+    """With other header fields and a valid CRC."""
     header = read_header(batch)._replace(**fields)
     return sealed(header, batch[HEADER_BYTES:])
 
@@ -66,7 +66,7 @@ def flagged(batch: bytes, bits: int) -> bytes:
 
 
 def with_payload(codec: int, payload: bytes, *, count: int, now_ms: int) -> bytes:
-    """A batch of whatever its records should be, with a length and CRC that are right."""
+    """A batch with this payload instead of records, and a valid length and CRC."""
     header = read_header(good(now_ms))._replace(
         attributes=codec,
         batch_length=HEADER_BYTES - 12 + len(payload),
@@ -242,7 +242,7 @@ def producer_cases(now_ms: int) -> list[Case]:
 
 
 def record_cases(now_ms: int) -> list[Case]:
-    """On a topic that looks into batches."""
+    """On a topic whose batches are decoded."""
 
     def of(payload: bytes, count: int = 1, codec: int = 0) -> bytes:
         return with_payload(codec, payload, count=count, now_ms=now_ms)
@@ -271,19 +271,19 @@ def record_cases(now_ms: int) -> list[Case]:
         Case("more records than claimed", of(record + record), _INVALID, COMPACTED),
         Case("fewer records than claimed", of(record + bytes(50), 2), _INVALID, COMPACTED),
         *(
-            Case(name, of(encode_varint(len(each)) + each), _INVALID, COMPACTED)
-            for name, each in bodies.items()
+            Case(name, of(encode_varint(len(body)) + body), _INVALID, COMPACTED)
+            for name, body in bodies.items()
         ),
         *(
             Case(
                 name,
-                of(encode_varint(len(each)) + each),
+                of(encode_varint(len(body)) + body),
                 _NONE,
                 COMPACTED,
                 ours=_INVALID,
                 why="Kafka numbers the records anew, here they are stored as they came",
             )
-            for name, each in misplaced.items()
+            for name, body in misplaced.items()
         ),
     ]
 
@@ -303,18 +303,18 @@ def size_cases(now_ms: int) -> list[Case]:
 
 
 def _zeros(codec: Codec, total_bytes: int, piece_bytes: int = 4 * MIB) -> bytes:
-    """Concatenated streams: all codecs allow it, and it is quickly made."""
+    """Concatenated streams, which all codecs allow and which are built quickly."""
     return compress(codec, bytes(piece_bytes)) * (total_bytes // piece_bytes)
 
 
 def _large_record(value_bytes: int) -> bytes:
-    """As it stands in a batch; nothing is wrong with it."""
+    """A valid record."""
     head = b"\0\0\0\2k" + encode_varint(value_bytes)
     return encode_varint(len(head) + value_bytes + 1) + head + bytes(value_bytes + 1)
 
 
 def bombs(now_ms: int) -> list[tuple[str, bytes]]:
-    """Batches of less than a megabyte, with up to 4 GB in them."""
+    """Batches of less than 1 MB that decompress to up to 4 GB."""
     payloads = {
         "gzip of zeros": (Codec.GZIP, _zeros(Codec.GZIP, 800 * MIB)),
         "many gzip members": (Codec.GZIP, zlib.compress(b"", wbits=31) * 40_000),

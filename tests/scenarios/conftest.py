@@ -1,4 +1,4 @@
-"""The broker that a module's bad clients share, checked after each of their tests."""
+"""The broker that the bad clients of a module share, checked after each test."""
 
 from collections.abc import Iterator
 

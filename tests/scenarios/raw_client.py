@@ -1,6 +1,7 @@
-"""A client that sends whatever a test wants, well-formed or not, over a blocking socket.
+"""A client that sends any bytes over a blocking socket.
 
-Nothing is retried and every wait is bounded: what the broker does to this connection shows.
+It never retries and every wait is bounded, so that tests see what the broker does to this
+connection.
 """
 
 import itertools
@@ -21,7 +22,7 @@ _NUMBERS = itertools.count(1)
 
 
 class CutOff(Exception):
-    """The broker ended the connection."""
+    """The broker closed the connection."""
 
 
 class RawClient:
@@ -43,14 +44,14 @@ class RawClient:
     # -- bytes -----------------------------------------------------------------------------
 
     def send(self, data: bytes) -> None:
-        """All of it; CutOff if the broker did not want to hear it to the end."""
+        """All bytes; CutOff if the broker closes before the last one."""
         try:
             self.socket.sendall(data)
         except ConnectionError as error:
             raise CutOff(str(error)) from error
 
     def try_send(self, data: bytes) -> None:
-        """As much of it as the broker wants to hear."""
+        """As many bytes as the broker accepts."""
         try:
             self.send(data)
         except CutOff:
@@ -73,7 +74,7 @@ class RawClient:
         return self.read(size)
 
     def is_cut_off(self) -> bool:
-        """Waits for the end; False if a byte comes instead."""
+        """Wait for the connection to close; False if a byte arrives instead."""
         try:
             self.read(1)
         except CutOff:
@@ -84,26 +85,26 @@ class RawClient:
         self.socket.shutdown(socket.SHUT_WR)
 
     def reset(self) -> None:
-        """Leave without a farewell: the broker gets RST."""
+        """Disconnect with RST."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.socket.close()
 
     # -- requests --------------------------------------------------------------------------
 
     def ask(self, key: ApiKey, version: int | None = None, /, **values: Any) -> Any:
-        """The reply to a request of this version, by default the newest that is served."""
+        """The reply to a request of this version; default: the newest served version."""
         version = APIS[key].versions[-1] if version is None else version
         number = next(_NUMBERS)
         self.send(request_frame(key, version, correlation_id=number, **values))
         return self.read_reply(key, version, number)
 
     def read_reply(self, key: ApiKey, version: int, correlation_id: int) -> Any:
-        found, body = read_response_header(self.read_frame(), key, version)
-        assert found == correlation_id
+        received_id, body = read_response_header(self.read_frame(), key, version)
+        assert received_id == correlation_id
         return decode_response(key, version, body)
 
     def is_served(self) -> bool:
-        """Whether this very connection still gets answers."""
+        """Whether this connection still gets responses."""
         return int(self.ask(ApiKey.API_VERSIONS, 0).error_code) == 0
 
 
@@ -116,7 +117,7 @@ def request_frame(
     client_id: str | None = "raw",
     **values: Any,
 ) -> bytes:
-    """With its size; fields that are not given have their defaults."""
+    """With its size; other fields have their defaults."""
     message = build(get_request_schema(key, version), values)
     return encode_request_frame(message, correlation_id=correlation_id, client_id=client_id)
 

@@ -1,4 +1,4 @@
-"""A transactional producer by hand, request by request, and what readers of its records see.
+"""A transactional producer, request by request, and what consumers of its records see.
 
 The versions are those of librdkafka, of Java with transactions v1 and of Java with v2.
 """
@@ -46,7 +46,7 @@ CLIENTS = {
 
 
 class Client:
-    """A transactional producer by hand; every call gives a code, after what is only passing."""
+    """A transactional producer; every call returns the first code that is not transient."""
 
     def __init__(self, raw: RawClient, name: str, versions: Versions) -> None:
         self.raw = raw
@@ -57,7 +57,7 @@ class Client:
 
     def init(self) -> ErrorCode:
         self.raw.ask(ApiKey.FIND_COORDINATOR, 1, key=self.name, key_type=1)
-        reply = patiently(
+        reply = retried(
             lambda: self.raw.ask(
                 ApiKey.INIT_PRODUCER_ID,
                 self.versions.init,
@@ -72,11 +72,11 @@ class Client:
         return get_error(reply.error_code)
 
     def add(self, topic: str, partition: int) -> ErrorCode:
-        """Of transactions v1; nothing to do with v2."""
+        """Transactions v1 only."""
         if self.versions.add is None:
             return NONE
         named = [{"name": topic, "partitions": [partition]}]
-        return patiently_code(
+        return retried_code(
             lambda: (
                 self.raw.ask(
                     ApiKey.ADD_PARTITIONS_TO_TXN,
@@ -110,7 +110,7 @@ class Client:
             transactional=True,
         )
         named = [{"name": topic, "partition_data": [{"index": partition, "records": records}]}]
-        return patiently_code(
+        return retried_code(
             lambda: (
                 self.raw.ask(
                     ApiKey.PRODUCE,
@@ -135,7 +135,7 @@ class Client:
         }
         self.raw.ask(ApiKey.FIND_COORDINATOR, 1, key=group, key_type=0)
         if self.versions.add is not None:
-            added = patiently_code(
+            added = retried_code(
                 lambda: (
                     self.raw.ask(
                         ApiKey.ADD_OFFSETS_TO_TXN, self.versions.add_offsets, **about
@@ -144,7 +144,7 @@ class Client:
             )
             assert added is NONE
         entry = {"partition_index": 0, "committed_offset": offset, "committed_metadata": ""}
-        return patiently_code(
+        return retried_code(
             lambda: (
                 self.raw.ask(
                     ApiKey.TXN_OFFSET_COMMIT,
@@ -159,7 +159,7 @@ class Client:
         )
 
     def end(self, *, commit: bool) -> ErrorCode:
-        reply = patiently(
+        reply = retried(
             lambda: self.raw.ask(
                 ApiKey.END_TXN,
                 self.versions.end,
@@ -176,8 +176,8 @@ class Client:
         return code
 
 
-def patiently(ask: Callable[[], Any]) -> Any:
-    """The first reply that is not to be tried again."""
+def retried(ask: Callable[[], Any]) -> Any:
+    """The first reply that is not transient."""
     ends_s = time.monotonic() + PATIENCE_S
     while True:
         reply = ask()
@@ -190,27 +190,27 @@ class _Code(NamedTuple):
     error_code: int
 
 
-def patiently_code(ask: Callable[[], Any]) -> ErrorCode:
-    return get_error(patiently(lambda: _Code(int(ask()))).error_code)
+def retried_code(ask: Callable[[], Any]) -> ErrorCode:
+    return get_error(retried(lambda: _Code(int(ask()))).error_code)
 
 
-# -- what readers see ---------------------------------------------------------------------------
+# -- what consumers see -------------------------------------------------------------------------
 
 
 class CommittedReader:
-    """What a reader of committed records gets, by the rules for those."""
+    """Filters fetched records by the rules of read_committed."""
 
     def __init__(self) -> None:
         self.offset = 0
         self.values: list[bytes] = []
-        self._skipped: set[int] = set()  # producers within a transaction that was aborted
+        self._skipped: set[int] = set()  # producers within an aborted transaction
 
-    def take(self, found: Any) -> None:
-        """The answer to a fetch at its offset."""
-        data = bytes(found.records or b"")
+    def take(self, fetched: Any) -> None:
+        """Take the response to a fetch at `offset`."""
+        data = bytes(fetched.records or b"")
         aborted = sorted(
             (transaction.first_offset, transaction.producer_id)
-            for transaction in found.aborted_transactions or ()
+            for transaction in fetched.aborted_transactions or ()
         )
         for position, header in iter_headers(data):
             while aborted and aborted[0][0] <= header.base_offset:
@@ -225,21 +225,21 @@ class CommittedReader:
 
 def read_committed(raw: RawClient, topic: str, partition: int = 0) -> list[bytes]:
     reader = CommittedReader()
-    while (found := fetch(raw, topic, partition, reader.offset)).records:
-        reader.take(found)
+    while (fetched := fetch(raw, topic, partition, reader.offset)).records:
+        reader.take(fetched)
     return reader.values
 
 
 def fetch(raw: RawClient, topic: str, partition: int, offset: int) -> Any:
-    """What is there now."""
+    """Without waiting."""
     return begin_fetch(raw, topic, partition, offset, wait_s=0)()
 
 
 def begin_fetch(
     raw: RawClient, topic: str, partition: int, offset: int, *, wait_s: float
 ) -> Callable[[], Any]:
-    """Asked for committed records; what it gives back reads the answer."""
-    asked = {
+    """Send a read_committed fetch; the returned function reads the response."""
+    requested = {
         "partition": partition,
         "current_leader_epoch": -1,
         "fetch_offset": offset,
@@ -253,7 +253,7 @@ def begin_fetch(
         max_bytes=1 << 20,
         min_bytes=1,
         isolation_level=1,
-        topics=[{"topic": topic, "partitions": [asked]}],
+        topics=[{"topic": topic, "partitions": [requested]}],
     )
     raw.send(frame)
     return lambda: raw.read_reply(ApiKey.FETCH, FETCH_VERSION, 0).responses[0].partitions[0]
@@ -278,7 +278,7 @@ def stable_offset(raw: RawClient, topic: str, partition: int = 0, *, isolation: 
 
 
 def settled(raw: RawClient, topic: str, partition: int = 0) -> int:
-    """The log's end, once every transaction in it is ended: that takes its coordinator a moment."""
+    """The log end offset, once the markers of every transaction are written."""
     ends_s = time.monotonic() + PATIENCE_S
     while time.monotonic() < ends_s:
         stable, end = (
@@ -298,12 +298,12 @@ def committed_offset(raw: RawClient, group: str, topic: str) -> tuple[int, Error
         topics=[{"name": topic, "partition_indexes": [0]}],
         require_stable=True,
     )
-    found = reply.topics[0].partitions[0]
-    return found.committed_offset, get_error(found.error_code)
+    result = reply.topics[0].partitions[0]
+    return result.committed_offset, get_error(result.error_code)
 
 
-def patient_offset(raw: RawClient, group: str, topic: str) -> int:
-    """Once no transaction holds it open."""
+def stable_committed_offset(raw: RawClient, group: str, topic: str) -> int:
+    """Once no transaction blocks it."""
     ends_s = time.monotonic() + PATIENCE_S
     while time.monotonic() < ends_s:
         offset, code = committed_offset(raw, group, topic)

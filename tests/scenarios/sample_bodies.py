@@ -1,6 +1,6 @@
-"""The body of a request with one entry in every array, and where its counts and lengths stand.
+"""A request body with one entry in every array, and the positions of its counts and lengths.
 
-A writer of its own: the product's would refuse to write what is wrong.
+It has its own writer, because the product's rejects invalid values.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from penstock.protocol.schemas import FieldShape, describe_fields
 from penstock.protocol.wire_types import FIXED_TYPES
 
 What = Literal["count", "text", "records", "tags"]
-Patch = tuple[str, bytes]  # its name, and what to write in the place
+Patch = tuple[str, bytes]  # its name, and the bytes to write over the field
 
 _CLASSIC_SIZES: dict[What, int] = {"count": 4, "text": 2, "records": 4}
 _HUGE_VARINT = b"\xff\xff\xff\xff\x0f"  # 2^32 - 1
@@ -27,7 +27,7 @@ _BAD_VARINTS: tuple[Patch, ...] = (
 )
 
 
-class Place(NamedTuple):
+class SizeField(NamedTuple):
     position: int
     what: What
     is_flexible: bool
@@ -37,37 +37,37 @@ class Sample(NamedTuple):
     key: ApiKey
     version: int
     body: bytes
-    places: tuple[Place, ...]
+    size_fields: tuple[SizeField, ...]
 
     def frame(self, body: bytes) -> bytes:
-        """With that body instead."""
+        """A frame with this body instead."""
         sent = encode_request_header(self.key, self.version, 1, "sample") + body
         return len(sent).to_bytes(4, "big") + sent
 
-    def patched(self, place: Place, patch: bytes) -> bytes:
-        width = 1 if place.is_flexible else _CLASSIC_SIZES[place.what]
-        body = self.body[: place.position] + patch + self.body[place.position + width :]
+    def patched(self, field: SizeField, patch: bytes) -> bytes:
+        width = 1 if field.is_flexible else _CLASSIC_SIZES[field.what]
+        body = self.body[: field.position] + patch + self.body[field.position + width :]
         return self.frame(body)
 
 
 def samples() -> Iterator[Sample]:
-    """One of every version that is served and has a schema."""
+    """One per served version that has a schema."""
     for key, api in sorted(APIS.items()):
         for version in sorted(
             set(api.versions) - set(OLD_VERSIONS if key == ApiKey.PRODUCE else ())
         ):
             writer = _Writer(get_request_schema(key, version))
-            decode_request(key, version, writer.body)  # it is a request before it is patched
-            yield Sample(key, version, bytes(writer.body), tuple(writer.places))
+            decode_request(key, version, writer.body)  # it is valid before it is patched
+            yield Sample(key, version, bytes(writer.body), tuple(writer.size_fields))
 
 
-def bad_patches(place: Place) -> tuple[Patch, ...]:
-    """What no request may have in such a place."""
-    if place.what == "tags":
+def bad_patches(field: SizeField) -> tuple[Patch, ...]:
+    """Invalid values of such a field."""
+    if field.what == "tags":
         return (*_BAD_VARINTS, ("a tag longer than the request", b"\x01\x63\xff\x7f"))
-    if place.is_flexible:
+    if field.is_flexible:
         return _BAD_VARINTS
-    bits = 8 * _CLASSIC_SIZES[place.what]
+    bits = 8 * _CLASSIC_SIZES[field.what]
     largest = (1 << (bits - 1)) - 1
     return tuple(
         (str(number), number.to_bytes(bits // 8, "big", signed=True))
@@ -78,7 +78,7 @@ def bad_patches(place: Place) -> tuple[Patch, ...]:
 class _Writer:
     def __init__(self, entity: type) -> None:
         self.body = bytearray()
-        self.places: list[Place] = []
+        self.size_fields: list[SizeField] = []
         self._entity(entity)
 
     def _entity(self, entity: type) -> None:
@@ -117,4 +117,4 @@ class _Writer:
             self.body += length.to_bytes(_CLASSIC_SIZES[what], "big")
 
     def _mark(self, what: What, is_flexible: bool) -> None:
-        self.places.append(Place(len(self.body), what, is_flexible))
+        self.size_fields.append(SizeField(len(self.body), what, is_flexible))

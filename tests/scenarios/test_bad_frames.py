@@ -1,4 +1,4 @@
-"""Bytes that are no requests cost their connection, at once and nobody else anything."""
+"""Bytes that are no request close their connection at once, and affect no other client."""
 
 import itertools
 import random
@@ -33,7 +33,7 @@ def size(number: int) -> bytes:
 
 
 @pytest.mark.parametrize("claimed", [-(2**31), -2, -1, 0, LIMIT_BYTES + 1, 2**31 - 1])
-def test_an_impossible_size_is_cut_off_before_anything_follows(
+def test_an_impossible_frame_size_closes_the_connection_at_once(
     broker: WatchedBroker, claimed: int
 ) -> None:
     with broker.connect() as client:
@@ -42,7 +42,7 @@ def test_an_impossible_size_is_cut_off_before_anything_follows(
 
 
 def produce_frame(frame_bytes: int) -> bytes:
-    """A Produce request of exactly so many bytes, without its size."""
+    """A Produce request of exactly `frame_bytes` bytes, without its size."""
     partition = {"index": 0, "records": b"\0" * (frame_bytes - 100)}
     frame = request_frame(
         ApiKey.PRODUCE,
@@ -62,7 +62,7 @@ def produce_frame(frame_bytes: int) -> bytes:
     )[4:]
 
 
-def test_a_request_as_large_as_the_limit_is_answered_and_one_byte_more_is_not(
+def test_a_request_of_socket_request_max_bytes_is_served_and_one_byte_more_is_not(
     broker: WatchedBroker,
 ) -> None:
     with broker.connect() as client:
@@ -78,13 +78,15 @@ def test_a_request_as_large_as_the_limit_is_answered_and_one_byte_more_is_not(
 
 
 @pytest.mark.parametrize("count", range(1, 8))
-def test_a_frame_too_short_for_a_header_is_cut_off(broker: WatchedBroker, count: int) -> None:
+def test_a_frame_too_short_for_a_header_closes_the_connection(
+    broker: WatchedBroker, count: int
+) -> None:
     with broker.connect() as client:
         client.send(framed(bytes(count)))
         assert client.is_cut_off()
 
 
-def test_memory_follows_what_arrives_not_what_is_claimed(broker: WatchedBroker) -> None:
+def test_memory_grows_with_received_bytes_not_with_the_claimed_size(broker: WatchedBroker) -> None:
     with ExitStack() as clients, broker.growing_less_than(20 * MIB):  # they claim 400
         for _ in range(200):
             client = clients.enter_context(broker.connect())
@@ -93,7 +95,7 @@ def test_memory_follows_what_arrives_not_what_is_claimed(broker: WatchedBroker) 
         assert clients.enter_context(broker.connect()).is_served()
 
 
-def test_a_size_beyond_what_is_sent_waits_for_the_rest_and_ends_with_the_client(
+def test_an_incomplete_frame_waits_until_the_client_disconnects(
     broker: WatchedBroker,
 ) -> None:
     descriptors = broker.descriptor_count()
@@ -104,13 +106,13 @@ def test_a_size_beyond_what_is_sent_waits_for_the_rest_and_ends_with_the_client(
     broker.wait_descriptors(descriptors)
 
 
-def test_bytes_beyond_the_body_cost_the_connection(broker: WatchedBroker) -> None:
+def test_bytes_after_the_body_close_the_connection(broker: WatchedBroker) -> None:
     with broker.connect() as client:
         client.send(framed(API_VERSIONS_0 + b"\0"))
         assert client.is_cut_off()
 
 
-def test_a_size_short_of_the_body_makes_the_rest_another_frame(broker: WatchedBroker) -> None:
+def test_bytes_after_the_claimed_size_are_another_frame(broker: WatchedBroker) -> None:
     with broker.connect() as client:
         client.send(framed(API_VERSIONS_0) + API_VERSIONS_0)  # 00 12 00 00: 1.2 million bytes
         client.read_reply(ApiKey.API_VERSIONS, 0, 7)
@@ -118,7 +120,7 @@ def test_a_size_short_of_the_body_makes_the_rest_another_frame(broker: WatchedBr
         assert client.is_cut_off()
 
 
-# -- what is no request ------------------------------------------------------------------------
+# -- other protocols ----------------------------------------------------------------------------
 
 TLS_HELLO = bytes.fromhex("160301020001fc0303") + bytes(range(200))
 FOREIGN = {
@@ -132,13 +134,13 @@ FOREIGN = {
 
 
 @pytest.mark.parametrize("protocol", FOREIGN)
-def test_who_speaks_another_protocol_is_cut_off(broker: WatchedBroker, protocol: str) -> None:
+def test_another_protocol_closes_the_connection(broker: WatchedBroker, protocol: str) -> None:
     with broker.connect() as client:
         client.try_send(FOREIGN[protocol])
         assert client.is_cut_off()
 
 
-def test_half_a_frame_leaves_nothing_behind(broker: WatchedBroker) -> None:
+def test_half_a_frame_leaves_no_state(broker: WatchedBroker) -> None:
     descriptors = broker.descriptor_count()
     frame = request_frame(ApiKey.METADATA, 12, topics=[{"name": "t"}])
     for cut in range(len(frame)):
@@ -149,7 +151,7 @@ def test_half_a_frame_leaves_nothing_behind(broker: WatchedBroker) -> None:
     broker.wait_descriptors(descriptors)
 
 
-def test_noise_is_cut_off_or_waited_for(broker: WatchedBroker) -> None:
+def test_random_bytes_close_the_connection_or_wait_for_more(broker: WatchedBroker) -> None:
     chance = random.Random(5)
     for _ in range(scaled(test=300, verify=3_000, release=30_000)):
         noise = chance.randbytes(chance.choice((1, 4, 8, 60, 1000)))
@@ -165,7 +167,7 @@ def test_noise_is_cut_off_or_waited_for(broker: WatchedBroker) -> None:
 
 
 @pytest.mark.parametrize("key", [-1, 1000, 32767, -32768, *sorted(set(ApiKey) - set(APIS))])
-def test_an_api_that_is_not_served_costs_the_connection(broker: WatchedBroker, key: int) -> None:
+def test_an_unknown_api_key_closes_the_connection(broker: WatchedBroker, key: int) -> None:
     with broker.connect() as client:
         client.send(framed(struct.pack(">hhih", key, 0, 1, -1)))
         assert client.is_cut_off()
@@ -178,7 +180,7 @@ def unserved_versions() -> Iterator[tuple[ApiKey, int]]:
                 yield key, version
 
 
-def test_a_version_that_is_not_served_costs_the_connection(broker: WatchedBroker) -> None:
+def test_an_unsupported_version_closes_the_connection(broker: WatchedBroker) -> None:
     for key, version in unserved_versions():
         with broker.connect() as client:
             client.send(framed(struct.pack(">hhih", key, version, 1, -1) + b"\0\0\0\0"))
@@ -187,7 +189,7 @@ def test_a_version_that_is_not_served_costs_the_connection(broker: WatchedBroker
 
 @pytest.mark.parametrize("version", [-1, -32768, 5, 99, 32767])
 @pytest.mark.parametrize("body", [b"", b"\0", b"\xff" * 40], ids=["none", "tags", "nonsense"])
-def test_api_versions_of_any_version_is_answered_with_what_there_is(
+def test_api_versions_of_any_version_lists_the_supported_versions(
     broker: WatchedBroker, version: int, body: bytes
 ) -> None:
     with broker.connect() as client:
@@ -201,15 +203,16 @@ def test_api_versions_of_any_version_is_answered_with_what_there_is(
 
 
 def other_header(sample: Sample) -> bytes:
-    """With the header of the other kind: tags where there are none, and none where there are."""
+    """With the other header version: tagged fields where there are none, and none where there
+    are."""
     header = sample.frame(b"")[4:]
     if sample.version >= sample.key.first_flexible_version:
         return framed(header[:-1] + sample.body)
     return framed(header + b"\0" + sample.body)
 
 
-def test_a_header_of_the_other_kind_is_never_mistaken(broker: WatchedBroker) -> None:
-    """A byte more or less: the body cannot fit, whatever it is. What has no body may."""
+def test_the_other_header_version_is_never_accepted(broker: WatchedBroker) -> None:
+    """A byte more or less, so that no body can fit; a request without a body may."""
     for sample in samples():
         if not sample.body:
             continue
@@ -224,7 +227,7 @@ NO_UTF8 = [b"\xff", b"\xc3(", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xc0\x80"]
 
 
 @pytest.mark.parametrize("text", NO_UTF8, ids=repr)
-def test_a_client_id_that_is_no_utf8_costs_the_connection(
+def test_a_client_id_of_invalid_utf8_closes_the_connection(
     broker: WatchedBroker, text: bytes
 ) -> None:
     with broker.connect() as client:
@@ -233,7 +236,7 @@ def test_a_client_id_that_is_no_utf8_costs_the_connection(
 
 
 @pytest.mark.parametrize("length", [-2, -32768, 2, 32767])
-def test_a_client_id_of_impossible_length_costs_the_connection(
+def test_a_client_id_of_impossible_length_closes_the_connection(
     broker: WatchedBroker, length: int
 ) -> None:
     with broker.connect() as client:
@@ -241,26 +244,26 @@ def test_a_client_id_of_impossible_length_costs_the_connection(
         assert client.is_cut_off()
 
 
-def test_text_that_is_no_utf8_costs_the_connection_wherever_it_stands(
+def test_invalid_utf8_in_any_field_closes_the_connection(
     broker: WatchedBroker,
 ) -> None:
     for sample in samples():
-        for place in sample.places:
-            if place.what != "text":
+        for field in sample.size_fields:
+            if field.what != "text":
                 continue
-            at = place.position + (1 if place.is_flexible else 2)
+            at = field.position + (1 if field.is_flexible else 2)
             body = sample.body[:at] + b"\xff" + sample.body[at + 1 :]
             with broker.connect() as client:
                 client.send(sample.frame(body))
                 assert client.is_cut_off(), (sample.key, sample.version, at)
 
 
-def test_nobody_forges_lines_of_the_log(broker: WatchedBroker) -> None:
+def test_clients_cannot_forge_log_lines(broker: WatchedBroker) -> None:
     forged = "x\nPLAINTEXT 10.0.0.1: all is lost\r\x1b[2J"
     batch = {"name": forged, "partition_data": [{"index": 0, "records": b"?"}]}
     frame = request_frame(ApiKey.PRODUCE, 3, acks=0, topic_data=[batch], client_id=forged)
     deadline = time.monotonic() + PATIENCE_S
-    while "all is lost" not in broker.logs():  # so many lines are told in a second, not all
+    while "all is lost" not in broker.logs():  # the log is rate-limited
         assert time.monotonic() < deadline
         with broker.connect() as client:
             client.send(frame)
@@ -273,23 +276,23 @@ def test_nobody_forges_lines_of_the_log(broker: WatchedBroker) -> None:
 # -- counts, lengths and tags ------------------------------------------------------------------
 
 
-def test_no_count_or_length_is_believed_wherever_it_stands(
+def test_a_bad_count_or_length_in_any_field_closes_the_connection(
     broker: WatchedBroker, record_figure: Callable[[str, int], None]
 ) -> None:
     tried = 0
     with broker.growing_less_than(20 * MIB):
         for sample in itertools.islice(samples(), 0, None, scaled(test=3, verify=1, release=1)):
-            for place in sample.places:
-                for name, patch in bad_patches(place):
+            for field in sample.size_fields:
+                for name, patch in bad_patches(field):
                     with broker.connect() as client:
-                        client.send(sample.patched(place, patch))
-                        assert client.is_cut_off(), (sample.key, sample.version, place, name)
+                        client.send(sample.patched(field, patch))
+                        assert client.is_cut_off(), (sample.key, sample.version, field, name)
                     tried += 1
     record_figure("impossible counts and lengths", tried)
 
 
 def tagged(*tags: tuple[int, bytes]) -> bytes:
-    """For numbers and values so short that their varints are a byte."""
+    """For numbers and values whose varints take one byte."""
     return bytes([len(tags)]) + b"".join(bytes([tag, len(value)]) + value for tag, value in tags)
 
 
@@ -299,7 +302,7 @@ FETCH_15 = next(
 
 
 def fetch_with_tags(tags: bytes) -> bytes:
-    """In place of those at the end of the request, which knows tags 0 and 1."""
+    """Instead of the tagged fields at the end of the request, which has tags 0 and 1."""
     return FETCH_15.frame(FETCH_15.body[:-1] + tags)
 
 
@@ -319,14 +322,14 @@ REPLICA = bytes.fromhex("ffffffff ffffffffffffffff 00")
         tagged((77, b"x"), (77, b"x"))[:-1],
     ],
 )
-def test_bad_tags_cost_the_connection(broker: WatchedBroker, tags: bytes) -> None:
+def test_malformed_tagged_fields_close_the_connection(broker: WatchedBroker, tags: bytes) -> None:
     with broker.connect() as client:
         client.send(fetch_with_tags(tags))
         assert client.is_cut_off()
 
 
 @pytest.mark.parametrize("tags", [b"\0", tagged((77, b"x")), tagged((0, b"\2a"), (99, b""))])
-def test_tags_of_the_future_are_passed_over(broker: WatchedBroker, tags: bytes) -> None:
+def test_unknown_tagged_fields_are_skipped(broker: WatchedBroker, tags: bytes) -> None:
     with broker.connect() as client:
         client.send(fetch_with_tags(tags))
         client.read_frame()
@@ -334,7 +337,7 @@ def test_tags_of_the_future_are_passed_over(broker: WatchedBroker, tags: bytes) 
 
 
 def test_only_produce_requests_may_be_large(broker: WatchedBroker) -> None:
-    """Many small entries would keep everyone waiting while they are read."""
+    """Many small entries would block other clients while they are decoded."""
     for key in (ApiKey.FETCH, ApiKey.METADATA, ApiKey.LIST_OFFSETS):
         version = APIS[key].versions[0]
         too_large = min(APIS[key].max_frame_bytes, LIMIT_BYTES) + 1
@@ -344,7 +347,7 @@ def test_only_produce_requests_may_be_large(broker: WatchedBroker) -> None:
             assert client.is_cut_off(), key
 
 
-def test_what_follows_a_bad_frame_is_not_looked_at(broker: WatchedBroker) -> None:
+def test_frames_after_a_bad_frame_are_ignored(broker: WatchedBroker) -> None:
     create = request_frame(
         ApiKey.CREATE_TOPICS,
         5,
@@ -360,7 +363,7 @@ def test_what_follows_a_bad_frame_is_not_looked_at(broker: WatchedBroker) -> Non
         assert reply.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_what_was_asked_before_a_bad_frame_is_answered(broker: WatchedBroker) -> None:
+def test_requests_before_a_bad_frame_are_answered(broker: WatchedBroker) -> None:
     with broker.connect() as client:
         client.send(framed(API_VERSIONS_0) * 3 + size(-1))
         for _ in range(3):

@@ -1,4 +1,4 @@
-"""Clients that do not read, do not finish, leave in the middle or come in thousands."""
+"""Clients that do not read, send half a request, disconnect midway or connect by the thousand."""
 
 import resource
 import select
@@ -21,7 +21,7 @@ from penstock.protocol.records import Record, build_batch
 
 pytestmark = pytest.mark.xdist_group("bad-connections")
 
-# With Kafka's default of 50, who comes while others do is let in a second later.
+# With Kafka's default of 50, a connection among many is accepted a second later.
 SETTINGS = {"socket.listen.backlog.size": 4096}
 FIRST_REQUEST_S = 10  # until it has to be whole
 LATER_REQUEST_S = 30
@@ -29,7 +29,7 @@ API_VERSIONS = request_frame(ApiKey.API_VERSIONS, 0)
 
 
 class SlowSender:
-    """Sends some bytes, one a second, and then no more; notes when it is cut off."""
+    """Sends one byte per second, then stops; records when it is disconnected."""
 
     def __init__(self, client: RawClient, data: bytes) -> None:
         self._client = client
@@ -55,20 +55,20 @@ class SlowSender:
 
 @pytest.fixture(scope="module")
 def slow(watched: WatchedBroker) -> list[SlowSender]:
-    """Begun before the other tests, so that their time passes meanwhile."""
+    """Started before the other tests, so that their time limits pass meanwhile."""
     frame = request_frame(ApiKey.API_VERSIONS, 0, client_id="x" * 60)
     return [SlowSender(watched.connect(), data) for data in (frame, frame[:20], b"")]
 
 
 @pytest.fixture(autouse=True)
 def _slow_beside(slow: object) -> None:
-    """Every test of this module has them beside it."""
+    """They run beside every test of this module."""
 
 
-# -- who does not read -------------------------------------------------------------------------
+# -- slow readers ------------------------------------------------------------------------------
 
 
-def test_ten_thousand_requests_at_once_are_answered_in_order_when_somebody_reads(
+def test_ten_thousand_pipelined_requests_are_answered_in_order(
     broker: WatchedBroker,
 ) -> None:
     count = 10_000
@@ -88,22 +88,22 @@ def test_ten_thousand_requests_at_once_are_answered_in_order_when_somebody_reads
 
 
 def wait_until_stuck(client: RawClient) -> None:
-    """Until the broker has answered as much as it can: nothing new arrives to be read."""
+    """Until the broker cannot send any more: nothing new arrives."""
     arrived = -1
     while (now := len(client.socket.recv(MIB, socket.MSG_PEEK))) > arrived:
         arrived = now
         time.sleep(0.1)
 
 
-def test_replies_that_nobody_reads_cost_a_bounded_memory(broker: WatchedBroker) -> None:
-    """Each reply is made in memory, 5 KB of it; forty clients ask for a thousand each."""
+def test_unread_replies_take_bounded_memory(broker: WatchedBroker) -> None:
+    """Forty clients request a thousand replies of 5 KB each, built in memory."""
     broker.create_topic("wide", partitions=200)
-    asked = request_frame(ApiKey.METADATA, 5, topics=[{"name": "wide"}]) * 1000
+    requests = request_frame(ApiKey.METADATA, 5, topics=[{"name": "wide"}]) * 1000
     with ExitStack() as clients, broker.growing_less_than(80 * MIB):
         senders = []
         for _ in range(40):
             client = clients.enter_context(broker.connect(receive_buffer_bytes=4096))
-            sender = threading.Thread(target=client.try_send, args=(asked,))
+            sender = threading.Thread(target=client.try_send, args=(requests,))
             sender.start()
             senders.append((client, sender))
         broker.check()
@@ -137,7 +137,7 @@ def fetch_frame(topic: str) -> bytes:
 
 
 @pytest.mark.parametrize("how", ["reset", "close", "half close"])
-def test_who_leaves_in_the_middle_of_a_reply_leaves_nothing_open(
+def test_a_disconnect_in_the_middle_of_a_reply_leaks_nothing(
     broker: WatchedBroker, large: str, how: str
 ) -> None:
     before = broker.descriptor_count()
@@ -154,7 +154,7 @@ def test_who_leaves_in_the_middle_of_a_reply_leaves_nothing_open(
     broker.wait_descriptors(before)
 
 
-def test_who_sends_no_more_still_gets_its_replies(broker: WatchedBroker, large: str) -> None:
+def test_a_half_closed_client_still_gets_its_replies(broker: WatchedBroker, large: str) -> None:
     with broker.connect() as client:
         client.send(API_VERSIONS + fetch_frame(large) + API_VERSIONS)
         client.send_no_more()
@@ -164,7 +164,7 @@ def test_who_sends_no_more_still_gets_its_replies(broker: WatchedBroker, large: 
         assert client.is_cut_off()
 
 
-def test_who_leaves_while_its_fetch_waits_is_forgotten(broker: WatchedBroker) -> None:
+def test_a_disconnect_during_a_waiting_fetch_leaks_nothing(broker: WatchedBroker) -> None:
     before = broker.descriptor_count()
     broker.create_topic("silent")
     frame = request_frame(
@@ -184,10 +184,10 @@ def test_who_leaves_while_its_fetch_waits_is_forgotten(broker: WatchedBroker) ->
     broker.wait_descriptors(before + 2)  # of the new topic
 
 
-# -- who comes in thousands --------------------------------------------------------------------
+# -- many connections --------------------------------------------------------------------------
 
 
-def test_two_thousand_connections_are_served_and_cost_little(broker: WatchedBroker) -> None:
+def test_two_thousand_connections_are_served_in_little_memory(broker: WatchedBroker) -> None:
     before = broker.descriptor_count()
     with enough_descriptors(4_000), broker.growing_less_than(40 * MIB), ExitStack() as leaving:
         clients = [leaving.enter_context(served_client(broker)) for _ in range(2_000)]
@@ -202,7 +202,7 @@ def test_two_thousand_connections_are_served_and_cost_little(broker: WatchedBrok
 
 
 def served_client(broker: WatchedBroker) -> RawClient:
-    """One that was in time with its first request, however many follow."""
+    """A connection whose first request came within the time limit."""
     client = broker.connect()
     assert client.is_served()
     return client
@@ -210,7 +210,7 @@ def served_client(broker: WatchedBroker) -> RawClient:
 
 @contextmanager
 def enough_descriptors(count: int) -> Iterator[None]:
-    """For this process; the broker looks after its own."""
+    """For this process; the broker raises its own limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < count:
         pytest.skip(f"this machine allows only {hard} open files")
@@ -219,8 +219,8 @@ def enough_descriptors(count: int) -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_a_broker_takes_all_descriptors_that_it_may() -> None:
-    """Where the usual limit is low (1,024 on many machines) and more is allowed."""
+def test_a_broker_raises_its_descriptor_limit() -> None:
+    """The soft limit is low (1,024 on many machines) and the hard limit is higher."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
     try:
@@ -235,29 +235,30 @@ def test_a_broker_takes_all_descriptors_that_it_may() -> None:
         assert "cannot accept" not in broker.logs()
 
 
-def test_storms_of_connections_pass(broker: WatchedBroker) -> None:
-    """They do not wait to be let in: some never are, and some have left before."""
+def test_connection_storms_do_not_stop_the_broker(broker: WatchedBroker) -> None:
+    """The clients do not wait to be accepted; some disconnect earlier."""
     before = broker.descriptor_count()
     host, _, port = broker.servers.rpartition(":")
     for _ in range(scaled(test=20, verify=200, release=2_000)):
         storm = [socket.socket() for _ in range(200)]
-        for number, each in enumerate(storm):
-            each.setblocking(False)
-            each.connect_ex((host, int(port)))
+        for number, sock in enumerate(storm):
+            sock.setblocking(False)
+            sock.connect_ex((host, int(port)))
             if number % 3 == 0:
                 with suppress(BlockingIOError):
-                    each.send(API_VERSIONS)
-        for number, each in enumerate(storm):
+                    sock.send(API_VERSIONS)
+        for number, sock in enumerate(storm):
             if number % 3 == 1:
-                each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            each.close()
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            sock.close()
     broker.wait_descriptors(before)
 
 
-# -- who is slow (last: their time passes beside the others) -----------------------------------
+# -- slow senders (last, because their time limits pass beside the others)
+# -----------------------------------
 
 
-def test_a_first_request_that_does_not_arrive_in_time_is_not_waited_for(
+def test_a_slow_first_request_closes_the_connection(
     broker: WatchedBroker, slow: list[SlowSender]
 ) -> None:
     lasted = [sender.wait() for sender in slow]
@@ -268,7 +269,7 @@ def test_a_first_request_that_does_not_arrive_in_time_is_not_waited_for(
 
 
 @pytest.mark.skipif(not is_long(), reason="takes half a minute")
-def test_a_later_request_that_does_not_arrive_in_time_is_not_waited_for(
+def test_a_slow_later_request_closes_the_connection(
     broker: WatchedBroker,
 ) -> None:
     client = broker.connect()

@@ -1,6 +1,6 @@
-"""Group requests that ask too much or make no sense: they cost who sends them, and no other group.
+"""Group requests that are too large or invalid affect their sender only, and no other group.
 
-All groups are in one partition of the topic of offsets, and one of them has a steady member.
+All groups are in one partition of the offsets topic, and one of them has a steady member.
 """
 
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ RANGE = [{"name": "range", "metadata": b"\0\1"}]
 
 
 class Steady:
-    """The only member of a group, as its generation 1."""
+    """The only member of a group in generation 1."""
 
     def __init__(self, client: RawClient) -> None:
         self.client = client
@@ -48,15 +48,15 @@ class Steady:
         return {"group_id": "steady", "generation_id": 1, "member_id": self.id}
 
     def check(self) -> None:
-        """Nobody has made it join again, and it still may commit."""
+        """It was not rebalanced, and can still commit."""
         assert self.client.ask(HEARTBEAT, 2, **self.fields).error_code == 0
         assert commit(self.client, "steady", member_id=self.id, generation=1) == [0]
 
 
 def wait_for_coordinator(client: RawClient, group: str) -> None:
-    """The topic of offsets is made for the first who asks."""
-    found = client.ask(ApiKey.FIND_COORDINATOR, 3, key=group)
-    assert found.error_code == 0, found
+    """The first request creates the offsets topic."""
+    reply = client.ask(ApiKey.FIND_COORDINATOR, 3, key=group)
+    assert reply.error_code == 0, reply
 
 
 def commit(
@@ -94,23 +94,23 @@ def _bad(broker: WatchedBroker, steady: Steady) -> Iterator[RawClient]:
     steady.check()
 
 
-# -- too much ----------------------------------------------------------------------------------
+# -- too large ---------------------------------------------------------------------------------
 
 
-def test_a_join_of_ten_megabytes_is_cut_off(bad: RawClient) -> None:
+def test_a_join_group_of_ten_megabytes_closes_the_connection(bad: RawClient) -> None:
     protocols = [{"name": "range", "metadata": b"x" * (10 << 20)}]
     with pytest.raises(CutOff):
         bad.ask(JOIN, 2, group_id="large", protocols=protocols, **SESSION)
 
 
 @pytest.mark.parametrize("version", [2, 9])
-def test_a_join_that_no_record_can_hold_is_refused(bad: RawClient, version: int) -> None:
+def test_a_join_group_too_large_for_a_record_is_rejected(bad: RawClient, version: int) -> None:
     protocols = [{"name": "range", "metadata": b"x" * (3 << 20)}]
     group = f"large-{version}"
-    asked = {"group_id": group, "protocols": protocols, **SESSION}
-    joined = bad.ask(JOIN, version, **asked)
+    join = {"group_id": group, "protocols": protocols, **SESSION}
+    joined = bad.ask(JOIN, version, **join)
     if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
-        joined = bad.ask(JOIN, version, **asked, member_id=joined.member_id)
+        joined = bad.ask(JOIN, version, **join, member_id=joined.member_id)
     if joined.error_code == 0:
         fields = {"group_id": group, "generation_id": 1, "member_id": joined.member_id}
         joined = bad.ask(SYNC, 3, **fields)
@@ -118,7 +118,7 @@ def test_a_join_that_no_record_can_hold_is_refused(bad: RawClient, version: int)
     assert bad.is_served()
 
 
-def test_an_assignment_that_no_record_can_hold_is_refused(bad: RawClient) -> None:
+def test_an_assignment_too_large_for_a_record_is_rejected(bad: RawClient) -> None:
     joined = bad.ask(JOIN, 2, group_id="heavy", protocols=RANGE, **SESSION)
     assert joined.error_code == 0
     fields = {
@@ -131,7 +131,7 @@ def test_an_assignment_that_no_record_can_hold_is_refused(bad: RawClient) -> Non
     assert bad.is_served()
 
 
-def test_a_thousand_protocols_are_as_good_as_one(bad: RawClient) -> None:
+def test_a_thousand_protocols_are_accepted(bad: RawClient) -> None:
     protocols = [{"name": f"p{number}", "metadata": b""} for number in range(1000)]
     joined = bad.ask(JOIN, 2, group_id="many", protocols=protocols, **SESSION)
     assert (joined.error_code, joined.protocol_name) == (0, "p0")
@@ -139,32 +139,32 @@ def test_a_thousand_protocols_are_as_good_as_one(bad: RawClient) -> None:
 
 @pytest.mark.parametrize("version", [0, 5, 9])
 @pytest.mark.parametrize("field", ["group_id", "member_id", "group_instance_id", "client_id"])
-def test_names_of_any_length_are_answered(bad: RawClient, version: int, field: str) -> None:
-    """A member's id is made of what its client calls itself, and more."""
+def test_names_of_any_length_get_a_response(bad: RawClient, version: int, field: str) -> None:
+    """A member id contains the client id."""
     values: dict[str, Any] = {"group_id": "long", "protocols": RANGE, **SESSION}
     values[field] = "n" * LONGEST
     bad.send(request_frame(JOIN, version, **values))
     reply = bad.read_reply(JOIN, version, 0)
-    if reply.error_code == 0:  # a member that nobody hears of again would hold up the next
+    if reply.error_code == 0:  # a silent member would delay the next rebalance
         members = [{"member_id": reply.member_id}]
         assert bad.ask(LEAVE, 3, group_id=values["group_id"], members=members).error_code == 0
 
 
-def test_ids_for_members_that_never_come_back_run_out(bad: RawClient) -> None:
-    """Each is remembered for as long as the session would last."""
-    asked = request_frame(JOIN, 4, group_id="loop", protocols=RANGE, **SESSION)
+def test_pending_member_ids_are_bounded(bad: RawClient) -> None:
+    """Each member id is kept for the session timeout."""
+    join_frame = request_frame(JOIN, 4, group_id="loop", protocols=RANGE, **SESSION)
     codes = set()
     for _ in range(101):
-        bad.send(asked * 100)
+        bad.send(join_frame * 100)
         codes |= {bad.read_reply(JOIN, 4, 0).error_code for _ in range(100)}
     assert codes == {ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.GROUP_MAX_SIZE_REACHED}
 
 
-# -- no sense ----------------------------------------------------------------------------------
+# -- invalid -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("generation", EXTREMES)
-def test_other_generations_are_none(bad: RawClient, steady: Steady, generation: int) -> None:
+def test_another_generation_is_rejected(bad: RawClient, steady: Steady, generation: int) -> None:
     fields = {**steady.fields, "generation_id": generation}
     illegal = ErrorCode.ILLEGAL_GENERATION
     assert bad.ask(HEARTBEAT, 2, **fields).error_code == illegal
@@ -172,7 +172,7 @@ def test_other_generations_are_none(bad: RawClient, steady: Steady, generation: 
     assert commit(bad, "steady", member_id=steady.id, generation=generation) == [illegal]
 
 
-def test_who_is_no_member_does_nothing(bad: RawClient) -> None:
+def test_an_unknown_member_is_rejected(bad: RawClient) -> None:
     stranger = {"group_id": "steady", "generation_id": 1, "member_id": "stranger"}
     unknown = ErrorCode.UNKNOWN_MEMBER_ID
     assert bad.ask(HEARTBEAT, 2, **stranger).error_code == unknown
@@ -182,7 +182,7 @@ def test_who_is_no_member_does_nothing(bad: RawClient) -> None:
     assert commit(bad, "steady") == [unknown]
 
 
-def test_offsets_of_what_does_not_exist_are_not_kept(bad: RawClient) -> None:
+def test_offsets_of_unknown_partitions_are_not_stored(bad: RawClient) -> None:
     topics = {"absent": [0], "": [0], "a b": [0], TOPIC: [1, -1, 2**31 - 1]}
     codes = commit(bad, "offsets", topics)
     assert codes == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 6
@@ -192,14 +192,14 @@ def test_offsets_of_what_does_not_exist_are_not_kept(bad: RawClient) -> None:
 
 @pytest.mark.parametrize("timeout_ms", [-(2**31), -1, 0, 1, 2**31 - 1])
 @pytest.mark.parametrize("name", ["session_timeout", "rebalance_timeout"])
-def test_times_out_of_range_are_answered(bad: RawClient, name: str, timeout_ms: int) -> None:
+def test_timeouts_out_of_range_get_a_response(bad: RawClient, name: str, timeout_ms: int) -> None:
     times = {**SESSION, name: timedelta(milliseconds=timeout_ms)}
     joined = bad.ask(JOIN, 2, group_id=f"{name}{timeout_ms}", protocols=RANGE, **times)
     expected = ErrorCode.INVALID_SESSION_TIMEOUT if name == "session_timeout" else ErrorCode.NONE
     assert joined.error_code == expected
 
 
-def test_protocols_that_are_none_are_refused(bad: RawClient) -> None:
+def test_invalid_protocols_are_rejected(bad: RawClient) -> None:
     code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     without_type = {**SESSION, "protocol_type": ""}
     assert bad.ask(JOIN, 2, group_id="p", protocols=[], **SESSION).error_code == code
@@ -207,7 +207,7 @@ def test_protocols_that_are_none_are_refused(bad: RawClient) -> None:
 
 
 @pytest.mark.parametrize("key", [JOIN, SYNC, HEARTBEAT, LEAVE])
-def test_a_group_without_a_name_is_none(bad: RawClient, key: ApiKey) -> None:
+def test_an_empty_group_id_is_rejected(bad: RawClient, key: ApiKey) -> None:
     for version in APIS[key].versions:
         named = {"protocol_type": "consumer", "protocol_name": "range"}
         reply = bad.ask(key, version, group_id="", **named)

@@ -1,6 +1,6 @@
-"""Well-formed requests with values that make no sense, or ask for far too much.
+"""Well-formed requests with invalid values or excessive sizes.
 
-The expected codes are those of Apache Kafka 4.3, observed, unless a comment says otherwise.
+The expected codes are observed on Apache Kafka 4.3, unless a comment says otherwise.
 """
 
 import struct
@@ -40,14 +40,16 @@ def topic(watched: WatchedBroker) -> str:
 
 @pytest.fixture
 def client(broker: WatchedBroker, topic: str) -> Iterator[RawClient]:
-    """After its test, it is still served and the topic is as it was."""
+    """After the test it is still served and the topic is unchanged."""
     with broker.connect() as client:
-        assert client.is_served()  # in time for its first request, however long others take to make
+        assert (
+            client.is_served()
+        )  # its first request comes in time, however long others take to build
         yield client
         assert list_offsets(client) == (NOTHING, RECORDS)
 
 
-# -- the requests, right but for what is given -------------------------------------------------
+# -- valid requests, except for the arguments --------------------------------------------------
 
 
 def produce(client: RawClient, topic: str, index: int = 0, **fields: Any) -> int:
@@ -82,7 +84,7 @@ def fetch_values(*partitions: dict[str, Any], **fields: Any) -> dict[str, Any]:
 
 
 def fetch(client: RawClient, *partitions: dict[str, Any], **fields: Any) -> tuple[int, int]:
-    """The first partition's error, or the request's, and how many bytes of records came."""
+    """The error of the request or its first partition, and the size of the records."""
     reply = client.ask(ApiKey.FETCH, 12, **fetch_values(*partitions, **fields))
     if not reply.responses:
         return int(reply.error_code), 0
@@ -92,8 +94,8 @@ def fetch(client: RawClient, *partitions: dict[str, Any], **fields: Any) -> tupl
 
 def list_offsets(client: RawClient, version: int = 8, **fields: Any) -> tuple[int, int]:
     top = {name: fields.pop(name) for name in ("replica_id",) if name in fields}
-    asked = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1, **fields}
-    topics = [{"name": "plain", "partitions": [asked]}]
+    requested = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1, **fields}
+    topics = [{"name": "plain", "partitions": [requested]}]
     values: dict[str, Any] = {"replica_id": -1, "topics": topics, **top}
     answer = client.ask(ApiKey.LIST_OFFSETS, version, **values).topics[0].partitions[0]
     return int(answer.error_code), int(answer.offset)
@@ -101,11 +103,11 @@ def list_offsets(client: RawClient, version: int = 8, **fields: Any) -> tuple[in
 
 def epoch_end(client: RawClient, **fields: Any) -> tuple[int, int, int]:
     top = {"replica_id": fields.pop("replica_id", -1)}
-    asked = {"partition": 0, "current_leader_epoch": -1, "leader_epoch": 0, **fields}
+    requested = {"partition": 0, "current_leader_epoch": -1, "leader_epoch": 0, **fields}
     reply = client.ask(
         ApiKey.OFFSET_FOR_LEADER_EPOCH,
         4,
-        topics=[{"topic": "plain", "partitions": [asked]}],
+        topics=[{"topic": "plain", "partitions": [requested]}],
         **top,
     )
     answer = reply.topics[0].partitions[0]
@@ -126,18 +128,18 @@ FETCHES: list[tuple[dict[str, Any], int]] = [
     *(({"last_fetched_epoch": epoch}, OUT_OF_RANGE) for epoch in (5, MAX32)),
     *(({"last_fetched_epoch": epoch}, NOTHING) for epoch in (-2, MIN32, 0)),
     *(({"log_start_offset": offset}, NOTHING) for offset in (MIN64, MAX64)),
-    # Kafka fails on sizes below zero.
+    # Kafka fails on negative sizes.
     *(({"partition_max_bytes": size}, NOTHING) for size in (0, -1, MIN32, MAX32)),
 ]
 
 
 @pytest.mark.parametrize("wait", [timedelta(), FOR_EVER], ids=["now", "for ever"])
-@pytest.mark.parametrize(("fields", "code"), FETCHES, ids=[str(each) for each, _ in FETCHES])
-def test_a_fetch_of_what_is_not_there_is_answered_at_once(
+@pytest.mark.parametrize(("fields", "code"), FETCHES, ids=[str(fields) for fields, _ in FETCHES])
+def test_a_fetch_of_an_unknown_partition_or_offset_responds_at_once(
     client: RawClient, fields: dict[str, Any], code: int, wait: timedelta
 ) -> None:
-    found, size = fetch(client, {**PARTITION, **fields}, max_wait=wait)
-    assert found == code
+    error, size = fetch(client, {**PARTITION, **fields}, max_wait=wait)
+    assert error == code
     assert bool(size) == (code == NOTHING)
 
 
@@ -151,7 +153,7 @@ LIMITS: list[tuple[dict[str, Any], int]] = [
     *(({"min_bytes": size, "max_wait": FOR_EVER}, NOTHING) for size in (0, -1, MIN32)),
     ({"min_bytes": MAX32, "max_bytes": MAX32, "max_wait": timedelta(milliseconds=50)}, NOTHING),
     *(({"max_wait": timedelta(milliseconds=wait)}, NOTHING) for wait in (-1, MIN32)),
-    # Kafka fails on levels that it does not know.
+    # Kafka fails on unknown isolation levels.
     *(({"isolation_level": level}, NOTHING) for level in (1, 7, -1)),
     *(
         ({"session_id": number, "session_epoch": epoch}, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -161,21 +163,21 @@ LIMITS: list[tuple[dict[str, Any], int]] = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "code"), LIMITS, ids=[str(each) for each, _ in LIMITS])
-def test_limits_that_make_no_sense_do_not_keep_a_fetch_waiting(
+@pytest.mark.parametrize(("fields", "code"), LIMITS, ids=[str(fields) for fields, _ in LIMITS])
+def test_invalid_limits_do_not_delay_a_fetch(
     client: RawClient, fields: dict[str, Any], code: int
 ) -> None:
-    found, size = fetch(client, **fields)
-    assert found == code
+    error, size = fetch(client, **fields)
+    assert error == code
     assert bool(size) == (code == NOTHING)
 
 
 @pytest.mark.parametrize("replica_id", [0, 1, 7, MAX32])
 @pytest.mark.parametrize("version", [4, 11, 12, 15, 16])
-def test_nobody_becomes_a_follower_by_saying_so(
+def test_a_client_cannot_pose_as_a_follower(
     client: RawClient, replica_id: int, version: int
 ) -> None:
-    """CVE-2018-1288: what a follower says it has moves the high watermark."""
+    """CVE-2018-1288: a follower's fetch offset moves the high watermark."""
     values = fetch_values(
         {**PARTITION, "fetch_offset": MAX64}, replica_id=replica_id, max_wait=FOR_EVER
     )
@@ -185,13 +187,15 @@ def test_nobody_becomes_a_follower_by_saying_so(
         values["topics"][0]["topic_id"] = metadata.topics[0].topic_id
     reply = client.ask(ApiKey.FETCH, version, **values)
     (answer,) = reply.responses[0].partitions
-    assert answer.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED  # Kafka, to who is no broker
+    assert (
+        answer.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    )  # Kafka, to a client that is no broker
     assert not answer.records
     assert answer.high_watermark == -1
 
 
 @pytest.mark.parametrize("replica_id", [-2, -3, MIN32])
-def test_replicas_of_no_number_are_consumers(client: RawClient, replica_id: int) -> None:
+def test_negative_replica_ids_are_consumers(client: RawClient, replica_id: int) -> None:
     code, size = fetch(client, replica_id=replica_id)
     assert (code, size > 0) == (NOTHING, True)
 
@@ -200,7 +204,7 @@ def test_a_partition_named_twice_is_answered_once_as_named_last(client: RawClien
     twice = [PARTITION, {**PARTITION, "fetch_offset": 4}]
     for topics in (
         [{"topic": "plain", "partitions": twice}],
-        [{"topic": "plain", "partitions": [each]} for each in twice],
+        [{"topic": "plain", "partitions": [partition]} for partition in twice],
     ):
         reply = client.ask(ApiKey.FETCH, 12, **fetch_values(topics=topics))
         ((answer,),) = [response.partitions for response in reply.responses]
@@ -211,7 +215,7 @@ NAMES = ["nope", "", "../x", "a\0b", "x" * 250, "plain\n", "Plain", "__consumer_
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_names_that_nobody_has_are_unknown(client: RawClient, name: str) -> None:
+def test_an_unknown_topic_name_is_rejected(client: RawClient, name: str) -> None:
     assert fetch(client, topics=[{"topic": name, "partitions": [PARTITION]}])[0] == ABSENT
     reply = client.ask(
         ApiKey.LIST_OFFSETS, 8, topics=[{"name": name, "partitions": [{"partition_index": 0}]}]
@@ -220,7 +224,7 @@ def test_names_that_nobody_has_are_unknown(client: RawClient, name: str) -> None
     assert produce(client, name) == ABSENT
 
 
-def test_ids_that_nobody_has_are_unknown(client: RawClient) -> None:
+def test_an_unknown_topic_id_is_rejected(client: RawClient) -> None:
     for version in range(13, APIS[ApiKey.FETCH].versions[-1] + 1):
         for topic_id in (None, UUID(int=1), UUID(int=2**128 - 1)):
             topics = [{"topic_id": topic_id, "partitions": [PARTITION]}]
@@ -245,11 +249,11 @@ TIMES = {
 
 
 @pytest.mark.parametrize("timestamp", TIMES)
-def test_times_before_and_after_all_records(client: RawClient, timestamp: int) -> None:
+def test_list_offsets_before_and_after_all_records(client: RawClient, timestamp: int) -> None:
     assert list_offsets(client, timestamp=timestamp) == TIMES[timestamp]
 
 
-def test_offsets_of_what_is_not_there(client: RawClient) -> None:
+def test_list_offsets_of_unknown_partitions(client: RawClient) -> None:
     for index in (-1, 1, MIN32, MAX32):
         assert list_offsets(client, partition_index=index) == (ABSENT, -1)
     for epoch in (1, MAX32):
@@ -261,14 +265,14 @@ def test_offsets_of_what_is_not_there(client: RawClient) -> None:
         assert code == ErrorCode.UNSUPPORTED_VERSION
 
 
-def test_offsets_asked_for_twice_are_refused(client: RawClient) -> None:
-    asked = {"name": "plain", "partitions": [{"partition_index": 0, "timestamp": -1}] * 2}
-    reply = client.ask(ApiKey.LIST_OFFSETS, 8, topics=[asked], replica_id=-1)
+def test_list_offsets_of_a_partition_named_twice_is_rejected(client: RawClient) -> None:
+    requested = {"name": "plain", "partitions": [{"partition_index": 0, "timestamp": -1}] * 2}
+    reply = client.ask(ApiKey.LIST_OFFSETS, 8, topics=[requested], replica_id=-1)
     codes = {partition.error_code for partition in reply.topics[0].partitions}
     assert codes == {ErrorCode.INVALID_REQUEST}
 
 
-def test_ends_of_epochs_that_never_were(client: RawClient) -> None:
+def test_offset_for_leader_epoch_of_unknown_epochs(client: RawClient) -> None:
     for epoch in (1, MAX32, -1, -2, MIN32):
         assert epoch_end(client, leader_epoch=epoch) == (NOTHING, -1, -1)
     for epoch in (1, MAX32):
@@ -283,23 +287,23 @@ def test_ends_of_epochs_that_never_were(client: RawClient) -> None:
 
 
 @pytest.mark.parametrize("acks", [2, 7, -2, 32767, -32768])
-def test_acks_that_mean_nothing_are_refused(client: RawClient, acks: int) -> None:
+def test_invalid_acks_are_rejected(client: RawClient, acks: int) -> None:
     assert produce(client, "plain", acks=acks) == ErrorCode.INVALID_REQUIRED_ACKS
 
 
 @pytest.mark.parametrize("index", [-1, 1, MIN32, MAX32])
-def test_partitions_that_are_not_there_take_nothing(client: RawClient, index: int) -> None:
+def test_produce_to_an_unknown_partition_is_rejected(client: RawClient, index: int) -> None:
     assert produce(client, "plain", index) == ABSENT
 
 
 @pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state"])
-def test_clients_write_to_no_internal_topic(client: RawClient, name: str) -> None:
+def test_clients_cannot_produce_to_internal_topics(client: RawClient, name: str) -> None:
     for acks in (-1, 1):
         assert produce(client, name, acks=acks) == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 @pytest.mark.parametrize("name", ["nope", "__consumer_offsets"])
-def test_with_acks_0_an_error_is_the_end_of_the_connection(
+def test_with_acks_0_an_error_closes_the_connection(
     client: RawClient, broker: WatchedBroker, name: str
 ) -> None:
     data = [{"name": name, "partition_data": [{"index": 0, "records": good(NOW_MS)}]}]
@@ -308,10 +312,10 @@ def test_with_acks_0_an_error_is_the_end_of_the_connection(
         assert other.is_cut_off()
 
 
-def test_a_partition_that_comes_twice_costs_the_connection(
+def test_a_partition_twice_in_a_produce_closes_the_connection(
     client: RawClient, broker: WatchedBroker
 ) -> None:
-    """Kafka keeps one of the two and says that all went well."""
+    """Kafka stores one of the two and reports success."""
     data = [{"index": 0, "records": good(NOW_MS)}] * 2
     with broker.connect() as other:
         topics = [{"name": "plain", "partition_data": data}]
@@ -319,18 +323,18 @@ def test_a_partition_that_comes_twice_costs_the_connection(
         assert other.is_cut_off()
 
 
-# -- far too much ------------------------------------------------------------------------------
+# -- excessive sizes ---------------------------------------------------------------------------
 
 
 def fetch_of_many(count: int, wait_ms: int = 0) -> bytes:
-    """Version 4, where a partition takes the fewest bytes."""
+    """Version 4, in which a partition takes the fewest bytes."""
     head = encode_request_header(ApiKey.FETCH, 4, 0, "raw")
     fields = struct.pack(">iiiibih5si", -1, wait_ms, 1, MIB, 0, 1, 5, b"plain", count)
     partitions = b"".join(struct.pack(">iqi", index, 0, MIB) for index in range(count))
     return framed(head + fields + partitions)
 
 
-def test_a_hundred_thousand_partitions_are_too_many_for_one_request(
+def test_a_fetch_of_a_hundred_thousand_partitions_is_rejected(
     client: RawClient, broker: WatchedBroker
 ) -> None:
     with broker.growing_less_than(20 * MIB), broker.connect() as other:
@@ -339,7 +343,9 @@ def test_a_hundred_thousand_partitions_are_too_many_for_one_request(
     assert "ask for less at a time" in broker.logs()
 
 
-def test_as_many_partitions_as_fit_are_answered(client: RawClient, broker: WatchedBroker) -> None:
+def test_a_fetch_of_the_largest_allowed_size_is_answered(
+    client: RawClient, broker: WatchedBroker
+) -> None:
     count = APIS[ApiKey.FETCH].max_frame_bytes // 16 - 10
     with broker.growing_less_than(120 * MIB):
         client.send(fetch_of_many(count, wait_ms=MAX32))
@@ -347,10 +353,10 @@ def test_as_many_partitions_as_fit_are_answered(client: RawClient, broker: Watch
     assert struct.pack(">h5si", 5, b"plain", count) in reply
 
 
-def test_a_produce_request_names_no_more_than_a_broker_can_have(
+def test_a_produce_of_too_many_partitions_is_rejected(
     client: RawClient, broker: WatchedBroker
 ) -> None:
-    """The largest frame could name 17 million partitions, and cost gigabytes."""
+    """The largest frame could name 17 million partitions, which would take gigabytes."""
     partitions = b"".join(struct.pack(">ii", index, -1) for index in range(100_000))
     head = encode_request_header(ApiKey.PRODUCE, 3, 0, "raw")
     fields = struct.pack(">hhiih5si", -1, 1, 1000, 1, 5, b"plain", 100_000)
@@ -359,7 +365,7 @@ def test_a_produce_request_names_no_more_than_a_broker_can_have(
         assert other.is_cut_off()
 
 
-def test_no_request_makes_more_topics_than_a_few_thousand(
+def test_the_number_of_topics_per_request_is_limited(
     client: RawClient, broker: WatchedBroker
 ) -> None:
     names = [f"many-{number}" for number in range(10_001)]
@@ -369,22 +375,22 @@ def test_no_request_makes_more_topics_than_a_few_thousand(
     ]
     with broker.growing_less_than(80 * MIB):
         created = client.ask(ApiKey.CREATE_TOPICS, 4, topics=topics, timeout=FOR_EVER)
-        asked = client.ask(ApiKey.METADATA, 9, topics=[{"name": name} for name in names])
-    for reply in (created, asked):
-        assert {each.error_code for each in reply.topics} == {ErrorCode.POLICY_VIOLATION}
+        described = client.ask(ApiKey.METADATA, 9, topics=[{"name": name} for name in names])
+    for reply in (created, described):
+        assert {topic.error_code for topic in reply.topics} == {ErrorCode.POLICY_VIOLATION}
 
 
-def test_names_of_any_length_cost_what_they_take(client: RawClient, broker: WatchedBroker) -> None:
+def test_a_long_name_takes_only_its_own_length(client: RawClient, broker: WatchedBroker) -> None:
     names = [{"name": f"{number}-" + "x" * 32_000} for number in range(30)]
     with broker.growing_less_than(40 * MIB):
         reply = client.ask(ApiKey.METADATA, 12, topics=names, allow_auto_topic_creation=True)
-    assert {each.error_code for each in reply.topics} == {ErrorCode.INVALID_TOPIC_EXCEPTION}
+    assert {topic.error_code for topic in reply.topics} == {ErrorCode.INVALID_TOPIC_EXCEPTION}
 
 
-def test_waiting_fetches_are_answered_when_there_is_something(
+def test_waiting_fetches_are_answered_when_records_arrive(
     client: RawClient, broker: WatchedBroker
 ) -> None:
-    """Who waits for ever waits for the next record, and nobody is in its way."""
+    """A fetch with a huge max_wait waits for the next record and blocks no other request."""
     partition = {**PARTITION, "fetch_offset": 0}
     topics = [{"topic": TOPIC, "partitions": [partition]}]
     values = fetch_values(topics=topics, max_wait=FOR_EVER, min_bytes=200_000)

@@ -1,4 +1,4 @@
-"""Record batches that should not be: each gets its error, for its partition alone, and is gone."""
+"""Invalid record batches get their error code for their partition only, and are not stored."""
 
 import time
 from collections.abc import Iterator
@@ -51,12 +51,12 @@ def client(broker: WatchedBroker) -> Iterator[RawClient]:
     with broker.connect() as client:
         assert (
             client.is_served()
-        )  # in time for its first request, however long batches take to make
+        )  # its first request comes in time, however long the batches take to build
         yield client
 
 
 def produce(client: RawClient, topic: str, *batches: bytes | None, version: int = NEWEST) -> Any:
-    """One batch for each partition; the answers in their order."""
+    """One batch per partition; the results in their order."""
     data = [{"index": index, "records": records} for index, records in enumerate(batches)]
     reply = client.ask(
         ApiKey.PRODUCE,
@@ -69,15 +69,17 @@ def produce(client: RawClient, topic: str, *batches: bytes | None, version: int 
 
 
 def end_offset(client: RawClient, topic: str, partition: int = 0) -> int:
-    asked = {"partition_index": partition, "timestamp": -1, "current_leader_epoch": -1}
+    requested = {"partition_index": partition, "timestamp": -1, "current_leader_epoch": -1}
     reply = client.ask(
-        ApiKey.LIST_OFFSETS, 5, topics=[{"name": topic, "partitions": [asked]}], replica_id=-1
+        ApiKey.LIST_OFFSETS, 5, topics=[{"name": topic, "partitions": [requested]}], replica_id=-1
     )
     return int(reply.topics[0].partitions[0].offset)
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
-def test_each_gets_its_error_and_nothing_is_stored(client: RawClient, case: Case) -> None:
+def test_each_batch_gets_its_error_code_and_an_invalid_one_is_not_stored(
+    client: RawClient, case: Case
+) -> None:
     before = end_offset(client, case.topic)
     (answer,) = produce(client, case.topic, case.records)
     assert answer.error_code == case.expected, answer.error_message
@@ -86,11 +88,11 @@ def test_each_gets_its_error_and_nothing_is_stored(client: RawClient, case: Case
         assert end_offset(client, case.topic) > before
     else:
         assert (answer.base_offset, end_offset(client, case.topic)) == (-1, before)
-        assert answer.error_message or answer.error_code == 53  # which says all there is to say
+        assert answer.error_message or answer.error_code == 53  # and no message is needed
 
 
-def test_the_others_of_a_request_are_stored(client: RawClient) -> None:
-    """In every version, however many are bad."""
+def test_the_valid_batches_of_a_request_are_stored(client: RawClient) -> None:
+    """In every version, however many are invalid."""
     for version in range(OLDEST, NEWEST + 1):
         for case in CASES[::9]:
             before = end_offset(client, PLAIN, 1)
@@ -102,7 +104,7 @@ def test_the_others_of_a_request_are_stored(client: RawClient) -> None:
             assert end_offset(client, PLAIN, 1) == before + 2
 
 
-def test_with_acks_0_a_bad_batch_costs_the_connection(broker: WatchedBroker) -> None:
+def test_with_acks_0_an_invalid_batch_closes_the_connection(broker: WatchedBroker) -> None:
     for case in CASES:
         with broker.connect() as client:
             client.send(acks_0_frame(case))
@@ -119,7 +121,7 @@ def acks_0_frame(case: Case) -> bytes:
     )
 
 
-def test_offset_and_epoch_are_the_leaders_to_give(client: RawClient) -> None:
+def test_the_leader_assigns_offset_and_leader_epoch(client: RawClient) -> None:
     for base_offset, leader_epoch in ((5, 0), (-1, 99), (2**63 - 1, -7), (-(2**63), 2**31 - 1)):
         before = end_offset(client, PLAIN)
         forged = changed(good(NOW_MS), base_offset=base_offset, leader_epoch=leader_epoch)
@@ -148,28 +150,26 @@ OK, GAP, FENCED = 0, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_P
 UNKNOWN = ErrorCode.UNKNOWN_PRODUCER_ID
 LAST = 2**31 - 1
 
-# Epoch, first sequence and number of records of each batch, and what it is answered.
-STORIES: dict[str, list[tuple[tuple[int, int, int], int]]] = {
+# Epoch, first sequence and record count of each batch, and the expected error code.
+SEQUENCES: dict[str, list[tuple[tuple[int, int, int], int]]] = {
     "a batch that comes again": [((0, 0, 1), OK), ((0, 0, 1), OK), ((0, 1, 1), OK)],
     "a gap": [((0, 0, 1), OK), ((0, 2, 1), GAP), ((0, 1, 1), OK)],
     "parts of batches": [((0, 0, 3), OK), ((0, 1, 1), GAP), ((0, 2, 2), GAP), ((0, 3, 1), OK)],
     "a new epoch from the middle": [((0, 0, 1), OK), ((1, 5, 1), GAP)],
     "an old epoch": [((0, 0, 1), OK), ((1, 0, 1), OK), ((0, 1, 1), FENCED)],
-    # Kafka takes it; a first batch that was lost would be lost for good (KAFKA-14359).
+    # Kafka accepts it; then a lost first batch would be lost for good (KAFKA-14359).
     "a first batch that is none": [((0, 5, 1), UNKNOWN), ((0, 0, 1), OK)],
     "the largest epoch": [((32767, 0, 1), OK), ((32766, 1, 1), FENCED)],
     "the largest sequence, out of nowhere": [((0, LAST, 1), UNKNOWN)],
 }
 
 
-@pytest.mark.parametrize("story", STORIES)
-def test_a_producers_batches_come_in_their_order_or_not_at_all(
-    client: RawClient, story: str
-) -> None:
+@pytest.mark.parametrize("name", SEQUENCES)
+def test_idempotent_batches_are_accepted_in_sequence_only(client: RawClient, name: str) -> None:
     producer_id = client.ask(ApiKey.INIT_PRODUCER_ID, 0).producer_id
     stored = end_offset(client, PLAIN)
     seen: dict[tuple[int, int, int], int] = {}
-    for (epoch, sequence, count), expected in STORIES[story]:
+    for (epoch, sequence, count), expected in SEQUENCES[name]:
         batch = good(
             NOW_MS,
             count=count,
@@ -180,9 +180,9 @@ def test_a_producers_batches_come_in_their_order_or_not_at_all(
         (answer,) = produce(client, PLAIN, batch)
         assert answer.error_code == expected, answer.error_message
         if expected == OK:
-            place = seen.setdefault((epoch, sequence, count), stored)
-            assert answer.base_offset == place
-            stored += count if place == stored else 0
+            base_offset = seen.setdefault((epoch, sequence, count), stored)
+            assert answer.base_offset == base_offset
+            stored += count if base_offset == stored else 0
         assert end_offset(client, PLAIN) == stored
 
 
@@ -191,7 +191,7 @@ def test_a_producers_batches_come_in_their_order_or_not_at_all(
 BOMBS = bombs(NOW_MS)
 
 
-def test_bombs_cost_a_bounded_memory_and_are_refused(
+def test_decompression_bombs_take_bounded_memory_and_are_rejected(
     client: RawClient, broker: WatchedBroker
 ) -> None:
     for topic in (COMPACTED, RECOMPRESSED):
@@ -205,17 +205,19 @@ def test_bombs_cost_a_bounded_memory_and_are_refused(
         assert end_offset(client, topic) == before
 
 
-def test_bombs_are_not_opened_where_nobody_looks(client: RawClient, broker: WatchedBroker) -> None:
-    """They are stored as they came: what they cost is their reader's to bound."""
+def test_decompression_bombs_are_not_decompressed_without_need(
+    client: RawClient, broker: WatchedBroker
+) -> None:
+    """They are stored as they are; consumers must limit what they decompress."""
     for _, bomb in BOMBS:
         with broker.growing_less_than(20 * MIB):
             (answer,) = produce(client, PLAIN, bomb)
         assert answer.error_code == ErrorCode.NONE
 
 
-def test_many_small_records_in_a_small_batch_are_no_bomb(client: RawClient) -> None:
+def test_many_small_records_in_a_small_batch_are_accepted(client: RawClient) -> None:
     count = 50_000
-    bodies = (b"\0\0" + encode_varint(place) + b"\2k\1\0" for place in range(count))
+    bodies = (b"\0\0" + encode_varint(offset_delta) + b"\2k\1\0" for offset_delta in range(count))
     payload = b"".join(encode_varint(len(body)) + body for body in bodies)
     batch = with_payload(Codec.ZSTD, compress(Codec.ZSTD, payload), count=count, now_ms=NOW_MS)
     for topic in (COMPACTED, RECOMPRESSED):
@@ -225,12 +227,12 @@ def test_many_small_records_in_a_small_batch_are_no_bomb(client: RawClient) -> N
         assert end_offset(client, topic) == before + count
 
 
-# -- the same of Kafka -------------------------------------------------------------------------
+# -- the same on Kafka -------------------------------------------------------------------------
 
 
 @pytest.mark.xdist_group("kafka")
 @pytest.mark.skipif(not is_long(), reason="starts Apache Kafka")
-def test_kafka_answers_as_the_table_says(tmp_path: Path) -> None:
+def test_kafka_returns_the_codes_of_the_table(tmp_path: Path) -> None:
     try:
         jars = resolve_kafka_jars(print)
     except KafkaUnavailableError as error:
@@ -249,7 +251,7 @@ def test_kafka_answers_as_the_table_says(tmp_path: Path) -> None:
 
 
 def wait_until_led(client: RawClient, topic: str) -> None:
-    """KRaft answers, and names a leader, before that broker leads."""
+    """KRaft responds, and names a leader, before that broker leads."""
     deadline = time.monotonic() + 30
     while end_offset(client, topic) < 0:
         assert time.monotonic() < deadline

@@ -1,4 +1,4 @@
-"""What goes wrong as users of a Kafka client see it: the error's code, and a message that helps."""
+"""Errors as users of a Kafka client see them: the code, and a helpful message."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -62,7 +62,7 @@ BAD_NAMES = {
 
 
 @pytest.mark.parametrize("name", BAD_NAMES)
-def test_a_bad_name_is_refused_with_what_is_allowed(
+def test_an_invalid_topic_name_is_rejected_with_the_rule(
     admin: AdminClient, broker: WatchedBroker, name: str
 ) -> None:
     before = folders(broker.data)
@@ -77,7 +77,7 @@ def folders(data: Path) -> set[str]:
     return {entry.name for entry in os.scandir(data) if entry.is_dir()}
 
 
-def test_the_longest_name_is_a_name(admin: AdminClient, broker: WatchedBroker) -> None:
+def test_the_longest_topic_name_is_accepted(admin: AdminClient, broker: WatchedBroker) -> None:
     name = "x" * 249
     admin.create_topics([NewTopic(name, 1, 1)])[name].result(TIMEOUT_S)
     assert (broker.data / f"{name}-0").is_dir()
@@ -109,7 +109,7 @@ CREATIONS: list[tuple[NewTopic, ErrorCode, str]] = [
 @pytest.mark.parametrize(
     ("topic", "code", "words"), CREATIONS, ids=[words for _, _, words in CREATIONS]
 )
-def test_a_topic_that_cannot_be_is_refused_with_the_reason(
+def test_an_invalid_topic_is_rejected_with_the_reason(
     admin: AdminClient, broker: WatchedBroker, topic: NewTopic, code: ErrorCode, words: str
 ) -> None:
     error = error_of(admin.create_topics([topic]))
@@ -118,21 +118,21 @@ def test_a_topic_that_cannot_be_is_refused_with_the_reason(
     assert not (broker.data / "new-0").exists()
 
 
-def test_what_does_not_exist_cannot_be_deleted_or_grow(admin: AdminClient) -> None:
+def test_an_unknown_topic_cannot_be_deleted_or_get_partitions(admin: AdminClient) -> None:
     deleted = error_of(admin.delete_topics(["absent"]))
     assert deleted.code() == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    grown = error_of(admin.create_partitions([NewPartitions("absent", 3)]))
-    assert grown.code() == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert "'absent' does not exist" in grown.str()
+    extended = error_of(admin.create_partitions([NewPartitions("absent", 3)]))
+    assert extended.code() == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert "'absent' does not exist" in extended.str()
 
 
-def test_a_topic_does_not_shrink(admin: AdminClient) -> None:
+def test_partitions_cannot_be_removed(admin: AdminClient) -> None:
     error = error_of(admin.create_partitions([NewPartitions("orders", 1)]))
     assert error.code() == ErrorCode.INVALID_PARTITIONS
     assert "cannot shrink" in error.str()
 
 
-# -- settings ----------------------------------------------------------------------------------
+# -- configs -----------------------------------------------------------------------------------
 
 ALTERATIONS = [
     ("topic", "orders", "retention.ms", "soon", ErrorCode.INVALID_CONFIG, "a whole number"),
@@ -144,7 +144,7 @@ ALTERATIONS = [
 
 
 @pytest.mark.parametrize(("kind", "resource", "name", "value", "code", "words"), ALTERATIONS)
-def test_a_bad_setting_is_refused_with_what_is_allowed(
+def test_an_invalid_config_is_rejected_with_the_rule(
     admin: AdminClient,
     kind: str,
     resource: str,
@@ -160,7 +160,7 @@ def test_a_bad_setting_is_refused_with_what_is_allowed(
     assert words in error.str()
 
 
-def test_settings_of_an_absent_topic_are_not_told(admin: AdminClient) -> None:
+def test_configs_of_an_unknown_topic_are_an_error(admin: AdminClient) -> None:
     error = error_of(admin.describe_configs([ConfigResource("topic", "absent")]))
     assert error.code() == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert "create it first" in error.str()
@@ -170,7 +170,7 @@ def test_settings_of_an_absent_topic_are_not_told(admin: AdminClient) -> None:
 
 
 def send_error(broker: WatchedBroker, topic: str, value: bytes, **settings: Any) -> KafkaError:
-    """What the delivery report says. The client's own limit is out of the way."""
+    """The error of the delivery report; the client's own size limit is raised."""
     errors: list[KafkaError | None] = []
 
     def note(error: KafkaError | None, _: Message) -> None:
@@ -193,18 +193,18 @@ def send_error(broker: WatchedBroker, topic: str, value: bytes, **settings: Any)
 
 @pytest.mark.parametrize(("topic", "size"), [("orders", 100_001), ("narrow", 5_001)])
 @pytest.mark.parametrize("idempotent", [False, True])
-def test_a_record_too_large_for_its_topic_is_told_so(
+def test_a_record_above_max_message_bytes_is_rejected(
     broker: WatchedBroker, topic: str, size: int, idempotent: bool
 ) -> None:
     error = send_error(broker, topic, bytes(size), **{"enable.idempotence": idempotent})
     assert error.code() == ErrorCode.MESSAGE_TOO_LARGE
 
 
-def test_a_record_without_a_key_is_none_for_a_compacted_topic(broker: WatchedBroker) -> None:
+def test_a_record_without_a_key_is_rejected_by_a_compacted_topic(broker: WatchedBroker) -> None:
     assert send_error(broker, "compacted", b"v").code() == ErrorCode.INVALID_RECORD
 
 
-def test_a_topic_that_is_not_there_is_unknown(broker: WatchedBroker) -> None:
+def test_producing_to_an_unknown_topic_fails(broker: WatchedBroker) -> None:
     error = send_error(broker, "absent", b"v")
     assert error.code() in (
         KafkaError._UNKNOWN_TOPIC,
@@ -212,7 +212,7 @@ def test_a_topic_that_is_not_there_is_unknown(broker: WatchedBroker) -> None:
     )
 
 
-def test_reading_where_nothing_is_tells_what_is_wrong(broker: WatchedBroker) -> None:
+def test_consuming_an_offset_out_of_range_says_so(broker: WatchedBroker) -> None:
     consumer = Consumer(
         {
             "bootstrap.servers": broker.servers,
@@ -231,7 +231,7 @@ def test_reading_where_nothing_is_tells_what_is_wrong(broker: WatchedBroker) -> 
     assert "out of range" in error.str()
 
 
-def test_what_is_not_there_is_listed_as_unknown(admin: AdminClient) -> None:
+def test_metadata_of_an_unknown_topic_has_an_error(admin: AdminClient) -> None:
     for name, code in (
         ("absent", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         ("../x", ErrorCode.INVALID_TOPIC_EXCEPTION),
@@ -251,7 +251,7 @@ OWN: list[tuple[Callable[[penstock.Producer], Any], ErrorCode | None, str]] = [
 
 
 @pytest.mark.parametrize(("work", "code", "words"), OWN, ids=[words for _, _, words in OWN])
-def test_our_producer_says_the_same(
+def test_penstocks_producer_gives_the_same_errors(
     broker: WatchedBroker,
     work: Callable[[penstock.Producer], Any],
     code: ErrorCode | None,
@@ -269,7 +269,7 @@ def test_our_producer_says_the_same(
 
 
 @pytest.mark.parametrize("name", ["../x", "a_b", "orders"])
-def test_our_own_way_to_a_topic_says_the_same(broker: WatchedBroker, name: str) -> None:
+def test_broker_create_topic_gives_the_same_errors(broker: WatchedBroker, name: str) -> None:
     with pytest.raises(ClientError) as raised:
         broker.create_topic(name)
     assert name in str(raised.value)

@@ -1,4 +1,4 @@
-"""A broker whose tree is a real ZooKeeper: what a plain ZooKeeper client sees, and what stays."""
+"""A broker on a real ZooKeeper: which znodes a plain client sees, and which remain."""
 
 import json
 from uuid import uuid4
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.xdist_group("zookeeper")
 
 
 @pytest.mark.parametrize("election", ["race", "queue"])
-def test_a_broker_registers_and_leads_in_the_tree_of_its_connect_string(
+def test_a_broker_registers_and_becomes_controller_below_its_chroot(
     zookeeper_connect: str, election: str
 ) -> None:
     connect = f"{zookeeper_connect}/{uuid4().hex}"

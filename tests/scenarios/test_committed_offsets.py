@@ -1,4 +1,4 @@
-"""Committed offsets of a real broker: there after a restart and after a kill, in log and tree."""
+"""Committed offsets survive a restart and a kill, in the offsets topic and in ZooKeeper."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -17,8 +17,8 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 U0 = TopicPartition("u", 0)
 
 
-def run(story: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(story, 60))
+def run(scenario: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(scenario, 60))
 
 
 def committed(offset: int, metadata: str = "") -> CommittedOffset:
@@ -26,14 +26,17 @@ def committed(offset: int, metadata: str = "") -> CommittedOffset:
 
 
 async def fetch(client: ClusterClient, group: str) -> dict[TopicPartition, int]:
-    return {name: each.offset for name, each in (await client.groups.fetch_offsets(group)).items()}
+    return {
+        tp: offset_and_metadata.offset
+        for tp, offset_and_metadata in (await client.groups.fetch_offsets(group)).items()
+    }
 
 
 @pytest.mark.parametrize("storage", ["kafka", "zookeeper"])
-def test_offsets_are_there_after_a_restart_and_a_kill(tmp_path: Path, storage: str) -> None:
+def test_offsets_survive_a_restart_and_a_kill(tmp_path: Path, storage: str) -> None:
     broker = penstock.Broker(data=tmp_path, config={"offsets.storage": storage}).start()
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with ClusterClient(broker.bootstrap_servers) as client:
             groups = client.groups
             await groups.commit_offsets("g", {T0: committed(5, "note"), T1: committed(6)})
@@ -49,38 +52,38 @@ def test_offsets_are_there_after_a_restart_and_a_kill(tmp_path: Path, storage: s
 
     try:
         broker.create_topic("t", partitions=2)
-        run(story())
+        run(scenario())
     finally:
         broker.stop()
 
 
 @pytest.mark.parametrize("storage", ["kafka", "zookeeper"])
-def test_a_topic_that_is_made_anew_begins_without_offsets(storage: str) -> None:
+def test_a_recreated_topic_has_no_offsets(storage: str) -> None:
     with penstock.Broker(config={"offsets.storage": storage}) as broker:
         broker.create_topic("t", partitions=1)
         broker.create_topic("u", partitions=1)
 
-        async def story() -> None:
+        async def scenario() -> None:
             async with ClusterClient(broker.bootstrap_servers) as client:
                 await client.groups.commit_offsets("g", {T0: committed(5), U0: committed(6)})
                 await client.admin.delete_topics(["t"])
-                found = await fetch(client, "g")
-                while T0 in found:
-                    found = await fetch(client, "g")
-                assert found == {U0: 6}
+                offsets = await fetch(client, "g")
+                while T0 in offsets:
+                    offsets = await fetch(client, "g")
+                assert offsets == {U0: 6}
                 with pytest.raises(OutOfTime, match="UNKNOWN_TOPIC_OR_PARTITION"):
                     await client.groups.commit_offsets("g", {T0: committed(1)}, timeout_ms=2_000)
                 await asyncio.to_thread(broker.create_topic, "t", partitions=1)
                 assert await fetch(client, "g") == {U0: 6}
 
-        run(story())
+        run(scenario())
 
 
 def test_many_groups_are_loaded_from_compressed_records(tmp_path: Path) -> None:
     config = {"offsets.topic.compression.codec": 4, "offsets.topic.num.partitions": 3}
     broker = penstock.Broker(data=tmp_path, config=config).start()
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with ClusterClient(broker.bootstrap_servers) as client:
             for number in range(100):
                 await client.groups.commit_offsets(f"g{number}", {T0: committed(number)})
@@ -92,7 +95,7 @@ def test_many_groups_are_loaded_from_compressed_records(tmp_path: Path) -> None:
 
     try:
         broker.create_topic("t", partitions=1)
-        run(story())
+        run(scenario())
     finally:
         broker.stop()
     assert len(list(tmp_path.glob("__consumer_offsets-*"))) == 3

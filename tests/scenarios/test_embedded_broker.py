@@ -1,4 +1,4 @@
-"""`penstock.Broker` and the pytest fixtures as their users meet them."""
+"""`penstock.Broker` and the pytest fixtures as users see them."""
 
 import os
 import select
@@ -16,7 +16,7 @@ from penstock.testing.embedded_broker import BrokerNotStarted
 
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where brokers without `data` keep theirs."""
+    """The directory for brokers without `data`."""
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
@@ -24,7 +24,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("in_process", [False, True])
-def test_a_broker_that_cannot_start_says_why_and_leaves_nothing(
+def test_a_broker_that_cannot_start_says_why_and_leaves_no_files(
     temporary: Path, in_process: bool
 ) -> None:
     broker = penstock.Broker(config={"log.segmnt.bytes": 1}, in_process=in_process)
@@ -33,7 +33,7 @@ def test_a_broker_that_cannot_start_says_why_and_leaves_nothing(
     assert list(temporary.iterdir()) == []
 
 
-def test_a_start_that_fails_keeps_the_records_of_an_earlier_life(temporary: Path) -> None:
+def test_a_failed_restart_keeps_the_records(temporary: Path) -> None:
     broker = penstock.Broker().start()
     broker.create_topic("orders")
     broker.kill()
@@ -45,7 +45,7 @@ def test_a_start_that_fails_keeps_the_records_of_an_earlier_life(temporary: Path
     assert list(temporary.iterdir()) == []
 
 
-# In a process of its own, whose group it interrupts as a terminal or a notebook does.
+# In its own process, whose group it interrupts as a terminal or a notebook does.
 INTERRUPTED = """
 import os, signal
 import penstock
@@ -60,7 +60,7 @@ with penstock.Broker() as broker:
 """
 
 
-def test_ctrl_c_in_a_program_leaves_its_broker_to_it() -> None:
+def test_ctrl_c_in_a_program_does_not_stop_its_broker() -> None:
     run = subprocess.run(
         [sys.executable, "-c", INTERRUPTED],
         process_group=0,
@@ -93,7 +93,7 @@ def wait_for_exit(descriptor: int, *, timeout_s: float) -> None:
     assert ready, "the broker outlives its parent"
 
 
-def test_a_program_among_files_named_as_modules_gets_its_broker(
+def test_files_named_like_modules_in_the_working_directory_are_not_imported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "queue.py").write_text("raise AssertionError('not for the broker')")

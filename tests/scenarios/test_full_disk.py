@@ -1,4 +1,5 @@
-"""A disk without room: writes are refused, the broker ends loudly, nothing acknowledged is lost."""
+"""A full disk: produce fails, the broker ends with a clear log line, no acknowledged record is
+lost."""
 
 import subprocess
 from collections.abc import Iterator
@@ -13,18 +14,20 @@ from penstock.client.errors import SendFailed
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    place = tmp_path / "disk"
-    place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "penstock-test", str(place)]
+    directory = tmp_path / "disk"
+    directory.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "penstock-test", str(directory)]
     if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
         pytest.skip("mounting a small tmpfs needs root")
     try:
-        yield place
+        yield directory
     finally:
-        subprocess.run(["umount", str(place)], check=True)
+        subprocess.run(["umount", str(directory)], check=True)
 
 
-def test_a_broker_whose_only_disk_is_full_ends_and_loses_nothing(small_disk: Path) -> None:
+def test_a_broker_whose_only_log_dir_is_full_ends_and_loses_no_acknowledged_record(
+    small_disk: Path,
+) -> None:
     acknowledged: list[int] = []
     with penstock_up("--data", str(small_disk), "--listen", "127.0.0.1:0") as up:
         with penstock.Producer(
@@ -46,11 +49,11 @@ def test_a_broker_whose_only_disk_is_full_ends_and_loses_nothing(small_disk: Pat
         with penstock.Consumer(
             "events", bootstrap_servers=up.bootstrap_servers, from_beginning=True, timeout_s=30
         ) as consumer:
-            found = []
+            received = []
             for message in consumer:
                 assert message.value is not None
-                found.append(int.from_bytes(message.value[:4], "big"))
-                if len(found) == len(acknowledged):
+                received.append(int.from_bytes(message.value[:4], "big"))
+                if len(received) == len(acknowledged):
                     break
-        assert found == acknowledged
+        assert received == acknowledged
         assert up.end() == 0

@@ -1,7 +1,7 @@
-"""kill -9 in the middle of the work: what was acknowledged is there afterwards.
+"""kill -9 under load: acknowledged records survive.
 
-Synchronous: each reply leaves after its records are on the medium; the system calls show it, so a
-power cut would not hurt either. By default they are in the page cache: a killed process loses none.
+With synchronous flush every reply leaves after fdatasync; the system calls show it, so that a power
+cut loses nothing either. By default records are in the page cache, which survives a killed process.
 """
 
 import asyncio
@@ -28,11 +28,11 @@ from penstock.protocol.records import Record, build_batch
 SYNCHRONOUS = {"log.flush.interval.messages": 1}
 PARTITIONS = 4
 KILLS = scaled(test=2, verify=8, release=40)
-LEAST_ACKNOWLEDGED = 300  # before a kill counts
+LEAST_ACKNOWLEDGED = 300  # before the kill
 
 
 class Load:
-    """Numbers, sent until the broker is gone; remembers which of them were acknowledged."""
+    """Sends numbers until the broker is gone, and records which were acknowledged."""
 
     def __init__(self, servers: str, first: int) -> None:
         self.acknowledged: list[int] = []
@@ -50,7 +50,7 @@ class Load:
             )
             future.add_done_callback(partial(self._note, number))
             if number % 50 == 0:
-                time.sleep(0.001)  # leave the machine's other half to the broker
+                time.sleep(0.001)  # leave processor time to the broker
 
     def _note(self, number: int, done: Any) -> None:
         if done.exception() is None:
@@ -69,7 +69,7 @@ class Load:
 
 
 def read_all(servers: str) -> list[int]:
-    """All that the partitions hold: as many as their ends say."""
+    """All records of the partitions, up to their log end offsets."""
     count = asyncio.run(count_records(servers))
     numbers: list[int] = []
     with penstock.Consumer(
@@ -101,11 +101,11 @@ def test_no_acknowledged_record_is_lost_by_a_kill(mode: str, tmp_path: Path) -> 
         load.end()
         acknowledged.update(load.acknowledged)
         broker.start()
-        found = read_all(broker.bootstrap_servers)
-        assert acknowledged <= set(found)
-        assert len(found) == len(set(found)), "an idempotent producer leaves no duplicate"
+        numbers = read_all(broker.bootstrap_servers)
+        assert acknowledged <= set(numbers)
+        assert len(numbers) == len(set(numbers)), "an idempotent producer leaves no duplicate"
         for partition in range(PARTITIONS):
-            mine = [number for number in found if number % PARTITIONS == partition]
+            mine = [number for number in numbers if number % PARTITIONS == partition]
             assert mine == sorted(mine), "order within a partition is the order of sending"
     broker.stop()
 
@@ -116,7 +116,7 @@ _CALL = re.compile(r"^\d+ +(?P<name>\w+)\((?P<fd>\d+)<(?P<path>[^>]*)>.*= (?P<re
 
 
 def trace_produce(broker: penstock.Broker, out: Path, count: int) -> list[tuple[str, str]]:
-    """What the broker calls for so many produce requests, one after the other: (call, path)."""
+    """The system calls of `count` sequential produce requests: (call, path)."""
     command = [
         "strace",
         "-f",
@@ -139,7 +139,7 @@ def trace_produce(broker: penstock.Broker, out: Path, count: int) -> list[tuple[
 
 
 def _joined(lines: list[str]) -> list[str]:
-    """A call that another thread's interrupted counts where it returns."""
+    """A call that strace splits over two lines counts where it returns."""
     joined, begun = [], {}
     for line in lines:
         thread = line.split()[0]
@@ -163,7 +163,7 @@ async def produce(servers: str, count: int) -> None:
 
 
 def count_replies_before_sync(calls: list[tuple[str, str]]) -> tuple[int, int]:
-    """Replies that left while records of the log were not synced, and writes to the log."""
+    """Replies that left before the log was synced, and writes to the log."""
     early = writes = 0
     is_dirty = False
     for name, path in calls:
@@ -187,5 +187,5 @@ def test_a_reply_leaves_after_fdatasync_has_returned(mode: str, tmp_path: Path) 
         calls = trace_produce(broker, tmp_path / "trace", count=50)
     early, writes = count_replies_before_sync(calls)
     assert writes == 50
-    # The default mode is the control: there the same trace must show replies before any sync.
+    # The default mode is the control: its trace must show replies before any sync.
     assert early == (0 if mode == "synchronous" else 50)

@@ -1,5 +1,6 @@
-"""Any frames over real sockets: the broker stays up, answers readably or hangs up, and says of
-nothing that it was unexpected.
+"""Fuzzed frames over real sockets.
+
+The broker keeps serving, responds or disconnects, and logs no unexpected error.
 """
 
 import itertools
@@ -22,11 +23,11 @@ pytestmark = pytest.mark.xdist_group("live-fuzz")
 FRAMES = scaled(test=3_000, verify=50_000, release=400_000)
 SEED = 20
 HEALTH_EVERY = 100
-PATIENCE_S = 0.02  # then a frame is taken for one that waits, or for half of one
+PATIENCE_S = 0.02  # then the frame counts as one that waits, or as half of one
 
 
 class Fuzzer:
-    """One connection at a time; a new one when that is gone or stuck."""
+    """One connection at a time; a new one when it is closed or stuck."""
 
     def __init__(self, broker: WatchedBroker) -> None:
         self._broker = broker
@@ -51,7 +52,7 @@ class Fuzzer:
             check_readable(frame, reply)
 
     def close(self) -> None:
-        """Without waiting for what may still come."""
+        """Without waiting for responses."""
         if self._client is not None:
             self._client.reset()
             self._client = None
@@ -67,13 +68,15 @@ def check_health(broker: WatchedBroker, last: deque[AnyFrame]) -> None:
     try:
         with broker.connect() as client:
             assert client.is_served()
-        broker.check_told()
+        broker.check_logs()
     except (AssertionError, CutOff, OSError) as error:
-        frames = "\n".join(f"{each.key.title} v{each.version}: {each.data.hex()}" for each in last)
+        frames = "\n".join(
+            f"{frame.key.title} v{frame.version}: {frame.data.hex()}" for frame in last
+        )
         raise AssertionError(f"after these frames:\n{frames}") from error
 
 
-def test_any_frames_leave_the_broker_serving(
+def test_the_broker_keeps_serving_after_fuzzed_frames(
     broker: WatchedBroker, record_figure: Callable[[str, int], None]
 ) -> None:
     for name in TOPICS:
@@ -87,13 +90,13 @@ def test_any_frames_leave_the_broker_serving(
             check_health(broker, last)
     fuzzer.close()
     record_figure("live frames of any content", FRAMES)
-    # A test that is only ever hung up on shows nothing.
+    # A test that is only ever disconnected shows nothing.
     assert fuzzer.answered > FRAMES / 4
     assert fuzzer.cut_off > FRAMES / 20
 
 
-def test_any_frames_at_once_leave_the_broker_serving(broker: WatchedBroker) -> None:
-    """Twenty at a time, from several connections; who is answered late has left long ago."""
+def test_the_broker_keeps_serving_after_concurrent_fuzzed_frames(broker: WatchedBroker) -> None:
+    """Twenty at a time, from several connections that close before late responses."""
     frames = any_frames(SEED + 1)
     for _ in range(scaled(test=30, verify=500, release=4_000)):
         clients = [broker.connect() for _ in range(4)]
@@ -108,7 +111,7 @@ def test_any_frames_at_once_leave_the_broker_serving(broker: WatchedBroker) -> N
 
 
 def drain(client: RawClient) -> None:
-    """What comes, until nothing does."""
+    """Read until nothing arrives any more."""
     try:
         while client.socket.recv(1 << 16):
             pass
@@ -116,7 +119,7 @@ def drain(client: RawClient) -> None:
         return
 
 
-def test_every_served_version_is_among_them() -> None:
+def test_the_fuzzed_frames_cover_every_served_version() -> None:
     served = {(key, version) for key, api in APIS.items() for version in api.versions}
     drawn = itertools.islice(any_frames(SEED), len(served))
     assert {(frame.key, frame.version) for frame in drawn} == served

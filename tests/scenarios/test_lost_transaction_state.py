@@ -1,6 +1,6 @@
-"""A coordinator whose newest word was lost, by an unclean election or a folder that was put back.
+"""A coordinator that lost its newest state, by an unclean election or a restored folder.
 
-It tells partitions of an end that they are past: nothing is stuck for ever, nothing ends wrongly.
+It sends markers for transactions that ended long ago: nothing hangs for ever, nothing ends wrongly.
 """
 
 import time
@@ -32,38 +32,38 @@ def _broker(tmp_path: Path) -> Iterator[penstock.Broker]:
         yield broker
 
 
-def test_an_end_that_a_partition_is_past_is_over(broker: penstock.Broker) -> None:
+def test_a_marker_for_a_transaction_that_has_ended_completes(broker: penstock.Broker) -> None:
     with RawClient(broker.bootstrap_servers) as raw:
         client = commit_three(raw)
         settled(raw, *PLACE)
     forget_the_last(broker, client)
     with RawClient(broker.bootstrap_servers) as raw:
-        go_on(raw, client)
+        check_continues(raw, client)
 
 
 @pytest.mark.parametrize("known_epoch", [2, 3])
-def test_an_end_that_would_hit_a_later_transaction_waits_for_an_operator(
+def test_a_marker_that_would_end_a_later_transaction_waits_for_an_operator(
     broker: penstock.Broker, known_epoch: int
 ) -> None:
-    """The later one has a later epoch than the end, or the very same: it began with what the end
-    has given its producer."""
+    """The later transaction has a later epoch than the marker, or the same one, with which EndTxn
+    started it."""
     with RawClient(broker.bootstrap_servers) as raw:
         client = commit_three(raw)
         settled(raw, *PLACE)
         assert client.write(*PLACE, b"of nobody any more") is NONE
     forget_the_last(broker, client, known_epoch)
-    wait_told(broker, "penstock transaction find-hanging")
+    wait_logged(broker, "penstock transaction find-hanging")
     command = commands_to(broker)
     assert command("describe", client.name)["state"] == "PrepareCommit"
-    (found,) = command("find-hanging", "--older-than", "0s")
-    assert (found["producer_id"], found["producer_epoch"]) == (client.producer, 3)
-    start = str(found["start_offset"])
+    (hanging,) = command("find-hanging", "--older-than", "0s")
+    assert (hanging["producer_id"], hanging["producer_epoch"]) == (client.producer, 3)
+    start = str(hanging["start_offset"])
     command("abort", "--topic", PLACE.topic, "--partition", "0", "--start-offset", start)
     assert command("find-hanging", "--older-than", "0s") == []
-    broker.kill()  # the next coordinator does not wait until this one would ask again
+    broker.kill()  # the next coordinator sends markers at once
     broker.start()
     with RawClient(broker.bootstrap_servers) as raw:
-        go_on(raw, client)
+        check_continues(raw, client)
 
 
 def commit_three(raw: RawClient) -> Client:
@@ -77,8 +77,8 @@ def commit_three(raw: RawClient) -> Client:
 
 
 def forget_the_last(broker: penstock.Broker, client: Client, known_epoch: int = 2) -> None:
-    """For the coordinator, the one has just been decided whose end gave out this epoch: the second,
-    or the third."""
+    """Write the coordinator's state as of the decision whose EndTxn returned this epoch: the second
+    or the third transaction's."""
     broker.stop()
     now_ms = int(time.time() * 1000)
     decided = Transaction(
@@ -97,19 +97,19 @@ def forget_the_last(broker: penstock.Broker, client: Client, known_epoch: int = 
     broker.start()
 
 
-def wait_told(broker: penstock.Broker, words: str) -> None:
+def wait_logged(broker: penstock.Broker, words: str) -> None:
     ends_s = time.monotonic() + SOON_S
     while words not in broker.logs():
         assert time.monotonic() < ends_s, broker.logs()
         time.sleep(0.05)
 
 
-def go_on(raw: RawClient, client: Client) -> None:
-    """With the same name: it is not stuck, and everything is as it was committed."""
+def check_continues(raw: RawClient, client: Client) -> None:
+    """The transactional id is usable, and all committed records are there."""
     lost = client.producer
     client.raw = raw
     assert client.init() is NONE
-    assert client.producer != lost  # or its first batch would be taken for one of before
+    assert client.producer != lost  # else its first batch would count as a duplicate
     assert client.write(*PLACE, b"3") is NONE
     assert client.end(commit=True) is NONE
     settled(raw, *PLACE)

@@ -1,4 +1,4 @@
-"""Transactions of a real broker, request by request: old and new clients, late batches, a kill."""
+"""Transactions on a real broker, request by request: v1 and v2 clients, late batches, a kill."""
 
 import itertools
 from collections.abc import Iterator
@@ -11,9 +11,9 @@ from tests.scenarios.raw_transactions import (
     NONE,
     Client,
     committed_offset,
-    patient_offset,
     read_committed,
     settled,
+    stable_committed_offset,
 )
 
 import penstock
@@ -38,8 +38,8 @@ def _raw(broker: penstock.Broker) -> Iterator[RawClient]:
 
 @pytest.fixture(name="client", params=CLIENTS)
 def _client(request: pytest.FixtureRequest, broker: penstock.Broker, raw: RawClient) -> Client:
-    """With a topic of its own, of its name."""
-    name = f"story-{next(_NUMBERS)}"
+    """With a topic of the same name."""
+    name = f"transactions-{next(_NUMBERS)}"
     broker.create_topic(name, partitions=2)
     client = Client(raw, name, CLIENTS[request.param])
     assert client.init() is NONE
@@ -47,7 +47,7 @@ def _client(request: pytest.FixtureRequest, broker: penstock.Broker, raw: RawCli
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_all_of_a_transaction_is_seen_or_nothing(client: Client, commit: bool) -> None:
+def test_read_committed_sees_a_whole_transaction_or_nothing(client: Client, commit: bool) -> None:
     out, raw = client.name, client.raw
     for partition in (0, 1):
         assert client.add(out, partition) is NONE
@@ -61,11 +61,11 @@ def test_all_of_a_transaction_is_seen_or_nothing(client: Client, commit: bool) -
         settled(raw, out, partition)
         expected = [b"first", b"second"] if commit else []
         assert read_committed(raw, out, partition) == expected
-    assert patient_offset(raw, client.name, out) == (7 if commit else -1)
+    assert stable_committed_offset(raw, client.name, out) == (7 if commit else -1)
 
 
-def test_a_batch_that_comes_after_the_end_is_refused_and_holds_nothing_up(client: Client) -> None:
-    """KAFKA-14402: it would open a transaction that nobody ends."""
+def test_a_batch_after_end_txn_is_rejected_and_blocks_no_reader(client: Client) -> None:
+    """KAFKA-14402: it would open a hanging transaction."""
     out, raw = client.name, client.raw
     client.add(out, 0)
     client.write(out, 0, b"in time")
@@ -83,7 +83,7 @@ def test_a_batch_that_comes_after_the_end_is_refused_and_holds_nothing_up(client
     assert read_committed(raw, out) == [b"in time"]
 
 
-def test_a_partition_belongs_to_the_transaction_only_if_it_was_added(client: Client) -> None:
+def test_a_partition_that_was_not_added_is_rejected(client: Client) -> None:
     out, raw = client.name, client.raw
     client.add(out, 0)
     client.write(out, 0, b"added")
@@ -96,7 +96,9 @@ def test_a_partition_belongs_to_the_transaction_only_if_it_was_added(client: Cli
         assert read_committed(raw, out, partition) == []
 
 
-def test_a_newer_instance_fences_the_older_one_and_its_transaction(client: Client) -> None:
+def test_init_producer_id_fences_the_previous_instance_and_aborts_its_transaction(
+    client: Client,
+) -> None:
     out, raw = client.name, client.raw
     client.add(out, 0)
     client.write(out, 0, b"zombie's")
@@ -111,8 +113,8 @@ def test_a_newer_instance_fences_the_older_one_and_its_transaction(client: Clien
     assert read_committed(raw, out) == [b"newer"]
 
 
-def test_a_zombie_of_the_group_commits_no_offsets(client: Client) -> None:
-    """KIP-447: it may still have the right producer epoch."""
+def test_a_zombie_of_the_group_cannot_commit_offsets(client: Client) -> None:
+    """KIP-447: its producer epoch may still be valid."""
     if client.versions.commit_offsets < 3:
         pytest.skip("these clients do not say who they are")
     out = client.name
@@ -124,7 +126,9 @@ def test_a_zombie_of_the_group_commits_no_offsets(client: Client) -> None:
 
 
 @pytest.mark.parametrize("versions", CLIENTS)
-def test_an_open_transaction_goes_on_after_a_kill(tmp_path: Path, versions: str) -> None:
+def test_an_open_transaction_continues_after_a_kill_of_the_broker(
+    tmp_path: Path, versions: str
+) -> None:
     broker = penstock.Broker(data=tmp_path).start()
     try:
         broker.create_topic("t", partitions=1)
@@ -143,6 +147,6 @@ def test_an_open_transaction_goes_on_after_a_kill(tmp_path: Path, versions: str)
             assert client.end(commit=True) is NONE
             assert settled(raw, "t") == 3
             assert read_committed(raw, "t") == [b"before", b"after"]
-            assert patient_offset(raw, "g", "t") == 7
+            assert stable_committed_offset(raw, "g", "t") == 7
     finally:
         broker.stop()

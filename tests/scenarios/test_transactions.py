@@ -1,4 +1,4 @@
-"""Transactions on a real broker: atomic, fenced, with offsets, and prepared across its death."""
+"""Transactions on a real broker: atomic, fenced, with offsets, and prepared across a restart."""
 
 import asyncio
 import json
@@ -34,12 +34,12 @@ def _broker() -> Iterator[penstock.Broker]:
         yield broker
 
 
-def run(story: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(story, 60))
+def run(scenario: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(scenario, 60))
 
 
 def read(broker: penstock.Broker, topic: str, expected: int) -> list[bytes]:
-    """All that is committed; waits for as many as are expected, and a while for more."""
+    """All committed values; waits for `expected` of them, and a while for more."""
     with penstock.Consumer(
         topic,
         bootstrap_servers=broker.bootstrap_servers,
@@ -47,9 +47,9 @@ def read(broker: penstock.Broker, topic: str, expected: int) -> list[bytes]:
         isolation="read_committed",
         timeout_s=60.0 if expected else QUIET_S,
     ) as consumer:
-        found = [next(consumer) for _ in range(expected)]
-        found += consumer.poll_batch(100, QUIET_S)
-        return [message.value or b"" for message in found]
+        messages = [next(consumer) for _ in range(expected)]
+        messages += consumer.poll_batch(100, QUIET_S)
+        return [message.value or b"" for message in messages]
 
 
 def batch(*values: bytes) -> bytearray:
@@ -61,7 +61,7 @@ def batch(*values: bytes) -> bytearray:
     )
 
 
-def test_all_of_a_transaction_is_seen_or_nothing(broker: penstock.Broker) -> None:
+def test_read_committed_sees_a_whole_transaction_or_nothing(broker: penstock.Broker) -> None:
     with penstock.TransactionalProducer(
         broker.bootstrap_servers, transactional_id="atomic"
     ) as producer:
@@ -85,7 +85,7 @@ def fail_in_transaction(producer: penstock.TransactionalProducer) -> None:
         raise ZeroDivisionError
 
 
-def test_a_zombie_is_fenced_and_what_it_left_is_aborted(broker: penstock.Broker) -> None:
+def test_a_zombie_is_fenced_and_its_open_transaction_aborted(broker: penstock.Broker) -> None:
     broker.create_topic("fenced", partitions=1)
     zombie = penstock.TransactionalProducer(broker.bootstrap_servers, transactional_id="twice")
     zombie.begin()
@@ -128,10 +128,10 @@ def copy_three(producer: penstock.TransactionalProducer, servers: str, *, abort:
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_prepared_transaction_outlives_its_producer_and_its_broker(
+def test_a_prepared_transaction_survives_its_producer_and_its_broker(
     tmp_path: Path, commit: bool
 ) -> None:
-    """And the same decision may come twice, but not the other one."""
+    """The same decision may come twice, the opposite one is rejected."""
     broker = penstock.Broker(data=tmp_path).start()
     try:
         broker.create_topic("t", partitions=2)
@@ -171,27 +171,27 @@ def test_a_prepared_transaction_outlives_its_producer_and_its_broker(
         broker.stop()
 
 
-def test_what_is_prepared_can_be_found_and_taken_over(broker: penstock.Broker) -> None:
+def test_a_prepared_transaction_can_be_recovered_by_a_new_producer(broker: penstock.Broker) -> None:
     broker.create_topic("taken", partitions=1)
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with ClusterClient(broker.bootstrap_servers) as client:
             transaction = await RawTransaction.begin(client, "taken", two_phase=True)
             await transaction.write(TopicPartition("taken", 0), batch(b"x"))
             state = await transaction.prepare()
             assert state is not None
-            found = await client.transactions.init_producer(
+            successor = await client.transactions.init_producer(
                 "taken", two_phase=True, keep_prepared=True
             )
-            assert found.prepared == state
+            assert successor.prepared == state
             with pytest.raises(
                 RefusedByBroker
-            ) as refused:  # the former owner decides nothing any more
+            ) as refused:  # the fenced producer cannot decide any more
                 await client.transactions.end(state, commit=False)
             assert refused.value.code is ErrorCode.PRODUCER_FENCED
-            await client.transactions.end(found.producer, commit=True)
+            await client.transactions.end(successor.producer, commit=True)
 
-    run(story())
+    run(scenario())
     assert read(broker, "taken", 1) == [b"x"]
 
 
@@ -210,7 +210,7 @@ def commands_to(broker: penstock.Broker) -> Command:
     return ask
 
 
-def test_a_prepared_transaction_is_seen_and_aborted_by_an_operator(broker: penstock.Broker) -> None:
+def test_an_operator_can_describe_and_abort_a_prepared_transaction(broker: penstock.Broker) -> None:
     command = commands_to(broker)
     broker.create_topic("stuck", partitions=1)
 
@@ -223,10 +223,10 @@ def test_a_prepared_transaction_is_seen_and_aborted_by_an_operator(broker: penst
     run(prepare())
     (listed,) = command("list", "--state", "Ongoing", "--pattern", "stu.*")
     assert (listed["transactional_id"], listed["state"]) == ("stuck", "Ongoing")
-    found = command("describe", "stuck")
-    assert found["two_phase"] is True
-    assert found["age_ms"] >= 0
-    assert found["partitions"] == [{"topic": "stuck", "partition": 0}]
+    described = command("describe", "stuck")
+    assert described["two_phase"] is True
+    assert described["age_ms"] >= 0
+    assert described["partitions"] == [{"topic": "stuck", "partition": 0}]
     assert command("find-hanging", "--topic", "stuck", "--older-than", "0s") == []
     assert command("abort", "stuck")["partitions"] == 1
     assert command("describe", "stuck")["state"] in ("PrepareAbort", "CompleteAbort")
@@ -234,8 +234,8 @@ def test_a_prepared_transaction_is_seen_and_aborted_by_an_operator(broker: penst
     assert read(broker, "stuck", 0) == []
 
 
-def test_a_transaction_that_hangs_is_found_and_ended() -> None:
-    """Brokers that ask no coordinator, as those of old, let a late batch open one."""
+def test_a_hanging_transaction_is_found_and_aborted() -> None:
+    """Brokers without transaction verification let a late batch open one."""
     careless = {"transaction.partition.verification.enable": "false"}
     with penstock.Broker(config=careless) as broker:
         broker.create_topic("t", partitions=1)
@@ -251,9 +251,9 @@ def test_a_transaction_that_hangs_is_found_and_ended() -> None:
 
         run(write())
         assert read(broker, "t", 1) == [b"before"]
-        (found,) = command("find-hanging")
-        assert (found["producer_id"], found["start_offset"]) == (99, 1)
-        place = ("--topic", "t", "--partition", "0", "--start-offset", "1")
-        assert command("abort", *place)["producer_id"] == 99
+        (hanging,) = command("find-hanging")
+        assert (hanging["producer_id"], hanging["start_offset"]) == (99, 1)
+        location = ("--topic", "t", "--partition", "0", "--start-offset", "1")
+        assert command("abort", *location)["producer_id"] == 99
         assert command("find-hanging") == []
         assert read(broker, "t", 2) == [b"before", b"after"]

@@ -1,5 +1,6 @@
-"""Two-phase commit (KIP-939): what is prepared outlives its client, every broker and its time-out,
-and is then what it is told to be, however often it is told."""
+"""Two-phase commit (KIP-939): a prepared transaction survives its client, every broker and its
+timeout, and then gets the decision, however often it is repeated.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.clients.transactions.worker_confluent_kafka import Worker
-from tests.scenarios.preparer import PARTITIONS, TIMEOUT_MS
+from tests.scenarios.prepare_transactions import PARTITIONS, TIMEOUT_MS
 
 from penstock.client.errors import RefusedByBroker
 from penstock.client.transaction_values import PreparedState
@@ -39,7 +40,7 @@ def cluster() -> Iterator[Cluster]:
         yield cluster
 
 
-def test_what_is_prepared_outlives_everybody_and_its_time_out_until_it_is_decided(
+def test_a_prepared_transaction_survives_client_brokers_and_timeout_until_decided(
     cluster: Cluster,
 ) -> None:
     states = prepare_and_die(cluster)
@@ -49,7 +50,7 @@ def test_what_is_prepared_outlives_everybody_and_its_time_out_until_it_is_decide
     for broker in BROKERS:
         cluster.start(broker)
 
-    # An ordinary one of the same time is aborted: whoever looks for late ones has looked.
+    # An ordinary transaction of the same age is aborted: the coordinator has checked timeouts.
     cluster.wait(lambda: state_of(cluster, ORDINARY), lambda state: state == "CompleteAbort")
     assert time.monotonic() - prepared_at > TIMEOUT_MS / 1000
     assert {state_of(cluster, name) for name in NAMES} == {"Ongoing"}
@@ -59,7 +60,7 @@ def test_what_is_prepared_outlives_everybody_and_its_time_out_until_it_is_decide
     for _ in range(2):
         cluster.ask(lambda client: client.transactions.end(states["committed"], commit=True))
         cluster.ask(lambda client: client.transactions.end(states["aborted"], commit=False))
-    wait_shown(cluster, ["committed"])  # the third holds back what is behind it
+    wait_shown(cluster, ["committed"])  # the third blocks the last stable offset
 
     heir = take_over(cluster, states["kept"])
     for _ in range(2):
@@ -70,29 +71,35 @@ def test_what_is_prepared_outlives_everybody_and_its_time_out_until_it_is_decide
 
 
 def prepare_and_die(cluster: Cluster) -> dict[str, PreparedState]:
-    """In a process that is killed after that."""
-    command = [sys.executable, "-m", "tests.scenarios.preparer", cluster.bootstrap_servers]
+    """In a process that is killed afterwards."""
+    command = [
+        sys.executable,
+        "-m",
+        "tests.scenarios.prepare_transactions",
+        cluster.bootstrap_servers,
+    ]
     with subprocess.Popen(
         [*command, TOPIC, ORDINARY, *NAMES], stdout=subprocess.PIPE, cwd=REPOSITORY
     ) as process:
         assert process.stdout is not None
-        line = process.stdout.readline()  # at its end at the latest
+        line = process.stdout.readline()  # returns when it ends at the latest
         process.kill()
     return {name: PreparedState(*state) for name, state in json.loads(line).items()}
 
 
 def take_over(cluster: Cluster, state: PreparedState) -> PreparedState:
-    """As the next life of its client: what is prepared stays so, and the old life is fenced."""
-    found = cluster.ask(
+    """As the next instance of the producer: the transaction stays prepared, the old one is
+    fenced."""
+    successor = cluster.ask(
         lambda client: client.transactions.init_producer(
             state.transactional_id, two_phase=True, keep_prepared=True
         )
     )
-    assert found.prepared == state
+    assert successor.prepared == state
     with pytest.raises(RefusedByBroker) as refused:
         cluster.ask(lambda client: client.transactions.end(state, commit=False))
     assert refused.value.code in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
-    return PreparedState(*found.producer)
+    return PreparedState(*successor.producer)
 
 
 def state_of(cluster: Cluster, name: str) -> str:
@@ -100,11 +107,11 @@ def state_of(cluster: Cluster, name: str) -> str:
 
 
 def read(cluster: Cluster, isolation: str = "read_committed") -> list[list[str]]:
-    """The values of each partition, as librdkafka reads them."""
+    """The values of each partition, read with librdkafka."""
     reader = Worker(cluster.bootstrap_servers)
     return [reader.read(TOPIC, number, isolation) for number in range(PARTITIONS)]
 
 
 def wait_shown(cluster: Cluster, values: list[str]) -> None:
-    """In every partition: an end is answered before they have heard of it."""
-    cluster.wait(lambda: read(cluster), lambda found: found == [values] * PARTITIONS)
+    """In every partition, because EndTxn responds before the markers are written."""
+    cluster.wait(lambda: read(cluster), lambda shown: shown == [values] * PARTITIONS)

@@ -1,4 +1,4 @@
-"""The command that starts a broker: ready, stopped, started again, refused."""
+"""`penstock up`: ready, stopped, restarted, refused."""
 
 import asyncio
 import os
@@ -35,7 +35,7 @@ def read(servers: str, count: int) -> list[bytes | None]:
     return values
 
 
-def told_addresses(servers: str) -> set[tuple[str, int]]:
+def advertised_addresses(servers: str) -> set[tuple[str, int]]:
     async def ask() -> set[tuple[str, int]]:
         async with ClusterClient(servers) as client:
             metadata = await client.metadata([])
@@ -45,7 +45,7 @@ def told_addresses(servers: str) -> set[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_stops_it_cleanly_and_the_second_start_finds_all_data(
+def test_a_signal_stops_the_broker_cleanly_and_a_restart_has_all_data(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     data = tmp_path / "data"
@@ -58,29 +58,29 @@ def test_a_signal_stops_it_cleanly_and_the_second_start_finds_all_data(
         assert second.end() == 0
 
 
-def test_it_is_ready_after_less_than_a_second_of_work(tmp_path: Path) -> None:
-    """Of a processor: on the clock, the machine's other work counts too."""
+def test_the_broker_starts_in_less_than_a_second_of_processor_time(tmp_path: Path) -> None:
+    """In processor time, because wall time includes the machine's other work."""
     with penstock_up("--data", str(tmp_path), "--listen", ANY) as up:
         assert used_s(up.pid) < 1.0
         assert up.end() == 0
 
 
 def used_s(pid: int) -> float:
-    """User's and system's time of all its threads."""
+    """User and system time of all threads."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def test_signals_that_come_together_are_one(tmp_path: Path) -> None:
-    """As those of `timeout`, to the process and to its group."""
+def test_simultaneous_signals_count_as_one(tmp_path: Path) -> None:
+    """As `timeout` sends them, to the process and to its group."""
     with penstock_up("--data", str(tmp_path), "--listen", ANY) as up:
         os.kill(up.pid, signal.SIGINT)
         assert up.end(signal.SIGTERM) == 0
     assert (tmp_path / ".kafka_cleanshutdown").exists()
 
 
-def test_the_folders_of_a_cluster_are_no_partitions_of_a_single_node(tmp_path: Path) -> None:
-    """`penstock up --brokers 3` and `penstock up` may well be tried in the same place."""
+def test_the_folders_of_a_cluster_are_not_partitions_of_a_single_broker(tmp_path: Path) -> None:
+    """`penstock up --brokers 3` and `penstock up` may run in the same directory."""
     cluster = LocalCluster(tmp_path, host="127.0.0.1", ports=[0], zookeeper="zk:2181")
     folder = cluster.folder_of(1)
     (folder / "orders-0").mkdir(parents=True)
@@ -90,14 +90,14 @@ def test_the_folders_of_a_cluster_are_no_partitions_of_a_single_node(tmp_path: P
     assert [path.name for path in folder.iterdir()] == ["orders-0"]
 
 
-def test_without_options_it_keeps_its_data_beside_the_prompt(tmp_path: Path) -> None:
+def test_without_options_the_data_is_in_the_working_directory(tmp_path: Path) -> None:
     with penstock_up("--listen", ANY, cwd=tmp_path) as up:
         send(up.bootstrap_servers, b"here")
         assert up.end() == 0
     assert (tmp_path / "penstock-data" / "events-0").is_dir()
 
 
-def test_a_line_says_what_is_advertised_and_how_to_change_it(tmp_path: Path) -> None:
+def test_a_start_up_line_says_what_is_advertised_and_how_to_change_it(tmp_path: Path) -> None:
     with penstock_up("--data", str(tmp_path / "d"), "--listen", ANY) as up:
         up.end()
         logs = "\n".join(up.logs)
@@ -105,16 +105,16 @@ def test_a_line_says_what_is_advertised_and_how_to_change_it(tmp_path: Path) -> 
     assert "advertised.listeners" in logs
 
 
-def test_on_every_address_a_client_is_told_the_one_it_came_by(tmp_path: Path) -> None:
+def test_on_every_interface_a_client_gets_the_address_it_connected_to(tmp_path: Path) -> None:
     with penstock_up("--data", str(tmp_path / "d"), "--listen", "0.0.0.0:0") as up:
         port = int(up.bootstrap_servers.rpartition(":")[2])
         for host in ("127.0.0.1", "127.0.0.2", *machine_addresses()):
-            assert told_addresses(f"{host}:{port}") == {(host, port)}
+            assert advertised_addresses(f"{host}:{port}") == {(host, port)}
         assert up.end() == 0
 
 
 def machine_addresses() -> list[str]:
-    """Of other interfaces, where there are any: nothing is sent by connecting a UDP socket."""
+    """Of other interfaces, if any; connecting a UDP socket sends nothing."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))
@@ -123,7 +123,7 @@ def machine_addresses() -> list[str]:
         return [str(probe.getsockname()[0])]
 
 
-def test_each_listener_tells_its_own_advertised_address(tmp_path: Path) -> None:
+def test_each_listener_has_its_own_advertised_address(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text(
         "listeners=INSIDE://127.0.0.1:0,OUTSIDE://127.0.0.1:0\n"
@@ -135,12 +135,12 @@ def test_each_listener_tells_its_own_advertised_address(tmp_path: Path) -> None:
     with penstock_up("--config", str(file)) as up:
         inside, outside = up.bootstrap_servers.split(",")
         host, _, port = inside.rpartition(":")
-        assert told_addresses(inside) == {(host, int(port))}
-        assert told_addresses(outside) == {("logs.example", 19092)}
+        assert advertised_addresses(inside) == {(host, int(port))}
+        assert advertised_addresses(outside) == {("logs.example", 19092)}
         assert up.end() == 0
 
 
-def test_settings_of_the_file_hold_unless_the_command_line_says_otherwise(tmp_path: Path) -> None:
+def test_the_command_line_overrides_the_config_file(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text(f"num.partitions=3\nbroker.id=7\nlog.dirs={tmp_path / 'd'}\n")
     with penstock_up("--config", str(file), "--listen", ANY, "--set", "num.partitions=2") as up:
@@ -171,7 +171,7 @@ def test_another_brokers_data_is_refused(tmp_path: Path) -> None:
     assert "belongs to broker 4, not 5" in refused.stderr
 
 
-def test_an_address_that_is_taken_is_named(tmp_path: Path) -> None:
+def test_an_address_in_use_is_named(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -195,7 +195,7 @@ def test_an_address_that_is_taken_is_named(tmp_path: Path) -> None:
         (("--brokers", "2", "--broker-id", "1"), 2, "--broker-id"),
     ],
 )
-def test_what_cannot_be_used_is_refused_with_its_name(
+def test_invalid_arguments_are_refused_by_name(
     tmp_path: Path, arguments: tuple[str, ...], code: int, expected: str
 ) -> None:
     refused = try_up("--data", str(tmp_path / "d"), *arguments)
@@ -205,13 +205,14 @@ def test_what_cannot_be_used_is_refused_with_its_name(
 
 
 def test_with_few_descriptors_connections_wait_and_logs_are_served(tmp_path: Path) -> None:
-    """They once took what the logs needed, and the broker ended as if its disk had failed."""
+    """Connections once took the descriptors of the logs, and the broker ended as if its disk
+    failed."""
     few = ("sh", "-c", 'ulimit -n 64; exec "$@"', "sh")
     arguments = ("--data", str(tmp_path), "--listen", ANY, "--set", "num.partitions=100")
     with penstock_up(*arguments, prefix=few) as up, ExitStack() as leaving:
         send(up.bootstrap_servers, b"first")
         host, _, port = up.bootstrap_servers.rpartition(":")
-        for _ in range(60):  # more than are let in, no more than may queue
+        for _ in range(60):  # more than are accepted, no more than the backlog
             leaving.enter_context(socket.create_connection((host, int(port))))
         leaving.close()
         with penstock.Producer(up.bootstrap_servers) as producer:
@@ -223,8 +224,8 @@ def test_with_few_descriptors_connections_wait_and_logs_are_served(tmp_path: Pat
         assert not [line for line in up.logs if "offline" in line]
 
 
-def test_a_disk_that_fails_leaves_the_others_to_serve(tmp_path: Path) -> None:
-    """What was on it is told to be lost for now, and is not begun anew elsewhere."""
+def test_a_broker_serves_without_a_failed_log_dir(tmp_path: Path) -> None:
+    """Its partitions are reported as offline and not recreated in another directory."""
     first, second = tmp_path / "first", tmp_path / "second"
     arguments = ("--set", f"log.dirs={first},{second}", "--listen", ANY)
     with penstock_up(*arguments, "--set", "num.partitions=2") as up:
@@ -240,7 +241,7 @@ def test_a_disk_that_fails_leaves_the_others_to_serve(tmp_path: Path) -> None:
     assert {path.name for path in first.glob("events-?")} == homes
 
 
-def test_a_broker_whose_first_disk_fails_says_so(tmp_path: Path) -> None:
+def test_a_broker_whose_first_log_dir_fails_says_so(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("no directory")
     refused = try_up("--data", str(path), "--listen", ANY)

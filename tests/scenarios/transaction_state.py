@@ -1,6 +1,6 @@
-"""What a coordinator knows, written by hand into the data of a broker that does not run.
+"""Writes transaction coordinator state into the data of a stopped broker.
 
-Of a broker whose topic of transactions has one partition.
+Its transaction topic must have one partition.
 """
 
 from pathlib import Path
@@ -14,7 +14,7 @@ ONE_SHARD = {"transaction.state.log.num.partitions": 1}
 
 
 def write_state(data: Path, name: str, state: Transaction) -> None:
-    """The last word on this transactional id, whatever its coordinator had said before."""
+    """The newest state of this transactional id, whatever was there before."""
     (batch,) = build_batches(
         [TransactionRecord(name, state)],
         encode_record,

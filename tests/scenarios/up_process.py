@@ -1,4 +1,4 @@
-"""`penstock up` as a user runs it: a process with its output, ended by signals."""
+"""`penstock up` as a user runs it: a process with its output, stopped by signals."""
 
 import signal
 import subprocess
@@ -26,7 +26,7 @@ class UpProcess:
 
     def _wait_ready(self) -> str:
         assert self._process.stdout is not None
-        line = self._process.stdout.readline()  # ends with the process at the latest
+        line = self._process.stdout.readline()  # returns when the process ends at the latest
         word, _, servers = line.strip().partition(" ")
         assert word == "ready", (line, self.end(signal.SIGKILL), self.logs)
         return servers
@@ -46,7 +46,7 @@ class UpProcess:
 def penstock_up(
     *arguments: str, cwd: Path | None = None, prefix: Sequence[str] = ()
 ) -> Iterator[UpProcess]:
-    """`prefix`: of its command, one that ends in becoming it."""
+    """`prefix`: a command that runs first and ends by becoming the broker (exec)."""
     with subprocess.Popen(
         [*prefix, *up_command(*arguments)],
         stdout=subprocess.PIPE,
@@ -66,7 +66,7 @@ def up_command(*arguments: str) -> list[str]:
 
 
 def try_up(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    """Of a broker that is expected not to start."""
+    """Run a broker that is expected not to start."""
     return subprocess.run(
         up_command(*arguments), capture_output=True, text=True, timeout=60, check=False
     )

@@ -1,7 +1,7 @@
-"""A broker in a process of its own, with healthy clients beside it that bad ones must not disturb.
+"""A broker in its own process with healthy clients, which bad clients must not disturb.
 
-Invariant of every test with it: no healthy client sees an error or a long pause, nothing that was
-acknowledged is lost, and the broker reports no failure of its own.
+Invariant of every test that uses it: no healthy client sees an error or a long pause, no
+acknowledged record is lost, and the broker logs no unexpected error.
 """
 
 import os
@@ -20,8 +20,8 @@ from penstock.protocol.api_keys import ApiKey
 
 MIB = 1024 * 1024
 TOPIC = "healthy"
-# How long the broker may work for others, without a break, while a client waits. In its processor
-# time: how busy the machine is says nothing about the broker.
+# How long the broker may work for others, without a break, while a client waits. In processor time,
+# because the load of the machine says nothing about the broker.
 LONGEST_PAUSE_S = 2.0
 _SEND_EVERY_S = 0.01
 _FAILURE = re.compile(r"unexpectedly|unexpected failure|Traceback|and then:")
@@ -40,16 +40,16 @@ class WatchedBroker:
         return RawClient(self.servers, receive_buffer_bytes=receive_buffer_bytes)
 
     def check(self) -> None:
-        """Undisturbed until now, and going on."""
+        """The clients were undisturbed until now, and make progress."""
         self.healthy.check()
-        self.check_told()
+        self.check_logs()
 
-    def check_told(self) -> None:
+    def check_logs(self) -> None:
         logs = self.logs()
-        found = _FAILURE.search(logs)
-        assert found is None, logs[max(0, found.start() - 300) :][:6000]
+        match = _FAILURE.search(logs)
+        assert match is None, logs[max(0, match.start() - 300) :][:6000]
 
-    # -- what the process holds ------------------------------------------------------------
+    # -- resources of the process ----------------------------------------------------------
 
     def descriptor_count(self) -> int:
         return len(os.listdir(f"/proc/{self._broker.pid}/fd"))
@@ -65,7 +65,7 @@ class WatchedBroker:
 
     @contextmanager
     def growing_less_than(self, limit_bytes: int) -> Iterator[None]:
-        """Its memory at any moment in between, not only at the end."""
+        """Peak memory, not only that at the end."""
         Path(f"/proc/{self._broker.pid}/clear_refs").write_text("5")  # forget the peak
         before = self.resident_bytes()
         yield
@@ -74,9 +74,9 @@ class WatchedBroker:
 
     def _status(self, name: str) -> int:
         status = Path(f"/proc/{self._broker.pid}/status").read_text()
-        found = re.search(rf"^{name}:\s+(\d+) kB", status, re.MULTILINE)
-        assert found is not None
-        return int(found[1]) * 1024
+        match = re.search(rf"^{name}:\s+(\d+) kB", status, re.MULTILINE)
+        assert match is not None
+        return int(match[1]) * 1024
 
 
 @contextmanager
@@ -90,13 +90,13 @@ def watched_broker(config: Mapping[str, object]) -> Iterator[WatchedBroker]:
         finally:
             healthy.end()
         healthy.check_all_read()
-        watched.check_told()
+        watched.check_logs()
 
 
 class HealthyClients:
-    """A producer and a consumer of librdkafka, and one connection that is used all the time.
+    """A librdkafka producer and consumer, and one connection in constant use.
 
-    librdkafka would mend a lost connection, but tells; the single connection has no second chance.
+    librdkafka would reconnect, but reports errors; the single connection must never be lost.
     """
 
     def __init__(self, servers: str, broker_pid: int) -> None:
@@ -115,12 +115,14 @@ class HealthyClients:
         self._consumer.assign([TopicPartition(TOPIC, 0, 0)])
         self._steady = RawClient(servers)
         work = (self._produce, self._consume, self._ask)
-        self._threads = [threading.Thread(target=self._guard, args=(each,)) for each in work]
+        self._threads = [
+            threading.Thread(target=self._guard, args=(function,)) for function in work
+        ]
         for thread in self._threads:
             thread.start()
 
     def check(self) -> None:
-        """Everyone has got on since this was called."""
+        """Every client makes progress from this call on."""
         marks = self._now
         deadline = time.monotonic() + PATIENCE_S
         while not self._errors and any(
@@ -135,7 +137,7 @@ class HealthyClients:
         self._stopping.set()
         for thread in self._threads:
             thread.join()
-        del self._producer  # else it would miss its broker
+        del self._producer  # else it would report a lost broker
         self._steady.socket.close()
 
     def check_all_read(self) -> None:
@@ -176,7 +178,7 @@ class HealthyClients:
             self._acknowledged.append(int(message.value() or b""))
 
     def _consume(self) -> None:
-        """Until the producer has ended and all of its numbers are here, or none comes."""
+        """Until the producer has ended and all numbers have arrived, or none arrives any more."""
         producing, silent_since_s = self._threads[0], time.monotonic()
         while producing.is_alive() or len(self._read) < len(self._acknowledged):
             message = self._consumer.poll(0.05)

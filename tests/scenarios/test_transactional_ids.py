@@ -1,5 +1,6 @@
-"""How transactional ids live on a real broker: to their last epoch, until they are forgotten, with
-readers that wait over a crash, beside clients of another generation."""
+"""Transactional ids on a real broker: exhausted epochs, expiry, consumers that wait across a crash,
+and producers of transactions v1 beside v2.
+"""
 
 import itertools
 import select
@@ -19,8 +20,8 @@ from tests.scenarios.raw_transactions import (
     Client,
     CommittedReader,
     begin_fetch,
-    patiently,
     read_committed,
+    retried,
     settled,
 )
 from tests.scenarios.transaction_state import ONE_SHARD, write_state
@@ -35,7 +36,7 @@ pytestmark = pytest.mark.xdist_group("raw transactions")
 
 OLD, NEW = CLIENTS["librdkafka"], CLIENTS["Java, transactions v2"]
 SETTINGS = {**ONE_SHARD, "group.initial.rebalance.delay.ms": 0}
-OLD_ID = 4_000_000  # of a producer; the broker gives out smaller ones
+OLD_ID = 4_000_000  # of a producer; the broker assigns smaller ones
 LAST_EPOCH = 2**15 - 2
 TRANSACTIONS = scaled(test=60, verify=1000, release=10_000)
 LONG_S, SOON_S = 120.0, 60.0
@@ -46,7 +47,7 @@ _NUMBERS = itertools.count(1)
 
 @pytest.fixture(name="broker", scope="module")
 def _broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[penstock.Broker]:
-    """One where producers have lived long: of each generation, in their last epochs."""
+    """With one producer of each transaction version whose epochs are nearly exhausted."""
     data = tmp_path_factory.mktemp("lives")
     with penstock.Broker(data=data, config=SETTINGS) as broker:
         with RawClient(broker.bootstrap_servers) as raw:
@@ -59,7 +60,7 @@ def _broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[penstock.Broke
 
 
 def make_old(data: Path, name: str, producer_id: int) -> None:
-    """As if it had ended thirty thousand transactions."""
+    """As after thirty thousand transactions."""
     lived = Transaction(
         producer_id=producer_id,
         producer_epoch=LAST_EPOCH - 2,
@@ -92,7 +93,7 @@ def write_and_end(client: Client, topic: str, value: bytes, *, commit: bool = Tr
 # -- the last epochs (KAFKA-18660, KAFKA-19367) ----------------------------------------------
 
 
-def test_after_its_last_epoch_a_producer_goes_on_with_another_id(
+def test_a_producer_with_exhausted_epochs_gets_another_producer_id(
     raw: RawClient, topic: str
 ) -> None:
     client = Client(raw, "old java", NEW)
@@ -103,7 +104,7 @@ def test_after_its_last_epoch_a_producer_goes_on_with_another_id(
         lived.append((client.producer, client.epoch))
     settled(raw, topic)
     client.producer, client.epoch = lived[1]
-    assert client.end(commit=True) is NONE  # again: the answer was lost
+    assert client.end(commit=True) is NONE  # again: the response was lost
     assert (client.producer, client.epoch) == lived[2]
     write_and_end(client, topic, b"c")
     lived.append((client.producer, client.epoch))
@@ -119,29 +120,29 @@ def test_after_its_last_epoch_a_producer_goes_on_with_another_id(
     assert read_committed(raw, topic) == [b"a", b"b", b"c"]
 
 
-def test_a_successor_in_the_last_epoch_gets_another_id_and_aborts_what_was_left(
+def test_a_successor_in_the_last_epoch_gets_another_producer_id_and_aborts(
     raw: RawClient, topic: str
 ) -> None:
-    lives = [Client(raw, "old librdkafka", OLD) for _ in range(3)]
-    for life in lives[:2]:
-        assert life.init() is NONE
-    assert (lives[1].producer, lives[1].epoch) == (OLD_ID, LAST_EPOCH)
-    lives[1].add(topic, 0)
-    assert lives[1].write(topic, 0, b"left open") is NONE
-    assert lives[2].init() is NONE  # there is one more epoch to fence with, and nobody gets it
-    assert lives[2].producer != OLD_ID
-    assert lives[2].epoch == 0
-    assert lives[1].write(topic, 0, b"again") in FENCED
-    assert lives[1].end(commit=True) in (*FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-    write_and_end(lives[2], topic, b"of the heir")
+    clients = [Client(raw, "old librdkafka", OLD) for _ in range(3)]
+    for client in clients[:2]:
+        assert client.init() is NONE
+    assert (clients[1].producer, clients[1].epoch) == (OLD_ID, LAST_EPOCH)
+    clients[1].add(topic, 0)
+    assert clients[1].write(topic, 0, b"left open") is NONE
+    assert clients[2].init() is NONE  # the last epoch is for fencing and assigned to no producer
+    assert clients[2].producer != OLD_ID
+    assert clients[2].epoch == 0
+    assert clients[1].write(topic, 0, b"again") in FENCED
+    assert clients[1].end(commit=True) in (*FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    write_and_end(clients[2], topic, b"of the heir")
     settled(raw, topic)
     assert read_committed(raw, topic) == [b"of the heir"]
 
 
-# -- two generations of clients ---------------------------------------------------------------
+# -- transactions v1 beside v2 ---------------------------------------------------------------
 
 
-def test_old_and_new_clients_write_to_one_partition_in_turns(raw: RawClient, topic: str) -> None:
+def test_v1_and_v2_producers_write_to_one_partition_in_turns(raw: RawClient, topic: str) -> None:
     old, new = Client(raw, f"{topic}-old", OLD), Client(raw, f"{topic}-new", NEW)
     for client in (old, new):
         assert client.init() is NONE
@@ -150,7 +151,7 @@ def test_old_and_new_clients_write_to_one_partition_in_turns(raw: RawClient, top
         assert old.write(topic, 0, b"old %d" % number) is NONE
         assert new.write(topic, 0, b"new %d" % number) is NONE
     assert new.end(commit=True) is NONE
-    assert read_committed(raw, topic) == []  # the older one began before
+    assert read_committed(raw, topic) == []  # the v1 producer began earlier
     assert old.end(commit=False) is NONE
     settled(raw, topic)
     write_and_end(old, topic, b"old 3")
@@ -158,14 +159,14 @@ def test_old_and_new_clients_write_to_one_partition_in_turns(raw: RawClient, top
     assert read_committed(raw, topic) == [b"new 0", b"new 1", b"new 2", b"old 3"]
 
 
-# -- readers that wait --------------------------------------------------------------------------
+# -- consumers that wait ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_who_waits_for_the_end_of_a_transaction_is_woken_by_it_though_all_have_crashed_meanwhile(
+def test_the_end_of_a_transaction_completes_waiting_fetches_even_after_a_crash(
     tmp_path: Path, commit: bool
 ) -> None:
-    """An abort wakes readers too, and names what was aborted (KAFKA-5376)."""
+    """An abort completes the fetch, too, and lists the aborted transactions (KAFKA-5376)."""
     broker = penstock.Broker(data=tmp_path).start()
     try:
         broker.create_topic("t", partitions=1)
@@ -182,16 +183,16 @@ def test_who_waits_for_the_end_of_a_transaction_is_woken_by_it_though_all_have_c
             client.raw = raw
             read_answer = begin_fetch(reader, "t", 0, 0, wait_s=LONG_S)
             assert client.write("t", 0, b"after") is NONE
-            assert not select.select([reader.socket], [], [], 0.3)[0]  # it wakes nobody
+            assert not select.select([reader.socket], [], [], 0.3)[0]  # it completes no fetch
             begun = time.monotonic()
             assert client.end(commit=commit) is NONE
-            found = read_answer()
+            fetched = read_answer()
             assert time.monotonic() - begun < SOON_S
-            assert found.last_stable_offset == 3
-            assert next(iter_headers(bytes(found.records)))[1].base_offset == 0
+            assert fetched.last_stable_offset == 3
+            assert next(iter_headers(bytes(fetched.records)))[1].base_offset == 0
             aborted = [
                 (transaction.producer_id, transaction.first_offset)
-                for transaction in found.aborted_transactions
+                for transaction in fetched.aborted_transactions
             ]
             assert aborted == ([] if commit else [(client.producer, 0)])
             assert read_committed(raw, "t") == ([b"before", b"after"] if commit else [])
@@ -199,11 +200,11 @@ def test_who_waits_for_the_end_of_a_transaction_is_woken_by_it_though_all_have_c
         broker.stop()
 
 
-def test_no_answer_goes_beyond_the_bounds_that_it_tells_while_others_write(
+def test_no_fetch_returns_records_beyond_its_last_stable_offset(
     broker: penstock.Broker, raw: RawClient, topic: str
 ) -> None:
-    """Bounds that were taken twice showed what was undecided (KAFKA-9807, KAFKA-9835)."""
-    written = [b"%d of %d" % (place, number) for number in range(TRANSACTIONS) for place in (0, 1)]
+    """Reading the last stable offset twice exposed open transactions (KAFKA-9807, KAFKA-9835)."""
+    written = [b"%d of %d" % (index, number) for number in range(TRANSACTIONS) for index in (0, 1)]
 
     def write() -> None:
         with RawClient(broker.bootstrap_servers) as own:
@@ -218,20 +219,20 @@ def test_no_answer_goes_beyond_the_bounds_that_it_tells_while_others_write(
     with ThreadPoolExecutor(1) as threads:
         writing = threads.submit(write)
         while not writing.done() or reader.offset < settled(raw, topic):
-            found = begin_fetch(raw, topic, 0, reader.offset, wait_s=0.02)()
-            ends = [header.next_offset for _, header in iter_headers(bytes(found.records or b""))]
-            assert max(ends, default=0) <= found.last_stable_offset <= found.high_watermark
-            reader.take(found)
+            fetched = begin_fetch(raw, topic, 0, reader.offset, wait_s=0.02)()
+            ends = [header.next_offset for _, header in iter_headers(bytes(fetched.records or b""))]
+            assert max(ends, default=0) <= fetched.last_stable_offset <= fetched.high_watermark
+            reader.take(fetched)
             looks += len(ends) > 0
         writing.result()
-    assert reader.values == [each for place, each in enumerate(written) if place // 2 % 3 > 0]
+    assert reader.values == [value for index, value in enumerate(written) if index // 2 % 3 > 0]
     assert looks > TRANSACTIONS // 10
 
 
-# -- ids that nobody uses -------------------------------------------------------------------------
+# -- expiry ---------------------------------------------------------------------------------------
 
 
-def test_an_id_without_use_is_forgotten_and_begins_anew_but_never_one_with_something_open() -> None:
+def test_an_unused_transactional_id_expires_unless_its_transaction_is_open() -> None:
     forgetful = {
         "transactional.id.expiration.ms": 300,
         "transaction.remove.expired.transaction.cleanup.interval.ms": 50,
@@ -256,8 +257,8 @@ def test_an_id_without_use_is_forgotten_and_begins_anew_but_never_one_with_somet
 
 def wait_listed(raw: RawClient, names: list[str]) -> None:
     ends_s = time.monotonic() + SOON_S
-    while (found := list_names(raw)) != names:
-        assert time.monotonic() < ends_s, found
+    while (listed := list_names(raw)) != names:
+        assert time.monotonic() < ends_s, listed
         time.sleep(0.05)
 
 
@@ -267,7 +268,7 @@ def list_names(raw: RawClient, pattern: str | None = None) -> list[str]:
     return sorted(state.transactional_id for state in reply.transaction_states)
 
 
-def test_ids_are_listed_by_a_pattern(raw: RawClient) -> None:
+def test_transactional_ids_are_listed_by_a_pattern(raw: RawClient) -> None:
     names = ["paid {eu}", "paid-é", "unpaid"]
     for name in names:
         assert Client(raw, name, NEW).init() is NONE
@@ -281,8 +282,8 @@ def test_ids_are_listed_by_a_pattern(raw: RawClient) -> None:
 # -- zombies of a group ------------------------------------------------------------------------
 
 
-def test_offsets_of_a_generation_that_is_over_are_not_committed(raw: RawClient, topic: str) -> None:
-    """KIP-447: its producer may still be nobody's zombie."""
+def test_offsets_of_an_old_generation_are_not_committed(raw: RawClient, topic: str) -> None:
+    """KIP-447: its producer epoch may still be valid."""
     client = Client(raw, topic, CLIENTS["Java, transactions v1"])
     assert client.init() is NONE
     member, before = join(raw, topic, "", b"first")
@@ -300,10 +301,10 @@ def test_offsets_of_a_generation_that_is_over_are_not_committed(raw: RawClient, 
 
 
 def join(raw: RawClient, group: str, member: str, metadata: bytes) -> tuple[str, int]:
-    """As its only member: what it subscribes to is new, so there is a new generation."""
+    """As its only member, with a new subscription, so that there is a new generation."""
 
     def ask(name: str) -> Any:
-        return patiently(
+        return retried(
             lambda: raw.ask(
                 ApiKey.JOIN_GROUP,
                 5,

@@ -1,8 +1,8 @@
 """Prepares transactions and is killed:
-`python -m tests.scenarios.preparer SERVERS TOPIC LEFT NAME...`.
+`python -m tests.scenarios.prepare_transactions SERVERS TOPIC LEFT NAME...`.
 
-Says, as JSON, what would decide each NAME; then waits for its end. LEFT is the transactional id of
-one more, an ordinary one that may take TIMEOUT_MS and that nobody ends.
+Prints, as JSON, the prepared state that decides each NAME; then waits to be killed. LEFT is the
+transactional id of an ordinary transaction with TIMEOUT_MS that is left open.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.model.ids import Offset, TopicPartition
 from penstock.protocol.records import Record, build_batch
 
 PARTITIONS = 2
-TIMEOUT_MS = 4_000  # in which it writes twice, on a slow machine too
+TIMEOUT_MS = 4_000  # enough for two writes on a slow machine
 
 
 async def write(transaction: RawTransaction, topic: str, value: str) -> None:

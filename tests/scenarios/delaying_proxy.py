@@ -1,7 +1,7 @@
-"""A way to a broker on which requests of one kind can be late: one TCP port in front of another.
+"""A TCP proxy in front of a broker that can delay requests of one API.
 
-What is held back costs its sender the connection, as a broken one does, so that the sender asks
-again; the request itself arrives when the test says so, on the connection it was sent on.
+A delayed request closes its sender's connection, as a broken network does, so that the sender
+retries; the test delivers the request itself later, on the connection that it came on.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ _HEAD = struct.Struct(">hhi")  # key, version, correlation id
 Answer = TypeVar("Answer")
 
 
-class _Late(NamedTuple):
-    """A request, and its way to the broker."""
+class _Delayed(NamedTuple):
+    """A request and its connection to the broker."""
 
     request: bytes
     there: asyncio.StreamWriter
     back: asyncio.Queue[bytes]
 
 
-class LateGate:
-    """A context manager, with a thread and an event loop of its own."""
+class DelayingProxy:
+    """A context manager with its own thread and event loop."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._target_port: int | None = None
         self._holds: ApiKey | None = None
-        self._late: asyncio.Queue[_Late] = asyncio.Queue()
+        self._late: asyncio.Queue[_Delayed] = asyncio.Queue()
         self._thread = threading.Thread(target=self._loop.run_forever, name="late", daemon=True)
 
     def __enter__(self) -> Self:
@@ -64,20 +64,20 @@ class LateGate:
     def address(self) -> str:
         return f"{HOST}:{self._listening.port}"
 
-    def lead_to(self, bootstrap_servers: str) -> None:
+    def forward_to(self, bootstrap_servers: str) -> None:
         self._target_port = int(bootstrap_servers.rpartition(":")[2])
 
     def hold(self, key: ApiKey) -> None:
-        """Requests of this kind, from now until `let_pass`."""
+        """Delay requests of this API from now until `let_pass`."""
         self._holds = key
 
     def let_pass(self) -> None:
-        """What comes from now on; what is held stays so until it is delivered."""
+        """Stop delaying; delayed requests stay so until they are delivered."""
         self._holds = None
 
-    def wait_held(self) -> LateRequest:
-        """The first request that is held back and was not asked for yet."""
-        return LateRequest(self, self._run(self._late.get()))
+    def wait_held(self) -> DelayedRequest:
+        """The next delayed request."""
+        return DelayedRequest(self, self._run(self._late.get()))
 
     def _run(self, work: Coroutine[Any, Any, Answer]) -> Answer:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(WAIT_S)
@@ -114,25 +114,25 @@ class LateGate:
         while (request := await _find_frame(reader)) is not None:
             if _HEAD.unpack_from(request)[0] == self._holds:
                 writer.transport.abort()
-                self._late.put_nowait(_Late(request, to_broker, held))
+                self._late.put_nowait(_Delayed(request, to_broker, held))
                 return
             to_broker.write(_SIZE.pack(len(request)) + request)
         to_broker.transport.abort()
 
 
-class LateRequest:
-    """What somebody sent, on its way."""
+class DelayedRequest:
+    """A request that the broker has not received yet."""
 
-    def __init__(self, gate: LateGate, late: _Late) -> None:
-        self._gate = gate
+    def __init__(self, proxy: DelayingProxy, late: _Delayed) -> None:
+        self._proxy = proxy
         self._late = late
 
     def deliver(self) -> Any:
-        """The broker's answer, which nobody else waits for any more."""
+        """Deliver it; the broker's response, which its sender does not wait for any more."""
         number, version, correlation_id = _HEAD.unpack_from(self._late.request)
         key = find_api_key(number)
         assert key is not None
-        answer = self._gate._run(self._exchange(correlation_id))
+        answer = self._proxy._run(self._exchange(correlation_id))
         _, body = read_response_header(answer, key, version)
         return decode_response(key, version, body)
 
@@ -149,7 +149,7 @@ class LateRequest:
 async def _pass_answers(
     from_broker: asyncio.StreamReader, writer: asyncio.StreamWriter, held: asyncio.Queue[bytes]
 ) -> None:
-    """Where the other side has gone, they are kept: one of them is a late request's."""
+    """Responses are kept if the sender is gone: one belongs to a delayed request."""
     while (answer := await _find_frame(from_broker)) is not None:
         if writer.is_closing():
             held.put_nowait(answer)
@@ -159,7 +159,7 @@ async def _pass_answers(
 
 
 async def _find_frame(reader: asyncio.StreamReader) -> bytes | None:
-    """None at the end of the connection, however it ends."""
+    """None at the end of the connection."""
     try:
         (size,) = _SIZE.unpack(await reader.readexactly(_SIZE.size))
         return await reader.readexactly(size)
