@@ -1,10 +1,10 @@
 """Copies a topic to another in transactions, with its offsets in them, as a member of a group:
 `python -m tests.cluster.copier SERVERS GROUP SOURCE TARGET NAME`. Ends well with SIGTERM.
 
-Says `open` before each commit, so that whoever kills it knows what it was doing. What fails is
-aborted and copied again. What takes too long ends it with SIGALRM, and NAME may come back: for a
-group's coordinator that has gone from the metadata librdkafka waits for ever, whatever the time-out
-(its issues 5511 and 5456).
+Prints `open` before each commit, so that a test that kills it knows its state. A failed transaction
+is aborted and copied again. A step that takes too long ends the process with SIGALRM, and NAME may
+be restarted: librdkafka waits forever for a group coordinator that has left the metadata, whatever
+the timeout (its issues 5511 and 5456).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 MOST = 400  # records in a transaction
 POLL_S = 0.05
 STEP_S = 30.0
-GIVE_UP_S = 12  # longer than it takes until others lead what a killed broker led
+GIVE_UP_S = 12  # longer than it takes to elect leaders after a kill
 TRANSACTION_MS = 20_000
 SESSION_MS = 6_000
 
@@ -29,7 +29,7 @@ class Copier:
     def __init__(self, servers: str, group: str, source: str, target: str, name: str) -> None:
         self._target = target
         self._is_stopping = False
-        self._taken: list[Any] = []  # not copied yet; goes with the partitions it is from
+        self._taken: list[Any] = []  # not copied yet; dropped when its partitions are revoked
         common: dict[str, Any] = {"bootstrap.servers": servers, "log_level": 0}
         self._producer = Producer(
             {
@@ -97,7 +97,9 @@ class Copier:
         producer.begin_transaction()
         for message in taken:
             producer.produce(self._target, message.value(), message.key(), message.partition())
-        reached = {message.partition(): message for message in taken}.values()  # the last of each
+        reached = {
+            message.partition(): message for message in taken
+        }.values()  # the last of each partition
         places = [TopicPartition(e.topic(), e.partition(), e.offset() + 1) for e in reached]
         group = self._consumer.consumer_group_metadata()
         _persist(lambda: producer.send_offsets_to_transaction(places, group, STEP_S))
@@ -105,7 +107,7 @@ class Copier:
         _persist(lambda: producer.commit_transaction(STEP_S))
 
     def _rewind(self) -> None:
-        """To where the group is: what was aborted is read again."""
+        """Back to the group's offsets, so that aborted records are read again."""
         owned = self._consumer.assignment()
         if owned:
             for committed in self._consumer.committed(owned, timeout=STEP_S):
@@ -114,7 +116,7 @@ class Copier:
 
 
 def _persist(call: Callable[[], object]) -> None:
-    """As long as librdkafka says that the same call may still succeed."""
+    """Retry as long as librdkafka says that the call may still succeed."""
     while True:
         try:
             call()
@@ -129,7 +131,7 @@ def main() -> None:
     copier = Copier(*sys.argv[1:])
     signal.signal(signal.SIGTERM, copier.stop)
     copier.run()
-    os._exit(0)  # librdkafka's own end may wait for the same coordinator
+    os._exit(0)  # librdkafka's close may wait for the same coordinator
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """A topic that is filled while copiers, in processes of their own, copy it in transactions.
 
-Remembers what was sent, so that a test can compare when all is over. Copiers are killed here only,
-and come back under the same name.
+Records what was sent, so that a test can compare at the end. Only this module kills copiers, and
+restarts them under the same name.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ PAUSES_A_SECOND = 50
 
 
 class Feed:
-    """Numbers, each with one of the keys, sent at a rate until `stop`; then what is missing of the
-    least there are to be, as fast as they go."""
+    """Sends numbers, each with one of the keys, at a rate until `stop`; then, as fast as possible,
+    what is missing of `least`."""
 
     def __init__(self, cluster: Cluster, *, least: int, rate: int) -> None:
         self.sent = 0
@@ -76,7 +76,7 @@ class Feed:
 
 
 class CopierProcess:
-    """One copier, over all its lives: when it gives up by itself, the next one begins."""
+    """One copier, over all its restarts: when it exits by itself, it is started again."""
 
     def __init__(self, cluster: Cluster, name: str, log: Path) -> None:
         self.name = name
@@ -84,7 +84,7 @@ class CopierProcess:
         self._command = [sys.executable, "-m", "tests.cluster.copier", cluster.bootstrap_servers]
         self._command += [GROUP, SOURCE, TARGET, name]
         self._log = log
-        self._opened = 0  # transactions, of all its lives
+        self._opened = 0  # transactions, over all restarts
         self._said = threading.Condition()
         self.start()
 
@@ -107,7 +107,7 @@ class CopierProcess:
             self._said.notify_all()  # it has ended
 
     def _live(self) -> int:
-        """One life, and how it ended."""
+        """One process, and how it ended."""
         with self._process as process:
             assert process.stdout is not None
             for _ in process.stdout:
@@ -121,7 +121,7 @@ class CopierProcess:
         return self._process.pid
 
     def wait_open(self, more: int = 1) -> None:
-        """Until it has opened so many more transactions."""
+        """Until it has begun so many more transactions."""
         wanted = self._opened + more
         with self._said:
             self._said.wait_for(
@@ -139,7 +139,7 @@ class CopierProcess:
         self._watcher.join(PATIENCE_S)
 
     def stop(self) -> None:
-        """It may give up even then, and is told again."""
+        """It may exit even then, so the signal is repeated."""
         while self._watcher.is_alive():
             self._process.terminate()
             self._watcher.join(1.0)
@@ -151,8 +151,8 @@ class CopierProcess:
 
 
 def wait_copied(cluster: Cluster) -> None:
-    """Until the group has committed the end of every partition of the source. That may take its
-    time, as long as it goes on."""
+    """Until the group has committed the end of every partition of the source. Any duration is fine,
+    as long as there is progress."""
     left = _count_left(cluster)
     while left:
         before = left
@@ -184,7 +184,7 @@ def wait_decided(cluster: Cluster, topic: str, partitions: int = PARTITIONS) -> 
 
 
 def read_copies(cluster: Cluster) -> dict[int, list[int]]:
-    """The committed ones, by key, in the order of their partition."""
+    """The committed values by key, in partition order."""
     reader = Consumer(
         {
             "bootstrap.servers": cluster.bootstrap_servers,

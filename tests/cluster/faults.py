@@ -1,6 +1,6 @@
-"""What can happen to a cluster, each with a witness: a fault that nobody can prove did not count.
+"""Faults of a cluster, each with evidence: a fault without evidence does not count.
 
-A fault leaves the cluster whole: every broker runs, every replica is in sync.
+After a fault every broker runs and every replica is in sync.
 """
 
 from collections.abc import Callable
@@ -58,7 +58,7 @@ def _find_coordinator(cluster: Cluster) -> int:
 
 
 def pause_leader(cluster: Cluster, topic: str) -> str:
-    """Beyond its session: it wakes as a leader that is none any more."""
+    """Beyond its session timeout: it resumes as a deposed leader."""
     before = cluster.partition(topic, 0)
     cluster.pause(before.leader)
     after = cluster.wait_partition(topic, 0, lambda state: state.leader_epoch > before.leader_epoch)
@@ -86,7 +86,7 @@ def restart_all(cluster: Cluster, topic: str) -> str:
 
 class Fault(NamedTuple):
     name: str
-    do: Callable[[Cluster, str], str]  # tells what witnessed it
+    do: Callable[[Cluster, str], str]  # returns the evidence
 
 
 FAULTS = (

@@ -1,6 +1,6 @@
-"""Clients at work while a cluster is hurt: numbers sent by an idempotent producer, read by a group.
+"""Load during faults: numbers sent by an idempotent producer and read by a consumer group.
 
-Remembers what was acknowledged and committed, so that a test can ask for it when all is over.
+Records what was acknowledged and committed, so that a test can check it at the end.
 """
 
 import threading
@@ -70,7 +70,7 @@ class Load:
         return [number for _, number in self._acknowledged]
 
     def wait_acknowledged(self, more: int = 100) -> None:
-        """Until so many more are; says what was refused if it takes too long."""
+        """Until so many more are acknowledged; on timeout the message has the errors."""
         wanted = len(self._acknowledged) + more
         deadline = time.monotonic() + _TIMEOUT_S
         while len(self._acknowledged) < wanted:
@@ -78,7 +78,7 @@ class Load:
             time.sleep(0.01)
 
     def wait_answered(self, since: float) -> float:
-        """Until each partition has acknowledged something since then: seconds from then on."""
+        """Until each partition has acknowledged a record since then; returns the seconds."""
         deadline = time.monotonic() + _TIMEOUT_S
         while len(first := self._first_since(since)) < PARTITIONS:
             assert time.monotonic() < deadline, f"only {sorted(first)} answer: {self._failed[:3]}"
@@ -90,7 +90,7 @@ class Load:
         return {number % PARTITIONS: when for when, number in reversed(later)}
 
     def longest_silence_s(self, since: float) -> float:
-        """Between two acknowledgements, of any partition: how long clients had to wait."""
+        """The longest time between two acknowledgements of any partition."""
         times: dict[int, list[float]] = {number: [since] for number in range(PARTITIONS)}
         for when, number in list(self._acknowledged):
             if when >= since:
@@ -121,7 +121,7 @@ class Load:
         consumer.close()
 
     def _note_read(self, message: Any) -> None:
-        if message.partition() < PARTITIONS:  # others are not of this load
+        if message.partition() < PARTITIONS:  # others are not from this load
             self._read_by_group.add(int(message.value()))
 
     def _commit_sometimes(self, consumer: Consumer, message: Any) -> None:
@@ -130,7 +130,7 @@ class Load:
         try:
             consumer.commit(message=message, asynchronous=False)
         except KafkaException:
-            return  # not promised
+            return  # not guaranteed
         self.committed[message.partition()] = message.offset() + 1
 
     # -- afterwards ------------------------------------------------------------------------
@@ -142,8 +142,8 @@ class Load:
         assert not any(thread.is_alive() for thread in self._threads)
 
     def check(self) -> None:
-        """Nothing acknowledged or committed is lost, nothing is there twice, all is in order, and
-        the group has passed over nothing."""
+        """No acknowledged or committed record is lost or duplicated, all are in order, and the
+        group has skipped none."""
         assert self._failed == []
         stored = self.read_all()
         for partition, numbers in stored.items():

@@ -1,6 +1,6 @@
-"""A partition's records one by one: sent, read by clients, and found in a broker's own files.
+"""A partition's records: sent, read by clients, and read from a broker's own files.
 
-What a broker has stored is read from its folder: no client sees what is not committed.
+A broker's stored records are read from its log dir, because clients see only committed ones.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ def send(cluster: Cluster, topic: str, value: str, *, acks: int = ALL, partition
 
 
 class Correspondent:
-    """One client that stays: it knows who leads, and asks nobody else. A context manager."""
+    """A client that keeps its metadata and connections. A context manager."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._runner = asyncio.Runner()
@@ -75,14 +75,14 @@ def make_batch(value: str) -> bytearray:
 
 
 def read(cluster: Cluster, topic: str, partition: int = 0) -> list[str]:
-    """What a consumer gets: all that is committed. Few enough for one fetch."""
+    """All committed records, as a consumer gets them; few enough for one fetch."""
     wanted = FetchFrom(TopicPartition(topic, partition), Offset(0))
     (fetched,) = cluster.ask(lambda client: client.fetch([wanted], max_wait_ms=0))
     return _values(fetched.batches)
 
 
 def stored(cluster: Cluster, broker_id: int, topic: str, partition: int = 0) -> list[str]:
-    """What lies in the broker's folder, committed or not, whether it runs or not."""
+    """The records in the broker's log dir, committed or not, whether it runs or not."""
     folder = cluster.data(broker_id) / f"{topic}-{partition}"
     return [value for log in sorted(folder.glob("*.log")) for value in _values(log.read_bytes())]
 
@@ -94,7 +94,7 @@ def wait_stored(cluster: Cluster, broker_id: int, topic: str, values: list[str])
 
 
 def _values(batches: bytes | memoryview) -> list[str]:
-    """A batch that is still being written is left out."""
+    """Without a batch that is still being written."""
     return [
         (record.value or b"").decode()
         for position, header in iter_headers(batches)

@@ -1,4 +1,4 @@
-"""A producer that is refused now and then and goes on, for topics that come and go under it."""
+"""A producer that continues after errors, for topics that are deleted and recreated under it."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""A cluster is changed while clients work on it: they notice a new leader at most, lose nothing."""
+"""Cluster changes under load: clients see at most a new leader, and lose nothing."""
 
 import json
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ def cluster() -> Iterator[Cluster]:
 
 @contextmanager
 def working(cluster: Cluster, topic: str) -> Iterator[Load]:
-    """Clients work before, while and after; nothing that was acknowledged may be lost."""
+    """With load before, during and after; no acknowledged record may be lost."""
     load = Load(cluster, topic)
     try:
         load.wait_acknowledged()
@@ -54,7 +54,7 @@ def test_partitions_are_added_under_load(cluster: Cluster) -> None:
 
 
 def _find_in_sync(cluster: Cluster, topic: str, partition: int) -> int:
-    """Brokers hear of new partitions one after the other."""
+    """Brokers get new partitions one after the other."""
     try:
         return len(cluster.in_sync(topic, partition))
     except KeyError:
@@ -69,7 +69,7 @@ def test_partitions_are_reassigned_under_load(cluster: Cluster) -> None:
         outcomes = cluster.ask(lambda client: client.reassignments.alter(wanted))
         assert {outcome.code for outcome in outcomes.values()} == {ErrorCode.NONE}
         cluster.wait(partial(_find_moving, cluster), lambda moving: not moving)
-        for number, to in targets.items():  # the controller knows; the brokers hear of it
+        for number, to in targets.items():  # stored; the brokers get it later
             partition = cluster.wait_partition("moving", number, partial(_is_on, to))
             assert partition.leader in to
     for broker, number in ((1, 0), (2, 1), (1, 2)):
@@ -124,7 +124,7 @@ def _topic_id(cluster: Cluster, topic: str) -> TopicId:
 def test_controlled_shutdown_moves_leaders_and_elect_leaders_returns_them(
     cluster: Cluster,
 ) -> None:
-    """No produce fails, and nobody waits for a session to end."""
+    """No produce fails, and no client waits for a session to expire."""
     _create(cluster, "handed", {0: (1, 2, 3), 1: (2, 3, 1), 2: (3, 1, 2)})
     heal(cluster, "handed")
     tp = TopicPartition("handed", 0)
@@ -144,7 +144,7 @@ def test_controlled_shutdown_moves_leaders_and_elect_leaders_returns_them(
 
 
 def _stored(cluster: Cluster, topic: str) -> tuple[int, list[int]]:
-    """Leader and in-sync set of its first partition, as the tree has them: brokers hear later."""
+    """Stored leader and ISR of its first partition; brokers get them later."""
     with kazoo_client(cluster.zookeeper) as tree:
         state = json.loads(tree.get(f"/brokers/topics/{topic}/partitions/0/state")[0])
     return state["leader"], state["isr"]

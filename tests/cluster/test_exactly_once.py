@@ -1,6 +1,6 @@
-"""Three brokers, copiers in transactions: whoever is killed, each number is copied exactly once.
+"""Three brokers and transactional copiers: whatever is killed, each number is copied exactly once.
 
-In the order of its key; and when all is over nothing is left open anywhere.
+In the order of its key; and at the end no transaction is left open.
 """
 
 import time
@@ -28,7 +28,7 @@ from penstock.testing import Cluster
 pytestmark = pytest.mark.xdist_group("cluster")
 
 MESSAGES = scaled(test=10_000, verify=100_000, release=400_000)
-RATE = 800  # while things happen
+RATE = 800  # during the faults
 BROKER_KILLS = scaled(test=1, verify=4, release=20)
 CLIENT_KILLS = scaled(test=1, verify=6, release=30)
 STATE_PARTITIONS = 5  # of each internal topic: enough for several leaders
@@ -88,7 +88,7 @@ def test_kills_neither_lose_nor_duplicate_transactional_copies(
 
 @contextmanager
 def copying(cluster: Cluster, note: Path) -> Iterator[list[CopierProcess]]:
-    """Two of them, that end well unless something else went wrong."""
+    """Two copiers, which end with success unless another error occurred."""
     copiers = [CopierProcess(cluster, name, note / f"{name}.log") for name in ("left", "right")]
     try:
         for copier in copiers:
@@ -103,7 +103,7 @@ def copying(cluster: Cluster, note: Path) -> Iterator[list[CopierProcess]]:
 
 
 def hurt(cluster: Cluster, copiers: list[CopierProcess]) -> Iterator[str]:
-    """One after the other, each while copies are made; tells what witnessed it."""
+    """One fault after the other, each during copying; yields their evidence."""
     for turn in range(max(BROKER_KILLS, CLIENT_KILLS)):
         copier = copiers[turn % len(copiers)]
         if turn < CLIENT_KILLS:
@@ -126,7 +126,7 @@ def kill_client(copier: CopierProcess) -> str:
 
 
 def kill_coordinator(cluster: Cluster, name: str) -> str:
-    """Of this transactional id."""
+    """The coordinator of this transactional id."""
     before = find_coordinator(cluster, name)
     cluster.kill(before)
     after = cluster.wait(lambda: find_coordinator(cluster, name), lambda broker: broker != before)
@@ -139,7 +139,7 @@ def find_coordinator(cluster: Cluster, name: str) -> int:
 
 
 def wait_nothing_open(cluster: Cluster) -> None:
-    """Neither at a coordinator nor in a partition."""
+    """Until no transaction is open at a coordinator or in a partition."""
     cluster.wait(
         lambda: cluster.ask(lambda client: client.transactions.list_transactions(states=UNDECIDED)),
         lambda open_: not open_,

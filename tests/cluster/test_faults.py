@@ -1,4 +1,4 @@
-"""Three brokers, three replicas, acks=all: whatever happens to one, clients lose nothing."""
+"""Three brokers, three replicas, acks=all: a fault of one broker loses nothing."""
 
 import time
 from collections import Counter
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.xdist_group("cluster")
 ROUNDS = scaled(test=1, verify=4, release=12)  # of every fault
 AT_LEAST = scaled(test=5, verify=25, release=75)  # faults in one run
 STOPS = scaled(test=2, verify=4, release=12)
-LAG_S = 30.0  # replica.lag.time.max.ms, by which one that is behind is dropped
+LAG_S = 30.0  # replica.lag.time.max.ms
 TOPIC = "numbers"
 Note = Callable[[str, Iterable[str]], None]
 
@@ -55,7 +55,7 @@ def test_no_fault_loses_or_duplicates_acknowledged_records(
 
 
 def test_clients_do_not_wait_for_a_stopped_controller(cluster: Cluster) -> None:
-    """It hands over, follows to the last, and goes: it is gone, and not merely behind."""
+    """Controlled shutdown, following to the end: the broker is gone, not merely behind."""
     cluster.create_topic(
         "others", partitions=PARTITIONS, replication_factor=3, config={"min.insync.replicas": 2}
     )
@@ -75,7 +75,7 @@ def test_clients_do_not_wait_for_a_stopped_controller(cluster: Cluster) -> None:
 
 
 def _do(fault: Fault, cluster: Cluster, load: Load, record_note: Note) -> str:
-    """The fault's name, once it was witnessed, all is well again and clients go on."""
+    """The fault's name, once it has evidence, the cluster has recovered and clients continue."""
     begun = time.monotonic()
     witness = fault.do(cluster, TOPIC)
     assert witness

@@ -1,4 +1,4 @@
-"""Leaders and followers fail with different logs: what stays, what goes, and who decides it."""
+"""Leaders and followers fail with diverging logs: which records survive, and why."""
 
 from collections.abc import Iterator
 
@@ -22,7 +22,7 @@ from penstock.testing import Cluster
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
-SESSION_MS = 12_000  # all that is done to a frozen broker is done well before it counts as dead
+SESSION_MS = 12_000  # a paused broker is resumed well before its session expires
 
 
 @pytest.fixture(scope="module")
@@ -33,14 +33,14 @@ def cluster() -> Iterator[Cluster]:
 
 
 def freeze(cluster: Cluster, follower: int, client: Correspondent) -> None:
-    """It gets no more of what broker 1 leads. The fetch that it has left there, with all topics in
-    it, is answered with a record that nobody misses; the next ones stay with the leader."""
+    """It gets no more records from broker 1. The fetch that it has left there, with all topics, is
+    answered with an unrelated record; later fetches stay with the leader."""
     cluster.pause(follower)
     client.send("last-straw", "for the frozen", acks=LEADER)
 
 
 def test_three_messages_survive_a_lost_leader(cluster: Cluster) -> None:
-    """The leader has three, A has two, B has one. One is committed when the leader dies."""
+    """The leader has three records, A two, B one. One is committed when the leader fails."""
     leader, a, b = 1, 2, 3
     create_on(cluster, "story", (leader, a, b))
     with Correspondent(cluster) as client:
@@ -64,7 +64,7 @@ def test_three_messages_survive_a_lost_leader(cluster: Cluster) -> None:
     cluster.start(leader)
     wait_stored(cluster, leader, "story", ["first", "second"])
 
-    # The third was never confirmed by all: its producer sends it again. Order is order of commit.
+    # The third was never acknowledged: its producer sends it again, in commit order.
     cluster.wait_in_sync("story", 0, 3)
     assert send(cluster, "story", "third") == 2
     assert read(cluster, "story") == ["first", "second", "third"]
@@ -98,8 +98,8 @@ def test_a_paused_leader_truncates_its_uncommitted_tail(cluster: Cluster) -> Non
 
 
 def test_with_all_replicas_down_election_is_clean_or_unclean(cluster: Cluster) -> None:
-    """The careful topic waits for the replica that was in sync. The eager one goes on with the
-    first that returns, and with what that one has."""
+    """The careful topic waits for the in-sync replica. The eager one elects the first replica that
+    returns uncleanly, and keeps only its records."""
     create_on(cluster, "careful", (1, 2))
     create_on(cluster, "eager", (1, 2), {"unclean.leader.election.enable": "true"})
     for topic in ("careful", "eager"):
@@ -112,7 +112,7 @@ def test_with_all_replicas_down_election_is_clean_or_unclean(cluster: Cluster) -
     cluster.wait_partition("careful", 0, lambda state: state.leader == NO_BROKER)
 
     cluster.start(2)
-    _wait_led_by(cluster, "eager", 2)  # the controller has seen that broker 2 is back
+    _wait_led_by(cluster, "eager", 2)  # the controller has seen broker 2's registration
     assert cluster.partition("careful", 0).leader == NO_BROKER
     assert _ask_for_leader(cluster, "careful") is ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
     assert read(cluster, "eager") == ["on both"]
@@ -132,7 +132,7 @@ def _wait_led_by(cluster: Cluster, topic: str, broker: int) -> None:
 
 
 def _lead_again(cluster: Cluster) -> None:
-    """Broker 1, what it is preferred for; the next story begins there."""
+    """Broker 1, its preferred leader, for the next scenario."""
     cluster.wait_in_sync("last-straw", 0, 3)
     cluster.ask(lambda client: client.reassignments.elect_leaders(None))
     _wait_led_by(cluster, "last-straw", 1)

@@ -24,7 +24,7 @@ TOPIC = "numbers"
 SETTINGS = {
     "replica.lag.time.max.ms": 3000,
     "replica.socket.timeout.ms": 3000,
-    "zookeeper.session.timeout.ms": 18_000,  # nobody loses one here
+    "zookeeper.session.timeout.ms": 18_000,  # no session expires here
 }
 
 Link = tuple[int, int]  # from, to
@@ -99,7 +99,7 @@ def test_a_leader_cut_from_its_followers_loses_no_acknowledged_record(
 def _cut_and_join(
     cluster: Cluster, tree: KazooClient, links_of: Callable[[int, list[int]], list[Link]]
 ) -> str:
-    """The controller's broker, which can still write down that it is alone."""
+    """The controller's broker, which can still store a shrunk ISR."""
     leader = cluster.controller
     partition = _lead_one(cluster, leader)
     epoch = _stored(tree, partition)["leader_epoch"]
@@ -117,7 +117,7 @@ def _cut_and_join(
 
 
 def _lead_one(cluster: Cluster, broker: int) -> int:
-    """A partition that the broker leads, by an election if need be."""
+    """A partition that the broker leads, after an election if necessary."""
     (partition,) = (
         number
         for number in range(PARTITIONS)
@@ -130,6 +130,6 @@ def _lead_one(cluster: Cluster, broker: int) -> int:
 
 
 def _stored(tree: KazooClient, partition: int) -> dict[str, Any]:
-    """As the tree has it: while brokers are cut off, none of them knows all."""
+    """The stored state: no partitioned broker knows all of it."""
     value, _ = tree.get(f"/brokers/topics/{TOPIC}/partitions/{partition}/state")
     return dict(json.loads(value))

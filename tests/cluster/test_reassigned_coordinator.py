@@ -1,5 +1,7 @@
-"""The partition that keeps transactions moves to another broker while they are in every state: the
-new coordinator has each as it was, and each ends as it should."""
+"""A partition of __transaction_state is reassigned while transactions are in every state.
+
+The new coordinator loads each as it was, and each ends as it should.
+"""
 
 from __future__ import annotations
 
@@ -74,8 +76,8 @@ def test_transactions_continue_after_their_coordinator_is_reassigned(
 
 
 def cast(cluster: Cluster) -> tuple[int, int, int]:
-    """Who coordinates, who will, and who leads what cannot be told of an end: it is no controller,
-    whose death would take longer."""
+    """The coordinator, its successor, and the leader that gets no marker. The latter is not the
+    controller, because that failover would take longer."""
     before = cluster.leader(STATE_TOPIC, 0)
     controller = cluster.controller
     holder = next(number for number in (1, 2, 3) if number not in (before, controller))
@@ -88,7 +90,7 @@ def create_on(cluster: Cluster, topic: str, broker: int) -> None:
 
 
 async def open_all(client: ClusterClient) -> Producers:
-    """Each has written its name, but for the one that is empty."""
+    """Each transaction has written its name, except the empty one."""
     producers: Producers = {}
     for name in ("committed", "aborted", "empty", "ongoing", "prepared", "committing", "aborting"):
         transaction = await RawTransaction.begin(client, name, two_phase=name == "prepared")
@@ -103,7 +105,7 @@ async def open_all(client: ClusterClient) -> Producers:
 
 
 async def decide(client: ClusterClient, producers: Producers) -> None:
-    """Where nobody can hear of it yet."""
+    """While its end cannot be delivered yet."""
     for name in ("committing", "aborting"):
         await client.transactions.end(producers[name], commit=name == "committing")
 
@@ -115,7 +117,7 @@ async def move(client: ClusterClient, target: int) -> None:
 
 
 async def end_rest(client: ClusterClient, producers: Producers) -> None:
-    """And again what is ended: the same is no error, the other end is."""
+    """Ending again: the same outcome is no error, the other one is."""
     for name in ("ongoing", "prepared", "committed"):
         await client.transactions.end(producers[name], commit=True)
     await client.transactions.end(producers["aborted"], commit=False)

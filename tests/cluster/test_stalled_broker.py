@@ -1,4 +1,4 @@
-"""A broker whose event loop stands still: dead to the tree, and a stranger when it wakes."""
+"""A broker with a stalled event loop: its session expires, and it is fenced when it resumes."""
 
 import asyncio
 import os
@@ -19,8 +19,8 @@ from penstock.testing import Cluster
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
-# Python runs this file in every process that it starts. While SIGUSR1 is being handled, on the
-# loop's thread, nothing else runs there; the process and its other threads are well.
+# Python runs this file in every process that it starts. While SIGUSR1 is handled on the loop's
+# thread, nothing else runs there; the process and its other threads continue.
 STALLING = """
 import signal
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])
@@ -61,8 +61,8 @@ def test_a_stalled_leader_is_replaced_and_fenced(cluster: Cluster, tree: KazooCl
 
 
 async def _ask_the_sleeper(cluster: Cluster, tree: KazooClient) -> ErrorCode:
-    """As a client does that has not heard of the new leader: its request is the first thing that
-    the old one finds when it wakes."""
+    """Like a client with outdated metadata: its request is the first that the old leader handles
+    when it resumes."""
     metadata = cluster.ask(lambda client: client.metadata([]))
     connection = await BrokerConnection.open(metadata.brokers[BrokerId(1)].address)
     os.kill(cluster.pid(1), STALL)
@@ -72,7 +72,7 @@ async def _ask_the_sleeper(cluster: Cluster, tree: KazooClient) -> ErrorCode:
     tp, batch = TopicPartition("stalled", 0), make_batch("to a leader that was")
     call = produce_call(tp, batch, acks=-1, timeout_ms=TIMEOUT_MS)
     answer = asyncio.ensure_future(connection.call(call, timeout_ms=TIMEOUT_MS))
-    await asyncio.sleep(0)  # the call writes at its first step
+    await asyncio.sleep(0)  # the call writes in its first step
     os.kill(cluster.pid(1), WAKE)
     code, _, _ = read_produced(await answer)
     await connection.close()

@@ -1,6 +1,6 @@
-"""ZooKeeper goes away while a broker starts: back in time, the broker starts; else it says why not.
+"""ZooKeeper fails during a broker's start: the broker waits for it, and reports if it stays away.
 
-The way between them shuts at a request of the start, so that the moment is the same every time.
+The proxy closes at a given request of the start, so that the moment is always the same.
 """
 
 import time
@@ -20,10 +20,10 @@ from penstock.testing.tcp_gate import TcpGate
 
 pytestmark = pytest.mark.xdist_group("zookeeper")
 
-LONG_MS, SHORT_MS, SHORTEST_MS = 30_000, 1500, 1000  # sessions, and so a broker's patience
+LONG_MS, SHORT_MS, SHORTEST_MS = 30_000, 1500, 1000  # session timeout, and so the start-up retry
 PATIENCE_S = 30.0
 REGISTRATION = "/brokers/ids/7"
-# What a start asks of the tree, in its order.
+# What a start reads from ZooKeeper, in order.
 QUESTIONS = ("/cluster/id", "/config/topics", REGISTRATION)
 
 
@@ -74,7 +74,7 @@ def test_a_broker_starts_once_zookeeper_is_back(
 def test_a_broker_whose_session_expires_during_startup_opens_another(
     gate: TcpGate, zookeeper_connect: str, chroot: str, tmp_path: Path
 ) -> None:
-    """It is frozen when it would register, for longer than ZooKeeper waits."""
+    """It is paused before it registers, for longer than its session timeout."""
     gate.shut_before(f"{chroot}{REGISTRATION}".encode())
     with starting(gate.address + chroot, tmp_path, session_ms=SHORT_MS) as process:
         gate.wait_shut()
@@ -116,8 +116,8 @@ def wait_told(process: BrokerProcess, words: str) -> None:
 
 
 def wait_session_over(connect: str, chroot: str) -> None:
-    """Of whoever was heard of before: sessions of one length end in the order of their last words,
-    and this one begins now and says nothing more."""
+    """Until all earlier sessions have expired: sessions with the same timeout expire in the order
+    of their last heartbeat, and this one is opened now and sends none."""
     gate = TcpGate(int(connect.rpartition(":")[2]))
     with (
         kazoo_client(gate.address, SHORT_MS / 1000) as silent,
@@ -133,7 +133,7 @@ def wait_session_over(connect: str, chroot: str) -> None:
 
 
 def create_topic(bootstrap_servers: str) -> None:
-    """Which needs the tree."""
+    """An admin request, which needs ZooKeeper."""
 
     async def create() -> None:
         async with ClusterClient(bootstrap_servers) as client:

@@ -1,4 +1,4 @@
-"""`penstock up --brokers 3` and `penstock cluster`, as a user has them on the screen."""
+"""`penstock up --brokers 3` and `penstock cluster`, as a user sees them."""
 
 import errno
 import json
@@ -28,7 +28,7 @@ def cli(servers: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
 
 
 def say(servers: str, *arguments: str) -> str:
-    """What the command prints, if it succeeds."""
+    """The output of a command that succeeds."""
     done = cli(servers, *arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -53,7 +53,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def up(data: Path) -> Iterator[UpProcess]:
-    """The second start: what the first left is there."""
+    """A second start, with the data of the first."""
     with penstock_up("--brokers", "3", "--data", str(data), "--listen", "127.0.0.1:0") as first:
         say(first.bootstrap_servers, "topic", "create", "orders", "--replication-factor", "3")
         with penstock.Producer(first.bootstrap_servers) as producer:
@@ -111,7 +111,7 @@ def test_a_partition_is_reassigned_and_led_by_the_requested_broker(up: UpProcess
 def wait_moved(
     servers: str, replicas: list[int], topic: str = "small", *, leader: int | None = None
 ) -> dict[str, object]:
-    """Until every broker tells the same: the controller knows first, the others hear of it."""
+    """Until every broker has the same metadata: the controller has it first."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         seen = [describe(server, topic) for server in servers.split(",")]
@@ -128,7 +128,7 @@ def describe(servers: str, topic: str = "small") -> dict[str, Any]:
 
 
 def test_a_throttled_reassignment_waits_until_unthrottled(up: UpProcess) -> None:
-    """At a byte a second, of what does not fit into one answer."""
+    """At one byte per second, with more data than fits in one answer."""
     servers = up.bootstrap_servers
     say(servers, "topic", "create", "heavy", "--replication-factor", "1")
     with penstock.Producer(servers) as producer:
@@ -138,7 +138,7 @@ def test_a_throttled_reassignment_waits_until_unthrottled(up: UpProcess) -> None
     target = [number for number in (1, 2, 3) if number != held][:1]
     move = ("cluster", "reassign", "heavy-0", "--to", str(target[0]))
     assert say(servers, *move, "--throttle", "1") == "heavy-0 moves\n"
-    for _ in range(3):  # a command takes longer than the whole move would
+    for _ in range(3):  # a command takes longer than the unthrottled reassignment
         assert "heavy-0" in str(status(servers)["moving"])
     assert describe(servers, "heavy")["isr"] == [held]
     assert say(servers, "cluster", "unthrottle") == "nothing is throttled any more\n"
@@ -181,7 +181,7 @@ def test_a_used_port_is_reported_and_no_process_is_left(tmp_path: Path) -> None:
 
 @contextmanager
 def taken_port() -> Iterator[int]:
-    """The one before it is free, and stays so: the system gives out none of these by itself."""
+    """The port before it is free and stays so, because the system assigns none of these."""
     while True:
         port = randrange(20_001, 30_000)
         with socket.socket() as taken, socket.socket() as before:

@@ -1,4 +1,5 @@
-"""A plain ZooKeeper client makes nodes, as Kafka's old tools did: the controller acts on them."""
+"""A plain ZooKeeper client creates znodes, as Kafka's old tools did, and the controller acts on
+them."""
 
 import json
 from collections.abc import Iterator

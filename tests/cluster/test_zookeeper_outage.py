@@ -1,6 +1,6 @@
-"""ZooKeeper fails, a server or all of it: whoever leads goes on, and what has to wait waits.
+"""ZooKeeper fails, one server or all: leaders continue to serve, and metadata changes wait.
 
-And leaders go home by themselves after a restart: the same cluster looks after them often.
+Also automatic preferred election after a restart, which this cluster checks often.
 """
 
 import time
@@ -19,7 +19,7 @@ from penstock.testing import Cluster
 pytestmark = pytest.mark.xdist_group("cluster")
 
 SERVERS = (1, 2, 3)
-SESSION_S = 12.0  # nobody may lose one by being slow
+SESSION_S = 12.0  # no session may expire on a slow machine
 PATIENCE_MS = 120_000
 TOPIC = "numbers"
 
@@ -40,7 +40,7 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def load(cluster: Cluster) -> Iterator[Load]:
-    """Works through all of it; at the end nothing may be lost."""
+    """Load during the whole test; at the end nothing may be lost."""
     load = Load(cluster, TOPIC)
     load.wait_acknowledged()
     yield load
@@ -57,13 +57,13 @@ def count_sessions_lost(cluster: Cluster) -> int:
 
 
 def find_leader(cluster: Cluster) -> int:
-    """The server that leads the others."""
+    """The ensemble's leader."""
     servers = {number: cluster._get_ensemble_server(number) for number in SERVERS}
     return next(number for number, server in servers.items() if server.find_mode() == "leader")
 
 
 def test_one_zookeeper_server_of_three_may_fail(cluster: Cluster, load: Load) -> None:
-    """The one that leads the others; in the long form each in turn."""
+    """The ensemble's leader; in the long form each server in turn."""
     before, begun = epochs(cluster), time.monotonic()
     for server in SERVERS if is_long() else [find_leader(cluster)]:
         cluster.kill_zookeeper(server)

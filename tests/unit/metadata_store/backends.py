@@ -1,6 +1,6 @@
-"""What a test needs of a coordination back end beside the interface: the embedded one, ZooKeeper.
+"""What tests need of a metadata store besides its interface, for the embedded one and ZooKeeper.
 
-Another back end joins the conformance suite by being one more entry of BACKENDS.
+Another store joins the conformance suite as one more entry of BACKENDS.
 """
 
 import asyncio
@@ -20,13 +20,13 @@ from penstock.metadata_store.zookeeper.session import ZooKeeperSession
 from penstock.metadata_store.zookeeper.store import ZooKeeperMetadataStore
 from penstock.testing.simulated_disk import SimulatedDisk
 
-SESSION_TIMEOUT_MS = 20_000  # long enough for a busy machine, where nothing waits for its end
+SESSION_TIMEOUT_MS = 20_000  # long enough for a busy machine; no test waits for it to expire
 
 
 class Backend(Protocol):
     async def open_session(self) -> Session: ...
     async def expire(self, session: Session) -> None:
-        """End the session against its will; returns when it knows."""
+        """Expire the session; returns when it has been notified."""
 
 
 class EmbeddedBackend:
@@ -87,7 +87,7 @@ Scenario = Callable[..., Awaitable[None]]
 
 
 def told_on_every_backend(scenario: Scenario) -> Callable[..., None]:
-    """Make an asynchronous story on a fresh, empty tree a test of each back end."""
+    """Turn an asynchronous scenario on a fresh, empty store into a test of each store."""
 
     @every_backend
     def test(backend: str, request: pytest.FixtureRequest) -> None:
@@ -114,7 +114,7 @@ def run_scenario(
 async def opened(
     connect: str, *, session_timeout_ms: int = SESSION_TIMEOUT_MS
 ) -> AsyncIterator[ZooKeeperMetadataStore]:
-    """A part of the tree of its own, below a node that nobody else knows."""
+    """A separate chroot that no other test uses."""
     config = ZooKeeperConfig.parse(
         f"{connect}/{uuid4().hex}", session_timeout_ms=session_timeout_ms
     )
@@ -126,9 +126,9 @@ async def opened(
 
 
 async def expire(session: ZooKeeperSession, connect: str) -> None:
-    """As another client that has the session's id and password, and closes it."""
+    """Closes it as another client that has the session's id and password."""
     while not await _try_close_as_another(session, connect):
-        pass  # the session itself was faster, and has taken itself back: once more
+        pass  # the session reconnected first: try again
     await session.ended.wait()
 
 
@@ -158,7 +158,7 @@ async def read_frame(reader: asyncio.StreamReader) -> bytes:
 
 
 class Witness:
-    """A watch that keeps what it was told."""
+    """A watch that records its events."""
 
     def __init__(self) -> None:
         self.events: list[WatchEvent] = []
@@ -176,7 +176,7 @@ def run(scenario: Awaitable[None]) -> None:
 
 
 class States:
-    """What a session's listener was told, to wait for."""
+    """Records a session's states, and waits for them."""
 
     def __init__(self, session: Session) -> None:
         self.seen: list[SessionState] = []

@@ -1,4 +1,4 @@
-"""A way to a server that a test can cut, block and mend; and servers that a test plays itself."""
+"""A proxy that a test can cut, block and mend, and servers that a test scripts."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -12,7 +12,7 @@ Handle = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 @asynccontextmanager
 async def serving(handle: Handle) -> AsyncIterator[str]:
-    """Where it listens. Connections end when they are handled, or with the block."""
+    """Its address. Connections end when they are handled, or with the block."""
     tasks: set[asyncio.Task[None]] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -53,17 +53,17 @@ class Proxy:
         self.address = ""
 
     def cut(self) -> None:
-        """End all connections, and take no more."""
+        """Close all connections, and accept no more."""
         self._is_cut = True
         for writer in self._writers:
             writer.transport.abort()
 
     def block(self) -> None:
-        """Connections stay, and nothing comes through."""
+        """Connections stay open, but nothing passes."""
         self._flows.clear()
 
     def block_answers(self) -> None:
-        """Requests still come through."""
+        """Requests still pass."""
         self._answers_flow.clear()
 
     def mend(self) -> None:
@@ -72,7 +72,7 @@ class Proxy:
         self._answers_flow.set()
 
     async def break_once(self) -> None:
-        """End all connections; returns when somebody has come back."""
+        """Close all connections; returns when a client has reconnected."""
         self.cut()
         self.mend()
         self._accepted.clear()

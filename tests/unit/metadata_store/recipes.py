@@ -1,4 +1,4 @@
-"""Two ways to elect, as tests stand for election, and what shows who leads."""
+"""Both kinds of election as tests use them, and helpers that show the leader."""
 
 import asyncio
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""What every coordination back end promises, told through the interface alone."""
+"""What every metadata store guarantees, tested through the interface alone."""
 
 import asyncio
 
@@ -35,7 +35,7 @@ from penstock.metadata_store.interface import (
 BAD_PATHS = ["", "a", "/a/", "//", "/a//b", "/.", "/a/..", "/a/./b", "/\0", "/a\x1f", "/\ud800"]
 
 
-# Nodes and versions.
+# Znodes and versions.
 
 
 @told_on_every_backend
@@ -156,7 +156,7 @@ async def test_data_above_the_limit_is_refused(backend: Backend) -> None:
     assert (await session.get("/a")).stat.version == 0
 
 
-# Sequential nodes.
+# Sequential znodes.
 
 
 @told_on_every_backend

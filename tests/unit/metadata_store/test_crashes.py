@@ -1,4 +1,5 @@
-"""A crash at every call of the disk: what was answered is there, and nothing but a prefix."""
+"""A crash at every disk operation: what was answered survives, and only a prefix of the
+commands."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -41,11 +42,12 @@ NOW_MS = 77
 JOURNAL_LIMIT_BYTES = 700
 SEEDS = scaled(test=4, verify=40, release=400)
 
-Group = list[Command]  # commands that wait for the disk together
+Group = list[Command]  # commands that share a sync
 
 
 def commands_of(first: int) -> Iterator[Callable[[SessionId], Group]]:
-    """A process's commands, given its session: every kind, failing ones too, alone and together."""
+    """A process's commands, given its session: every kind, including failing ones, single and
+    batched."""
 
     def change(*operations: Operation) -> Callable[[SessionId], Command]:
         return lambda session_id: ZnodeChange(session_id, operations)
@@ -67,7 +69,7 @@ def commands_of(first: int) -> Iterator[Callable[[SessionId], Group]]:
 
 @dataclass
 class Answered:
-    """What the process was answered before it died."""
+    """What was answered before the crash."""
 
     zxid: int = 0
 
@@ -80,7 +82,7 @@ async def run_twice(disk: SimulatedDisk, answered: Answered) -> None:
         try:
             await run_commands(store, first, answered)
         finally:
-            await store.close()  # after a crash this raises it
+            await store.close()  # raises the crash
 
 
 async def run_commands(store: EmbeddedMetadataStore, first: int, answered: Answered) -> None:
@@ -95,7 +97,7 @@ async def run_commands(store: EmbeddedMetadataStore, first: int, answered: Answe
 
 
 def histories() -> dict[int, Image]:
-    """The tree after each command, by an engine without any disk; a restart ends sessions."""
+    """The znodes after each command, without a disk; a restart ends sessions."""
     tree = ZnodeTree()
     images = {0: tree.image()}
 
@@ -153,7 +155,7 @@ def check_survivor(survivor: SimulatedDisk, answered: Answered) -> None:
     image = recovered_image(survivor)
     allowed = [restarted(HISTORY[zxid]) for zxid in range(answered.zxid, len(HISTORY))]
     assert image in allowed
-    # Again, and after another power cut: what recovery has shown stays.
+    # Again, and after another power cut: what recovery has read stays.
     assert recovered_image(survivor.survivor_of_power_cut(LoseEverything())) == image
     files = survivor.files()
     assert recovered_image(survivor) == image

@@ -1,4 +1,4 @@
-"""Elections by race and by queue: one leader, failover, fencing, left-over nodes, lost answers."""
+"""Elections by race and by queue: one leader, failover, fencing, left-over znodes, lost answers."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def run_scenario(scenario: Callable[[EmbeddedMetadataStore], Awaitable[None]]) -
 
 
 async def all_else() -> None:
-    """Until every other task waits for something: nothing here waits for the time."""
+    """Until every other task waits; nothing here waits for the clock."""
     for _ in range(200):
         await asyncio.sleep(0)
 
@@ -103,7 +103,7 @@ def test_session_expiry_elects_the_next_with_the_next_epoch(recipe: Recipe) -> N
 
 @both
 def test_a_deposed_leader_s_fenced_write_fails(recipe: Recipe) -> None:
-    """KAFKA-6082: the old leader has another session to write with, and does not know yet."""
+    """KAFKA-6082: the old leader writes through another session, and is not notified yet."""
 
     async def scenario(store: EmbeddedMetadataStore) -> None:
         first, second = await store.open_session(), await store.open_session()
@@ -138,7 +138,7 @@ def test_resigning_twice_is_harmless(recipe: Recipe) -> None:
 
 @both
 def test_a_candidate_replaces_its_znode_of_an_earlier_session(recipe: Recipe) -> None:
-    """KAFKA-1387, KAFKA-7165: it came back before the old session expired; a hundred times."""
+    """KAFKA-1387, KAFKA-7165: it restarts before the old session expires, a hundred times."""
 
     async def scenario(store: EmbeddedMetadataStore) -> None:
         session = await store.open_session()
@@ -149,7 +149,7 @@ def test_a_candidate_replaces_its_znode_of_an_earlier_session(recipe: Recipe) ->
             assert following.epoch == leading.epoch + 1
             assert not await can_write(fresh, leading)
             if turn % 2:
-                await store.expire(session.id)  # late: the new node is not its own any more
+                await store.expire(session.id)  # late: the new znode is not its own
             stat = await fresh.exists(following.node_path)
             assert stat is not None
             assert (stat.ephemeral_owner, stat.czxid) == (fresh.id, following.node_czxid)
@@ -181,7 +181,7 @@ def test_deleting_the_leader_znode_ends_the_leadership(recipe: Recipe) -> None:
         leading = await election.campaign()
         lost = asyncio.create_task(election.wait_lost(leading))
         await all_else()
-        await admin.set(leading.node_path, b"b1")  # a change is no end
+        await admin.set(leading.node_path, b"b1")  # a changed znode does not end it
         await all_else()
         assert not lost.done()
         await admin.delete(leading.node_path)
@@ -259,7 +259,7 @@ def test_a_candidate_recognizes_its_znodes_by_its_id() -> None:
 
 
 def test_a_left_over_znode_is_not_deleted_if_another_was_elected_meanwhile() -> None:
-    """Between the look at the node and the step, the old session expires and another wins."""
+    """Between the read and the transaction the old session expires and another candidate wins."""
 
     async def scenario(store: EmbeddedMetadataStore) -> None:
         old, new, other = [await store.open_session() for _ in range(3)]
@@ -296,7 +296,7 @@ def test_a_candidate_whose_queue_entry_is_deleted_is_not_elected() -> None:
     run_scenario(scenario)
 
 
-# The queue is fair and wakes one.
+# The queue is fair and wakes one candidate.
 
 
 def test_the_queue_elects_in_the_order_of_arrival_and_wakes_only_the_next() -> None:
@@ -378,7 +378,7 @@ def test_foreign_znodes_in_the_queue_are_ignored() -> None:
 
 
 def test_a_race_wakes_all_candidates() -> None:
-    """What the queue spares: the difference between the two is real."""
+    """The difference to the queue."""
 
     async def scenario(store: EmbeddedMetadataStore) -> None:
         sessions = [Wrapped(await store.open_session()) for _ in range(6)]
@@ -394,7 +394,7 @@ def test_a_race_wakes_all_candidates() -> None:
     run_scenario(scenario)
 
 
-# Random lives of several candidates.
+# Random faults of several candidates.
 
 
 @both
@@ -411,7 +411,7 @@ def test_most_random_runs_change_their_leader(recipe: Recipe) -> None:
 
 
 def live(recipe: Recipe, seed: int) -> list[int]:
-    """The epochs that four candidates win while they suffer this and that."""
+    """The epochs that four candidates win during random faults."""
     leaderships: list[ElectionResult] = []
 
     async def scenario(store: EmbeddedMetadataStore) -> None:
@@ -425,7 +425,7 @@ def live(recipe: Recipe, seed: int) -> list[int]:
             await check_one_leader(observer, leaderships)
         await all_else()
         await all_else()
-        assert sum(broker.leadership is not None for broker in brokers) == 1  # somebody always
+        assert sum(broker.leadership is not None for broker in brokers) == 1  # always one leader
         await cancel([broker.task for broker in brokers])
 
     run_scenario(scenario)
@@ -433,14 +433,14 @@ def live(recipe: Recipe, seed: int) -> list[int]:
 
 
 async def check_one_leader(observer: Session, leaderships: Sequence[ElectionResult]) -> None:
-    """Of all leaderships ever won at most the last can write, and it has the only node."""
+    """At most the last election's winner can write, and it has the only leader znode."""
     won = list(leaderships)
     able = [leadership for leadership in won if await can_write(observer, leadership)]
     assert able in ([], won[-1:])
 
 
 class Broker:
-    """Campaigns again and again, with a new session whenever the old one has ended."""
+    """Campaigns repeatedly, with a new session whenever the old one has expired."""
 
     def __init__(
         self, store: EmbeddedMetadataStore, recipe: Recipe, name: str, won: list[ElectionResult]
@@ -468,7 +468,7 @@ class Broker:
             await self._recipe(session, self._name).resign(leadership)
 
     async def _restart(self, session: EmbeddedSession, leadership: ElectionResult | None) -> None:
-        """The process is another, while the old session lingers."""
+        """A restarted process, while the old session has not expired."""
         await cancel([self.task])
         self.leadership = None
         self.task = asyncio.create_task(self._live())
@@ -487,7 +487,7 @@ class Broker:
 
 
 class Wrapped:
-    """A session that counts its watches' calls, and loses one of its answers on the way."""
+    """A session that counts its watches' calls, and loses one of its answers."""
 
     def __init__(
         self,
@@ -553,7 +553,7 @@ class Wrapped:
         return counting
 
     def _lose(self) -> None:
-        """The write is done, its answer is gone."""
+        """The write is applied, its answer is lost."""
         self._writes += 1
         if self._writes - 1 == self._lost_answer:
             raise ConnectionLoss("the answer was lost on its way")

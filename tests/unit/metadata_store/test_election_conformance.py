@@ -1,6 +1,6 @@
-"""Both elections on every back end: one leader, failover, fencing, and the order of the queue.
+"""Both elections on every metadata store: one leader, failover, fencing, and the queue's order.
 
-Beside test_election, which plays many more lives on the embedded tree, where nothing takes time.
+test_election has many more scenarios on the embedded store, where nothing takes time.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ def with_both_recipes(
 
 
 async def round_trips(session: Session) -> None:
-    """Whoever had something to do has done it: a candidate takes few steps between its waits."""
+    """Long enough for every candidate to act: it takes few steps between its waits."""
     for _ in range(20):
         await session.sync()
         for _ in range(20):
@@ -74,7 +74,7 @@ async def test_a_deposed_leader_is_fenced_and_notified(backend: Backend, recipe:
     lost = asyncio.create_task(recipe(first, "b1").wait_lost(zombie))
     assert await can_write(second, zombie)
     campaign = campaign_of(recipe, second, "b2")
-    await round_trips(first)  # a question still on its way would end with ConnectionLost
+    await round_trips(first)  # a request in flight would end with ConnectionLoss
     await backend.expire(first)
     leading = await campaign
     await lost
@@ -88,7 +88,7 @@ async def test_a_deposed_leader_is_fenced_and_notified(backend: Backend, recipe:
 async def test_a_candidate_does_not_wait_for_its_earlier_session(
     backend: Backend, recipe: Recipe
 ) -> None:
-    """KAFKA-1387, KAFKA-7165: it comes back before the old session has expired."""
+    """KAFKA-1387, KAFKA-7165: it restarts before the old session expires."""
     session = await backend.open_session()
     leading = await recipe(session, "b1").campaign()
     for turn in range(6):
@@ -97,7 +97,7 @@ async def test_a_candidate_does_not_wait_for_its_earlier_session(
         assert following.epoch == leading.epoch + 1
         assert not await can_write(fresh, leading)
         if turn % 2:
-            await backend.expire(session)  # late: the node is not its own any more
+            await backend.expire(session)  # late: the znode is not its own any more
         await fresh.sync()
         stat = await fresh.exists(following.node_path)
         assert stat is not None

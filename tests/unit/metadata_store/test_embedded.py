@@ -1,4 +1,4 @@
-"""What is the embedded store's own: restarts, group commit, limits, trouble with the disk."""
+"""The embedded store: restarts, group commit, limits and disk errors."""
 
 import asyncio
 import threading
@@ -69,7 +69,7 @@ def test_concurrent_writes_share_a_sync() -> None:
 
 
 def test_the_event_loop_is_not_blocked_by_the_disk(tmp_path: Path) -> None:
-    """The sync ends only when the loop lets it: were it on the loop, nothing would ever move."""
+    """The sync ends only when the event loop lets it: on the loop it would deadlock."""
     released = Blocked()
 
     async def scenario(executor: ThreadPoolExecutor) -> None:
@@ -80,7 +80,7 @@ def test_the_event_loop_is_not_blocked_by_the_disk(tmp_path: Path) -> None:
         released.block()
         write = asyncio.create_task(session.set("/a", b"two"))
         await asyncio.to_thread(released.wait_reached)
-        assert (await other.get("/a")).data == b"one"  # what is not durable is not seen
+        assert (await other.get("/a")).data == b"one"  # not visible before it is durable
         assert not write.done()
         released.release()
         await write
@@ -92,7 +92,7 @@ def test_the_event_loop_is_not_blocked_by_the_disk(tmp_path: Path) -> None:
 
 
 class Blocked(RealDisk):
-    """A disk whose syncs can be held back."""
+    """A disk whose syncs can be blocked."""
 
     def __init__(self) -> None:
         self._free = threading.Event()

@@ -1,4 +1,4 @@
-"""Sessions on a real ZooKeeper: lost connections, expiry, stalls, and what watches hear of it."""
+"""Sessions on a real ZooKeeper: lost connections, expiry, stalls, and their watches."""
 
 import asyncio
 import struct
@@ -30,7 +30,7 @@ from penstock.metadata_store.zookeeper.store import ZooKeeperMetadataStore
 
 pytestmark = pytest.mark.xdist_group("zookeeper")
 
-SHORT_MS = 4_000  # for sessions that shall expire by their time, and not before
+SHORT_MS = 4_000  # for sessions that expire by timeout
 
 
 def through_proxy(
@@ -39,7 +39,7 @@ def through_proxy(
     *,
     session_timeout_ms: int = 20_000,
 ) -> None:
-    """The first coordination goes through the proxy; the second sees the same tree directly."""
+    """The first store goes through the proxy; the second sees the same znodes directly."""
 
     async def telling() -> None:
         async with Proxy(connect) as proxy, opened(connect) as direct:
@@ -56,7 +56,7 @@ def through_proxy(
     run(telling())
 
 
-# A connection that breaks and comes back.
+# Lost connections.
 
 
 def test_a_lost_connection_suspends_the_session_until_it_reconnects(zookeeper_connect: str) -> None:
@@ -110,13 +110,13 @@ def test_watches_survive_a_lost_connection_and_get_missed_events(
         assert not any(watch.events for watch in heard.values())
         proxy.mend()
         await states.wait_for(SessionState.CONNECTED)
-        # The very first read that shows a change finds its watch called already.
+        # When a read first shows a change, its watch has been called already.
         assert (await session.get("/changed")).data == b"new"
         assert heard["changed"].events == [WatchEvent(EventKind.CHANGED, "/changed")]
         assert heard["gone"].events == [WatchEvent(EventKind.DELETED, "/gone")]
         assert heard["parent"].events == [WatchEvent(EventKind.CHILD, "/parent")]
         assert heard["born"].events == [WatchEvent(EventKind.CREATED, "/born")]
-        # Those of which nothing had changed are armed still.
+        # Watches without a change are still armed.
         assert not heard["left"].events + heard["left-parent"].events + heard["unborn"].events
         await other.set("/left", b"")
         await other.create("/left-parent/child")
@@ -176,7 +176,7 @@ async def wait_connected(session: ZooKeeperSession) -> None:
 
 
 def test_watches_not_re_armed_by_one_connection_are_re_armed_by_the_next() -> None:
-    """Otherwise they would be silent for ever."""
+    """Otherwise they would never fire."""
     set_watches, no_node = 101, -101
     codes = [-2, -2, 0]  # of the answers to SetWatches
     connections: list[asyncio.StreamWriter] = []
@@ -204,7 +204,7 @@ def test_watches_not_re_armed_by_one_connection_are_re_armed_by_the_next() -> No
 
 
 def test_an_answer_resumes_its_caller_before_a_later_watch_event() -> None:
-    """Both in one packet, and the next answer behind them: as a busy server sends them."""
+    """Both in one packet with the next answer, as a busy server sends them."""
     connections: list[asyncio.StreamWriter] = []
     value = struct.pack("!i3s", 3, b"one") + bytes(68)
     changed = struct.pack("!iqi", -1, -1, 0) + struct.pack("!iii2s", 3, 3, 2, b"/a")
@@ -212,7 +212,7 @@ def test_an_answer_resumes_its_caller_before_a_later_watch_event() -> None:
 
     def answer(xid: int, kind: int) -> bytes:
         if xid == 1:
-            return b""  # with the next
+            return b""  # with the next connection
         header = struct.pack("!iqi", 1, 5, 0)
         return frame(header + value) + frame(changed) + frame(struct.pack("!iqi", 2, 6, 0) + second)
 
@@ -238,7 +238,8 @@ def test_an_answer_resumes_its_caller_before_a_later_watch_event() -> None:
 def playing(
     answer: Callable[[int, int], bytes], connections: list[asyncio.StreamWriter]
 ) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
-    """A server that takes every session, and answers each request, by number and kind, as told."""
+    """A server that accepts every session and answers each request, by number and kind, as
+    scripted."""
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connections.append(writer)
@@ -287,9 +288,9 @@ def test_a_silent_server_is_dropped_before_the_session_expires(
         session = await store.open_session()
         states, number = States(session), session.id
         began = time.monotonic()
-        proxy.block_answers()  # what we say still keeps the session alive
+        proxy.block_answers()  # our pings still keep the session alive
         await states.wait_for(SessionState.SUSPENDED)
-        assert time.monotonic() - began > 0.9  # not at the first word that is missed
+        assert time.monotonic() - began > 0.9  # not at the first missing answer
         proxy.mend()
         await states.wait_for(SessionState.CONNECTED)
         assert session.id == number
@@ -343,7 +344,8 @@ def test_expiry_under_load_answers_every_request(zookeeper_connect: str) -> None
 
 
 def test_a_stalled_loop_loses_its_session(zookeeper_connect: str) -> None:
-    """Nothing else beats in its place: to the cluster it is dead, as to its clients."""
+    """No other thread sends heartbeats for it: it is dead to the cluster as well as to its
+    clients."""
     seen_gone: list[float] = []
 
     def watch_from_elsewhere(chroot: str, ready: threading.Event) -> None:
@@ -370,7 +372,7 @@ def test_a_stalled_loop_loses_its_session(zookeeper_connect: str) -> None:
             )
             thread.start()
             await asyncio.to_thread(ready.wait)
-            thread.join()  # the stall: this is the loop's thread, and the other waits for its end
+            thread.join()  # the stall: this is the loop's thread
             resumed = time.monotonic()
             assert seen_gone
             assert seen_gone[0] < resumed
@@ -387,14 +389,14 @@ def test_a_short_stall_keeps_the_session(zookeeper_connect: str) -> None:
         async with opened(zookeeper_connect, session_timeout_ms=9_000) as store:
             session = await store.open_session()
             states = States(session)
-            time.sleep(3.2)  # noqa: ASYNC251  # the stall itself: longer than from beat to beat
+            time.sleep(3.2)  # noqa: ASYNC251  # the stall itself: longer than a heartbeat interval
             await session.sync()
             assert states.seen == []
 
     run(scenario())
 
 
-# What there is to connect to.
+# Connect strings.
 
 
 def test_the_chroot_is_created_and_is_the_root(zookeeper_connect: str) -> None:
@@ -465,7 +467,7 @@ def test_a_server_that_is_not_zookeeper_is_refused(answer: bytes) -> None:
     run(scenario())
 
 
-# Ends.
+# Closing.
 
 
 def test_a_failing_watch_stops_its_session(zookeeper_connect: str) -> None:
@@ -479,7 +481,7 @@ def test_a_failing_watch_stops_its_session(zookeeper_connect: str) -> None:
 
         path = f"/{uuid4().hex}"
         assert await session.exists(path, fail) is None
-        with suppress(ConnectionLoss):  # the event may be faster than the answer
+        with suppress(ConnectionLoss):  # the event may arrive before the answer
             await session.create(path, ephemeral=True)
         with pytest.raises(ZeroDivisionError):
             await store.wait_end()

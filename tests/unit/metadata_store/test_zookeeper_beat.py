@@ -1,4 +1,4 @@
-"""Signs of life: when one is sent, when a silent server is given up, how long a pause is."""
+"""Heartbeats: when to ping, when to drop a silent server, and how long to back off."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Servers started from PySpark's jars: alone, three together, killed one by one, left behind."""
+"""Servers started from PySpark's jars: one, an ensemble of three, killed, orphaned."""
 
 import asyncio
 import os
@@ -54,7 +54,7 @@ def test_sessions_survive_one_killed_server_of_three(three: ZooKeeperEnsemble) -
             session = await store.open_session()
             number = session.id
             await session.create("/e", ephemeral=True)
-            for server in three.servers:  # among them the leader, and the one it talks to
+            for server in three.servers:  # including the leader and the one it is connected to
                 server.kill()
                 while True:
                     try:
@@ -97,7 +97,7 @@ def test_sessions_are_suspended_without_servers_and_recover_with_them(
 
 
 def test_a_plain_client_sees_the_same_znodes(zookeeper_connect: str) -> None:
-    """kazoo's own client: what people look into the tree with."""
+    """kazoo's own client, as operators use it."""
 
     async def scenario() -> None:
         async with opened(zookeeper_connect) as store:
@@ -135,8 +135,8 @@ def test_a_server_keeps_its_znodes_over_a_restart(tmp_path: Path) -> None:
     run(write())
     ensemble.stop()
     assert not ensemble.servers[0].is_running
-    ensemble.start()  # with ports of its own again
-    assert asyncio.run(count()) == 2  # ZooKeeper's own node, and the test's
+    ensemble.start()  # with new ports
+    assert asyncio.run(count()) == 2  # ZooKeeper's own znode, and the test's
     ensemble.stop()
 
 

@@ -1,4 +1,4 @@
-"""ZooKeeper's jars: found without PySpark being imported, or a message that helps."""
+"""ZooKeeper's jars: found without importing PySpark, or a helpful message."""
 
 import sys
 from pathlib import Path
@@ -60,4 +60,4 @@ def test_pyspark_s_jars_are_found_without_importing_it() -> None:
     except ZooKeeperMissing as missing:
         pytest.skip(str(missing))
     assert any(Path(jar).name.startswith("zookeeper-3.9.") for jar in jars)
-    assert "pyspark" not in sys.modules or "pyspark.sql" in sys.modules  # another test's import
+    assert "pyspark" not in sys.modules or "pyspark.sql" in sys.modules  # imported by another test
