@@ -1,1 +1,1 @@
-"""APIs of administrators: topics, configs, reassignments, log directories."""
+"""Admin APIs: topics, configs, reassignments, log directories."""

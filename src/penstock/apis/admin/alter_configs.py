@@ -1,6 +1,6 @@
-"""AlterConfigs (key 33), versions 0-2: the settings of a topic or broker become exactly these.
+"""AlterConfigs (key 33), versions 0-2: replaces all settings of a topic or broker.
 
-What is not named goes back to its default, which is why clients prefer IncrementalAlterConfigs.
+A setting that is not named returns to its default, so clients prefer IncrementalAlterConfigs.
 """
 
 from collections.abc import Awaitable

@@ -1,7 +1,7 @@
-"""AlterPartitionReassignments (key 45), versions 0-1: move partitions to other brokers, or stop it.
+"""AlterPartitionReassignments (key 45), versions 0-1: starts or cancels reassignments.
 
-Answered when a move has begun; ListPartitionReassignments tells those under way (KIP-455). Version
-1 may forbid to change the number of replicas.
+It responds when a reassignment has started; ListPartitionReassignments shows those in progress
+(KIP-455). Version 1 may forbid a change of the replication factor.
 """
 
 from collections import Counter
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 
 async def answer(request: Request, services: "Services") -> Any:
-    moves = list(_moves(request))
+    reassignments = list(_reassignments(request))
     if not allows_cluster(request, services, AclOperation.ALTER):
         refused = ApiError(
             ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
             f"{request.caller.principal} needs ALTER on the cluster",
         )
         return _response(request, refused, [])
-    answers = await _alter(request, services, moves)
+    answers = await _alter(request, services, reassignments)
     first = answers[0] if answers else None
     if first is not None and first.code is ErrorCode.NOT_CONTROLLER:
         return _response(request, first, [])
@@ -49,10 +49,10 @@ API = Api(
 
 
 async def _alter(
-    request: Request, services: "Services", moves: list[Reassignment]
+    request: Request, services: "Services", reassignments: list[Reassignment]
 ) -> list[ApiError | None]:
-    counts = Counter(move.tp for move in moves)
-    once = [move for move in moves if counts[move.tp] == 1]
+    counts = Counter(reassignment.tp for reassignment in reassignments)
+    once = [reassignment for reassignment in reassignments if counts[reassignment.tp] == 1]
     allows = getattr(request.message, "allow_replication_factor_change", True)
     done = await services.administration.alter_reassignments(
         once,
@@ -60,19 +60,23 @@ async def _alter(
         timeout_ms=ms_of_delta(request.message.timeout),
     )
     left = iter(done)
-    return [next(left) if counts[move.tp] == 1 else _twice(move.tp) for move in moves]
+    return [
+        next(left) if counts[reassignment.tp] == 1 else _twice(reassignment.tp)
+        for reassignment in reassignments
+    ]
 
 
-def _twice(partition: TopicPartition) -> ApiError:
-    message = f"partition {partition.partition} stands more than once in the request; name it once"
+def _twice(tp: TopicPartition) -> ApiError:
+    message = f"partition {tp.partition} is named more than once in the request; name it once"
     return ApiError(ErrorCode.INVALID_REQUEST, message)
 
 
-def _moves(request: Request) -> Iterator[Reassignment]:
+def _reassignments(request: Request) -> Iterator[Reassignment]:
     for topic in request.message.topics:
-        for each in topic.partitions:
-            target = None if each.replicas is None else tuple(map(BrokerId, each.replicas))
-            yield Reassignment(TopicPartition(topic.name, each.partition_index), target)
+        for partition in topic.partitions:
+            replicas = partition.replicas
+            target = None if replicas is None else tuple(map(BrokerId, replicas))
+            yield Reassignment(TopicPartition(topic.name, partition.partition_index), target)
 
 
 def _response(request: Request, whole: ApiError | None, answers: list[ApiError | None]) -> Any:
@@ -90,8 +94,8 @@ def _response(request: Request, whole: ApiError | None, answers: list[ApiError |
             inner(
                 name=topic.name,
                 partitions=tuple(
-                    _result(inner["partitions"], each.partition_index, next(left))
-                    for each in topic.partitions
+                    _result(inner["partitions"], partition.partition_index, next(left))
+                    for partition in topic.partitions
                 ),
             )
             for topic in request.message.topics

@@ -1,5 +1,5 @@
-"""Which settings a client may change, and to what kind of value. An allow-list: a setting that
-names a class, a file or an address is for the broker's own file, whatever Kafka lets clients do.
+"""The settings that a client may change. An allow-list: a setting that names a class, a file or an
+address can be set only in the broker's own file, whatever Kafka lets clients do.
 """
 
 from penstock.config.registry import find_listener_setting, find_setting
@@ -9,7 +9,7 @@ from penstock.model.errors import ErrorCode, Refusal
 _PLAIN_KINDS = frozenset(
     (SettingKind.BOOLEAN, SettingKind.SHORT, SettingKind.INT, SettingKind.LONG, SettingKind.DOUBLE)
 )
-# Texts of brokers that can be no class, file or address: each is checked against a short list.
+# Broker texts that cannot be a class, file or address: their values are enumerated.
 _PLAIN_TEXTS = frozenset(
     (
         "compression.type",
@@ -31,8 +31,8 @@ def is_alterable(setting: Setting) -> bool:
 
 
 def find_refusal(name: str, scope: SettingScope) -> Refusal | None:
-    """Why clients may not change a setting. Unknown ones are refused where changes are checked,
-    with the names that come near."""
+    """Why clients may not change a setting. Unknown settings are refused later, where changes are
+    validated, with similar names."""
     setting = find_setting(name, scope)
     if setting is None and scope is SettingScope.BROKER:
         setting = find_listener_setting(name)
@@ -45,6 +45,6 @@ def find_refusal(name: str, scope: SettingScope) -> Refusal | None:
         )
     return Refusal(
         ErrorCode.POLICY_VIOLATION,
-        f"{name} may name a class, a file, an address or a secret, and such settings are not taken "
-        "from clients: set it in the broker's file and restart the broker",
+        f"{name} may name a class, a file, an address or a secret, and clients may not change "
+        "such settings: set it in the broker's file and restart the broker",
     )

@@ -1,5 +1,5 @@
-"""What AlterConfigs and IncrementalAlterConfigs share: checks before the controller is asked, and
-one answer for each resource of the request, at its place.
+"""Shared by AlterConfigs and IncrementalAlterConfigs: checks before the controller is called, and
+one result per resource of the request, in order.
 """
 
 from collections import Counter
@@ -38,17 +38,17 @@ ReadChange = Callable[[Any], ConfigEntryChange]  # of one setting of the request
 async def alter(
     request: Request, services: "Services", read_change: ReadChange, *, replace: bool
 ) -> Any:
-    """The answer to a request of either kind; `replace`: what is not named goes."""
+    """The response to either request; `replace`: settings that are not named are removed."""
     resources = request.message.resources
-    counts = Counter((each.resource_type, each.resource_name) for each in resources)
+    counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     checked = [
         _try_check(resource, counts, request, services, read_change, replace)
         for resource in resources
     ]
-    changes = [each for each in checked if isinstance(each, ConfigResourceChange)]
+    changes = [change for change in checked if isinstance(change, ConfigResourceChange)]
     answers = iter(await _apply(request, services, changes))
     shape = response_shape(request.key, request.version)
-    results = (each if isinstance(each, ApiError) else next(answers) for each in checked)
+    results = (item if isinstance(item, ApiError) else next(answers) for item in checked)
     return shape(
         throttle_time=timedelta(),
         responses=tuple(
@@ -86,7 +86,7 @@ def _try_check(
         times = counts[resource.resource_type, resource.resource_name]
         if times > 1:
             raise _invalid(
-                f"{scope.value} {name!r} stands {times} times in the request; name it once"
+                f"{scope.value} {name!r} is named {times} times in the request; name it once"
             )
         changes = tuple(read_change(config) for config in resource.configs)
         _check_changes(changes, scope)
@@ -98,7 +98,7 @@ def _try_check(
 def _check_resource(
     resource: Any, request: Request, services: "Services"
 ) -> tuple[ConfigScope, str]:
-    """Whose settings these are, if the caller may change them and this broker can."""
+    """The scope of the settings, if the caller may change them and this broker can."""
     kind = get_resource(resource.resource_type)
     name = resource.resource_name
     check_allowed(request, services, AclOperation.ALTER_CONFIGS, kind, name)
@@ -120,7 +120,7 @@ def _check_changes(changes: Sequence[ConfigEntryChange], scope: ConfigScope) -> 
     counts = Counter(change.name for change in changes)
     twice = [name for name, times in counts.items() if times > 1]
     if twice:
-        raise _invalid(f"{', '.join(twice)} stands more than once; give each setting once")
+        raise _invalid(f"{', '.join(twice)} is given more than once; give each setting once")
     for change in changes:
         if change.kind is ConfigOperation.DELETE:
             continue

@@ -1,5 +1,5 @@
-"""Settings as DescribeConfigs and CreateTopics tell them: value, where it comes from, and what
-else was said about it. Nothing is changed here, and no value of a secret leaves.
+"""Settings as DescribeConfigs and CreateTopics return them: value, source and synonyms. Nothing is
+changed here, and no secret's value is returned.
 
 Invariant: an entry's source is that of the first synonym, the value that counts.
 """
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from penstock.apis.services import Services
 
 
-_NUMBERS_GIVEN_OUT = ("broker.id", "node.id")  # at the first start, where nobody chose one
-_TO_BE_GIVEN = -1
+_GENERATED_IDS = ("broker.id", "node.id")  # at the first start, if not configured
+_TO_BE_GENERATED = -1
 
 
 class ResponseConfigSource(IntEnum):
@@ -49,7 +49,7 @@ class ResponseConfigEntry(NamedTuple):
     read_only: bool
     config_source: int
     is_sensitive: bool
-    synonyms: tuple[Synonym, ...]  # what counts first, then what would if that went
+    synonyms: tuple[Synonym, ...]  # the effective value first, then what would follow it
     config_type: int
     documentation: str
 
@@ -62,14 +62,12 @@ class Layer(NamedTuple):
 def topic_entries(
     own: Mapping[str, str], services: "Services", only: Collection[str] | None = None
 ) -> list[ResponseConfigEntry]:
-    """Every setting of a topic with these settings of its own; ConfigError if they do not fit."""
-    resolved = resolve_topic(
-        RawConfig.from_mapping(own, where="topic"), services.effective_config()
-    )
+    """Every setting of a topic with these overrides; ConfigError if they are invalid."""
+    config = resolve_topic(RawConfig.from_mapping(own, where="topic"), services.effective_config())
     layers = broker_layers(services)
     return [
-        _topic_entry(resolved.get_effective(name), layers)
-        for name in resolved
+        _topic_entry(config.get_effective(name), layers)
+        for name in config
         if only is None or name in only
     ]
 
@@ -78,15 +76,15 @@ def broker_entries(
     services: "Services", only: Collection[str] | None = None
 ) -> list[ResponseConfigEntry]:
     """Every setting of this broker, those for one listener included."""
-    resolved = services.effective_config()
-    found = {name: resolved.get_effective(name) for name in resolved} | dict(resolved.by_listener)
-    for name in _NUMBERS_GIVEN_OUT:
-        if found[name].value == _TO_BE_GIVEN:
-            found[name] = found[name]._replace(value=services.broker_id)
+    config = services.effective_config()
+    values = {name: config.get_effective(name) for name in config} | dict(config.by_listener)
+    for name in _GENERATED_IDS:
+        if values[name].value == _TO_BE_GENERATED:
+            values[name] = values[name]._replace(value=services.broker_id)
     layers = broker_layers(services)
     return [
-        _broker_entry(name, each, layers)
-        for name, each in found.items()
+        _broker_entry(name, effective, layers)
+        for name, effective in values.items()
         if only is None or name in only
     ]
 
@@ -94,7 +92,7 @@ def broker_entries(
 def cluster_default_entries(
     services: "Services", only: Collection[str] | None = None
 ) -> list[ResponseConfigEntry]:
-    """What was set for every broker while they ran; of others there is nothing to tell."""
+    """The dynamic cluster-wide defaults; other settings have no entry."""
     layer = _cluster_layer(services)
     return [
         _cluster_default_entry(name, layer) for name in layer.texts if only is None or name in only
@@ -108,7 +106,7 @@ def shape_entries(
     with_synonyms: bool = False,
     with_documentation: bool = False,
 ) -> tuple[Any, ...]:
-    """As the protocol's classes; what their version cannot carry is left out."""
+    """As the protocol's classes, without the fields that a version does not have."""
     return tuple(
         shape(
             **entry._asdict()
@@ -126,9 +124,9 @@ def shape_entries(
 
 
 def broker_layers(services: "Services") -> tuple[Layer, ...]:
-    """All that was said about this broker's settings, the strongest first."""
+    """All layers of this broker's settings, the strongest first."""
     dynamic = services.metadata.broker_configs
-    static = {name: given.text for name, given in services.static_config.values.items()}
+    static = {name: raw.text for name, raw in services.static_config.values.items()}
     return (
         Layer(ResponseConfigSource.DYNAMIC_BROKER, dynamic.get(str(services.broker_id), {})),
         _cluster_layer(services),
@@ -152,24 +150,24 @@ def _default_texts() -> Mapping[str, str]:
     )
 
 
-def _topic_entry(found: EffectiveValue, layers: tuple[Layer, ...]) -> ResponseConfigEntry:
-    setting = found.setting
+def _topic_entry(effective: EffectiveValue, layers: tuple[Layer, ...]) -> ResponseConfigEntry:
+    setting = effective.setting
     names = tuple(fallback.name for fallback in setting.fallbacks)
-    own = Synonym(setting.name, _text(setting, found.value), ResponseConfigSource.TOPIC)
+    own = Synonym(setting.name, _text(setting, effective.value), ResponseConfigSource.TOPIC)
     others = _synonyms(names, layers, setting)
-    is_own = found.source is SettingSource.TOPIC
+    is_own = effective.source is SettingSource.TOPIC
     return _entry(
-        setting.name, setting, found, synonyms=(own, *others) if is_own else tuple(others)
+        setting.name, setting, effective, synonyms=(own, *others) if is_own else tuple(others)
     )
 
 
 def _broker_entry(
-    name: str, found: EffectiveValue, layers: tuple[Layer, ...]
+    name: str, effective: EffectiveValue, layers: tuple[Layer, ...]
 ) -> ResponseConfigEntry:
-    setting = found.setting
-    # A setting for one listener stands before the general one, a finer unit before a coarser.
-    names = dict.fromkeys((name, setting.name, *(each.name for each in setting.fallbacks)))
-    return _entry(name, setting, found, synonyms=tuple(_synonyms(names, layers, setting)))
+    setting = effective.setting
+    # A listener's setting comes before the general one, a finer unit before a coarser.
+    names = dict.fromkeys((name, setting.name, *(fallback.name for fallback in setting.fallbacks)))
+    return _entry(name, setting, effective, synonyms=tuple(_synonyms(names, layers, setting)))
 
 
 def _cluster_default_entry(name: str, layer: Layer) -> ResponseConfigEntry:
@@ -189,13 +187,13 @@ def _cluster_default_entry(name: str, layer: Layer) -> ResponseConfigEntry:
 
 
 def _entry(
-    name: str, setting: Setting, found: EffectiveValue, *, synonyms: tuple[Synonym, ...]
+    name: str, setting: Setting, effective: EffectiveValue, *, synonyms: tuple[Synonym, ...]
 ) -> ResponseConfigEntry:
     return ResponseConfigEntry(
         name=name,
-        value=_text(setting, found.value),
+        value=_text(setting, effective.value),
         read_only=not is_alterable(setting),
-        config_source=_SOURCES[found.source],
+        config_source=_SOURCES[effective.source],
         is_sensitive=setting.sensitive,
         synonyms=synonyms,
         config_type=_TYPES[setting.kind],

@@ -41,7 +41,7 @@ def check_allowed(
     resource: ConfigResource,
     name: str,
 ) -> None:
-    """Refuses who may not do this to the settings of the resource."""
+    """Refuse a caller that may not do this to the resource's settings."""
     kind, code = _PERMISSIONS.get(resource, _ON_CLUSTER)
     on = CLUSTER_NAME if kind is ResourceType.CLUSTER else name
     if not services.authorizer.allows(request.caller, operation, kind, on):
@@ -53,7 +53,7 @@ def check_allowed(
 
 
 def check_this_broker(name: str, services: "Services") -> None:
-    """A broker knows its own settings only: clients send these requests to the broker itself."""
+    """A broker has only its own settings: clients send these requests to the broker itself."""
     if name == str(services.broker_id):
         return
     if re.fullmatch(r"-?[0-9]{1,10}", name) is None:

@@ -26,15 +26,17 @@ if TYPE_CHECKING:
 async def answer(request: Request, services: "Services") -> Any:
     topics = {topic.name: topic for topic in request.message.topics}
     refusals = _find_refusals(request, services)
-    wanted = [_more(topic) for name, topic in topics.items() if name not in refusals]
+    wanted = [_new_partitions(topic) for name, topic in topics.items() if name not in refusals]
     answers = await _create(request, services, wanted)
     results: dict[str, ApiError | None] = dict.fromkeys(topics)
     results.update(refusals)
-    results.update(zip((each.name for each in wanted), answers, strict=True))
+    results.update(zip((topic.name for topic in wanted), answers, strict=True))
     shape = response_shape(request.key, request.version)
     return shape(
         throttle_time=timedelta(),
-        results=tuple(_result(shape["results"], name, each) for name, each in results.items()),
+        results=tuple(
+            _result(shape["results"], name, refused) for name, refused in results.items()
+        ),
     )
 
 
@@ -67,16 +69,17 @@ def _find_refusals(request: Request, services: "Services") -> dict[str, ApiError
         elif counts[name] > 1:
             refusals[name] = ApiError(
                 ErrorCode.INVALID_REQUEST,
-                f"topic {name!r} stands {counts[name]} times in the request; name it once",
+                f"topic {name!r} is named {counts[name]} times in the request; name it once",
             )
     return refusals
 
 
-def _more(topic: Any) -> NewPartitions:
+def _new_partitions(topic: Any) -> NewPartitions:
     if topic.assignments is None:
         return NewPartitions(name=topic.name, total=topic.count)
     assignment = tuple(
-        tuple(BrokerId(broker) for broker in each.broker_ids) for each in topic.assignments
+        tuple(BrokerId(broker) for broker in assignment.broker_ids)
+        for assignment in topic.assignments
     )
     return NewPartitions(name=topic.name, total=topic.count, assignment=assignment)
 

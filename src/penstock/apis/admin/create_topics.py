@@ -1,7 +1,7 @@
-"""CreateTopics (key 19), versions 2-7: one answer per name, in the order of the request.
+"""CreateTopics (key 19), versions 2-7: one result per name, in the order of the request.
 
-5 tells the new topic's partitions and settings, 7 its id; both only to whom DESCRIBE_CONFIGS allows
-it. A name that stands twice is refused, and nothing of it is done.
+Version 5 added the new topic's partitions and settings, 7 its id; settings need DESCRIBE_CONFIGS. A
+name that occurs twice is refused and not created.
 """
 
 from collections import Counter
@@ -26,7 +26,7 @@ from penstock.security.authorizer import AclOperation
 if TYPE_CHECKING:
     from penstock.apis.services import Services
 
-# Of Kafka without ZooKeeper; tools take a topic of this name for the cluster's own log.
+# KRaft's metadata topic: tools take a topic of this name for the cluster's own log.
 _RESERVED_NAME = "__cluster_metadata"
 _DEFAULT = -1
 
@@ -56,12 +56,12 @@ async def _create(
 ) -> Sequence[TopicState | ApiError]:
     if not wanted:
         return ()
-    asked = sum(_count_partitions(topic, services) for topic in wanted)
-    if asked > MAX_PARTITIONS_PER_REQUEST:  # all or none, as in Kafka, and before any costs time
+    total = sum(_count_partitions(topic, services) for topic in wanted)
+    if total > MAX_PARTITIONS_PER_REQUEST:  # all or none, as in Kafka, before any work
         refused = ApiError(
             ErrorCode.POLICY_VIOLATION,
-            f"one request may create at most {MAX_PARTITIONS_PER_REQUEST} partitions, not {asked}; "
-            "ask for them in several",
+            f"one request may create at most {MAX_PARTITIONS_PER_REQUEST} partitions, not {total}; "
+            "send several requests",
         )
         return [refused] * len(wanted)
     return await services.administration.create_topics(
@@ -76,11 +76,11 @@ def _count_partitions(topic: CreatableTopic, services: "Services") -> int:
         return len(topic.assignment)
     if topic.partitions == _DEFAULT:
         return services.config().num_partitions
-    return max(topic.partitions, 1)  # too few are refused later, each for itself
+    return max(topic.partitions, 1)  # too few are refused later, per topic
 
 
 def _find_refusals(request: Request, services: "Services") -> dict[str, ApiError]:
-    """What can be told without looking at the cluster; permission comes first."""
+    """Refusals that need no look at the cluster; authorization comes first."""
     may_create_all = allows_cluster(request, services, AclOperation.CREATE)
     counts = Counter(topic.name for topic in request.message.topics)
     refusals: dict[str, ApiError] = {}
@@ -95,7 +95,7 @@ def _find_refusals(request: Request, services: "Services") -> dict[str, ApiError
         elif counts[name] > 1:
             refusals[name] = ApiError(
                 ErrorCode.INVALID_REQUEST,
-                f"topic {name!r} stands {counts[name]} times in the request; name it once",
+                f"topic {name!r} is named {counts[name]} times in the request; name it once",
             )
         elif (refusal := _find_contradiction(topic)) is not None:
             refusals[name] = refusal
@@ -112,10 +112,10 @@ def _find_contradiction(topic: Any) -> ApiError | None:
     if topic.num_partitions != _DEFAULT or topic.replication_factor != _DEFAULT:
         return ApiError(
             ErrorCode.INVALID_REQUEST,
-            f"topic {topic.name!r} comes with a replica assignment, which says how many partitions "
-            "and replicas there are: leave num_partitions and replication_factor at -1",
+            f"topic {topic.name!r} has a replica assignment, which determines the number of "
+            "partitions and replicas: leave num_partitions and replication_factor at -1",
         )
-    counts = Counter(each.partition_index for each in topic.assignments)
+    counts = Counter(assignment.partition_index for assignment in topic.assignments)
     partition, times = counts.most_common(1)[0]
     if times > 1:
         return ApiError(
@@ -132,8 +132,8 @@ def _new_topic(topic: Any) -> CreatableTopic:
         partitions=topic.num_partitions,
         replication_factor=topic.replication_factor,
         assignment={
-            each.partition_index: tuple(BrokerId(broker) for broker in each.broker_ids)
-            for each in topic.assignments
+            assignment.partition_index: tuple(map(BrokerId, assignment.broker_ids))
+            for assignment in topic.assignments
         },
         configs={config.name: config.value for config in topic.configs},
     )
@@ -157,7 +157,7 @@ def _result(
     assert result is not None, f"topic {name!r} was neither created nor refused"
     created = {
         "name": name,
-        # Nothing was made, so there is nothing that an id could name.
+        # Nothing was created, so there is no id.
         "topic_id": None if request.message.validate_only else result.topic_id,
         "error_code": ErrorCode.NONE,
         "error_message": None,
@@ -171,11 +171,11 @@ def _description(
     if "configs" not in shape:
         return {}
     if not allows_topic(request, services, AclOperation.DESCRIBE_CONFIGS, topic.name):
-        return _untold(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        return _undescribed(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     try:
         entries = topic_entries(topic.configs, services)
-    except ConfigError:  # it holds for the controller, which may be a broker with other defaults
-        return _untold(ErrorCode.INVALID_CONFIG)
+    except ConfigError:  # valid for the controller, which may have other defaults
+        return _undescribed(ErrorCode.INVALID_CONFIG)
     return {
         "num_partitions": len(topic.partitions),
         "replication_factor": len(topic.partitions[0].replicas),
@@ -183,5 +183,5 @@ def _description(
     }
 
 
-def _untold(why: ErrorCode) -> dict[str, Any]:
+def _undescribed(why: ErrorCode) -> dict[str, Any]:
     return {"topic_config_error_code": why.value, "configs": ()}

@@ -1,7 +1,7 @@
-"""DeleteTopics (key 20), versions 1-6: one answer per topic, in the order of the request.
+"""DeleteTopics (key 20), versions 1-6: one result per topic, in the order of the request.
 
-5 has messages, 6 names a topic by its name or by its id. An id is resolved before permission can be
-asked for; a caller who may not describe the topic is not told the name behind the id (KIP-516).
+Version 5 added messages, 6 topics by name or by id. An id is resolved before authorization; without
+DESCRIBE the caller does not learn the name behind the id (KIP-516).
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from penstock.apis.services import Services
 
 _FIRST_WITH_IDS = 6
-_FIRST_WITH_DISABLED = 3  # TOPIC_DELETION_DISABLED; older clients do not know it
+_FIRST_WITH_DISABLED = 3  # TOPIC_DELETION_DISABLED, which older clients do not know
 
 
 class DeletionTarget(NamedTuple):
-    """A topic as the request names it, by one of the two."""
+    """A topic as the request names it, by name or by id."""
 
     name: str | None
     topic_id: UUID | None
 
 
 class DeletionResult(NamedTuple):
-    """What is told of a topic; `refused` of None: it is to be deleted, or was."""
+    """The result for a topic; `refused` is None if it is to be deleted, or was."""
 
     name: str | None
     topic_id: UUID | None
@@ -43,14 +43,17 @@ class DeletionResult(NamedTuple):
 
 
 async def answer(request: Request, services: "Services") -> Any:
-    outcomes = _check_all(request, services)
-    names = [each.name for each in outcomes if each.refused is None and each.name is not None]
+    results = _check_all(request, services)
+    names = [
+        result.name for result in results if result.refused is None and result.name is not None
+    ]
     answers = iter(await _delete(request, services, names))
     shape = response_shape(request.key, request.version)
     return shape(
         throttle_time=timedelta(),
         responses=tuple(
-            _result(shape["responses"], each, each.refused or next(answers)) for each in outcomes
+            _result(shape["responses"], result, result.refused or next(answers))
+            for result in results
         ),
     )
 
@@ -75,29 +78,29 @@ def _targets(request: Request) -> Iterable[DeletionTarget]:
 
 
 def _check_all(request: Request, services: "Services") -> list[DeletionResult]:
-    """One outcome for each topic, however often and in whichever way it was named."""
-    outcomes: dict[DeletionTarget, DeletionResult] = {}
+    """One result per topic, however often and in whichever way it is named."""
+    results: dict[DeletionTarget, DeletionResult] = {}
     first_by_name: dict[str, DeletionTarget] = {}
     for target in _targets(request):
-        if target in outcomes:
-            outcomes[target] = _twice(outcomes[target])
+        if target in results:
+            results[target] = _twice(results[target])
             continue
-        outcome = _check(target, request, services)
-        outcomes[target] = outcome
-        if outcome.refused is None and outcome.name is not None:
-            first = first_by_name.setdefault(outcome.name, target)
+        result = _check(target, request, services)
+        results[target] = result
+        if result.refused is None and result.name is not None:
+            first = first_by_name.setdefault(result.name, target)
             if first != target:  # once by name and once by id
-                outcomes[first] = _twice(outcomes[first])
-                outcomes[target] = _twice(outcome)
-    return list(outcomes.values())
+                results[first] = _twice(results[first])
+                results[target] = _twice(result)
+    return list(results.values())
 
 
-def _twice(outcome: DeletionResult) -> DeletionResult:
-    """Neither deletion is done; other refusals stand, so as not to tell of what is there."""
-    if outcome.refused is not None:
-        return outcome
-    message = f"topic {outcome.name!r} stands more than once in the request; name it once"
-    return outcome._replace(refused=ApiError(ErrorCode.INVALID_REQUEST, message))
+def _twice(result: DeletionResult) -> DeletionResult:
+    """Nothing is deleted; earlier refusals stay, so that they do not reveal what exists."""
+    if result.refused is not None:
+        return result
+    message = f"topic {result.name!r} is named more than once in the request; name it once"
+    return result._replace(refused=ApiError(ErrorCode.INVALID_REQUEST, message))
 
 
 def _check(target: DeletionTarget, request: Request, services: "Services") -> DeletionResult:
@@ -119,7 +122,7 @@ def _check_id(
         return DeletionResult(*target, ApiError(ErrorCode.INVALID_REQUEST, message))
     name = services.metadata.find_name(TopicId(topic_id))
     if name is None:
-        message = f"there is no topic of id {topic_id}; it was deleted, or never was here"
+        message = f"there is no topic of id {topic_id}; it was deleted, or never existed"
         return DeletionResult(None, topic_id, ApiError(ErrorCode.UNKNOWN_TOPIC_ID, message))
     if not allows_topic(request, services, AclOperation.DESCRIBE, name):
         message = f"{request.caller.principal} may not delete the topic of id {topic_id}"
@@ -145,11 +148,11 @@ def _find_refusal(name: str, request: Request, services: "Services") -> ApiError
     return None
 
 
-def _result(shape: Shape, outcome: DeletionResult, refused: ApiError | None) -> Any:
+def _result(shape: Shape, result: DeletionResult, refused: ApiError | None) -> Any:
     code = ErrorCode.NONE if refused is None else refused.code
     return shape(
-        name=outcome.name,
-        topic_id=outcome.topic_id,
+        name=result.name,
+        topic_id=result.topic_id,
         error_code=code,
         error_message=None if refused is None else clip(refused.message),
     )

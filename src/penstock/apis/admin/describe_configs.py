@@ -41,18 +41,18 @@ if TYPE_CHECKING:
 
 KEY = ApiKey.DESCRIBE_CONFIGS
 _FIRST_WITH_DOCUMENTATION = 3
-# About a millisecond each where nothing can be reused; others are served in between.
+# About a millisecond each if nothing can be reused; other requests are served in between.
 _RESOURCES_A_TURN = 5
 
 
 async def answer(request: Request, services: "Services") -> bytes:
-    """As bytes: tools ask for all topics at once, and most of those have the same settings."""
+    """As bytes: tools describe all topics at once, and most have the same settings."""
     description = _Description(request, services)
-    asked = dict.fromkeys(map(_asked, request.message.resources))
+    requested = dict.fromkeys(map(_requested, request.message.resources))
     results: list[bytes] = []
-    for place, each in enumerate(asked, 1):
-        results.append(description.encode_result(each))
-        if place % _RESOURCES_A_TURN == 0:
+    for count, resource in enumerate(requested, 1):
+        results.append(description.encode_result(resource))
+        if count % _RESOURCES_A_TURN == 0:
             await asyncio.sleep(0)
     return description.encode_body(results)
 
@@ -60,22 +60,22 @@ async def answer(request: Request, services: "Services") -> bytes:
 API = Api(key=KEY, versions=range(1, 5), answer=answer, max_frame_bytes=1 << 20)
 
 
-class _Asked(NamedTuple):
-    """A resource once, however often it stands in the request: an answer is large."""
+class _RequestedResource(NamedTuple):
+    """A resource, once however often the request names it: a result is large."""
 
     code: int
     name: str
     only: frozenset[str] | None  # None: every setting
 
 
-def _asked(resource: Any) -> _Asked:
-    keys = resource.configuration_keys  # neither null nor an empty list asks for nothing
+def _requested(resource: Any) -> _RequestedResource:
+    keys = resource.configuration_keys  # null and an empty list both mean all
     only = frozenset(keys) if keys else None
-    return _Asked(resource.resource_type, resource.resource_name, only)
+    return _RequestedResource(resource.resource_type, resource.resource_name, only)
 
 
 class _Description:
-    """One request's answer, as it is made."""
+    """The response to one request, as it is built."""
 
     def __init__(self, request: Request, services: "Services") -> None:
         self._request = request
@@ -93,43 +93,43 @@ class _Description:
         empty = encode(self._shape(throttle_time=timedelta(), results=()))
         return self._fill(empty, self._array(results))
 
-    def encode_result(self, asked: _Asked) -> bytes:
+    def encode_result(self, requested: _RequestedResource) -> bytes:
         try:
-            entries = self._encode_entries(asked)
+            entries = self._encode_entries(requested)
             refusal = Refusal(ErrorCode.NONE)
         except Refusal as raised:
             entries = self._array([])
             refusal = raised
         message = refusal.message or refusal.code.message or None
         empty = self._shape["results"](
-            resource_type=asked.code,
-            resource_name=asked.name,
+            resource_type=requested.code,
+            resource_name=requested.name,
             error_code=refusal.code,
             error_message=clip(message),
             configs=(),
         )
         return self._fill(encode(empty), entries)
 
-    def _encode_entries(self, asked: _Asked) -> bytes:
+    def _encode_entries(self, requested: _RequestedResource) -> bytes:
         request, services = self._request, self._services
-        resource = get_resource(asked.code)
-        check_allowed(request, services, AclOperation.DESCRIBE_CONFIGS, resource, asked.name)
+        resource = get_resource(requested.code)
+        check_allowed(request, services, AclOperation.DESCRIBE_CONFIGS, resource, requested.name)
         if resource is ConfigResource.TOPIC:
-            topic = _get_topic(asked.name, services)
-            key = frozenset(topic.configs.items()), asked.only
-            return self._remember(key, lambda: _topic_entries(topic, asked.only, services))
+            topic = _get_topic(requested.name, services)
+            key = frozenset(topic.configs.items()), requested.only
+            return self._remember(key, lambda: _topic_entries(topic, requested.only, services))
         if resource is ConfigResource.BROKER:
-            return self._encode(_broker_entries(asked.name, asked.only, services))
+            return self._encode(_broker_entries(requested.name, requested.only, services))
         if resource is ConfigResource.BROKER_LOGGER:
-            check_this_broker(asked.name, services)
+            check_this_broker(requested.name, services)
             return self._encode([])
         raise refuse_unsupported(resource)
 
     def _remember(self, key: Hashable, make: Callable[[], list[ResponseConfigEntry]]) -> bytes:
-        known = self._encoded.get(key)
-        if known is None:
-            known = self._encoded[key] = self._encode(make())
-        return known
+        cached = self._encoded.get(key)
+        if cached is None:
+            cached = self._encoded[key] = self._encode(make())
+        return cached
 
     def _encode(self, entries: list[ResponseConfigEntry]) -> bytes:
         shaped = shape_entries(
@@ -138,7 +138,7 @@ class _Description:
             with_synonyms=self._with_synonyms,
             with_documentation=self._with_documentation,
         )
-        return self._array([encode(each) for each in shaped])
+        return self._array([encode(entry) for entry in shaped])
 
     def _array(self, items: list[bytes]) -> bytes:
         count = len(items)
@@ -146,7 +146,7 @@ class _Description:
         return size + b"".join(items)
 
     def _fill(self, message: bytes, array: bytes) -> bytes:
-        """The message with this in place of the empty array at its end."""
+        """The message with this in count of the empty array at its end."""
         return message[: -len(self._array([]) + self._tags)] + array + self._tags
 
 

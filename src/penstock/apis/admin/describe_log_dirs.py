@@ -1,8 +1,8 @@
-"""DescribeLogDirs (key 35), versions 1-4: what this broker holds in which directory.
+"""DescribeLogDirs (key 35), versions 1-4: the replicas in each log directory of this broker.
 
-3 has an error for the whole request; before it, an empty answer is how a client learns that it may
-not ask. 4 tells the size of the volume and the room left on it. No replica is ever on its way
-between directories, so none is a future one.
+Version 3 added an error for the whole request; before it, a client that is not authorized gets an
+empty response. Version 4 added the size of the volume and its free space. Replicas are never moved
+between directories, so there are no future replicas.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ async def answer(request: Request, services: "Services") -> Any:
         return shape(throttle_time=timedelta(), error_code=code, results=())
     statistics = services.engine.statistics()
     paths = _log_directories(services)
-    # A disk that hangs must hold up this answer and nothing else.
+    # Off the loop: a hanging disk must delay this response only.
     volumes = await asyncio.to_thread(_measure, paths)
     wanted = _wanted(request)
     results = tuple(
@@ -66,10 +66,10 @@ def _measure(paths: Iterable[str]) -> dict[str, Volume]:
 
 def _find_volume(path: str) -> Volume:
     try:
-        found = os.statvfs(path)
-    except OSError:  # why it cannot be used stands among the engine's failed directories
+        volume = os.statvfs(path)
+    except OSError:  # the engine's failed directories say why
         return _UNKNOWN_VOLUME
-    return Volume(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
+    return Volume(volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize)
 
 
 def _wanted(request: Request) -> Collection[TopicPartition] | None:
@@ -90,7 +90,7 @@ def _directory(
     statistics: EngineStatistics,
     wanted: Collection[TopicPartition] | None,
 ) -> Any:
-    failed = {os.path.abspath(each) for each in statistics.failed_directories}
+    failed = {os.path.abspath(directory) for directory in statistics.failed_directories}
     if path in failed:
         code = ErrorCode.KAFKA_STORAGE_ERROR
         return shape(error_code=code, log_dir=path, topics=())
@@ -112,10 +112,10 @@ def _lies_in(path: str, log: LogStatistics) -> bool:
 
 
 def _by_topic(logs: Iterable[LogStatistics]) -> Mapping[str, list[LogStatistics]]:
-    found: dict[str, list[LogStatistics]] = {}
-    for log in sorted(logs, key=lambda each: each.tp):
-        found.setdefault(log.tp.topic, []).append(log)
-    return found
+    topics: dict[str, list[LogStatistics]] = {}
+    for log in sorted(logs, key=lambda log: log.tp):
+        topics.setdefault(log.tp.topic, []).append(log)
+    return topics
 
 
 def _topic(shape: Shape, name: str, logs: Iterable[LogStatistics]) -> Any:
@@ -125,7 +125,7 @@ def _topic(shape: Shape, name: str, logs: Iterable[LogStatistics]) -> Any:
             shape["partitions"](
                 partition_index=log.tp.partition,
                 partition_size=log.size_bytes,
-                # How far a log is behind what is committed: a leader is never.
+                # How far the log is behind the high watermark; 0 on a leader.
                 offset_lag=max(log.high_watermark - log.log_end_offset, 0),
                 is_future_key=False,
             )

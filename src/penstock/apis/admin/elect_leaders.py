@@ -1,7 +1,7 @@
-"""ElectLeaders (key 43), versions 0-2: preferred leaders again, or an unclean election on demand.
+"""ElectLeaders (key 43), versions 0-2: a preferred or an unclean leader election on demand.
 
-Version 0 elects preferred leaders only and has no error for the whole; a request for all partitions
-is answered with those that needed an election.
+Version 0 elects preferred leaders only and has no error for the whole request. The response to a
+request for all partitions has only those that needed an election.
 """
 
 from collections.abc import Iterable, Mapping
@@ -47,7 +47,7 @@ async def _elect(
             f"{request.caller.principal} needs ALTER on the cluster",
         )
     kind = getattr(request.message, "election_type", ElectionType.PREFERRED.value)
-    if kind not in [each.value for each in ElectionType]:
+    if kind not in [election.value for election in ElectionType]:
         return ApiError(ErrorCode.INVALID_REQUEST, f"there is no election of type {kind}")
     return await services.administration.elect_leaders(
         ElectionType(kind), named, timeout_ms=ms_of_delta(request.message.timeout)
@@ -58,17 +58,19 @@ def _named(request: Request) -> list[TopicPartition] | None:
     topics = request.message.topic_partitions
     if topics is None:
         return None
-    names = (TopicPartition(each.topic, number) for each in topics for number in each.partitions)
-    return list(dict.fromkeys(names))
+    tps = (
+        TopicPartition(topic.topic, partition) for topic in topics for partition in topic.partitions
+    )
+    return list(dict.fromkeys(tps))
 
 
 def _response(request: Request, code: ErrorCode, results: Results) -> Any:
     shape = response_shape(request.key, request.version)
     by_topic: dict[str, list[Any]] = {}
     inner = shape["replica_election_results"]
-    for name, refused in results.items():
-        result = _result(inner["partition_result"], name.partition, refused)
-        by_topic.setdefault(name.topic, []).append(result)
+    for tp, refused in results.items():
+        result = _result(inner["partition_result"], tp.partition, refused)
+        by_topic.setdefault(tp.topic, []).append(result)
     return shape(
         throttle_time=timedelta(),
         error_code=code,

@@ -1,5 +1,5 @@
 """IncrementalAlterConfigs (key 44), versions 0-1: sets and deletes single settings of topics and
-brokers, appends to lists and subtracts from them (KIP-339). What is not named stays.
+brokers, appends to lists and subtracts from them (KIP-339). Other settings stay.
 """
 
 from collections.abc import Awaitable
@@ -34,7 +34,7 @@ def _read_change(config: Any) -> ConfigEntryChange:
     except ValueError:
         raise Refusal(
             ErrorCode.INVALID_REQUEST,
-            f"{config.name} comes with operation {config.config_operation}, which does not exist; "
+            f"{config.name} has operation {config.config_operation}, which does not exist; "
             "0 sets, 1 deletes, 2 appends, 3 subtracts",
         ) from None
     return ConfigEntryChange(config.name, kind, config.value)

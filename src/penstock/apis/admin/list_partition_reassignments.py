@@ -1,4 +1,4 @@
-"""ListPartitionReassignments (key 46), version 0: partitions that are being moved (KIP-455)."""
+"""ListPartitionReassignments (key 46), version 0: reassignments in progress (KIP-455)."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -19,7 +19,7 @@ from penstock.security.authorizer import AclOperation
 if TYPE_CHECKING:
     from penstock.apis.services import Services
 
-Moves = Mapping[TopicPartition, PartitionState]
+Reassignments = Mapping[TopicPartition, PartitionState]
 
 
 async def answer(request: Request, services: "Services") -> Any:
@@ -29,12 +29,12 @@ async def answer(request: Request, services: "Services") -> Any:
             f"{request.caller.principal} needs DESCRIBE on the cluster",
         )
         return _response(request, refused, {})
-    found = await services.administration.list_reassignments(
+    reassignments = await services.administration.list_reassignments(
         timeout_ms=ms_of_delta(request.message.timeout)
     )
-    if isinstance(found, ApiError):
-        return _response(request, found, {})
-    return _response(request, None, _asked_for(request, found))
+    if isinstance(reassignments, ApiError):
+        return _response(request, reassignments, {})
+    return _response(request, None, _requested(request, reassignments))
 
 
 API = Api(
@@ -45,23 +45,23 @@ API = Api(
 )
 
 
-def _asked_for(request: Request, found: Moves) -> Moves:
+def _requested(request: Request, reassignments: Reassignments) -> Reassignments:
     topics = request.message.topics
     if topics is None:
-        return found
+        return reassignments
     named = {
         TopicPartition(topic.name, number) for topic in topics for number in topic.partition_indexes
     }
-    return {name: state for name, state in found.items() if name in named}
+    return {tp: state for tp, state in reassignments.items() if tp in named}
 
 
-def _response(request: Request, refused: ApiError | None, moves: Moves) -> Any:
+def _response(request: Request, refused: ApiError | None, reassignments: Reassignments) -> Any:
     shape = response_shape(request.key, request.version)
     inner = shape["topics"]
     by_topic: dict[str, list[Any]] = {}
-    for name, state in moves.items():
-        entry = _entry(inner["partitions"], name.partition, state)
-        by_topic.setdefault(name.topic, []).append(entry)
+    for tp, state in reassignments.items():
+        entry = _entry(inner["partitions"], tp.partition, state)
+        by_topic.setdefault(tp.topic, []).append(entry)
     return shape(
         throttle_time=timedelta(),
         error_code=(ErrorCode.NONE if refused is None else refused.code),

@@ -1,4 +1,4 @@
-"""ApiVersions (key 18): what this broker serves. Versions 0-4, and an answer to all others.
+"""ApiVersions (key 18): what this broker serves. Versions 0-4, and a response to all others.
 
 A client that asks in a version nobody serves gets version 0 with UNSUPPORTED_VERSION and the list,
 so that it can ask again (KIP-511). The one API that needs no permission: it tells of the software,
@@ -29,16 +29,16 @@ _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _ENTRY = struct.Struct(">hhh")
 _RANGE = struct.Struct(">hh")
-_FIRST_WITH_ANY_FEATURE = 4  # before, clients fail on one that begins at level 0 (KAFKA-17492)
-_FEATURES_EPOCH = struct.pack(">q", 1)  # they never change while a broker runs
+_FIRST_WITH_ANY_FEATURE = 4  # older clients fail on a feature that starts at level 0 (KAFKA-17492)
+_FEATURES_EPOCH = struct.pack(">q", 1)  # constant while a broker runs
 _SUPPORTED_TAG, _EPOCH_TAG, _FINALIZED_TAG = 0, 1, 2
 
-Features = Mapping[str, range]  # levels that are understood; the last one is in force
+Features = Mapping[str, range]  # supported levels; the last one is finalized
 _NO_FEATURES: Features = {}
 
 
 def make_api(served: Mapping[ApiKey, range], features: Features) -> Api:
-    """Of a broker that serves these, this API among them."""
+    """For a broker that serves these, ApiVersions included."""
 
     @cache
     def body(version: int, error: ErrorCode) -> bytes:
@@ -47,8 +47,8 @@ def make_api(served: Mapping[ApiKey, range], features: Features) -> Api:
         return encode_body(version, error, served, features)
 
     def answer(request: Request, services: "Services") -> None:
-        asked = read_api_versions_request(request.message, request.version)
-        _reply(request, body(request.version, _check_software(asked)))
+        software = read_api_versions_request(request.message, request.version)
+        _reply(request, body(request.version, _check_software(software)))
 
     def answer_unsupported(request: Request, services: "Services") -> None:
         _reply(request, body(0, ErrorCode.UNSUPPORTED_VERSION))
@@ -68,7 +68,7 @@ def encode_body(
     served: Mapping[ApiKey, range],
     features: Features = _NO_FEATURES,
 ) -> bytes:
-    """By position: the first answer of a broker needs no schema."""
+    """By position: a broker's first response needs no schema."""
     is_flexible = version >= _FIRST_FLEXIBLE
     count = encode_unsigned_varint(len(served) + 1) if is_flexible else _INT32.pack(len(served))
     no_tags = b"\0" if is_flexible else b""
@@ -110,8 +110,8 @@ def _encode_levels(levels: Mapping[str, tuple[int, int]]) -> bytes:
     return encode_unsigned_varint(len(levels) + 1) + b"".join(entries)
 
 
-def _check_software(asked: ApiVersionsRequest) -> ErrorCode:
-    for name in asked:
+def _check_software(software: ApiVersionsRequest) -> ErrorCode:
+    for name in software:
         if name is not None and _SOFTWARE.fullmatch(name) is None:
             return ErrorCode.INVALID_REQUEST
     return ErrorCode.NONE

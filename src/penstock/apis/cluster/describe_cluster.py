@@ -1,8 +1,8 @@
 """DescribeCluster (key 60): the brokers, the controller and the cluster's id. Versions 0-1.
 
-1 tells brokers from controllers; here every controller is a broker, so only brokers are described.
-As in Kafka the brokers are told to anybody, like in Metadata, and only the operations need
-DESCRIBE on the cluster: without it their bit field is 0.
+Version 1 distinguishes brokers and controllers; here every controller is a broker, so only brokers
+are described. As in Kafka, brokers are shown to everybody, as in Metadata, and only the authorized
+operations need DESCRIBE on the cluster: without it their bit field is 0.
 """
 
 from datetime import timedelta
@@ -36,15 +36,15 @@ def answer(request: Request, services: "Services") -> Any:
     if refusal is not None:
         return _refuse(shape, refusal)
     brokers = _brokers(shape["brokers"], request, services)
-    known = {broker.broker_id for broker in brokers}
+    reachable = {broker.broker_id for broker in brokers}
     controller_id = services.metadata.controller_id
     return shape(
         throttle_time=timedelta(),
         error_code=ErrorCode.NONE,
         endpoint_type=_BROKERS,
         cluster_id=services.cluster_id,
-        # A controller that this client cannot reach would only confuse it.
-        controller_id=controller_id if controller_id in known else NO_BROKER,
+        # Not a controller that this client cannot reach.
+        controller_id=controller_id if controller_id in reachable else NO_BROKER,
         brokers=brokers,
         cluster_authorized_operations=_operations(request, services, may_describe),
     )
@@ -56,17 +56,17 @@ API = Api(key=ApiKey.DESCRIBE_CLUSTER, versions=range(2), answer=answer)
 def _find_refusal(request: Request) -> tuple[ErrorCode, str] | None:
     if request.version < _FIRST_WITH_ENDPOINT_TYPE:
         return None
-    asked = request.message.endpoint_type
-    if asked == _BROKERS:
+    endpoint_type = request.message.endpoint_type
+    if endpoint_type == _BROKERS:
         return None
-    if asked == _CONTROLLERS:
+    if endpoint_type == _CONTROLLERS:
         return (
             ErrorCode.MISMATCHED_ENDPOINT_TYPE,
             "this is a broker, and the controller is one of the brokers: ask for brokers (type 1)",
         )
     return (
         ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
-        f"there are no endpoints of type {asked}: ask for brokers (type 1)",
+        f"there are no endpoints of type {endpoint_type}: ask for brokers (type 1)",
     )
 
 

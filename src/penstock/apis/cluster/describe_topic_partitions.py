@@ -1,8 +1,8 @@
 """DescribeTopicPartitions (key 75), version 0: topics in pages, in the order of their names.
 
 No topics in the request means all of them. A page ends after so many partitions, and its cursor is
-where the next one begins (KIP-966). Replicas that could still lead although they left the in-sync
-set are not kept track of here, so their lists are empty; Java's client cannot take them as null.
+where the next one starts (KIP-966). Eligible leader replicas are not tracked, so their lists are
+empty; Java's client does not accept null.
 """
 
 from collections.abc import Iterable, Sequence
@@ -42,16 +42,16 @@ API = Api(
 
 
 def _is_invalid(request: Request) -> bool:
-    """A cursor must point at a partition, and at one of the topics where those are named."""
+    """A cursor must point at a partition of a requested topic."""
     cursor, topics = request.message.cursor, request.message.topics
     if cursor is None:
         return False
-    is_asked_for = not topics or any(topic.name == cursor.topic_name for topic in topics)
-    return cursor.partition_index < 0 or not is_asked_for
+    is_requested = not topics or any(topic.name == cursor.topic_name for topic in topics)
+    return cursor.partition_index < 0 or not is_requested
 
 
 def _refuse(request: Request) -> Any:
-    """The error stands at every topic: there is no other place for it."""
+    """With the error at every topic: the response has no other field for it."""
     shape = response_shape(request.key, request.version)
     names = dict.fromkeys(topic.name for topic in request.message.topics)
     code = ErrorCode.INVALID_REQUEST
@@ -63,14 +63,14 @@ def _refuse(request: Request) -> Any:
 
 
 def _names(request: Request, services: "Services") -> Sequence[str]:
-    asked = {topic.name for topic in request.message.topics}
+    requested = {topic.name for topic in request.message.topics}
     cursor = request.message.cursor
     first = "" if cursor is None else cursor.topic_name
-    return sorted(name for name in asked or services.metadata.topics if name >= first)
+    return sorted(name for name in requested or services.metadata.topics if name >= first)
 
 
 class _Page:
-    """One answer, as it fills."""
+    """One response, as it fills."""
 
     def __init__(self, request: Request, services: "Services") -> None:
         self._request = request
@@ -84,7 +84,7 @@ class _Page:
         self._next: tuple[str, int] | None = None  # None: this page is the last
 
     def try_add(self, name: str) -> bool:
-        """False: the page is full, and the next one begins with this topic or in it."""
+        """False: the page is full, and the next one starts with this topic or in it."""
         if not allows_topic(self._request, self._services, AclOperation.DESCRIBE, name):
             if not self._asks_for_all:
                 self._add_failed(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -161,7 +161,7 @@ class _Page:
 
 
 def _reachable(request: Request, services: "Services") -> Iterable[BrokerId]:
-    """The live brokers that have the listener that this client came through."""
+    """The live brokers that have the client's listener."""
     for node in services.metadata.brokers.values():
         if broker_address(node, request, services) is not None:
             yield node.id

@@ -1,7 +1,7 @@
-"""Under which address a client is told to reach a broker: that of the listener it came through.
+"""The addresses of brokers as a client sees them: those of the listener that it connected to.
 
-Invariant: two clients of one listener are told the same, unless nothing was configured for it.
-Then each is told the address that worked for it, which is right behind any name or interface.
+Invariant: all clients of a listener get the same addresses, unless none is advertised for it. Then
+each client gets the address that it connected to, which works behind any name or interface.
 """
 
 from typing import TYPE_CHECKING
@@ -12,11 +12,11 @@ from penstock.model.cluster import BrokerNode
 if TYPE_CHECKING:
     from penstock.apis.services import Services
 
-_MAPPED = "::ffff:"  # an IPv4 client of a socket for both kinds shows up behind this
+_MAPPED = "::ffff:"  # prefix of an IPv4 client on a dual-stack socket
 
 
 def own_endpoint(request: Request, services: "Services") -> tuple[str, int]:
-    """Host and port of this broker for the client that asks."""
+    """Host and port of this broker for the client."""
     configured = services.advertised.get(request.caller.listener)
     if configured is not None:
         return configured.host, configured.port
@@ -27,7 +27,7 @@ def own_endpoint(request: Request, services: "Services") -> tuple[str, int]:
 def broker_address(
     node: BrokerNode, request: Request, services: "Services"
 ) -> tuple[str, int] | None:
-    """Host and port of any broker, or None where it has no listener of the client's name."""
+    """Host and port of any broker; None if it does not have the client's listener."""
     if node.id == services.broker_id:
         return own_endpoint(request, services)
     endpoint = node.find_endpoint(request.caller.listener)

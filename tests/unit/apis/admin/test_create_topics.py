@@ -176,7 +176,7 @@ def test_a_request_for_too_many_partitions_is_refused_as_a_whole(harness: AdminA
     topics = [asked("a", num_partitions=6_000), asked("b", num_partitions=4_001), asked("c/d")]
     answer = harness.ask(API, LAST, topics=topics)
     assert {topic.error_code for topic in answer.topics} == {ErrorCode.POLICY_VIOLATION}
-    assert "in several" in answer.topics[0].error_message
+    assert "send several requests" in answer.topics[0].error_message
     assert harness.controller.created == []
 
 
