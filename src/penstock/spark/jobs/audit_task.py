@@ -47,9 +47,9 @@ def read_records(
                 yield _rows(chunk, partition_index, source)
 
 
-def _source(placed: FetchedBatch) -> int:
+def _source(batch: FetchedBatch) -> int:
     """Producer id and epoch as one number: sequences are unique within it."""
-    header = placed.header
+    header = batch.header
     if not header.has_producer:
         return _NO_SOURCE
     return (header.producer_id & (1 << 46) - 1) << 16 | header.producer_epoch & 0xFFFF

@@ -61,6 +61,8 @@ class AuditStep(NamedTuple):
 
 
 class RangeAudit:
+    """Audits the batches of one range, reply by reply; owned by one task."""
+
     def __init__(self, task: AuditRange) -> None:
         self.task = task
         self.is_done = not task.wanted.size
@@ -77,23 +79,23 @@ class RangeAudit:
 
     def take(self, fetched: memoryview) -> AuditStep:
         """Audits the reply to a fetch at `next_offset`, and advances it."""
-        headers, damage = _read_headers(fetched)
-        headers = self._without_refetched(headers)
+        batches, damage = _read_headers(fetched)
+        batches = self._without_refetched(batches)
         sound: list[FetchedBatch] = []
-        for index, placed in enumerate(headers):
-            following = headers[index + 1].header if index + 1 < len(headers) else None
-            if self._is_beyond(placed.header, following):
-                self._close_damaged(placed.header.base_offset)
+        for index, batch in enumerate(batches):
+            following = batches[index + 1].header if index + 1 < len(batches) else None
+            if self._is_beyond(batch.header, following):
+                self._close_damaged(batch.header.base_offset)
                 break
-            if self._is_in_range(placed.header, following) and self._take_batch(
-                placed, following, fetched
+            if self._is_in_range(batch.header, following) and self._take_batch(
+                batch, following, fetched
             ):
-                sound.append(placed)
+                sound.append(batch)
         if self._damaged is not None:
             self._advance_to(self._likely_end(self._damaged))
         sound = self._with_sound_records(fetched, sound)
-        for placed in sound:
-            self._count(placed, fetched)
+        for batch in sound:
+            self._count(batch, fetched)
         return AuditStep(sound, self.next_offset, self.is_done, damage)
 
     def skip(self, until: int, kind: FindingKind, reason: str, *, is_problem: bool = True) -> None:
@@ -125,21 +127,21 @@ class RangeAudit:
 
     # Which batches belong to the range.
 
-    def _without_refetched(self, headers: list[FetchedBatch]) -> list[FetchedBatch]:
+    def _without_refetched(self, batches: list[FetchedBatch]) -> list[FetchedBatch]:
         """Drops batches that were already seen, or belong to the range before.
 
         A reply that starts with a corrupt offset may start too early: the broker searches by
         offset and lands on that batch.
         """
         if not self._has_begun and self._starts_with_corrupt_offset(
-            [batch.header for batch in headers]
+            [batch.header for batch in batches]
         ):
-            self._corrupt_offset_ids.add(_batch_id(headers[0].header))
-        if not headers or not self.has_corrupt_offset(headers[0].header):
-            return headers
+            self._corrupt_offset_ids.add(_batch_id(batches[0].header))
+        if not batches or not self.has_corrupt_offset(batches[0].header):
+            return batches
         return [
             batch
-            for batch in headers
+            for batch in batches
             if batch.header.last_offset >= self.next_offset
             and not self.has_corrupt_offset(batch.header)
         ]
@@ -196,26 +198,26 @@ class RangeAudit:
             self._advance_to(header.next_offset)
 
     def _take_batch(
-        self, placed: FetchedBatch, following: BatchHeader | None, fetched: memoryview
+        self, batch: FetchedBatch, following: BatchHeader | None, fetched: memoryview
     ) -> bool:
         """Whether the batch's bytes are sound; its records are checked later."""
-        header = placed.header
+        header = batch.header
         self._batches += 1
         self._size_bytes += header.size
         if self._is_offset_corrupt(header, following):
             header = self._with_expected_offset(header)
         self._close_damaged(header.base_offset)
-        problem = _find_problem(placed, fetched)
+        problem = _find_problem(batch, fetched)
         if problem is not None:
             kind, reason = problem
             self._report(kind, header.base_offset, self._likely_end(header) - 1, reason)
             self._damaged = header
-            self._corrupt_offset_ids.add(_batch_id(placed.header))
+            self._corrupt_offset_ids.add(_batch_id(batch.header))
             return False
         self._record_offsets(header.base_offset, header.last_offset)
         self._check_leader_epoch(header)
         self._advance_to(header.next_offset)
-        return header.base_offset == placed.header.base_offset
+        return header.base_offset == batch.header.base_offset
 
     def _with_expected_offset(self, header: BatchHeader) -> BatchHeader:
         right = header._replace(base_offset=self.next_offset)
@@ -260,8 +262,8 @@ class RangeAudit:
             self._report(FindingKind.EPOCH, header.base_offset, header.last_offset, reason)
         self._last_epoch = header.leader_epoch
 
-    def _count(self, placed: FetchedBatch, fetched: memoryview) -> None:
-        header = placed.header
+    def _count(self, batch: FetchedBatch, fetched: memoryview) -> None:
+        header = batch.header
         self._producers.take(header)
         if header.is_control:
             self._markers += header.record_count
@@ -270,7 +272,7 @@ class RangeAudit:
         vacant = header.last_offset_delta + 1 - header.record_count
         self._vacant += vacant
         if vacant and not self.task.is_compacted:
-            for first, last in _vacant_offsets(placed, fetched):
+            for first, last in _vacant_offsets(batch, fetched):
                 self._report(
                     FindingKind.MISSING, first, last, "the batch has no record for this offset"
                 )
@@ -281,12 +283,12 @@ class RangeAudit:
         if not batches or _find_bad_records(fetched, batches) is None:
             return batches
         sound = []
-        for placed in batches:
-            error = _find_bad_records(fetched, [placed])
+        for batch in batches:
+            error = _find_bad_records(fetched, [batch])
             if error is None:
-                sound.append(placed)
+                sound.append(batch)
             else:
-                first, last = placed.header.base_offset, placed.header.last_offset
+                first, last = batch.header.base_offset, batch.header.last_offset
                 self._report(FindingKind.RECORDS, first, last, error.reason)
         return sound
 
@@ -302,21 +304,21 @@ class RangeAudit:
 
 def _read_headers(fetched: memoryview) -> tuple[list[FetchedBatch], str | None]:
     """All headers up to the first that cannot be parsed, and the reason."""
-    placed: list[FetchedBatch] = []
+    batches: list[FetchedBatch] = []
     try:
         for position, header in iter_headers(fetched):
-            placed.append(FetchedBatch(position, header))
+            batches.append(FetchedBatch(position, header))
     except CorruptBatch as error:
-        return placed, error.reason
-    return placed, None
+        return batches, error.reason
+    return batches, None
 
 
 def _batch_id(header: BatchHeader) -> tuple[int, int]:
     return header.base_offset, header.crc
 
 
-def _find_problem(placed: FetchedBatch, fetched: memoryview) -> tuple[FindingKind, str] | None:
-    position, header = placed
+def _find_problem(batch: FetchedBatch, fetched: memoryview) -> tuple[FindingKind, str] | None:
+    position, header = batch
     if not is_crc_valid(fetched, position, header.size):
         return FindingKind.CRC, f"the CRC of the batch's {header.size} bytes does not match"
     try:
@@ -329,8 +331,8 @@ def _find_problem(placed: FetchedBatch, fetched: memoryview) -> tuple[FindingKin
 
 def _find_bad_records(fetched: memoryview, batches: Sequence[FetchedBatch]) -> CorruptAt | None:
     everything = OffsetBounds(0, 2**63 - 1)
-    decode = choose_decoder(None, sum(placed.header.size for placed in batches))
-    with_records = [placed for placed in batches if placed.header.record_count]
+    decode = choose_decoder(None, sum(batch.header.size for batch in batches))
+    with_records = [batch for batch in batches if batch.header.record_count]
     try:
         for _ in decode(fetched, with_records, everything, ("offset",)):
             pass
@@ -339,11 +341,11 @@ def _find_bad_records(fetched: memoryview, batches: Sequence[FetchedBatch]) -> C
     return None
 
 
-def _vacant_offsets(placed: FetchedBatch, fetched: memoryview) -> Iterator[tuple[int, int]]:
-    expected = placed.header.base_offset
-    for offset, _, _, _ in iter_keys(placed.view(fetched)):
+def _vacant_offsets(batch: FetchedBatch, fetched: memoryview) -> Iterator[tuple[int, int]]:
+    expected = batch.header.base_offset
+    for offset, _, _, _ in iter_keys(batch.view(fetched)):
         if offset > expected:
             yield expected, offset - 1
         expected = offset + 1
-    if expected <= placed.header.last_offset:
-        yield expected, placed.header.last_offset
+    if expected <= batch.header.last_offset:
+        yield expected, batch.header.last_offset
