@@ -162,25 +162,25 @@ def wait_copied(cluster: Cluster) -> None:
 def _count_left(cluster: Cluster) -> int:
     places = _places(SOURCE)
 
-    async def look(client: ClusterClient) -> int:
+    async def read(client: ClusterClient) -> int:
         ends = await client.list_offsets(dict.fromkeys(places, LATEST))
         committed = await client.groups.fetch_offsets(GROUP, places)
         done = sum(committed[tp].offset for tp in places if tp in committed)
         return sum(end.offset for end in ends.values()) - done
 
-    return cluster.ask(look)
+    return cluster.ask(read)
 
 
 def wait_decided(cluster: Cluster, topic: str, partitions: int = PARTITIONS) -> None:
     """Until the last stable offset of each partition is its high watermark."""
     wanted = dict.fromkeys(_places(topic, partitions), LATEST)
 
-    async def look(client: ClusterClient) -> list[tuple[int, int]]:
+    async def read(client: ClusterClient) -> list[tuple[int, int]]:
         ends = await client.list_offsets(wanted)
         stable = await client.list_offsets(wanted, isolation=IsolationLevel.READ_COMMITTED)
         return [(stable[tp].offset, ends[tp].offset) for tp in wanted]
 
-    cluster.wait(lambda: cluster.ask(look), lambda seen: all(a == b for a, b in seen))
+    cluster.wait(lambda: cluster.ask(read), lambda seen: all(a == b for a, b in seen))
 
 
 def read_copies(cluster: Cluster) -> dict[int, list[int]]:

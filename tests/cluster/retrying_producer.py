@@ -53,10 +53,10 @@ class RetryingProducer:
     def wait_refused(self) -> None:
         self._wait(lambda: self.refused, self.refused + 1)
 
-    def _wait(self, look: Any, wanted: int) -> None:
+    def _wait(self, read: Any, wanted: int) -> None:
         deadline = time.monotonic() + _TIMEOUT_S
-        while look() < wanted:
-            assert time.monotonic() < deadline, f"{look()} of {wanted}"
+        while read() < wanted:
+            assert time.monotonic() < deadline, f"{read()} of {wanted}"
             time.sleep(0.01)
 
     def _send(self) -> None:

@@ -66,8 +66,8 @@ def test_partitions_are_reassigned_under_load(cluster: Cluster) -> None:
     targets = {0: (3, 2), 1: (3, 1), 2: (2, 3)}
     with working(cluster, "moving"):
         wanted = {TopicPartition("moving", number): to for number, to in targets.items()}
-        outcomes = cluster.ask(lambda client: client.reassignments.alter(wanted))
-        assert {outcome.code for outcome in outcomes.values()} == {ErrorCode.NONE}
+        results = cluster.ask(lambda client: client.reassignments.alter(wanted))
+        assert {result.code for result in results.values()} == {ErrorCode.NONE}
         cluster.wait(partial(_find_moving, cluster), lambda moving: not moving)
         for number, to in targets.items():  # stored; the brokers get it later
             partition = cluster.wait_partition("moving", number, partial(_is_on, to))
@@ -136,8 +136,8 @@ def test_controlled_shutdown_moves_leaders_and_elect_leaders_returns_them(
         cluster.start(1)
         heal(cluster, "handed")
         assert _stored(cluster, "handed")[0] == 2
-        outcomes = cluster.ask(lambda client: client.reassignments.elect_leaders([tp]))
-        assert outcomes[tp].code is ErrorCode.NONE
+        results = cluster.ask(lambda client: client.reassignments.elect_leaders([tp]))
+        assert results[tp].code is ErrorCode.NONE
         cluster.wait_partition("handed", 0, lambda state: state.leader == 1)
         again = cluster.ask(lambda client: client.reassignments.elect_leaders([tp]))
         assert again[tp].code is ErrorCode.ELECTION_NOT_NEEDED
@@ -145,6 +145,6 @@ def test_controlled_shutdown_moves_leaders_and_elect_leaders_returns_them(
 
 def _stored(cluster: Cluster, topic: str) -> tuple[int, list[int]]:
     """Stored leader and ISR of its first partition; brokers get them later."""
-    with kazoo_client(cluster.zookeeper) as tree:
-        state = json.loads(tree.get(f"/brokers/topics/{topic}/partitions/0/state")[0])
+    with kazoo_client(cluster.zookeeper) as zookeeper:
+        state = json.loads(zookeeper.get(f"/brokers/topics/{topic}/partitions/0/state")[0])
     return state["leader"], state["isr"]

@@ -140,7 +140,7 @@ def _lead_again(cluster: Cluster) -> None:
 
 def _ask_for_leader(cluster: Cluster, topic: str) -> ErrorCode:
     tp = TopicPartition(topic, 0)
-    outcomes = cluster.ask(
+    results = cluster.ask(
         lambda client: client.reassignments.elect_leaders([tp], choice=ElectionType.PREFERRED)
     )
-    return outcomes[tp].code
+    return results[tp].code

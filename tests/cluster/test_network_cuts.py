@@ -1,5 +1,7 @@
-"""Packets between brokers are lost, one way or both, while all of them see ZooKeeper: nobody is
-dead, the leader goes on alone or not at all, and nothing that was acknowledged is lost."""
+"""Network partitions between brokers, one way or both, while all of them reach ZooKeeper.
+
+No broker is dead, the leader continues alone or not at all, and no acknowledged record is lost.
+"""
 
 import json
 import time
@@ -48,7 +50,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def tree(cluster: Cluster) -> Iterator[KazooClient]:
+def zookeeper(cluster: Cluster) -> Iterator[KazooClient]:
     client = KazooClient(cluster.zookeeper)
     client.start()
     yield client
@@ -72,7 +74,7 @@ CUTS = (cut_off, sends_nothing, hears_nothing)[: scaled(test=1, verify=3, releas
 
 
 def test_a_leader_cut_from_its_followers_loses_no_acknowledged_record(
-    cluster: Cluster, tree: KazooClient, record_note: Callable[[str, Iterable[str]], None]
+    cluster: Cluster, zookeeper: KazooClient, record_note: Callable[[str, Iterable[str]], None]
 ) -> None:
     load = Load(cluster, TOPIC)
     try:
@@ -81,12 +83,12 @@ def test_a_leader_cut_from_its_followers_loses_no_acknowledged_record(
         Random(11).shuffle(plan)
         for cut in plan:
             begun = time.monotonic()
-            witness = _cut_and_join(cluster, tree, cut)
+            evidence = _cut_and_join(cluster, zookeeper, cut)
             heal(cluster, TOPIC)
             load.wait_acknowledged()
             silence_s = load.longest_silence_s(begun)
             note = (
-                f"{cut.__name__}: {witness}; longest without an acknowledgement {silence_s:.1f} s"
+                f"{cut.__name__}: {evidence}; longest without an acknowledgement {silence_s:.1f} s"
             )
             print(note)
             record_note("cluster: faults and what witnessed them", [note])
@@ -97,22 +99,28 @@ def test_a_leader_cut_from_its_followers_loses_no_acknowledged_record(
 
 
 def _cut_and_join(
-    cluster: Cluster, tree: KazooClient, links_of: Callable[[int, list[int]], list[Link]]
+    cluster: Cluster, zookeeper: KazooClient, links_of: Callable[[int, list[int]], list[Link]]
 ) -> str:
     """The controller's broker, which can still store a shrunk ISR."""
     leader = cluster.controller
     partition = _lead_one(cluster, leader)
-    epoch = _stored(tree, partition)["leader_epoch"]
+    epoch = _stored(zookeeper, partition)["leader_epoch"]
     links = links_of(leader, [broker for broker in BROKERS if broker != leader])
     for link in links:
         cluster.cut(*link)
     try:
-        cluster.wait(lambda: _stored(tree, partition)["isr"], lambda in_sync: in_sync == [leader])
+        cluster.wait(
+            lambda: _stored(zookeeper, partition)["isr"], lambda in_sync: in_sync == [leader]
+        )
     finally:
         for link in links:
             cluster.join(*link)
-    cluster.wait(lambda: len(_stored(tree, partition)["isr"]), lambda count: count == len(BROKERS))
-    assert _stored(tree, partition)["leader_epoch"] == epoch, "a leader that lives was replaced"
+    cluster.wait(
+        lambda: len(_stored(zookeeper, partition)["isr"]), lambda count: count == len(BROKERS)
+    )
+    assert _stored(zookeeper, partition)["leader_epoch"] == epoch, (
+        "a leader that lives was replaced"
+    )
     return f"broker {leader} was alone in sync in partition {partition}, and is not any more"
 
 
@@ -129,7 +137,7 @@ def _lead_one(cluster: Cluster, broker: int) -> int:
     return partition
 
 
-def _stored(tree: KazooClient, partition: int) -> dict[str, Any]:
+def _stored(zookeeper: KazooClient, partition: int) -> dict[str, Any]:
     """The stored state: no partitioned broker knows all of it."""
-    value, _ = tree.get(f"/brokers/topics/{TOPIC}/partitions/{partition}/state")
+    value, _ = zookeeper.get(f"/brokers/topics/{TOPIC}/partitions/{partition}/state")
     return dict(json.loads(value))

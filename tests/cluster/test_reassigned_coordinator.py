@@ -58,7 +58,7 @@ def test_transactions_continue_after_their_coordinator_is_reassigned(
     cluster.kill(holder)
     cluster.ask(lambda client: decide(client, producers))
     cluster.wait(lambda: states_of(cluster), lambda states: states == STATES)
-    cluster.ask(lambda client: move(client, target))
+    cluster.ask(lambda client: reassign(client, target))
     cluster.wait_partition(STATE_TOPIC, 0, lambda state: state.replicas == (target,))
 
     cluster.wait(lambda: states_of(cluster), lambda states: states == STATES)
@@ -110,10 +110,10 @@ async def decide(client: ClusterClient, producers: Producers) -> None:
         await client.transactions.end(producers[name], commit=name == "committing")
 
 
-async def move(client: ClusterClient, target: int) -> None:
+async def reassign(client: ClusterClient, target: int) -> None:
     name = TopicPartition(STATE_TOPIC, 0)
-    outcomes = await client.reassignments.alter({name: [target]})
-    assert [outcome.code for outcome in outcomes.values()] == [ErrorCode.NONE]
+    results = await client.reassignments.alter({name: [target]})
+    assert [result.code for result in results.values()] == [ErrorCode.NONE]
 
 
 async def end_rest(client: ClusterClient, producers: Producers) -> None:
@@ -133,10 +133,10 @@ async def begin_again(client: ClusterClient) -> Producers:
 
 
 def states_of(cluster: Cluster) -> dict[str, str]:
-    async def look(client: ClusterClient) -> dict[str, str]:
+    async def read(client: ClusterClient) -> dict[str, str]:
         return {name: (await client.transactions.describe(name)).state for name in STATES}
 
-    return cluster.ask(look)
+    return cluster.ask(read)
 
 
 def coordinator_of(cluster: Cluster, name: str) -> int:

@@ -39,7 +39,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster
 
 
 @pytest.fixture
-def tree(cluster: Cluster) -> Iterator[KazooClient]:
+def zookeeper(cluster: Cluster) -> Iterator[KazooClient]:
     client = KazooClient(cluster.zookeeper)
     client.start()
     yield client
@@ -47,26 +47,29 @@ def tree(cluster: Cluster) -> Iterator[KazooClient]:
     client.close()
 
 
-def test_a_stalled_leader_is_replaced_and_fenced(cluster: Cluster, tree: KazooClient) -> None:
+def test_a_stalled_leader_is_replaced_and_fenced(cluster: Cluster, zookeeper: KazooClient) -> None:
     create_on(cluster, "stalled", (1, 2, 3), {"min.insync.replicas": "2"})
     send(cluster, "stalled", "before")
-    life = tree.exists("/brokers/ids/1").czxid
+    czxid = zookeeper.exists("/brokers/ids/1").czxid
 
-    assert asyncio.run(_ask_the_sleeper(cluster, tree)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert (
+        asyncio.run(_produce_to_stalled_leader(cluster, zookeeper))
+        is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    )
 
     cluster.wait_in_sync("stalled", 0, 3)
-    assert tree.exists("/brokers/ids/1").czxid > life
+    assert zookeeper.exists("/brokers/ids/1").czxid > czxid
     assert read(cluster, "stalled") == ["before", "meanwhile"]
     wait_stored(cluster, 1, "stalled", ["before", "meanwhile"])
 
 
-async def _ask_the_sleeper(cluster: Cluster, tree: KazooClient) -> ErrorCode:
+async def _produce_to_stalled_leader(cluster: Cluster, zookeeper: KazooClient) -> ErrorCode:
     """Like a client with outdated metadata: its request is the first that the old leader handles
     when it resumes."""
     metadata = cluster.ask(lambda client: client.metadata([]))
     connection = await BrokerConnection.open(metadata.brokers[BrokerId(1)].address)
     os.kill(cluster.pid(1), STALL)
-    cluster.wait(lambda: tree.exists("/brokers/ids/1"), lambda stat: stat is None)
+    cluster.wait(lambda: zookeeper.exists("/brokers/ids/1"), lambda stat: stat is None)
     cluster.wait_partition("stalled", 0, lambda state: state.leader == 2)
     send(cluster, "stalled", "meanwhile")
     tp, batch = TopicPartition("stalled", 0), make_batch("to a leader that was")

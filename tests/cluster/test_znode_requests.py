@@ -21,7 +21,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def tree(cluster: Cluster) -> Iterator[KazooClient]:
+def zookeeper(cluster: Cluster) -> Iterator[KazooClient]:
     client = KazooClient(cluster.zookeeper)
     client.start()
     yield client
@@ -29,8 +29,8 @@ def tree(cluster: Cluster) -> Iterator[KazooClient]:
     client.close()
 
 
-def put(tree: KazooClient, path: str, value: object) -> None:
-    tree.create(path, json.dumps(value).encode())
+def put(zookeeper: KazooClient, path: str, value: object) -> None:
+    zookeeper.create(path, json.dumps(value).encode())
 
 
 def find_leader(cluster: Cluster, topic: str, partition: int = 0) -> int | None:
@@ -38,34 +38,40 @@ def find_leader(cluster: Cluster, topic: str, partition: int = 0) -> int | None:
     return None if metadata is None else int(metadata.leader)
 
 
-def test_a_topic_created_as_a_znode_is_led_and_written(cluster: Cluster, tree: KazooClient) -> None:
-    put(tree, "/brokers/topics/put", {"version": 1, "partitions": {"0": [2, 3]}})
+def test_a_topic_created_as_a_znode_is_led_and_written(
+    cluster: Cluster, zookeeper: KazooClient
+) -> None:
+    put(zookeeper, "/brokers/topics/put", {"version": 1, "partitions": {"0": [2, 3]}})
     cluster.wait(partial(find_leader, cluster, "put"), lambda leader: leader == 2)
     cluster.wait_in_sync("put", 0, 2)
-    send(cluster, "put", "by a tree-made leader")
+    send(cluster, "put", "by a zookeeper-made leader")
     for broker in (2, 3):
-        wait_stored(cluster, broker, "put", ["by a tree-made leader"])
-    state = json.loads(tree.get("/brokers/topics/put/partitions/0/state")[0])
+        wait_stored(cluster, broker, "put", ["by a zookeeper-made leader"])
+    state = json.loads(zookeeper.get("/brokers/topics/put/partitions/0/state")[0])
     assert (state["leader"], state["isr"]) == (2, [2, 3])
 
 
-def test_partitions_added_to_a_topic_znode_are_created(cluster: Cluster, tree: KazooClient) -> None:
+def test_partitions_added_to_a_topic_znode_are_created(
+    cluster: Cluster, zookeeper: KazooClient
+) -> None:
     create_on(cluster, "grown", (1, 2))
-    data, _ = tree.get("/brokers/topics/grown")
+    data, _ = zookeeper.get("/brokers/topics/grown")
     node = json.loads(data)
     node["partitions"]["1"] = [3, 1]
-    tree.set("/brokers/topics/grown", json.dumps(node).encode())
+    zookeeper.set("/brokers/topics/grown", json.dumps(node).encode())
     cluster.wait(partial(find_leader, cluster, "grown", 1), lambda leader: leader == 3)
     assert send(cluster, "grown", "into the second", partition=1) == 0
-    state = json.loads(tree.get("/brokers/topics/grown/partitions/1/state")[0])
+    state = json.loads(zookeeper.get("/brokers/topics/grown/partitions/1/state")[0])
     assert (state["leader"], state["isr"]) == (3, [3, 1])
 
 
-def test_a_topic_is_deleted_by_its_deletion_znode(cluster: Cluster, tree: KazooClient) -> None:
+def test_a_topic_is_deleted_by_its_deletion_znode(cluster: Cluster, zookeeper: KazooClient) -> None:
     create_on(cluster, "unloved", (1, 2, 3))
-    tree.create("/admin/delete_topics/unloved", b"")
-    cluster.wait(lambda: tree.exists("/admin/delete_topics/unloved"), lambda stat: stat is None)
-    assert tree.exists("/brokers/topics/unloved") is None
+    zookeeper.create("/admin/delete_topics/unloved", b"")
+    cluster.wait(
+        lambda: zookeeper.exists("/admin/delete_topics/unloved"), lambda stat: stat is None
+    )
+    assert zookeeper.exists("/brokers/topics/unloved") is None
     for broker in (1, 2, 3):
         folder = cluster.data(broker) / "unloved-0"
         cluster.wait(folder.exists, lambda is_there: not is_there)
@@ -73,40 +79,42 @@ def test_a_topic_is_deleted_by_its_deletion_znode(cluster: Cluster, tree: KazooC
 
 
 def test_a_deletion_znode_of_an_unknown_topic_is_reported_and_deleted(
-    cluster: Cluster, tree: KazooClient
+    cluster: Cluster, zookeeper: KazooClient
 ) -> None:
-    tree.create("/admin/delete_topics/nowhere", b"")
-    cluster.wait(lambda: tree.exists("/admin/delete_topics/nowhere"), lambda stat: stat is None)
+    zookeeper.create("/admin/delete_topics/nowhere", b"")
+    cluster.wait(
+        lambda: zookeeper.exists("/admin/delete_topics/nowhere"), lambda stat: stat is None
+    )
     cluster.wait(
         lambda: "".join(map(cluster.logs, (1, 2, 3))),
         lambda logs: "topic 'nowhere' is not deleted" in logs,
     )
 
 
-def test_a_partition_is_reassigned_by_znode(cluster: Cluster, tree: KazooClient) -> None:
+def test_a_partition_is_reassigned_by_znode(cluster: Cluster, zookeeper: KazooClient) -> None:
     create_on(cluster, "wandering", (1, 2))
     send(cluster, "wandering", "comes along")
     move = {"topic": "wandering", "partition": 0, "replicas": [3, 1]}
-    put(tree, "/admin/reassign_partitions", {"version": 1, "partitions": [move]})
-    cluster.wait(lambda: tree.exists("/admin/reassign_partitions"), lambda stat: stat is None)
+    put(zookeeper, "/admin/reassign_partitions", {"version": 1, "partitions": [move]})
+    cluster.wait(lambda: zookeeper.exists("/admin/reassign_partitions"), lambda stat: stat is None)
     cluster.wait_partition("wandering", 0, lambda state: state.replicas == (3, 1))
     wait_stored(cluster, 3, "wandering", ["comes along"])
-    assert json.loads(tree.get("/brokers/topics/wandering")[0])["partitions"] == {"0": [3, 1]}
+    assert json.loads(zookeeper.get("/brokers/topics/wandering")[0])["partitions"] == {"0": [3, 1]}
 
 
-def test_a_preferred_leader_is_elected_by_znode(cluster: Cluster, tree: KazooClient) -> None:
+def test_a_preferred_leader_is_elected_by_znode(cluster: Cluster, zookeeper: KazooClient) -> None:
     create_on(cluster, "led", (3, 2))
     put(
-        tree,
+        zookeeper,
         "/admin/reassign_partitions",
         {"version": 1, "partitions": [{"topic": "led", "partition": 0, "replicas": [2, 3]}]},
     )
     cluster.wait_partition("led", 0, lambda state: state.replicas == (2, 3))
     assert cluster.leader("led", 0) == 3
-    cluster.wait(lambda: tree.exists("/admin/reassign_partitions"), lambda stat: stat is None)
+    cluster.wait(lambda: zookeeper.exists("/admin/reassign_partitions"), lambda stat: stat is None)
     wanted = {"version": 1, "partitions": [{"topic": "led", "partition": 0}]}
-    put(tree, "/admin/preferred_replica_election", wanted)
+    put(zookeeper, "/admin/preferred_replica_election", wanted)
     cluster.wait_partition("led", 0, lambda state: state.leader == 2)
     cluster.wait(
-        lambda: tree.exists("/admin/preferred_replica_election"), lambda stat: stat is None
+        lambda: zookeeper.exists("/admin/preferred_replica_election"), lambda stat: stat is None
     )

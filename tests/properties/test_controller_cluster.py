@@ -149,15 +149,15 @@ class Scenario:
             partition_epoch=part.partition_epoch - (self.random.random() < 0.1),
             in_sync=tuple(IsrMember(broker, BrokerEpoch(-1)) for broker in wanted),
         )
-        decision, [outcome] = alter_partition(
+        decision, [result] = alter_partition(
             self.state,
             broker=part.leader,
             broker_epoch=self.state.brokers[part.leader].epoch,
             proposals=[change],
         )
-        if outcome.code is ErrorCode.NONE:
-            assert outcome.state is not None
-            assert set(outcome.state.in_sync) == set(wanted)
+        if result.code is ErrorCode.NONE:
+            assert result.state is not None
+            assert set(result.state.in_sync) == set(wanted)
         return decision
 
     def move(self) -> ControllerDecision:
@@ -227,13 +227,13 @@ def check_partition(old: PartitionState, new: PartitionState, state: ClusterStat
 def check_orders(decision: ControllerDecision) -> None:
     """The last request for a partition to each live broker matches the state; others get none."""
     last: dict[tuple[BrokerId, int], PartitionState | None] = {}
-    for broker, order in decision.requests:
+    for broker, addressed in decision.requests:
         assert broker in decision.state.brokers
-        if isinstance(order, LeaderAndIsrRequest):
-            assert order.broker_epoch == decision.state.brokers[broker].epoch
-            last.update({(broker, e.tp.partition): e.state for e in order.partitions})
-        elif isinstance(order, StopReplicaRequest):
-            last.update({(broker, partition.partition): None for partition in order.partitions})
+        if isinstance(addressed, LeaderAndIsrRequest):
+            assert addressed.broker_epoch == decision.state.brokers[broker].epoch
+            last.update({(broker, e.tp.partition): e.state for e in addressed.partitions})
+        elif isinstance(addressed, StopReplicaRequest):
+            last.update({(broker, partition.partition): None for partition in addressed.partitions})
     parts = decision.state.topics["t"].partitions
     for (broker, number), sent in last.items():
         if sent is None:

@@ -140,10 +140,10 @@ def check_written(state: ClusterState, decision: ControllerDecision) -> None:
 def check_told(state: ClusterState, decision: ControllerDecision) -> None:
     """Every live broker with a changed replica gets its newest state."""
     sent: dict[tuple[BrokerId, int], PartitionState] = {}
-    for broker, order in decision.requests:
-        if isinstance(order, LeaderAndIsrRequest):
-            assert order.broker_epoch == decision.state.brokers[broker].epoch
-            sent.update({(broker, e.tp.partition): e.state for e in order.partitions})
+    for broker, addressed in decision.requests:
+        if isinstance(addressed, LeaderAndIsrRequest):
+            assert addressed.broker_epoch == decision.state.brokers[broker].epoch
+            sent.update({(broker, e.tp.partition): e.state for e in addressed.partitions})
     new = set(decision.state.brokers) - stayed(state.brokers, decision.state.brokers)
     pairs = zip(partitions_of(state), partitions_of(decision.state), strict=True)
     expected = {

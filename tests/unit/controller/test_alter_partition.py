@@ -78,10 +78,10 @@ def test_the_current_leader_changes_the_isr(in_sync: tuple[int, ...]) -> None:
 
 def test_an_isr_change_sends_update_metadata_only() -> None:
     decision, _ = ask(STATE, change(0, 1, 2))
-    assert sorted(order.broker for order in decision.requests) == [0, 1, 2]
-    for order in decision.requests:
-        assert isinstance(order.request, UpdateMetadataRequest)
-        assert [topic.partitions[0].in_sync for topic in order.request.topics] == [(0, 1, 2)]
+    assert sorted(addressed.broker for addressed in decision.requests) == [0, 1, 2]
+    for addressed in decision.requests:
+        assert isinstance(addressed.request, UpdateMetadataRequest)
+        assert [topic.partitions[0].in_sync for topic in addressed.request.topics] == [(0, 1, 2)]
 
 
 @pytest.mark.parametrize(
@@ -105,34 +105,34 @@ def test_an_isr_change_sends_update_metadata_only() -> None:
 def test_a_rejected_proposal_changes_nothing(
     proposal: AlterPartitionProposal, broker: int, code: ErrorCode
 ) -> None:
-    decision, [outcome] = ask(STATE, proposal, broker=broker)
-    assert outcome.code is code
+    decision, [result] = ask(STATE, proposal, broker=broker)
+    assert result.code is code
     assert decision == ControllerDecision(state=STATE)
     exists = code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert outcome.state == (answered(TOPIC.partitions[0]) if exists else None)
+    assert result.state == (answered(TOPIC.partitions[0]) if exists else None)
 
 
 def test_a_proposal_that_is_stored_already_succeeds() -> None:
     """The first answer was lost: a rejection would leave the leader with an outdated ISR."""
     decision, [(_, stored)] = ask(STATE, change(0))
-    again, [outcome] = ask(decision.state, change(0))
-    assert outcome == AlterPartitionResult(ErrorCode.NONE, stored)
+    again, [result] = ask(decision.state, change(0))
+    assert result == AlterPartitionResult(ErrorCode.NONE, stored)
     assert again == ControllerDecision(state=decision.state)
 
 
 def test_an_offline_or_shutting_down_broker_cannot_join_the_isr() -> None:
-    _, [outcome] = ask(replace(STATE, brokers=alive(0, 1)), change(0, 1, 2))
-    assert outcome.code is ErrorCode.INELIGIBLE_REPLICA
+    _, [result] = ask(replace(STATE, brokers=alive(0, 1)), change(0, 1, 2))
+    assert result.code is ErrorCode.INELIGIBLE_REPLICA
     leaving = replace(STATE, shutting_down=frozenset((BrokerId(2),)))
-    _, [outcome] = ask(leaving, change(0, 1, 2))
-    assert outcome.code is ErrorCode.INELIGIBLE_REPLICA
+    _, [result] = ask(leaving, change(0, 1, 2))
+    assert result.code is ErrorCode.INELIGIBLE_REPLICA
 
 
 def test_a_leader_in_controlled_shutdown_may_still_extend_the_isr() -> None:
     state = cluster_state(alive(0, 1), topic("t", partition(0, (0,), (0, 1))))
     leaving = replace(state, shutting_down=frozenset((BrokerId(0),)))
-    _, [outcome] = ask(leaving, change(0, 1))
-    assert outcome.code is ErrorCode.NONE
+    _, [result] = ask(leaving, change(0, 1))
+    assert result.code is ErrorCode.NONE
 
 
 @pytest.mark.parametrize(("broker", "epoch"), [(0, 0), (0, 2), (9, 1)])
@@ -144,27 +144,27 @@ def test_a_stale_broker_epoch_is_refused(broker: int, epoch: int) -> None:
 
 def test_a_topic_being_deleted_rejects_isr_changes() -> None:
     state = replace(STATE, deleting={"t": frozenset((BrokerId(0),))})
-    decision, [outcome] = ask(state, change(0))
-    assert outcome.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    decision, [result] = ask(state, change(0))
+    assert result.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert decision.writes == ()
 
 
 def test_two_proposals_of_one_partition_build_on_each_other() -> None:
-    decision, outcomes = ask(STATE, change(0), change(0, 2), change(0, 2, partition_epoch=8))
+    decision, results = ask(STATE, change(0), change(0, 2), change(0, 2, partition_epoch=8))
     codes = [ErrorCode.NONE, ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.NONE]
-    assert [outcome.code for outcome in outcomes] == codes
+    assert [result.code for result in results] == codes
     stored = decision.state.topics["t"].partitions[0]
     assert (stored.in_sync, stored.partition_epoch) == ((0, 2), 9)
 
 
 def test_the_last_target_replica_in_sync_finishes_the_reassignment() -> None:
     """From broker 0 to brokers 2 and 1; broker 2 was not in sync."""
-    moving = partition(0, (0, 1), (2, 1, 0))._replace(
+    reassigning = partition(0, (0, 1), (2, 1, 0))._replace(
         adding=(BrokerId(2),), removing=(BrokerId(0),)
     )
-    state = cluster_state(alive(0, 1, 2), topic("t", moving))
-    decision, [outcome] = ask(state, change(0, 1, 2))
-    assert outcome.code is ErrorCode.NONE
+    state = cluster_state(alive(0, 1, 2), topic("t", reassigning))
+    decision, [result] = ask(state, change(0, 1, 2))
+    assert result.code is ErrorCode.NONE
     after = decision.state.topics["t"].partitions[0]
     assert (after.leader, after.replicas, after.in_sync) == (2, (2, 1), (1, 2))
     assert (after.adding, after.removing) == ((), ())

@@ -123,7 +123,9 @@ class TestBrokerRestart:
         parts = [partition(0, (0,), (0,)), partition(0, (0,), (0, 1))]
         state = cluster_state(alive(0), topic("t", *parts))
         decision = brokers_changed(state, alive(0) | alive(1, epoch=5), never)
-        [lead, full] = [order.request for order in decision.requests if order.broker == 1]
+        [lead, full] = [
+            addressed.request for addressed in decision.requests if addressed.broker == 1
+        ]
         assert isinstance(lead, LeaderAndIsrRequest)
         assert [
             leader_and_isr_partition.tp.partition for leader_and_isr_partition in lead.partitions
@@ -132,11 +134,11 @@ class TestBrokerRestart:
         assert isinstance(full, UpdateMetadataRequest)
         assert full.is_full
         assert full.topics == tuple(decision.state.topics.values())
-        [news] = [order.request for order in decision.requests if order.broker == 0]
-        assert isinstance(news, UpdateMetadataRequest)
-        assert not news.is_full
-        assert news.brokers is not None
-        assert [broker.id for broker in news.brokers] == [0, 1]
+        [update] = [addressed.request for addressed in decision.requests if addressed.broker == 0]
+        assert isinstance(update, UpdateMetadataRequest)
+        assert not update.is_full
+        assert update.brokers is not None
+        assert [broker.id for broker in update.brokers] == [0, 1]
 
 
 def test_unchanged_brokers_cause_no_decision() -> None:
@@ -161,14 +163,14 @@ def test_writes_are_conditional_on_the_known_version() -> None:
 def test_leader_and_isr_is_sent_before_update_metadata() -> None:
     state = cluster_state(alive(0, 1), topic("t", partition(1, (0, 1), (1, 0))))
     decision = brokers_changed(state, alive(0), never)
-    lead, news = [order.request for order in decision.requests]
+    lead, update = [addressed.request for addressed in decision.requests]
     assert isinstance(lead, LeaderAndIsrRequest)
     assert [leader_and_isr_partition.state for leader_and_isr_partition in lead.partitions] == [
         led(decision)
     ]
     assert not lead.partitions[0].is_new
-    assert isinstance(news, UpdateMetadataRequest)
-    assert [topic.name for topic in news.topics] == ["t"]
+    assert isinstance(update, UpdateMetadataRequest)
+    assert [topic.name for topic in update.topics] == ["t"]
 
 
 class TestControllerFailover:
@@ -184,18 +186,20 @@ class TestControllerFailover:
 
     def test_sends_every_broker_leader_and_isr_then_full_metadata(self) -> None:
         state = cluster_state(alive(0, 1), topic("t", partition(0, (0, 1), (0, 1))))
-        orders = fail_over(state, never).requests
+        requests = fail_over(state, never).requests
         for broker in (0, 1):
-            lead, full = [order.request for order in orders if order.broker == broker]
+            lead, full = [addressed.request for addressed in requests if addressed.broker == broker]
             assert isinstance(lead, LeaderAndIsrRequest)
             assert isinstance(full, UpdateMetadataRequest)
             assert full.is_full
 
     def test_splits_requests_with_many_partitions(self) -> None:
         state = cluster_state(alive(0), topic("t", *[partition(0, (0,), (0,))] * 120))
-        orders = [order.request for order in fail_over(state, never).requests]
+        requests = [addressed.request for addressed in fail_over(state, never).requests]
         pieces = [
-            len(order.partitions) for order in orders if isinstance(order, LeaderAndIsrRequest)
+            len(addressed.partitions)
+            for addressed in requests
+            if isinstance(addressed, LeaderAndIsrRequest)
         ]
         assert pieces == [50, 50, 20]
 
@@ -222,7 +226,7 @@ class TestTopicBeingDeleted:
     def test_is_stopped_on_a_restarted_broker_and_not_in_its_metadata(self) -> None:
         state = self.marked(1)
         decision = brokers_changed(state, alive(0) | alive(1, epoch=5), never)
-        stop, full = [order.request for order in decision.requests if order.broker == 1]
+        stop, full = [addressed.request for addressed in decision.requests if addressed.broker == 1]
         assert isinstance(stop, StopReplicaRequest)
         assert stop.delete
         assert [str(tp) for tp in stop.partitions] == ["t-0"]
@@ -233,9 +237,10 @@ class TestTopicBeingDeleted:
         state = replace(self.marked(0, 1), brokers=alive(0, 1, 2))
         decision = brokers_changed(state, alive(2), never)
         hidden = [
-            order.request.deleted_topics
-            for order in decision.requests
-            if isinstance(order.request, UpdateMetadataRequest) and order.request.deleted_topics
+            addressed.request.deleted_topics
+            for addressed in decision.requests
+            if isinstance(addressed.request, UpdateMetadataRequest)
+            and addressed.request.deleted_topics
         ]
         assert hidden == [("t",)]
 

@@ -130,10 +130,10 @@ def test_the_cluster_id_never_changes() -> None:
 
 def test_generated_broker_ids_are_above_the_reserved_ones_and_unique() -> None:
     async def scenario(cluster: Cluster) -> None:
-        given = [
+        allocated = [
             await next_generated_broker_id(cluster.sessions[0], reserved_max=1000) for _ in range(3)
         ]
-        assert given == [1001, 1002, 1003]
+        assert allocated == [1001, 1002, 1003]
 
     run_scenario(scenario)
 
@@ -148,12 +148,12 @@ def test_topic_ids_do_not_look_like_options() -> None:
 def test_producer_ids_of_two_brokers_are_unique_and_allocated_in_blocks() -> None:
     async def scenario(cluster: Cluster) -> None:
         makers = [BlockProducerIds(s, BrokerId(b)) for b, s in cluster.sessions.items()]
-        given = await asyncio.gather(
+        allocated = await asyncio.gather(
             *(maker.next_producer_id() for _ in range(BLOCK_SIZE + 5) for maker in makers)
         )
-        assert len(set(given)) == len(given)
-        assert set(given[::2]) >= set(range(BLOCK_SIZE))
-        blocks = {number // BLOCK_SIZE for number in given}
+        assert len(set(allocated)) == len(allocated)
+        assert set(allocated[::2]) >= set(range(BLOCK_SIZE))
+        blocks = {number // BLOCK_SIZE for number in allocated}
         assert blocks == {0, 1, 2, 3}
 
     run_scenario(scenario, 0, 1)
@@ -162,12 +162,12 @@ def test_producer_ids_of_two_brokers_are_unique_and_allocated_in_blocks() -> Non
 def test_a_restart_does_not_reuse_producer_ids() -> None:
     async def scenario() -> None:
         disk = SimulatedDisk("/data")
-        given = []
+        allocated = []
         for _ in range(3):
             async with opened(disk) as cluster:
                 maker = BlockProducerIds(cluster.sessions[0], BrokerId(0))
-                given += [await maker.next_producer_id() for _ in range(3)]
-        assert given == [0, 1, 2, 1000, 1001, 1002, 2000, 2001, 2002]
+                allocated += [await maker.next_producer_id() for _ in range(3)]
+        assert allocated == [0, 1, 2, 1000, 1001, 1002, 2000, 2001, 2002]
 
     asyncio.run(scenario())
 
@@ -179,8 +179,8 @@ def test_exhausted_producer_ids_raise() -> None:
         block = encode_producer_block(BrokerId(0), first=0, last=last)
         await session.create(PRODUCER_IDS, block)
         maker = BlockProducerIds(session, BrokerId(0))
-        given = [await maker.next_producer_id() for _ in range(BLOCK_SIZE)]
-        assert given[-1] == 2**63 - 1
+        allocated = [await maker.next_producer_id() for _ in range(BLOCK_SIZE)]
+        assert allocated[-1] == 2**63 - 1
         with pytest.raises(ProducerIdsExhausted):
             await maker.next_producer_id()
 

@@ -47,15 +47,17 @@ def alter(
     state: ClusterState = STATE,
     static: Mapping[str, str] | None = None,
 ) -> tuple[ControllerDecision, list[ApiError | None]]:
-    given = RawConfig.from_mapping(static, where="file") if static else EMPTY_RAW_CONFIG
+    static_config = RawConfig.from_mapping(static, where="file") if static else EMPTY_RAW_CONFIG
     return alter_configs(
-        state, changes, ConfigBasis(static=given, broker_config=resolve_broker(given))
+        state,
+        changes,
+        ConfigBasis(static=static_config, broker_config=resolve_broker(static_config)),
     )
 
 
 def topic_configs(*changes: ConfigResourceChange, state: ClusterState = STATE) -> Mapping[str, str]:
-    decision, answers = alter(*changes, state=state)
-    assert answers == [None] * len(changes)
+    decision, results = alter(*changes, state=state)
+    assert results == [None] * len(changes)
     return decision.state.topics["t"].configs
 
 
@@ -90,8 +92,8 @@ class TestTopicConfigs:
         assert isinstance(write, SetData)
         assert write.path == "/config/topics/t"
         assert json.loads(write.data)["config"]["retention.ms"] == "7"
-        updates = [order.request for order in decision.requests]
-        assert [order.broker for order in decision.requests] == [0, 1]
+        updates = [addressed.request for addressed in decision.requests]
+        assert [addressed.broker for addressed in decision.requests] == [0, 1]
         for update in updates:
             assert isinstance(update, UpdateMetadataRequest)
             assert [topic.configs["retention.ms"] for topic in update.topics] == ["7"]
@@ -99,10 +101,10 @@ class TestTopicConfigs:
 
 class TestBrokerConfigs:
     def test_are_stored_for_one_broker_or_for_all(self) -> None:
-        decision, answers = alter(
+        decision, results = alter(
             change("", ("log.retention.ms", SET, "7")), change("1", ("log.retention.ms", SET, "8"))
         )
-        assert answers == [None, None]
+        assert results == [None, None]
         assert decision.state.broker_configs == {
             "": {"log.retention.ms": "7"},
             "1": {"log.retention.ms": "8"},
@@ -192,22 +194,22 @@ def test_error_messages_are_truncated() -> None:
 def test_an_invalid_config_refuses_only_its_resource() -> None:
     bad = change("t", ("retention.ms", SET, "7"), ("segment.bytes", SET, "many"))
     good = change("0", ("log.retention.ms", SET, "7"))
-    decision, answers = alter(bad, good)
-    assert [code_of(answer) for answer in answers] == [ErrorCode.INVALID_CONFIG, ErrorCode.NONE]
+    decision, results = alter(bad, good)
+    assert [code_of(answer) for answer in results] == [ErrorCode.INVALID_CONFIG, ErrorCode.NONE]
     assert decision.state.topics == STATE.topics
     assert decision.state.broker_configs == {"0": {"log.retention.ms": "7"}}
 
 
 def test_a_resource_named_twice_is_refused_both_times() -> None:
     requested = change("t", ("retention.ms", SET, "7"))
-    _, answers = alter(requested, requested)
-    assert [code_of(answer) for answer in answers] == [ErrorCode.INVALID_REQUEST] * 2
+    _, results = alter(requested, requested)
+    assert [code_of(answer) for answer in results] == [ErrorCode.INVALID_REQUEST] * 2
 
 
 def test_configs_of_a_topic_being_deleted_cannot_be_changed() -> None:
     state = replace(STATE, deleting={"t": frozenset((BrokerId(0),))})
-    _, answers = alter(change("t", ("retention.ms", SET, "7")), state=state)
-    assert [code_of(answer) for answer in answers] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    _, results = alter(change("t", ("retention.ms", SET, "7")), state=state)
+    assert [code_of(answer) for answer in results] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
 def test_a_change_that_contradicts_the_static_config_is_refused() -> None:

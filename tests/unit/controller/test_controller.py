@@ -49,13 +49,13 @@ SOON_MS = 60  # for tests that wait for the timeout itself
 async def create(
     controller: Controller, *topics: CreatableTopic, timeout_ms: int = WAIT_MS
 ) -> list[ErrorCode]:
-    answers = await controller.create_topics(topics, validate_only=False, timeout_ms=timeout_ms)
-    return [code_of(answer) for answer in answers]
+    results = await controller.create_topics(topics, validate_only=False, timeout_ms=timeout_ms)
+    return [code_of(answer) for answer in results]
 
 
 async def delete(controller: Controller, *names: str, timeout_ms: int = WAIT_MS) -> list[ErrorCode]:
-    answers = await controller.delete_topics(names, timeout_ms=timeout_ms)
-    return [code_of(answer) for answer in answers]
+    results = await controller.delete_topics(names, timeout_ms=timeout_ms)
+    return [code_of(answer) for answer in results]
 
 
 def replicated(name: str, *replicas: tuple[int, ...]) -> CreatableTopic:
@@ -99,14 +99,16 @@ def test_a_created_topic_has_leaders_and_metadata_when_answered() -> None:
     async def scenario(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
             [made] = await controller.create_topics(
-                [CreatableTopic(name="orders", partitions=3)],
+                [CreatableTopic(name="requests", partitions=3)],
                 validate_only=False,
                 timeout_ms=WAIT_MS,
             )
             assert isinstance(made, TopicState)
             fake = cluster.channel.broker()
-            assert fake.topics["orders"] == made
-            assert [fake.replicas[TopicPartition("orders", n)].leader for n in range(3)] == [0] * 3
+            assert fake.topics["requests"] == made
+            assert [fake.replicas[TopicPartition("requests", n)].leader for n in range(3)] == [
+                0
+            ] * 3
 
     run_scenario(scenario)
 
@@ -115,7 +117,7 @@ def test_a_restart_sends_the_full_state_and_writes_nothing() -> None:
     async def scenario() -> None:
         disk = SimulatedDisk("/data")
         async with opened(disk) as cluster, cluster.controlled() as controller:
-            assert await create(controller, CreatableTopic(name="orders", partitions=3)) == [0]
+            assert await create(controller, CreatableTopic(name="requests", partitions=3)) == [0]
             before = cluster.channel.broker()
         async with opened(disk) as cluster:
             session = CrashingSession(cluster.sessions[0])
@@ -131,7 +133,7 @@ def test_validate_only_answers_the_same_and_writes_nothing() -> None:
     async def scenario(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
             await create(controller, CreatableTopic(name="t"))
-            zxid, orders = cluster.store.tree.zxid, len(cluster.channel.broker().requests)
+            zxid, requests = cluster.store.tree.zxid, len(cluster.channel.broker().requests)
             made, refused = await controller.create_topics(
                 [CreatableTopic(name="u"), CreatableTopic(name="t")],
                 validate_only=True,
@@ -149,7 +151,7 @@ def test_validate_only_answers_the_same_and_writes_nothing() -> None:
             altered = await controller.alter_configs(changes, validate_only=True)
             assert [code_of(error) for error in altered] == [ErrorCode.INVALID_CONFIG]
             assert cluster.store.tree.zxid == zxid
-            assert len(cluster.channel.broker().requests) == orders
+            assert len(cluster.channel.broker().requests) == requests
 
     run_scenario(scenario)
 
@@ -164,10 +166,10 @@ def test_a_request_with_many_topics_keeps_its_partition_limit() -> None:
         topics = [CreatableTopic(name=name, partitions=2) for name in names]
         for validate_only in (True, False):
             async with cluster.controlled(max_partitions_per_request=240) as controller:
-                answers = await controller.create_topics(
+                results = await controller.create_topics(
                     topics, validate_only=validate_only, timeout_ms=WAIT_MS
                 )
-                codes = [code_of(answer) for answer in answers]
+                codes = [code_of(answer) for answer in results]
                 assert codes[0] == codes[125] == ErrorCode.INVALID_REQUEST
                 assert codes[120] == ErrorCode.INVALID_TOPIC_EXCEPTION
                 assert codes[1:120] == [0] * 119
@@ -201,15 +203,15 @@ def test_a_deleted_topic_leaves_no_znode_and_can_be_recreated() -> None:
     async def scenario(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
             before = cluster.store.tree.node_count
-            await create(controller, CreatableTopic(name="orders", partitions=3))
-            first = cluster.channel.broker().topics["orders"].topic_id
-            codes = await delete(controller, "orders", "other")
+            await create(controller, CreatableTopic(name="requests", partitions=3))
+            first = cluster.channel.broker().topics["requests"].topic_id
+            codes = await delete(controller, "requests", "other")
             assert codes == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
             assert cluster.store.tree.node_count == before
             assert cluster.channel.broker().topics == {}
             assert cluster.channel.broker().replicas == {}
-            assert await create(controller, CreatableTopic(name="orders")) == [ErrorCode.NONE]
-            assert cluster.channel.broker().topics["orders"].topic_id != first
+            assert await create(controller, CreatableTopic(name="requests")) == [ErrorCode.NONE]
+            assert cluster.channel.broker().topics["requests"].topic_id != first
 
     run_scenario(scenario)
 
@@ -412,9 +414,9 @@ def test_the_next_controller_loads_the_same_state() -> None:
             assert same_state(before, after)
             assert (after.controller_id, after.controller_epoch) == (1, 2)
             [full] = [
-                order
-                for order in cluster.channel.broker(0).requests
-                if isinstance(order, UpdateMetadataRequest) and order.controller_epoch == 2
+                addressed
+                for addressed in cluster.channel.broker(0).requests
+                if isinstance(addressed, UpdateMetadataRequest) and addressed.controller_epoch == 2
             ]
             assert full.is_full
             assert full.controller_id == 1
@@ -542,11 +544,11 @@ def test_request_numbers_continue_if_a_controller_is_reelected_in_the_same_epoch
         assert await create(controller, CreatableTopic(name="late")) == [ErrorCode.NONE]
         await controller.close()
         await running
-        orders = [
+        requests = [
             (request.body.controller_epoch, request.number) for request in cluster.channel.sent
         ]
-        assert orders == sorted(set(orders))
-        assert len({epoch for epoch, _ in orders}) == 1
+        assert requests == sorted(set(requests))
+        assert len({epoch for epoch, _ in requests}) == 1
 
     run_scenario(scenario)
 

@@ -37,15 +37,15 @@ def one(part: PartitionState, *live: int) -> ClusterState:
 T0 = TopicPartition("t", 0)
 
 
-def codes(answers: Mapping[TopicPartition, object]) -> dict[str, object]:
-    return {str(name): getattr(error, "code", None) for name, error in answers.items()}
+def codes(results: Mapping[TopicPartition, object]) -> dict[str, object]:
+    return {str(name): getattr(error, "code", None) for name, error in results.items()}
 
 
 class TestPreferredElection:
     def test_elects_the_preferred_leader_and_keeps_the_isr(self) -> None:
         state = one(partition(1, (1, 0), (0, 1)), 0, 1)
-        decision, answers = elect_leaders(state, PREFERRED, [T0])
-        assert answers == {T0: None}
+        decision, results = elect_leaders(state, PREFERRED, [T0])
+        assert results == {T0: None}
         assert summary(decision.state) == (0, 5, (1, 0))
         notified = [
             e.broker for e in decision.requests if isinstance(e.request, LeaderAndIsrRequest)
@@ -64,16 +64,16 @@ class TestPreferredElection:
         self, part: PartitionState, live: tuple[int, ...], code: ErrorCode
     ) -> None:
         state = one(part, *live)
-        decision, answers = elect_leaders(state, PREFERRED, [T0])
-        assert codes(answers) == {"t-0": code}
+        decision, results = elect_leaders(state, PREFERRED, [T0])
+        assert codes(results) == {"t-0": code}
         assert decision == ControllerDecision(state=state)
 
     def test_does_not_elect_a_broker_in_controlled_shutdown(self) -> None:
         state = replace(
             one(partition(1, (1, 0), (0, 1)), 0, 1), shutting_down=frozenset((BrokerId(0),))
         )
-        _, answers = elect_leaders(state, PREFERRED, [T0])
-        assert codes(answers) == {"t-0": ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE}
+        _, results = elect_leaders(state, PREFERRED, [T0])
+        assert codes(results) == {"t-0": ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE}
 
     def test_of_all_partitions_answers_only_those_that_need_it(self) -> None:
         parts = [
@@ -82,8 +82,8 @@ class TestPreferredElection:
             partition(1, (1,), (0, 1)),
         ]
         state = cluster_state(alive(0, 1), topic("t", *parts), topic("u", parts[0]))
-        decision, answers = elect_leaders(state, PREFERRED, None)
-        assert codes(answers) == {
+        decision, results = elect_leaders(state, PREFERRED, None)
+        assert codes(results) == {
             "t-1": None,
             "t-2": ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
         }
@@ -92,15 +92,15 @@ class TestPreferredElection:
     def test_is_refused_for_unknown_partitions(self) -> None:
         state = one(partition(0, (0,), (0,)), 0)
         names = [TopicPartition("t", 1), TopicPartition("t", -1), TopicPartition("v", 0)]
-        _, answers = elect_leaders(state, PREFERRED, names)
-        assert set(codes(answers).values()) == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+        _, results = elect_leaders(state, PREFERRED, names)
+        assert set(codes(results).values()) == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
 class TestUncleanElection:
     def test_leaves_only_the_first_live_replica_in_sync(self) -> None:
         state = one(partition(-1, (0,), (0, 1, 2)), 1, 2)
-        decision, answers = elect_leaders(state, UNCLEAN, [T0])
-        assert answers == {T0: None}
+        decision, results = elect_leaders(state, UNCLEAN, [T0])
+        assert results == {T0: None}
         assert summary(decision.state) == (1, 5, (1,))
 
     @pytest.mark.parametrize(
@@ -113,13 +113,13 @@ class TestUncleanElection:
     def test_is_refused_if_there_is_a_leader_or_no_live_replica(
         self, part: PartitionState, live: tuple[int, ...], code: ErrorCode
     ) -> None:
-        _, answers = elect_leaders(one(part, *live), UNCLEAN, [T0])
-        assert codes(answers) == {"t-0": code}
+        _, results = elect_leaders(one(part, *live), UNCLEAN, [T0])
+        assert codes(results) == {"t-0": code}
 
 
 class TestLeaderImbalance:
-    def led_elsewhere(self, away: int, of: int) -> ClusterState:
-        parts = [partition(1 if n < away else 0, (0, 1), (0, 1)) for n in range(of)]
+    def led_elsewhere(self, offline: int, of: int) -> ClusterState:
+        parts = [partition(1 if n < offline else 0, (0, 1), (0, 1)) for n in range(of)]
         return cluster_state(alive(0, 1), topic("t", *parts))
 
     def test_names_partitions_of_brokers_above_the_limit(self) -> None:
@@ -131,9 +131,9 @@ class TestLeaderImbalance:
 
     def test_skips_brokers_out_of_sync_offline_or_shutting_down_and_reassignments(self) -> None:
         behind = partition(1, (1,), (0, 1))
-        away = partition(1, (1,), (2, 1))
-        moving = partition(1, (0, 1), (0, 1))._replace(removing=(BrokerId(1),))
-        state = cluster_state(alive(0, 1), topic("t", behind, away, moving))
+        offline = partition(1, (1,), (2, 1))
+        reassigning = partition(1, (0, 1), (0, 1))._replace(removing=(BrokerId(1),))
+        state = cluster_state(alive(0, 1), topic("t", behind, offline, reassigning))
         assert find_imbalanced(state, limit_percent=0) == []
         leaving = replace(self.led_elsewhere(2, 2), shutting_down=frozenset((BrokerId(0),)))
         assert find_imbalanced(leaving, limit_percent=0) == []

@@ -46,9 +46,9 @@ def one(part: PartitionState, *live: int) -> ClusterState:
 def told_failed(decision: ControllerDecision) -> dict[int, FailedReplicas]:
     """The failed replicas that each notified broker knows in the end."""
     return {
-        broker: order.failed
-        for broker, order in decision.requests
-        if isinstance(order, UpdateMetadataRequest) and order.failed is not None
+        broker: addressed.failed
+        for broker, addressed in decision.requests
+        if isinstance(addressed, UpdateMetadataRequest) and addressed.failed is not None
     }
 
 
@@ -60,7 +60,7 @@ def test_a_failed_leader_is_replaced_and_leaves_the_isr() -> None:
     decision = fail(one(partition(0, (0, 1, 2), (0, 1, 2)), 0, 1, 2), 0)
     assert summary(decision.state) == (1, 5, (1, 2))
     assert len(decision.writes) == 1
-    assert {order.broker for order in decision.requests} == {0, 1, 2}
+    assert {addressed.broker for addressed in decision.requests} == {0, 1, 2}
     assert told_failed(decision) == {number: {T0: {0}} for number in (0, 1, 2)}
 
 
@@ -95,12 +95,12 @@ def test_a_failed_last_in_sync_replica_stays_in_the_isr_and_is_not_elected() -> 
 
 def test_unclean_election_skips_failed_replicas() -> None:
     state = fail(one(partition(0, (0,), (0, 1)), 0, 1), 0).state
-    decision, answers = elect_leaders(state, ElectionType.UNCLEAN, [T0])
-    assert answers == {T0: None}
+    decision, results = elect_leaders(state, ElectionType.UNCLEAN, [T0])
+    assert results == {T0: None}
     assert summary(decision.state) == (1, 6, (1,))
     alone = fail(one(partition(0, (0,), (0,)), 0, 1), 0).state
-    _, answers = elect_leaders(alone, ElectionType.UNCLEAN, [T0])
-    refused = answers[T0]
+    _, results = elect_leaders(alone, ElectionType.UNCLEAN, [T0])
+    refused = results[T0]
     assert isinstance(refused, ApiError)
     assert refused.code is ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
 

@@ -23,7 +23,7 @@ from penstock.model.ids import TopicPartition
 T0 = TopicPartition("t", 0)
 
 
-def move(*replicas: int, name: TopicPartition = T0) -> Reassignment:
+def reassignment_to(*replicas: int, name: TopicPartition = T0) -> Reassignment:
     return Reassignment(name, tuple(map(BrokerId, replicas)))
 
 
@@ -31,9 +31,9 @@ def cluster(part: PartitionState, *live: int) -> ClusterState:
     return cluster_state(alive(*live), topic("t", part, partition(0, (0,), (0,))))
 
 
-def moved(state: ClusterState, *moves: Reassignment) -> ControllerDecision:
-    decision, answers = alter_reassignments(state, moves)
-    assert answers == [None] * len(moves)
+def reassigned(state: ClusterState, *reassignments: Reassignment) -> ControllerDecision:
+    decision, results = alter_reassignments(state, reassignments)
+    assert results == [None] * len(reassignments)
     return decision
 
 
@@ -41,21 +41,23 @@ def part(decision: ControllerDecision) -> PartitionState:
     return decision.state.topics["t"].partitions[0]
 
 
-def places(state: PartitionState) -> tuple[tuple[int, ...], ...]:
+def assignment_of(state: PartitionState) -> tuple[tuple[int, ...], ...]:
     return state.replicas, state.adding, state.removing
 
 
 def stopped(decision: ControllerDecision) -> list[int]:
     return [
-        order.broker for order in decision.requests if isinstance(order.request, StopReplicaRequest)
+        addressed.broker
+        for addressed in decision.requests
+        if isinstance(addressed.request, StopReplicaRequest)
     ]
 
 
 def roled(decision: ControllerDecision) -> list[int]:
     return [
-        order.broker
-        for order in decision.requests
-        if isinstance(order.request, LeaderAndIsrRequest)
+        addressed.broker
+        for addressed in decision.requests
+        if isinstance(addressed.request, LeaderAndIsrRequest)
     ]
 
 
@@ -64,21 +66,21 @@ START = cluster(partition(0, (0, 1), (0, 1)), 0, 1, 2, 3)
 
 class TestStartedReassignment:
     def test_has_both_sets_of_replicas_target_first(self) -> None:
-        decision = moved(START, move(2, 1))
-        assert places(part(decision)) == ((2, 1, 0), (2,), (0,))
+        decision = reassigned(START, reassignment_to(2, 1))
+        assert assignment_of(part(decision)) == ((2, 1, 0), (2,), (0,))
         assert part(decision).in_sync == (0, 1)
 
     def test_keeps_leader_and_leader_epoch(self) -> None:
-        after = part(moved(START, move(2, 3)))
+        after = part(reassigned(START, reassignment_to(2, 3)))
         assert (after.leader, after.leader_epoch, after.partition_epoch) == (0, 4, 8)
 
     def test_sends_leader_and_isr_to_all_replicas_and_stops_none(self) -> None:
-        decision = moved(START, move(2, 3))
+        decision = reassigned(START, reassignment_to(2, 3))
         assert sorted(roled(decision)) == [0, 1, 2, 3]
         assert stopped(decision) == []
 
     def test_writes_partition_states_before_the_topic_znode(self) -> None:
-        decision = moved(START, move(2, 1))
+        decision = reassigned(START, reassignment_to(2, 1))
         writes = [create for step in decision.writes for create in step]
         assert [write.path for write in writes] == [
             "/brokers/topics/t/partitions/0/state",
@@ -91,7 +93,7 @@ class TestStartedReassignment:
 
 class TestFinishedReassignment:
     def arrived(self, *in_sync: int) -> ClusterState:
-        state = moved(START, move(2, 1)).state
+        state = reassigned(START, reassignment_to(2, 1)).state
         there = state.topics["t"].partitions[0]._replace(in_sync=tuple(map(BrokerId, in_sync)))
         return cluster(there, 0, 1, 2, 3)
 
@@ -102,7 +104,7 @@ class TestFinishedReassignment:
     def test_elects_the_first_target_replica_if_the_leader_is_removed(self) -> None:
         decision = finish_reassignments(self.arrived(0, 1, 2), topics=["t"])
         after = part(decision)
-        assert places(after) == ((2, 1), (), ())
+        assert assignment_of(after) == ((2, 1), (), ())
         assert (after.leader, after.leader_epoch, after.in_sync) == (2, 5, (1, 2))
         assert (stopped(decision), roled(decision)) == ([0], [1, 2])
 
@@ -113,20 +115,20 @@ class TestFinishedReassignment:
         assert (after.leader, after.leader_epoch) == (1, 5)  # raised: fences the removed replica
 
     def test_that_only_adds_replicas_keeps_the_leader_epoch(self) -> None:
-        state = moved(START, move(0, 1, 2)).state
+        state = reassigned(START, reassignment_to(0, 1, 2)).state
         there = (
             state.topics["t"]
             .partitions[0]
             ._replace(in_sync=(BrokerId(0), BrokerId(1), BrokerId(2)))
         )
         after = part(finish_reassignments(cluster(there, 0, 1, 2, 3), topics=["t"]))
-        assert places(after) == ((0, 1, 2), (), ())
+        assert assignment_of(after) == ((0, 1, 2), (), ())
         assert (after.leader_epoch, after.partition_epoch) == (4, 9)
 
     def test_is_immediate_if_all_targets_are_in_sync(self) -> None:
-        decision = moved(START, move(1))
+        decision = reassigned(START, reassignment_to(1))
         after = part(decision)
-        assert places(after) == ((1,), (), ())
+        assert assignment_of(after) == ((1,), (), ())
         assert (after.leader, after.leader_epoch, after.in_sync) == (1, 5, (1,))
         assert stopped(decision) == [0]
         versions = [
@@ -138,9 +140,9 @@ class TestFinishedReassignment:
         assert versions == [7, 8]
 
     def test_that_only_reorders_replicas_changes_the_preferred_leader(self) -> None:
-        decision = moved(START, move(1, 0))
+        decision = reassigned(START, reassignment_to(1, 0))
         after = part(decision)
-        assert places(after) == ((1, 0), (), ())
+        assert assignment_of(after) == ((1, 0), (), ())
         assert (after.leader, after.leader_epoch) == (0, 4)
 
     def test_sends_nothing_to_offline_brokers(self) -> None:
@@ -152,32 +154,32 @@ class TestFinishedReassignment:
 
 class TestRetargetedOrCancelledReassignment:
     def test_replaces_the_target(self) -> None:
-        first = moved(START, move(2, 1)).state
-        decision = moved(first, move(3, 1))
-        assert places(part(decision)) == ((3, 1, 0), (3,), (0,))
+        first = reassigned(START, reassignment_to(2, 1)).state
+        decision = reassigned(first, reassignment_to(3, 1))
+        assert assignment_of(part(decision)) == ((3, 1, 0), (3,), (0,))
         assert stopped(decision) == [2]
         assert part(decision).leader_epoch == 5  # broker 2 is fenced
 
     def test_returns_to_the_original_replicas(self) -> None:
-        first = moved(START, move(2, 1)).state
-        decision = moved(first, Reassignment(T0, None))
+        first = reassigned(START, reassignment_to(2, 1)).state
+        decision = reassigned(first, Reassignment(T0, None))
         assert set(part(decision).replicas) == {0, 1}
-        assert places(part(decision))[1:] == ((), ())
+        assert assignment_of(part(decision))[1:] == ((), ())
         assert stopped(decision) == [2]
         assert find_reassignments(decision.state) == {}
 
     def test_elects_another_leader_if_the_leader_is_removed(self) -> None:
-        first = moved(START, move(2, 1)).state
+        first = reassigned(START, reassignment_to(2, 1)).state
         led = (
             first.topics["t"]
             .partitions[0]
             ._replace(leader=BrokerId(2), in_sync=(BrokerId(2), BrokerId(1)))
         )
-        after = part(moved(cluster(led, 1, 2), Reassignment(T0, None)))
+        after = part(reassigned(cluster(led, 1, 2), Reassignment(T0, None)))
         assert (after.leader, after.in_sync) == (1, (1,))
 
     def test_is_refused_if_no_remaining_replica_is_in_sync(self) -> None:
-        first = moved(START, move(2, 3)).state
+        first = reassigned(START, reassignment_to(2, 3)).state
         led = first.topics["t"].partitions[0]._replace(leader=BrokerId(2), in_sync=(BrokerId(2),))
         state = cluster(led, 0, 1, 2, 3)
         decision, [refused] = alter_reassignments(state, [Reassignment(T0, None)])
@@ -189,45 +191,47 @@ class TestRetargetedOrCancelledReassignment:
 @pytest.mark.parametrize(
     ("reassignment", "code"),
     [
-        (move(), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        (move(1, 1), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        (move(0, 9), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        (move(0, -1), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (reassignment_to(), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (reassignment_to(1, 1), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (reassignment_to(0, 9), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (reassignment_to(0, -1), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         (Reassignment(T0, None), ErrorCode.NO_REASSIGNMENT_IN_PROGRESS),
-        (move(0, name=TopicPartition("t", 2)), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-        (move(0, name=TopicPartition("u", 0)), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (reassignment_to(0, name=TopicPartition("t", 2)), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (reassignment_to(0, name=TopicPartition("u", 0)), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ],
 )
 def test_an_invalid_reassignment_is_refused_and_others_start(
     reassignment: Reassignment, code: ErrorCode
 ) -> None:
     other = TopicPartition("t", 1)
-    decision, answers = alter_reassignments(START, [reassignment, move(2, name=other)])
-    assert isinstance(answers[0], ApiError)
-    assert (answers[0].code, answers[1]) == (code, None)
+    decision, results = alter_reassignments(START, [reassignment, reassignment_to(2, name=other)])
+    assert isinstance(results[0], ApiError)
+    assert (results[0].code, results[1]) == (code, None)
     assert list(find_reassignments(decision.state)) == [other]
 
 
 def test_replication_factor_changes_can_be_disallowed() -> None:
-    _, answers = alter_reassignments(
-        START, [move(1), move(2, 3)], allow_replication_factor_change=False
+    _, results = alter_reassignments(
+        START, [reassignment_to(1), reassignment_to(2, 3)], allow_replication_factor_change=False
     )
-    assert isinstance(answers[0], ApiError)
-    assert (answers[0].code, answers[1]) == (ErrorCode.INVALID_REPLICATION_FACTOR, None)
+    assert isinstance(results[0], ApiError)
+    assert (results[0].code, results[1]) == (ErrorCode.INVALID_REPLICATION_FACTOR, None)
 
 
 def test_an_offline_replica_may_stay_but_not_be_added() -> None:
     state = cluster(partition(0, (0,), (0, 9)), 0, 1)
-    assert places(part(moved(state, move(1, 9)))) == ((1, 9, 0), (1,), (0,))
+    assert assignment_of(part(reassigned(state, reassignment_to(1, 9)))) == ((1, 9, 0), (1,), (0,))
 
 
 def test_a_reassignment_to_the_current_replicas_writes_nothing() -> None:
-    assert moved(START, move(0, 1)) == ControllerDecision(state=START)
+    assert reassigned(START, reassignment_to(0, 1)) == ControllerDecision(state=START)
 
 
 def test_topics_being_deleted_cannot_be_reassigned() -> None:
-    state = replace(moved(START, move(2, 1)).state, deleting={"t": frozenset((BrokerId(0),))})
+    state = replace(
+        reassigned(START, reassignment_to(2, 1)).state, deleting={"t": frozenset((BrokerId(0),))}
+    )
     assert find_reassignments(state) == {}
     assert finish_reassignments(state, topics=["t"]) == ControllerDecision(state=state)
-    _, [refused] = alter_reassignments(state, [move(0)])
+    _, [refused] = alter_reassignments(state, [reassignment_to(0)])
     assert isinstance(refused, ApiError)

@@ -28,10 +28,12 @@ from penstock.model.ids import TopicId
 IDS = [TopicId(UUID(int=number)) for number in range(100, 200)]
 
 
-def means(limit: int = 10_000, given: Mapping[str, str] | None = None) -> CreationDependencies:
+def dependencies(
+    limit: int = 10_000, static: Mapping[str, str] | None = None
+) -> CreationDependencies:
     ids = iter(IDS)
     return CreationDependencies(
-        broker_config=resolve_broker(RawConfig.from_mapping(given or {}, where="test")),
+        broker_config=resolve_broker(RawConfig.from_mapping(static or {}, where="test")),
         random=Random(1),
         new_topic_id=lambda: next(ids),
         max_partitions=limit,
@@ -41,16 +43,16 @@ def means(limit: int = 10_000, given: Mapping[str, str] | None = None) -> Creati
 
 THREE = cluster_state(
     alive(0, 1, 2),
-    topic("orders", *[partition(0, (0, 1), (0, 1))] * 2),
+    topic("requests", *[partition(0, (0, 1), (0, 1))] * 2),
     topic("a.b", partition(0, (0,), (0,))),
 )
 
 
 def create(
-    *topics: CreatableTopic, state: ClusterState = THREE, given: Mapping[str, str] | None = None
+    *topics: CreatableTopic, state: ClusterState = THREE, static: Mapping[str, str] | None = None
 ) -> list[TopicState | ApiError]:
     duplicates = find_duplicates(topic.name for topic in topics)
-    return create_topics(state, topics, means(given=given), duplicates=duplicates)[1]
+    return create_topics(state, topics, dependencies(static=static), duplicates=duplicates)[1]
 
 
 def assigned(*replicas: tuple[int, ...]) -> dict[int, tuple[BrokerId, ...]]:
@@ -64,7 +66,7 @@ def assigned(*replicas: tuple[int, ...]) -> dict[int, tuple[BrokerId, ...]]:
         (CreatableTopic(name=".."), ErrorCode.INVALID_TOPIC_EXCEPTION, "reserved"),
         (CreatableTopic(name="x" * 250), ErrorCode.INVALID_TOPIC_EXCEPTION, "249"),
         (CreatableTopic(name="t\n"), ErrorCode.INVALID_TOPIC_EXCEPTION, "not valid"),
-        (CreatableTopic(name="orders"), ErrorCode.TOPIC_ALREADY_EXISTS, "exists already"),
+        (CreatableTopic(name="requests"), ErrorCode.TOPIC_ALREADY_EXISTS, "exists already"),
         (CreatableTopic(name="a_b"), ErrorCode.INVALID_TOPIC_EXCEPTION, "collides with a.b"),
         (CreatableTopic(name="t", partitions=0), ErrorCode.INVALID_PARTITIONS, "0 partitions"),
         (CreatableTopic(name="t", partitions=-2), ErrorCode.INVALID_PARTITIONS, "-2"),
@@ -161,7 +163,7 @@ def assigned(*replicas: tuple[int, ...]) -> dict[int, tuple[BrokerId, ...]]:
 def test_invalid_topics_are_refused_with_kafka_s_error_code(
     topic: CreatableTopic, code: ErrorCode, words: str
 ) -> None:
-    decision, [answer] = create_topics(THREE, [topic], means())
+    decision, [answer] = create_topics(THREE, [topic], dependencies())
     assert isinstance(answer, ApiError)
     assert answer.code is code
     assert words in answer.message
@@ -169,8 +171,8 @@ def test_invalid_topics_are_refused_with_kafka_s_error_code(
 
 
 def test_a_topic_gets_the_broker_s_defaults() -> None:
-    given = {"num.partitions": "4", "default.replication.factor": "2"}
-    [made] = create(CreatableTopic(name="t"), given=given)
+    static = {"num.partitions": "4", "default.replication.factor": "2"}
+    [made] = create(CreatableTopic(name="t"), static=static)
     assert isinstance(made, TopicState)
     assert len(made.partitions) == 4
     assert {len(created.replicas) for created in made.partitions} == {2}
@@ -190,8 +192,8 @@ def test_the_first_replica_leads_a_new_partition_and_all_are_in_sync() -> None:
 
 
 def test_a_duplicate_name_is_refused_and_other_topics_are_created() -> None:
-    answers = create(CreatableTopic(name="t"), CreatableTopic(name="u"), CreatableTopic(name="t"))
-    assert [code_of(answer) for answer in answers] == [
+    results = create(CreatableTopic(name="t"), CreatableTopic(name="u"), CreatableTopic(name="t"))
+    assert [code_of(answer) for answer in results] == [
         ErrorCode.INVALID_REQUEST,
         ErrorCode.NONE,
         ErrorCode.INVALID_REQUEST,
@@ -199,8 +201,8 @@ def test_a_duplicate_name_is_refused_and_other_topics_are_created() -> None:
 
 
 def test_colliding_names_within_a_request_are_refused() -> None:
-    answers = create(CreatableTopic(name="x.y"), CreatableTopic(name="x_y"))
-    assert [code_of(answer) for answer in answers] == [
+    results = create(CreatableTopic(name="x.y"), CreatableTopic(name="x_y"))
+    assert [code_of(answer) for answer in results] == [
         ErrorCode.NONE,
         ErrorCode.INVALID_TOPIC_EXCEPTION,
     ]
@@ -208,8 +210,8 @@ def test_colliding_names_within_a_request_are_refused() -> None:
 
 def test_the_partition_limit_counts_all_topics_of_a_request() -> None:
     topics = [CreatableTopic(name=f"t{number}", partitions=4) for number in range(3)]
-    _, answers = create_topics(THREE, topics, means(limit=9))
-    assert [code_of(answer) for answer in answers] == [
+    _, results = create_topics(THREE, topics, dependencies(limit=9))
+    assert [code_of(answer) for answer in results] == [
         ErrorCode.NONE,
         ErrorCode.NONE,
         ErrorCode.POLICY_VIOLATION,
@@ -217,8 +219,8 @@ def test_the_partition_limit_counts_all_topics_of_a_request() -> None:
 
 
 def test_a_topic_being_deleted_cannot_be_created() -> None:
-    state = replace(THREE, deleting={"orders": frozenset((BrokerId(0),))})
-    [answer] = create(CreatableTopic(name="orders"), state=state)
+    state = replace(THREE, deleting={"requests": frozenset((BrokerId(0),))})
+    [answer] = create(CreatableTopic(name="requests"), state=state)
     assert isinstance(answer, ApiError)
     assert answer.code is ErrorCode.TOPIC_ALREADY_EXISTS
     assert "being deleted" in answer.message
@@ -226,7 +228,7 @@ def test_a_topic_being_deleted_cannot_be_created() -> None:
 
 def test_the_first_step_writes_the_topic_znode_and_each_partition_is_one_step() -> None:
     topic = CreatableTopic(name="t", assignment=assigned((0,), (1,)), configs={"retention.ms": "5"})
-    decision, _ = create_topics(THREE, [topic], means())
+    decision, _ = create_topics(THREE, [topic], dependencies())
     paths = [[operation.path for operation in step] for step in decision.writes]
     assert paths == [
         ["/config/topics/t", "/brokers/topics/t", "/brokers/topics/t/partitions"],
@@ -242,8 +244,8 @@ def test_the_first_step_writes_the_topic_znode_and_each_partition_is_one_step() 
 
 def test_leader_and_isr_of_new_partitions_comes_before_update_metadata() -> None:
     topic = CreatableTopic(name="t", assignment=assigned((0, 1)))
-    decision, _ = create_topics(THREE, [topic], means())
-    kinds = [(order.broker, type(order.request)) for order in decision.requests]
+    decision, _ = create_topics(THREE, [topic], dependencies())
+    kinds = [(addressed.broker, type(addressed.request)) for addressed in decision.requests]
     assert kinds == [
         (0, LeaderAndIsrRequest),
         (1, LeaderAndIsrRequest),
@@ -272,23 +274,23 @@ def test_internal_topics_get_the_coordinators_configs(
     assert made.configs["cleanup.policy"] == "compact"
     assert len(made.partitions) == partitions
     assert len(made.partitions[0].replicas) == 3
-    given = {f"{prefix}.num.partitions": "2", f"{prefix}.segment.bytes": "1048576"}
-    [small] = create(CreatableTopic(name=name, replication_factor=1), given=given)
+    static = {f"{prefix}.num.partitions": "2", f"{prefix}.segment.bytes": "1048576"}
+    [small] = create(CreatableTopic(name=name, replication_factor=1), static=static)
     assert isinstance(small, TopicState)
     assert (len(small.partitions), small.configs["segment.bytes"]) == (2, "1048576")
 
 
 @pytest.mark.parametrize(
-    ("factor", "given", "in_sync"),
+    ("factor", "static", "in_sync"),
     [(1, None, "1"), (2, None, "1"), (3, None, "2"), (1, "2", "2"), (3, "3", "3")],
 )
 def test_transaction_state_min_isr_fits_the_replication_factor(
-    factor: int, given: str | None, in_sync: str
+    factor: int, static: str | None, in_sync: str
 ) -> None:
     """Unless it is configured."""
-    settings = {} if given is None else {"transaction.state.log.min.isr": given}
+    settings = {} if static is None else {"transaction.state.log.min.isr": static}
     topic = CreatableTopic(name="__transaction_state", replication_factor=factor)
-    [made] = create(topic, given=settings)
+    [made] = create(topic, static=settings)
     assert isinstance(made, TopicState)
     assert made.configs["min.insync.replicas"] == in_sync
 
@@ -298,30 +300,30 @@ def test_transaction_state_min_isr_fits_the_replication_factor(
 
 def grow(*requested: NewPartitions, state: ClusterState = THREE) -> list[ApiError | None]:
     duplicates = find_duplicates(request.name for request in requested)
-    return create_partitions(state, requested, means(limit=100), duplicates=duplicates)[1]
+    return create_partitions(state, requested, dependencies(limit=100), duplicates=duplicates)[1]
 
 
 @pytest.mark.parametrize(
     ("additions", "code", "words"),
     [
         (NewPartitions(name="no", total=3), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "not exist"),
-        (NewPartitions(name="orders", total=2), ErrorCode.INVALID_PARTITIONS, "cannot shrink"),
-        (NewPartitions(name="orders", total=1), ErrorCode.INVALID_PARTITIONS, "2 partitions"),
-        (NewPartitions(name="orders", total=-1), ErrorCode.INVALID_PARTITIONS, "-1"),
-        (NewPartitions(name="orders", total=103), ErrorCode.POLICY_VIOLATION, "100"),
-        (NewPartitions(name="orders", total=2**31 - 1), ErrorCode.POLICY_VIOLATION, "100"),
+        (NewPartitions(name="requests", total=2), ErrorCode.INVALID_PARTITIONS, "cannot shrink"),
+        (NewPartitions(name="requests", total=1), ErrorCode.INVALID_PARTITIONS, "2 partitions"),
+        (NewPartitions(name="requests", total=-1), ErrorCode.INVALID_PARTITIONS, "-1"),
+        (NewPartitions(name="requests", total=103), ErrorCode.POLICY_VIOLATION, "100"),
+        (NewPartitions(name="requests", total=2**31 - 1), ErrorCode.POLICY_VIOLATION, "100"),
         (
-            NewPartitions(name="orders", total=4, assignment=((BrokerId(0), BrokerId(1)),)),
+            NewPartitions(name="requests", total=4, assignment=((BrokerId(0), BrokerId(1)),)),
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             "1 are assigned",
         ),
         (
-            NewPartitions(name="orders", total=3, assignment=((BrokerId(0),),)),
+            NewPartitions(name="requests", total=3, assignment=((BrokerId(0),),)),
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            "partition 2 of orders",
+            "partition 2 of requests",
         ),
         (
-            NewPartitions(name="orders", total=3, assignment=((BrokerId(0), BrokerId(9)),)),
+            NewPartitions(name="requests", total=3, assignment=((BrokerId(0), BrokerId(9)),)),
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             "[9]",
         ),
@@ -337,9 +339,11 @@ def test_invalid_create_partitions_is_refused(
 
 
 def test_create_partitions_adds_only_the_new_ones() -> None:
-    decision, [answer] = create_partitions(THREE, [NewPartitions(name="orders", total=4)], means())
+    decision, [answer] = create_partitions(
+        THREE, [NewPartitions(name="requests", total=4)], dependencies()
+    )
     assert answer is None
-    before, after = THREE.topics["orders"], decision.state.topics["orders"]
+    before, after = THREE.topics["requests"], decision.state.topics["requests"]
     assert after.partitions[:2] == before.partitions
     assert len(after.partitions) == 4
     assert {len(partition.replicas) for partition in after.partitions} == {2}
@@ -352,14 +356,14 @@ def test_create_partitions_adds_only_the_new_ones() -> None:
 def test_added_partitions_continue_the_assignment() -> None:
     parts = [partition(broker, (broker,), (broker,)) for broker in (1, 2, 0, 1)]
     state = cluster_state(alive(0, 1, 2), topic("t", *parts))
-    decision, _ = create_partitions(state, [NewPartitions(name="t", total=9)], means())
+    decision, _ = create_partitions(state, [NewPartitions(name="t", total=9)], dependencies())
     leaders = [partition.leader for partition in decision.state.topics["t"].partitions]
     assert leaders == [1, 2, 0] * 3
 
 
 def test_create_partitions_needs_enough_live_brokers() -> None:
     state = replace(THREE, brokers=alive(0))
-    [answer] = grow(NewPartitions(name="orders", total=3), state=state)
+    [answer] = grow(NewPartitions(name="requests", total=3), state=state)
     assert code_of(answer) is ErrorCode.INVALID_REPLICATION_FACTOR
 
 
@@ -371,8 +375,8 @@ def test_create_partitions_is_refused_during_a_reassignment() -> None:
 
 
 def test_create_partitions_is_refused_during_a_deletion() -> None:
-    state = replace(THREE, deleting={"orders": frozenset((BrokerId(0),))})
-    [answer] = grow(NewPartitions(name="orders", total=3), state=state)
+    state = replace(THREE, deleting={"requests": frozenset((BrokerId(0),))})
+    [answer] = grow(NewPartitions(name="requests", total=3), state=state)
     assert isinstance(answer, ApiError)
     assert answer.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert "being deleted" in answer.message

@@ -27,28 +27,28 @@ STATE = cluster_state(
 
 
 def test_a_deletion_starts_with_a_mark_and_stop_replica() -> None:
-    decision, answers = delete_topics(STATE, ["t", "u"], is_enabled=True)
-    assert answers == [None, None]
+    decision, results = delete_topics(STATE, ["t", "u"], is_enabled=True)
+    assert results == [None, None]
     assert [[create.path for create in step] for step in decision.writes] == [
         ["/admin/delete_topics/t"],
         ["/admin/delete_topics/u"],
     ]
     assert all(isinstance(create, Create) for step in decision.writes for create in step)
-    orders = {order.broker: order.request for order in decision.requests}
-    assert len(orders) == len(decision.requests) == 2
+    requests = {addressed.broker: addressed.request for addressed in decision.requests}
+    assert len(requests) == len(decision.requests) == 2
     for broker, names in ((A, ["t-0", "t-1"]), (B, ["t-1", "u-0"])):
-        order = orders[broker]
-        assert isinstance(order, StopReplicaRequest)
-        assert order.delete
-        assert [str(tp) for tp in order.partitions] == names
+        addressed = requests[broker]
+        assert isinstance(addressed, StopReplicaRequest)
+        assert addressed.delete
+        assert [str(tp) for tp in addressed.partitions] == names
     assert decision.state.deleting == {"t": {0, 1}, "u": {1}}
     assert decision.state.find_topic("t") is None
 
 
 def test_a_topic_being_deleted_is_not_marked_again() -> None:
     first, _ = delete_topics(STATE, ["t"], is_enabled=True)
-    second, answers = delete_topics(first.state, ["t", "t"], is_enabled=True)
-    assert answers == [None, None]
+    second, results = delete_topics(first.state, ["t", "t"], is_enabled=True)
+    assert results == [None, None]
     assert second.writes == ()
     assert second.requests == ()
 
@@ -82,8 +82,8 @@ def test_znodes_are_deleted_children_first_and_the_mark_last() -> None:
     assert steps[-1] == [paths[0], "/admin/delete_topics/u", "/config/topics/u"]
     assert set(decision.state.topics) == {"t", "kept"}
     assert decision.state.deleting == {}
-    updates = [order.request for order in decision.requests]
-    assert [order.broker for order in decision.requests] == [0, 1]
+    updates = [addressed.request for addressed in decision.requests]
+    assert [addressed.broker for addressed in decision.requests] == [0, 1]
     for update in updates:
         assert isinstance(update, UpdateMetadataRequest)
         assert update.deleted_topics == ("u",)
@@ -107,7 +107,7 @@ def test_a_topic_with_only_offline_replicas_leaves_the_metadata_at_once() -> Non
 
 
 def test_nothing_is_deleted_if_deletion_is_disabled() -> None:
-    decision, answers = delete_topics(STATE, ["t", "none"], is_enabled=False)
-    assert [code_of(answer) for answer in answers] == [ErrorCode.TOPIC_DELETION_DISABLED] * 2
+    decision, results = delete_topics(STATE, ["t", "none"], is_enabled=False)
+    assert [code_of(answer) for answer in results] == [ErrorCode.TOPIC_DELETION_DISABLED] * 2
     assert decision.state == STATE
     assert decision.writes == ()

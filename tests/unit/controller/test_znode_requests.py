@@ -63,13 +63,13 @@ async def in_sync(controller: Controller, *brokers: int) -> None:
         partition_epoch=current.partition_epoch,
         in_sync=tuple(IsrMember(BrokerId(broker), BrokerEpoch(-1)) for broker in brokers),
     )
-    [outcome] = await controller.alter_partition(
+    [result] = await controller.alter_partition(
         [change],
         broker=current.leader,
         broker_epoch=state.brokers[current.leader].epoch,
         timeout_ms=WAIT_MS,
     )
-    assert outcome.code is ErrorCode.NONE
+    assert result.code is ErrorCode.NONE
 
 
 class TestEditedTopicZnode:
