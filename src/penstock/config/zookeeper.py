@@ -5,7 +5,6 @@ there is one, is the node below which everything of this cluster lies.
 """
 
 import re
-from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 from penstock.config.check import ValueCheck
@@ -27,8 +26,7 @@ class ZooKeeperAddress(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ZooKeeperConfig:
+class ZooKeeperConfig(NamedTuple):
     servers: tuple[ZooKeeperAddress, ...]  # at least one
     chroot: str = ""  # begins with a slash and ends without; empty: the root
     session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS  # asked for; the servers have bounds

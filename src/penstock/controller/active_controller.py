@@ -6,7 +6,6 @@ event at a time). Every write fails with ControllerFenced once another controlle
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from random import Random
 from typing import Generic, NamedTuple, TypeVar
 
@@ -81,8 +80,7 @@ class DecisionResult(NamedTuple, Generic[Result]):
     deliveries: Mapping[int, Sequence[Delivery]]  # by the result's index
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControllerSetup:
+class ControllerSetup(NamedTuple):
     """What stays the same for every time that this broker becomes the active controller."""
 
     broker_id: BrokerId
@@ -94,8 +92,7 @@ class ControllerSetup:
     transaction_bytes: int = TRANSACTION_BYTES
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControllerSignals:
+class ControllerSignals(NamedTuple):
     """Callbacks of watches and deliveries; each only queues an event."""
 
     brokers_changed: Watch
@@ -186,7 +183,7 @@ class ActiveController:
                 len(result.partitions) for result in step_results if isinstance(result, TopicState)
             )
             left = dependencies.left_partitions - created
-            dependencies = replace(dependencies, left_partitions=left)
+            dependencies = dependencies._replace(left_partitions=left)
         return DecisionResult(results, _after_all(results, deliveries))
 
     async def create_partitions(

@@ -6,7 +6,8 @@ validates the values, together with all other configs of the resource.
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from penstock.config.effective_config import EffectiveConfig, resolve_broker
 from penstock.config.raw_config import EMPTY_RAW_CONFIG, ConfigError, RawConfig
@@ -34,8 +35,7 @@ from penstock.model.errors import ErrorCode, Refusal
 MAX_CONFIGS_BYTES = 256 * 1024  # of one resource; with its topic they fit one transaction
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigBasis:
+class ConfigBasis(NamedTuple):
     """The controller's own static config, and its effective one."""
 
     static: RawConfig

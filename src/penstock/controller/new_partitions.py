@@ -6,8 +6,8 @@ and that have no state yet.
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from random import Random
+from typing import NamedTuple
 
 from penstock.config.effective_config import EffectiveConfig
 from penstock.controller.controller_requests import (
@@ -29,8 +29,7 @@ _MAX_STEP_BYTES = MAX_REQUEST_BYTES - 1024  # the rest is for the fence in the s
 _FIRST_EPOCH = LeaderEpoch(0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CreationDependencies:
+class CreationDependencies(NamedTuple):
     """What creation needs besides the state."""
 
     broker_config: EffectiveConfig

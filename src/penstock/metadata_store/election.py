@@ -37,8 +37,7 @@ _ENTRY = re.compile(r"[0-9a-f]{16}-[0-9]{10}")
 _SESSION_MASK = (1 << 64) - 1  # ZooKeeper's ids are signed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ElectionResult:
+class ElectionResult(NamedTuple):
     """A won election. It ends when its znode is gone; a failed fence means that it has ended."""
 
     epoch: int

@@ -6,9 +6,8 @@ is torn, damaged or contradicted by its neighbours.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from penstock.io.disk import Disk, read_file
 from penstock.model.ids import Offset
@@ -32,8 +31,7 @@ Report = Callable[[str], None]
 LEAST_JUMP = 2**30  # a leader's batch this far ahead may begin a segment of its own
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointedOffsets:
+class CheckpointedOffsets(NamedTuple):
     """The checkpoints of the log directory for one log."""
 
     clean: bool  # the last shutdown was clean: no batch needs checking

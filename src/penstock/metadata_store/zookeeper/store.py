@@ -7,7 +7,6 @@ docs/decisions/0018 says what the modules of this package do, and why they are n
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from typing import Self
 
 from penstock.config.zookeeper import ZooKeeperConfig
@@ -68,7 +67,7 @@ class ZooKeeperMetadataStore:
 
 async def _ensure_chroot(config: ZooKeeperConfig) -> None:
     """In a separate session without chroot."""
-    session = ZooKeeperSession(replace(config, chroot=""), report=_say_nothing)
+    session = ZooKeeperSession(config._replace(chroot=""), report=_say_nothing)
     await session.open()
     try:
         path = ""
