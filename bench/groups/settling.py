@@ -12,9 +12,9 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tests.clients.groups.harness import GroupHarness, Member, Pool, python_member
 from tests.clients.groups.java_members import java_member, resolve_java_members
-from tests.clients.groups.stage import Member, Pool, Stage, python_member
-from tests.clients.groups.story import partitions_of
+from tests.clients.groups.scenarios import partitions_of
 
 from bench.broker.wire import Wire
 from penstock.model.errors import ErrorCode
@@ -50,7 +50,7 @@ def measure_settling(
 def _settle_once(
     pool: Pool, commands: Sequence[Sequence[str]], topic: str, protocol: str, group: str
 ) -> float:
-    clients = [Stage(pool, command, protocol) for command in commands]
+    clients = [GroupHarness(pool, command, protocol) for command in commands]
     began_ns = time.monotonic_ns()
     members = [_join(client, topic, protocol, group) for client in clients]
     clients[0].wait_settled(members, partitions_of(topic, PARTITIONS), timeout_s=TIMEOUT_S)
@@ -59,7 +59,7 @@ def _settle_once(
     return (ended_ns - began_ns) / 1e9
 
 
-def _leave(clients: Sequence[Stage], members: Sequence[Member]) -> None:
+def _leave(clients: Sequence[GroupHarness], members: Sequence[Member]) -> None:
     """All members leave at once: one by one, each would rebalance the rest."""
     for member in members:
         member.ask_to_leave()
@@ -71,7 +71,7 @@ def _leave(clients: Sequence[Stage], members: Sequence[Member]) -> None:
 
 
 def _warm_up(pool: Pool, commands: Sequence[Sequence[str]], topic: str, protocol: str) -> None:
-    clients = [Stage(pool, command, protocol) for command in commands]
+    clients = [GroupHarness(pool, command, protocol) for command in commands]
     members = [
         _join(client, topic, protocol, f"warm-{number}-{topic}")
         for number, client in enumerate(clients)
@@ -84,7 +84,7 @@ def _warm_up(pool: Pool, commands: Sequence[Sequence[str]], topic: str, protocol
     _leave(clients, members)
 
 
-def _join(client: Stage, topic: str, protocol: str, group: str) -> Member:
+def _join(client: GroupHarness, topic: str, protocol: str, group: str) -> Member:
     assignor = "range" if protocol == "classic" else None  # supported by all clients
     return client.join(group, topic, assignor=assignor, session_ms=SESSION_MS)
 

@@ -67,12 +67,12 @@ class Ledger:
             return
         assert reply.generation >= self.newest, "an old generation is handed out"
         self.newest = reply.generation
-        told = (reply.protocol_type, reply.protocol)
-        assert self.generations.setdefault(reply.generation, told) == told
+        elected = (reply.protocol_type, reply.protocol)
+        assert self.generations.setdefault(reply.generation, elected) == elected
         assert reply.member
         assert (client.instance or client.name) in reply.member
         if reply.members:
-            assert client.id in {each.member for each in reply.members}
+            assert client.id in {member.member for member in reply.members}
 
     def on_assigned(self, generation: int, assigned: dict[str, bytes]) -> None:
         assert generation not in self.assigned, "one generation is assigned twice"
@@ -97,18 +97,18 @@ class AnyOrder(RuleBasedStateMachine):
         self.ledger = Ledger()
         self.payloads = 0
         self.everyone: list[Watched] = []  # those too that came back as others
-        self.clients = [self._new_client(place) for place in range(6)]
-        for place in first:
-            self.join(place=place)
+        self.clients = [self._new_client(index) for index in range(6)]
+        for index in first:
+            self.join(index=index)
         self.harness.pass_time(6000)
         self.all_follow_the_protocol()
 
-    def _new_client(self, place: int) -> Watched:
-        instance = f"static-{place}" if place in (1, 2) else None
-        old_style = place in (2, 3)
+    def _new_client(self, index: int) -> Watched:
+        instance = f"static-{index}" if index in (1, 2) else None
+        old_style = index in (2, 3)
         client = Watched(
             self.harness,
-            f"member-{place}",
+            f"member-{index}",
             instance=instance,
             requires_known_member=not old_style,
             supports_skipping=not old_style,
@@ -119,31 +119,31 @@ class AnyOrder(RuleBasedStateMachine):
 
     # -- what members do -------------------------------------------------------------------
 
-    @rule(place=CLIENTS)
-    def join(self, place: int) -> None:
-        client = self.clients[place]
+    @rule(index=CLIENTS)
+    def join(self, index: int) -> None:
+        client = self.clients[index]
         if client.come().error is ErrorCode.UNKNOWN_MEMBER_ID:
             client.id = ""
 
-    @rule(place=CLIENTS, topics=TOPICS, assignors=ASSIGNORS)
-    def join_changed(self, place: int, topics: tuple[str, ...], assignors: tuple[str, ...]) -> None:
-        client = self.clients[place]
+    @rule(index=CLIENTS, topics=TOPICS, assignors=ASSIGNORS)
+    def join_changed(self, index: int, topics: tuple[str, ...], assignors: tuple[str, ...]) -> None:
+        client = self.clients[index]
         client.topics, client.assignors = topics, assignors
-        self.join(place=place)
+        self.join(index=index)
 
-    @rule(place=CLIENTS)
-    def come_back_without_an_id(self, place: int) -> None:
+    @rule(index=CLIENTS)
+    def come_back_without_an_id(self, index: int) -> None:
         """After a crash. A dynamic member leaves its old self behind."""
-        self.clients[place] = self._new_client(place)
-        self.clients[place].come()
+        self.clients[index] = self._new_client(index)
+        self.clients[index].come()
 
     @rule()
     def ask_for_an_id_only(self) -> None:
         Client(self.harness, "passer-by").join()
 
-    @rule(place=CLIENTS)
-    def sync(self, place: int) -> None:
-        client = self.clients[place]
+    @rule(index=CLIENTS)
+    def sync(self, index: int) -> None:
+        client = self.clients[index]
         if client.joined is not None and client.joined.members:
             self._sync_as_leader(client)
         else:
@@ -156,17 +156,17 @@ class AnyOrder(RuleBasedStateMachine):
         for client in self.clients:
             if client.id and self._hears_of_rebalance(client):
                 client.join()
-        for place in sorted(range(6), key=lambda number: self.clients[number].leads):
-            if self.clients[place].id:
-                self.sync(place=place)
+        for index in sorted(range(6), key=lambda number: self.clients[number].leads):
+            if self.clients[index].id:
+                self.sync(index=index)
 
-    @rule(place=CLIENTS)
-    def heartbeat(self, place: int) -> None:
-        self._hears_of_rebalance(self.clients[place])
+    @rule(index=CLIENTS)
+    def heartbeat(self, index: int) -> None:
+        self._hears_of_rebalance(self.clients[index])
 
-    @rule(place=CLIENTS, by_instance=st.booleans())
-    def leave(self, place: int, by_instance: bool) -> None:
-        client = self.clients[place]
+    @rule(index=CLIENTS, by_instance=st.booleans())
+    def leave(self, index: int, by_instance: bool) -> None:
+        client = self.clients[index]
         self.harness.leave(
             LeavingMember("" if by_instance else client.id, client.instance),
             LeavingMember("stranger", None),
@@ -226,8 +226,8 @@ class AnyOrder(RuleBasedStateMachine):
     def whoever_waits_does_so_for_the_phase_that_runs(self) -> None:
         group = self.harness.group
         members = group.members.values()
-        joining = [each for each in members if each.join_waiter is not None]
-        syncing = [each for each in members if each.sync_waiter is not None]
+        joining = [member for member in members if member.join_waiter is not None]
+        syncing = [member for member in members if member.sync_waiter is not None]
         assert self.harness.waiting == len(joining) + len(syncing)
         assert group.joining == len(joining)
         assert not joining or group.state is ClassicState.PREPARING_REBALANCE
@@ -236,7 +236,7 @@ class AnyOrder(RuleBasedStateMachine):
     @invariant()
     def the_members_fit_together(self) -> None:
         group = self.harness.group
-        names = {each.instance: each.id for each in group.members.values() if each.instance}
+        names = {member.instance: member.id for member in group.members.values() if member.instance}
         assert group.instances == names
         assert not group.pending & group.members.keys()
         assert group.unsynced <= group.members.keys()

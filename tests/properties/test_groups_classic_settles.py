@@ -202,9 +202,9 @@ def come_back(world: World, consumer: Consumer, name: str, instance: str) -> Non
 
 def assert_settled(world: World) -> None:
     group = world.harness.group
-    assert set(group.members) == {each.client.id for each in world.live}
+    assert set(group.members) == {consumer.client.id for consumer in world.live}
     assert group.state is (ClassicState.STABLE if world.live else ClassicState.EMPTY)
-    assert {each.client.generation for each in world.live} <= {group.generation}
+    assert {consumer.client.generation for consumer in world.live} <= {group.generation}
     assert world.harness.waiting == 0
     for consumer in world.live:
         assert consumer.work == group.members[consumer.client.id].assignment

@@ -27,7 +27,7 @@ def groups(draw: st.DrawFn, *, alike: bool = False) -> tuple[list[Subscriber], C
     size = draw(st.integers(1, 7))
     same = draw(WANTED)
     wishes = [same if alike else draw(WANTED) for _ in range(size)]
-    members = [f"m{place}" for place in range(size)]
+    members = [f"m{index}" for index in range(size)]
     owners = {
         (topic, partition): draw(st.sampled_from([*members, None]))
         for topic in draw(WANTED)
@@ -133,7 +133,7 @@ def test_remaining_members_keep_their_partitions_when_one_leaves(
 ) -> None:
     subscribers, counts = group
     settled = again(subscribers, ASSIGNORS["uniform"](subscribers, counts))
-    rest = [each for place, each in enumerate(settled) if place != gone % len(settled)]
+    rest = [member for index, member in enumerate(settled) if index != gone % len(settled)]
     assigned = ASSIGNORS["uniform"](rest, counts)
     for subscriber in rest:
         assert is_within(subscriber.current, assigned[subscriber.member])

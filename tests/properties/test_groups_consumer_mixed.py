@@ -41,50 +41,51 @@ class Mixed(RuleBasedStateMachine):
         self.harness = ConsumerGroupHarness(config, orders=5)
         self.newer = [Consumer(self.harness, f"newer-{next(self.ids)}") for _ in range(2)]
         self.classic = [
-            ClassicConsumer(self.harness, f"classic-{each}", assignor=assignor) for each in range(3)
+            ClassicConsumer(self.harness, f"classic-{number}", assignor=assignor)
+            for number in range(3)
         ]
 
     # -- what members do -------------------------------------------------------------------
 
-    @rule(place=NEWER)
-    def newer_speaks(self, place: int) -> None:
-        self._speak(self.newer[place])
+    @rule(index=NEWER)
+    def newer_speaks(self, index: int) -> None:
+        self._speak(self.newer[index])
 
     def _speak(self, who: Consumer) -> None:
         reply = who.join() if who.epoch == JOIN_EPOCH else who.beat()
         assert reply.error in (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID)
 
-    @rule(place=NEWER)
-    def newer_leaves(self, place: int) -> None:
-        who = self.newer[place]
+    @rule(index=NEWER)
+    def newer_leaves(self, index: int) -> None:
+        who = self.newer[index]
         who.leave()
         who.epoch = JOIN_EPOCH
 
-    @rule(place=NEWER)
-    def newer_dies(self, place: int) -> None:
-        self.newer[place] = Consumer(self.harness, f"newer-{next(self.ids)}")
+    @rule(index=NEWER)
+    def newer_dies(self, index: int) -> None:
+        self.newer[index] = Consumer(self.harness, f"newer-{next(self.ids)}")
 
-    @rule(place=CLASSIC)
-    def classic_goes_on(self, place: int) -> None:
-        self.classic[place].go_on()
+    @rule(index=CLASSIC)
+    def classic_goes_on(self, index: int) -> None:
+        self.classic[index].go_on()
 
-    @rule(place=CLASSIC)
-    def classic_leaves(self, place: int) -> None:
-        who = self.classic[place]
+    @rule(index=CLASSIC)
+    def classic_leaves(self, index: int) -> None:
+        who = self.classic[index]
         if not who.waits and who.id in self._members():
             who.leave()
 
-    @rule(place=CLASSIC)
-    def classic_dies(self, place: int) -> None:
-        who = self.classic[place]
-        self.classic[place] = ClassicConsumer(self.harness, who.name, assignor=who.assignor)
+    @rule(index=CLASSIC)
+    def classic_dies(self, index: int) -> None:
+        who = self.classic[index]
+        self.classic[index] = ClassicConsumer(self.harness, who.name, assignor=who.assignor)
         who.is_dead = True
 
     @rule(partitions=st.integers(5, 9))
     def topic_grows(self, partitions: int) -> None:
-        known = self.harness.topics.find("orders")
-        assert known is not None
-        self.harness.topics.grow("orders", max(partitions, known.partitions))
+        view = self.harness.topics.find("orders")
+        assert view is not None
+        self.harness.topics.grow("orders", max(partitions, view.partitions))
         self.harness.change_topics()
 
     @rule(delay_ms=DELAYS_MS)
@@ -144,9 +145,9 @@ class Mixed(RuleBasedStateMachine):
     @rule(data=st.data())
     def log_gives_the_same(self, data: st.DataObject) -> None:
         log, live = self.harness.log, durable(self.harness.groups)
-        place = data.draw(st.integers(0, len(log)))
+        index = data.draw(st.integers(0, len(log)))
         assert durable(replay_log(log)) == live
-        assert durable(replay_log([*compacted(log[:place]), *log[place:]])) == live
+        assert durable(replay_log([*compacted(log[:index]), *log[index:]])) == live
         assert durable(replay_log(compacted(log, keep_tombstones=False))) == live
 
     @invariant()

@@ -211,7 +211,7 @@ class Life:
                 self.harness.coordinator.on_topics_deleted([topic])
             case CommitInTransaction(group, producer, offsets, as_member):
                 member, generation = self.classic.get(group, ("", -1)) if as_member else ("", -1)
-                commits = [commit_of(each, offset) for each, offset in offsets]
+                commits = [commit_of(tp, offset) for tp, offset in offsets]
                 await self.harness.commit_in_transaction(
                     *commits, producer=producer, group=group, member=member, generation=generation
                 )
@@ -226,14 +226,14 @@ class Life:
             case CommitSome(group, offsets, expires_after_ms, as_member):
                 expires = expires_after_ms and self.clock.wall_ms() + expires_after_ms
                 member, generation = self.classic.get(group, ("", -1)) if as_member else ("", -1)
-                commits = [commit_of(each, offset, expires_ms=expires) for each, offset in offsets]
+                commits = [commit_of(tp, offset, expires_ms=expires) for tp, offset in offsets]
                 await self.harness.commit(
                     *commits, group=group, member=member, generation=generation
                 )
             case JoinStep(group, topics, and_sync):
-                known = self.classic.get(group, ("", -1))[0]
+                member_id = self.classic.get(group, ("", -1))[0]
                 joined = await self._soon(
-                    coordinator.join(join_request(group, *topics, member=known))
+                    coordinator.join(join_request(group, *topics, member=member_id))
                 )
                 if joined is not None:
                     self.classic[group] = joined.member, joined.generation

@@ -92,8 +92,8 @@ class Model:
         assert value is None or isinstance(value, OffsetValue)
         self.store.replay(key, value, record_offset=offset, producer_id=producer)
         if value is None:
-            for each in (self.committed, *self.open.values()):
-                each.pop(key, None)
+            for pending in (self.committed, *self.open.values()):
+                pending.pop(key, None)
         elif producer == PLAIN:
             self.committed[key] = value.offset, offset
         else:
@@ -112,10 +112,10 @@ class Model:
         assert stored.offsets.snapshot() == self.store.snapshot()
         for key in KEYS:
             partition = TopicPartition(key.topic, key.partition)
-            found = self.store.find(key.group, partition)
+            value = self.store.find(key.group, partition)
             expected = self.committed.get(key)
-            assert (found and found.offset) == (expected and expected[0])
-            is_pending = any(key in each for each in self.open.values())
+            assert (value and value.offset) == (expected and expected[0])
+            is_pending = any(key in pending for pending in self.open.values())
             assert (partition in self.store.pending_of(key.group)) == is_pending
 
 

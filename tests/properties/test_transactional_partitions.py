@@ -90,8 +90,8 @@ class World:
         self.on_the_way: list[Batch] = []  # produce requests, delivered in any order, or again
         self.markers: list[tuple[TopicPartition, int, int, bool]] = []  # sent, perhaps many times
         self.answers: list[Callable[[], None]] = []  # of the coordinator, on their way back
-        self.asked_for: list[int] = []  # the transaction of each question
-        self.asked = 0  # questions that the coordinator has seen
+        self.verified_transactions: list[int] = []  # the transaction of each verification
+        self.next_verification = 0  # index of the first that the coordinator has not seen
         self.seen: Counter[str] = Counter()
         self.sent: list[Sent] = []
 
@@ -140,21 +140,24 @@ class World:
             connection=FakeConnection(),
         )
         self.sent.append(sent)
-        if len(self.harness.verifier.asked) > len(self.asked_for):
-            self.asked_for.append(made.transaction)
+        if len(self.harness.verifier.asked) > len(self.verified_transactions):
+            self.verified_transactions.append(made.transaction)
 
     def answer_question(self) -> None:
         """The coordinator decides now; its answer is under way until `deliver_answer`."""
-        asked = self.harness.verifier.asked
-        if self.asked < len(asked):
-            question, transaction = asked[self.asked], self.asked_for[self.asked]
-            self.asked += 1
-            (partition,) = question.partitions
-            code = self.coordinator.reply(question.producer_epoch, partition)
+        verifications = self.harness.verifier.asked
+        if self.next_verification < len(verifications):
+            verification, transaction = (
+                verifications[self.next_verification],
+                self.verified_transactions[self.next_verification],
+            )
+            self.next_verification += 1
+            (partition,) = verification.partitions
+            code = self.coordinator.reply(verification.producer_epoch, partition)
             if self.is_past_telling(transaction, partition):
                 code = ErrorCode.NETWORK_EXCEPTION
             self.seen[code.name] += 1
-            self.answers.append(lambda: question.done({partition: code}))
+            self.answers.append(lambda: verification.done({partition: code}))
 
     def deliver_answer(self) -> None:
         if self.answers:
@@ -174,8 +177,8 @@ class World:
 
     def _next_sequence(self, name: TopicPartition) -> int:
         """A client goes on from what was acknowledged."""
-        known = self.harness.replicas.get(name).log.producers.find(PRODUCER)
-        return 0 if known is None else known.last_sequence + 1
+        producer_state = self.harness.replicas.get(name).log.producers.find(PRODUCER)
+        return 0 if producer_state is None else producer_state.last_sequence + 1
 
     def is_past_telling(self, transaction: int, partition: TopicPartition) -> bool:
         """With transactions v1, what comes late into the producer's next transaction looks like a
@@ -234,7 +237,7 @@ class World:
 
     @property
     def is_asking(self) -> bool:
-        return self.asked < len(self.harness.verifier.asked)
+        return self.next_verification < len(self.harness.verifier.asked)
 
     def check(self) -> None:
         for name in PARTITIONS:
@@ -297,7 +300,7 @@ def live(seed: int, version: int) -> Counter[str]:
     return world.seen
 
 
-WITNESSES = {
+SCENARIOS = {
     1: ("NONE", "CONCURRENT_TRANSACTIONS", "TRANSACTION_ABORTABLE", "marker late NONE", "ended"),
     2: (
         "NONE",
@@ -317,18 +320,18 @@ def live_many(count: int, version: int) -> Counter[str]:
     return seen
 
 
-@pytest.mark.parametrize("version", WITNESSES)
+@pytest.mark.parametrize("version", SCENARIOS)
 def test_no_transaction_hangs_and_none_mixes_with_another(version: int) -> None:
     seen = live_many(scaled(test=40, verify=400, release=4000), version)
-    for witness in WITNESSES[version]:
-        assert seen[witness], f"{witness} was not seen: {seen}"
+    for scenario in SCENARIOS[version]:
+        assert seen[scenario], f"{scenario} was not seen: {seen}"
 
 
 # -- mutants: each lets something happen that the test above must find --------------------------
 
 
 def forget_markers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An answer counts whatever came since the question."""
+    """An answer counts whatever came since the verification."""
     monkeypatch.setattr(Verifications, "on_marker", lambda *_: None)
 
 

@@ -224,7 +224,7 @@ class Life:
     def note(self, name: str, producer: ProducerIdAndEpoch, *, is_fresh: bool) -> None:
         assert 0 <= producer.epoch <= LAST_EPOCH
         if is_fresh:
-            assert all(producer not in each for each in self.given.values())
+            assert all(producer not in owners for owners in self.given.values())
         if producer not in self.given[name]:
             self.given[name].append(producer)
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from tests.clients.groups.stage import Member, Pool, Stage, python_member
-from tests.clients.groups.story import (
+from tests.clients.groups.harness import GroupHarness, Member, Pool, python_member
+from tests.clients.groups.scenarios import (
     check_nothing_doubled_after_commits,
     committed,
     find_generation,
@@ -55,10 +55,10 @@ def reached(broker: penstock.Broker) -> BrokerUnderTest:
 @pytest.fixture(params=["classic", "consumer"])
 def harness(
     request: pytest.FixtureRequest, broker: penstock.Broker, tmp_path: Path
-) -> Iterator[Stage]:
+) -> Iterator[GroupHarness]:
     pool = Pool(tmp_path)
     command = python_member("confluent-kafka", broker.bootstrap_servers)
-    harness = Stage(pool, command, request.param)
+    harness = GroupHarness(pool, command, request.param)
     failures = request.session.testsfailed
     yield harness
     harness.close(failed=request.session.testsfailed > failures)
@@ -70,7 +70,7 @@ def restart(broker: penstock.Broker) -> None:
     broker.start()
 
 
-def wait_commits(harness: Stage, members: Sequence[Member], count: int) -> None:
+def wait_commits(harness: GroupHarness, members: Sequence[Member], count: int) -> None:
     """Until every member has `count` more acknowledged commits."""
     wanted = [(member, len(member.commits) + count) for member in members]
     harness.wait(
@@ -88,7 +88,7 @@ def check_committed(
 
 
 def test_commits_survive_a_kill_and_the_group_continues(
-    broker: penstock.Broker, reached: BrokerUnderTest, harness: Stage
+    broker: penstock.Broker, reached: BrokerUnderTest, harness: GroupHarness
 ) -> None:
     group, topic = new_name(), "commits"
     broker.create_topic(topic, partitions=PARTITIONS)
@@ -106,7 +106,7 @@ def test_commits_survive_a_kill_and_the_group_continues(
 
 
 def test_a_stable_group_continues_without_a_rebalance(
-    broker: penstock.Broker, reached: BrokerUnderTest, harness: Stage
+    broker: penstock.Broker, reached: BrokerUnderTest, harness: GroupHarness
 ) -> None:
     group, topic = new_name(), "settled"
     broker.create_topic(topic, partitions=PARTITIONS)
@@ -123,7 +123,7 @@ def test_a_stable_group_continues_without_a_rebalance(
 
 
 def test_a_rebalance_interrupted_by_a_kill_completes_after_the_restart(
-    broker: penstock.Broker, reached: BrokerUnderTest, harness: Stage
+    broker: penstock.Broker, reached: BrokerUnderTest, harness: GroupHarness
 ) -> None:
     group, topic = new_name(), "cut-off"
     broker.create_topic(topic, partitions=PARTITIONS)

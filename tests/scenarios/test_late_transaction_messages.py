@@ -17,7 +17,7 @@ from uuid import uuid4
 import pytest
 from tests.clients.our_topics import ask, new_name, new_topic
 from tests.clients.transactions.java_workers import java_worker
-from tests.clients.transactions.story import wait_decided
+from tests.clients.transactions.scenarios import wait_decided
 from tests.clients.transactions.workers import Worker, python_worker
 from tests.clients.under_test import BrokerUnderTest
 from tests.scenarios.delaying_proxy import DelayingProxy

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-pytest.register_assert_rewrite("tests.clients.groups.story")
+pytest.register_assert_rewrite("tests.clients.groups.scenarios")
 
-from tests.clients.groups.stage import Pool, Stage  # noqa: E402
-from tests.clients.groups.story import GroupClient  # noqa: E402
+from tests.clients.groups.harness import GroupHarness, Pool  # noqa: E402
+from tests.clients.groups.scenarios import GroupClient  # noqa: E402
 from tests.clients.under_test import BrokerUnderTest, broker_under_test  # noqa: E402
 from tests.interop.kafka_jars import KafkaUnavailableError, Say  # noqa: E402
 
@@ -43,8 +43,10 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
 
 
 @pytest.fixture
-def stage(request: pytest.FixtureRequest, pool: Pool, group_client: GroupClient) -> Iterator[Stage]:
-    stage = Stage(pool, group_client.command, group_client.protocol)
+def harness(
+    request: pytest.FixtureRequest, pool: Pool, group_client: GroupClient
+) -> Iterator[GroupHarness]:
+    harness = GroupHarness(pool, group_client.command, group_client.protocol)
     failures = request.session.testsfailed
-    yield stage
-    stage.close(failed=request.session.testsfailed > failures)
+    yield harness
+    harness.close(failed=request.session.testsfailed > failures)

@@ -52,7 +52,7 @@ class CommitRefused(Exception):
 
 class Adapter(Protocol):
     def join(
-        self, order: Order, gained: Callable[[Iterable[Place]], None],
+        self, command: Order, gained: Callable[[Iterable[Place]], None],
         lost: Callable[[Iterable[Place]], None],
     ) -> None: ...  # fmt: skip
 
@@ -80,16 +80,16 @@ class MemberLoop:
 
     def run(self) -> None:
         threading.Thread(target=self._listen, daemon=True).start()
-        self._tell("ready")
+        self._report("ready")
         while True:
             try:
-                order = self._orders.get(block=self._adapter is None)
+                command = self._orders.get(block=self._adapter is None)
             except queue.Empty:
                 self._poll()
                 continue
-            if order is None:
+            if command is None:
                 break
-            self._obey(order)
+            self._execute(command)
         if self._adapter is not None:
             self._adapter.leave()
 
@@ -98,35 +98,35 @@ class MemberLoop:
             self._orders.put(json.loads(line))
         self._orders.put(None)
 
-    def _obey(self, order: dict[str, Any]) -> None:
-        op = order.pop("op")
+    def _execute(self, command: dict[str, Any]) -> None:
+        op = command.pop("op")
         if op == "join":
-            self._join(Order(bootstrap=self._bootstrap, **order))
+            self._join(Order(bootstrap=self._bootstrap, **command))
         elif op == "commit":
-            self._commit(order["metadata"])
+            self._commit(command["metadata"])
         elif op == "committed":
-            self._tell_committed([(topic, number) for topic, number in order["places"]])
+            self._report_committed([(topic, number) for topic, number in command["places"]])
         else:
             assert op == "leave", op
             self._leave()
 
-    def _join(self, order: Order) -> None:
+    def _join(self, command: Order) -> None:
         self._owned, self._handed = set(), {}
-        self._commits = order.commits
+        self._commits = command.commits
         self._adapter = self._make()
-        self._adapter.join(order, self._on_gained, self._on_lost)
+        self._adapter.join(command, self._on_gained, self._on_lost)
 
     def _leave(self) -> None:
         adapter, self._adapter = self._adapter, None
         assert adapter is not None
         adapter.leave()
-        self._tell("left")
+        self._report("left")
 
     def _poll(self) -> None:
         assert self._adapter is not None
         records = self._adapter.poll(POLL_S)
         if records:
-            self._tell("read", records=records)
+            self._report("read", records=records)
             for record in records:
                 # A rebalance within the poll may have taken away what the poll still hands out.
                 if (record.topic, record.partition) in self._owned:
@@ -139,31 +139,31 @@ class MemberLoop:
         offsets = dict(self._handed)
         self._owes_commit = False
         if not offsets:
-            self._tell("refused", error="nothing that was read is owned any more")
+            self._report("refused", error="nothing that was read is owned any more")
             return
         try:
             self._adapter.commit(offsets, metadata)
         except CommitRefused as error:
             self._owes_commit = True  # of what is still owned after the next poll
-            self._tell("refused", error=str(error))
+            self._report("refused", error=str(error))
         else:
-            self._tell("committed", offsets=[[*place, offset] for place, offset in offsets.items()])
+            self._report("committed", offsets=[[*tp, offset] for tp, offset in offsets.items()])
 
-    def _tell_committed(self, places: list[Place]) -> None:
+    def _report_committed(self, places: list[Place]) -> None:
         assert self._adapter is not None
-        self._tell("found", offsets=self._adapter.committed(places))
+        self._report("found", offsets=self._adapter.committed(places))
 
     def _on_gained(self, places: Iterable[Place]) -> None:
         self._owned.update(places)
-        self._tell("owned", places=sorted(self._owned))
+        self._report("owned", places=sorted(self._owned))
 
     def _on_lost(self, places: Iterable[Place]) -> None:
-        for place in places:
-            self._owned.discard(place)
-            self._handed.pop(place, None)
-        self._tell("owned", places=sorted(self._owned))
+        for tp in places:
+            self._owned.discard(tp)
+            self._handed.pop(tp, None)
+        self._report("owned", places=sorted(self._owned))
 
-    def _tell(self, event: str, **fields: Any) -> None:
+    def _report(self, event: str, **fields: Any) -> None:
         line = json.dumps({"event": event, "time_ns": time.monotonic_ns(), **fields})
         sys.stdout.write(line + "\n")
         sys.stdout.flush()

@@ -27,39 +27,39 @@ class Member:
         self._runner = asyncio.Runner()
 
     def join(
-        self, order: Order, gained: Callable[[Iterable[Place]], None],
+        self, command: Order, gained: Callable[[Iterable[Place]], None],
         lost: Callable[[Iterable[Place]], None],
     ) -> None:  # fmt: skip
         async def start() -> AIOKafkaConsumer:
-            consumer = AIOKafkaConsumer(**_settings(order))
+            consumer = AIOKafkaConsumer(**_settings(command))
             listener = _Listener(gained, lost)
-            if order.pattern is not None:
-                consumer.subscribe(pattern=order.pattern, listener=listener)
+            if command.pattern is not None:
+                consumer.subscribe(pattern=command.pattern, listener=listener)
             else:
-                consumer.subscribe(order.topics, listener=listener)
+                consumer.subscribe(command.topics, listener=listener)
             await consumer.start()
             return consumer
 
         self._consumer = self._runner.run(start())
 
     def poll(self, timeout_s: float) -> list[Read]:
-        found = self._runner.run(self._consumer.getmany(timeout_ms=round(timeout_s * 1000)))
+        records = self._runner.run(self._consumer.getmany(timeout_ms=round(timeout_s * 1000)))
         return [
             Read(record.topic, record.partition, record.offset, record.value.decode())
-            for records in found.values()
+            for records in records.values()
             for record in records
         ]
 
     def commit(self, offsets: dict[Place, int], metadata: str) -> None:
-        wanted = {TopicPartition(*place): (at, metadata) for place, at in offsets.items()}
+        wanted = {TopicPartition(*tp): (at, metadata) for tp, at in offsets.items()}
         try:
             self._runner.run(self._consumer.commit(wanted))
         except KafkaError as error:
             raise CommitRefused(repr(error)) from error
 
     def committed(self, places: Sequence[Place]) -> list[tuple[int, str | None] | None]:
-        found = [self._runner.run(self._consumer.committed(TopicPartition(*p))) for p in places]
-        return [None if offset is None else (offset, None) for offset in found]
+        records = [self._runner.run(self._consumer.committed(TopicPartition(*p))) for p in places]
+        return [None if offset is None else (offset, None) for offset in records]
 
     def leave(self) -> None:
         self._runner.run(self._consumer.stop())
@@ -74,24 +74,24 @@ class _Listener(ConsumerRebalanceListener):  # type: ignore[misc] # untyped
         self._lost = lost
 
     def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
-        self._gained((each.topic, each.partition) for each in assigned)
+        self._gained((tp.topic, tp.partition) for tp in assigned)
 
     def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
-        self._lost((each.topic, each.partition) for each in revoked)
+        self._lost((tp.topic, tp.partition) for tp in revoked)
 
 
-def _settings(order: Order) -> dict[str, Any]:
+def _settings(command: Order) -> dict[str, Any]:
     settings: dict[str, Any] = {
-        "bootstrap_servers": order.bootstrap,
-        "group_id": order.group,
+        "bootstrap_servers": command.bootstrap,
+        "group_id": command.group,
         "auto_offset_reset": "earliest",
         "enable_auto_commit": False,
-        "session_timeout_ms": order.session_ms,
+        "session_timeout_ms": command.session_ms,
         "heartbeat_interval_ms": HEARTBEAT_MS,
         "metadata_max_age_ms": 400,
         "fetch_max_wait_ms": 50,
-        "group_instance_id": order.instance,
+        "group_instance_id": command.instance,
     }
-    if order.assignor is not None:
-        settings["partition_assignment_strategy"] = [_ASSIGNORS[order.assignor]]
+    if command.assignor is not None:
+        settings["partition_assignment_strategy"] = [_ASSIGNORS[command.assignor]]
     return settings

@@ -28,30 +28,30 @@ _JOIN_S = 2.0
 
 class Member:
     def join(
-        self, order: Order, gained: Callable[[Iterable[Place]], None],
+        self, command: Order, gained: Callable[[Iterable[Place]], None],
         lost: Callable[[Iterable[Place]], None],
     ) -> None:  # fmt: skip
-        self._consumer = KafkaConsumer(**_settings(order))
+        self._consumer = KafkaConsumer(**_settings(command))
         self._listener = _Listener(gained, lost)
-        if order.pattern is not None:
-            self._consumer.subscribe(pattern=order.pattern, listener=self._listener)
+        if command.pattern is not None:
+            self._consumer.subscribe(pattern=command.pattern, listener=self._listener)
         else:
-            self._consumer.subscribe(order.topics, listener=self._listener)
+            self._consumer.subscribe(command.topics, listener=self._listener)
 
     def poll(self, timeout_s: float) -> list[Read]:
         # Joining begins anew with each poll: it must end within one, or it never does.
         patience_s = timeout_s if self._listener.has_joined else _JOIN_S
-        found = self._consumer.poll(timeout_ms=round(patience_s * 1000))
+        fetched = self._consumer.poll(timeout_ms=round(patience_s * 1000))
         return [
             Read(record.topic, record.partition, record.offset, record.value.decode())
-            for records in found.values()
+            for records in fetched.values()
             for record in records
         ]
 
     def commit(self, offsets: dict[Place, int], metadata: str) -> None:
         wanted = {
-            TopicPartition(*place): OffsetAndMetadata(offset, metadata, -1)
-            for place, offset in offsets.items()
+            TopicPartition(*tp): OffsetAndMetadata(offset, metadata, -1)
+            for tp, offset in offsets.items()
         }
         try:
             self._consumer.commit(wanted)
@@ -59,8 +59,8 @@ class Member:
             raise CommitRefused(repr(error)) from error
 
     def committed(self, places: Sequence[Place]) -> list[tuple[int, str | None] | None]:
-        found = [self._consumer.committed(TopicPartition(*each), metadata=True) for each in places]
-        return [None if each is None else (each.offset, each.metadata) for each in found]
+        fetched = [self._consumer.committed(TopicPartition(*tp), metadata=True) for tp in places]
+        return [None if offset is None else (offset.offset, offset.metadata) for offset in fetched]
 
     def leave(self) -> None:
         self._consumer.close()
@@ -76,25 +76,25 @@ class _Listener(ConsumerRebalanceListener):  # type: ignore[misc] # untyped
 
     def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
         self.has_joined = True
-        self._gained((each.topic, each.partition) for each in assigned)
+        self._gained((tp.topic, tp.partition) for tp in assigned)
 
     def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
         self.has_joined = False
-        self._lost((each.topic, each.partition) for each in revoked)
+        self._lost((tp.topic, tp.partition) for tp in revoked)
 
 
-def _settings(order: Order) -> dict[str, Any]:
+def _settings(command: Order) -> dict[str, Any]:
     settings: dict[str, Any] = {
-        "bootstrap_servers": order.bootstrap,
-        "group_id": order.group,
+        "bootstrap_servers": command.bootstrap,
+        "group_id": command.group,
         "auto_offset_reset": "earliest",
         "enable_auto_commit": False,
-        "session_timeout_ms": order.session_ms,
+        "session_timeout_ms": command.session_ms,
         "heartbeat_interval_ms": HEARTBEAT_MS,
         "metadata_max_age_ms": 400,
         "fetch_max_wait_ms": 50,
-        "group_instance_id": order.instance,
+        "group_instance_id": command.instance,
     }
-    if order.assignor is not None:
-        settings["partition_assignment_strategy"] = [_ASSIGNORS[order.assignor]]
+    if command.assignor is not None:
+        settings["partition_assignment_strategy"] = [_ASSIGNORS[command.assignor]]
     return settings

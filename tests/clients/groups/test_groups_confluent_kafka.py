@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.clients.groups.stage import python_member
-from tests.clients.groups.story import ClassicStory, GroupClient, GroupStory
+from tests.clients.groups.harness import python_member
+from tests.clients.groups.scenarios import ClassicGroupScenarios, GroupClient, GroupScenarios
 from tests.clients.under_test import BrokerUnderTest
 
 pytestmark = pytest.mark.xdist_group("groups-confluent-kafka")
@@ -12,14 +12,14 @@ pytestmark = pytest.mark.xdist_group("groups-confluent-kafka")
 CLIENT = "confluent-kafka"
 
 
-class TestClassic(ClassicStory):
+class TestClassic(ClassicGroupScenarios):
     @pytest.fixture
     def group_client(self, group_broker: BrokerUnderTest) -> GroupClient:
         command = python_member(CLIENT, group_broker.bootstrap_servers)
         return GroupClient(command, "classic", ("range", "roundrobin", "cooperative-sticky"))
 
 
-class TestConsumer(GroupStory):
+class TestConsumer(GroupScenarios):
     @pytest.fixture
     def group_client(self, group_broker: BrokerUnderTest) -> GroupClient:
         command = python_member(CLIENT, group_broker.bootstrap_servers)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.clients.groups.stage import Stage, python_member
-from tests.clients.groups.story import GroupClient, committed, find_generation, partitions_of
+from tests.clients.groups.harness import GroupHarness, python_member
+from tests.clients.groups.scenarios import GroupClient, committed, find_generation, partitions_of
 from tests.clients.our_topics import ask, new_name, new_topic
 from tests.clients.under_test import BrokerUnderTest
 
@@ -27,65 +27,65 @@ def group_client(request: pytest.FixtureRequest, group_broker: BrokerUnderTest) 
 
 
 def commit(
-    broker: BrokerUnderTest, group: str, partition: TopicPartition, member: str, generation: int
+    broker: BrokerUnderTest, group: str, tp: TopicPartition, member: str, generation: int
 ) -> ErrorCode:
-    """What the coordinator says to this member's commit of offset 7."""
-    place = {"partition_index": partition.partition, "committed_offset": 7}
+    """The code for a commit of offset 7 by this member."""
+    entry = {"partition_index": tp.partition, "committed_offset": 7}
     fields = {
         "group_id": group,
         "generation_id_or_member_epoch": generation,
         "member_id": member,
-        "topics": [{"name": partition.topic, "partitions": [place | {"committed_metadata": ""}]}],
+        "topics": [{"name": tp.topic, "partitions": [entry | {"committed_metadata": ""}]}],
     }
 
-    async def tell(client: ClusterClient) -> ErrorCode:
+    async def send(client: ClusterClient) -> ErrorCode:
         node = await client.groups.find_coordinator(group)
         call = Call(ApiKey.OFFSET_COMMIT, range(8, 10), fields)
         router = client._router
         answer = await router.ask(node.address, call, router.deadline(None))
         return read_error(answer.topics[0].partitions[0].error_code)
 
-    return ask(broker, tell)
+    return ask(broker, send)
 
 
 def test_only_members_of_the_current_generation_commit(
-    group_broker: BrokerUnderTest, stage: Stage
+    group_broker: BrokerUnderTest, harness: GroupHarness
 ) -> None:
     group, topic = new_name(), new_topic(group_broker, partitions=1)
-    (partition,) = partitions_of(topic, 1)
-    member = stage.join(group, topic)
-    stage.wait_settled([member], [partition])
-    known = ask(group_broker, lambda client: client.groups.describe(group)).members[0]
-    is_classic = stage.protocol == "classic"
-    current = find_generation(group_broker, group) if is_classic else known.epoch
+    (tp,) = partitions_of(topic, 1)
+    member = harness.join(group, topic)
+    harness.wait_settled([member], [tp])
+    described = ask(group_broker, lambda client: client.groups.describe(group)).members[0]
+    is_classic = harness.protocol == "classic"
+    current = find_generation(group_broker, group) if is_classic else described.epoch
     assert current is not None
     stale = ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH
     unknown = ErrorCode.UNKNOWN_MEMBER_ID
-    answers = {
+    expected_codes = {
         (NOBODY, current): unknown,
         ("", -1): unknown,
-        (known.member, current - 1): stale,
-        (known.member, current + 1): stale,
+        (described.member, current - 1): stale,
+        (described.member, current + 1): stale,
     }
-    for (name, generation), expected in answers.items():
-        found = commit(group_broker, group, partition, name, generation)
-        assert (name, generation, found) == (name, generation, expected)
+    for (name, generation), expected in expected_codes.items():
+        code = commit(group_broker, group, tp, name, generation)
+        assert (name, generation, code) == (name, generation, expected)
     assert committed(group_broker, group) == {}
-    assert commit(group_broker, group, partition, known.member, current) is ErrorCode.NONE
-    assert committed(group_broker, group) == {partition: (7, "")}
+    assert commit(group_broker, group, tp, described.member, current) is ErrorCode.NONE
+    assert committed(group_broker, group) == {tp: (7, "")}
 
 
 def test_an_empty_group_accepts_commits_without_a_generation_only(
-    group_broker: BrokerUnderTest, stage: Stage
+    group_broker: BrokerUnderTest, harness: GroupHarness
 ) -> None:
     group, topic = new_name(), new_topic(group_broker, partitions=1)
-    (partition,) = partitions_of(topic, 1)
-    member = stage.join(group, topic)
-    stage.wait_settled([member], [partition])
-    known = ask(group_broker, lambda client: client.groups.describe(group)).members[0]
+    (tp,) = partitions_of(topic, 1)
+    member = harness.join(group, topic)
+    harness.wait_settled([member], [tp])
+    described = ask(group_broker, lambda client: client.groups.describe(group)).members[0]
     member.leave()
-    found = commit(group_broker, group, partition, known.member, 1)
-    assert found in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION)
+    code = commit(group_broker, group, tp, described.member, 1)
+    assert code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION)
     assert committed(group_broker, group) == {}
-    assert commit(group_broker, group, partition, "", -1) is ErrorCode.NONE
-    assert committed(group_broker, group) == {partition: (7, "")}
+    assert commit(group_broker, group, tp, "", -1) is ErrorCode.NONE
+    assert committed(group_broker, group) == {tp: (7, "")}

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 from tests.clients.groups.java_members import java_member, resolve_java_members
-from tests.clients.groups.story import ClassicStory, CoreStory, GroupClient, GroupStory
+from tests.clients.groups.scenarios import (
+    ClassicGroupScenarios,
+    CoreGroupScenarios,
+    GroupClient,
+    GroupScenarios,
+)
 from tests.clients.under_test import BrokerUnderTest
 from tests.interop.kafka_jars import KafkaUnavailableError, Say
 from tests.profile import is_long
@@ -24,20 +29,20 @@ def make_client(version: str, protocol: str, broker: BrokerUnderTest, say: Say) 
     return GroupClient(java_member(clients, broker.bootstrap_servers), protocol, assignors)
 
 
-class TestClassic(ClassicStory):
+class TestClassic(ClassicGroupScenarios):
     @pytest.fixture
     def group_client(self, group_broker: BrokerUnderTest, say: Say) -> GroupClient:
         return make_client(NEWEST, "classic", group_broker, say)
 
 
-class TestConsumer(GroupStory):
+class TestConsumer(GroupScenarios):
     @pytest.fixture
     def group_client(self, group_broker: BrokerUnderTest, say: Say) -> GroupClient:
         return make_client(NEWEST, "consumer", group_broker, say)
 
 
 @pytest.mark.skipif(not is_long(), reason="the same protocol as the newest's classic one")
-class TestClassicOfAnOlderClient(CoreStory):
+class TestClassicOfAnOlderClient(CoreGroupScenarios):
     @pytest.fixture
     def group_client(self, group_broker: BrokerUnderTest, say: Say) -> GroupClient:
         return make_client(OLDER, "classic", group_broker, say)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from tests.clients.groups.stage import Pool, Stage, python_member
-from tests.clients.groups.story import (
+from tests.clients.groups.harness import GroupHarness, Pool, python_member
+from tests.clients.groups.scenarios import (
     check_nothing_doubled_after_commits,
     describe,
     loaded,
@@ -18,7 +18,7 @@ from tests.clients.under_test import BrokerUnderTest
 
 pytestmark = pytest.mark.xdist_group("groups-confluent-kafka")
 
-StageOf = Callable[[str], Stage]
+StageOf = Callable[[str], GroupHarness]
 
 
 @pytest.fixture
@@ -27,11 +27,13 @@ def stage_of(
 ) -> Iterator[StageOf]:
     """Members that speak this protocol."""
     command = python_member("confluent-kafka", group_broker.bootstrap_servers)
-    stages = {protocol: Stage(pool, command, protocol) for protocol in ("classic", "consumer")}
+    harnesses = {
+        protocol: GroupHarness(pool, command, protocol) for protocol in ("classic", "consumer")
+    }
     failures = request.session.testsfailed
-    yield stages.__getitem__
-    for stage in stages.values():
-        stage.close(failed=request.session.testsfailed > failures)
+    yield harnesses.__getitem__
+    for harness in harnesses.values():
+        harness.close(failed=request.session.testsfailed > failures)
 
 
 @pytest.mark.parametrize(

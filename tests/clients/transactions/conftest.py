@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-pytest.register_assert_rewrite("tests.clients.transactions.story")
+pytest.register_assert_rewrite("tests.clients.transactions.scenarios")
 
-from tests.clients.transactions.workers import TransactionClient, Workshop  # noqa: E402
+from tests.clients.transactions.workers import TransactionClient, TransactionHarness  # noqa: E402
 from tests.clients.under_test import BrokerUnderTest, broker_under_test  # noqa: E402
 from tests.interop.kafka_jars import KafkaUnavailableError, Say  # noqa: E402
 
@@ -33,14 +33,16 @@ def transaction_broker(
 @pytest.fixture(scope="module")
 def kept_shop(
     client: TransactionClient, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Workshop]:
-    shop = Workshop(client, tmp_path_factory.mktemp("workers"))
-    yield shop
-    shop.end()
+) -> Iterator[TransactionHarness]:
+    harness = TransactionHarness(client, tmp_path_factory.mktemp("workers"))
+    yield harness
+    harness.end()
 
 
 @pytest.fixture
-def shop(request: pytest.FixtureRequest, kept_shop: Workshop) -> Iterator[Workshop]:
+def harness(
+    request: pytest.FixtureRequest, kept_shop: TransactionHarness
+) -> Iterator[TransactionHarness]:
     failures = request.session.testsfailed
     yield kept_shop
     kept_shop.clear(failed=request.session.testsfailed > failures)

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from tests.clients.groups.story import partitions_of, send
+from tests.clients.groups.scenarios import partitions_of, send
 from tests.clients.java_clients import resolve_java_clients
 from tests.clients.our_topics import new_name, new_topic
-from tests.clients.transactions.story import wait_decided
+from tests.clients.transactions.scenarios import wait_decided
 from tests.clients.transactions.worker_confluent_kafka import Worker
 from tests.clients.under_test import BrokerUnderTest
 from tests.interop.kafka_broker import Child

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.clients.transactions.story import TransactionStory
+from tests.clients.transactions.scenarios import TransactionScenarios
 from tests.clients.transactions.workers import TransactionClient, python_worker
 from tests.clients.under_test import BrokerUnderTest
 
@@ -16,5 +16,5 @@ def client(transaction_broker: BrokerUnderTest) -> TransactionClient:
     return TransactionClient(command, fenced=frozenset({"ProducerFenced"}))
 
 
-class TestAioKafka(TransactionStory):
+class TestAioKafka(TransactionScenarios):
     pass

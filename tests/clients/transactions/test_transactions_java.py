@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from tests.clients.our_topics import new_name, new_topic
 from tests.clients.transactions.java_workers import java_worker
-from tests.clients.transactions.story import TransactionStory, wait_decided
-from tests.clients.transactions.workers import TransactionClient, Workshop
+from tests.clients.transactions.scenarios import TransactionScenarios, wait_decided
+from tests.clients.transactions.workers import TransactionClient, TransactionHarness
 from tests.clients.under_test import BrokerUnderTest
 from tests.interop.kafka_jars import Say
 from tests.profile import scaled
@@ -32,37 +32,37 @@ def client(
 @pytest.fixture
 def shops(
     transaction_broker: BrokerUnderTest, say: Say, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[list[Workshop]]:
+) -> Iterator[list[TransactionHarness]]:
     """One of each protocol."""
     shops = [
-        Workshop(
+        TransactionHarness(
             java_worker(version, transaction_broker.bootstrap_servers, say),
             tmp_path_factory.mktemp(version),
         )
         for version in (NEWEST, OLDER)
     ]
     yield shops
-    for shop in shops:
-        shop.end()
+    for harness in shops:
+        harness.end()
 
 
-class TestJava(TransactionStory):
+class TestJava(TransactionScenarios):
     pass
 
 
 def test_transactions_of_both_protocols_share_a_partition(
-    transaction_broker: BrokerUnderTest, shops: list[Workshop]
+    transaction_broker: BrokerUnderTest, shops: list[TransactionHarness]
 ) -> None:
-    place = TopicPartition(new_topic(transaction_broker, partitions=1), 0)
-    newer, older = (shop.take().open(new_name()) for shop in shops)
+    tp = TopicPartition(new_topic(transaction_broker, partitions=1), 0)
+    newer, older = (harness.take().open(new_name()) for harness in shops)
     for number in range(4):
         newer.begin()
         older.begin()
-        newer.send(*place, f"newer {number}")
-        older.send(*place, f"older {number}")
+        newer.send(*tp, f"newer {number}")
+        older.send(*tp, f"older {number}")
         older.commit() if number % 2 else older.abort()
-        newer.send(*place, f"newer {number} again")
+        newer.send(*tp, f"newer {number} again")
         newer.abort() if number % 2 else newer.commit()
-    wait_decided(transaction_broker, [place])
+    wait_decided(transaction_broker, [tp])
     wanted = ["newer 0", "newer 0 again", "older 1", "newer 2", "newer 2 again", "older 3"]
-    assert [newer.read(*place), older.read(*place)] == [wanted, wanted]
+    assert [newer.read(*tp), older.read(*tp)] == [wanted, wanted]

@@ -64,9 +64,9 @@ class Adapter(Protocol):
         """Both, as a program that ends well does; the next order may open others."""
 
 
-def answer(adapter: Adapter, order: dict[str, Any]) -> dict[str, Any]:
+def answer(adapter: Adapter, command: dict[str, Any]) -> dict[str, Any]:
     try:
-        return {"result": getattr(adapter, order.pop("op"))(**order)}
+        return {"result": getattr(adapter, command.pop("op"))(**command)}
     except ClientFailed as error:
         return {"kind": error.kind, "error": str(error)}
 

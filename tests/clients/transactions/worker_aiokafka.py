@@ -59,11 +59,11 @@ class Worker:
 
     def read(self, topic: str, partition: int, isolation: str) -> list[str]:
         return [
-            each.value.decode()
-            for each in self._run(lambda: self._read(TopicPartition(topic, partition), isolation))
+            record.value.decode()
+            for record in self._run(lambda: self._read(TopicPartition(topic, partition), isolation))
         ]
 
-    async def _read(self, place: Any, isolation: str) -> list[Any]:
+    async def _read(self, tp: Any, isolation: str) -> list[Any]:
         consumer = AIOKafkaConsumer(
             bootstrap_servers=self._bootstrap,
             isolation_level=isolation,
@@ -71,16 +71,16 @@ class Worker:
             fetch_max_wait_ms=10,
         )
         await consumer.start()
-        found: list[Any] = []
+        records: list[Any] = []
         try:
-            consumer.assign([place])
-            await consumer.seek_to_beginning(place)
-            end = (await consumer.end_offsets([place]))[place]
-            while await consumer.position(place) < end:
-                found += (await consumer.getmany(place, timeout_ms=POLL_MS)).get(place, [])
+            consumer.assign([tp])
+            await consumer.seek_to_beginning(tp)
+            end = (await consumer.end_offsets([tp]))[tp]
+            while await consumer.position(tp) < end:
+                records += (await consumer.getmany(tp, timeout_ms=POLL_MS)).get(tp, [])
         finally:
             await consumer.stop()
-        return found
+        return records
 
     def join(self, group: str, topic: str) -> None:
         async def start() -> Any:
@@ -102,12 +102,12 @@ class Worker:
 
     def take(self) -> list[Taken]:
         async def poll() -> dict[Any, list[Any]]:
-            found: dict[Any, list[Any]] = {}
-            while not found:
-                found = await self._consumer.getmany(timeout_ms=POLL_MS, max_records=TAKE_MOST)
-            return found
+            records: dict[Any, list[Any]] = {}
+            while not records:
+                records = await self._consumer.getmany(timeout_ms=POLL_MS, max_records=TAKE_MOST)
+            return records
 
-        records = [each for found in self._run(poll).values() for each in found]
+        records = [record for records in self._run(poll).values() for record in records]
         for record in records:
             self._reached[TopicPartition(record.topic, record.partition)] = record.offset + 1
         return [Taken(record.partition, record.offset, record.value.decode()) for record in records]
@@ -117,9 +117,9 @@ class Worker:
         self._run(lambda: self._producer.send_offsets_to_transaction(self._reached, self._group))
 
     def close(self) -> None:
-        for each in (self._consumer, self._producer):
-            if each is not None:
-                self._runner.run(each.stop())
+        for consumer in (self._consumer, self._producer):
+            if consumer is not None:
+                self._runner.run(consumer.stop())
         self._consumer = self._producer = None
 
     def _run(self, call: Callable[[], Awaitable[Any]]) -> Any:

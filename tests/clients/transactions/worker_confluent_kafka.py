@@ -65,7 +65,7 @@ class Worker:
             }
         )
         consumer.assign([TopicPartition(topic, partition, 0)])
-        values = [_value_of(each) for each in _read_to_end(consumer)]
+        values = [_value_of(record) for record in _read_to_end(consumer)]
         consumer.close()
         return values
 
@@ -86,15 +86,15 @@ class Worker:
 
     def take(self) -> list[Taken]:
         assert self._consumer is not None
-        found: list[Any] = []
-        while not found:
-            found = [
+        records: list[Any] = []
+        while not records:
+            records = [
                 message for message in self._consumer.consume(TAKE_MOST, 0.2) if _is_record(message)
             ]
-        for each in found:
-            reached = TopicPartition(each.topic(), each.partition(), each.offset() + 1)
-            self._reached[each.partition()] = reached
-        return [Taken(each.partition(), each.offset(), _value_of(each)) for each in found]
+        for record in records:
+            reached = TopicPartition(record.topic(), record.partition(), record.offset() + 1)
+            self._reached[record.partition()] = reached
+        return [Taken(record.partition(), record.offset(), _value_of(record)) for record in records]
 
     def send_offsets(self) -> None:
         assert self._consumer is not None

@@ -57,14 +57,14 @@ class Worker:
         self.ask("abort")
 
     def read(self, topic: str, partition: int, *, isolation: str = "read_committed") -> list[str]:
-        found: list[str] = self.ask("read", topic=topic, partition=partition, isolation=isolation)
-        return found
+        values: list[str] = self.ask("read", topic=topic, partition=partition, isolation=isolation)
+        return values
 
     def join(self, group: str, topic: str) -> None:
         self.ask("join", group=group, topic=topic)
 
     def take(self) -> list[Taken]:
-        return [Taken(*each) for each in self.ask("take")]
+        return [Taken(*record) for record in self.ask("take")]
 
     def send_offsets(self) -> None:
         self.ask("send_offsets")
@@ -96,7 +96,7 @@ class Worker:
         self._child.end(with_signal=signal.SIGKILL, timeout_s=ANSWER_TIMEOUT_S)
 
 
-class Workshop:
+class TransactionHarness:
     """Starts workers of one client; those that a test leaves alive are used again by the next."""
 
     def __init__(self, client: TransactionClient, logs: Path) -> None:

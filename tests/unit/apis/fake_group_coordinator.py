@@ -76,7 +76,7 @@ class FakeGroupCoordinator:
 
     async def commit(self, request: CommitOffsets) -> Mapping[TopicPartition, ErrorCode]:
         self.requests.append(request)
-        return {each.tp: self.refused.get(each.tp, self.code) for each in request.offsets}
+        return {offset.tp: self.refused.get(offset.tp, self.code) for offset in request.offsets}
 
     async def commit_in_transaction(
         self, request: CommitInTransaction
@@ -84,8 +84,10 @@ class FakeGroupCoordinator:
         self.requests.append(request)
         code = request.find_refusal()
         if code is not NONE:
-            return {each.tp: code for each in request.commit.offsets}
-        return {each.tp: self.refused.get(each.tp, self.code) for each in request.commit.offsets}
+            return {offset.tp: code for offset in request.commit.offsets}
+        return {
+            offset.tp: self.refused.get(offset.tp, self.code) for offset in request.commit.offsets
+        }
 
     def end_transaction(self, partition: int, marker: TransactionMarker) -> Awaitable[ErrorCode]:
         self.requests.append((partition, marker))
@@ -100,8 +102,8 @@ class FakeGroupCoordinator:
         if self.code is not NONE:
             return FetchedOffsets(error=self.code)
         wanted = self.offsets if request.partitions is None else request.partitions
-        found = (self.offsets.get(tp, FetchedOffset(tp, -1, -1, "")) for tp in wanted)
-        return FetchedOffsets(error=NONE, offsets=tuple(found), unstable=self.unstable)
+        offsets = (self.offsets.get(tp, FetchedOffset(tp, -1, -1, "")) for tp in wanted)
+        return FetchedOffsets(error=NONE, offsets=tuple(offsets), unstable=self.unstable)
 
     async def delete_offsets(
         self, group: str, partitions: Sequence[TopicPartition]

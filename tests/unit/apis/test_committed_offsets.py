@@ -70,7 +70,7 @@ def ask_to_commit(harness: ApiHarness, version: int, *topics: dict[str, Any], **
     )
 
 
-def told(reply: Any) -> list[tuple[int, int]]:
+def codes_of(reply: Any) -> list[tuple[int, int]]:
     return [
         (partition.partition_index, partition.error_code)
         for topic in reply.topics
@@ -97,11 +97,11 @@ def test_a_commit_is_decoded_in_every_version(harness: ApiHarness, version: int)
             is_consumer_protocol=version >= 9,
         )
     ]
-    assert told(reply) == [(0, 0), (1, ErrorCode.OFFSET_METADATA_TOO_LARGE)]
+    assert codes_of(reply) == [(0, 0), (1, ErrorCode.OFFSET_METADATA_TOO_LARGE)]
     if version == BY_ID:
-        assert [each.topic_id for each in reply.topics] == [topic_id_of("orders")]
+        assert [topic.topic_id for topic in reply.topics] == [topic_id_of("orders")]
     else:
-        assert [each.name for each in reply.topics] == ["orders"]
+        assert [topic.name for topic in reply.topics] == ["orders"]
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_each_partition_of_a_commit_has_its_own_code_in_order(
         topic("secret", partitions=[entry(0, 1), entry(1, 1)]),
     )
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert told(reply) == [
+    assert codes_of(reply) == [
         (0, ErrorCode.UNKNOWN_TOPIC_ID if version == BY_ID else unknown),
         (9, unknown),
         (0, 0),
@@ -162,7 +162,7 @@ def test_the_later_of_two_offsets_for_a_partition_counts(harness: ApiHarness) ->
     (request,) = harness.groups.requests
     assert isinstance(request, CommitOffsets)
     assert [(offset.tp, offset.offset) for offset in request.offsets] == [(P0, 3)]
-    assert told(reply) == [(0, 0)] * 3
+    assert codes_of(reply) == [(0, 0)] * 3
 
 
 @pytest.mark.parametrize("topic_id", [None, UNKNOWN_ID])
@@ -170,7 +170,7 @@ def test_an_unknown_topic_id_gets_unknown_topic_id(
     harness: ApiHarness, topic_id: TopicId | None
 ) -> None:
     reply = ask_to_commit(harness, BY_ID, {"topic_id": topic_id, "partitions": [entry(0, 1)]})
-    assert told(reply) == [(0, ErrorCode.UNKNOWN_TOPIC_ID)]
+    assert codes_of(reply) == [(0, ErrorCode.UNKNOWN_TOPIC_ID)]
     assert reply.topics[0].topic_id == topic_id
 
 
@@ -216,8 +216,8 @@ def test_a_fetch_is_decoded_and_its_offsets_encoded(harness: ApiHarness, version
     ]
     assert offsets(answer) == [(1, -1, "", 0), (0, 50, "note", 0)]
     if version >= 5:
-        found = [partition.committed_leader_epoch for partition in answer.topics[0].partitions]
-        assert found == [-1, 4]
+        epochs = [partition.committed_leader_epoch for partition in answer.topics[0].partitions]
+        assert epochs == [-1, 4]
     if version >= 2:
         assert answer.error_code == 0
     if version == BY_ID:
@@ -248,8 +248,7 @@ def test_offsets_of_topics_that_may_not_be_described_are_refused(
 def test_null_topics_fetch_all_that_may_be_described(harness: ApiHarness, version: int) -> None:
     hidden, gone = TopicPartition("secret", 0), TopicPartition("gone", 0)
     harness.groups.offsets = {
-        each: FetchedOffset(each, number, -1, "")
-        for number, each in enumerate((P1, hidden, gone, P0))
+        tp: FetchedOffset(tp, number, -1, "") for number, tp in enumerate((P1, hidden, gone, P0))
     }
     answer = fetch(harness, version, None)
     (request,) = harness.groups.requests
@@ -328,8 +327,8 @@ def test_each_partition_of_a_deletion_has_its_own_code_in_order(harness: ApiHarn
     reply = ask_to_delete(harness, {"secret": [0], "absent": [0], "orders": [1, 7, 0]})
     assert harness.groups.requests == [("g", (P1, P0))]
     assert reply.error_code == 0
-    assert [each.name for each in reply.topics] == ["secret", "absent", "orders"]
-    assert told(reply) == [
+    assert [topic.name for topic in reply.topics] == ["secret", "absent", "orders"]
+    assert codes_of(reply) == [
         (0, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
         (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (1, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC),

@@ -199,8 +199,8 @@ def test_several_groups_are_described_each_once_in_order(harness: ApiHarness, ve
     )
     harness.groups.consumer_described = {"g": GROUP, "absent": absent}
     reply = harness.ask(DESCRIBE, version, group_ids=["absent", "theirs", "g", "absent"])
-    found = [(group.group_id, group.error_code, group.error_message) for group in reply.groups]
-    assert found == [
+    groups = [(group.group_id, group.error_code, group.error_message) for group in reply.groups]
+    assert groups == [
         ("absent", ErrorCode.GROUP_ID_NOT_FOUND, "no such group"),
         ("theirs", ErrorCode.GROUP_AUTHORIZATION_FAILED, None),
         ("g", 0, None),

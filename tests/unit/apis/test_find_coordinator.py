@@ -27,7 +27,7 @@ def find(harness: ApiHarness, version: int, key_type: int = GROUP) -> Any:
     return answer
 
 
-def place(answer: Any) -> tuple[int, int, str, int]:
+def address(answer: Any) -> tuple[int, int, str, int]:
     return answer.error_code, answer.node_id, answer.host, answer.port
 
 
@@ -36,7 +36,7 @@ def test_this_broker_is_returned_with_the_address_of_the_clients_listener(
     harness: ApiHarness, version: int
 ) -> None:
     harness.make_topic(OFFSETS_TOPIC, 5)
-    assert place(find(harness, version)) == (0, ME, "127.0.0.1", 9092)
+    assert address(find(harness, version)) == (0, ME, "127.0.0.1", 9092)
     assert harness.groups.requests == []
 
 
@@ -49,7 +49,7 @@ def test_the_coordinator_is_the_leader_of_the_groups_partition(
     both = replace(mine, partitions=(*mine.partitions, *theirs.partitions))
     harness.tell(both, brokers=(node(ME), node(OTHER)))
     harness.groups.partition = 2
-    assert place(find(harness, version)) == (0, OTHER, "host-2", 9002)
+    assert address(find(harness, version)) == (0, OTHER, "host-2", 9002)
 
 
 @pytest.mark.parametrize("leader", [NO_BROKER, BrokerId(9)])
@@ -59,7 +59,7 @@ def test_a_partition_without_a_reachable_leader_has_no_coordinator(
 ) -> None:
     harness.tell(topic_state(OFFSETS_TOPIC, leader=leader, replicas=(leader,)))
     answer = find(harness, version)
-    assert place(answer) == (NOT_AVAILABLE, -1, "", -1)
+    assert address(answer) == (NOT_AVAILABLE, -1, "", -1)
     if version >= 1:
         assert answer.error_message
 
@@ -72,7 +72,7 @@ def test_the_first_request_creates_the_topic(harness: ApiHarness, version: int) 
     harness.run_tasks()
     assert harness.groups.requests == ["ensure_topic"]
     answer = sent.reply.coordinators[0] if version >= 4 else sent.reply
-    assert place(answer) == (0, ME, "127.0.0.1", 9092)
+    assert address(answer) == (0, ME, "127.0.0.1", 9092)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -81,7 +81,7 @@ def test_a_failed_creation_leaves_the_group_without_coordinator(
 ) -> None:
     harness.groups.topic_code = ErrorCode.INVALID_REPLICATION_FACTOR
     answer = find(harness, version)
-    assert place(answer) == (NOT_AVAILABLE, -1, "", -1)
+    assert address(answer) == (NOT_AVAILABLE, -1, "", -1)
     if version >= 1:
         assert "INVALID_REPLICATION_FACTOR" in answer.error_message
 
@@ -89,7 +89,7 @@ def test_a_failed_creation_leaves_the_group_without_coordinator(
 def test_a_created_topic_missing_from_metadata_makes_the_client_retry(
     harness: ApiHarness,
 ) -> None:
-    assert place(find(harness, 4)) == (NOT_AVAILABLE, -1, "", -1)
+    assert address(find(harness, 4)) == (NOT_AVAILABLE, -1, "", -1)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -120,7 +120,7 @@ def test_the_coordinator_is_the_leader_of_the_transactional_ids_partition(
     theirs = topic_state(TRANSACTIONS_TOPIC, 3, replicas=(OTHER,), leader=OTHER)
     harness.tell(theirs, brokers=(node(ME), node(OTHER)))
     harness.transactions.partition = 2
-    assert place(find(harness, version, TRANSACTION)) == (0, OTHER, "host-2", 9002)
+    assert address(find(harness, version, TRANSACTION)) == (0, OTHER, "host-2", 9002)
     assert (harness.groups.requests, harness.transactions.requests) == ([], [])
 
 
@@ -134,14 +134,14 @@ def test_the_first_transactional_id_creates_its_own_topic(
     harness.make_topic(TRANSACTIONS_TOPIC)
     harness.run_tasks()
     answer = sent.reply.coordinators[0] if version >= 4 else sent.reply
-    assert place(answer) == (0, ME, "127.0.0.1", 9092)
+    assert address(answer) == (0, ME, "127.0.0.1", 9092)
     assert (harness.groups.requests, harness.transactions.requests) == ([], ["ensure_topic"])
 
 
 def test_a_failed_creation_of_the_transaction_topic_names_it(harness: ApiHarness) -> None:
     harness.transactions.topic_code = ErrorCode.INVALID_REPLICATION_FACTOR
     answer = find(harness, 4, TRANSACTION)
-    assert place(answer) == (NOT_AVAILABLE, -1, "", -1)
+    assert address(answer) == (NOT_AVAILABLE, -1, "", -1)
     assert TRANSACTIONS_TOPIC in answer.error_message
 
 

@@ -35,8 +35,8 @@ def test_groups_are_listed_in_every_version(harness: ApiHarness, version: int) -
     kinds = frozenset(("Classic",)) if version >= 5 else frozenset()
     assert harness.groups.requests == [(states, kinds)]
     assert reply.error_code == 0
-    found = [(group.group_id, group.protocol_type) for group in reply.groups]
-    assert found == [("a", "consumer"), ("b", ""), ("c", "consumer")]
+    groups = [(group.group_id, group.protocol_type) for group in reply.groups]
+    assert groups == [("a", "consumer"), ("b", ""), ("c", "consumer")]
     if version >= 4:
         assert [group.group_state for group in reply.groups] == ["Stable", "Empty", "Reconciling"]
     if version >= 5:
@@ -129,8 +129,8 @@ def test_several_groups_are_described_each_once_in_order(harness: ApiHarness, ve
     harness.guard.deny(AclOperation.DESCRIBE, ResourceType.GROUP, "theirs")
     loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     harness.groups.described = {"g": DESCRIBED, "h": DescribedGroup(group="h", error=loading)}
-    found = describe(harness, version, "h", "theirs", "g", "g", "theirs")
-    assert [(each.group_id, each.error_code) for each in found] == [
+    groups = describe(harness, version, "h", "theirs", "g", "g", "theirs")
+    assert [(group.group_id, group.error_code) for group in groups] == [
         ("h", loading),
         ("theirs", DENIED),
         ("g", 0),

@@ -91,7 +91,7 @@ def test_producers_are_described_with_their_open_transactions(harness: ApiHarnes
     )
     answer = describe(harness)
     assert answer.error_code == 0
-    found = {
+    codes = {
         producer.producer_id: (
             producer.producer_epoch,
             producer.last_sequence,
@@ -101,7 +101,7 @@ def test_producers_are_described_with_their_open_transactions(harness: ApiHarnes
         )
         for producer in answer.active_producers
     }
-    assert found == {5: (2, 1, NOW_MS + 1, -1, -1), 6: (0, 0, NOW_MS, -1, 2)}
+    assert codes == {5: (2, 1, NOW_MS + 1, -1, -1), 6: (0, 0, NOW_MS, -1, 2)}
 
 
 def test_producers_of_missing_remote_and_hidden_partitions_are_not_described(
@@ -109,8 +109,8 @@ def test_producers_of_missing_remote_and_hidden_partitions_are_not_described(
 ) -> None:
     harness.tell(topic_state("far", replicas=(OTHER,), leader=OTHER))
     harness.guard.deny(AclOperation.READ, ResourceType.TOPIC, "hidden")
-    found = {topic: describe(harness, topic).error_code for topic in ("absent", "far", "hidden")}
-    assert found == {
+    codes = {topic: describe(harness, topic).error_code for topic in ("absent", "far", "hidden")}
+    assert codes == {
         "absent": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         "far": ErrorCode.NOT_LEADER_OR_FOLLOWER,
         "hidden": ErrorCode.TOPIC_AUTHORIZATION_FAILED,

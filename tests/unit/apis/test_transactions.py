@@ -200,9 +200,9 @@ def broker_codes(reply: Any) -> list[tuple[str, dict[TopicPartition, int]]]:
         (
             result.transactional_id,
             {
-                TopicPartition(topic.name, each.partition_index): each.partition_error_code
+                TopicPartition(topic.name, result.partition_index): result.partition_error_code
                 for topic in result.topic_results
-                for each in topic.results_by_partition
+                for result in topic.results_by_partition
             },
         )
         for result in reply.results_by_transaction
@@ -318,12 +318,12 @@ def test_a_description_omits_topics_that_may_not_be_described(
         ),
     }
     reply = harness.ask(DESCRIBE, 0, transactional_ids=["t", "gone", "theirs", "t"])
-    found, gone, theirs = reply.transaction_states
-    assert (found.error_code, found.transaction_state) == (NONE, "Ongoing")
-    assert found.transaction_start_time.timestamp() * 1000 == NOW_MS
-    assert found.transaction_timeout == timedelta(seconds=60)
-    assert (found.producer_id, found.producer_epoch) == (7, 3)
-    assert [(topic.topic, topic.partitions) for topic in found.topics] == [("orders", (0, 1))]
+    transaction, gone, theirs = reply.transaction_states
+    assert (transaction.error_code, transaction.transaction_state) == (NONE, "Ongoing")
+    assert transaction.transaction_start_time.timestamp() * 1000 == NOW_MS
+    assert transaction.transaction_timeout == timedelta(seconds=60)
+    assert (transaction.producer_id, transaction.producer_epoch) == (7, 3)
+    assert [(topic.topic, topic.partitions) for topic in transaction.topics] == [("orders", (0, 1))]
     assert gone.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
     assert (gone.transaction_start_time, theirs.error_code) == (None, DENIED)
     assert harness.transactions.requests == ["t", "gone"]
@@ -347,8 +347,12 @@ def test_only_transactions_that_may_be_described_are_listed(
         duration_filter=5,
     )
     assert (reply.error_code, reply.unknown_state_filters) == (NONE, ("Odd",))
-    (found,) = reply.transaction_states
-    assert (found.transactional_id, found.producer_id, found.transaction_state) == (
+    (transaction,) = reply.transaction_states
+    assert (
+        transaction.transactional_id,
+        transaction.producer_id,
+        transaction.transaction_state,
+    ) == (
         "t",
         7,
         "Ongoing",
@@ -375,9 +379,9 @@ def test_only_transactions_that_may_be_described_are_listed(
 def test_ids_are_listed_by_a_pattern(
     harness: ApiHarness, pattern: str | None, names: list[str]
 ) -> None:
-    known = ("billing-1", "billing-2", "sink é")
+    ids = ("billing-1", "billing-2", "sink é")
     harness.transactions.listed = ListedTransactions(
-        NONE, (), tuple(TransactionSummary(name, 7, "Ongoing") for name in known)
+        NONE, (), tuple(TransactionSummary(name, 7, "Ongoing") for name in ids)
     )
     reply = harness.ask(LIST, 2, transactional_id_pattern=pattern)
     assert reply.error_code == NONE

@@ -86,7 +86,7 @@ RETRY = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
 @pytest.mark.parametrize(
-    ("said", "version", "told"),
+    ("said", "version", "expected"),
     [
         (ErrorCode.TRANSACTION_ABORTABLE, 3, ErrorCode.INVALID_TXN_STATE),
         (ErrorCode.TRANSACTION_ABORTABLE, 4, ErrorCode.TRANSACTION_ABORTABLE),
@@ -100,10 +100,10 @@ RETRY = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     ],
 )
 def test_errors_of_the_transaction_coordinator_are_mapped_by_version(
-    harness: ApiHarness, said: ErrorCode, version: int, told: ErrorCode
+    harness: ApiHarness, said: ErrorCode, version: int, expected: ErrorCode
 ) -> None:
     harness.verifier.codes[OFFSETS] = said
-    assert commit(harness, version) == [told, told]
+    assert commit(harness, version) == [expected, expected]
 
 
 def test_a_verification_is_valid_only_in_its_leadership(

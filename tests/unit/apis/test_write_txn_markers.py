@@ -53,10 +53,12 @@ def marker(
 
 def write(harness: ApiHarness, *markers: dict[str, Any], version: int = 2) -> list[list[ErrorCode]]:
     reply = harness.ask(KEY, version, markers=list(markers))
-    assert [each.producer_id for each in reply.markers] == [each["producer_id"] for each in markers]
+    assert [marker.producer_id for marker in reply.markers] == [
+        marker["producer_id"] for marker in markers
+    ]
     return [
-        [get_error(one.error_code) for topic in each.topics for one in topic.partitions]
-        for each in reply.markers
+        [get_error(one.error_code) for topic in marker.topics for one in topic.partitions]
+        for marker in reply.markers
     ]
 
 
@@ -136,12 +138,12 @@ def test_a_repeated_marker_gets_the_same_result(
     produce(harness)
     epoch = 1 if transaction_version == 2 else 0
     for coordinator_epoch in (0, 0, 1):
-        told = marker(
+        sent = marker(
             epoch=epoch,
             coordinator_epoch=coordinator_epoch,
             transaction_version=transaction_version,
         )
-        assert write(harness, told) == [[NONE]]
+        assert write(harness, sent) == [[NONE]]
     assert stable(harness) == (4, 4)
 
 
@@ -221,8 +223,8 @@ def test_a_marker_for_an_ended_transaction_gets_producer_fenced(
     """A coordinator whose newest state was lost would else send its marker for ever."""
     produce(harness, epoch=3)
     write(harness, marker(epoch=3, coordinator_epoch=7))
-    told: Any = marker(**{"epoch": 3, **late})  # type: ignore[arg-type]
-    assert write(harness, told) == [[ErrorCode.PRODUCER_FENCED]]
+    sent: Any = marker(**{"epoch": 3, **late})  # type: ignore[arg-type]
+    assert write(harness, sent) == [[ErrorCode.PRODUCER_FENCED]]
     assert stable(harness) == (2, 2)  # nothing was written
 
 
@@ -231,8 +233,8 @@ def test_a_marker_for_an_ended_transaction_gets_producer_fenced(
 
 def test_markers_for_offsets_go_to_the_group_coordinator(harness: ApiHarness) -> None:
     harness.make_topic(OFFSETS_TOPIC, 2)
-    told = marker({OFFSETS_TOPIC: [1], "orders": [0]}, epoch=4, coordinator_epoch=3)
-    assert write(harness, told) == [[NONE, NONE]]
+    sent = marker({OFFSETS_TOPIC: [1], "orders": [0]}, epoch=4, coordinator_epoch=3)
+    assert write(harness, sent) == [[NONE, NONE]]
     expected = TransactionMarker(PRODUCER, 4, commit=True, coordinator_epoch=3)
     assert harness.groups.requests == [(1, expected)]
 
@@ -278,6 +280,6 @@ def test_writing_markers_requires_alter_on_the_cluster(harness: ApiHarness) -> N
     "wrong", [{"producer": -1}, {"epoch": -1}, {"coordinator_epoch": -2}], ids=str
 )
 def test_invalid_markers_are_rejected(harness: ApiHarness, wrong: dict[str, int]) -> None:
-    told: Any = marker(**wrong)  # type: ignore[arg-type]
-    assert write(harness, told) == [[ErrorCode.INVALID_REQUEST]]
+    sent: Any = marker(**wrong)  # type: ignore[arg-type]
+    assert write(harness, sent) == [[ErrorCode.INVALID_REQUEST]]
     assert stable(harness) == (0, 0)

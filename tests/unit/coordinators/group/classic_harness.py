@@ -209,14 +209,16 @@ class ClassicGroupHarness:
 
     def _park(self, waiter: Waiter, reply: object) -> None:
         assert waiter in self._calls, f"{waiter} is answered twice, or was never asked"
-        assert all(each.waiter != waiter for each in self._parked), f"{waiter} is answered twice"
+        assert all(parked.waiter != waiter for parked in self._parked), (
+            f"{waiter} is answered twice"
+        )
         self._parked.append(_Parked(len(self.log), waiter, reply))
 
     def _deliver(self) -> None:
-        ready = [each for each in self._parked if each.log_end <= self.committed]
-        self._parked = [each for each in self._parked if each.log_end > self.committed]
-        for each in ready:
-            self._answer(each.waiter, each.reply)
+        ready = [parked for parked in self._parked if parked.log_end <= self.committed]
+        self._parked = [parked for parked in self._parked if parked.log_end > self.committed]
+        for parked in ready:
+            self._answer(parked.waiter, parked.reply)
 
     def _answer(self, waiter: Waiter, reply: object) -> None:
         call = self._calls.pop(waiter)

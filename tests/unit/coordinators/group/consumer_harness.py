@@ -148,11 +148,11 @@ def replay_log(log: Iterable[GroupRecord]) -> dict[str, Group]:
 def compacted(log: Iterable[GroupRecord], *, keep_tombstones: bool = True) -> list[GroupRecord]:
     """The last record of each key, in the order of the log."""
     keyed = [(encode_record(record)[0], record) for record in log]
-    last = {key: place for place, (key, _) in enumerate(keyed)}
+    last = {key: index for index, (key, _) in enumerate(keyed)}
     return [
         record
-        for place, (key, record) in enumerate(keyed)
-        if last[key] == place and (keep_tombstones or record.value is not None)
+        for index, (key, record) in enumerate(keyed)
+        if last[key] == index and (keep_tombstones or record.value is not None)
     ]
 
 
@@ -236,5 +236,5 @@ class Consumer:
 def settle(*consumers: Consumer, rounds: int = 6) -> None:
     """Everybody sends heartbeats until nothing changes."""
     for _ in range(rounds):
-        for each in consumers:
-            each.beat() if each.epoch != JOIN_EPOCH else each.join()
+        for consumer in consumers:
+            consumer.beat() if consumer.epoch != JOIN_EPOCH else consumer.join()

@@ -100,16 +100,18 @@ class TableLog:
 
     def lose(self, partition: int = 0) -> None:
         self.leaderships[partition] = None
-        self._answer(lambda each: each.partition == partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self._answer(
+            lambda pending: pending.partition == partition, ErrorCode.NOT_LEADER_OR_FOLLOWER
+        )
 
     def lead(self, partition: int = 0) -> None:
         self.leaderships[partition] = FakeLeadership()
 
     def _answer(self, is_due: Callable[[PendingCommit], bool], code: ErrorCode) -> None:
-        due = [each for each in self._waiting if is_due(each)]
-        self._waiting = [each for each in self._waiting if each not in due]
-        for each in due:
-            each.done(code)
+        due = [call for call in self._waiting if is_due(call)]
+        self._waiting = [call for call in self._waiting if call not in due]
+        for pending in due:
+            pending.done(code)
 
     def raw(self, partition: int = 0) -> bytes:
         return b"".join(content for _, content in iter_batches(self.tables[partition].log))
@@ -286,7 +288,7 @@ class GroupCoordinatorHarness:
             FetchOffsets(group=group, member=None, member_epoch=-1, partitions=partitions)
         )
         assert reply.error is NONE, reply
-        return [each.offset for each in reply.offsets]
+        return [offset.offset for offset in reply.offsets]
 
     async def fetch_all(self, group: str = GROUP) -> dict[TopicPartition, int]:
         reply = await self.coordinator.fetch(
@@ -370,7 +372,7 @@ def commit_request(
 def join_request(group: str = GROUP, *topics: str, **more: Any) -> JoinGroup:
     names = b"".join(len(topic).to_bytes(2, "big") + topic.encode() for topic in topics)
     metadata = b"\0\0" + len(topics).to_bytes(4, "big") + names + b"\xff\xff\xff\xff"
-    asked: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "member": UNKNOWN_MEMBER,
         "instance": None,
         "client_id": "client",
@@ -381,7 +383,7 @@ def join_request(group: str = GROUP, *topics: str, **more: Any) -> JoinGroup:
         "protocols": (MemberProtocol("range", metadata),),
         "requires_known_member": False,
     }
-    return JoinGroup(group=group, **{**asked, **more})
+    return JoinGroup(group=group, **{**defaults, **more})
 
 
 def replay_log(log: TableLog, partition: int = 0) -> GroupShardState:

@@ -197,19 +197,26 @@ class ClassicConsumer:
     def _share_out(self, members: Iterable[JoinGroupMember]) -> dict[str, bytes]:
         """In turn, but nobody gets what another still has."""
         topics = self.harness.topics
-        told = {each.member: read_subscription(each.metadata) for each in members}
-        had = {member: with_topic_ids(each.owned, topics) for member, each in told.items()}
-        shares: dict[str, Partitions] = {member: {} for member in told}
+        subscriptions = {member.member: read_subscription(member.metadata) for member in members}
+        had = {
+            member: with_topic_ids(subscription.owned, topics)
+            for member, subscription in subscriptions.items()
+        }
+        shares: dict[str, Partitions] = {member: {} for member in subscriptions}
         for name in sorted(
-            {topic for subscription in told.values() for topic in subscription.topics}
+            {topic for subscription in subscriptions.values() for topic in subscription.topics}
         ):
             view = topics.find(name)
-            takers = sorted(member for member, each in told.items() if name in each.topics)
+            takers = sorted(
+                member
+                for member, subscription in subscriptions.items()
+                if name in subscription.topics
+            )
             for partition in range(0 if view is None else view.partitions):
                 assert view is not None
                 one = {view.topic_id: frozenset((partition,))}
                 taker = takers[partition % len(takers)]
-                holder = next((each for each, own in had.items() if common(own, one)), taker)
+                holder = next((owner for owner, own in had.items() if common(own, one)), taker)
                 if holder == taker:
                     shares[taker] = together(shares[taker], one)
         return {member: write_assignment(own, 1, topics) for member, own in shares.items()}

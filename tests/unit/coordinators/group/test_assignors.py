@@ -113,6 +113,6 @@ def test_uniform_is_fast_for_a_large_group() -> None:
     """A thousand members of ten thousand partitions, each with wishes of its own beside."""
     own = {TopicId(UUID(int=100 + number)): 1 for number in range(1000)}
     counts = {ORDERS: 9000, **own}
-    members = [subscriber(f"m{each:04}", ORDERS, topic) for each, topic in enumerate(own)]
+    members = [subscriber(f"m{number:04}", ORDERS, topic) for number, topic in enumerate(own)]
     assigned = assign_uniformly(members, counts)
     assert set(sizes(assigned).values()) == {10}

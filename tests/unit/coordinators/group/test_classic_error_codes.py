@@ -47,8 +47,8 @@ def scene_in(state: ClassicState) -> Scene:
     leader = Client(harness, "anna", instance="anna-1")
     follower = Client(harness, "ben")
     other = Client(harness, "cleo")
-    for each in (leader, follower, other):
-        each.come()
+    for member in (leader, follower, other):
+        member.come()
     harness.pass_time(6000)  # where some came others are waited for
     if state is ClassicState.COMPLETING_REBALANCE:
         return Scene(harness, leader, follower)
@@ -57,7 +57,7 @@ def scene_in(state: ClassicState) -> Scene:
         other.leave()
     elif state is ClassicState.EMPTY:
         harness.leave(
-            *(LeavingMember(each.id, each.instance) for each in (leader, follower, other))
+            *(LeavingMember(member.id, member.instance) for member in (leader, follower, other))
         )
     elif state is ClassicState.DEAD:
         harness.release(ErrorCode.NOT_COORDINATOR)

@@ -27,7 +27,7 @@ def test_without_initial_delay_the_first_member_joins_at_once() -> None:
     reply = anna.join().reply
     assert (reply.error, reply.generation, reply.protocol) == (ErrorCode.NONE, 1, "range")
     assert reply.leader == anna.id
-    assert [(each.member, each.metadata) for each in reply.members] == [
+    assert [(member.member, member.metadata) for member in reply.members] == [
         (anna.id, subscription("orders"))
     ]
     assert anna.assign().reply.assignment == work_of(anna.id, 1)
@@ -45,7 +45,7 @@ def test_members_that_join_within_the_initial_delay_form_one_generation() -> Non
     assert first.waits, "where one came another may follow"
     harness.pass_time(3000)
     assert (first.reply.generation, second.reply.generation) == (1, 1)
-    assert {each.member for each in first.reply.members} == {anna.id, ben.id}
+    assert {member.member for member in first.reply.members} == {anna.id, ben.id}
     assert second.reply.members == ()
 
 
@@ -154,8 +154,8 @@ def test_a_follower_with_a_new_subscription_starts_a_rebalance() -> None:
     ben.topics = ("orders", "returns")
     assert ben.join().waits
     assert anna.heartbeat() is ErrorCode.REBALANCE_IN_PROGRESS
-    told = anna.join().reply.members
-    assert {each.member: each.metadata for each in told}[ben.id] == subscription(
+    members = anna.join().reply.members
+    assert {member.member: member.metadata for member in members}[ben.id] == subscription(
         "orders", "returns"
     )
 
@@ -180,12 +180,13 @@ def test_the_most_preferred_common_protocol_is_elected() -> None:
     harness = ClassicGroupHarness(SLOW_START)
     likes = [("sticky", "range"), ("range", "sticky"), ("newest", "sticky", "range")]
     clients = [
-        Client(harness, f"member-{place}", assignors=each) for place, each in enumerate(likes)
+        Client(harness, f"member-{index}", assignors=assignor_names)
+        for index, assignor_names in enumerate(likes)
     ]
     for client in clients:
         client.come()
     harness.pass_time(2 * 3000)
-    assert {each.joined.protocol for each in clients if each.joined} == {"sticky"}
+    assert {client.joined.protocol for client in clients if client.joined} == {"sticky"}
 
 
 def test_members_change_the_assignor_in_two_rolling_restarts() -> None:
@@ -225,7 +226,7 @@ def test_several_members_leave_in_one_request_with_one_rebalance() -> None:
         LeavingMember("", "ben-1"), LeavingMember(cleo.id, "cleo-1"), LeavingMember("", "dora-1")
     ).reply
     assert error is ErrorCode.NONE
-    assert [(each.instance, each.error) for each in left] == [
+    assert [(result.instance, result.error) for result in left] == [
         ("ben-1", ErrorCode.NONE),
         ("cleo-1", ErrorCode.NONE),
         ("dora-1", ErrorCode.UNKNOWN_MEMBER_ID),

@@ -116,14 +116,14 @@ def test_a_tombstone_removes_all_members_of_its_group() -> None:
 
 def test_a_group_above_max_size_keeps_the_first_members_to_join() -> None:
     harness = ClassicGroupHarness()
-    clients = [Client(harness, f"member-{place}") for place in range(3)]
+    clients = [Client(harness, f"member-{index}") for index in range(3)]
     settle(*clients)
     harness.config = GroupConfig(initial_rebalance_delay_ms=0, max_size=2)
     harness.restart()
     assert harness.group.state is ClassicState.PREPARING_REBALANCE
     errors = [client.join().error for client in clients]
     assert errors == [None, None, ErrorCode.GROUP_MAX_SIZE_REACHED]
-    assert {each.id for each in clients[:2]} == set(harness.group.members)
+    assert {client.id for client in clients[:2]} == set(harness.group.members)
 
 
 def test_the_last_record_replaces_earlier_ones() -> None:

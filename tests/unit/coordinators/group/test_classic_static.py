@@ -78,7 +78,7 @@ def test_a_restarted_leader_is_told_to_skip_the_assignment() -> None:
     reply = again.join().reply
     assert reply.leader == again.id
     assert reply.skip_assignment
-    assert {each.member for each in reply.members} == {again.id, ben.id}
+    assert {member.member for member in reply.members} == {again.id, ben.id}
     assert again.sync().reply.assignment == work_of(anna.id, 2)
     assert ben.heartbeat() is ErrorCode.NONE
 

@@ -61,7 +61,7 @@ def test_members_that_do_not_join_the_rebalance_in_time_are_removed() -> None:
     keep_alive(harness, anna, for_ms=REBALANCE_MS - 3000)
     assert arrival.waits, "the one that is awaited is alive"
     keep_alive(harness, anna, for_ms=3000)
-    assert {each.id for each in (ben, cleo)} == set(harness.group.members)
+    assert {member.id for member in (ben, cleo)} == set(harness.group.members)
     assert call.reply.leader == ben.id, "a leader that did not come leads no more"
     assert anna.heartbeat() is ErrorCode.UNKNOWN_MEMBER_ID
 

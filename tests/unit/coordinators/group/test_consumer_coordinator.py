@@ -149,14 +149,14 @@ def test_commits_and_fetches_are_checked_against_the_member_epoch() -> None:
     async def commit(
         harness: GroupCoordinatorHarness, epoch: int, *, is_new: bool = True
     ) -> ErrorCode:
-        asked = commit_request(
+        request = commit_request(
             commit_of(T0, 5), member="anna", generation=epoch, is_consumer_protocol=is_new
         )
-        return (await harness.coordinator.commit(asked))[T0]
+        return (await harness.coordinator.commit(request))[T0]
 
     async def fetch(harness: GroupCoordinatorHarness, epoch: int) -> ErrorCode:
-        asked = FetchOffsets(group=GROUP, member="anna", member_epoch=epoch, partitions=(T0,))
-        return (await harness.coordinator.fetch(asked)).error
+        request = FetchOffsets(group=GROUP, member="anna", member_epoch=epoch, partitions=(T0,))
+        return (await harness.coordinator.fetch(request)).error
 
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         await joined(harness)
@@ -179,7 +179,7 @@ def test_groups_are_listed_and_described_by_their_type() -> None:
         assert (code, listed) == (NONE, [GroupSummary(GROUP, "consumer", "Stable", "consumer")])
         assert len((await harness.coordinator.list_groups(frozenset(), frozenset()))[1]) == 2
         described = await harness.coordinator.consumer_describe(GROUP)
-        assert [each.member for each in described.members] == ["anna"]
+        assert [member.member for member in described.members] == ["anna"]
         unknown = ErrorCode.GROUP_ID_NOT_FOUND
         assert (await harness.coordinator.describe(GROUP)).error is unknown
         assert (await harness.coordinator.consumer_describe("classic")).error is unknown
@@ -218,10 +218,10 @@ def test_an_empty_group_is_removed_with_its_last_offset() -> None:
 def test_offsets_of_subscribed_topics_do_not_expire() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         await joined(harness)
-        asked = commit_request(
+        request = commit_request(
             commit_of(T0, 5), member="anna", generation=1, is_consumer_protocol=True
         )
-        await harness.coordinator.commit(asked)
+        await harness.coordinator.commit(request)
         for _ in range(100):
             harness.clock.advance_ms(40_000)
             assert (await beat(harness, "anna", 1)).error is NONE

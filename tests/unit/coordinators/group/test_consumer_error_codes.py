@@ -54,8 +54,8 @@ def scene_in(state: ConsumerState) -> Scene:
     if state is ConsumerState.ASSIGNING:
         cleo.leave()
     elif state is ConsumerState.EMPTY:
-        for each in (anna, bob, cleo):
-            each.leave()
+        for member in (anna, bob, cleo):
+            member.leave()
     return Scene(harness, anna, bob)
 
 

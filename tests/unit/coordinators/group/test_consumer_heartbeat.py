@@ -42,8 +42,8 @@ def test_a_partition_is_reassigned_only_after_its_owner_revoked_it() -> None:
     bob.join()
     assert bob.work == set()
     assert harness.consumer.members["bob"].state is MemberState.UNRELEASED_PARTITIONS
-    told = anna.beat()
-    assert told.member_epoch == 1  # she stays where she was until she has given it up
+    reply = anna.beat()
+    assert reply.member_epoch == 1  # she stays where she was until she has given it up
     assert harness.consumer.members["anna"].state is MemberState.UNREVOKED_PARTITIONS
     assert bob.beat().assignment is None
     assert anna.beat().member_epoch == 2
@@ -218,8 +218,8 @@ def test_the_majority_chooses_the_assignor() -> None:
     harness = ConsumerGroupHarness(orders=4, bills=4)
     topics = ("orders", "bills")
     consumers = [Consumer(harness, name, topics, assignor="range") for name in ("anna", "bob")]
-    for each in consumers:
-        each.join()
+    for consumer in consumers:
+        consumer.join()
     settle(*consumers)
     assert consumers[0].work == {"orders-0", "orders-1", "bills-0", "bills-1"}
 
@@ -255,7 +255,7 @@ def test_a_subscription_too_large_for_a_record_is_rejected() -> None:
     harness = ConsumerGroupHarness(GroupConfig(max_record_bytes=10_000), orders=1)
     anna = Consumer(harness, "anna")
     anna.join()
-    many = tuple(f"topic-{each}" for each in range(2000))
+    many = tuple(f"topic-{number}" for number in range(2000))
     assert Consumer(harness, "bob", many).join().error is ErrorCode.INVALID_REQUEST
     assert anna.beat().error is ErrorCode.NONE
 
@@ -309,8 +309,8 @@ def test_a_member_that_revokes_in_time_stays() -> None:
 def test_a_coordinator_restart_during_a_rebalance_changes_nothing() -> None:
     harness = ConsumerGroupHarness(orders=4)
     consumers = [Consumer(harness, name) for name in ("anna", "bob", "carl")]
-    for each in consumers:
-        each.join()
+    for consumer in consumers:
+        consumer.join()
     consumers[0].beat()
     before = durable(harness.groups)
     harness.restart()

@@ -42,13 +42,13 @@ def classic_group(
 
 def settle(*consumers: Consumer | ClassicConsumer) -> None:
     for _ in range(10):
-        for each in consumers:
-            if isinstance(each, ClassicConsumer):
-                each.go_on()
-            elif each.epoch == JOIN_EPOCH:
-                each.join()
+        for consumer in consumers:
+            if isinstance(consumer, ClassicConsumer):
+                consumer.go_on()
+            elif consumer.epoch == JOIN_EPOCH:
+                consumer.join()
             else:
-                each.beat()
+                consumer.beat()
         consumers[0].harness.pass_time(0)
 
 
@@ -56,8 +56,8 @@ def check_shared(harness: ConsumerGroupHarness, *consumers: Consumer | ClassicCo
     """All of `orders`, each partition once, and nobody has two more than another."""
     view = harness.topics.find("orders")
     assert view is not None
-    work = [each.work for each in consumers]
-    assert sorted(one for each in work for one in each) == sorted(
+    work = [consumer.work for consumer in consumers]
+    assert sorted(one for own in work for one in own) == sorted(
         f"orders-{number}" for number in range(view.partitions)
     )
     assert max(map(len, work)) - min(map(len, work)) <= 1
@@ -122,7 +122,7 @@ def test_members_migrate_one_by_one(assignor: str) -> None:
         new.append(Consumer(harness, f"new-{member.name}"))
         settle(*old, *new)
         check_shared(harness, *old, *new)
-    assert not any(each.is_classic for each in harness.consumer.members.values())
+    assert not any(member.is_classic for member in harness.consumer.members.values())
 
 
 @BOTH
@@ -398,7 +398,7 @@ def test_a_static_member_keeps_its_partitions_when_it_changes_its_protocol() -> 
     new = Consumer(harness, "anna-2", instance="anna")
     new.join()
     assert new.work == work
-    assert not any(each.is_classic for each in harness.consumer.members.values())
+    assert not any(member.is_classic for member in harness.consumer.members.values())
     assert old.heartbeat() is ErrorCode.FENCED_INSTANCE_ID
 
 

@@ -55,11 +55,11 @@ def test_a_member_commits_at_its_epoch(
     """`epoch` is counted from the member's."""
     harness, anna, bob = pair()
     member = bob.id if who == "bob" else who
-    known = anna.epoch
-    assert bob.generation == known
+    current_epoch = anna.epoch
+    assert bob.generation == current_epoch
     knows_epochs = version >= 9
-    found = check_commit(harness.consumer, member, known + epoch, knows_epochs=knows_epochs)
-    assert found is expected
+    code = check_commit(harness.consumer, member, current_epoch + epoch, knows_epochs=knows_epochs)
+    assert code is expected
 
 
 def test_anyone_may_commit_to_a_group_without_members() -> None:
@@ -76,10 +76,10 @@ def test_anyone_may_commit_to_a_group_without_members() -> None:
 
 def test_a_transaction_commits_offsets_in_any_request_version() -> None:
     harness, anna, _ = pair()
-    found = check_commit(
+    code = check_commit(
         harness.consumer, "anna", anna.epoch, knows_epochs=False, is_transactional=True
     )
-    assert found is ErrorCode.NONE
+    assert code is ErrorCode.NONE
 
 
 def test_a_member_fetches_at_its_epoch_and_others_without_a_check() -> None:
@@ -110,10 +110,18 @@ def test_offsets_of_subscribed_topics_are_not_deleted() -> None:
 def test_a_description_has_current_and_target_assignments() -> None:
     harness, _, bob = pair()
     Consumer(harness, "carl", regex="orders").join()
-    told = describe(harness.consumer, harness.config, harness.topics)
-    assert (told.group, told.error, told.state) == (GROUP, ErrorCode.NONE, "Reconciling")
-    assert (told.group_epoch, told.assignment_epoch, told.assignor) == (3, 3, "uniform")
-    members = {each.member: each for each in told.members}
+    described = describe(harness.consumer, harness.config, harness.topics)
+    assert (described.group, described.error, described.state) == (
+        GROUP,
+        ErrorCode.NONE,
+        "Reconciling",
+    )
+    assert (described.group_epoch, described.assignment_epoch, described.assignor) == (
+        3,
+        3,
+        "uniform",
+    )
+    members = {member.member: member for member in described.members}
     orders = harness.topics.all()["orders"].topic_id
     anna, carl = members["anna"], members["carl"]
     assert (anna.client_id, anna.client_host, anna.topics) == ("app", "/10.0.0.1", ("orders",))
@@ -121,7 +129,9 @@ def test_a_description_has_current_and_target_assignments() -> None:
     assert anna.assignment == (NamedPartitions(orders, "orders", (0,)),)
     assert anna.member_epoch == 2
     assert (carl.assignment, carl.topic_regex) == ((), "orders")
-    shall = sorted(one for member in told.members for _, _, parts in member.target for one in parts)
+    shall = sorted(
+        one for member in described.members for _, _, parts in member.target for one in parts
+    )
     assert shall == [0, 1]
 
 

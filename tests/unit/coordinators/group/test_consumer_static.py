@@ -118,7 +118,7 @@ def test_a_static_member_that_leaves_releases_its_pending_revocations() -> None:
     again = Consumer(harness, "anna-2", instance="anna")
     again.join()
     settle(again, bob, carl)
-    assert again.work | bob.work | carl.work == {f"orders-{each}" for each in range(4)}
-    assert sorted(len(each.work) for each in (again, bob, carl)) == [1, 1, 2]
+    assert again.work | bob.work | carl.work == {f"orders-{number}" for number in range(4)}
+    assert sorted(len(member.work) for member in (again, bob, carl)) == [1, 1, 2]
     harness.pass_time(harness.config.consumer_session_timeout_ms - 1)
     assert len(harness.consumer.members) == 3

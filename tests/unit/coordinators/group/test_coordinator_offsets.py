@@ -61,7 +61,7 @@ def test_offsets_of_unknown_partitions_are_rejected_individually() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         beyond, nowhere = TopicPartition("orders", 4), TopicPartition("nowhere", 0)
         below = TopicPartition("orders", -1)
-        codes = await harness.commit(*(commit_of(each, 1) for each in (T0, beyond, nowhere, below)))
+        codes = await harness.commit(*(commit_of(tp, 1) for tp in (T0, beyond, nowhere, below)))
         assert codes == [NONE, *[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 3]
         assert await harness.fetch_all() == {T0: 1}
 

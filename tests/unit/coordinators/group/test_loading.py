@@ -273,7 +273,7 @@ def test_transactional_offsets_take_effect_with_the_marker() -> None:
         )
         reply = await harness.coordinator.fetch(stable)
         assert reply.unstable == {U0}
-        assert [each.offset for each in reply.offsets] == [2, -1]
+        assert [offset.offset for offset in reply.offsets] == [2, -1]
 
     run_scenario(scenario, GroupCoordinatorHarness(of_former_life(write)))
 
@@ -356,7 +356,7 @@ def test_a_damaged_batch_is_skipped() -> None:
 
 def _batch(*records: tuple[bytes, bytes | None]) -> bytearray:
     return build_batch(
-        [Record(place, START_MS, key, value) for place, (key, value) in enumerate(records)]
+        [Record(index, START_MS, key, value) for index, (key, value) in enumerate(records)]
     )
 
 

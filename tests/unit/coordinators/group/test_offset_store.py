@@ -15,8 +15,8 @@ def value(offset: int) -> OffsetValue:
 
 
 def offset_in(store: OffsetStore) -> int | None:
-    found = store.find(GROUP, T0)
-    return None if found is None else found.offset
+    value = store.find(GROUP, T0)
+    return None if value is None else value.offset
 
 
 def test_a_group_exists_while_it_has_an_offset() -> None:

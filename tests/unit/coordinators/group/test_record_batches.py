@@ -55,7 +55,7 @@ def test_records_are_read_in_order(codec: Codec) -> None:
     assert len(batches) == 1
     assert read_header(batches[0]).codec == codec
     read = list(read_batches(placed(batches), pytest.fail))
-    assert read == [Replayed(each, offset, -1) for offset, each in enumerate(records)]
+    assert read == [Replayed(record, offset, -1) for offset, record in enumerate(records)]
 
 
 @pytest.mark.parametrize("max_bytes", [200, 500, 1_000, 10_000])
@@ -64,7 +64,7 @@ def test_no_batch_exceeds_the_limit(max_bytes: int) -> None:
     batches = build_batches(records, now_ms=NOW_MS, max_bytes=max_bytes)
     assert max(map(len, batches)) <= max_bytes
     read = list(read_batches(placed(batches), pytest.fail))
-    assert read == [Replayed(each, offset, -1) for offset, each in enumerate(records)]
+    assert read == [Replayed(record, offset, -1) for offset, record in enumerate(records)]
 
 
 def test_as_few_batches_as_fit() -> None:
@@ -109,7 +109,7 @@ def test_only_the_last_offset_of_a_key_is_decoded() -> None:
     records = [one._replace(value=OffsetValue(n, -1, "", NOW_MS)) for n in range(1_000)]
     latest: Latest = {}
     data = placed(build_batches(records, now_ms=NOW_MS, max_bytes=1_000_000))
-    assert [each for each in read_latest(data, latest, pytest.fail) if each is not None] == []
+    assert [entry for entry in read_latest(data, latest, pytest.fail) if entry is not None] == []
     assert list(take_latest(latest, pytest.fail)) == [Replayed(records[-1], 999, -1)]
 
 

@@ -170,7 +170,7 @@ WRITTEN = [
 
 
 @pytest.mark.parametrize(
-    ("record", "key", "value"), [each[1:] for each in WRITTEN], ids=[each[0] for each in WRITTEN]
+    ("record", "key", "value"), [row[1:] for row in WRITTEN], ids=[row[0] for row in WRITTEN]
 )
 def test_a_record_has_kafkas_bytes(record: GroupRecord, key: str, value: str) -> None:
     assert encode_record(record) == (bytes.fromhex(key), bytes.fromhex(value))
@@ -292,7 +292,7 @@ READ = [
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "record"), [each[1:] for each in READ], ids=[each[0] for each in READ]
+    ("key", "value", "record"), [row[1:] for row in READ], ids=[row[0] for row in READ]
 )
 def test_other_versions_are_read(key: str, value: str, record: GroupRecord) -> None:
     assert decode_record(bytes.fromhex(key), bytes.fromhex(value)) == record

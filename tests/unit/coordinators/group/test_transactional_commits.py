@@ -53,9 +53,9 @@ def test_a_fetch_of_stable_offsets_reports_unstable_ones() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         await harness.commit(commit_of(T0, 1), commit_of(T1, 2))
         await harness.commit_in_transaction(commit_of(T0, 5), producer=PRODUCER)
-        found = await harness.fetch_stable(T0, T1)
-        assert found.unstable == {T0}
-        assert found.offsets == (FetchedOffset(T0, -1, -1, ""), FetchedOffset(T1, 2, -1, ""))
+        fetched = await harness.fetch_stable(T0, T1)
+        assert fetched.unstable == {T0}
+        assert fetched.offsets == (FetchedOffset(T0, -1, -1, ""), FetchedOffset(T1, 2, -1, ""))
         await harness.end_transaction(OTHER, commit=True)
         assert (await harness.fetch_stable(T0)).unstable == {T0}
         await harness.end_transaction(PRODUCER, commit=True)
@@ -166,7 +166,7 @@ def test_a_group_with_only_pending_offsets_is_listed_and_can_be_deleted() -> Non
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         await harness.commit_in_transaction(commit_of(T0, 5), producer=PRODUCER)
         _, listed = await harness.coordinator.list_groups(frozenset(), frozenset())
-        assert [each.group for each in listed] == [GROUP]
+        assert [listing.group for listing in listed] == [GROUP]
         assert await harness.coordinator.delete_group(GROUP) is NONE
         assert await harness.end_transaction(PRODUCER, commit=True) is NONE
         assert await harness.fetch(T0) == [-1]  # a deletion is not undone by a commit of before

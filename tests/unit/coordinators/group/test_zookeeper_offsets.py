@@ -140,7 +140,10 @@ def test_groups_with_offsets_in_zookeeper_are_listed_described_and_deleted() -> 
         await harness.settle_member("members", "orders")
         code, listed = await harness.coordinator.list_groups(frozenset(), frozenset())
         assert code is NONE
-        assert {each.group: each.state for each in listed} == {GROUP: "Empty", "members": "Stable"}
+        assert {listing.group: listing.state for listing in listed} == {
+            GROUP: "Empty",
+            "members": "Stable",
+        }
         assert (await harness.coordinator.describe(GROUP)).state == "Empty"
         assert await harness.coordinator.delete_group(GROUP) is NONE
         assert await harness.session.exists(f"/consumers/{GROUP}") is None

@@ -85,8 +85,8 @@ class FakePartitions:
 
     def let_go(self) -> None:
         held, self._held = self._held, []
-        for each in held:
-            each()
+        for call in held:
+            call()
 
     def _take(self, marker: TxnMarkerEntry, done: MarkerCallback) -> None:
         done(
@@ -172,7 +172,7 @@ class TransactionCoordinatorHarness:
         assert shard is not None
         return shard
 
-    def known(self, name: str = TX) -> Transaction:
+    def transaction(self, name: str = TX) -> Transaction:
         return self.shard.state.transactions[name]
 
     # -- short hands -----------------------------------------------------------------------

@@ -104,12 +104,12 @@ def test_a_refused_write_changes_nothing() -> None:
         harness.log.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
         assert await harness.add(who, T0) is AWAY
         assert (await harness.init()).code is AWAY
-        assert harness.known().state is State.EMPTY
+        assert harness.transaction().state is State.EMPTY
         harness.log.refusal = None
         assert await harness.add(who, T0) is NONE
         harness.log.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
         assert (await harness.end(who)).code is AWAY
-        assert harness.known().state is State.ONGOING
+        assert harness.transaction().state is State.ONGOING
         harness.log.refusal = None
         assert (await harness.end(who)).code is NONE
 
@@ -162,8 +162,8 @@ def test_a_restarted_coordinator_loads_what_was_written() -> None:
     first.log.lead()
 
     async def go_on(harness: TransactionCoordinatorHarness) -> None:
-        known = harness.shard.state.transactions
-        assert {name: each.state for name, each in known.items()} == {
+        transaction = harness.shard.state.transactions
+        assert {name: value.state for name, value in transaction.items()} == {
             "a": State.ONGOING,
             "b": State.COMPLETE_COMMIT,
         }
@@ -207,12 +207,12 @@ def test_an_ongoing_transaction_is_described() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         who = await harness.producer(timeout_ms=1234)
         await harness.add(who, T1, T0)
-        found = harness.coordinator.describe(TX)
-        assert (found.code, found.state, found.timeout_ms) == (NONE, "Ongoing", 1234)
-        assert (found.producer_id, found.producer_epoch) == who
-        assert found.partitions == (T0, T1)
-        assert found.started_ms == harness.clock.wall_ms()
-        assert not found.is_two_phase
+        described = harness.coordinator.describe(TX)
+        assert (described.code, described.state, described.timeout_ms) == (NONE, "Ongoing", 1234)
+        assert (described.producer_id, described.producer_epoch) == who
+        assert described.partitions == (T0, T1)
+        assert described.started_ms == harness.clock.wall_ms()
+        assert not described.is_two_phase
         missing = harness.coordinator.describe("nobody")
         assert missing.code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 
@@ -220,7 +220,7 @@ def test_an_ongoing_transaction_is_described() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "names"),
+    ("filters", "names"),
     [
         (ListTransactions(), "abc"),
         (ListTransactions(states=frozenset({"Ongoing"})), "bc"),
@@ -231,15 +231,15 @@ def test_an_ongoing_transaction_is_described() -> None:
         (ListTransactions(min_duration_ms=10), ""),
     ],
 )
-def test_transactions_are_listed_by_filter(asked: ListTransactions, names: str) -> None:
+def test_transactions_are_listed_by_filter(filters: ListTransactions, names: str) -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         who = {name: await harness.producer(name) for name in "abc"}
         await harness.add(who["b"], T0, name="b")
         harness.clock.advance_ms(10)
         await harness.add(who["c"], T0, name="c")
-        found = harness.coordinator.list(asked)
-        assert "".join(each.transactional_id for each in found.transactions) == names
-        assert found.unknown_states == tuple(asked.states & {"Strange"})
+        listed = harness.coordinator.list(filters)
+        assert "".join(transaction.transactional_id for transaction in listed.transactions) == names
+        assert listed.unknown_states == tuple(filters.states & {"Strange"})
 
     run_scenario(scenario)
 
@@ -247,8 +247,8 @@ def test_transactions_are_listed_by_filter(asked: ListTransactions, names: str) 
 def test_a_listed_transaction_has_its_id_and_state() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         who = await harness.producer()
-        (found,) = harness.coordinator.list(ListTransactions()).transactions
-        assert found == TransactionSummary(TX, who.id, "Empty")
+        (summary,) = harness.coordinator.list(ListTransactions()).transactions
+        assert summary == TransactionSummary(TX, who.id, "Empty")
 
     run_scenario(scenario)
 
@@ -258,13 +258,13 @@ def test_statistics_count_ids_ongoing_and_pending_markers() -> None:
         who = await harness.producer()
         await harness.producer("other")
         await harness.add(who, T0)
-        found = harness.coordinator.statistics()
-        assert (found.shards, found.loading, found.transactional_ids) == (1, 0, 2)
-        assert (found.ongoing, found.pending_markers, found.waiting) == (1, 0, 0)
+        statistics = harness.coordinator.statistics()
+        assert (statistics.shards, statistics.loading, statistics.transactional_ids) == (1, 0, 2)
+        assert (statistics.ongoing, statistics.pending_markers, statistics.waiting) == (1, 0, 0)
         harness.partitions.is_held = True
         await harness.end(who)
         await harness.turns()
-        found = harness.coordinator.statistics()
-        assert (found.ongoing, found.pending_markers) == (0, 1)
+        statistics = harness.coordinator.statistics()
+        assert (statistics.ongoing, statistics.pending_markers) == (0, 1)
 
     run_scenario(scenario)

@@ -43,10 +43,10 @@ def in_state(state: State, **more: object) -> Transaction:
 
 
 def ask(
-    known: Transaction | None, who: ProducerIdAndEpoch, *, commit: bool, version: int
+    transaction: Transaction | None, who: ProducerIdAndEpoch, *, commit: bool, version: int
 ) -> EndTxnReply:
     reply = end_transaction(
-        {} if known is None else {"t": known},
+        {} if transaction is None else {"t": transaction},
         "t",
         who,
         commit=commit,
@@ -79,9 +79,9 @@ OF_THE_OWNER = [
 def test_end_txn_by_the_owner(
     state: State, commit: bool, classic: ErrorCode, bumping: ErrorCode
 ) -> None:
-    known = in_state(state)
-    assert ask(known, OWNER, commit=commit, version=CLASSIC).code is classic
-    assert ask(known, OWNER, commit=commit, version=BUMPING).code is bumping
+    transaction = in_state(state)
+    assert ask(transaction, OWNER, commit=commit, version=CLASSIC).code is classic
+    assert ask(transaction, OWNER, commit=commit, version=BUMPING).code is bumping
 
 
 # The epoch before: since KIP-890 it is the owner, repeating itself; of old it is somebody else.
@@ -103,9 +103,9 @@ OF_THE_EPOCH_BEFORE = [
 
 @pytest.mark.parametrize(("state", "commit", "bumping"), OF_THE_EPOCH_BEFORE)
 def test_end_txn_with_the_previous_epoch(state: State, commit: bool, bumping: ErrorCode) -> None:
-    known = in_state(state)
-    assert ask(known, BEFORE, commit=commit, version=CLASSIC).code is FENCED
-    assert ask(known, BEFORE, commit=commit, version=BUMPING).code is bumping
+    transaction = in_state(state)
+    assert ask(transaction, BEFORE, commit=commit, version=CLASSIC).code is FENCED
+    assert ask(transaction, BEFORE, commit=commit, version=BUMPING).code is bumping
 
 
 @pytest.mark.parametrize("state", State)
@@ -137,9 +137,9 @@ def test_an_unknown_transactional_id_gets_invalid_producer_id_mapping(version: i
 
 
 def test_only_transactions_v2_bump_the_epoch() -> None:
-    known = in_state(State.ONGOING)
-    assert ask(known, OWNER, commit=COMMIT, version=CLASSIC) == EndTxnReply(OK, *OWNER)
-    assert ask(known, OWNER, commit=COMMIT, version=BUMPING) == EndTxnReply(OK, 7, 5)
+    transaction = in_state(State.ONGOING)
+    assert ask(transaction, OWNER, commit=COMMIT, version=CLASSIC) == EndTxnReply(OK, *OWNER)
+    assert ask(transaction, OWNER, commit=COMMIT, version=BUMPING) == EndTxnReply(OK, 7, 5)
 
 
 def test_a_repeated_end_gets_the_same_reply() -> None:
@@ -150,15 +150,15 @@ def test_a_repeated_end_gets_the_same_reply() -> None:
 
 @pytest.mark.parametrize("epoch", [0, 1, LAST_EPOCH - 1])
 def test_the_next_transaction_uses_the_next_epoch(epoch: int) -> None:
-    known = in_state(State.ONGOING, producer_epoch=epoch)
-    ended = ask(known, ProducerIdAndEpoch(7, epoch), commit=COMMIT, version=BUMPING)
+    transaction = in_state(State.ONGOING, producer_epoch=epoch)
+    ended = ask(transaction, ProducerIdAndEpoch(7, epoch), commit=COMMIT, version=BUMPING)
     assert ended == EndTxnReply(OK, 7, epoch + 1)
 
 
 def test_after_the_last_epoch_the_producer_gets_another_id() -> None:
-    known = in_state(State.ONGOING, producer_epoch=LAST_EPOCH)
+    transaction = in_state(State.ONGOING, producer_epoch=LAST_EPOCH)
     result = end_transaction(
-        {"t": known},
+        {"t": transaction},
         "t",
         ProducerIdAndEpoch(7, LAST_EPOCH),
         commit=COMMIT,
@@ -175,9 +175,9 @@ def test_after_the_last_epoch_the_producer_gets_another_id() -> None:
 
 
 def test_before_v2_a_producer_keeps_even_the_last_epoch() -> None:
-    known = in_state(State.ONGOING, producer_epoch=LAST_EPOCH)
+    transaction = in_state(State.ONGOING, producer_epoch=LAST_EPOCH)
     last = ProducerIdAndEpoch(7, LAST_EPOCH)
-    assert ask(known, last, commit=COMMIT, version=CLASSIC) == EndTxnReply(OK, *last)
+    assert ask(transaction, last, commit=COMMIT, version=CLASSIC) == EndTxnReply(OK, *last)
 
 
 OVERFLOWN = {"next_producer_id": 99, "next_producer_epoch": 0, "producer_epoch": MAX_EPOCH}
@@ -196,32 +196,32 @@ OVERFLOWN = {"next_producer_id": 99, "next_producer_epoch": 0, "producer_epoch":
 def test_end_txn_while_the_producer_id_changes(
     who: ProducerIdAndEpoch, commit: bool, code: ErrorCode
 ) -> None:
-    known = in_state(State.PREPARE_COMMIT, **OVERFLOWN)
-    assert ask(known, who, commit=commit, version=BUMPING).code is code
+    transaction = in_state(State.PREPARE_COMMIT, **OVERFLOWN)
+    assert ask(transaction, who, commit=commit, version=BUMPING).code is code
 
 
 def test_a_repeated_end_after_a_change_of_id_gets_the_new_id() -> None:
-    known = in_state(
+    transaction = in_state(
         State.COMPLETE_COMMIT, producer_id=99, producer_epoch=0, previous_producer_id=7
     )
     again = ProducerIdAndEpoch(7, LAST_EPOCH)
-    assert ask(known, again, commit=COMMIT, version=BUMPING) == EndTxnReply(OK, 99, 0)
-    assert ask(known, again, commit=COMMIT, version=CLASSIC).code is WRONG_ID
+    assert ask(transaction, again, commit=COMMIT, version=BUMPING) == EndTxnReply(OK, 99, 0)
+    assert ask(transaction, again, commit=COMMIT, version=CLASSIC).code is WRONG_ID
     assert (
-        ask(known, ProducerIdAndEpoch(7, LAST_EPOCH - 1), commit=COMMIT, version=BUMPING).code
+        ask(transaction, ProducerIdAndEpoch(7, LAST_EPOCH - 1), commit=COMMIT, version=BUMPING).code
         is WRONG_ID
     )
 
 
 def test_no_previous_id_matches_no_producer() -> None:
-    known = in_state(State.COMPLETE_COMMIT, producer_epoch=0)
+    transaction = in_state(State.COMPLETE_COMMIT, producer_epoch=0)
     nobody = ProducerIdAndEpoch(-1, LAST_EPOCH)
-    assert ask(known, nobody, commit=COMMIT, version=BUMPING).code is WRONG_ID
+    assert ask(transaction, nobody, commit=COMMIT, version=BUMPING).code is WRONG_ID
 
 
 def test_the_max_epoch_is_given_to_no_producer() -> None:
     """Its transaction was aborted for being late, and its abort comes only now."""
-    known = in_state(State.COMPLETE_ABORT, producer_epoch=MAX_EPOCH)
+    transaction = in_state(State.COMPLETE_ABORT, producer_epoch=MAX_EPOCH)
     assert ask(
-        known, ProducerIdAndEpoch(7, LAST_EPOCH), commit=ABORT, version=BUMPING
+        transaction, ProducerIdAndEpoch(7, LAST_EPOCH), commit=ABORT, version=BUMPING
     ) == EndTxnReply(OK, 99, 0)

@@ -32,7 +32,7 @@ def test_the_first_producer_gets_a_new_id() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         assert await harness.producer() == (FIRST_ID, 0)
         assert await harness.producer("other") == (FIRST_ID + 1, 0)
-        assert harness.known().state is State.EMPTY
+        assert harness.transaction().state is State.EMPTY
 
     run_scenario(scenario)
 
@@ -55,11 +55,11 @@ def test_an_open_transaction_is_aborted_first() -> None:
         await harness.add(old, T0, T1)
         assert (await harness.init()).code is AGAIN
         await harness.turns()
-        assert harness.known().state is State.COMPLETE_ABORT
+        assert harness.transaction().state is State.COMPLETE_ABORT
         # Fenced once, and bumped once for the new one (KAFKA-19367).
         assert await harness.producer() == (old.id, old.epoch + 2)
-        for each in (T0, T1):
-            (marker,) = harness.partitions.markers[each]
+        for tp in (T0, T1):
+            (marker,) = harness.partitions.markers[tp]
             assert marker.producer == (old.id, old.epoch + 1)
             assert not marker.commit
 
@@ -113,7 +113,7 @@ def test_a_late_init_does_not_abort_the_next_transaction() -> None:
         new = await harness.producer(claimed=old)
         await harness.add(new, T0)
         assert (await harness.init(claimed=old)).code is FENCED
-        assert harness.known().state is State.ONGOING
+        assert harness.transaction().state is State.ONGOING
 
     run_scenario(scenario)
 
@@ -124,7 +124,7 @@ def test_a_zombie_cannot_abort_its_successors_transaction() -> None:
         new = await harness.producer()
         await harness.add(new, T0)
         assert (await harness.init(claimed=old)).code is FENCED
-        assert harness.known().state is State.ONGOING
+        assert harness.transaction().state is State.ONGOING
         assert (await harness.end(new)).code is NONE
 
     run_scenario(scenario)
@@ -236,14 +236,14 @@ def complete_at(epoch: int, **more: int) -> Transaction:
     )
 
 
-def ask(known: Transaction, claimed: ProducerIdAndEpoch = NO_PRODUCER) -> InitProducerIdReply:
+def ask(transaction: Transaction, claimed: ProducerIdAndEpoch = NO_PRODUCER) -> InitProducerIdReply:
     request = InitProducerId(
         transactional_id="t",
         timeout_ms=1,
         producer_id=claimed.id,
         producer_epoch=claimed.epoch,
     )
-    reply = init_producer_id({"t": known}, request, new_producer_id=99, now_ms=0).reply
+    reply = init_producer_id({"t": transaction}, request, new_producer_id=99, now_ms=0).reply
     assert isinstance(reply, InitProducerIdReply)
     return reply
 
@@ -282,8 +282,8 @@ def test_a_repeated_init_after_a_change_of_id_gets_the_new_id() -> None:
 
 def test_a_timed_out_producer_at_the_last_epoch_gets_another_id() -> None:
     """The abort took the epoch that nobody may have."""
-    known = complete_at(MAX_EPOCH, last_producer_epoch=LAST_EPOCH)
-    reply = ask(known, ProducerIdAndEpoch(7, LAST_EPOCH))
+    transaction = complete_at(MAX_EPOCH, last_producer_epoch=LAST_EPOCH)
+    reply = ask(transaction, ProducerIdAndEpoch(7, LAST_EPOCH))
     assert (reply.producer_id, reply.producer_epoch) == (99, 0)
 
 
@@ -297,7 +297,7 @@ def test_v1_and_v2_clients_may_alternate() -> None:
             await harness.turns()
             who = ProducerIdAndEpoch(ended.producer_id, ended.producer_epoch)
         assert who == (FIRST_ID, 2)
-        assert [each.commit for each in harness.partitions.markers[T0]] == [True] * 4
+        assert [marker.commit for marker in harness.partitions.markers[T0]] == [True] * 4
         assert harness.coordinator.describe(TX).state == "CompleteCommit"
 
     run_scenario(scenario)

@@ -37,7 +37,7 @@ def test_in_v2_the_epoch_identifies_a_late_end() -> None:
         for commit in (True, False):
             late = await harness.end(old, commit=commit, version=5)
             assert late.code is ErrorCode.PRODUCER_FENCED
-        assert harness.known().state is State.ONGOING
+        assert harness.transaction().state is State.ONGOING
         assert (await harness.end(new, version=5)).code is NONE
 
     run_scenario(scenario)
@@ -50,7 +50,7 @@ def test_before_v2_the_connection_identifies_a_late_end() -> None:
         for commit in (True, False):
             late = await harness.end(old, commit=commit, version=OLD_END, connection=FIRST)
             assert late.code is AGAIN
-        assert harness.known().state is State.ONGOING
+        assert harness.transaction().state is State.ONGOING
         assert not harness.partitions.markers[T1]
         assert (await harness.end(new, version=OLD_END, connection=SECOND)).code is NONE
 
@@ -104,7 +104,7 @@ def test_a_zombie_is_fenced_even_over_an_abandoned_connection() -> None:
         zombie = ProducerIdAndEpoch(new.id, new.epoch - 1)
         late = await harness.end(zombie, version=OLD_END, connection=FIRST)
         assert late.code is ErrorCode.PRODUCER_FENCED
-        assert harness.known().state is State.ONGOING
+        assert harness.transaction().state is State.ONGOING
 
     run_scenario(scenario)
 

@@ -47,10 +47,10 @@ async def ended(
 def test_a_transaction_completes_when_every_partition_has_its_marker() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         after = await ended(harness)
-        assert harness.known().state is State.COMPLETE_COMMIT
-        assert not harness.known().partitions
-        for each in (T0, T1, U0):
-            assert harness.partitions.markers[each] == [(after, True, 0)]
+        assert harness.transaction().state is State.COMPLETE_COMMIT
+        assert not harness.transaction().partitions
+        for tp in (T0, T1, U0):
+            assert harness.partitions.markers[tp] == [(after, True, 0)]
         assert harness.shard.pending_markers == 0
 
     run_scenario(scenario)
@@ -91,7 +91,7 @@ def test_markers_are_sent_when_a_slow_decision_is_committed() -> None:
         harness.clock.advance_ms(1_000)
         await harness.turns()
         assert len(harness.partitions.markers[T0]) == 1
-        assert harness.known().state is State.COMPLETE_COMMIT
+        assert harness.transaction().state is State.COMPLETE_COMMIT
         again = await harness.end(who)
         assert (again.code, again.producer_epoch) == (NONE, who.epoch + 1)
 
@@ -134,12 +134,12 @@ def test_only_failed_markers_are_retried(code: ErrorCode) -> None:
         await ended(harness)
         for _ in range(3):
             harness.clock.advance_ms(MAX_BACKOFF_MS)
-        assert harness.known().state is State.PREPARE_COMMIT
-        assert {each.partitions for each in harness.partitions.sent[1:]} == {(T1,)}
+        assert harness.transaction().state is State.PREPARE_COMMIT
+        assert {marker.partitions for marker in harness.partitions.sent[1:]} == {(T1,)}
         del harness.partitions.refusals[T1]
         harness.clock.advance_ms(MAX_BACKOFF_MS)
-        assert harness.known().state is State.COMPLETE_COMMIT
-        assert [len(each) for each in harness.partitions.markers.values()] == [1, 1, 1]
+        assert harness.transaction().state is State.COMPLETE_COMMIT
+        assert [len(marker) for marker in harness.partitions.markers.values()] == [1, 1, 1]
 
     run_scenario(scenario)
 
@@ -150,7 +150,7 @@ def test_a_leader_change_retries_at_once() -> None:
         await ended(harness)
         del harness.partitions.refusals[T1]
         harness.coordinator.on_leaders_changed()
-        assert harness.known().state is State.COMPLETE_COMMIT
+        assert harness.transaction().state is State.COMPLETE_COMMIT
 
     run_scenario(scenario)
 
@@ -172,7 +172,7 @@ def test_a_partition_of_a_deleted_topic_needs_no_marker() -> None:
         del harness.partitions.markers[U0]
         assert (await harness.end(who)).code is NONE
         await harness.turns()
-        assert harness.known().state is State.COMPLETE_COMMIT
+        assert harness.transaction().state is State.COMPLETE_COMMIT
 
     run_scenario(scenario)
 
@@ -184,7 +184,7 @@ def test_a_topic_deleted_during_delivery_does_not_block_the_transaction() -> Non
         harness.partitions.refusals[U0] = GONE
         del harness.partitions.markers[U0]
         harness.coordinator.on_leaders_changed()
-        assert harness.known().state is State.COMPLETE_COMMIT
+        assert harness.transaction().state is State.COMPLETE_COMMIT
 
     run_scenario(scenario)
 
@@ -204,11 +204,11 @@ def test_a_marker_refused_as_stale_is_reported_once_and_retried_seldom(
         assert "'payments'" in line
         assert f"orders-1: {code.name}" in line
         assert "penstock transaction find-hanging" in line
-        assert [each.partitions for each in harness.partitions.sent[1:]] == [(T1,)] * 3
-        assert harness.known().state is State.PREPARE_COMMIT
+        assert [marker.partitions for marker in harness.partitions.sent[1:]] == [(T1,)] * 3
+        assert harness.transaction().state is State.PREPARE_COMMIT
         del harness.partitions.refusals[T1]
         harness.clock.advance_ms(REFUSED_BACKOFF_MS)
-        assert harness.known().state is State.COMPLETE_COMMIT
+        assert harness.transaction().state is State.COMPLETE_COMMIT
         await check_begins_with_another_id(harness)
 
     run_scenario(scenario)
@@ -227,7 +227,7 @@ def test_an_already_ended_transaction_completes_and_its_id_gets_a_new_producer_i
         await harness.add(who, T0, T1)
         after = await harness.end(who, version=version)
         await harness.turns()
-        assert harness.known().state is State.COMPLETE_COMMIT
+        assert harness.transaction().state is State.COMPLETE_COMMIT
         assert "orders-1: PRODUCER_FENCED" in harness.reports[0]
         go_on = ProducerIdAndEpoch(after.producer_id, after.producer_epoch)
         assert await harness.add(go_on, T0) is ErrorCode.PRODUCER_FENCED
@@ -237,7 +237,7 @@ def test_an_already_ended_transaction_completes_and_its_id_gets_a_new_producer_i
 
 
 async def check_begins_with_another_id(harness: TransactionCoordinatorHarness) -> None:
-    before = harness.known()
+    before = harness.transaction()
     assert before.owner.epoch == MAX_EPOCH
     heir = await harness.producer()
     assert heir.id != before.producer_id
@@ -256,7 +256,7 @@ def test_a_stale_refusal_does_not_raise_the_backoff_of_others() -> None:
             await harness.turns()
             del harness.partitions.refusals[U0]
             harness.clock.advance_ms(FIRST_BACKOFF_MS)
-            assert harness.known(f"other-{number}").state is State.COMPLETE_COMMIT
+            assert harness.transaction(f"other-{number}").state is State.COMPLETE_COMMIT
             harness.partitions.refusals[U0] = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     run_scenario(scenario)
@@ -269,7 +269,7 @@ def test_a_stale_refusal_does_not_delay_other_partitions() -> None:
         await ended(harness)
         del harness.partitions.refusals[T0]
         harness.clock.advance_ms(FIRST_BACKOFF_MS)
-        assert [len(harness.partitions.markers[each]) for each in (T0, T1, U0)] == [1, 0, 1]
+        assert [len(harness.partitions.markers[tp]) for tp in (T0, T1, U0)] == [1, 0, 1]
 
     run_scenario(scenario)
 
@@ -290,7 +290,7 @@ def test_a_partition_with_a_newer_transaction_is_not_described() -> None:
         assert harness.coordinator.describe(TX).partitions == (T0, U0)
         harness.partitions.refusals.clear()
         harness.partitions.let_go()
-        assert harness.known().state is State.COMPLETE_COMMIT
+        assert harness.transaction().state is State.COMPLETE_COMMIT
 
     run_scenario(scenario)
 
@@ -312,10 +312,10 @@ def test_a_failed_completion_is_retried_without_new_markers() -> None:
         await ended(harness)
         harness.log.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
         harness.partitions.let_go()
-        assert harness.known().state is State.PREPARE_COMMIT
+        assert harness.transaction().state is State.PREPARE_COMMIT
         harness.log.refusal = None
         harness.clock.advance_ms(MAX_BACKOFF_MS)
-        assert harness.known().state is State.COMPLETE_COMMIT
+        assert harness.transaction().state is State.COMPLETE_COMMIT
         assert len(harness.partitions.sent) == 1
 
     run_scenario(scenario)
@@ -344,9 +344,9 @@ def test_a_new_coordinator_sends_the_markers_of_prepared_transactions(commit: bo
             leader_epoch=3
         ) as harness:
             await harness.turns()
-            assert harness.known().state.is_complete
-            for each in (T0, T1, U0):
-                (marker,) = (one for one in partitions.markers[each] if one.coordinator_epoch == 3)
+            assert harness.transaction().state.is_complete
+            for tp in (T0, T1, U0):
+                (marker,) = (one for one in partitions.markers[tp] if one.coordinator_epoch == 3)
                 assert marker.commit is commit
 
     asyncio.run(scenario())
@@ -370,7 +370,7 @@ def test_results_of_a_former_coordinators_markers_are_ignored() -> None:
         harness.partitions.refusals.clear()
         harness.partitions.is_held = False
         harness.clock.advance_ms(MAX_BACKOFF_MS)
-        assert harness.known().state is State.COMPLETE_COMMIT
+        assert harness.transaction().state is State.COMPLETE_COMMIT
 
     run_scenario(scenario)
 
@@ -379,7 +379,7 @@ def test_markers_carry_the_current_coordinator_epoch() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         harness.coordinator.take_partition(0, 8)  # still the same time of leading
         await ended(harness)
-        assert {each.coordinator_epoch for each in harness.partitions.sent} == {8}
+        assert {marker.coordinator_epoch for marker in harness.partitions.sent} == {8}
 
     run_scenario(scenario)
 
@@ -389,7 +389,7 @@ def test_a_transaction_without_partitions_sends_no_markers() -> None:
         who = await harness.producer()
         reply = await harness.end(who, commit=False)
         assert (reply.code, reply.producer_epoch) == (NONE, who.epoch + 1)
-        assert harness.known().state is State.COMPLETE_ABORT
+        assert harness.transaction().state is State.COMPLETE_ABORT
         assert not harness.partitions.sent
         assert replay_log(harness.log).snapshot() == harness.shard.state.snapshot()
 

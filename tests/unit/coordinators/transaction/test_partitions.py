@@ -37,10 +37,10 @@ STRANGERS = [
 
 
 def add(
-    known: Transaction | None, who: ProducerIdAndEpoch, *partitions: TopicPartition
+    transaction: Transaction | None, who: ProducerIdAndEpoch, *partitions: TopicPartition
 ) -> ErrorCode:
     reply = add_partitions(
-        {} if known is None else {"t": known},
+        {} if transaction is None else {"t": transaction},
         "t",
         who,
         partitions,
@@ -78,8 +78,8 @@ def test_the_producer_epoch_is_checked_in_every_state(
 
 
 def test_the_max_epoch_owns_nothing() -> None:
-    known = in_state(State.COMPLETE_ABORT, producer_epoch=MAX_EPOCH)
-    assert add(known, ProducerIdAndEpoch(7, MAX_EPOCH), T0) is FENCED
+    transaction = in_state(State.COMPLETE_ABORT, producer_epoch=MAX_EPOCH)
+    assert add(transaction, ProducerIdAndEpoch(7, MAX_EPOCH), T0) is FENCED
 
 
 def test_an_unknown_transactional_id_gets_invalid_producer_id_mapping() -> None:
@@ -101,8 +101,8 @@ def test_an_unknown_transactional_id_gets_invalid_producer_id_mapping() -> None:
 def test_only_added_partitions_are_verified(
     state: State, of_it: ErrorCode, others: ErrorCode
 ) -> None:
-    found = verify_partitions({"t": in_state(state)}, "t", OWNER, [T0, T1])
-    assert found == {T0: of_it, T1: others}
+    codes = verify_partitions({"t": in_state(state)}, "t", OWNER, [T0, T1])
+    assert codes == {T0: of_it, T1: others}
 
 
 def test_partitions_accumulate_until_the_end() -> None:
@@ -113,10 +113,10 @@ def test_partitions_accumulate_until_the_end() -> None:
         assert await harness.add(who, T0) is NONE
         harness.clock.advance_ms(10)
         assert await harness.add(who, T1, U0, version=OLD_ADD) is NONE
-        known = harness.known()
-        assert known.partitions == {T0, T1, U0}
-        assert (known.started_ms, known.updated_ms) == (began_ms, began_ms + 10)
-        assert known.state is State.ONGOING
+        transaction = harness.transaction()
+        assert transaction.partitions == {T0, T1, U0}
+        assert (transaction.started_ms, transaction.updated_ms) == (began_ms, began_ms + 10)
+        assert transaction.state is State.ONGOING
 
     run_scenario(scenario)
 
@@ -140,7 +140,7 @@ def test_an_unknown_partition_is_not_added() -> None:
         who = await harness.producer()
         new = TopicPartition("new", 0)
         assert await harness.add(who, T0, new) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        assert harness.known().state is State.EMPTY
+        assert harness.transaction().state is State.EMPTY
         assert await harness.add(ProducerIdAndEpoch(who.id, 9), new) is FENCED
         harness.partitions.markers[new] = []
         assert await harness.add(who, T0, new) is NONE
@@ -173,9 +173,9 @@ def test_more_partitions_than_fit_into_a_record_are_rejected() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         who = await harness.producer()
         many = [TopicPartition("t" * 200 + str(number), 0) for number in range(10_000)]
-        harness.partitions.markers.update({each: [] for each in many})
+        harness.partitions.markers.update({tp: [] for tp in many})
         assert await harness.add(who, *many) is ErrorCode.UNKNOWN_SERVER_ERROR
-        assert harness.known().state is State.EMPTY
+        assert harness.transaction().state is State.EMPTY
         assert "'payments' takes" in harness.reports[-1]
         assert await harness.add(who, T0) is NONE
 

@@ -66,10 +66,10 @@ def test_tagged_fields_have_kafkas_numbers() -> None:
 
 def test_the_next_producer_epoch_defaults_to_0() -> None:
     tags = bytes.fromhex("01 0108 0000000000000006")
-    found = decode_record(KEY, OPEN_V1 + tags).value
-    assert found is not None
-    assert found.owner == (6, 0)
-    assert encode_record(TransactionRecord("t", found))[1] == OPEN_V1 + tags
+    decoded = decode_record(KEY, OPEN_V1 + tags).value
+    assert decoded is not None
+    assert decoded.owner == (6, 0)
+    assert encode_record(TransactionRecord("t", decoded))[1] == OPEN_V1 + tags
 
 
 def test_unknown_tags_are_ignored() -> None:
@@ -107,16 +107,16 @@ def test_a_truncated_value_is_malformed(size: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "byte", "words"),
+    ("index", "byte", "words"),
     [
         (1, 2, "version 2"),
         (16, 6, "6 is no transaction state"),
         (16, 255, "-1 is no transaction state"),
     ],
 )
-def test_impossible_values_are_malformed(place: int, byte: int, words: str) -> None:
+def test_impossible_values_are_malformed(index: int, byte: int, words: str) -> None:
     value = bytearray(OPEN_V1 + NO_TAGS)
-    value[place] = byte
+    value[index] = byte
     with pytest.raises(MalformedRecord, match=words):
         decode_record(KEY, bytes(value))
 

@@ -30,12 +30,12 @@ def test_a_timed_out_transaction_is_aborted_and_its_producer_fenced() -> None:
         who = await harness.producer(timeout_ms=25_000)
         await harness.add(who, T0, T1)
         harness.clock.advance_ms(20_000)
-        assert harness.known().state is State.ONGOING
+        assert harness.transaction().state is State.ONGOING
         harness.clock.advance_ms(10_000)
         await harness.turns()
-        assert harness.known().state is State.COMPLETE_ABORT
-        for each in (T0, T1):
-            (marker,) = harness.partitions.markers[each]
+        assert harness.transaction().state is State.COMPLETE_ABORT
+        for tp in (T0, T1):
+            (marker,) = harness.partitions.markers[tp]
             assert (marker.producer, marker.commit) == ((who.id, who.epoch + 1), False)
         assert await harness.add(who, T0) is FENCED
         assert (await harness.end(who, version=OLD_END)).code is FENCED
@@ -95,8 +95,8 @@ def test_only_an_ongoing_transaction_times_out(state: State) -> None:
     ("epoch", "fencing"), [(0, 1), (LAST_EPOCH, MAX_EPOCH), (MAX_EPOCH, MAX_EPOCH)]
 )
 def test_an_abort_always_has_an_epoch_to_fence_with(epoch: int, fencing: int) -> None:
-    known = in_state(State.ONGOING, producer_epoch=epoch)
-    decided = abort(known, now_ms=1, may_come_back=True)
+    transaction = in_state(State.ONGOING, producer_epoch=epoch)
+    decided = abort(transaction, now_ms=1, may_come_back=True)
     assert (decided.producer_id, decided.producer_epoch) == (7, fencing)
 
 
@@ -106,11 +106,11 @@ def test_an_abort_that_could_not_be_written_is_retried() -> None:
         await harness.add(who, T0)
         harness.log.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
         harness.clock.advance_ms(10_000)
-        assert harness.known().state is State.ONGOING
+        assert harness.transaction().state is State.ONGOING
         harness.log.refusal = None
         harness.clock.advance_ms(10_000)
         await harness.turns()
-        assert harness.known().state is State.COMPLETE_ABORT
+        assert harness.transaction().state is State.COMPLETE_ABORT
 
     run_scenario(scenario)
 
@@ -159,6 +159,6 @@ def test_an_id_with_pending_markers_does_not_expire() -> None:
         await harness.end(who)
         await harness.turns()
         harness.clock.advance_ms(30 * DAY_MS)
-        assert harness.known().state is State.PREPARE_COMMIT
+        assert harness.transaction().state is State.PREPARE_COMMIT
 
     run_scenario(scenario)

@@ -53,7 +53,7 @@ def test_a_two_phase_transaction_never_times_out_or_expires() -> None:
         await harness.add(who, T0)
         for _ in range(3):
             harness.clock.advance_ms(YEAR_MS)
-        assert harness.known().state is State.ONGOING
+        assert harness.transaction().state is State.ONGOING
         assert harness.coordinator.describe(TX).is_two_phase
         assert (await harness.end(who)).code is NONE
 
@@ -78,8 +78,8 @@ def test_a_kept_transaction_is_ended_by_its_new_owner() -> None:
             ended = await harness.end(new, commit=commit)
             assert ended == EndTxnReply(NONE, new.id, new.epoch + 1)
             await harness.turns()
-            for each in (T0, T1):
-                (marker,) = harness.partitions.markers[each]
+            for tp in (T0, T1):
+                (marker,) = harness.partitions.markers[tp]
                 assert (marker.producer, marker.commit) == ((new.id, new.epoch + 1), commit)
             assert await harness.end(new, commit=commit) == ended  # its answer was lost
             assert await harness.add(ProducerIdAndEpoch(*ended[1:]), T0) is NONE
@@ -118,10 +118,12 @@ def test_previous_owners_of_a_kept_transaction_are_fenced() -> None:
         first = await harness.producer(two_phase=True, keep_prepared=True)
         second = await harness.producer(two_phase=True, keep_prepared=True)
         assert (first.epoch, second.epoch) == (1, 2)
-        for each in (old, first):
-            assert await harness.add(each, T1) is FENCED
-            assert (await harness.end(each)).code is FENCED
-            codes = await harness.coordinator.verify_partitions(TX, each.id, each.epoch, [T0])
+        for producer in (old, first):
+            assert await harness.add(producer, T1) is FENCED
+            assert (await harness.end(producer)).code is FENCED
+            codes = await harness.coordinator.verify_partitions(
+                TX, producer.id, producer.epoch, [T0]
+            )
             assert codes == {T0: FENCED}
         assert (await harness.end(second)).code is NONE
 
@@ -134,7 +136,7 @@ def test_nothing_is_added_to_a_kept_transaction() -> None:
         await harness.add(old, T0)
         new = await harness.producer(two_phase=True, keep_prepared=True)
         assert await harness.add(new, T1) is ErrorCode.INVALID_TXN_STATE
-        assert harness.known().partitions == {T0}
+        assert harness.transaction().partitions == {T0}
         described = harness.coordinator.describe(TX)
         assert (described.producer_id, described.producer_epoch) == old
 
@@ -181,9 +183,11 @@ def test_a_v1_client_may_end_a_kept_transaction() -> None:
 # -- the last epochs -----------------------------------------------------------------------
 
 
-def keep(known: Transaction, new_producer_id: int) -> Transaction:
+def keep(transaction: Transaction, new_producer_id: int) -> Transaction:
     request = InitProducerId(transactional_id="t", timeout_ms=0, two_phase=True, keep_prepared=True)
-    result = init_producer_id({"t": known}, request, new_producer_id=new_producer_id, now_ms=NOW_MS)
+    result = init_producer_id(
+        {"t": transaction}, request, new_producer_id=new_producer_id, now_ms=NOW_MS
+    )
     assert isinstance(result.reply, InitProducerIdReply)
     assert result.reply.code is NONE
     kept = result.records[0].value

@@ -1,8 +1,8 @@
 """What every client must see of groups, whatever language it is written in.
 
-A test module gives its client as the fixture `group_client` and derives from `GroupStory`, and from
-`ClassicStory` where members assign by themselves. `CoreStory` alone is for further versions of a
-client that has them all already.
+A test module gives its client as the fixture `group_client` and derives from `GroupScenarios`, and
+from `ClassicGroupScenarios` where members assign by themselves. `CoreGroupScenarios` alone is for
+further versions of a client that has them all already.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 import pytest
-from tests.clients.groups.stage import SHORT_SESSION_MS, Member, Stage
+from tests.clients.groups.harness import SHORT_SESSION_MS, GroupHarness, Member
 from tests.clients.our_topics import ask, new_name, new_topic
 from tests.clients.under_test import BrokerUnderTest
 from tests.profile import scaled
@@ -59,27 +59,27 @@ def describe(broker: BrokerUnderTest, group: str) -> GroupDescription:
 
 
 def committed(broker: BrokerUnderTest, group: str) -> dict[TopicPartition, tuple[int, str]]:
-    found = ask(broker, lambda client: client.groups.fetch_offsets(group))
+    offsets = ask(broker, lambda client: client.groups.fetch_offsets(group))
     # confluent-kafka sends the zero byte that ends its C string as a part of it.
-    return {each: (at.offset, at.metadata.rstrip("\0")) for each, at in found.items()}
+    return {tp: (at.offset, at.metadata.rstrip("\0")) for tp, at in offsets.items()}
 
 
 def find_generation(broker: BrokerUnderTest, group: str) -> int:
     """Of a classic group: the one with which a member's heartbeat is accepted. Nobody tells it."""
 
     async def probe(client: ClusterClient) -> int:
-        known = await client.groups.describe(group)
-        if known.epoch is not None:
-            return known.epoch
+        described = await client.groups.describe(group)
+        if described.epoch is not None:
+            return described.epoch
         router = client._router
         for generation in range(1, MOST_GENERATIONS):
             fields = {
                 "group_id": group,
                 "generation_id": generation,
-                "member_id": known.members[0].member,
+                "member_id": described.members[0].member,
             }
             call = Call(ApiKey.HEARTBEAT, range(5), fields)
-            answer = await router.ask(known.coordinator.address, call, router.deadline(None))
+            answer = await router.ask(described.coordinator.address, call, router.deadline(None))
             code = read_error(answer.error_code)
             if code is not ErrorCode.ILLEGAL_GENERATION:
                 assert code is ErrorCode.NONE, code
@@ -125,10 +125,10 @@ def loaded(broker: BrokerUnderTest, topic: str, partitions: int) -> Iterator[Loa
         load.stop()
 
 
-def wait_more(stage: Stage, members: Iterable[Member], count: int = COUNT) -> None:
+def wait_more(harness: GroupHarness, members: Iterable[Member], count: int = COUNT) -> None:
     """Until each of them has read so many more."""
     wanted = [(member, len(member.delivered) + count) for member in members]
-    stage.wait(
+    harness.wait(
         lambda: all(len(member.delivered) >= least for member, least in wanted),
         f"each member reads {count} more",
     )
@@ -137,162 +137,162 @@ def wait_more(stage: Stage, members: Iterable[Member], count: int = COUNT) -> No
 def check_nothing_doubled_after_commits(members: Sequence[Member]) -> None:
     """No record is delivered after somebody was told that the offset behind it is committed."""
     commits = sorted(
-        (told.time_ns, each, offset)
+        (commit.time_ns, tp, offset)
         for member in members
-        for told in member.commits
-        for each, offset in told.offsets.items()
+        for commit in member.commits
+        for tp, offset in commit.offsets.items()
     )
     deliveries = sorted(delivered for member in members for delivered in member.delivered)
     done: dict[TopicPartition, int] = {}
-    place = 0
+    index = 0
     for delivered in deliveries:
-        while place < len(commits) and commits[place][0] < delivered.time_ns:
-            _, partition, offset = commits[place]
+        while index < len(commits) and commits[index][0] < delivered.time_ns:
+            _, partition, offset = commits[index]
             done[partition] = max(offset, done.get(partition, 0))
-            place += 1
+            index += 1
         assert delivered.offset >= done.get(delivered.partition, 0), delivered
 
 
-class CoreStory:
-    def test_a_queue_gives_every_message_to_one_member(
-        self, group_broker: BrokerUnderTest, stage: Stage
+class CoreGroupScenarios:
+    def test_one_group_delivers_every_message_to_one_member(
+        self, group_broker: BrokerUnderTest, harness: GroupHarness
     ) -> None:
         group, topic = new_name(), new_topic(group_broker, partitions=6)
-        members = [stage.join(group, topic) for _ in range(3)]
-        stage.wait_settled(members, partitions_of(topic, 6))
+        members = [harness.join(group, topic) for _ in range(3)]
+        harness.wait_settled(members, partitions_of(topic, 6))
         values = send(group_broker, topic, partitions=6)
-        stage.wait_values(members, values)
+        harness.wait_values(members, values)
         assert sorted(value for member in members for value in member.values) == sorted(values)
         assert all(member.delivered for member in members)
 
-    def test_nothing_is_missed_and_after_commits_nothing_doubled_while_members_come_and_go(
-        self, group_broker: BrokerUnderTest, stage: Stage
+    def test_no_message_is_lost_or_after_commits_duplicated_while_members_change(
+        self, group_broker: BrokerUnderTest, harness: GroupHarness
     ) -> None:
         group, topic = new_name(), new_topic(group_broker, partitions=6)
         everything = partitions_of(topic, 6)
         with loaded(group_broker, topic, 6) as load:
-            first = stage.join(group, topic, commits=True, session_ms=SHORT_SESSION_MS)
-            wait_more(stage, [first])
-            second, third = (stage.join(group, topic, commits=True) for _ in range(2))
-            stage.wait_settled([first, second, third], everything)
-            wait_more(stage, [first, second, third])
+            first = harness.join(group, topic, commits=True, session_ms=SHORT_SESSION_MS)
+            wait_more(harness, [first])
+            second, third = (harness.join(group, topic, commits=True) for _ in range(2))
+            harness.wait_settled([first, second, third], everything)
+            wait_more(harness, [first, second, third])
             second.leave()
-            stage.wait_settled([first, third], everything)
-            wait_more(stage, [first, third])
+            harness.wait_settled([first, third], everything)
+            wait_more(harness, [first, third])
             first.kill()
-            fourth = stage.join(group, topic, commits=True)
-            stage.wait_settled([third, fourth], everything)
-            wait_more(stage, [third, fourth])
-        stage.wait_values(stage.members, load.sent)
-        check_nothing_doubled_after_commits(stage.members)
+            fourth = harness.join(group, topic, commits=True)
+            harness.wait_settled([third, fourth], everything)
+            wait_more(harness, [third, fourth])
+        harness.wait_values(harness.members, load.sent)
+        check_nothing_doubled_after_commits(harness.members)
         ends = Counter(int(value) % 6 for value in load.sent)
         wanted = {TopicPartition(topic, number): ends[number] for number in range(6)}
-        stage.wait(
+        harness.wait(
             lambda: furthest_commits([third, fourth]) == wanted,
             "everything that was sent is committed",
         )
-        assert {each: at for each, (at, _) in committed(group_broker, group).items()} == wanted
+        assert {tp: at for tp, (at, _) in committed(group_broker, group).items()} == wanted
 
-    def test_committed_offsets_and_their_metadata_come_back(
-        self, group_broker: BrokerUnderTest, stage: Stage
+    def test_committed_offsets_and_metadata_are_fetched(
+        self, group_broker: BrokerUnderTest, harness: GroupHarness
     ) -> None:
         group, topic = new_name(), new_topic(group_broker, partitions=2)
         places = partitions_of(topic, 2)
-        member = stage.join(group, topic)
-        stage.wait_values([member], send(group_broker, topic, 10, partitions=2))
+        member = harness.join(group, topic)
+        harness.wait_values([member], send(group_broker, topic, 10, partitions=2))
         assert member.commit("as far as ten") == dict.fromkeys(places, 5)
         assert committed(group_broker, group) == dict.fromkeys(places, (5, "as far as ten"))
         member.leave()
         values = send(group_broker, topic, 10, partitions=2, first=10)
-        follower = stage.join(group, topic)
-        stage.wait_values([follower], values)
+        follower = harness.join(group, topic)
+        harness.wait_values([follower], values)
         assert sorted(follower.values) == sorted(values)
-        for found in follower.committed(places):
-            assert found in ((5, "as far as ten"), (5, None))
+        for offsets in follower.committed(places):
+            assert offsets in ((5, "as far as ten"), (5, None))
 
 
-class GroupStory(CoreStory):
-    def test_a_broadcast_gives_every_message_to_each_group(
-        self, group_broker: BrokerUnderTest, stage: Stage
+class GroupScenarios(CoreGroupScenarios):
+    def test_every_group_gets_every_message(
+        self, group_broker: BrokerUnderTest, harness: GroupHarness
     ) -> None:
         topic = new_topic(group_broker, partitions=2)
-        members = [stage.join(new_name(), topic) for _ in range(3)]
+        members = [harness.join(new_name(), topic) for _ in range(3)]
         values = send(group_broker, topic, partitions=2)
         for member in members:
-            stage.wait_values([member], values)
+            harness.wait_values([member], values)
             assert sorted(member.values) == sorted(values)
 
     def test_a_static_member_restarts_without_a_rebalance(
-        self, group_broker: BrokerUnderTest, stage: Stage
+        self, group_broker: BrokerUnderTest, harness: GroupHarness
     ) -> None:
         group, topic = new_name(), new_topic(group_broker, partitions=4)
         names = (f"{group}-a", f"{group}-b")
-        one, other = (stage.join(group, topic, instance=name) for name in names)
-        stage.wait_settled([one, other], partitions_of(topic, 4))
+        one, other = (harness.join(group, topic, instance=name) for name in names)
+        harness.wait_settled([one, other], partitions_of(topic, 4))
         generation = find_generation(group_broker, group)
         changes, owned = len(other.assignments), one.owned
-        if stage.protocol == "classic":
+        if harness.protocol == "classic":
             one.kill()
         else:
             one.leave()  # the newer protocol gives a name free only when its owner says so
-        again = stage.join(group, topic, instance=names[0])
-        stage.wait(lambda: again.owned == owned, "the member has its partitions back")
-        stage.wait_values([again, other], send(group_broker, topic, partitions=4))
+        again = harness.join(group, topic, instance=names[0])
+        harness.wait(lambda: again.owned == owned, "the member has its partitions back")
+        harness.wait_values([again, other], send(group_broker, topic, partitions=4))
         assert find_generation(group_broker, group) == generation
         assert len(other.assignments) == changes
 
-    def test_a_member_that_the_group_has_given_up_commits_nothing(
-        self, group_broker: BrokerUnderTest, stage: Stage
+    def test_a_removed_member_cannot_commit(
+        self, group_broker: BrokerUnderTest, harness: GroupHarness
     ) -> None:
         group, topic = new_name(), new_topic(group_broker, partitions=2)
         everything = partitions_of(topic, 2)
-        frozen = stage.join(group, topic, session_ms=SHORT_SESSION_MS)
-        heir = stage.join(group, topic)
-        stage.wait_settled([frozen, heir], everything)
-        stage.wait_values([frozen, heir], send(group_broker, topic, 10, partitions=2))
+        frozen = harness.join(group, topic, session_ms=SHORT_SESSION_MS)
+        heir = harness.join(group, topic)
+        harness.wait_settled([frozen, heir], everything)
+        harness.wait_values([frozen, heir], send(group_broker, topic, 10, partitions=2))
         frozen.freeze()
-        stage.wait_settled([heir], everything)
+        harness.wait_settled([heir], everything)
         values = send(group_broker, topic, 10, partitions=2, first=10)
-        stage.wait_values([heir], values)
+        harness.wait_values([heir], values)
         assert heir.commit() == dict.fromkeys(everything, 10)
         frozen.ask_to_commit()
         frozen.thaw()
-        stage.wait(lambda: bool(frozen.refusals or frozen.commits), "the commit is answered")
+        harness.wait(lambda: bool(frozen.refusals or frozen.commits), "the commit is answered")
         assert (frozen.commits, len(frozen.refusals)) == ([], 1)
         assert {at for at, _ in committed(group_broker, group).values()} == {10}
 
-    def test_a_pattern_finds_a_topic_that_is_made_later(
-        self, group_broker: BrokerUnderTest, stage: Stage
+    def test_a_pattern_matches_a_topic_created_later(
+        self, group_broker: BrokerUnderTest, harness: GroupHarness
     ) -> None:
         group, first = new_name(), new_topic(group_broker, partitions=2)
-        member = stage.join(group, pattern=f"^{first}.*")
-        stage.wait_settled([member], partitions_of(first, 2))
+        member = harness.join(group, pattern=f"^{first}.*")
+        harness.wait_settled([member], partitions_of(first, 2))
         later = new_topic(group_broker, partitions=2, name=f"{first}-later")
-        stage.wait_settled([member], [*partitions_of(first, 2), *partitions_of(later, 2)])
-        stage.wait_values([member], send(group_broker, later, partitions=2))
+        harness.wait_settled([member], [*partitions_of(first, 2), *partitions_of(later, 2)])
+        harness.wait_values([member], send(group_broker, later, partitions=2))
 
-    def test_new_partitions_are_picked_up(
-        self, group_broker: BrokerUnderTest, stage: Stage
+    def test_new_partitions_are_consumed(
+        self, group_broker: BrokerUnderTest, harness: GroupHarness
     ) -> None:
         group, topic = new_name(), new_topic(group_broker, partitions=2)
-        members = [stage.join(group, topic) for _ in range(2)]
-        stage.wait_settled(members, partitions_of(topic, 2))
+        members = [harness.join(group, topic) for _ in range(2)]
+        harness.wait_settled(members, partitions_of(topic, 2))
         ask(group_broker, lambda client: client.admin.create_partitions({topic: 4}))
-        stage.wait_settled(members, partitions_of(topic, 4))
-        stage.wait_values(members, send(group_broker, topic, partitions=4))
+        harness.wait_settled(members, partitions_of(topic, 4))
+        harness.wait_values(members, send(group_broker, topic, partitions=4))
 
 
 def furthest_commits(members: Sequence[Member]) -> dict[TopicPartition, int]:
     """The furthest of each partition; the log's order is that of the offsets."""
     furthest: dict[TopicPartition, int] = {}
     for member in members:
-        for told in member.commits:
-            for each, offset in told.offsets.items():
-                furthest[each] = max(offset, furthest.get(each, 0))
+        for commit in member.commits:
+            for tp, offset in commit.offsets.items():
+                furthest[tp] = max(offset, furthest.get(tp, 0))
     return furthest
 
 
-class ClassicStory(GroupStory):
+class ClassicGroupScenarios(GroupScenarios):
     """Two topics of three partitions show the assignors' ways."""
 
     @pytest.fixture
@@ -300,18 +300,18 @@ class ClassicStory(GroupStory):
         one, other = sorted(new_topic(group_broker, partitions=3) for _ in range(2))
         return one, other
 
-    def test_the_assignors_share_out_in_their_own_ways(
+    def test_each_assignor_assigns_in_its_own_way(
         self,
         group_broker: BrokerUnderTest,
-        stage: Stage,
+        harness: GroupHarness,
         group_client: GroupClient,
         topics: tuple[str, str],
     ) -> None:
         everything = [partition for topic in topics for partition in partitions_of(topic, 3)]
         for assignor in group_client.assignors:
             group = new_name()
-            members = [stage.join(group, *topics, assignor=assignor) for _ in range(2)]
-            stage.wait_settled(members, everything)
+            members = [harness.join(group, *topics, assignor=assignor) for _ in range(2)]
+            harness.wait_settled(members, everything)
             shares = {frozenset(member.owned) for member in members}
             if assignor == "range":
                 expected = {
@@ -324,23 +324,29 @@ class ClassicStory(GroupStory):
             else:
                 assert {len(share) for share in shares} == {3}
             assert describe(group_broker, group).assignor == assignor
-            stage.leave(members)
+            harness.leave(members)
 
     @pytest.mark.parametrize("assignor", ["sticky", "cooperative-sticky"])
-    def test_a_sticky_member_keeps_what_it_has_when_another_leaves(
-        self, stage: Stage, group_client: GroupClient, topics: tuple[str, str], assignor: str
+    def test_a_sticky_member_keeps_its_partitions_when_another_leaves(
+        self,
+        harness: GroupHarness,
+        group_client: GroupClient,
+        topics: tuple[str, str],
+        assignor: str,
     ) -> None:
         if assignor not in group_client.assignors:
             pytest.skip(f"this client has no assignor {assignor}")
         group = new_name()
         everything = [partition for topic in topics for partition in partitions_of(topic, 3)]
-        members = [stage.join(group, *topics, assignor=assignor) for _ in range(3)]
-        stage.wait_settled(members, everything)
+        members = [harness.join(group, *topics, assignor=assignor) for _ in range(3)]
+        harness.wait_settled(members, everything)
         even = len(everything) // len(members)
-        stage.wait(lambda: all(len(member.owned) == even for member in members), "all have as many")
+        harness.wait(
+            lambda: all(len(member.owned) == even for member in members), "all have as many"
+        )
         before = [(member.owned, len(member.assignments)) for member in members[1:]]
         members[0].leave()
-        stage.wait_settled(members[1:], everything)
+        harness.wait_settled(members[1:], everything)
         for member, (owned, changes) in zip(members[1:], before, strict=True):
             assert owned < member.owned
             if assignor == "cooperative-sticky":  # nothing is taken away meanwhile

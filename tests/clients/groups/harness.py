@@ -35,7 +35,7 @@ class Delivered(NamedTuple):
     value: str
 
 
-class CommitTold(NamedTuple):
+class ReportedCommit(NamedTuple):
     time_ns: int
     offsets: dict[TopicPartition, int]
 
@@ -78,7 +78,7 @@ class Process:
             self.has_ended = True
             self._changed.notify_all()
 
-    def order(self, op: str, **fields: Any) -> None:
+    def command(self, op: str, **fields: Any) -> None:
         assert self.popen.stdin is not None
         self.popen.stdin.write(json.dumps({"op": op, **fields}) + "\n")
         self.popen.stdin.flush()
@@ -99,15 +99,15 @@ class Process:
 class Member:
     """What one member has told, and what it can be told. Fields change under the stage's lock."""
 
-    def __init__(self, stage: Stage, process: Process) -> None:
-        self._stage = stage
+    def __init__(self, harness: GroupHarness, process: Process) -> None:
+        self._stage = harness
         self.process = process
         self.assignments: list[frozenset[TopicPartition]] = []  # each change
         self.changed_ns = 0  # when the last of them was
         self.delivered: list[Delivered] = []
-        self.commits: list[CommitTold] = []
+        self.commits: list[ReportedCommit] = []
         self.refusals: list[str] = []
-        self.found: list[list[tuple[int, str | None] | None]] = []
+        self.fetched_offsets: list[list[tuple[int, str | None] | None]] = []
         self.has_left = False
 
     @property
@@ -121,7 +121,7 @@ class Member:
     def note(self, event: dict[str, Any]) -> None:
         kind, time_ns = event["event"], event["time_ns"]
         if kind == "owned":
-            self.assignments.append(frozenset(TopicPartition(*each) for each in event["places"]))
+            self.assignments.append(frozenset(TopicPartition(*pair) for pair in event["places"]))
             self.changed_ns = time_ns
         elif kind == "read":
             self.delivered += [
@@ -130,18 +130,20 @@ class Member:
             ]
         elif kind == "committed":
             offsets = {TopicPartition(topic, number): at for topic, number, at in event["offsets"]}
-            self.commits.append(CommitTold(time_ns, offsets))
+            self.commits.append(ReportedCommit(time_ns, offsets))
         elif kind == "refused":
             self.refusals.append(event["error"])
         elif kind == "found":
-            self.found.append([None if each is None else tuple(each) for each in event["offsets"]])
+            self.fetched_offsets.append(
+                [None if offset is None else tuple(offset) for offset in event["offsets"]]
+            )
         else:
             assert kind == "left", event
             self.has_left = True
 
     def ask_to_leave(self) -> None:
         """To close the consumer, as a program that ends well does."""
-        self.process.order("leave")
+        self.process.command("leave")
 
     def leave(self) -> None:
         self._stage.leave([self])
@@ -158,7 +160,7 @@ class Member:
         self.process.popen.send_signal(signal.SIGCONT)
 
     def ask_to_commit(self, metadata: str = "") -> None:
-        self.process.order("commit", metadata=metadata)
+        self.process.command("commit", metadata=metadata)
 
     def commit(self, metadata: str = "") -> dict[TopicPartition, int]:
         """What was handed out so far; returns the offsets, or {} if it was refused."""
@@ -172,10 +174,10 @@ class Member:
 
     def committed(self, places: Sequence[TopicPartition]) -> list[tuple[int, str | None] | None]:
         """As the client itself is told."""
-        answers = len(self.found)
-        self.process.order("committed", places=list(places))
-        self._stage.wait(lambda: len(self.found) > answers, "committed offsets are told")
-        return self.found[-1]
+        answers = len(self.fetched_offsets)
+        self.process.command("committed", places=list(places))
+        self._stage.wait(lambda: len(self.fetched_offsets) > answers, "committed offsets are told")
+        return self.fetched_offsets[-1]
 
 
 class Pool:
@@ -204,7 +206,7 @@ class Pool:
                 process.end()
 
 
-class Stage:
+class GroupHarness:
     """One test's members, all of one client."""
 
     def __init__(self, pool: Pool, command: Sequence[str], protocol: str) -> None:
@@ -229,7 +231,7 @@ class Stage:
         process.member = member
         self.members.append(member)
         self._present.append(member)
-        process.order(
+        process.command(
             "join",
             group=group,
             topics=topics,
@@ -307,9 +309,9 @@ class Stage:
 
     def _describe(self) -> str:
         return "; ".join(
-            f"member {place} owns {[str(tp) for tp in sorted(each.owned)]}, "
-            f"read {len(each.delivered)}, refused {each.refusals[-1:]}"
-            for place, each in enumerate(self.members)
+            f"member {index} owns {[str(tp) for tp in sorted(member.owned)]}, "
+            f"read {len(member.delivered)}, refused {member.refusals[-1:]}"
+            for index, member in enumerate(self.members)
         )
 
     def close(self, *, failed: bool) -> None:
