@@ -1,15 +1,22 @@
-"""Shipped test parts: `Cluster`, `ManualClock`, a simulated disk, simulations."""
+"""Shipped test tools: `Broker`, `Cluster`, `ManualClock`, `SimulatedDisk`, and the simulation."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from penstock.testing.cluster import Cluster
+    from penstock.testing.embedded_broker import Broker
     from penstock.testing.manual_clock import ManualClock
+    from penstock.testing.simulated_disk import SimulatedDisk
 
-__all__ = ["Cluster", "ManualClock"]
+__all__ = ["Broker", "Cluster", "ManualClock", "SimulatedDisk"]
 
-_MODULES = {"Cluster": "cluster", "ManualClock": "manual_clock"}
+_MODULES = {
+    "Broker": "embedded_broker",
+    "Cluster": "cluster",
+    "ManualClock": "manual_clock",
+    "SimulatedDisk": "simulated_disk",
+}
 
 
 def __getattr__(name: str) -> Any:
