@@ -14,6 +14,7 @@ from penstock.config.raw_config import ConfigError, RawConfig
 from penstock.controller import broker_changes, leader_changes, topic_creation, topic_deletion
 from penstock.controller.alter_partition import alter_partition
 from penstock.controller.channel_manager import ControllerChannelManager, Delivery
+from penstock.controller.config import ControllerConfig
 from penstock.controller.config_change import ConfigBasis, alter_configs, resolve_dynamic_config
 from penstock.controller.create_partitions import create_partitions
 from penstock.controller.interface import (
@@ -109,6 +110,7 @@ class ActiveController:
 
     state: ClusterState  # set by `fail_over`
     broker_config: EffectiveConfig  # of this broker, with the dynamic configs
+    config: ControllerConfig  # out of `broker_config`
 
     def __init__(
         self,
@@ -198,7 +200,7 @@ class ActiveController:
 
     async def delete_topics(self, names: Sequence[str]) -> DecisionResult[None]:
         decision, results = topic_deletion.delete_topics(
-            self.state, names, is_enabled=self.allows_deletion
+            self.state, names, is_enabled=self.config.delete_topic_enable
         )
         await self.apply(decision)
         deleted = {
@@ -281,10 +283,9 @@ class ActiveController:
 
     async def rebalance_leaders(self) -> None:
         """Elect preferred leaders on brokers above leader.imbalance.per.broker.percentage."""
-        if not self.broker_config["auto.leader.rebalance.enable"]:
+        if not self.config.auto_leader_rebalance_enable:
             return
-        limit = self.broker_config["leader.imbalance.per.broker.percentage"]
-        assert isinstance(limit, int)
+        limit = self.config.leader_imbalance_per_broker_percentage
         imbalanced = leader_changes.find_imbalanced(self.state, limit_percent=limit)
         decision, _ = leader_changes.elect_leaders(self.state, ElectionType.PREFERRED, imbalanced)
         await self.apply(decision)
@@ -361,10 +362,6 @@ class ActiveController:
             self._deletions[name] = asyncio.get_running_loop().create_future()
         return self._deletions[name]
 
-    @property
-    def allows_deletion(self) -> bool:
-        return bool(self.broker_config["delete.topic.enable"])
-
     def _creation_dependencies(self) -> CreationDependencies:
         return CreationDependencies(
             broker_config=self.broker_config,
@@ -383,7 +380,7 @@ class ActiveController:
                 f"invalid: {refusal.message}; alter or delete them"
             )
             return False
-        return bool(config["unclean.leader.election.enable"])
+        return config.get_bool("unclean.leader.election.enable")
 
     def _resolve_broker_config(self) -> None:
         own = str(self.setup.broker_id)
@@ -398,6 +395,7 @@ class ActiveController:
                 f"broker {own} ignores all dynamic configs, because they do not fit its file: "
                 f"{'; '.join(error.problems)}; alter or delete them"
             )
+        self.config = ControllerConfig.from_broker(self.broker_config)
 
 
 def _after_all(

@@ -420,8 +420,7 @@ class Controller:
         """Every leader.imbalance.check.interval.seconds, as configured at the time."""
         await self._ready.wait()  # the config is loaded then
         while True:
-            seconds = active.broker_config["leader.imbalance.check.interval.seconds"]
-            assert isinstance(seconds, int)
+            seconds = active.config.leader_imbalance_check_interval_seconds
             await self._wait_rebalance_ms(1000 * seconds)
             self._signal(ControllerEvent.REBALANCE)
 

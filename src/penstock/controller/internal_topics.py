@@ -77,6 +77,4 @@ def _min_isr_within(
 
 
 def _or_default(number: int, broker_config: EffectiveConfig, name: str) -> int:
-    default = broker_config[name]
-    assert isinstance(default, int)
-    return default if number == -1 else number
+    return broker_config.get_int(name) if number == -1 else number

@@ -106,10 +106,10 @@ def _find_collision(state: ClusterState, name: str) -> str | None:
 def _assigned(
     state: ClusterState, topic: CreatableTopic, dependencies: CreationDependencies
 ) -> list[tuple[BrokerId, ...]]:
-    partitions = _or_default(topic.partitions, dependencies.broker_config["num.partitions"])
-    factor = _or_default(
-        topic.replication_factor, dependencies.broker_config["default.replication.factor"]
-    )
+    config = dependencies.broker_config
+    partitions, factor = topic.partitions, topic.replication_factor
+    partitions = config.get_int("num.partitions") if partitions == -1 else partitions
+    factor = config.get_int("default.replication.factor") if factor == -1 else factor
     if partitions < 1:
         raise Refusal(
             ErrorCode.INVALID_PARTITIONS,
@@ -131,11 +131,6 @@ def _assigned(
         start=dependencies.random.randrange(len(brokers)),
         shift=dependencies.random.randrange(len(brokers)),
     )
-
-
-def _or_default(number: int, default: object) -> int:
-    assert isinstance(default, int)
-    return default if number == -1 else number
 
 
 def _checked_assignment(state: ClusterState, topic: CreatableTopic) -> list[tuple[BrokerId, ...]]:

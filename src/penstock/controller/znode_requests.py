@@ -108,7 +108,7 @@ class ZnodeRequests:
         names = await active.session.children(DELETIONS, active.signals.deletions_changed)
         new = [name for name in names if name not in active.state.deleting]
         decision, results = delete_topics(
-            active.state, new, is_enabled=active.allows_deletion, is_marked=True
+            active.state, new, is_enabled=active.config.delete_topic_enable, is_marked=True
         )
         await active.apply(decision)
         for name, error in zip(new, results, strict=True):
