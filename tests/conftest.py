@@ -1,7 +1,7 @@
 """Figures that tests report (recoveries done, cases tried), summed and shown at the end of a run.
 
-Under xdist each worker hands its figures to the controller, and `tests.schedule` says which worker
-runs what. And Ctrl-C means what it should.
+Under xdist each worker hands its figures to the controller, and `tests.schedule` decides which
+worker runs what. Ctrl-C works even where the tests were started in the background.
 """
 
 import gc
@@ -39,7 +39,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SideBySide |
 
 
 def pytest_collection_finish() -> None:
-    """Ten thousand tests stay until the end: the collector need not look at them each time."""
+    """Ten thousand collected tests live until the end: keep the garbage collector off them."""
     gc.collect()
     gc.freeze()
 
@@ -73,7 +73,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 class _Collector:
-    """The controller's ear for its workers."""
+    """Collects the figures of the workers in the process that reports."""
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: object) -> None:
@@ -97,6 +97,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def _lines(figures: Mapping[str, int], notes: Mapping[str, set[str]]) -> Iterator[str]:
     for name, value in sorted(figures.items()):
         yield f"{name}: {value:,}"
-    for name, found in sorted(notes.items()):
+    for name, lines in sorted(notes.items()):
         yield f"{name}:"
-        yield from (f"  {line}" for line in sorted(found))
+        yield from (f"  {line}" for line in sorted(lines))

@@ -1,9 +1,9 @@
-"""Which worker runs what next, where several do: computing beside waiting, the longest first.
+"""Decides which xdist worker runs what next: computing beside waiting, the longest first.
 
-Tests of one group wait for the processes they have started: brokers, Javas. A worker that does
-little else leaves a core idle, so one worker always computes, as long as there is both to do.
-Short tests go by the file: asking for each costs more than many of them. Invariant: every test
-belongs to one scope, and all of a scope run on one worker, in their order.
+Tests of one group wait for processes that they started: brokers, JVMs. A worker that only waits
+leaves a core idle, so one worker always computes as long as there is work of both kinds. Short
+tests are scheduled by file, because scheduling each one costs more than many of them take.
+Invariant: every test belongs to one scope, and all tests of a scope run on one worker, in order.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def choose_scope(waiting: Iterable[str], *, groups_at_work: int, workers: int) -
 def _rank(scope: str) -> int:
     if is_group(scope):
         return LONGEST.index(scope) if scope in LONGEST else len(LONGEST)
-    folders = (place for place, each in enumerate(LONG_TESTS) if scope.startswith(each))
-    return next(folders, len(LONG_TESTS))
+    ranks = (rank for rank, folder in enumerate(LONG_TESTS) if scope.startswith(folder))
+    return next(ranks, len(LONG_TESTS))
 
 
 class SideBySide(LoadGroupScheduling):  # type: ignore[misc]
@@ -53,7 +53,7 @@ class SideBySide(LoadGroupScheduling):  # type: ignore[misc]
         return scope_of(nodeid)
 
     def _assign_work_unit(self, node: WorkerController) -> None:
-        others = [each for each in self.nodes if each is not node]
+        others = [other for other in self.nodes if other is not node]
         at_work = sum(self._has_group(other) for other in others)
         scope = choose_scope(self.workqueue, groups_at_work=at_work, workers=len(self.nodes))
         self.workqueue.move_to_end(scope, last=False)
