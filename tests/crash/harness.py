@@ -103,12 +103,12 @@ def data_batch(
     return build_batch(
         [
             Record(
-                place,
-                1000 + 10 * number + place,
-                key or b"k%d" % place,
-                _value(number, place, value_bytes),
+                index,
+                1000 + 10 * number + index,
+                key or b"k%d" % index,
+                _value(number, index, value_bytes),
             )
-            for place in range(records)
+            for index in range(records)
         ],
         codec=codec,
         producer_id=producer_id,
@@ -118,8 +118,8 @@ def data_batch(
     )
 
 
-def _value(number: int, place: int, length: int) -> bytes:
-    return random.Random(1000 * number + place).randbytes(length)  # compression gains nothing
+def _value(number: int, index: int, length: int) -> bytes:
+    return random.Random(1000 * number + index).randbytes(length)  # compression gains nothing
 
 
 def marker(number: int, producer_id: int, *, commit: bool) -> bytearray:
@@ -138,7 +138,7 @@ class Step(NamedTuple):
     origin: AppendOrigin = AppendOrigin.CLIENT
 
 
-def story(value_bytes: int = 10) -> list[Step]:
+def scenario(value_bytes: int = 10) -> list[Step]:
     """Every kind of batch: three epochs from 0 on, five codecs, an idempotent producer, committed,
     aborted, nested and undecided transactions, some of which cross segments."""
 
@@ -262,17 +262,17 @@ def end_marker_of(batch: bytes) -> EndMarker | None:
 def aborted_in(batches: Sequence[bytes]) -> tuple[Aborted, ...]:
     """By definition: from the first batch of a transaction to its abort marker."""
     opened: dict[int, int] = {}
-    found: list[Aborted] = []
+    aborted_txns: list[Aborted] = []
     for batch in batches:
         header = header_of(batch)
         end = end_marker_of(batch)
         if end is not None:
             first = opened.pop(header.producer_id, None)
             if first is not None and not end.commit:
-                found.append(Aborted(header.producer_id, first, header.last_offset))
+                aborted_txns.append(Aborted(header.producer_id, first, header.last_offset))
         elif header.is_transactional:
             opened.setdefault(header.producer_id, header.base_offset)
-    return tuple(found)
+    return tuple(aborted_txns)
 
 
 def skipped(batches: Sequence[bytes], aborted: Sequence[Aborted]) -> list[int]:
@@ -312,11 +312,11 @@ def producers_in(batches: Sequence[bytes]) -> frozenset[Producer]:
 
 
 def epochs_in(batches: Sequence[bytes]) -> tuple[tuple[int, int], ...]:
-    found: list[tuple[int, int]] = []
+    epochs: list[tuple[int, int]] = []
     for header in map(header_of, batches):
-        if not found or header.leader_epoch > found[-1][0]:
-            found.append((header.leader_epoch, header.base_offset))
-    return tuple(found)
+        if not epochs or header.leader_epoch > epochs[-1][0]:
+            epochs.append((header.leader_epoch, header.base_offset))
+    return tuple(epochs)
 
 
 @dataclass(slots=True)
@@ -414,7 +414,9 @@ def flush(engine: SegmentedEngine, log: SegmentedLog) -> None:
     assert answers == [None]
 
 
-def write_story(disk: SimulatedDisk, steps: Sequence[Step], config: LogConfig = CONFIG) -> Opened:
+def write_scenario(
+    disk: SimulatedDisk, steps: Sequence[Step], config: LogConfig = CONFIG
+) -> Opened:
     """A new log with these batches, all replicated, none flushed beyond what rolling flushes."""
     engine, _ = start(disk, config)
     log = create(engine, config)

@@ -11,8 +11,8 @@ from tests.crash.harness import (
     Seen,
     check_derived,
     look,
-    story,
-    write_story,
+    scenario,
+    write_scenario,
 )
 from tests.profile import scaled
 
@@ -34,7 +34,7 @@ Figure = Callable[[str, int], None]
 def _stopped() -> tuple[SimulatedDisk, Seen]:
     """The disk after a clean stop, and what the log showed before it."""
     disk = SimulatedDisk(DATA)
-    engine, logs = write_story(disk, story())
+    engine, logs = write_scenario(disk, scenario())
     (log,) = logs.values()
     seen = look(log, disk)
     check_derived(seen)
@@ -119,8 +119,8 @@ def test_a_log_file_with_a_tail_of_zeros_or_garbage_loses_only_the_tail(
 def test_a_log_ends_before_a_segment_that_is_gone(record_figure: Figure) -> None:
     counter = Counter()
     before = 0
-    for place, path in enumerate(LOGS[1:], start=1):
-        before += len(list(iter_headers(_files()[LOGS[place - 1]])))
+    for index, path in enumerate(LOGS[1:], start=1):
+        before += len(list(iter_headers(_files()[LOGS[index - 1]])))
         disk = _crashed()
         disk.remove(path)
         _check(disk, before, counter, settle=True)

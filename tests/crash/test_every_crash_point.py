@@ -11,9 +11,13 @@ from functools import cache
 from typing import NamedTuple
 
 import pytest
-from tests.crash.harness import CONFIG, DATA, PARTITION, Counter, look, start, story
-from tests.crash.lives import Lives, check_refused, written_beside_another
-from tests.crash.witness import Deferred, Run, Watching, Witness
+from tests.crash.crash_run import Deferred, Expectations, Run, Watching
+from tests.crash.harness import CONFIG, DATA, PARTITION, Counter, look, scenario, start
+from tests.crash.recreated_partition import (
+    RecreatedPartition,
+    check_refused,
+    written_beside_another,
+)
 from tests.profile import scaled
 
 from penstock.config.log_config import LogConfig
@@ -60,7 +64,7 @@ def roll(run: Run) -> None:
 def a_whole_life(run: Run) -> None:
     run.start()
     run.create()
-    for step in story():
+    for step in scenario():
         run.append(step)
     run.flush()
     run.close()
@@ -158,7 +162,7 @@ def stop_cleanly(run: Run) -> None:
     run.start()
     run.append_more(7)
     run.flush()
-    for step in story()[11:12]:
+    for step in scenario()[11:12]:
         run.append(step)
     run.close()
 
@@ -196,7 +200,7 @@ def delete_partition_while_a_flush_is_under_way(run: Run) -> None:
 
 def delete_and_create_again(run: Run) -> None:
     run.start()
-    assert isinstance(run, Lives)
+    assert isinstance(run, RecreatedPartition)
     run.delete_before(17)
     run.checkpoint()
     run.delete()
@@ -210,7 +214,7 @@ def delete_and_create_again(run: Run) -> None:
 
 def delete_create_again_and_stop(run: Run) -> None:
     run.start()
-    assert isinstance(run, Lives)
+    assert isinstance(run, RecreatedPartition)
     run.delete()
     run.create_again()
     run.append_more(4, epoch=5)
@@ -219,7 +223,7 @@ def delete_create_again_and_stop(run: Run) -> None:
 
 def delete_and_create_again_while_a_flush_waits(run: Run) -> None:
     run.start()
-    assert isinstance(run, Lives)
+    assert isinstance(run, RecreatedPartition)
     assert isinstance(run.background, Deferred)
     run.append_to_other()
     run.flush_other()
@@ -237,7 +241,7 @@ def delete_and_create_again_while_a_flush_waits(run: Run) -> None:
 
 def delete_and_create_again_while_a_flush_runs(run: Run) -> None:
     run.start()
-    assert isinstance(run, Lives)
+    assert isinstance(run, RecreatedPartition)
     assert isinstance(run.background, Deferred)
     run.append_more(1, epoch=4)
     running = run.flush_in_vain()
@@ -256,7 +260,7 @@ def delete_and_create_again_while_a_flush_runs(run: Run) -> None:
 
 def delete_and_create_again_while_checkpoints_are_written(run: Run) -> None:
     run.start()
-    assert isinstance(run, Lives)
+    assert isinstance(run, RecreatedPartition)
     run.append_more(2)
     run.delete_before(25)
     run.between_visits(run.delete)
@@ -269,9 +273,9 @@ def delete_and_create_again_while_checkpoints_are_written(run: Run) -> None:
 
 def delete_and_create_again_during_retention(run: Run) -> None:
     run.start()
-    assert isinstance(run, Lives)
+    assert isinstance(run, RecreatedPartition)
     run.append_more(9)
-    for timeline in run.witness.both():
+    for timeline in run.expectations.both():
         timeline.starts |= {segment.base_offset for segment in run.log.segments}
     run.between_visits(run.delete)
     run.between_visits(run.create_again)
@@ -297,8 +301,8 @@ def compact_and_stop(run: Run) -> None:
 
 @cache
 def _compaction_states() -> list[tuple[bytes, ...]]:
-    disk, witness = _before(_closed)
-    run = Watching(disk.copy(), witness, COMPACTING)
+    disk, expectations = _before(_closed)
+    run = Watching(disk.copy(), expectations, COMPACTING)
     run.start()
     run.run_jobs("compaction")
     assert len(run.states) >= 2, "nothing was compacted"
@@ -309,33 +313,33 @@ def _compaction_states() -> list[tuple[bytes, ...]]:
 # -- the disks they start on -------------------------------------------------------------------
 
 
-def _written(*, close: bool) -> tuple[SimulatedDisk, Witness]:
+def _written(*, close: bool) -> tuple[SimulatedDisk, Expectations]:
     disk = SimulatedDisk(DATA)
-    run = Run(disk, Witness())
+    run = Run(disk, Expectations())
     run.start()
     run.create()
-    for step in story():
+    for step in scenario():
         run.append(step)
     if close:
         run.close()
-    return disk.survivor_of_kill(), run.witness
+    return disk.survivor_of_kill(), run.expectations
 
 
-def _empty() -> tuple[SimulatedDisk, Witness]:
-    return SimulatedDisk(DATA), Witness(absent={"kill", "power"})
+def _empty() -> tuple[SimulatedDisk, Expectations]:
+    return SimulatedDisk(DATA), Expectations(absent={"kill", "power"})
 
 
-def _closed() -> tuple[SimulatedDisk, Witness]:
+def _closed() -> tuple[SimulatedDisk, Expectations]:
     return _written(close=True)
 
 
-def _killed() -> tuple[SimulatedDisk, Witness]:
+def _killed() -> tuple[SimulatedDisk, Expectations]:
     return _written(close=False)
 
 
 class Scenario(NamedTuple):
     act: Act
-    before: Callable[[], tuple[SimulatedDisk, Witness]]
+    before: Callable[[], tuple[SimulatedDisk, Expectations]]
     config: LogConfig = CONFIG
     is_deferred: bool = False
     kind: type[Run] = Run
@@ -375,25 +379,30 @@ SCENARIOS = [
     Scenario(write_checkpoints, _killed),
     Scenario(delete_partition, _closed),
     Scenario(delete_partition_while_a_flush_is_under_way, _closed, is_deferred=True),
-    Scenario(delete_and_create_again, written_beside_another, kind=Lives),
-    Scenario(delete_create_again_and_stop, written_beside_another, kind=Lives),
+    Scenario(delete_and_create_again, written_beside_another, kind=RecreatedPartition),
+    Scenario(delete_create_again_and_stop, written_beside_another, kind=RecreatedPartition),
     Scenario(
         delete_and_create_again_while_a_flush_waits,
         written_beside_another,
         is_deferred=True,
-        kind=Lives,
+        kind=RecreatedPartition,
     ),
     Scenario(
         delete_and_create_again_while_a_flush_runs,
         written_beside_another,
         is_deferred=True,
-        kind=Lives,
+        kind=RecreatedPartition,
     ),
     Scenario(
-        delete_and_create_again_while_checkpoints_are_written, written_beside_another, kind=Lives
+        delete_and_create_again_while_checkpoints_are_written,
+        written_beside_another,
+        kind=RecreatedPartition,
     ),
     Scenario(
-        delete_and_create_again_during_retention, written_beside_another, RETAINING, kind=Lives
+        delete_and_create_again_during_retention,
+        written_beside_another,
+        RETAINING,
+        kind=RecreatedPartition,
     ),
     Scenario(compact, _closed, COMPACTING),
     Scenario(compact_and_stop, _closed, COMPACTING),
@@ -404,16 +413,18 @@ SCENARIOS = [
 
 
 @cache
-def _before(before: Callable[[], tuple[SimulatedDisk, Witness]]) -> tuple[SimulatedDisk, Witness]:
+def _before(
+    before: Callable[[], tuple[SimulatedDisk, Expectations]],
+) -> tuple[SimulatedDisk, Expectations]:
     return before()
 
 
 def _begin(scenario: Scenario) -> Run:
-    disk, witness = _before(scenario.before)
-    copied = Witness(
-        [timeline.copy() for timeline in witness.kill],
-        [timeline.copy() for timeline in witness.power],
-        set(witness.absent),
+    disk, expectations = _before(scenario.before)
+    copied = Expectations(
+        [timeline.copy() for timeline in expectations.kill],
+        [timeline.copy() for timeline in expectations.power],
+        set(expectations.absent),
     )
     background = Deferred() if scenario.is_deferred else None
     return scenario.kind(disk.copy(), copied, scenario.config, background)
@@ -491,8 +502,8 @@ def _check(run: Run, disk: SimulatedDisk, after: str, counter: Counter, *, settl
     assert not engine.statistics().failed_directories
     log = logs.get(PARTITION)
     seen = None if log is None else look(log, disk)
-    run.witness.check(seen, after=after.removesuffix(" cut"), clean=clean)
-    if isinstance(run, Lives):
+    run.expectations.check(seen, after=after.removesuffix(" cut"), clean=clean)
+    if isinstance(run, RecreatedPartition):
         run.check_lives(logs, disk, after.removesuffix(" cut"))
     if settle and log is not None and seen is not None:
         counter.check_settled(disk, engine, log, seen, run.config)

@@ -20,8 +20,8 @@ from tests.crash.harness import (
     check_derived,
     header_of,
     look,
-    story,
-    write_story,
+    scenario,
+    write_scenario,
 )
 from tests.profile import scaled
 
@@ -63,7 +63,7 @@ class Place(NamedTuple):
 def _crashed() -> tuple[SimulatedDisk, Seen]:
     """A synced segment of 16 KiB, after a crash that leaves nothing known to be durable."""
     disk = SimulatedDisk(DATA)
-    engine, logs = write_story(disk, story(value_bytes=560), ONE_SEGMENT)
+    engine, logs = write_scenario(disk, scenario(value_bytes=560), ONE_SEGMENT)
     (log,) = logs.values()
     engine.flush(log, log.log_end_offset, lambda error: None)
     seen = look(log, disk)
@@ -92,23 +92,23 @@ def _values(batches: tuple[bytes, ...]) -> list[list[Record]]:
     ]
 
 
-def _may_pass(place: Place, seen: Seen) -> bool:
+def _may_pass(flip: Place, seen: Seen) -> bool:
     """Whether a flip in the last batch leaves it possible: a later epoch, or a later offset that a
     relative one can still express and that no index entry contradicts."""
-    if place.batch != len(seen.batches) - 1:
+    if flip.batch != len(seen.batches) - 1:
         return False
     header = header_of(seen.batches[-1])
-    if place.field == "leader epoch":
-        flipped = header.leader_epoch ^ _mask(place, LEADER_EPOCH_POSITION, 4)
+    if flip.field == "leader epoch":
+        flipped = header.leader_epoch ^ _mask(flip, LEADER_EPOCH_POSITION, 4)
         return header.leader_epoch < flipped < 2**31
-    if place.field == "base offset":
-        flipped = header.base_offset ^ _mask(place, BASE_OFFSET_POSITION, 8)
+    if flip.field == "base offset":
+        flipped = header.base_offset ^ _mask(flip, BASE_OFFSET_POSITION, 8)
         return header.base_offset < flipped <= MAX_RELATIVE_OFFSET - header.last_offset_delta
     return False
 
 
-def _mask(place: Place, position: int, width: int) -> int:
-    return 1 << (8 * (width - 1 - (place.position - position)) + place.bit)
+def _mask(flip: Place, position: int, width: int) -> int:
+    return 1 << (8 * (width - 1 - (flip.position - position)) + flip.bit)
 
 
 @pytest.mark.parametrize("share", range(SHARES))
@@ -117,20 +117,20 @@ def test_a_flipped_bit_ends_the_log_before_its_batch(
 ) -> None:
     counter, flips, passed = Counter(), 0, list[Place]()
     crashed, whole = _crashed()
-    for flips, (bit, place) in enumerate(list(_bits())[share::SHARES], start=1):
+    for flips, (bit, flip) in enumerate(list(_bits())[share::SHARES], start=1):
         disk = crashed.copy()
         disk.flip_bit(SEGMENT, bit)
         engine, log, seen = counter.recover(disk, ONE_SEGMENT)
-        if len(seen.batches) > place.batch:
-            passed.append(place)
-            assert len(seen.batches) == len(whole.batches), place
-            assert _values(seen.batches) == _values(whole.batches), place
+        if len(seen.batches) > flip.batch:
+            passed.append(flip)
+            assert len(seen.batches) == len(whole.batches), flip
+            assert _values(seen.batches) == _values(whole.batches), flip
         else:
-            assert seen.batches == whole.batches[: place.batch], place
+            assert seen.batches == whole.batches[: flip.batch], flip
             check_derived(seen)
         if flips % scaled(test=32, verify=8, release=4) == 0:
             counter.check_settled(disk, engine, log, seen, ONE_SEGMENT)
-    assert [place for place in passed if not _may_pass(place, whole)] == []
+    assert [flip for flip in passed if not _may_pass(flip, whole)] == []
     record_figure("crash: bits flipped", flips)
     record_figure("crash: recoveries after a flip", counter.recoveries)
     record_note(
@@ -143,22 +143,22 @@ def _describe(passed: list[Place], whole: Seen) -> list[str]:
     if not passed:
         return []
     start = sum(map(len, whole.batches[:-1]))
-    last = [place for _, place in _bits() if _may_pass(place, whole)]
+    last = [flip for _, flip in _bits() if _may_pass(flip, whole)]
     bits: dict[tuple[str, int], list[int]] = {}
-    for place in last:
-        bits.setdefault((place.field, place.position), []).append(place.bit)
+    for flip in last:
+        bits.setdefault((flip.field, flip.position), []).append(flip.bit)
     return [
-        f"{field}, byte {byte:2} of the batch at position {start}: bits {found}"
-        for (field, byte), found in bits.items()
+        f"{field}, byte {byte:2} of the batch at position {start}: bits {passed_bits}"
+        for (field, byte), passed_bits in bits.items()
     ]
 
 
 def test_each_flip_that_can_be_noticed_in_the_last_batch_is_noticed() -> None:
     """The tight set: the flips that pass are just those that leave a possible batch."""
     crashed, whole = _crashed()
-    for bit, place in _bits():
-        if place.batch == len(whole.batches) - 1 and place.position < MAGIC_POSITION:
+    for bit, flip in _bits():
+        if flip.batch == len(whole.batches) - 1 and flip.position < MAGIC_POSITION:
             disk = crashed.copy()
             disk.flip_bit(SEGMENT, bit)
             _, _, seen = Counter().recover(disk, ONE_SEGMENT)
-            assert (len(seen.batches) == len(whole.batches)) == _may_pass(place, whole), place
+            assert (len(seen.batches) == len(whole.batches)) == _may_pass(flip, whole), flip

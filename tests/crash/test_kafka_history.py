@@ -19,9 +19,9 @@ from tests.crash.harness import (
     flush,
     look,
     progress,
+    scenario,
     start,
-    story,
-    write_story,
+    write_scenario,
 )
 
 from penstock.config.log_config import StorageConfig
@@ -75,7 +75,7 @@ def _lose_power(disk: SimulatedDisk) -> SimulatedDisk:
 
 def test_kafka_7415_a_new_leaders_epoch_begins_before_its_first_record() -> None:
     disk = SimulatedDisk(DATA)
-    engine, logs = write_story(disk, story())
+    engine, logs = write_scenario(disk, scenario())
     log = logs[PARTITION]
     log.begin_epoch(LeaderEpoch(7))
     assert log.latest_epoch == 7
@@ -91,7 +91,7 @@ def test_kafka_7415_a_new_leaders_epoch_begins_before_its_first_record() -> None
 def test_kafka_7164_and_7786_a_cut_forgets_the_epochs_behind_it_for_good() -> None:
     """The protocol around it belongs to replication; here no entry may outlive its records."""
     disk = SimulatedDisk(DATA)
-    engine, logs = write_story(disk, story())
+    engine, logs = write_scenario(disk, scenario())
     log = logs[PARTITION]
     flush(engine, log)
     log.truncate_to(Offset(20), NOW_MS)
@@ -102,7 +102,7 @@ def test_kafka_7164_and_7786_a_cut_forgets_the_epochs_behind_it_for_good() -> No
 
 def test_kafka_10432_epoch_zero_is_recovered_like_any_other() -> None:
     disk = SimulatedDisk(DATA)
-    write_story(disk, [Step(data_batch(0), 0), Step(data_batch(1), 0)])
+    write_scenario(disk, [Step(data_batch(0), 0), Step(data_batch(1), 0)])
     survivor = disk.survivor_of_kill()
     if survivor.exists(f"{FOLDER}/{EPOCH_FILE}"):
         survivor.remove(f"{FOLDER}/{EPOCH_FILE}")
@@ -113,7 +113,7 @@ def test_kafka_10432_epoch_zero_is_recovered_like_any_other() -> None:
 
 def test_kafka_9491_no_cut_leaves_the_high_watermark_outside_of_the_log() -> None:
     disk = SimulatedDisk(DATA)
-    log = write_story(disk, story()).log
+    log = write_scenario(disk, scenario()).log
     for change, offset in ((log.truncate_to, 25), (log.restart_at, 100), (log.restart_at, 10)):
         change(Offset(offset), NOW_MS)
         assert log.log_start_offset <= log.high_watermark <= log.log_end_offset
@@ -124,7 +124,7 @@ def test_kafka_9491_no_cut_leaves_the_high_watermark_outside_of_the_log() -> Non
 def test_kafka_1647_the_checkpoint_of_high_watermarks_covers_every_log() -> None:
     """Led or not, busy or not: also those that nobody has touched since the start."""
     disk = SimulatedDisk(DATA)
-    engine, logs = write_story(disk, story())
+    engine, logs = write_scenario(disk, scenario())
     create(engine, partition=OTHER)
     engine.close()
     engine, logs = start(disk)
@@ -142,7 +142,7 @@ def test_kafka_1647_the_checkpoint_of_high_watermarks_covers_every_log() -> None
 def test_kafka_10471_a_crash_within_recovery_is_never_taken_for_a_clean_stop() -> None:
     """The marker is durably gone before recovery's first other change."""
     disk = SimulatedDisk(DATA)
-    engine, _ = write_story(disk, story())
+    engine, _ = write_scenario(disk, scenario())
     engine.close()
     stopped = disk.survivor_of_kill()
     start(stopped)
@@ -161,7 +161,7 @@ def test_kafka_16541_every_small_file_is_synced_before_it_gets_its_name() -> Non
     """Whatever is renamed from a temporary name was synced since its last write, and the folder is
     synced before anything else happens to the file."""
     disk = SimulatedDisk(DATA)
-    engine, logs = write_story(disk, story())
+    engine, logs = write_scenario(disk, scenario())
     log = logs[PARTITION]
     flush(engine, log)
     log.truncate_to(Offset(15), NOW_MS)
@@ -170,12 +170,12 @@ def test_kafka_16541_every_small_file_is_synced_before_it_gets_its_name() -> Non
         job.run(lambda function: function())
     engine.close()
     trace, replaced = disk.trace, set()
-    for place, operation in enumerate(trace):
+    for ordinal, operation in enumerate(trace):
         if operation.kind is OperationKind.RENAME and operation.path.endswith(".tmp"):
-            before = [op.kind for op in trace[:place] if op.path == operation.path]
+            before = [op.kind for op in trace[:ordinal] if op.path == operation.path]
             assert before[-1] is OperationKind.SYNC, f"{operation.target} was not synced"
             folder = operation.target.rpartition("/")[0]
-            assert trace[place + 1][:2] == (OperationKind.SYNC_DIRECTORY, folder)
+            assert trace[ordinal + 1][:2] == (OperationKind.SYNC_DIRECTORY, folder)
             replaced.add(operation.target.rpartition("/")[2])
     assert replaced == {
         "leader-epoch-checkpoint",
@@ -203,7 +203,7 @@ def test_kafka_4451_an_offset_too_far_for_its_segment_begins_a_new_one() -> None
 
 def test_kafka_13603_indexes_that_are_missing_or_short_are_rebuilt() -> None:
     disk = SimulatedDisk(DATA)
-    opened = write_story(disk, story())
+    opened = write_scenario(disk, scenario())
     expected = look(opened.log, disk)
     survivor = disk.survivor_of_kill()
     for path in list(survivor.files()):
@@ -220,7 +220,7 @@ def test_kafka_13603_indexes_that_are_missing_or_short_are_rebuilt() -> None:
 def test_kafka_1112_and_6388_an_empty_segment_that_exists_already_is_no_obstacle() -> None:
     """A crash right after a roll leaves one; so does one whose files were made but not named."""
     disk = SimulatedDisk(DATA)
-    opened = write_story(disk, story())
+    opened = write_scenario(disk, scenario())
     end = opened.log.log_end_offset
     for suffix in (".log", ".index", ".timeindex"):
         disk.close(disk.open(f"{FOLDER}/{end:020d}{suffix}", CREATE))
@@ -235,7 +235,7 @@ def test_kafka_1112_and_6388_an_empty_segment_that_exists_already_is_no_obstacle
 
 def test_kafka_1112_a_roll_onto_remains_of_the_same_name_starts_empty() -> None:
     disk = SimulatedDisk(DATA)
-    engine, logs = write_story(disk, story())
+    engine, logs = write_scenario(disk, scenario())
     log = logs[PARTITION]
     path = f"{FOLDER}/{log.log_end_offset:020d}.log"
     descriptor = disk.open(path, CREATE)
@@ -253,7 +253,7 @@ def test_kafka_1112_a_roll_onto_remains_of_the_same_name_starts_empty() -> None:
 def test_kafka_10778_the_first_failed_write_fences_the_log_at_once() -> None:
     for errno, partial_bytes in ((ENOSPC, 0), (ENOSPC, 40), (EIO, 0)):
         disk = SimulatedDisk(DATA)
-        engine, logs = write_story(disk, story())
+        engine, logs = write_scenario(disk, scenario())
         log = logs[PARTITION]
         flush(engine, log)
         promised = look(log, disk).batches
@@ -289,7 +289,7 @@ def test_kafka_10778_one_full_directory_leaves_the_other_at_work() -> None:
 def test_a_failed_sync_acknowledges_nothing_then_or_later() -> None:
     """The kernel drops what it could not write and calls the next sync a success."""
     disk = SimulatedDisk(DATA)
-    engine, logs = write_story(disk, story()[:3])
+    engine, logs = write_scenario(disk, scenario()[:3])
     log = logs[PARTITION]
     disk.fail_path(".log", EIO, frozenset({OperationKind.SYNC}))
     answers: list[object] = []
@@ -302,9 +302,9 @@ def test_a_failed_sync_acknowledges_nothing_then_or_later() -> None:
 
 def test_kafka_765_4384_and_13149_a_damaged_log_costs_only_itself() -> None:
     disk = SimulatedDisk(DATA)
-    engine, _ = write_story(disk, story())
+    engine, _ = write_scenario(disk, scenario())
     other = create(engine, partition=OTHER)
-    append_steps(engine, other, story())
+    append_steps(engine, other, scenario())
     expected = look(other, disk)
     disk.overwrite(f"{FOLDER}/{0:020d}.log", 0, b"\xff" * 694)
     survivor = disk.survivor_of_kill()

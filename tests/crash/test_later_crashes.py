@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from threading import Thread
 
+from tests.crash.crash_run import Deferred
 from tests.crash.harness import (
     DATA,
     FOLDER,
@@ -15,11 +16,10 @@ from tests.crash.harness import (
     data_batch,
     flush,
     look,
+    scenario,
     start,
-    story,
-    write_story,
+    write_scenario,
 )
-from tests.crash.witness import Deferred
 from tests.profile import scaled
 
 from penstock.model.ids import LeaderEpoch, Offset
@@ -33,7 +33,7 @@ from penstock.testing.simulated_disk import LoseEverything, SeededChoice, Simula
 def _crashed_after_a_clean_stop() -> SimulatedDisk:
     """All durable and known to be, but for the marker."""
     disk = SimulatedDisk(DATA)
-    engine, _ = write_story(disk, story())
+    engine, _ = write_scenario(disk, scenario())
     engine.close()
     disk.remove(f"{DATA}/{CLEAN_SHUTDOWN_FILE}")
     return disk.survivor_of_kill()
@@ -89,7 +89,7 @@ def _next_sequence_is_taken(opened: Opened, sequence: int) -> bool:
 def test_checkpoints_gathered_before_a_cut_are_not_written_after_it() -> None:
     """The job asks the owner for offsets and writes them later; a cut may come between."""
     disk = SimulatedDisk(DATA)
-    engine, logs = write_story(disk, story())
+    engine, logs = write_scenario(disk, scenario())
     log = logs[PARTITION]
     flush(engine, log)
     engine.due_jobs(NOW_MS)

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.crash.appender import open_engine, value_at
+from tests.crash.append_process import open_engine, value_at
 from tests.profile import scaled
 
 from penstock.model.ids import Offset
@@ -41,7 +41,9 @@ def test_what_was_acknowledged_survives_kills_at_any_moment(
 
 def _append_and_kill(directory: str, acknowledged: dict[int, int], *, lines: int) -> None:
     child = subprocess.Popen(
-        [sys.executable, "-m", "tests.crash.appender", directory], cwd=ROOT, stdout=subprocess.PIPE
+        [sys.executable, "-m", "tests.crash.append_process", directory],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
     )
     assert child.stdout is not None
     with child.stdout as output:

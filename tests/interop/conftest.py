@@ -36,12 +36,12 @@ def kafka_corpus(kafka_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory
     """
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    known = shared / "kafka-corpus.pickle"
+    cached = shared / "kafka-corpus.pickle"
     with (shared / "kafka-corpus.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not known.exists():
+        if not cached.exists():
             corpus = write_corpus(kafka_jars, tmp_path_factory.mktemp("kafka"))
-            known.write_bytes(pickle.dumps(corpus))
-        found = pickle.loads(known.read_bytes())
-    assert isinstance(found, Corpus)
-    return found
+            cached.write_bytes(pickle.dumps(corpus))
+        corpus = pickle.loads(cached.read_bytes())
+    assert isinstance(corpus, Corpus)
+    return corpus

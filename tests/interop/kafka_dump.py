@@ -124,17 +124,17 @@ class Dump(NamedTuple):
         """All batches of a partition directory, in the order of its segments."""
         return [
             DumpedBatch(
-                base_offset=int(found["base_offset"]),
-                last_offset=int(found["last_offset"]),
-                producer_id=int(found["producer_id"]),
-                producer_epoch=int(found["producer_epoch"]),
-                leader_epoch=int(found["leader_epoch"]),
-                transactional=found["transactional"] == "true",
-                control=found["control"] == "true",
-                codec=found["codec"].lower(),
+                base_offset=int(match["base_offset"]),
+                last_offset=int(match["last_offset"]),
+                producer_id=int(match["producer_id"]),
+                producer_epoch=int(match["producer_epoch"]),
+                leader_epoch=int(match["leader_epoch"]),
+                transactional=match["transactional"] == "true",
+                control=match["control"] == "true",
+                codec=match["codec"].lower(),
             )
             for line in self._lines(directory, ".log")
-            if (found := _BATCH.match(line))
+            if (match := _BATCH.match(line))
         ]
 
     def records(self, directory: Path) -> list[DumpedRecord]:
@@ -146,15 +146,15 @@ class Dump(NamedTuple):
     def aborted(self, directory: Path) -> list[DumpedAborted]:
         """All entries of its transaction indexes."""
         return [
-            DumpedAborted(*map(int, found.groups()))
+            DumpedAborted(*map(int, match.groups()))
             for line in self._lines(directory, ".txnindex")
-            if (found := _ABORTED.match(line))
+            if (match := _ABORTED.match(line))
         ]
 
     def producers(self, snapshot: Path) -> list[DumpedProducer]:
         """The producers of one snapshot file."""
-        found = [_PRODUCER.match(line) for line in self.section(snapshot).splitlines()]
-        return [_dumped_producer(match.groups()) for match in found if match]
+        matches = [_PRODUCER.match(line) for line in self.section(snapshot).splitlines()]
+        return [_dumped_producer(match.groups()) for match in matches if match]
 
     def _lines(self, directory: Path, suffix: str) -> Iterator[str]:
         for name, text in self._sections():
@@ -187,8 +187,8 @@ def assert_dump_clean(dump: Dump, *, compacted: bool = False) -> None:
     assert dump.output.status == 0, f"the tool left with {dump.output.status}: {_tail(dump)}"
     assert "Dumping " in dump.output.out, f"the tool dumped nothing: {_tail(dump)}"
     words = [word for word in COMPLAINTS if not (compacted and word == _GAP)]
-    found = [line for line in _spoken_lines(dump) if any(word in line for word in words)]
-    assert not found, "\n".join(found[:10])
+    complaints = [line for line in _spoken_lines(dump) if any(word in line for word in words)]
+    assert not complaints, "\n".join(complaints[:10])
 
 
 def _spoken_lines(dump: Dump) -> Iterator[str]:
@@ -204,22 +204,24 @@ def _dump(jars: KafkaJars, files: Iterable[Path], *options: str) -> Dump:
 
 
 def _dumped_record(line: str) -> DumpedRecord:
-    found = _RECORD.match(line)
-    assert found, f"unknown form of a record's line: {line!r}"
-    key = found["key"] or ""
-    value = found["value"] or ""
+    match = _RECORD.match(line)
+    assert match, f"unknown form of a record's line: {line!r}"
+    key = match["key"] or ""
+    value = match["value"] or ""
     return DumpedRecord(
-        offset=int(found["offset"]),
-        timestamp_ms=int(found["timestamp_ms"]),
-        key=None if int(found["key_size"]) < 0 else key.encode("latin-1"),
-        value=None if int(found["value_size"]) < 0 else value.encode("latin-1"),
-        header_keys=tuple(filter(None, found["header_keys"].split(","))),
-        marker=found["marker"],
+        offset=int(match["offset"]),
+        timestamp_ms=int(match["timestamp_ms"]),
+        key=None if int(match["key_size"]) < 0 else key.encode("latin-1"),
+        value=None if int(match["value_size"]) < 0 else value.encode("latin-1"),
+        header_keys=tuple(filter(None, match["header_keys"].split(","))),
+        marker=match["marker"],
     )
 
 
 def _dumped_producer(fields: tuple[str | None, ...]) -> DumpedProducer:
-    numbers = [int(found[0]) if (found := re.findall(r"-?\d+", f or "")) else None for f in fields]
+    numbers = [
+        int(digits[0]) if (digits := re.findall(r"-?\d+", f or "")) else None for f in fields
+    ]
     producer_id, epoch, coordinator_epoch, current, last_ms, first, last, last_offset = numbers
     assert producer_id is not None
     assert epoch is not None

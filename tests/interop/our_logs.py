@@ -43,8 +43,8 @@ class OurLogs:
             report=self.reports.append,
         )
         self._config = config
-        found = self.engine.recover(_no_progress, NOW_MS)
-        self.logs = {str(partition): _segmented(log) for partition, log in found.items()}
+        recovered = self.engine.recover(_no_progress, NOW_MS)
+        self.logs = {str(partition): _segmented(log) for partition, log in recovered.items()}
 
     def create(self, name: str, topic_id: UUID) -> SegmentedLog:
         """A new log; `name` is that of its folder."""

@@ -182,8 +182,8 @@ def test_a_clean_stop_leaves_end_offsets_marker_and_stamp(kafka_corpus: Corpus) 
     clean = kafka_corpus.clean
     recovery = decode_offsets((clean.data / RECOVERY_POINT_FILE).read_bytes(), "")
     for partition in clean.partitions.values():
-        place = TopicPartition(partition.topic, partition.partition)
-        assert recovery[place] == partition.log_end_offset
+        tp = TopicPartition(partition.topic, partition.partition)
+        assert recovery[tp] == partition.log_end_offset
     marker = (clean.data / CLEAN_SHUTDOWN_FILE).read_bytes()
     assert encode_clean_shutdown(decode_clean_shutdown(marker).broker_epoch) == marker
     assert not (kafka_corpus.killed.data / CLEAN_SHUTDOWN_FILE).exists()

@@ -63,9 +63,9 @@ def test_kafka_reads_our_records_as_we_mean_them(kafka_jars: KafkaJars, tmp_path
     logs.close()
     (file,) = (tmp_path / FOLDER).glob("*.log")
     shown = run_java(kafka_jars, DUMP_CLASS, "--files", str(file), "--offsets-decoder").out
-    found = [(match["key"], match["value"]) for match in _LINE.finditer(shown)]
-    assert len(found) == len(records)
-    for record, (key, value) in zip(records, found, strict=True):
+    pairs = [(match["key"], match["value"]) for match in _LINE.finditer(shown)]
+    assert len(pairs) == len(records)
+    for record, (key, value) in zip(records, pairs, strict=True):
         assert list(json.loads(key)["data"].values()) == list(record.key)
         if record.value is None:
             assert value == "<DELETE>"
@@ -187,17 +187,17 @@ def test_we_load_the_groups_and_offsets_of_a_kafka_broker(
     simple = state.offsets.find("simple", T0)
     assert simple is not None
     assert (simple.offset, simple.metadata) == (5, "note")
-    assert {each: value.offset for each, value in state.offsets.of_group("classic")} == {T0: 3}
-    assert {each: value.offset for each, value in state.offsets.of_group("modern")} == {T1: 4}
+    assert {tp: value.offset for tp, value in state.offsets.of_group("classic")} == {T0: 3}
+    assert {tp: value.offset for tp, value in state.offsets.of_group("modern")} == {T1: 4}
     assert not state.offsets.has_group("deleted")
     classic, modern = state.groups["classic"], state.groups["modern"]
     assert isinstance(classic, ClassicGroupState)
     assert state.describe("classic").state == "Stable"
-    assert [each.client_id for each in classic.members.values()] == ["of-classic"]
+    assert [client.client_id for client in classic.members.values()] == ["of-classic"]
     assert isinstance(modern, ConsumerGroupState)
     (member,) = modern.members.values()
     assert member.subscription.client_id == "of-modern"
-    assert [sorted(each) for each in member.assigned.values()] == [[0, 1]]
+    assert [sorted(partitions) for partitions in member.assigned.values()] == [[0, 1]]
 
 
 async def _use_groups(bootstrap: str) -> None:

@@ -144,8 +144,8 @@ def _append(
     written: dict[int, Record] = {}
     for start in range(0, len(fresh), 10):
         records = [
-            Record(place, new.timestamp_ms or 0, new.key, new.value, new.headers)
-            for place, new in enumerate(fresh[start : start + 10])
+            Record(index, new.timestamp_ms or 0, new.key, new.value, new.headers)
+            for index, new in enumerate(fresh[start : start + 10])
         ]
         batch = build_batch(
             records,

@@ -59,7 +59,7 @@ OURS = [
 
 
 def test_kafka_reads_our_records_as_we_mean_them(kafka_jars: KafkaJars, tmp_path: Path) -> None:
-    records = [TransactionRecord(f"id-{place}", value) for place, value in enumerate([*OURS, None])]
+    records = [TransactionRecord(f"id-{index}", value) for index, value in enumerate([*OURS, None])]
     logs = OurLogs(tmp_path)
     log = logs.create(FOLDER, UUID(int=5))
     for batch in build_batches(records, encode_record, str, now_ms=NOW_MS, max_bytes=1_000_000):
@@ -67,9 +67,9 @@ def test_kafka_reads_our_records_as_we_mean_them(kafka_jars: KafkaJars, tmp_path
     logs.close()
     (file,) = (tmp_path / FOLDER).glob("*.log")
     shown = run_java(kafka_jars, DUMP_CLASS, "--files", str(file), "--transaction-log-decoder").out
-    found = [(match["key"], match["value"]) for match in _LINE.finditer(shown)]
-    assert len(found) == len(records), shown
-    for record, (key, value) in zip(records, found, strict=True):
+    pairs = [(match["key"], match["value"]) for match in _LINE.finditer(shown)]
+    assert len(pairs) == len(records), shown
+    for record, (key, value) in zip(records, pairs, strict=True):
         assert json.loads(key)["data"] == {"transactionalId": record.transactional_id}
         if record.value is None:
             assert value == "<DELETE>"

@@ -48,7 +48,7 @@ class Taken:
     logs: OurLogs
     kafkas: Dump  # Kafka's view of the original
 
-    def each(self) -> Iterator[tuple[WrittenPartition, SegmentedLog]]:
+    def partitions_and_logs(self) -> Iterator[tuple[WrittenPartition, SegmentedLog]]:
         for name, partition in self.data.partitions.items():
             yield partition, self.logs.logs[name]
 
@@ -76,13 +76,13 @@ def test_recovery_has_nothing_to_cut(taken: Taken) -> None:
 
 
 def test_log_end_and_start_are_kafkas(taken: Taken) -> None:
-    for partition, log in taken.each():
+    for partition, log in taken.partitions_and_logs():
         assert log.log_end_offset == partition.log_end_offset
         assert log.log_start_offset == 0
 
 
 def test_every_record_reads_as_it_was_written(taken: Taken) -> None:
-    for partition, log in taken.each():
+    for partition, log in taken.partitions_and_logs():
         if partition.topic != COMPACTED:
             assert [tuple(record) for record in read_records(log)] == [
                 tuple(record) for record in partition.written
@@ -99,7 +99,7 @@ def test_what_kafkas_cleaner_kept_reads_as_it_was_written(taken: Taken) -> None:
 
 
 def test_every_offset_can_be_found(taken: Taken) -> None:
-    for partition, log in taken.each():
+    for partition, log in taken.partitions_and_logs():
         for record in partition.written[::17]:
             read = log.read(
                 Offset(record.offset), below=log.log_end_offset, max_bytes=1, at_least_one=True
@@ -109,15 +109,15 @@ def test_every_offset_can_be_found(taken: Taken) -> None:
 
 
 def test_look_ups_by_time_agree_with_the_written_times(taken: Taken) -> None:
-    for partition, log in taken.each():
+    for partition, log in taken.partitions_and_logs():
         if partition.topic == COMPACTED:
             continue
         times = [record.timestamp_ms for record in partition.written]
-        for asked in (0, times[0], times[len(times) // 2], max(times)):
-            found = log.find_by_time(TimestampMs(asked))
-            first = next(r for r in _with_markers(partition, log) if r.timestamp_ms >= asked)
-            assert found is not None
-            assert (found.offset, found.timestamp_ms) == (first.offset, first.timestamp_ms)
+        for timestamp_ms in (0, times[0], times[len(times) // 2], max(times)):
+            timed = log.find_by_time(TimestampMs(timestamp_ms))
+            first = next(r for r in _with_markers(partition, log) if r.timestamp_ms >= timestamp_ms)
+            assert timed is not None
+            assert (timed.offset, timed.timestamp_ms) == (first.offset, first.timestamp_ms)
 
 
 def test_aborted_transactions_are_those_of_kafkas_index(taken: Taken) -> None:
@@ -138,7 +138,7 @@ def test_last_stable_offset_is_where_an_open_transaction_begins(taken: Taken) ->
 
 
 def test_producers_are_those_of_kafkas_last_snapshot(taken: Taken) -> None:
-    for partition, log in taken.each():
+    for partition, log in taken.partitions_and_logs():
         name = partition.directory_name
         path = max(taken.original.directory(name).glob("*.snapshot"), default=None)
         if path is not None and int(path.stem) == log.log_end_offset:
@@ -147,7 +147,7 @@ def test_producers_are_those_of_kafkas_last_snapshot(taken: Taken) -> None:
 
 
 def test_epochs_and_topic_ids_are_kafkas(taken: Taken) -> None:
-    for partition, log in taken.each():
+    for partition, log in taken.partitions_and_logs():
         directory = taken.original.directory(partition.directory_name)
         epochs = decode_epochs((directory / EPOCH_FILE).read_bytes(), EPOCH_FILE)
         # An epoch that has not written yet is forgotten at start, as Kafka does.
@@ -171,8 +171,8 @@ def test_kafka_goes_on_with_a_log_that_we_appended_to(
     broker = KafkaBroker(kafka_jars, data.root, BROKER_PROPERTIES | {"log.cleaner.enable": "false"})
     with broker, KafkaClients(kafka_jars, broker.bootstrap, tmp_path / "third.log") as clients:
         for name, partition in data.partitions.items():
-            found, end_offset = clients.consume(partition.topic, partition=partition.partition)
-            assert found == expected[name], name
+            consumed, end_offset = clients.consume(partition.topic, partition=partition.partition)
+            assert consumed == expected[name], name
             assert end_offset == ends[name]
 
 
@@ -181,8 +181,8 @@ def _append_to(logs: OurLogs, log: SegmentedLog) -> list[WrittenRecord]:
     for number, codec in enumerate(Codec):
         new = list(make_records(40, seed=50 + number, keys=40))
         records = [
-            Record(place, r.timestamp_ms or 0, r.key, r.value, r.headers)
-            for place, r in enumerate(new)
+            Record(index, r.timestamp_ms or 0, r.key, r.value, r.headers)
+            for index, r in enumerate(new)
         ]
         logs.append(log, build_batch(records, codec=codec), leader_epoch=log.latest_epoch)
     return [WrittenRecord(*record) for record in read_records(log)]

@@ -19,7 +19,7 @@ from tests.properties.log_drawing import (
 )
 from tests.properties.log_model import (
     Ended,
-    Life,
+    Incarnation,
     Model,
     Producer,
     Stored,
@@ -64,11 +64,11 @@ class Pair:
         self.murky_below = 0  # compaction also changed records below the start, unseen
         self.max_start = 0  # transactions that began below may be known in part only
         self.witnessed: Counter[str] = Counter()
-        self.lives = 0  # how often the log was deleted
+        self.incarnations = 0  # how often the log was deleted
         self.topic_id = TOPIC_ID
         self.is_absent = False  # not found at the last start
         self.may_be_absent: set[str] = set()  # after a "kill" or a "power" cut
-        self.formers: list[Life] = []  # deleted logs that a power cut may bring back
+        self.formers: list[Incarnation] = []  # deleted logs that a power cut may bring back
         self.is_in_job = False
         self.may_fail = False  # a call of the running step is planned to
         self.now_ms = NOW_MS
@@ -129,10 +129,10 @@ class Pair:
             self._check_one_producer(fresh.header.producer_id)
 
     def _check_one_producer(self, producer_id: int) -> None:
-        found, known = self.log.producers.find(producer_id), self.producers[producer_id]
-        assert found is not None
-        assert found.last_sequence == (known.window[-1][1] if known.window else -1)
-        assert found.current_txn_first_offset == known.open_since
+        entry, producer = self.log.producers.find(producer_id), self.producers[producer_id]
+        assert entry is not None
+        assert entry.last_sequence == (producer.window[-1][1] if producer.window else -1)
+        assert entry.current_txn_first_offset == producer.open_since
 
     def _send(
         self, batch: bytearray, origin: AppendOrigin = AppendOrigin.CLIENT
@@ -143,8 +143,8 @@ class Pair:
     def _batch_of(
         self, producer_id: int, epoch: int, sequence: int, count: int | None = None
     ) -> bytearray:
-        known = self.producers.get(producer_id)
-        is_open = known is not None and known.open_since is not None
+        producer = self.producers.get(producer_id)
+        is_open = producer is not None and producer.open_since is not None
         return build_batch(
             self._records(self.model.end, count or self.random.randint(1, 3)),
             base_offset=self.model.end,
@@ -160,12 +160,12 @@ class Pair:
             times = [self.random.choice([0, -1, MAX_TIMESTAMP])]
         return [
             Record(
-                base + place,
+                base + index,
                 self.random.choice(times),
                 self.random.choice(KEYS),
                 self.random.choice([None, b"v%d" % self.random.getrandbits(20), b"x" * 60]),
             )
-            for place in range(count)
+            for index in range(count)
         ]
 
     def _some_offset(self) -> int:
@@ -186,7 +186,7 @@ class Pair:
 
     def _read_batches(self) -> list[Stored]:
         """All that a reader can get, by one read after the other."""
-        found: list[Stored] = []
+        batches: list[Stored] = []
         position = self.log.log_start_offset
         while position < self.log.log_end_offset:
             read = self.log.read(
@@ -197,12 +197,12 @@ class Pair:
                 break
             assert read.end_offset > position
             position = read.end_offset
-            place = 0
-            while place < len(content):
-                length = 12 + int.from_bytes(content[place + 8 : place + 12], "big")
-                found.append(stored(content[place : place + length]))
-                place += length
-        return found
+            cursor = 0
+            while cursor < len(content):
+                length = 12 + int.from_bytes(content[cursor + 8 : cursor + 12], "big")
+                batches.append(stored(content[cursor : cursor + length]))
+                cursor += length
+        return batches
 
 
 class Checks(Pair):
@@ -231,57 +231,59 @@ class Checks(Pair):
         allowed = [min([*undecided, *waiting, model.high_watermark])]
         if self.is_reloaded:
             # A snapshot does not tell of transactions that were over but not replicated.
-            known = [*waiting, model.high_watermark]
-            allowed += [min([*undecided, first, model.high_watermark]) for first in known]
+            bounds = [*waiting, model.high_watermark]
+            allowed += [min([*undecided, first, model.high_watermark]) for first in bounds]
         if self.max_start:
             allowed.append(model.high_watermark)
             allowed += undecided
-        found = self.log.last_stable_offset
+        stable = self.log.last_stable_offset
         if self.is_compacted and self.is_reloaded:
             # Where a transaction began may be gone, and a snapshot still tell of it.
-            assert found <= max(model.start, *allowed)
+            assert stable <= max(model.start, *allowed)
             return
-        assert found in [max(model.start, a) for a in allowed], (found, allowed)
+        assert stable in [max(model.start, a) for a in allowed], (stable, allowed)
 
     def _check_producers(self, start: int) -> None:
         """Exactly what the batches tell; what lies below the start may be known or not."""
         retained, _ = replay(self.model.visible(start))
         for producer_id in range(6):
-            found = self.log.producers.find(producer_id)
-            known = [self.producers.get(producer_id), retained.get(producer_id)]
-            if found is None:
-                assert known[1] is None or self.is_compacted, f"producer {producer_id} is forgotten"
+            entry = self.log.producers.find(producer_id)
+            candidates = [self.producers.get(producer_id), retained.get(producer_id)]
+            if entry is None:
+                assert candidates[1] is None or self.is_compacted, (
+                    f"producer {producer_id} is forgotten"
+                )
                 self.producers.pop(producer_id, None)
                 continue
             if self.is_compacted:  # its batches may be gone, and a snapshot still tell of it
-                self.producers[producer_id] = as_found(found)
+                self.producers[producer_id] = as_found(entry)
                 continue
-            told = [producer for producer in reversed(known) if producer is not None]
-            assert told, f"producer {producer_id} is known though nothing tells of it"
-            assert found.producer_epoch in [p.epoch for p in told]
-            lasts = [p.window[-1][1::2] if p.window else (-1, -1) for p in told]
-            assert (found.last_sequence, found.last_offset) in lasts, (found, told)
+            possible = [producer for producer in reversed(candidates) if producer is not None]
+            assert possible, f"producer {producer_id} is known though nothing tells of it"
+            assert entry.producer_epoch in [p.epoch for p in possible]
+            lasts = [p.window[-1][1::2] if p.window else (-1, -1) for p in possible]
+            assert (entry.last_sequence, entry.last_offset) in lasts, (entry, possible)
             if not self.max_start:
-                assert found.current_txn_first_offset in [p.open_since for p in told], found
-            last = found.last_sequence, found.last_offset
-            self.producers[producer_id] = told[lasts.index(last)]
-            self.producers[producer_id].epoch = found.producer_epoch
-            self.producers[producer_id].open_since = found.current_txn_first_offset
+                assert entry.current_txn_first_offset in [p.open_since for p in possible], entry
+            last = entry.last_sequence, entry.last_offset
+            self.producers[producer_id] = possible[lasts.index(last)]
+            self.producers[producer_id].epoch = entry.producer_epoch
+            self.producers[producer_id].open_since = entry.current_txn_first_offset
         self._check_aborted()
 
     def _check_aborted(self) -> None:
         start = self.model.start
         low = self.random.randint(start, self.model.end)
         below = self.random.randint(low, self.model.end)
-        found = self.log.aborted(Offset(low), Offset(below))
-        ends = {(int(a.producer_id), int(a.last_offset)): a.first_offset for a in found}
+        aborted = self.log.aborted(Offset(low), Offset(below))
+        ends = {(int(a.producer_id), int(a.last_offset)): a.first_offset for a in aborted}
         for producer_id, first, marker, is_aborted in self.ended:
             is_wanted = is_aborted and marker >= low and first < below
             if first < self.max_start or (self.is_compacted and not is_wanted):
                 continue  # known in part only, or as it was before compaction
-            known = ends.get((producer_id, marker))
-            assert (known is not None) == is_wanted, (producer_id, first, marker)
-            assert known is None or known == first or (self.is_compacted and known < first)
+            end = ends.get((producer_id, marker))
+            assert (end is not None) == is_wanted, (producer_id, first, marker)
+            assert end is None or end == first or (self.is_compacted and end < first)
 
     def _check_read(self, start: int, below: int, max_bytes: int, at_least_one: bool) -> None:
         model = self.model
@@ -302,13 +304,13 @@ class Checks(Pair):
             is_too_large = bool(wanted) and len(wanted[0].content) > max_bytes
             assert not wanted or (not at_least_one and (is_too_large or not has_room))
             return
-        size, place = 0, -1
+        size, index = 0, -1
         while size < len(content):
-            place += 1
-            batch = wanted[place]
+            index += 1
+            batch = wanted[index]
             size += len(batch.content)
-        assert content == b"".join(b.content for b in wanted[: place + 1]), "not the batches there"
-        assert size <= max_bytes or (place == 0 and at_least_one)
+        assert content == b"".join(b.content for b in wanted[: index + 1]), "not the batches there"
+        assert size <= max_bytes or (index == 0 and at_least_one)
         following = [b.base for b in model.batches if b.base > batch.last]
         assert batch.last < read.end_offset <= min([*following, model.end])
 

@@ -60,9 +60,9 @@ class Crashes(Checks):
         if model.start < log.segments[0].base_offset:  # nothing lies between the two
             self._move_start(log.segments[0].base_offset)
             model.high_watermark = max(model.high_watermark, model.start)
-        found = log.log_start_offset, log.high_watermark, log.log_end_offset
-        assert found == (model.start, model.high_watermark, model.end), (
-            found,
+        offsets = log.log_start_offset, log.high_watermark, log.log_end_offset
+        assert offsets == (model.start, model.high_watermark, model.end), (
+            offsets,
             model.start,
             model.high_watermark,
             model.end,
@@ -139,7 +139,7 @@ class Crashes(Checks):
 
     def _settle(self, *, is_power_cut: bool) -> None:
         """What was found must be one of the states that the crash may leave; go on from it."""
-        found = self._read_batches()
+        recovered = self._read_batches()
         alternatives = [self.model]
         if self.intended is not None:
             alternatives.append(self.intended)
@@ -153,21 +153,21 @@ class Crashes(Checks):
         # An empty segment gives way to one that begins at a leader's far offset: then nothing lies
         # between the old start and the new.
         highest = max(max(m.start, m.high_watermark) for m in alternatives)
-        if not found:
+        if not recovered:
             highest = max(m.end for m in alternatives)
-        assert start <= max([highest, *(b.base for b in found[:1])])
-        matching = self._find_match(found, alternatives, start)
-        assert matching is not None, self._describe(found, alternatives)
+        assert start <= max([highest, *(b.base for b in recovered[:1])])
+        matching = self._find_match(recovered, alternatives, start)
+        assert matching is not None, self._describe(recovered, alternatives)
         low = max(start, self.murky_below)
         needed = [batch for batch in floor if batch.last >= low]
-        clear = [batch for batch in found if batch.last >= low]
+        clear = [batch for batch in recovered if batch.last >= low]
         if needed and not self._is_compacted_match:
-            there = [batch for batch in found if batch.base >= needed[0].base]
-            assert there[: len(needed)] == needed, "lost: " + self._describe(found, [matching])
+            there = [batch for batch in recovered if batch.base >= needed[0].base]
+            assert there[: len(needed)] == needed, "lost: " + self._describe(recovered, [matching])
         if not is_power_cut and self.intended is None and not self.is_compacting:
-            assert clear == self.model.visible(low), self._describe(found, [self.model])
+            assert clear == self.model.visible(low), self._describe(recovered, [self.model])
             assert log.log_end_offset == self.model.end
-        self._adopt(found, matching, is_power_cut=is_power_cut)
+        self._adopt(recovered, matching, is_power_cut=is_power_cut)
 
     def _least(self) -> list[Stored]:
         """After a kill: all but what the interrupted operation was taking away."""
@@ -186,29 +186,32 @@ class Crashes(Checks):
     _is_compacted_match = False
 
     def _find_match(
-        self, found: list[Stored], alternatives: list[Model], start: int
+        self, recovered: list[Stored], alternatives: list[Model], start: int
     ) -> Model | None:
         self._is_compacted_match = False
         start = max(start, self.murky_below)
-        found = [batch for batch in found if batch.last >= start]
+        recovered = [batch for batch in recovered if batch.last >= start]
         for model in alternatives:
             expected = model.visible(start)
-            if found == expected[: len(found)] and (
-                found or self.log.log_end_offset <= max(m.end for m in alternatives)
+            if recovered == expected[: len(recovered)] and (
+                recovered or self.log.log_end_offset <= max(m.end for m in alternatives)
             ):
                 return model
         if self.is_compacting:
             for model in alternatives:
                 before = model.visible(start)
                 decided = min(self.log.log_end_offset, self.model.high_watermark)
-                if find_hole(before, found, end_of_decided=decided) is None:
+                if find_hole(before, recovered, end_of_decided=decided) is None:
                     self._is_compacted_match = True
                     return model
         return None
 
-    def _describe(self, found: list[Stored], alternatives: list[Model]) -> str:
+    def _describe(self, recovered: list[Stored], alternatives: list[Model]) -> str:
         lines = [
-            f"found {brief(found)} from {self.log.log_start_offset} to {self.log.log_end_offset}"
+            (
+                f"found {brief(recovered)} from {self.log.log_start_offset} "
+                f"to {self.log.log_end_offset}"
+            )
         ]
         lines += [
             f"  allowed {brief(m.batches)} from {m.start} to {m.end}, durable {m.durable}"
@@ -216,13 +219,13 @@ class Crashes(Checks):
         ]
         return "\n".join([*lines, *self.reports])
 
-    def _adopt(self, found: list[Stored], matching: Model, *, is_power_cut: bool) -> None:
+    def _adopt(self, recovered: list[Stored], matching: Model, *, is_power_cut: bool) -> None:
         log = self.log
         start = log.log_start_offset
         front = [b for b in matching.batches if b.last < start]
         self.max_start = max(self.max_start, start)
         model = matching.copy()
-        model.batches = front + found
+        model.batches = front + recovered
         model.start, model.end = start, log.log_end_offset
         assert start <= log.high_watermark <= log.log_end_offset
         model.high_watermark = log.high_watermark

@@ -77,8 +77,8 @@ def draw_steps_with_deletions(seed: int, count: int) -> list[Step]:
         names = random.choices(BEFORE_DELETION, k=random.randint(0, 3))
         names += ["recreate", *random.choices(AFTER_DELETION, k=random.randint(0, 3))]
         names += random.choices(RESTARTS, k=random.choice([0, 1]))
-        place = random.randrange(len(steps) + 1)
-        steps[place:place] = [Step(name, random.getrandbits(32)) for name in names]
+        index = random.randrange(len(steps) + 1)
+        steps[index:index] = [Step(name, random.getrandbits(32)) for name in names]
     return steps
 
 

@@ -16,7 +16,6 @@ from tests.properties.log_drawing import (
     TIMES,
     Step,
 )
-from tests.properties.log_lives import Lives
 from tests.properties.log_model import (
     Model,
     Producer,
@@ -25,6 +24,7 @@ from tests.properties.log_model import (
     replay,
     stored,
 )
+from tests.properties.log_recreation import Recreation
 
 from penstock.model.ids import LeaderEpoch, Offset, TimestampMs
 from penstock.protocol.control import build_end_marker_batch
@@ -45,7 +45,7 @@ from penstock.testing.simulated_disk import (
 )
 
 
-class Harness(Lives):
+class Harness(Recreation):
     """One example: `run` it; `witnessed` counts what it met."""
 
     def run(self, steps: list[Step]) -> None:
@@ -67,8 +67,8 @@ class Harness(Lives):
             self.disk.crash_before(len(self.disk.trace) + self.random.choice([0, 0, 1, 2, 4, 8]))
         elif fault < 0.12 and not is_restart:
             errno = self.random.choice([EIO, ENOSPC, ENOSPC])
-            place = len(self.disk.trace) + self.random.choice([0, 0, 1, 2, 4, 8])
-            self.disk.fail_at(place, errno)
+            ordinal = len(self.disk.trace) + self.random.choice([0, 0, 1, 2, 4, 8])
+            self.disk.fail_at(ordinal, errno)
         self.intended = None
         self.is_compacting = self.is_in_job = False
         self.may_fail = 0.07 <= fault < 0.12
@@ -87,21 +87,21 @@ class Harness(Lives):
 
     def append_by_producer(self) -> None:
         producer_id = self.random.randint(0, 3)
-        known = self.producers.get(producer_id)
-        epoch = known.epoch if known is not None else self.random.choice([0, 1, 32766])
-        if known is not None and known.open_since is None and epoch < 32767:
+        producer = self.producers.get(producer_id)
+        epoch = producer.epoch if producer is not None else self.random.choice([0, 1, 32766])
+        if producer is not None and producer.open_since is None and epoch < 32767:
             epoch += self.random.random() < 0.1
         sequence = 0
-        if known is not None and epoch == known.epoch and known.window:
-            sequence = (known.window[-1][1] + 1) % 2**31
+        if producer is not None and epoch == producer.epoch and producer.window:
+            sequence = (producer.window[-1][1] + 1) % 2**31
         self._append_as_leader(self._batch_of(producer_id, epoch, sequence))
 
     def append_again(self) -> None:
         """A client sends once more what was stored already."""
-        known = [(p, w) for p, q in self.producers.items() for w in q.window if w[0] >= 0]
-        if not known:
+        windows = [(p, w) for p, q in self.producers.items() for w in q.window if w[0] >= 0]
+        if not windows:
             return
-        producer_id, (first, last, base, end) = self.random.choice(known)
+        producer_id, (first, last, base, end) = self.random.choice(windows)
         epoch = self.producers[producer_id].epoch
         count = end - base + 1
         batch = self._batch_of(producer_id, epoch, first, count=count)
@@ -117,13 +117,15 @@ class Harness(Lives):
 
     def append_gap(self) -> None:
         producer_id = self.random.randint(0, 5)
-        known = self.producers.get(producer_id)
-        expected = (known.window[-1][1] + 1) % 2**31 if known is not None and known.window else 0
-        epoch = known.epoch if known is not None else 0
+        producer = self.producers.get(producer_id)
+        expected = (
+            (producer.window[-1][1] + 1) % 2**31 if producer is not None and producer.window else 0
+        )
+        epoch = producer.epoch if producer is not None else 0
         [result] = self._send(self._batch_of(producer_id, epoch, expected + 7))
         if isinstance(result, LogFenced):
             raise result
-        expected_error = UnknownProducer if known is None else OutOfOrderSequence
+        expected_error = UnknownProducer if producer is None else OutOfOrderSequence
         assert isinstance(result, expected_error), result
 
     def mark(self) -> None:
@@ -131,14 +133,14 @@ class Harness(Lives):
         if not candidates and self.random.random() < 0.8:
             return
         producer_id = self.random.choice(candidates or [0])
-        known = self.producers.get(producer_id, Producer(0))
+        producer = self.producers.get(producer_id, Producer(0))
         batch = build_end_marker_batch(
             commit=self.random.random() < 0.5,
-            coordinator_epoch=known.coordinator_epoch + self.random.choice([0, 1])
-            if known.coordinator_epoch >= 0
+            coordinator_epoch=producer.coordinator_epoch + self.random.choice([0, 1])
+            if producer.coordinator_epoch >= 0
             else 3,
             producer_id=producer_id,
-            producer_epoch=known.epoch,
+            producer_epoch=producer.epoch,
             timestamp_ms=self.now_ms,
             base_offset=self.model.end,
         )
@@ -371,24 +373,24 @@ class Harness(Lives):
             self._check_read(start, below, max_bytes, self.random.random() < 0.5)
 
     def look_up_time(self) -> None:
-        asked = self.random.choice([*TIMES[:-2], NOW_MS - 200, 0, 1, MAX_TIMESTAMP])
-        found = self.log.find_by_time(TimestampMs(asked))
-        expected = self.model.find_by_time(asked)
-        assert (found and found[:2]) == (expected and expected[:2]), f"time {asked}"
+        timestamp_ms = self.random.choice([*TIMES[:-2], NOW_MS - 200, 0, 1, MAX_TIMESTAMP])
+        timed = self.log.find_by_time(TimestampMs(timestamp_ms))
+        expected = self.model.find_by_time(timestamp_ms)
+        assert (timed and timed[:2]) == (expected and expected[:2]), f"time {timestamp_ms}"
         largest = self.log.find_max_timestamp()
         best = self.model.find_max_timestamp()
         assert (largest and largest[:2]) == (best and best[:2])
 
     def look_up_epoch(self) -> None:
         epochs = self.model.epochs
-        asked = self.random.choice([0, self.epoch, max(0, self.epoch - 1), *(e for e, _ in epochs)])
-        found = self.log.find_epoch_end(LeaderEpoch(asked))
-        if not epochs or asked > epochs[-1][0]:
-            assert found is None
+        epoch = self.random.choice([0, self.epoch, max(0, self.epoch - 1), *(e for e, _ in epochs)])
+        answer = self.log.find_epoch_end(LeaderEpoch(epoch))
+        if not epochs or epoch > epochs[-1][0]:
+            assert answer is None
             return
-        known = [e for e, _ in epochs if e <= asked]
-        end = min([s for e, s in epochs if e > asked], default=self.model.end)
-        assert found == (known[-1] if known else asked, end)
+        older = [e for e, _ in epochs if e <= epoch]
+        end = min([s for e, s in epochs if e > epoch], default=self.model.end)
+        assert answer == (older[-1] if older else epoch, end)
 
 
 def find_failure(seed: int, steps: list[Step]) -> BaseException | None:
@@ -408,13 +410,13 @@ def shorten(seed: int, steps: list[Step], where: object = None) -> list[Step]:
     """Leave out whatever is not needed for the run to fail in the same place."""
     size = len(steps) // 2
     while size:
-        place = 0
-        while place < len(steps):
-            shorter = steps[:place] + steps[place + size :]
+        index = 0
+        while index < len(steps):
+            shorter = steps[:index] + steps[index + size :]
             error = find_failure(seed, shorter)
             if error is not None and (where is None or place_of(error) == where):
                 steps = shorter
             else:
-                place += size
+                index += size
         size //= 2
     return steps

@@ -114,13 +114,13 @@ class Model:
         return None
 
     def find_max_timestamp(self) -> Record | None:
-        found = [r for b in self.visible() for r in b.records if r.offset >= self.start]
-        best = max((r.timestamp_ms for r in found), default=-1)
-        return None if best < 0 else next(r for r in found if r.timestamp_ms == best)
+        records = [r for b in self.visible() for r in b.records if r.offset >= self.start]
+        best = max((r.timestamp_ms for r in records), default=-1)
+        return None if best < 0 else next(r for r in records if r.timestamp_ms == best)
 
 
 @dataclass(slots=True)
-class Life:
+class Incarnation:
     """All that the test knows of a log that was deleted."""
 
     topic_id: TopicId
@@ -154,8 +154,8 @@ def follow(producers: dict[int, Producer], ended: list[Ended], batch: Stored) ->
     if producer.epoch != header.producer_epoch:
         producer.epoch, producer.window = header.producer_epoch, []
     if marker is None:
-        found = (header.base_sequence, header.last_sequence, batch.base, batch.last)
-        producer.window = [*producer.window[-4:], found]
+        window = (header.base_sequence, header.last_sequence, batch.base, batch.last)
+        producer.window = [*producer.window[-4:], window]
         if header.is_transactional and producer.open_since is None:
             producer.open_since = batch.base
         return

@@ -81,13 +81,13 @@ class AnyOrder(RuleBasedStateMachine):
             assert self.cache.find_end_offset(epoch, MAX_OFFSET) == self.end_of(epoch)
 
     def end_of(self, epoch: int) -> tuple[int, int] | None:
-        known = [e for e, _ in self.model]
-        if epoch in known and epoch == max(known):
+        epochs = [e for e, _ in self.model]
+        if epoch in epochs and epoch == max(epochs):
             return epoch, MAX_OFFSET
         later = [o for e, o in self.model if e > epoch]
         if epoch < 0 or not later:
             return None
-        return max([e for e in known if e <= epoch], default=epoch), min(later)
+        return max([e for e in epochs if e <= epoch], default=epoch), min(later)
 
     @invariant()
     def epochs_and_offsets_strictly_increase(self) -> None:
@@ -157,16 +157,16 @@ class LogOfRecords(RuleBasedStateMachine):
 
     @invariant()
     def every_epoch_ends_before_the_first_record_of_a_later_one(self) -> None:
-        known = list(enumerate(self.records, start=self.start))
+        records = list(enumerate(self.records, start=self.start))
         if self.empty_epoch is not None:
-            known.append((self.end, self.empty_epoch))
+            records.append((self.end, self.empty_epoch))
         for epoch in range(-1, self.latest + 3):
-            found = self.cache.find_end_offset(epoch, self.end)
+            answer = self.cache.find_end_offset(epoch, self.end)
             if epoch < 0 or epoch > self.latest:
-                assert found is None
+                assert answer is None
                 continue
-            end = min([o for o, e in known if e > epoch], default=self.end)
-            assert found == (max([e for _, e in known if e <= epoch], default=epoch), end)
+            end = min([o for o, e in records if e > epoch], default=self.end)
+            assert answer == (max([e for _, e in records if e <= epoch], default=epoch), end)
 
 
 TestAnyOrder = AnyOrder.TestCase

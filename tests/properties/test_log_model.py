@@ -67,9 +67,9 @@ def run_example(seed: int, steps: list[Step]) -> Counter[str]:
 
 
 def describe(seed: int, steps: list[Step], error: BaseException) -> str:
-    found = find_failure(seed, steps)
-    if found is None:
+    failure = find_failure(seed, steps)
+    if failure is None:
         return f"seed {seed} fails only sometimes: {error!r}"
-    shorter = shorten(seed, steps, place_of(found))
+    shorter = shorten(seed, steps, place_of(failure))
     listed = "\n".join(f"    {step!r}," for step in shorter)
     return f"Harness({seed}).run([\n{listed}\n]) fails: {find_failure(seed, shorter)!r}"

@@ -91,57 +91,57 @@ class ProducerMachine(RuleBasedStateMachine):
     @rule(producer_id=IDS, counts=st.lists(COUNTS, min_size=1, max_size=4), open_=st.booleans())
     def send_next(self, producer_id: int, counts: list[int], open_: bool) -> None:
         for count in counts:
-            known = self.producers.get(producer_id)
-            first = known.next_sequence if known else 0
-            epoch = known.epoch if known else 0
-            transactional = open_ or (known is not None and known.transaction is not None)
+            producer = self.producers.get(producer_id)
+            first = producer.next_sequence if producer else 0
+            epoch = producer.epoch if producer else 0
+            transactional = open_ or (producer is not None and producer.transaction is not None)
             sent = Sent(producer_id, epoch, first, first + count - 1, transactional)
             assert self.send(sent) is None
 
     @rule(producer_id=IDS)
     def send_outside_of_the_transaction(self, producer_id: int) -> None:
-        known = self.producers.get(producer_id)
-        if known is None or known.transaction is None:
+        producer = self.producers.get(producer_id)
+        if producer is None or producer.transaction is None:
             return
-        first = known.next_sequence
-        sent = Sent(producer_id, known.epoch, first, first, False)
+        first = producer.next_sequence
+        sent = Sent(producer_id, producer.epoch, first, first, False)
         assert self.send(sent) is InvalidTransactionState
 
     @rule(producer_id=IDS, gap=st.integers(1, 6), count=COUNTS, transactional=st.booleans())
     def send_too_early(self, producer_id: int, gap: int, count: int, transactional: bool) -> None:
-        known = self.producers.get(producer_id)
-        first = (known.next_sequence if known else 0) + gap
-        epoch = known.epoch if known else 0
+        producer = self.producers.get(producer_id)
+        first = (producer.next_sequence if producer else 0) + gap
+        epoch = producer.epoch if producer else 0
         sent = Sent(producer_id, epoch, first, first + count - 1, transactional)
-        assert self.send(sent) is (OutOfOrderSequence if known else UnknownProducer)
+        assert self.send(sent) is (OutOfOrderSequence if producer else UnknownProducer)
 
     @invariant()
     def knows_batches_that_come_again(self) -> None:
         """The remembered ones by their offsets; of older ones only that they were stored."""
-        for producer_id, known in self.producers.items():
-            for age, batch in enumerate(reversed(known.batches[-9:]), start=1):
-                sent = Sent(producer_id, known.epoch, batch.first, batch.last, True)
-                found = self.state.find_duplicate(*sent.on_the_wire)
-                if age <= known.remembered:
-                    assert found is not None
-                    assert found[:2] == (batch.base_offset, batch.last_offset)
+        for producer_id, producer in self.producers.items():
+            for age, batch in enumerate(reversed(producer.batches[-9:]), start=1):
+                sent = Sent(producer_id, producer.epoch, batch.first, batch.last, True)
+                duplicate = self.state.find_duplicate(*sent.on_the_wire)
+                if age <= producer.remembered:
+                    assert duplicate is not None
+                    assert duplicate[:2] == (batch.base_offset, batch.last_offset)
                 else:
-                    assert found is None
+                    assert duplicate is None
                     assert self.send(sent) in (DuplicateSequence, OutOfOrderSequence)
 
     @rule(producer_id=IDS, step=st.integers(1, 2), first=st.sampled_from([1, 2, 5, 0]))
     def send_with_new_epoch(self, producer_id: int, step: int, first: int) -> None:
-        known = self.producers.get(producer_id)
-        epoch = min((known.epoch if known else -1) + step, 32767)
-        first += known.next_sequence if known and known.epoch == epoch else 0
+        producer = self.producers.get(producer_id)
+        epoch = min((producer.epoch if producer else -1) + step, 32767)
+        first += producer.next_sequence if producer and producer.epoch == epoch else 0
         self.send(Sent(producer_id, epoch, first, first + 2, True))
 
     @rule(producer_id=IDS, count=COUNTS)
     def send_as_a_zombie(self, producer_id: int, count: int) -> None:
-        known = self.producers.get(producer_id)
-        if known is None or known.epoch == 0:
+        producer = self.producers.get(producer_id)
+        if producer is None or producer.epoch == 0:
             return
-        sent = Sent(producer_id, known.epoch - 1, 0, count - 1, False)
+        sent = Sent(producer_id, producer.epoch - 1, 0, count - 1, False)
         assert self.state.find_duplicate(*sent.on_the_wire) is None
         assert self.send(sent) is InvalidProducerEpoch
 
@@ -171,22 +171,22 @@ class ProducerMachine(RuleBasedStateMachine):
         return None
 
     def judge(self, sent: Sent) -> type[StorageError] | None:
-        known = self.producers.get(sent.producer_id)
-        if known is None:
+        producer = self.producers.get(sent.producer_id)
+        if producer is None:
             return UnknownProducer if sent.first else None
-        if sent.epoch < known.epoch:
+        if sent.epoch < producer.epoch:
             return InvalidProducerEpoch
-        expected = known.next_sequence if sent.epoch == known.epoch else 0
+        expected = producer.next_sequence if sent.epoch == producer.epoch else 0
         if sent.first % SEQUENCES != expected % SEQUENCES:
-            return DuplicateSequence if self.is_long_ago(sent, known) else OutOfOrderSequence
-        if known.transaction is not None and not sent.transactional:
+            return DuplicateSequence if self.is_long_ago(sent, producer) else OutOfOrderSequence
+        if producer.transaction is not None and not sent.transactional:
             return InvalidTransactionState
         return None
 
-    def is_long_ago(self, sent: Sent, known: Producer) -> bool:
-        if sent.epoch != known.epoch or not known.remembered:
+    def is_long_ago(self, sent: Sent, producer: Producer) -> bool:
+        if sent.epoch != producer.epoch or not producer.remembered:
             return False
-        oldest = known.batches[-known.remembered].first
+        oldest = producer.batches[-producer.remembered].first
         same_round = sent.last // SEQUENCES == oldest // SEQUENCES
         return sent.last < oldest and same_round  # over the wrap nothing is sure
 
@@ -197,18 +197,18 @@ class ProducerMachine(RuleBasedStateMachine):
         self.state.apply(
             *sent.on_the_wire, base_offset, last_offset, self.now_ms, sent.transactional
         )
-        known = self.at_epoch(sent.producer_id, sent.epoch)
-        known.batches.append(Batch(sent.first, sent.last, base_offset, last_offset, self.now_ms))
-        known.remembered = min(known.remembered + 1, 5)
-        known.timestamp_ms = self.now_ms
-        if sent.transactional and known.transaction is None:
-            known.transaction = base_offset
+        producer = self.at_epoch(sent.producer_id, sent.epoch)
+        producer.batches.append(Batch(sent.first, sent.last, base_offset, last_offset, self.now_ms))
+        producer.remembered = min(producer.remembered + 1, 5)
+        producer.timestamp_ms = self.now_ms
+        if sent.transactional and producer.transaction is None:
+            producer.transaction = base_offset
 
     def at_epoch(self, producer_id: int, epoch: int) -> Producer:
-        known = self.producers.setdefault(producer_id, Producer(epoch))
-        if known.epoch != epoch:
-            known.epoch, known.batches, known.remembered = epoch, [], 0
-        return known
+        producer = self.producers.setdefault(producer_id, Producer(epoch))
+        if producer.epoch != epoch:
+            producer.epoch, producer.batches, producer.remembered = epoch, [], 0
+        return producer
 
     # What coordinators, replicas and time do.
 
@@ -219,20 +219,20 @@ class ProducerMachine(RuleBasedStateMachine):
         commit=st.booleans(),
     )
     def mark(self, producer_id: int, step: int, coordinator_step: int, commit: bool) -> None:
-        known = self.producers.get(producer_id, Producer(0))
-        epoch = min(max(known.epoch + step, 0), 32767)
-        coordinator_epoch = max(known.coordinator_epoch + coordinator_step, 0)
+        producer = self.producers.get(producer_id, Producer(0))
+        epoch = min(max(producer.epoch + step, 0), 32767)
+        coordinator_epoch = max(producer.coordinator_epoch + coordinator_step, 0)
         try:
             self.state.check_marker(producer_id, epoch, coordinator_epoch)
         except InvalidProducerEpoch:
-            assert epoch < known.epoch
+            assert epoch < producer.epoch
             return
         except CoordinatorFenced:
-            assert epoch >= known.epoch
-            assert coordinator_epoch < known.coordinator_epoch
+            assert epoch >= producer.epoch
+            assert coordinator_epoch < producer.coordinator_epoch
             return
-        assert epoch >= known.epoch
-        assert coordinator_epoch >= known.coordinator_epoch
+        assert epoch >= producer.epoch
+        assert coordinator_epoch >= producer.coordinator_epoch
         self.append_marker(producer_id, epoch, coordinator_epoch, commit)
 
     def append_marker(
@@ -240,18 +240,18 @@ class ProducerMachine(RuleBasedStateMachine):
     ) -> None:
         offset = self.end_offset
         self.end_offset += 1
-        known = self.at_epoch(producer_id, epoch)
+        producer = self.at_epoch(producer_id, epoch)
         completed = self.state.apply_marker(
             producer_id, epoch, coordinator_epoch, commit, offset, self.now_ms
         )
-        known.coordinator_epoch = coordinator_epoch
-        known.timestamp_ms = self.now_ms
-        if known.transaction is None:
+        producer.coordinator_epoch = coordinator_epoch
+        producer.timestamp_ms = self.now_ms
+        if producer.transaction is None:
             assert completed is None
             return
-        assert completed == (producer_id, known.transaction, offset, not commit)
-        self.completed.append((known.transaction, offset))
-        known.transaction = None
+        assert completed == (producer_id, producer.transaction, offset, not commit)
+        self.completed.append((producer.transaction, offset))
+        producer.transaction = None
         undecided = min(self.undecided(), default=offset + 1)
         assert self.state.last_stable_offset_for(completed) == undecided
 
@@ -269,8 +269,8 @@ class ProducerMachine(RuleBasedStateMachine):
         self.now_ms += elapsed_ms
         idle = [
             producer_id
-            for producer_id, known in self.producers.items()
-            if known.transaction is None and self.now_ms - known.timestamp_ms >= EXPIRATION_MS
+            for producer_id, producer in self.producers.items()
+            if producer.transaction is None and self.now_ms - producer.timestamp_ms >= EXPIRATION_MS
         ]
         for producer_id in idle:
             del self.producers[producer_id]
@@ -285,8 +285,8 @@ class ProducerMachine(RuleBasedStateMachine):
         self.state = ProducerStateManager()
         self.state.load(entries, map_end_offset=self.end_offset)
         self.completed = []  # a log starts anew with all it has below its high watermark
-        for known in self.producers.values():
-            known.remembered = min(known.remembered, 1)
+        for producer in self.producers.values():
+            producer.remembered = min(producer.remembered, 1)
 
     @invariant()
     def shows_what_the_model_knows(self) -> None:
@@ -299,21 +299,21 @@ class ProducerMachine(RuleBasedStateMachine):
             assert self.state.find(entry.producer_id) == entry
 
     def view(self, producer_id: int) -> tuple[int | None, ...]:
-        known = self.producers[producer_id]
+        producer = self.producers[producer_id]
         last_sequence, last_offset, delta = -1, -1, 0
-        if known.batches:
-            last = known.batches[-1]
+        if producer.batches:
+            last = producer.batches[-1]
             last_sequence = last.last % SEQUENCES
             last_offset, delta = last.last_offset, last.last - last.first
         return (
             producer_id,
-            known.epoch,
+            producer.epoch,
             last_sequence,
             last_offset,
             delta,
-            known.timestamp_ms,
-            known.coordinator_epoch,
-            known.transaction,
+            producer.timestamp_ms,
+            producer.coordinator_epoch,
+            producer.transaction,
         )
 
 

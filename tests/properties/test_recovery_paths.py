@@ -213,11 +213,11 @@ def test_recovery_is_the_same_whichever_way_a_batch_goes(
         files.add(batch)
     disk = files.write(cut_bytes=cut_bytes, known_epochs=known_epochs)
     config = LogConfig(index_interval_bytes=interval_bytes, segment_index_bytes=index_bytes)
-    found = recover(disk.copy(), config, point)
+    recovered = recover(disk.copy(), config, point)
     with _the_long_way_only():
         expected = recover(disk.copy(), config, point)
-    assert found == expected
-    event(f"{len(found['reports'])} reports")
+    assert recovered == expected
+    event(f"{len(recovered['reports'])} reports")
 
 
 def recover(disk: SimulatedDisk, config: LogConfig, point: int) -> dict[str, Any]:
@@ -253,7 +253,7 @@ def _look_into(segment: Segment) -> dict[str, Any]:
             segment.max_timestamp,
             segment.max_timestamp_offset,
         ),
-        "indexes": [[index.entry(place) for place in range(len(index))] for index in indexes],
+        "indexes": [[index.entry(number) for number in range(len(index))] for index in indexes],
         "next_entry": (segment.bytes_since_index, segment.is_index_full),
         "aborted": segment.transaction_index.entries,
     }
@@ -264,9 +264,9 @@ def _the_long_way_only() -> Iterator[None]:
     """For what the result is compared with: nothing is ever taken for a usual batch."""
 
     def take_none(
-        segment: Segment, buffer: memoryview, place: int, *_: int, offset: int, epoch: int
+        segment: Segment, buffer: memoryview, index: int, *_: int, offset: int, epoch: int
     ) -> tuple[int, int]:
-        return place, offset
+        return index, offset
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Segment, "note_plain_run", take_none)

@@ -83,8 +83,8 @@ class Table:
         sequence = self._sequences.get((pid, epoch), 0)
         batch = build_batch(
             [
-                Record(place, self.now_ms + place * step_ms, key, value)
-                for place, (key, value) in enumerate(records)
+                Record(index, self.now_ms + index * step_ms, key, value)
+                for index, (key, value) in enumerate(records)
             ],
             codec=codec,
             producer_id=pid,

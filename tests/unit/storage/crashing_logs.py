@@ -44,7 +44,7 @@ class Broker:
         return Broker(disk, self.config)
 
     def append(self, count: int = 1, *, epoch: int = 0, value: bytes = b"v" * 20) -> LogAppendInfo:
-        records = [Record(place, NOW_MS, b"k", value) for place in range(count)]
+        records = [Record(index, NOW_MS, b"k", value) for index in range(count)]
         result = self.send(build_batch(records), epoch=epoch)
         assert isinstance(result, LogAppendInfo), result
         return result
@@ -77,7 +77,7 @@ class Broker:
 
     def values(self) -> list[tuple[int, bytes]]:
         """First offset and last 20 bytes of each batch that a reader gets."""
-        found: list[tuple[int, bytes]] = []
+        records: list[tuple[int, bytes]] = []
         position = self.log.log_start_offset
         while position < self.log.log_end_offset:
             read = self.log.read(
@@ -85,9 +85,9 @@ class Broker:
             )
             content = b"".join(self.disk.pread(s.fd, s.length, s.position) for s in read.slices)
             read.lease.release()
-            found.append((int.from_bytes(content[:8], "big"), content[-21:-1]))
+            records.append((int.from_bytes(content[:8], "big"), content[-21:-1]))
             position = read.end_offset
-        return found
+        return records
 
     def offsets(self) -> list[int]:
         return [offset for offset, _ in self.values()]

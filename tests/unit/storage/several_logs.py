@@ -88,7 +88,7 @@ class Shelf:
         return self.create(partition, topic_id=topic_id)
 
     def try_append(self, log: SegmentedLog, count: int = 1, *, epoch: int = 0) -> object:
-        records = [Record(place, NOW_MS, b"k%d" % place, b"v" * 20) for place in range(count)]
+        records = [Record(index, NOW_MS, b"k%d" % index, b"v" * 20) for index in range(count)]
         item = AppendItem(log, memoryview(build_batch(records)), LeaderEpoch(epoch))
         return self.engine.append([item], NOW_MS)[0]
 
@@ -109,9 +109,9 @@ class Shelf:
         """Those whose names begin so, all of them due at once."""
         due = [*self.engine.due_jobs(self.now_ms), *self.engine.due_jobs(self.now_ms + LONG_MS)]
         self.now_ms += LONG_MS
-        found = [job for job in due if job.name.startswith(names)]
-        assert found, [job.name for job in due]
-        return found
+        jobs = [job for job in due if job.name.startswith(names)]
+        assert jobs, [job.name for job in due]
+        return jobs
 
     def run_jobs(self, *names: str) -> None:
         for job in self.due_jobs(*names):

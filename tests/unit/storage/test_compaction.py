@@ -335,9 +335,9 @@ def test_the_new_segments_indexes_find_every_batch() -> None:
         placed = segment.find_batch(header.base_offset)
         assert placed is not None
         assert placed.header == header
-        found = table.log.find_by_time(TimestampMs(header.max_timestamp))
-        assert found is not None
-        assert found.offset == header.base_offset
+        timed = table.log.find_by_time(TimestampMs(header.max_timestamp))
+        assert timed is not None
+        assert timed.offset == header.base_offset
     assert segment.max_timestamp == table.now_ms
 
 
@@ -351,7 +351,7 @@ def test_the_time_of_an_emptied_batch_is_not_found() -> None:
     table.compact()
     assert [header.base_offset for header, _ in table.batches() if not header.record_count] == [1]
     times = table.log.segments[0].time_index
-    assert [times.entry(place).value for place in range(len(times))] == [2]  # that of the marker
+    assert [times.entry(index).value for index in range(len(times))] == [2]  # that of the marker
 
 
 def test_a_segment_in_which_nothing_changes_is_not_written() -> None:

@@ -28,10 +28,14 @@ def make_table(segments: int = 4, **settings: object) -> Table:
 
 def test_all_sealed_segments_are_cleanable_and_dirty_at_first() -> None:
     table = make_table(4)
-    found = measure(table.log, table.now_ms)
-    assert (found.segment_count, found.first_dirty_offset, found.end_offset) == (4, 0, 4)
-    assert found.clean_bytes == 0
-    assert found.dirty_ratio == 1.0
+    cleanable = measure(table.log, table.now_ms)
+    assert (cleanable.segment_count, cleanable.first_dirty_offset, cleanable.end_offset) == (
+        4,
+        0,
+        4,
+    )
+    assert cleanable.clean_bytes == 0
+    assert cleanable.dirty_ratio == 1.0
 
 
 def test_the_dirty_ratio_counts_what_was_cleaned() -> None:

@@ -80,9 +80,9 @@ def test_checkpoints_of_a_deleted_log_say_nothing_of_the_next_of_its_name(crash:
     log = shelf.recreate()
     shelf.append(log, 5)
     assert shelf.flush(log) == [None]
-    found = shelf.after(crash(shelf.disk))
-    check_new(found.logs[FIRST], 5)
-    assert found.base_offsets(found.logs[FIRST]) == [0, 2, 4, 6, 8]
+    restarted = shelf.after(crash(shelf.disk))
+    check_new(restarted.logs[FIRST], 5)
+    assert restarted.base_offsets(restarted.logs[FIRST]) == [0, 2, 4, 6, 8]
 
 
 def test_a_clean_stop_after_a_partition_was_made_again_keeps_what_is_in_it() -> None:
@@ -102,8 +102,8 @@ def test_a_partition_made_again_after_a_restart_has_no_past_either() -> None:
     log = again.create(topic_id=2)
     again.append(log, 5)
     assert again.flush(log) == [None]
-    found = again.after(again.disk.survivor_of_power_cut(LoseEverything()))
-    check_new(found.logs[FIRST], 5)
+    restarted = again.after(again.disk.survivor_of_power_cut(LoseEverything()))
+    check_new(restarted.logs[FIRST], 5)
 
 
 def test_a_partition_that_returns_to_its_directory_has_no_past_there() -> None:
@@ -123,8 +123,8 @@ def test_a_partition_that_returns_to_its_directory_has_no_past_there() -> None:
     assert back.directory == home
     shelf.append(back, 5)
     assert shelf.flush(back) == [None]
-    found = shelf.after(shelf.disk.survivor_of_kill())
-    check_new(found.logs[FIRST], 5)
+    restarted = shelf.after(shelf.disk.survivor_of_kill())
+    check_new(restarted.logs[FIRST], 5)
 
 
 @pytest.mark.parametrize("visit", [1, 2, 3])
@@ -169,9 +169,9 @@ def test_epochs_of_a_deleted_log_are_not_written_into_the_next_of_its_name(crash
     flushed = shelf.flush(log)
     background.drain()
     assert flushed == [None]
-    found = shelf.after(crash(shelf.disk)).logs[FIRST]
-    check_new(found, 5)
-    assert [(entry.epoch, entry.start_offset) for entry in found.epochs.entries] == [(9, 0)]
+    restarted = shelf.after(crash(shelf.disk)).logs[FIRST]
+    check_new(restarted, 5)
+    assert [(entry.epoch, entry.start_offset) for entry in restarted.epochs.entries] == [(9, 0)]
 
 
 def test_epochs_of_a_deleted_log_do_not_cut_the_next_that_is_not_flushed_yet() -> None:
@@ -194,9 +194,9 @@ def test_a_power_cut_before_the_deletion_was_durable_brings_back_all_or_nothing(
     shelf.append(log, 20)
     assert shelf.flush(log) == [None]
     shelf.engine.delete(FIRST)
-    found = shelf.after(shelf.disk.survivor_of_power_cut(SeededChoice(seed)))
-    if FIRST in found.logs:
-        assert found.base_offsets(found.logs[FIRST]) == list(range(0, 40, 2))
+    restarted = shelf.after(shelf.disk.survivor_of_power_cut(SeededChoice(seed)))
+    if FIRST in restarted.logs:
+        assert restarted.base_offsets(restarted.logs[FIRST]) == list(range(0, 40, 2))
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -209,9 +209,9 @@ def test_files_are_removed_only_when_they_cannot_come_back_in_part(seed: int) ->
     shelf.disk.crash_before(len(shelf.disk.trace) + 1 + seed % 10)
     with pytest.raises(SimulatedCrash):
         shelf.run_jobs("removal")
-    found = shelf.after(shelf.disk.survivor_of_power_cut(SeededChoice(seed)))
-    if FIRST in found.logs:
-        assert found.base_offsets(found.logs[FIRST]) == list(range(0, 40, 2))
+    restarted = shelf.after(shelf.disk.survivor_of_power_cut(SeededChoice(seed)))
+    if FIRST in restarted.logs:
+        assert restarted.base_offsets(restarted.logs[FIRST]) == list(range(0, 40, 2))
 
 
 def test_partitions_deleted_together_wait_for_one_sync_of_their_names() -> None:
@@ -452,9 +452,9 @@ def meet_deletion(name: str, config: LogConfig, *, calls: int, again: bool) -> b
     for successor in made:
         check_new(successor, 20)
         shelf.append(successor, 1, epoch=2)
-        found = shelf.after(disk.survivor_of_kill())
-        check_new(found.logs[FIRST], 21)
-        assert found.base_offsets(found.logs[FIRST]) == list(range(0, 42, 2))
+        restarted = shelf.after(disk.survivor_of_kill())
+        check_new(restarted.logs[FIRST], 21)
+        assert restarted.base_offsets(restarted.logs[FIRST]) == list(range(0, 42, 2))
     return has_met
 
 

@@ -28,7 +28,7 @@ def test_a_read_waits_for_descriptors_unless_it_is_the_first_of_its_fetch() -> N
 def test_a_round_of_flushes_leaves_half_of_the_descriptors_to_readers() -> None:
     background = Deferred()
     shelf = Shelf(background=background, descriptors=6)
-    logs = [shelf.create(TopicPartition("t", place)) for place in range(10)]
+    logs = [shelf.create(TopicPartition("t", number)) for number in range(10)]
     for log in logs:
         shelf.append(log)
     answers = [shelf.flush(log) for log in logs]

@@ -68,10 +68,10 @@ def test_what_is_called_durable_survives_the_failure_of_any_call(
     background.drain()
     assert promised == {log.tp: log.durable_offset for log in logs}
     shelf.disk.heal()
-    found = shelf.after(shelf.disk.survivor_of_power_cut(LoseEverything()))
+    restarted = shelf.after(shelf.disk.survivor_of_power_cut(LoseEverything()))
     for partition, offset in promised.items():
         if offset:
-            assert found.logs[partition].log_end_offset >= offset
+            assert restarted.logs[partition].log_end_offset >= offset
 
 
 def test_an_appends_failure_ends_the_flushes_that_run_and_wait(background: Deferred) -> None:
@@ -83,7 +83,10 @@ def test_an_appends_failure_ends_the_flushes_that_run_and_wait(background: Defer
     shelf.disk.fail_path("/d/a-0", EIO, {OperationKind.WRITE})
     assert isinstance(shelf.try_append(log), LogFenced)
     background.drain()
-    assert [[type(answer) for answer in each] for each in answers] == [[LogFenced], [LogFenced]]
+    assert [[type(answer) for answer in results] for results in answers] == [
+        [LogFenced],
+        [LogFenced],
+    ]
     assert (log.durable_offset, other.durable_offset) == (0, 0)
 
 
@@ -168,18 +171,18 @@ def test_rounds_on_threads_answer_every_caller() -> None:
         engine.recover(lambda *, done, total: None, NOW_MS)
         shelf = Shelf(disk=SimulatedDisk("/d"))
         shelf.engine = engine
-        asked = 0
+        requested = 0
         for turn in range(60):
             log = shelf.create(TopicPartition("t", turn % 3), topic_id=turn + 1)
             shelf.append(log, 3, epoch=turn)
             engine.flush(log, log.log_end_offset, answers.append)
-            asked += 1
+            requested += 1
             if turn % 3 == 2:
                 for number in range(3):
                     engine.delete(TopicPartition("t", number))
             while not posted.empty():
                 posted.get()()
-        while len(answers) < asked:
+        while len(answers) < requested:
             posted.get(timeout=30)()
     assert not engine.statistics().failed_directories
     assert {type(answer) for answer in answers} <= {type(None), LogFenced}

@@ -55,43 +55,43 @@ def test_an_epoch_without_records_is_remembered() -> None:
 
 
 def test_more_batches_of_the_latest_epoch_change_nothing() -> None:
-    known = cache((1, 10))
-    assert not known.assign(1, 10)
-    assert not known.assign(1, 11)
-    assert not known.dirty
-    assert known.entries == tuple(entries((1, 10)))
+    epochs = cache((1, 10))
+    assert not epochs.assign(1, 10)
+    assert not epochs.assign(1, 11)
+    assert not epochs.dirty
+    assert epochs.entries == tuple(entries((1, 10)))
 
 
 def test_an_earlier_start_of_the_latest_epoch_replaces_the_later_one() -> None:
-    known = cache((1, 10), (2, 20))
-    assert known.assign(2, 15)
-    assert known.entries == tuple(entries((1, 10), (2, 15)))
+    epochs = cache((1, 10), (2, 20))
+    assert epochs.assign(2, 15)
+    assert epochs.entries == tuple(entries((1, 10), (2, 15)))
 
 
 def test_an_epoch_that_begins_where_an_empty_one_did_takes_its_place() -> None:
-    known = cache((1, 10), (2, 20))
-    assert known.assign(3, 20)
-    assert known.entries == tuple(entries((1, 10), (3, 20)))
+    epochs = cache((1, 10), (2, 20))
+    assert epochs.assign(3, 20)
+    assert epochs.entries == tuple(entries((1, 10), (3, 20)))
 
 
 def test_an_epoch_that_begins_earlier_drops_all_that_contradict_it() -> None:
-    known = cache((1, 10), (2, 20), (3, 30))
-    assert known.assign(4, 15)
-    assert known.entries == tuple(entries((1, 10), (4, 15)))
+    epochs = cache((1, 10), (2, 20), (3, 30))
+    assert epochs.assign(4, 15)
+    assert epochs.entries == tuple(entries((1, 10), (4, 15)))
 
 
 def test_an_older_epoch_drops_the_newer_ones() -> None:
-    known = cache((1, 10), (4, 20), (5, 30))
-    assert known.assign(2, 40)
-    assert known.entries == tuple(entries((1, 10), (2, 40)))
+    epochs = cache((1, 10), (4, 20), (5, 30))
+    assert epochs.assign(2, 40)
+    assert epochs.entries == tuple(entries((1, 10), (2, 40)))
 
 
 @pytest.mark.parametrize(("epoch", "offset"), [(-1, 0), (0, -1)])
 def test_negative_epochs_and_offsets_are_refused(epoch: int, offset: int) -> None:
-    known = cache((1, 10))
+    epochs = cache((1, 10))
     with pytest.raises(ValueError, match="both start at 0"):
-        known.assign(epoch, offset)
-    assert known.entries == tuple(entries((1, 10)))
+        epochs.assign(epoch, offset)
+    assert epochs.entries == tuple(entries((1, 10)))
 
 
 @pytest.mark.parametrize(
@@ -115,11 +115,11 @@ def test_an_epoch_ends_where_the_next_begins(
 
 
 def test_the_highest_epoch_and_offset_are_usable() -> None:
-    known = cache((0, 0), (MAX_EPOCH, MAX_OFFSET))
-    assert known.find_end_offset(MAX_EPOCH, MAX_OFFSET) == end(MAX_EPOCH, MAX_OFFSET)
-    assert known.find_end_offset(MAX_EPOCH - 1, MAX_OFFSET) == end(0, MAX_OFFSET)
-    assert known.find_epoch_at(MAX_OFFSET) == MAX_EPOCH
-    assert known.find_epoch_at(MAX_OFFSET - 1) == 0
+    epochs = cache((0, 0), (MAX_EPOCH, MAX_OFFSET))
+    assert epochs.find_end_offset(MAX_EPOCH, MAX_OFFSET) == end(MAX_EPOCH, MAX_OFFSET)
+    assert epochs.find_end_offset(MAX_EPOCH - 1, MAX_OFFSET) == end(0, MAX_OFFSET)
+    assert epochs.find_epoch_at(MAX_OFFSET) == MAX_EPOCH
+    assert epochs.find_epoch_at(MAX_OFFSET - 1) == 0
 
 
 @pytest.mark.parametrize(("offset", "epoch"), [(9, None), (10, 1), (19, 1), (20, 3), (1_000, 3)])
@@ -134,10 +134,10 @@ def test_an_offset_belongs_to_the_epoch_that_began_at_or_before_it(
     [(0, 0), (10, 0), (11, 1), (20, 1), (21, 2), (1_000, 2)],
 )
 def test_truncating_the_end_drops_epochs_that_begin_there_or_later(offset: int, kept: int) -> None:
-    known = cache((1, 10), (3, 20))
-    known.truncate_from_end(offset)
-    assert known.entries == tuple(entries((1, 10), (3, 20))[:kept])
-    assert known.dirty == (kept < 2)
+    epochs = cache((1, 10), (3, 20))
+    epochs.truncate_from_end(offset)
+    assert epochs.entries == tuple(entries((1, 10), (3, 20))[:kept])
+    assert epochs.dirty == (kept < 2)
 
 
 @pytest.mark.parametrize(
@@ -154,20 +154,20 @@ def test_truncating_the_end_drops_epochs_that_begin_there_or_later(offset: int, 
 def test_truncating_the_start_keeps_the_epoch_that_covers_it(
     offset: int, expected: list[EpochEntry]
 ) -> None:
-    known = cache((1, 10), (3, 20))
-    known.truncate_from_start(offset)
-    assert known.entries == tuple(expected)
-    assert known.dirty == (expected != entries((1, 10), (3, 20)))
+    epochs = cache((1, 10), (3, 20))
+    epochs.truncate_from_start(offset)
+    assert epochs.entries == tuple(expected)
+    assert epochs.dirty == (expected != entries((1, 10), (3, 20)))
 
 
 def test_clearing_forgets_all_and_only_then_is_a_change() -> None:
-    known = cache((1, 10))
-    known.clear()
-    assert known.dirty
-    assert known.latest == -1
-    known.dirty = False
-    known.clear()
-    assert not known.dirty
+    epochs = cache((1, 10))
+    epochs.clear()
+    assert epochs.dirty
+    assert epochs.latest == -1
+    epochs.dirty = False
+    epochs.clear()
+    assert not epochs.dirty
 
 
 GOLDEN = b"0\n3\n0 0\n7 1234\n2147483647 9223372036854775807\n"

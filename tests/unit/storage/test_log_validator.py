@@ -45,7 +45,7 @@ def records_of(batch: bytes | bytearray) -> list[Record]:
 @pytest.mark.parametrize("wanted", Codec)
 def test_a_topics_own_codec_changes_the_bytes_and_nothing_else(sent: Codec, wanted: Codec) -> None:
     name = "uncompressed" if wanted is Codec.NONE else wanted.name.lower()
-    batch = of_producer(7, 20, codec=sent, times=[NOW_MS + place for place in range(20)])
+    batch = of_producer(7, 20, codec=sent, times=[NOW_MS + index for index in range(20)])
     stored = take(batch, LogConfig(compression_type=name))
     before, after = read_header(batch), read_header(stored)
     assert after.codec == wanted

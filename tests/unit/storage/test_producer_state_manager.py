@@ -161,8 +161,8 @@ def test_the_last_five_batches_are_recognised_with_their_offsets(log: Log) -> No
     for sequence in range(0, 14, 2):
         log.append(sequence, 2, timestamp_ms=sequence)
     for sequence in range(4, 14, 2):
-        found = log.state.find_duplicate(0, 0, sequence, sequence + 1)
-        assert found == (sequence, sequence + 1, sequence)
+        duplicate = log.state.find_duplicate(0, 0, sequence, sequence + 1)
+        assert duplicate == (sequence, sequence + 1, sequence)
     assert log.state.find_duplicate(0, 0, 2, 3) is None
 
 

@@ -37,8 +37,8 @@ def scan(
         check_crc=check_crc,
         chunk_bytes=chunk_bytes,
     )
-    found = [(position, header, bytes(view)) for position, header, view in walked]
-    return found, walked.position, walked.problem
+    batches = [(position, header, bytes(view)) for position, header, view in walked]
+    return batches, walked.position, walked.problem
 
 
 # Few bytes, about a chunk, several chunks.
@@ -52,9 +52,9 @@ def test_every_batch_comes_whole_and_in_order_whatever_the_chunks(
     values: list[int], chunk_bytes: int
 ) -> None:
     batches = [batch(value) for value in values]
-    found, position, problem = scan(b"".join(batches), chunk_bytes=chunk_bytes)
-    assert [view for _, _, view in found] == batches
-    assert [at for at, _, _ in found] == [sum(map(len, batches[:i])) for i in range(len(batches))]
+    scanned, position, problem = scan(b"".join(batches), chunk_bytes=chunk_bytes)
+    assert [view for _, _, view in scanned] == batches
+    assert [at for at, _, _ in scanned] == [sum(map(len, batches[:i])) for i in range(len(batches))]
     assert (position, problem) == (sum(map(len, batches)), None)
 
 
@@ -65,8 +65,8 @@ def test_damage_ends_the_walk_alike_whatever_the_chunks(
 ) -> None:
     content = bytearray(b"".join(batch(value) for value in values))
     for _ in range(data.draw(st.integers(0, 2), label="flips")):
-        place = data.draw(st.integers(0, len(content) - 1), label="place")
-        content[place] ^= data.draw(st.integers(1, 255), label="bits")
+        position = data.draw(st.integers(0, len(content) - 1), label="place")
+        content[position] ^= data.draw(st.integers(1, 255), label="bits")
     torn = bytes(content[: data.draw(st.integers(0, len(content)), label="length")])
     in_pieces = scan(torn, chunk_bytes=chunk_bytes, check_crc=check_crc)
     assert in_pieces == scan(torn, check_crc=check_crc)
@@ -80,26 +80,26 @@ def test_a_file_shorter_than_its_owner_thought_ends_where_its_whole_batches_end(
     batches = [batch(value) for value in values]
     whole = b"".join(batches)
     content = whole[: data.draw(st.integers(0, len(whole)), label="length")]
-    found, position, problem = scan(content, end=len(content) + missing, chunk_bytes=chunk_bytes)
+    scanned, position, problem = scan(content, end=len(content) + missing, chunk_bytes=chunk_bytes)
     ends = [sum(map(len, batches[: i + 1])) for i in range(len(batches))]
     kept = [end for end in ends if end <= len(content)]
-    assert len(found) == len(kept)
+    assert len(scanned) == len(kept)
     assert position == max(kept, default=0)
     assert (problem is None) == (position == len(content))
 
 
 def test_a_walk_can_begin_at_any_batch() -> None:
     first, second = batch(10), batch(20)
-    found, position, problem = scan(first + second, start=len(first))
-    assert [(at, view) for at, _, view in found] == [(len(first), second)]
+    scanned, position, problem = scan(first + second, start=len(first))
+    assert [(at, view) for at, _, view in scanned] == [(len(first), second)]
     assert (position, problem) == (len(first) + len(second), None)
 
 
 def test_an_announced_length_past_the_end_of_the_file_is_not_allocated() -> None:
     huge = bytearray(batch(10))
     huge[8:12] = (2**31 - 1).to_bytes(4, "big")
-    found, position, problem = scan(bytes(huge))
-    assert (found, position) == ([], 0)
+    scanned, position, problem = scan(bytes(huge))
+    assert (scanned, position) == ([], 0)
     assert problem == f"{2**31 - 1 + 12} bytes announced, {len(huge)} are there"
 
 

@@ -12,14 +12,14 @@ def test_a_start_asks_for_the_settings_of_a_topic_once() -> None:
     shelf = Shelf()
     for number in range(5):
         shelf.create(TopicPartition("t", number))
-    asked: list[str] = []
+    topics: list[str] = []
 
     def config_of(topic: str) -> LogConfig:
-        asked.append(topic)
+        topics.append(topic)
         return CONFIG
 
     engine = SegmentedEngine(
         StorageConfig(log_dirs=("/d",)), config_of=config_of, disk=shelf.disk.survivor_of_kill()
     )
     assert len(engine.recover(lambda *, done, total: None, NOW_MS)) == 5
-    assert asked == ["t"]
+    assert topics == ["t"]

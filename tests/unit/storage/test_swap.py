@@ -195,8 +195,8 @@ def kafka_stages(disk: SimulatedDisk) -> SimulatedDisk:
     whole = disk.copy()
     compact(whole)
     first_rename = next(
-        place
-        for place, operation in enumerate(whole.trace)
+        ordinal
+        for ordinal, operation in enumerate(whole.trace)
         if operation.kind is OperationKind.RENAME and operation.path.endswith(".cleaned")
     )
     victim = disk.copy()

@@ -72,7 +72,7 @@ def test_an_impossible_entry_is_reported_with_those_before_it(second: bytes) -> 
 
 
 @pytest.mark.parametrize(
-    ("fetch", "bound", "found", "complete"),
+    ("fetch", "bound", "expected", "complete"),
     [
         (0, 1, [0], True),
         (0, 2, [0], True),  # the first entry says that nothing undecided began before 2
@@ -86,9 +86,9 @@ def test_an_impossible_entry_is_reported_with_those_before_it(second: bytes) -> 
     ],
 )
 def test_aborted_transactions_that_touch_the_range_are_collected(
-    fetch: int, bound: int, found: list[int], complete: bool
+    fetch: int, bound: int, expected: list[int], complete: bool
 ) -> None:
-    assert collect_aborted(ENTRIES, fetch, bound) == ([ENTRIES[i] for i in found], complete)
+    assert collect_aborted(ENTRIES, fetch, bound) == ([ENTRIES[i] for i in expected], complete)
 
 
 def test_the_search_goes_on_while_a_transaction_below_the_bound_was_undecided() -> None:

@@ -197,10 +197,10 @@ def test_a_seed_picks_the_same_outcome_again_and_seeds_differ() -> None:
     disk = SimulatedDisk("/data")
     disk.write(disk.open("/data/log", CREATE), b"abcdefghijklmnop")
     disk.sync_directory("/data")
-    found = [disk.survivor_of_power_cut(SeededChoice(seed)).files() for seed in range(SEEDS)]
+    outcomes = [disk.survivor_of_power_cut(SeededChoice(seed)).files() for seed in range(SEEDS)]
     again = [disk.survivor_of_power_cut(SeededChoice(seed)).files() for seed in range(SEEDS)]
-    assert found == again
-    assert len({str(files) for files in found}) > 10
+    assert outcomes == again
+    assert len({str(files) for files in outcomes}) > 10
 
 
 def replacement(content: bytes) -> SimulatedDisk:

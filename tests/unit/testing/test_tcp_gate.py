@@ -133,9 +133,9 @@ def test_closed_while_somebody_comes_in_it_leaves_no_socket_behind(echo: Echo) -
 def test_it_shuts_before_words_that_must_not_pass(gate: TcpGate) -> None:
     gate.shut_before(b"open sesame")
     with connect(gate) as connection, connect(gate) as other:
-        for each in (connection, other):
-            each.sendall(b"hello")
-            assert receive(each, 5) == b"hello"
+        for sock in (connection, other):
+            sock.sendall(b"hello")
+            assert receive(sock, 5) == b"hello"
         connection.sendall(b"then open sesame")
         assert is_ended(connection)
         assert is_ended(other)

@@ -79,9 +79,9 @@ class Case:
         self, start: int, *, below: int = 2**60, max_bytes: int = 10**6, at_least_one: bool = True
     ) -> list[tuple[int, int]]:
         """The first and last offsets of the batches that one read gives."""
-        found, end_offset = self.read_once(start, below, max_bytes, at_least_one)
-        assert (end_offset > found[-1][1]) if found else (end_offset == start)
-        return found
+        batches, end_offset = self.read_once(start, below, max_bytes, at_least_one)
+        assert (end_offset > batches[-1][1]) if batches else (end_offset == start)
+        return batches
 
     def read_once(
         self, start: int, below: int, max_bytes: int, at_least_one: bool
@@ -92,30 +92,30 @@ class Case:
         content = b"".join(os.pread(s.fd, s.length, s.position) for s in read.slices)
         assert len(content) == read.size_bytes
         read.lease.release()
-        found, position = [], 0
+        batches, position = [], 0
         while position < len(content):
             header = read_header(content, position)
-            found.append((header.base_offset, header.last_offset))
+            batches.append((header.base_offset, header.last_offset))
             position += header.size
-        return found, read.end_offset
+        return batches, read.end_offset
 
     def read_all(self) -> list[tuple[int, int]]:
-        found: list[tuple[int, int]] = []
+        batches: list[tuple[int, int]] = []
         position = int(self.log.log_start_offset)
         while position < self.log.log_end_offset:
             part, end_offset = self.read_once(position, 2**60, 10**6, True)
             if not part:
                 break
             assert end_offset > position
-            found += part
+            batches += part
             position = end_offset
-        return found
+        return batches
 
 
 def batch_of(count: int, *, base_offset: int = 0, **fields: Any) -> bytearray:
     times = fields.pop("times", [NOW_MS] * count)
     records = [
-        Record(base_offset + place, time, b"key", b"value" * 5) for place, time in enumerate(times)
+        Record(base_offset + index, time, b"key", b"value" * 5) for index, time in enumerate(times)
     ]
     return build_batch(records, base_offset=base_offset, **fields)
 

@@ -133,32 +133,32 @@ class MemoryLog:
         return LogAppendInfo(first, self.log_end_offset, self._append_time(now_ms), False)
 
     def _append_as_follower(self, batches: memoryview, now_ms: int) -> LogAppendInfo:
-        found = self._check_continuation(batches)
-        if not found:
+        located = self._check_continuation(batches)
+        if not located:
             raise InvalidRecords(f"{self.tp}: {len(batches)} bytes hold no whole batch")
-        for position, header in found:
+        for position, header in located:
             if header.leader_epoch > self._epochs.latest:
                 self._epochs.assign(header.leader_epoch, header.base_offset)
             self._store(bytes(batches[position : position + header.size]), now_ms)
         return LogAppendInfo(
-            Offset(found[0][1].base_offset), self.log_end_offset, NO_TIMESTAMP, False
+            Offset(located[0][1].base_offset), self.log_end_offset, NO_TIMESTAMP, False
         )
 
     def _check_continuation(self, batches: memoryview) -> list[tuple[int, BatchHeader]]:
         end_offset: int = self.log_end_offset
         try:
-            found = list(iter_headers(batches))
-            for position, header in found:
+            located = list(iter_headers(batches))
+            for position, header in located:
                 check_header(header, len(batches) - position)
                 if not is_crc_valid(batches, position, header.size):
                     raise CorruptBatch(f"CRC of the batch at offset {header.base_offset} is wrong")
         except CorruptBatch as error:
             raise CorruptRecords(f"{self.tp}: {error.reason}; fetch again") from error
-        for _, header in found:
+        for _, header in located:
             if header.base_offset < end_offset:
                 raise UnexpectedOffset(f"{self.tp} ends at {end_offset}; truncate first")
             end_offset = header.next_offset
-        return found
+        return located
 
     def _store(self, content: bytes, now_ms: int) -> None:
         batch = _Stored(read_header(content), content)
@@ -174,11 +174,11 @@ class MemoryLog:
     # -- producers -------------------------------------------------------------------------
 
     def _check_producer(self, header: BatchHeader, batches: memoryview) -> LogAppendInfo | None:
-        known = check_batch(self.producers, header, batches, self.tp)
-        if known is None:
+        stored = check_batch(self.producers, header, batches, self.tp)
+        if stored is None:
             return None
-        time = self._append_time(known.timestamp_ms)
-        return LogAppendInfo(known.base_offset, Offset(known.last_offset + 1), time, True)
+        time = self._append_time(stored.timestamp_ms)
+        return LogAppendInfo(stored.base_offset, Offset(stored.last_offset + 1), time, True)
 
     def _follow(self, batch: _Stored, now_ms: int) -> None:
         aborted = apply_batch(self.producers, batch.header, memoryview(batch.content), now_ms)
@@ -233,8 +233,8 @@ class MemoryLog:
         return None
 
     def find_max_timestamp(self) -> TimestampAndOffset | None:
-        found = [item for item in self._records() if item[0].timestamp_ms >= 0]
-        return _timed(*max(found, key=lambda item: item[0].timestamp_ms)) if found else None
+        timed = [item for item in self._records() if item[0].timestamp_ms >= 0]
+        return _timed(*max(timed, key=lambda item: item[0].timestamp_ms)) if timed else None
 
     # -- watermarks and epochs -------------------------------------------------------------
 

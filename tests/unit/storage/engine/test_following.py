@@ -48,6 +48,6 @@ def test_a_followers_append_is_stored_whole_or_not_at_all(case: Case) -> None:
 def test_followers_do_not_judge_sequences(case: Case) -> None:
     case.append(of_producer(5, leader_epoch=4), AppendOrigin.REPLICATION)
     case.append(of_producer(9, base_offset=1, leader_epoch=4), AppendOrigin.REPLICATION)
-    known = case.log.producers.find(7)
-    assert known is not None
-    assert known.last_sequence == 9
+    entry = case.log.producers.find(7)
+    assert entry is not None
+    assert entry.last_sequence == 9

@@ -10,10 +10,10 @@ from penstock.storage.errors import CorruptRecords
 def test_times_lead_to_the_first_record_that_is_not_older(case: Case) -> None:
     case.append(batch_of(2, times=[100, 300]))
     case.append(batch_of(2, times=[200, 400]))
-    for asked, offset in [(0, 0), (100, 0), (101, 1), (300, 1), (301, 3), (400, 3)]:
-        found = case.log.find_by_time(TimestampMs(asked))
-        assert found is not None
-        assert found.offset == offset
+    for timestamp_ms, offset in [(0, 0), (100, 0), (101, 1), (300, 1), (301, 3), (400, 3)]:
+        timed = case.log.find_by_time(TimestampMs(timestamp_ms))
+        assert timed is not None
+        assert timed.offset == offset
     assert case.log.find_by_time(TimestampMs(401)) is None
 
 
@@ -46,8 +46,8 @@ def test_an_epoch_ends_where_the_next_begins(case: Case) -> None:
     assert case.log.latest_epoch == 6
     case.epoch = 6
     case.fill(2)
-    for asked, answer in [(4, (4, 3)), (5, (4, 3)), (6, (6, 5)), (3, (3, 0)), (7, None)]:
-        assert case.log.find_epoch_end(LeaderEpoch(asked)) == answer
+    for epoch, answer in [(4, (4, 3)), (5, (4, 3)), (6, (6, 5)), (3, (3, 0)), (7, None)]:
+        assert case.log.find_epoch_end(LeaderEpoch(epoch)) == answer
 
 
 def test_epoch_zero_is_an_epoch(case: Case) -> None:

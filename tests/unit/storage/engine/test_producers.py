@@ -80,8 +80,8 @@ def test_aborted_transactions_are_listed_for_the_offsets_that_they_touch(case: C
     case.mark(7, commit=False)
     expected = {(0, 9): [0, 6], (0, 6): [0], (5, 9): [6], (4, 5): [0], (9, 9): []}
     for (start, below), firsts in expected.items():
-        found = case.log.aborted(Offset(start), Offset(below))
-        assert [entry.first_offset for entry in found] == firsts
+        aborted = case.log.aborted(Offset(start), Offset(below))
+        assert [entry.first_offset for entry in aborted] == firsts
 
 
 def test_truncation_opens_a_transaction_whose_marker_it_takes(case: Case) -> None:

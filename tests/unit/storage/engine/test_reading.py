@@ -50,7 +50,7 @@ def test_reads_take_no_more_bytes_than_asked_for(case: Case) -> None:
 def test_reads_lead_from_one_to_the_next_through_all_batches(case: Case) -> None:
     counts = [1, 3, 2, 4, 1, 1, 2, 5]
     case.fill(*counts)
-    ends = [sum(counts[: place + 1]) for place in range(len(counts))]
+    ends = [sum(counts[: index + 1]) for index in range(len(counts))]
     assert case.read_all() == [(e - c, e - 1) for c, e in zip(counts, ends, strict=True)]
 
 
@@ -64,7 +64,7 @@ def test_a_reader_goes_on_where_it_was_whatever_happens_to_the_log(case: Case, s
         match source.randrange(8):
             case 0:
                 case.log.truncate_to(Offset(source.randint(0, case.log.log_end_offset)), NOW_MS)
-                stored = [each for each in stored if each[1] < case.log.log_end_offset]
+                stored = [batch for batch in stored if batch[1] < case.log.log_end_offset]
             case 1 if source.random() < 0.2:
                 case.log.restart_at(Offset(source.randrange(50)), NOW_MS)
                 stored.clear()
@@ -80,12 +80,12 @@ def test_a_reader_goes_on_where_it_was_whatever_happens_to_the_log(case: Case, s
         if not case.log.log_start_offset <= start <= end:
             continue  # until others have written so far again
         below, limit = end - source.choice((0, 0, 0, 1, 3)), source.choice((100, 300, 10**6))
-        found, next_start = case.read_once(start, below, limit, True)
-        wanted = [each for each in stored if each[1] >= start]
-        assert found == [each[:2] for each in wanted[: len(found)]]
-        assert bool(found) == bool(wanted and wanted[0][1] < below)
-        assert all(last < below for _, last in found)
-        assert len(found) <= 1 or sum(each[2] for each in wanted[: len(found)]) <= limit
+        batches, next_start = case.read_once(start, below, limit, True)
+        wanted = [batch for batch in stored if batch[1] >= start]
+        assert batches == [batch[:2] for batch in wanted[: len(batches)]]
+        assert bool(batches) == bool(wanted and wanted[0][1] < below)
+        assert all(last < below for _, last in batches)
+        assert len(batches) <= 1 or sum(batch[2] for batch in wanted[: len(batches)]) <= limit
         start = next_start
 
 

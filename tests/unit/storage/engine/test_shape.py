@@ -11,8 +11,8 @@ from penstock.storage.errors import (
 
 def test_the_high_watermark_never_moves_back_nor_past_the_end(case: Case) -> None:
     case.fill(5)
-    for asked, reached in [(2, 2), (1, 2), (9, 5), (0, 5)]:
-        case.advance(asked)
+    for offset, reached in [(2, 2), (1, 2), (9, 5), (0, 5)]:
+        case.advance(offset)
         assert case.log.high_watermark == reached
 
 

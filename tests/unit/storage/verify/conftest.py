@@ -2,7 +2,7 @@
 
 import pytest
 from tests.unit.storage.sample_logs import fill, writing
-from tests.unit.storage.verify.planting import DATA
+from tests.unit.storage.verify.damage import DATA
 
 from penstock.testing.simulated_disk import SimulatedDisk
 

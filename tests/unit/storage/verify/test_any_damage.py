@@ -2,7 +2,7 @@
 
 import pytest
 from tests.profile import scaled
-from tests.unit.storage.verify.planting import DATA, FOLDER, flip, sealed
+from tests.unit.storage.verify.damage import DATA, FOLDER, flip, sealed
 
 from penstock.storage.verify import count_log_bytes, verify_directory
 from penstock.testing.simulated_disk import SimulatedDisk

@@ -1,12 +1,12 @@
 """Inconsistencies planted in epochs and checkpoints."""
 
 import pytest
-from tests.unit.storage.verify.planting import (
+from tests.unit.storage.verify.damage import (
     DATA,
     EPOCHS,
     FOLDER,
     flip,
-    found,
+    locations_of,
     only_problem,
     positions,
     put,
@@ -26,9 +26,12 @@ from penstock.testing.simulated_disk import SimulatedDisk
 
 def test_a_flipped_epoch_is_found_by_its_neighbours_and_the_checkpoint(disk: SimulatedDisk) -> None:
     path = sealed(disk)
-    place, following = positions(disk, path)[1:3]
-    flip(disk, path, place + LEADER_EPOCH_POSITION + 2)
-    assert found(verify(disk)) == {("epoch", path, place), ("epoch-order", path, following)}
+    position, following = positions(disk, path)[1:3]
+    flip(disk, path, position + LEADER_EPOCH_POSITION + 2)
+    assert locations_of(verify(disk)) == {
+        ("epoch", path, position),
+        ("epoch-order", path, following),
+    }
 
 
 def test_batches_that_contradict_the_epoch_checkpoint_are_reported(disk: SimulatedDisk) -> None:
@@ -62,7 +65,7 @@ def test_an_epoch_that_begins_beyond_the_log_is_reported(disk: SimulatedDisk) ->
 
 def test_a_missing_epoch_checkpoint_is_reported(disk: SimulatedDisk) -> None:
     disk.remove(EPOCHS)
-    assert found(verify(disk)) == {("missing", EPOCHS, None)}
+    assert locations_of(verify(disk)) == {("missing", EPOCHS, None)}
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from tests.unit.storage.sample_logs import NOW_MS, SMALL, Writer, fill, open_engine, writing
-from tests.unit.storage.verify.planting import DATA, FOLDER, active, segment_paths, verify
+from tests.unit.storage.verify.damage import DATA, FOLDER, active, segment_paths, verify
 
 from penstock.model.ids import Offset
 from penstock.protocol.batch import (

@@ -5,11 +5,11 @@ from collections.abc import Callable
 
 import pytest
 from tests.unit.storage.sample_logs import SMALL, writing
-from tests.unit.storage.verify.planting import (
+from tests.unit.storage.verify.damage import (
     DATA,
     active,
     flip,
-    found,
+    locations_of,
     only_problem,
     put,
     sealed,
@@ -113,7 +113,7 @@ def test_zeros_behind_the_entries_are_a_note_in_the_active_segment_only(
 def test_a_time_entry_that_its_batch_contradicts_is_reported(disk: SimulatedDisk) -> None:
     path = sealed(disk, ".timeindex")
     flip(disk, path, 7)
-    problems = found(verify(disk))
+    problems = locations_of(verify(disk))
     assert ("time-index", path, 0) in problems
     assert {item[1] for item in problems} == {path}
 
@@ -161,4 +161,4 @@ def test_while_the_broker_runs_the_active_time_index_may_lag(disk: SimulatedDisk
 def test_a_sealed_segment_without_an_index_is_reported(disk: SimulatedDisk, suffix: str) -> None:
     path = sealed(disk, suffix)
     disk.remove(path)
-    assert ("missing", path, None) in found(verify(disk))
+    assert ("missing", path, None) in locations_of(verify(disk))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.unit.storage.sample_logs import NOW_MS, Writer, writing
-from tests.unit.storage.verify.planting import DATA, FOLDER, found, put, segment_paths, verify
+from tests.unit.storage.verify.damage import DATA, FOLDER, locations_of, put, segment_paths, verify
 
 from penstock.model.ids import Offset
 from penstock.protocol.batch import (
@@ -55,10 +55,10 @@ class Story:
         return offset
 
 
-def write(story: Callable[[Story], None]) -> SimulatedDisk:
+def write(scenario: Callable[[Story], None]) -> SimulatedDisk:
     disk = SimulatedDisk(DATA)
     with writing(DATA, disk=disk) as writer:
-        story(Story(disk, writer))
+        scenario(Story(disk, writer))
     assert verify(disk).all == []
     put(disk, f"{DATA}/cleaner-offset-checkpoint", b"0\n1\nt 0 1\n")
     return disk
@@ -104,13 +104,13 @@ def of_producer(header: BatchHeader) -> bool:
 # -- snapshots -----------------------------------------------------------------------------
 
 
-def three_segments(story: Story) -> None:
+def three_segments(scenario: Story) -> None:
     """A producer that writes at the front of each of three segments, and plain records between."""
     for _ in range(3):
-        story.idempotent()
-        story.idempotent()
-        story.roll()
-    story.idempotent()
+        scenario.idempotent()
+        scenario.idempotent()
+        scenario.roll()
+    scenario.idempotent()
 
 
 def second_base(disk: SimulatedDisk) -> int:
@@ -142,11 +142,11 @@ def test_a_snapshot_may_know_what_was_compacted_away(gone: str) -> None:
 def test_a_snapshot_at_the_end_may_know_what_was_compacted_away() -> None:
     """The active segment is empty, so that the log ends with a hole."""
 
-    def story(story: Story) -> None:
-        story.idempotent()
-        story.writer.log.truncate_to(Offset(story.roll()), NOW_MS)
+    def scenario(scenario: Story) -> None:
+        scenario.idempotent()
+        scenario.writer.log.truncate_to(Offset(scenario.roll()), NOW_MS)
 
-    disk = write(story)
+    disk = write(scenario)
     assert disk.files()[segment_paths(disk)[-1]] == b""
     assert base_of(segment_paths(disk, ".snapshot")[-1]) == base_of(segment_paths(disk)[-1])
     clean(disk, lambda header: True)
@@ -169,20 +169,20 @@ def test_a_snapshot_before_the_first_hole_is_still_compared() -> None:
     (entry,) = decode(disk.files()[path])
     put(disk, path, encode([entry._replace(last_offset=Offset(entry.last_offset - 1))]))
     clean(disk, lambda header: header.base_offset == base_offset)
-    assert found(verify(disk)) == {("snapshot", path, None)}
+    assert locations_of(verify(disk)) == {("snapshot", path, None)}
 
 
 # -- transactions --------------------------------------------------------------------------
 
 
-def committed_then_aborted(story: Story) -> None:
+def committed_then_aborted(scenario: Story) -> None:
     """Records of producer 1: committed ones at 0, aborted ones behind them."""
-    writer = story.writer
+    writer = scenario.writer
     writer.transactional(1)
     writer.end(1, commit=True)
     writer.transactional(1)
     writer.end(1, commit=False)
-    story.roll()
+    scenario.roll()
 
 
 def is_at(*offsets: int) -> Gone:
@@ -211,33 +211,33 @@ def test_an_abort_with_its_records_needs_an_entry_behind_a_hole_too() -> None:
     (path,) = segment_paths(disk, ".txnindex")
     disk.remove(path)
     clean(disk, is_at(2))
-    assert found(verify(disk)) == {("transaction-index", path, 0)}
+    assert locations_of(verify(disk)) == {("transaction-index", path, 0)}
 
 
 def test_an_entry_that_begins_behind_its_records_is_reported_behind_a_hole_too() -> None:
-    def story(story: Story) -> None:
-        story.idempotent()
-        story.writer.transactional(1)
-        story.writer.end(1, commit=False)
-        story.roll()
+    def scenario(scenario: Story) -> None:
+        scenario.idempotent()
+        scenario.writer.transactional(1)
+        scenario.writer.end(1, commit=False)
+        scenario.roll()
 
-    disk = write(story)
+    disk = write(scenario)
     (path,) = segment_paths(disk, ".txnindex")
     (entry,) = decode_entries(disk.files()[path])
     put(disk, path, encode_entry(entry._replace(first_offset=Offset(entry.first_offset + 1))))
     clean(disk, is_at(0))
-    assert found(verify(disk)) == {("transaction-index", path, 0)}
+    assert locations_of(verify(disk)) == {("transaction-index", path, 0)}
 
 
 def test_an_abort_of_records_before_the_logs_start_needs_no_entry() -> None:
     """Retention took the records; Kafka's cleaner then drops the entry and keeps the marker."""
     disk = SimulatedDisk(DATA)
     with writing(DATA, disk=disk) as writer:
-        story = Story(disk, writer)
+        scenario = Story(disk, writer)
         writer.transactional(1)
-        start = story.roll()
+        start = scenario.roll()
         writer.end(1, commit=False)
-        story.roll()
+        scenario.roll()
         writer.log.delete_before(Offset(start))
         writer.engine.due_jobs(NOW_MS)
         for job in writer.engine.due_jobs(NOW_MS + 3_600_000):
@@ -258,7 +258,7 @@ def test_a_gap_is_a_note_where_a_pass_of_the_cleaner_was_cut_short(leftover: str
     disk.remove(f"{DATA}/cleaner-offset-checkpoint")
     base_offset = second_base(disk)
     clean(disk, lambda header: 3 <= header.base_offset < base_offset)
-    assert ("gap", segment_paths(disk)[0], None) in found(verify(disk))
+    assert ("gap", segment_paths(disk)[0], None) in locations_of(verify(disk))
     put(disk, f"{segment_paths(disk)[1]}{leftover}", b"")
     assert verify(disk).problems == []
 
@@ -274,4 +274,4 @@ def test_what_retention_left_behind_explains_no_gap() -> None:
             disk.remove(path.removesuffix(".log") + ".timeindex")
     base_offset, following = map(base_of, segment_paths(disk)[:2])
     clean(disk, lambda header: base_offset + 3 <= header.base_offset < following)
-    assert ("gap", segment_paths(disk)[0], None) in found(verify(disk))
+    assert ("gap", segment_paths(disk)[0], None) in locations_of(verify(disk))

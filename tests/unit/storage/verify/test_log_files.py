@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 from tests.unit.storage.sample_logs import NOW_MS, writing
-from tests.unit.storage.verify.planting import (
+from tests.unit.storage.verify.damage import (
     DATA,
     FOLDER,
     active,
     flip,
-    found,
+    locations_of,
     only_problem,
     positions,
     put,
@@ -39,7 +39,7 @@ def test_a_flipped_bit_in_the_records_is_a_crc_problem_and_reading_goes_on(
     second, third = positions(disk, path)[1:3]
     flip(disk, path, third - 1)
     findings = verify(disk)
-    assert found(findings) == {("crc", path, second)}
+    assert locations_of(findings) == {("crc", path, second)}
     assert findings.batches == batches
 
 
@@ -48,14 +48,14 @@ def test_two_bad_batches_are_two_problems(disk: SimulatedDisk) -> None:
     first, second, third = positions(disk, path)[:3]
     flip(disk, path, first + 25)
     flip(disk, path, third - 1)
-    assert found(verify(disk)) == {("crc", path, first), ("crc", path, second)}
+    assert locations_of(verify(disk)) == {("crc", path, first), ("crc", path, second)}
 
 
 def test_a_torn_tail_is_reported_where_the_last_whole_batch_ends(disk: SimulatedDisk) -> None:
     path = active(disk)
     last = positions(disk, path)[-1]
     disk.cut(path, len(disk.files()[path]) - 1)
-    assert ("torn-tail", path, last) in found(verify(disk))
+    assert ("torn-tail", path, last) in locations_of(verify(disk))
 
 
 @pytest.mark.parametrize("kept", [1, 16, 17, 60])
@@ -63,7 +63,7 @@ def test_a_tail_too_short_for_a_header_is_torn(disk: SimulatedDisk, kept: int) -
     path = active(disk)
     last = positions(disk, path)[-1]
     disk.cut(path, last + kept)
-    assert ("torn-tail", path, last) in found(verify(disk))
+    assert ("torn-tail", path, last) in locations_of(verify(disk))
 
 
 def test_behind_an_unreadable_header_the_index_shows_where_to_go_on(disk: SimulatedDisk) -> None:
@@ -85,11 +85,11 @@ def test_behind_an_unreadable_header_the_index_shows_where_to_go_on(disk: Simula
 def test_an_offset_that_goes_back_is_reported(disk: SimulatedDisk) -> None:
     path = sealed(disk)
     content = disk.files()[path]
-    place = positions(disk, path)[2]
-    base_offset = HEADER.unpack_from(content, place)[0]
-    disk.overwrite(path, place, struct.pack(">q", base_offset - 1))
-    kinds = found(verify(disk))
-    assert ("offset-order", path, place) in kinds
+    position = positions(disk, path)[2]
+    base_offset = HEADER.unpack_from(content, position)[0]
+    disk.overwrite(path, position, struct.pack(">q", base_offset - 1))
+    kinds = locations_of(verify(disk))
+    assert ("offset-order", path, position) in kinds
     assert all(item[0] != "crc" for item in kinds)
 
 
@@ -97,30 +97,30 @@ def test_an_offset_that_jumps_is_reported_at_the_batch_that_contradicts_it(
     disk: SimulatedDisk,
 ) -> None:
     path = sealed(disk)
-    place, following = positions(disk, path)[2:4]
-    flip(disk, path, place + 4)  # 2^24 more
-    problems = found(verify(disk))
+    position, following = positions(disk, path)[2:4]
+    flip(disk, path, position + 4)  # 2^24 more
+    problems = locations_of(verify(disk))
     assert ("offset-order", path, following) in problems
-    assert ("bounds", path, place) in problems
+    assert ("bounds", path, position) in problems
 
 
 def test_a_batch_before_its_segment_is_reported(disk: SimulatedDisk) -> None:
     path = sealed(disk)
     disk.overwrite(path, 0, struct.pack(">q", 3))
-    assert ("bounds", path, 0) in found(verify(disk))
+    assert ("bounds", path, 0) in locations_of(verify(disk))
 
 
 def test_a_batch_too_far_for_the_index_is_reported(disk: SimulatedDisk) -> None:
     path = active(disk)
     last = positions(disk, path)[-1]
     flip(disk, path, last + 3)  # 2^32 more
-    assert ("bounds", path, last) in found(verify(disk))
+    assert ("bounds", path, last) in locations_of(verify(disk))
 
 
 def test_overlapping_segments_are_reported(disk: SimulatedDisk) -> None:
     first, second = segment_paths(disk)[:2]
-    place = positions(disk, second)[0]
-    base_offset = HEADER.unpack_from(disk.files()[second], place)[0]
+    position = positions(disk, second)[0]
+    base_offset = HEADER.unpack_from(disk.files()[second], position)[0]
     longer = disk.files()[first] + disk.files()[second][: positions(disk, second)[1]]
     put(disk, first, longer)
     problems = [item for item in verify(disk).problems if item.kind == "bounds"]
@@ -137,7 +137,7 @@ def test_a_sane_crc_over_an_impossible_header_is_reported(disk: SimulatedDisk) -
     batch[RECORD_COUNT_POSITION : RECORD_COUNT_POSITION + 4] = struct.pack(">i", 1000)
     batch[CRC_POSITION : CRC_POSITION + 4] = struct.pack(">I", compute_crc(batch))
     disk.overwrite(path, start, bytes(batch))
-    assert ("header", path, start) in found(verify(disk))
+    assert ("header", path, start) in locations_of(verify(disk))
 
 
 def test_records_that_do_not_decode_are_found_only_when_they_are_looked_at(

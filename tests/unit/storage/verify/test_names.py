@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tests.unit.storage.sample_logs import fill, writing
-from tests.unit.storage.verify.planting import DATA, FOLDER, found, put, verify
+from tests.unit.storage.verify.damage import DATA, FOLDER, locations_of, put, verify
 
 from penstock.storage.verify import verify_directory
 from penstock.testing.simulated_disk import SimulatedDisk
@@ -12,14 +12,14 @@ from penstock.testing.simulated_disk import SimulatedDisk
 def test_an_index_without_its_log_is_reported(disk: SimulatedDisk) -> None:
     path = f"{FOLDER}/{12345:020d}.index"
     put(disk, path, b"")
-    assert found(verify(disk)) == {("orphan", path, None)}
+    assert locations_of(verify(disk)) == {("orphan", path, None)}
 
 
 def test_a_segment_with_a_wrong_name_is_reported(disk: SimulatedDisk) -> None:
     paths = [f"{FOLDER}/12345.log", f"{FOLDER}/{'9' * 20}.log"]
     for path in paths:
         put(disk, path, b"")
-    assert found(verify(disk)) == {("name", path, None) for path in paths}
+    assert locations_of(verify(disk)) == {("name", path, None) for path in paths}
 
 
 def test_leftovers_and_strangers_are_notes(disk: SimulatedDisk) -> None:

@@ -1,11 +1,11 @@
 """Inconsistencies planted in transaction indexes and producer snapshots."""
 
 import pytest
-from tests.unit.storage.verify.planting import (
+from tests.unit.storage.verify.damage import (
     DATA,
     FOLDER,
     flip,
-    found,
+    locations_of,
     only_problem,
     put,
     sealed,
@@ -73,7 +73,7 @@ def test_a_snapshot_that_a_broker_is_writing_is_a_note(disk: SimulatedDisk) -> N
     assert findings.problems == []
     assert [(note.kind, note.path) for note in findings.notes] == [("snapshot", newest)]
     disk.cut(oldest, 0)
-    assert found(verify(disk)) == {("snapshot", oldest, None)}
+    assert locations_of(verify(disk)) == {("snapshot", oldest, None)}
 
 
 @pytest.mark.parametrize("field", ["last_sequence", "last_offset", "producer_epoch", "producer_id"])

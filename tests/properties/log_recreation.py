@@ -16,7 +16,7 @@ from tests.properties.log_drawing import (
     PARTITION,
     TOPIC_ID,
 )
-from tests.properties.log_model import Life, Model, Stored
+from tests.properties.log_model import Incarnation, Model, Stored
 
 from penstock.model.ids import LeaderEpoch, Offset, TopicId
 from penstock.protocol.batch import iter_headers, stamp_offset_and_epoch
@@ -26,7 +26,7 @@ from penstock.storage.errors import DirectoryFailed, LogFenced, StorageError
 from penstock.storage.log import SegmentedLog
 
 
-class Lives(Crashes):
+class Recreation(Crashes):
     """Adds the steps `recreate`, `append_other` and `remove_folders`."""
 
     def __init__(self, seed: int) -> None:
@@ -126,10 +126,10 @@ class Lives(Crashes):
         self.formers.append(self._save())
         self._begin_life()
 
-    def _save(self) -> Life:
+    def _save(self) -> Incarnation:
         # The checkpoints forget it before its folder's new name is durable.
         forgotten = [replace(model, checkpointed_start=0) for model in (self.model, *self.ghosts)]
-        return Life(
+        return Incarnation(
             self.topic_id,
             forgotten[0].copy(),
             forgotten[1:],
@@ -143,17 +143,25 @@ class Lives(Crashes):
         )
 
     def _begin_life(self) -> None:
-        self.lives += 1
-        self.topic_id = TopicId(UUID(int=TOPIC_ID.int + self.lives))
-        self._take(Life(self.topic_id, Model(), [], {}, [], 0, 0, 0, False, False))
+        self.incarnations += 1
+        self.topic_id = TopicId(UUID(int=TOPIC_ID.int + self.incarnations))
+        self._take(Incarnation(self.topic_id, Model(), [], {}, [], 0, 0, 0, False, False))
         self.is_reloaded = False
         self.epoch = self.random.choice([0, 1, 7, MAX_EPOCH - 4])
 
-    def _take(self, life: Life) -> None:
-        self.topic_id, self.model, self.ghosts = life.topic_id, life.model, life.ghosts
-        self.producers, self.ended, self.epoch = life.producers, life.ended, life.epoch
-        self.max_start, self.murky_below = life.max_start, life.murky_below
-        self.is_compacted, self.is_compacting = life.is_compacted, life.is_compacting
+    def _take(self, incarnation: Incarnation) -> None:
+        self.topic_id, self.model, self.ghosts = (
+            incarnation.topic_id,
+            incarnation.model,
+            incarnation.ghosts,
+        )
+        self.producers, self.ended, self.epoch = (
+            incarnation.producers,
+            incarnation.ended,
+            incarnation.epoch,
+        )
+        self.max_start, self.murky_below = incarnation.max_start, incarnation.murky_below
+        self.is_compacted, self.is_compacting = incarnation.is_compacted, incarnation.is_compacting
         self.intended = None
 
     def _create_again(self) -> None:
@@ -185,29 +193,34 @@ class Lives(Crashes):
             self._create_again()
             self.may_be_absent.add("power")
             return
-        life = self._find_former()
-        if life is not None:
+        incarnation = self._find_former()
+        if incarnation is not None:
             assert is_power_cut, "a deleted partition is back"
             self.witnessed["deleted log came back"] += 1
-            self._take(life)
+            self._take(incarnation)
         self._settle_deletion()
         super()._settle(is_power_cut=is_power_cut)
 
-    def _find_former(self) -> Life | None:
+    def _find_former(self) -> Incarnation | None:
         """Whose log was found, if not the present life's. An id that was not synced may be lost:
         then the batches tell, or with none left the offset at which the log stands."""
-        found = self.log.topic_id
-        if found.int:
-            lives = [life for life in self.formers if life.topic_id == found]
-            assert lives or found == self.topic_id, f"of an unknown topic {found}"
-            return lives[0] if lives else None
+        topic_id = self.log.topic_id
+        if topic_id.int:
+            incarnations = [
+                incarnation for incarnation in self.formers if incarnation.topic_id == topic_id
+            ]
+            assert incarnations or topic_id == self.topic_id, f"of an unknown topic {topic_id}"
+            return incarnations[0] if incarnations else None
         batches = self._read_batches()[:1]
         models = [self.model, *self.ghosts, *([self.intended] if self.intended else [])]
         if any(_may_be(model, batches, self.log) for model in models):
             return None
-        for life in reversed(self.formers):
-            if any(_may_be(model, batches, self.log) for model in (life.model, *life.ghosts)):
-                return life
+        for incarnation in reversed(self.formers):
+            if any(
+                _may_be(model, batches, self.log)
+                for model in (incarnation.model, *incarnation.ghosts)
+            ):
+                return incarnation
         return None
 
     def close(self) -> None:
@@ -220,22 +233,22 @@ class Lives(Crashes):
             return
         log = self.engine._logs.get(OTHER)
         assert isinstance(log, SegmentedLog), f"the other partition is gone: {self.reports}"
-        found = list(self._batches_of(log))
+        batches = list(self._batches_of(log))
         assert log.log_start_offset == 0
-        assert found == self.others[: len(found)], "the other partition has changed"
-        assert log.log_end_offset == 2 * len(found) >= self.others_durable
-        assert is_power_cut or len(found) >= self.others_written, "the other partition lost some"
-        self.other, self.others, self.others_written = log, found, len(found)
+        assert batches == self.others[: len(batches)], "the other partition has changed"
+        assert log.log_end_offset == 2 * len(batches) >= self.others_durable
+        assert is_power_cut or len(batches) >= self.others_written, "the other partition lost some"
+        self.other, self.others, self.others_written = log, batches, len(batches)
 
     def _batches_of(self, log: SegmentedLog) -> list[bytes]:
-        found: list[bytes] = []
+        batches: list[bytes] = []
         position = log.log_start_offset
         while position < log.log_end_offset:
             read = log.read(position, below=log.log_end_offset, max_bytes=999, at_least_one=True)
             content = self._content(read)
-            found += [content[place : place + h.size] for place, h in iter_headers(content)]
+            batches += [content[start : start + h.size] for start, h in iter_headers(content)]
             position = Offset(read.end_offset)
-        return found
+        return batches
 
 
 def _may_be(model: Model, batches: list[Stored], log: SegmentedLog) -> bool:

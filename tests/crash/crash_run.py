@@ -58,7 +58,7 @@ class Deferred:
 
 
 @dataclass(slots=True)
-class Witness:
+class Expectations:
     """Courses that the log may have taken; the last one is the course it is on."""
 
     kill: list[Timeline] = field(default_factory=lambda: [Timeline()])
@@ -110,12 +110,12 @@ class Run:
     def __init__(
         self,
         disk: SimulatedDisk,
-        witness: Witness,
+        expectations: Expectations,
         config: LogConfig = CONFIG,
         background: Background | None = None,
     ) -> None:
         self.disk = disk
-        self.witness = witness
+        self.expectations = expectations
         self.config = config
         self.background = background
         self._now_ms = NOW_MS
@@ -129,14 +129,14 @@ class Run:
             self._note_durable()
 
     def create(self) -> None:
-        self.witness.absent = {"kill", "power"}
+        self.expectations.absent = {"kill", "power"}
         self.log = create(self.engine, self.config)
-        self.witness.absent = {"power"}
+        self.expectations.absent = {"power"}
 
     def append(self, step: Step) -> None:
         stamped = bytearray(step.batch)
         stamp_offset_and_epoch(stamped, 0, self.log.log_end_offset, step.epoch)
-        for timeline in self.witness.both():
+        for timeline in self.expectations.both():
             timeline.batches.append(bytes(stamped))
         item = AppendItem(
             self.log, memoryview(bytearray(step.batch)), LeaderEpoch(step.epoch), step.origin
@@ -144,7 +144,7 @@ class Run:
         (result,) = self.engine.append([item], NOW_MS)
         assert isinstance(result, LogAppendInfo), result
         self.log.advance_high_watermark(self.log.log_end_offset)
-        self.witness.kill[-1].min_end = self.log.log_end_offset
+        self.expectations.kill[-1].min_end = self.log.log_end_offset
         self._note_durable()
 
     def append_more(self, count: int, *, epoch: int = 3, first: int = 50) -> None:
@@ -156,7 +156,7 @@ class Run:
         for number in numbers:
             batch = data_batch(number)
             stamp_offset_and_epoch(batch, 0, self.log.log_end_offset, epoch)
-            for timeline in self.witness.both():
+            for timeline in self.expectations.both():
                 timeline.batches.append(bytes(batch))
             item = AppendItem(
                 self.log, memoryview(batch), LeaderEpoch(-1), AppendOrigin.REPLICATION
@@ -164,7 +164,7 @@ class Run:
             (result,) = self.engine.append([item], NOW_MS)
             assert isinstance(result, LogAppendInfo), result
             self.log.advance_high_watermark(self.log.log_end_offset)
-            self.witness.kill[-1].min_end = self.log.log_end_offset
+            self.expectations.kill[-1].min_end = self.log.log_end_offset
 
     def flush(self) -> None:
         answers: list[StorageError | None] = []
@@ -183,17 +183,17 @@ class Run:
             assert answers == [None]
 
     def _note_flushed(self, upto: Offset) -> None:
-        self.witness.absent.discard("power")
-        self.witness.settle("power")
-        timeline = self.witness.power[-1]
+        self.expectations.absent.discard("power")
+        self.expectations.settle("power")
+        timeline = self.expectations.power[-1]
         timeline.min_end = max(timeline.min_end, upto)
 
     def _note_durable(self) -> None:
         """Whoever asked for it or not: what the log calls durable must be."""
-        timeline = self.witness.power[-1]
+        timeline = self.expectations.power[-1]
         timeline.min_end = max(timeline.min_end, self.log.durable_offset)
         if self.log.durable_offset > 0:
-            self.witness.absent.discard("power")
+            self.expectations.absent.discard("power")
 
     def truncate_to(self, offset: int) -> None:
         if offset < self.log.log_start_offset:
@@ -206,16 +206,16 @@ class Run:
         self._cut(new, lambda: self.log.restart_at(Offset(offset), NOW_MS))
 
     def _cut(self, change: Callable[[Timeline], Timeline], act: Callable[[], None]) -> None:
-        self.witness.branch(change)
-        for timelines in (self.witness.kill, self.witness.power):
+        self.expectations.branch(change)
+        for timelines in (self.expectations.kill, self.expectations.power):
             for old in timelines[:-1]:
                 old.min_end = min(old.min_end, timelines[-1].min_end, *old.starts)
                 old.starts |= timelines[-1].starts  # on its way to begin there
         act()
-        self.witness.settle("kill")
+        self.expectations.settle("kill")
 
     def delete_before(self, offset: int) -> None:
-        for timeline in self.witness.both():
+        for timeline in self.expectations.both():
             timeline.starts.add(offset)
         self.log.delete_before(Offset(offset))
 
@@ -231,17 +231,17 @@ class Run:
 
     def checkpoint(self) -> None:
         self.run_jobs("checkpoint")
-        for timeline in self.witness.both():
+        for timeline in self.expectations.both():
             timeline.starts = {self.log.log_start_offset}
 
     def retain(self) -> None:
         bases = {segment.base_offset for segment in self.log.segments} | {self.log.log_end_offset}
-        for timeline in self.witness.both():
+        for timeline in self.expectations.both():
             timeline.starts |= bases
             # A power cut may take the end, and the start with it.
         self.run_jobs("retention")
-        self.witness.kill[-1].starts = {self.log.log_start_offset}
-        self.witness.kill[-1].min_end = self.log.log_end_offset
+        self.expectations.kill[-1].starts = {self.log.log_start_offset}
+        self.expectations.kill[-1].min_end = self.log.log_end_offset
         self._note_durable()
 
     def on_owner(self, function: Callable[[], Result]) -> Result:
@@ -249,31 +249,31 @@ class Run:
 
     def compact(self, states: Sequence[Sequence[bytes]]) -> None:
         """`states` are the logs that the pass may leave: the old one first, the new one last."""
-        for timelines in (self.witness.kill, self.witness.power):
+        for timelines in (self.expectations.kill, self.expectations.power):
             (old,) = timelines
             timelines[:] = [Timeline(list(b), set(old.starts), old.min_end) for b in states]
         self.run_jobs("compaction")
-        self.witness.settle("kill")
-        self.witness.settle("power")
+        self.expectations.settle("kill")
+        self.expectations.settle("power")
 
     def delete(self) -> None:
-        self.witness.absent = {"kill", "power"}
+        self.expectations.absent = {"kill", "power"}
         self.engine.delete(PARTITION)
 
     def close(self) -> None:
         self.engine.close()
-        for timeline in self.witness.both():
+        for timeline in self.expectations.both():
             timeline.min_end = self.log.log_end_offset
             timeline.starts = {self.log.log_start_offset}
-        self.witness.settle("power")
-        self.witness.absent.clear()
+        self.expectations.settle("power")
+        self.expectations.absent.clear()
 
 
 class Watching(Run):
     """Remembers the log as it was whenever a job had visited its owner."""
 
-    def __init__(self, disk: SimulatedDisk, witness: Witness, config: LogConfig) -> None:
-        super().__init__(disk, witness, config)
+    def __init__(self, disk: SimulatedDisk, expectations: Expectations, config: LogConfig) -> None:
+        super().__init__(disk, expectations, config)
         self.states: list[tuple[bytes, ...]] = []
 
     def on_owner(self, function: Callable[[], Result]) -> Result:

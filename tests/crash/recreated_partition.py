@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 from uuid import UUID
 
+from tests.crash.crash_run import Expectations, Run
 from tests.crash.harness import (
     CONFIG,
     DATA,
@@ -19,10 +20,9 @@ from tests.crash.harness import (
     data_batch,
     epochs_in,
     look,
+    scenario,
     start,
-    story,
 )
-from tests.crash.witness import Run, Witness
 
 from penstock.config.log_config import LogConfig
 from penstock.model.ids import LeaderEpoch, TopicId, TopicPartition
@@ -39,10 +39,10 @@ SECOND_ID = TopicId(UUID(int=8))
 OTHERS_COUNT = 3
 
 
-def written_beside_another() -> tuple[SimulatedDisk, Witness]:
+def written_beside_another() -> tuple[SimulatedDisk, Expectations]:
     """Both closed cleanly, and both with something in the checkpoints."""
     disk = SimulatedDisk(DATA)
-    run = Run(disk, Witness())
+    run = Run(disk, Expectations())
     run.start()
     other = create(run.engine, partition=OTHER)
     items = [
@@ -51,23 +51,23 @@ def written_beside_another() -> tuple[SimulatedDisk, Witness]:
     ]
     assert all(isinstance(result, LogAppendInfo) for result in run.engine.append(items, NOW_MS))
     run.create()
-    for step in story():
+    for step in scenario():
         run.append(step)
     run.close()
-    return disk.survivor_of_kill(), run.witness
+    return disk.survivor_of_kill(), run.expectations
 
 
-class Lives(Run):
+class RecreatedPartition(Run):
     """`self.log` is of the present life; the other partition must never notice."""
 
     def __init__(
         self,
         disk: SimulatedDisk,
-        witness: Witness,
+        expectations: Expectations,
         config: LogConfig = CONFIG,
         background: Background | None = None,
     ) -> None:
-        super().__init__(disk, witness, config, background)
+        super().__init__(disk, expectations, config, background)
         self.other: SegmentedLog
         self.others = [_stamped(number, 2 * number) for number in range(OTHERS_COUNT)]
         self.others_certain = {"kill": 2 * OTHERS_COUNT, "power": 2 * OTHERS_COUNT}
@@ -79,17 +79,17 @@ class Lives(Run):
         self._note_durable()
 
     def delete(self) -> None:
-        for timeline in self.witness.power:
+        for timeline in self.expectations.power:
             timeline.starts.add(0)  # deleted records may come back with the whole
         super().delete()
-        self.witness.kill.clear()
+        self.expectations.kill.clear()
 
     def create_again(self) -> None:
-        self.witness.absent = {"kill", "power"}
-        self.witness.kill[:] = [Timeline(topic_id=SECOND_ID)]
-        self.witness.power.append(Timeline(topic_id=SECOND_ID))
+        self.expectations.absent = {"kill", "power"}
+        self.expectations.kill[:] = [Timeline(topic_id=SECOND_ID)]
+        self.expectations.power.append(Timeline(topic_id=SECOND_ID))
         self.log = create(self.engine, self.config, topic_id=SECOND_ID)
-        self.witness.absent = {"power"}
+        self.expectations.absent = {"power"}
 
     def flush_in_vain(self) -> list[StorageError | None]:
         """For a log that is deleted before the round ends."""

@@ -58,5 +58,5 @@ def only_problem(disk: SimulatedDisk, *, records: bool = False) -> LogFinding:
     return problems[0]
 
 
-def found(findings: LogFindings) -> set[tuple[str, str, int | None]]:
+def locations_of(findings: LogFindings) -> set[tuple[str, str, int | None]]:
     return {(item.kind, item.path, item.position) for item in findings.problems}

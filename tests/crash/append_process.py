@@ -1,7 +1,7 @@
 """A process to be killed: appends to a few logs, flushes by group commit with threads, and prints
 each acknowledgement: `partition end_offset`, a line each.
 
-    python -m tests.crash.appender DIRECTORY
+    python -m tests.crash.append_process DIRECTORY
 """
 
 import os
@@ -59,7 +59,7 @@ def _append(engine: SegmentedEngine, log: PartitionLog) -> None:
     for _ in range(2):
         offset = log.log_end_offset
         records = [
-            Record(place, NOW_MS, None, value_at(log.tp, offset + place)) for place in range(3)
+            Record(index, NOW_MS, None, value_at(log.tp, offset + index)) for index in range(3)
         ]
         item = AppendItem(log, memoryview(build_batch(records)), LeaderEpoch(0))
         (result,) = engine.append([item], NOW_MS)
