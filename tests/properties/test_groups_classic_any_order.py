@@ -1,7 +1,7 @@
-"""Whatever members do in whatever order, with writes that fail: a classic group keeps its word.
+"""Whatever members do in whatever order, with failing writes, a classic group keeps its promises.
 
-One generation at a time; every call answered once; an assignment is what the leader gave; and the
-state is what its log gives, whole or compacted.
+One generation at a time; one reply per call; every assignment is the leader's; and the state equals
+a replay of the log, whole or compacted.
 """
 
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ INITIAL_DELAYS_MS = st.sampled_from([0, 3000])
 
 
 class Watched(Client):
-    """Looks at each answer it gets, and forgets its id when it is told to."""
+    """Checks each reply, and forgets its id when a reply says so."""
 
     seen: "Ledger"
 
@@ -45,7 +45,7 @@ class Watched(Client):
                 self.id = ""
 
     def sync(self, assignments: Any = None, **changes: Any) -> Call:
-        """Remembers for which generation it asked: the answer may come much later."""
+        """Remembers the generation of the request, because the reply may come much later."""
         generation, whose = self.generation, self.instance or self.id
         call = super().sync(assignments, **changes)
         call.on_reply = lambda reply: self.seen.on_synced(generation, whose, reply)
@@ -55,7 +55,7 @@ class Watched(Client):
 
 
 class Ledger:
-    """What was said about the generations of one life of the coordinator."""
+    """What replies said about the generations of one incarnation of the coordinator."""
 
     def __init__(self) -> None:
         self.generations: dict[int, tuple[str | None, str | None]] = {}
@@ -96,7 +96,7 @@ class AnyOrder(RuleBasedStateMachine):
         )
         self.ledger = Ledger()
         self.payloads = 0
-        self.everyone: list[Watched] = []  # those too that came back as others
+        self.everyone: list[Watched] = []  # including those that returned under another id
         self.clients = [self._new_client(index) for index in range(6)]
         for index in first:
             self.join(index=index)
@@ -133,7 +133,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(index=CLIENTS)
     def come_back_without_an_id(self, index: int) -> None:
-        """After a crash. A dynamic member leaves its old self behind."""
+        """After a crash. The old id of a dynamic member stays behind."""
         self.clients[index] = self._new_client(index)
         self.clients[index].come()
 
@@ -192,7 +192,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def suffer(self, data: st.DataObject) -> None:
-        """One rule for all that undoes much, so that the others have time to do it again."""
+        """One rule for all disruptive events, so that the others have time in between."""
         troubles = [self._restart, self._fail_writes, self._delete, self._all_are_silent]
         data.draw(st.sampled_from(troubles))(data)
 
@@ -250,7 +250,7 @@ class AnyOrder(RuleBasedStateMachine):
             assert all(member.find_metadata(group.protocol) for member in group.members.values())
 
     def teardown(self) -> None:
-        """If nobody does anything any more, the group ends in peace and all calls are answered."""
+        """If all clients fall silent, the group becomes empty and every call gets a reply."""
         if not hasattr(self, "desk"):
             return
         self.harness.commits_at_once = True
@@ -306,7 +306,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.harness.pass_time(data.draw(LONG_MS))
 
     def _begin_new_life(self) -> None:
-        """Generations that were not stored may be given again; those stored are as they were."""
+        """Generations that were not stored may be reused; stored ones are unchanged."""
         stored = self.harness.group.stored
         self.ledger = Ledger()
         if stored is not None and stored.members:

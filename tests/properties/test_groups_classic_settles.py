@@ -1,6 +1,6 @@
-"""Members that follow the protocol, at any pace, come to share the work and are never thrown out.
+"""Members that follow the protocol, at any pace, share the work and are never removed.
 
-Concurrent arrivals, departures, crashes, slow commits and restarts of the coordinator, by seed.
+Concurrent joins, leaves, crashes, slow commits and coordinator restarts, by seed.
 """
 
 import heapq
@@ -25,8 +25,8 @@ SEEDS = st.integers(0, 2**64 - 1)
 
 HEARTBEAT_MS = 3000
 POLL_MS = 5000  # a member needs at most this long to notice a rebalance and join
-TROUBLE_MS = 60_000  # in which members come and go
-SETTLED_MS = 120_000  # after it, with nobody coming or going
+TROUBLE_MS = 60_000  # during which members join and leave
+SETTLED_MS = 120_000  # after it, without joins and leaves
 
 
 class World:
@@ -69,7 +69,7 @@ class World:
 
 
 class Consumer:
-    """Does what clients do: joins, syncs, sends heartbeats, joins again when it is called."""
+    """Behaves as clients do: joins, syncs, sends heartbeats, joins every rebalance."""
 
     def __init__(self, world: World, name: str, instance: str | None = None) -> None:
         self.world = world
@@ -77,8 +77,8 @@ class Consumer:
             world.harness, name, instance=instance, supports_skipping=world.random.random() < 0.5
         )
         self.is_running = True
-        self.work: bytes | None = None  # of the generation it is in
-        self._turn = 0  # what was begun in an earlier one is of no interest any more
+        self.work: bytes | None = None  # of its generation
+        self._turn = 0  # events of an earlier run are ignored
         world.live.append(self)
         self.join()
 
@@ -153,7 +153,7 @@ class Consumer:
         self._later(200, self.join)
 
     def _ask(self, send: Callable[[], Call], on_answer: Callable[[Any], None]) -> None:
-        """Waits for the answer by looking: the commit that it rests on may come later."""
+        """Polls for the reply, whose commit may come later."""
         call = send()
 
         def look() -> None:
@@ -195,7 +195,7 @@ def begin(world: World, name: str, instance: str | None) -> None:
 
 
 def come_back(world: World, consumer: Consumer, name: str, instance: str) -> None:
-    """A restart: whoever it was before is gone, and may have a request under way."""
+    """A restart: its former incarnation is gone, and may have a request in flight."""
     consumer.stop(politely=False)
     Consumer(world, name, instance)
 

@@ -1,4 +1,4 @@
-"""Whatever a client sends, a group answers it: an exception would cost all groups of the shard."""
+"""Any request gets a reply, because an exception would reload all groups of the shard."""
 
 from uuid import UUID
 

@@ -1,5 +1,7 @@
-"""Members of both protocols in any order: the group changes its kind and no partition is worked on
-twice, everybody gets a share when all is quiet, and the log gives the same state.
+"""Members of both protocols in any order, while the group is upgraded and downgraded.
+
+No partition has two owners, every member gets its share once all is quiet, and a replay of the log
+gives the same state.
 """
 
 import itertools
@@ -105,7 +107,7 @@ class Mixed(RuleBasedStateMachine):
 
     @rule()
     def only_classic_ones_are_left(self) -> None:
-        """They share out by themselves, but do not see that the topic has grown."""
+        """Their leader assigns, but does not notice that the topic was extended."""
         for who in self.newer:
             who.leave()
             who.epoch = JOIN_EPOCH

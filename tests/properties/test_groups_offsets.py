@@ -1,4 +1,4 @@
-"""Any life of groups and offsets: memory, the log and the compacted log always tell the same."""
+"""Any history of groups and offsets: state, log and compacted log always agree."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -138,7 +138,7 @@ histories = st.lists(steps, min_size=30, max_size=60)
 
 
 class Life:
-    """One coordinator after another over the same log, and the members that clients remember."""
+    """Successive coordinators over the same log, and the members that clients remember."""
 
     def __init__(self) -> None:
         self.log = TableLog(
@@ -171,7 +171,7 @@ class Life:
             self.harness.coordinator.close()
 
     async def settle(self) -> None:
-        """A refusal sets off a reload."""
+        """A refused write causes a reload."""
         self.log.refusal = None
         for _ in range(5):
             await asyncio.sleep(0)
@@ -304,7 +304,7 @@ class Life:
         )
 
     async def _soon(self, call: Coroutine[Any, Any, Answer]) -> Answer | None:
-        """Its answer, if that is not up to another member."""
+        """Its reply, unless it waits for another member."""
         task = asyncio.ensure_future(call)
         for _ in range(5):
             await asyncio.sleep(0)
@@ -315,7 +315,7 @@ class Life:
 
 
 def _settled(state: GroupShardState) -> dict[str, object]:
-    """What clients see of groups that are not on the way to another generation."""
+    """Descriptions of groups that are not rebalancing."""
     return {
         name: state.describe(name)
         for name, group in state.groups.items()

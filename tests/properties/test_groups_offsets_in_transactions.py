@@ -1,4 +1,4 @@
-"""Offsets committed in and out of transactions: the log and the compacted log tell the same."""
+"""Offsets committed inside and outside transactions: log and compacted log agree."""
 
 from typing import NamedTuple
 
@@ -48,14 +48,14 @@ steps = st.one_of(
 
 
 class Model:
-    """The store as it follows the log, and what a reader of `read_committed` would end up with."""
+    """The store as it replays the log, and what a `read_committed` reader would end up with."""
 
     def __init__(self) -> None:
         self.table = Table(
             segment_bytes=400, delete_retention_ms=RETENTION_MS, min_cleanable_dirty_ratio=0.0
         )
         self.store = OffsetStore()
-        self.committed: dict[OffsetKey, tuple[int, int]] = {}  # offset, where its record is
+        self.committed: dict[OffsetKey, tuple[int, int]] = {}  # offset, and offset of its record
         self.open: dict[int, dict[OffsetKey, tuple[int, int]]] = {}
 
     def run(self, step: Put | End | Compact) -> None:

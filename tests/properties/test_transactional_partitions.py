@@ -1,7 +1,8 @@
-"""Partitions between a producer, a late network and a coordinator that says things twice.
+"""Partitions between a producer, a slow network and a coordinator that repeats its markers.
 
-Whatever comes when: no transaction is left open that its coordinator has ended, and no batch ends
-up in another transaction than its own. A marker's coordinator epoch says here which one it ends.
+In whatever order messages arrive, no transaction stays open that its coordinator has ended, and no
+batch ends up in another transaction. The coordinator epoch of a marker identifies what it ends
+here.
 """
 
 import os
@@ -32,7 +33,7 @@ NONE = ErrorCode.NONE
 
 
 class Batch(NamedTuple):
-    """A request on its way."""
+    """A request in flight."""
 
     transaction: int
     epoch: int
@@ -41,7 +42,7 @@ class Batch(NamedTuple):
 
 
 class Coordinator:
-    """Of one producer. With transactions v2 every transaction has an epoch of its own."""
+    """For one producer. With transactions v2 every transaction has its own epoch."""
 
     def __init__(self, epoch: int, version: int) -> None:
         self.epoch = epoch
@@ -89,7 +90,7 @@ class World:
         self.sequences: Counter[TopicPartition] = Counter()
         self.on_the_way: list[Batch] = []  # produce requests, delivered in any order, or again
         self.markers: list[tuple[TopicPartition, int, int, bool]] = []  # sent, perhaps many times
-        self.answers: list[Callable[[], None]] = []  # of the coordinator, on their way back
+        self.answers: list[Callable[[], None]] = []  # of the coordinator, in flight
         self.verified_transactions: list[int] = []  # the transaction of each verification
         self.next_verification = 0  # index of the first that the coordinator has not seen
         self.seen: Counter[str] = Counter()
@@ -144,7 +145,7 @@ class World:
             self.verified_transactions.append(made.transaction)
 
     def answer_question(self) -> None:
-        """The coordinator decides now; its answer is under way until `deliver_answer`."""
+        """The coordinator decides now; its reply is in flight until `deliver_answer`."""
         verifications = self.harness.verifier.asked
         if self.next_verification < len(verifications):
             verification, transaction = (
@@ -176,19 +177,19 @@ class World:
                 )
 
     def _next_sequence(self, name: TopicPartition) -> int:
-        """A client goes on from what was acknowledged."""
+        """A client continues after what was acknowledged."""
         producer_state = self.harness.replicas.get(name).log.producers.find(PRODUCER)
         return 0 if producer_state is None else producer_state.last_sequence + 1
 
     def is_past_telling(self, transaction: int, partition: TopicPartition) -> bool:
-        """With transactions v1, what comes late into the producer's next transaction looks like a
-        part of it: that is why there is v2."""
+        """With transactions v1, a late batch looks like a part of the producer's next transaction,
+        which is why v2 exists."""
         coordinator = self.coordinator
         is_late = transaction < coordinator.transaction
         return self.version == 1 and is_late and partition in coordinator.parts
 
     def send_markers(self) -> None:
-        """Once more, perhaps: the coordinator may not know that they were written."""
+        """Perhaps again, because the coordinator may not know that they were written."""
         if not self.coordinator.is_open:
             number = self.coordinator.transaction
             commit = self.coordinator.decisions[number]
@@ -331,7 +332,7 @@ def test_no_transaction_hangs_and_none_mixes_with_another(version: int) -> None:
 
 
 def forget_markers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An answer counts whatever came since the verification."""
+    """A reply counts whatever happened since the verification."""
     monkeypatch.setattr(Verifications, "on_marker", lambda *_: None)
 
 

@@ -1,5 +1,7 @@
-"""Any life of transactions: memory, the log and the compacted log always tell the same; an end is
-the same in every partition; nobody is given what somebody else has had."""
+"""Any history of transactions: state, log and compacted log always agree.
+
+A transaction ends the same way in every partition, and no producer id and epoch is given out twice.
+"""
 
 import asyncio
 from typing import NamedTuple
@@ -35,7 +37,7 @@ NAMES = ["a", "b"]
 PARTITIONS = [T0, T1, U0]
 DAY_MS = 86_400_000
 NONE = ErrorCode.NONE
-# What a client may be told; nothing of it is a surprise.
+# The codes that a client may get.
 CODES = {
     NONE,
     ErrorCode.PRODUCER_FENCED,
@@ -47,13 +49,13 @@ CODES = {
 }
 
 names = st.sampled_from(NAMES)
-handles = st.sampled_from([0, 0, 0, 0, 1, 2])  # the newest that was given out, or an older one
+handles = st.sampled_from([0, 0, 0, 0, 1, 2])  # the newest given out, or an older one
 partitions = st.frozensets(st.sampled_from(PARTITIONS), min_size=1)
 
 
 class Init(NamedTuple):
     name: str
-    claims: int | None  # of the handles; None: says nothing
+    claims: int | None  # index of a handle; None: claims nothing
     two_phase: bool
     keep_prepared: bool
 
@@ -82,7 +84,7 @@ class Wait(NamedTuple):
 
 
 class Hold(NamedTuple):
-    is_held: bool  # what is sent to partitions
+    is_held: bool  # markers to partitions
 
 
 class RefuseMarkers(NamedTuple):
@@ -130,7 +132,7 @@ first_epochs = st.sampled_from([None, None, 0, LAST_EPOCH - 2, LAST_EPOCH, MAX_E
 
 
 class Life:
-    """One coordinator after another over the same log, and what clients remember."""
+    """Successive coordinators over the same log, and what clients remember."""
 
     def __init__(self, first_epoch: int | None) -> None:
         self.log = TableLog(
@@ -146,7 +148,7 @@ class Life:
         self.harness = self._open()
 
     def _begin_at(self, epoch: int) -> None:
-        """Somebody has used the name before, for long."""
+        """The transactional id has been in use for long."""
         value = Transaction(
             producer_id=2**63 - 1,
             producer_epoch=epoch,
@@ -184,7 +186,7 @@ class Life:
             self.harness.coordinator.close()
 
     async def heal(self) -> None:
-        """With everybody well again, every decision gets to every partition."""
+        """Once all partitions accept markers, every decision reaches every partition."""
         self.log.refusal = None
         self.log.is_held = self.partitions.is_held = False
         self.partitions.refusals.clear()
@@ -208,8 +210,8 @@ class Life:
         self.check_markers()
 
     def check_markers(self) -> None:
-        """No marker is older than what a partition has seen, and one end is one decision, whoever
-        tells it. (Clients of old use one epoch for many transactions.)"""
+        """No marker is older than what a partition has seen, and one end is one decision, whichever
+        coordinator sends it. (Older clients use one epoch for many transactions.)"""
         for written in self.partitions.markers.values():
             latest: dict[int, int] = {}
             for producer, _, coordinator_epoch in written:
@@ -258,7 +260,7 @@ class Life:
             case Compact(is_all):
                 self.compact(is_all)
             case Restart():
-                self.log.commit()  # what is written stays; the disk was not lost
+                self.log.commit()  # written records stay; the disk was not lost
             case _:
                 await self.ask(step)
 

@@ -1,7 +1,7 @@
-"""A coordinator in small for one classic group: a log, timers and a clock that tests move.
+"""A minimal coordinator for one classic group: a log, timers and a clock that tests advance.
 
-Carries outcomes out as a shard does: records are replayed at once, answers wait for the commit.
-Invariant: a call is answered at most once, and never before the records it rests on are committed.
+Carries results out as a shard does: records are replayed at once, replies wait for the commit.
+Invariant: a call gets one reply at most, and never before the records behind it are committed.
 """
 
 import itertools
@@ -40,11 +40,11 @@ GROUP = "billing"
 SESSION_MS = 10_000
 REBALANCE_MS = 60_000
 START_MS = 1_000_000
-NO_TOPICS = FakeTopics()  # a classic group's leader looks at topics, not the broker
+NO_TOPICS = FakeTopics()  # the leader of a classic group watches topics, not the broker
 
 
 def subscription(*topics: str, user_data: bytes = b"") -> bytes:
-    """What a consumer tells its group, in the version that all others begin with."""
+    """A consumer's subscription in version 0, with which all later versions start."""
     writer = ValueWriter(flexible=False)
     writer.int16(0)
     writer.array(topics, ValueWriter.string)
@@ -54,7 +54,7 @@ def subscription(*topics: str, user_data: bytes = b"") -> bytes:
 
 @dataclass(slots=True)
 class Call:
-    """A request that was sent, and its answer once there is one."""
+    """A request that was sent, and its reply once there is one."""
 
     reply: Any = None
     on_reply: Callable[[Any], None] = lambda reply: None
@@ -129,7 +129,7 @@ class ClassicGroupHarness:
     # -- time ------------------------------------------------------------------------------
 
     def pass_time(self, delay_ms: int) -> None:
-        """Every timer that is due goes off, in order."""
+        """Fires every timer that is due, in order."""
         end_ms = self.now_ms + delay_ms
         while (key := self.next_timer()) is not None and self.timers[key] <= end_ms:
             self.fire(key)
@@ -149,12 +149,12 @@ class ClassicGroupHarness:
         self._deliver()
 
     def fail_writes(self, error: ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE) -> None:
-        """What is not committed is lost; the state is what the log gives."""
+        """Uncommitted records are lost; the state is a replay of the log."""
         del self.log[self.committed :]
         self.restart(error)
 
     def restart(self, error: ErrorCode = ErrorCode.NOT_COORDINATOR) -> None:
-        """The group is loaded anew; whoever waits learns of the error."""
+        """Reloads the group; everyone who waits gets the error."""
         for waiter in list(self._calls):
             self._answer(waiter, error)
         self._parked.clear()
@@ -164,7 +164,7 @@ class ClassicGroupHarness:
 
     @property
     def waiting(self) -> int:
-        """Calls without an answer, but for those that only wait for a commit."""
+        """Calls without a reply, except those that only wait for a commit."""
         return len(self._calls) - len(self._parked)
 
     @property
@@ -208,9 +208,9 @@ class ClassicGroupHarness:
         replay(self.group, value)
 
     def _park(self, waiter: Waiter, reply: object) -> None:
-        assert waiter in self._calls, f"{waiter} is answered twice, or was never asked"
+        assert waiter in self._calls, f"{waiter} gets a second reply, or was never sent"
         assert all(parked.waiter != waiter for parked in self._parked), (
-            f"{waiter} is answered twice"
+            f"{waiter} gets a second reply"
         )
         self._parked.append(_Parked(len(self.log), waiter, reply))
 
@@ -230,7 +230,7 @@ class ClassicGroupHarness:
 
 
 def replay_log(log: list[tuple[bytes, bytes | None]]) -> ClassicGroup:
-    """What the log gives after a restart."""
+    """The group after a restart."""
     group = ClassicGroup(GROUP)
     for entry in log:
         value = decode_record(*entry).value
@@ -244,7 +244,7 @@ def replay_log(log: list[tuple[bytes, bytes | None]]) -> ClassicGroup:
 
 @dataclass(slots=True)
 class Client:
-    """One consumer: remembers what it was told, as real ones do."""
+    """One consumer, which remembers its replies as a real one does."""
 
     harness: ClassicGroupHarness
     name: str
@@ -271,7 +271,7 @@ class Client:
         return call
 
     def come(self) -> Call:
-        """Joins as a client of today does: asks for an id, then comes with it."""
+        """Joins as current clients do: gets an id, then joins with it."""
         call = self.join()
         if call.error is ErrorCode.MEMBER_ID_REQUIRED:
             call = self.join()
@@ -292,7 +292,7 @@ class Client:
         return call
 
     def assign(self) -> Call:
-        """Syncs as the leader, with a piece of work for each member of this generation."""
+        """Syncs as the leader, with an assignment for each member of this generation."""
         assert self.joined is not None
         assert self.joined.members, f"{self.name} does not lead"
         return self.sync(
@@ -357,7 +357,7 @@ def work_of(member: str, generation: int) -> bytes:
 
 
 def settle(*clients: Client) -> None:
-    """All come, and those who lead assign, until the group is stable with just these."""
+    """All join and the leader assigns, until the group is stable with just these."""
     for client in clients:
         client.come()
     rejoin(*clients)

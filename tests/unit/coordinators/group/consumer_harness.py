@@ -1,7 +1,7 @@
-"""A coordinator in small for one group of the newer protocol: a log, timers, topics, and a clock
-that tests move; and consumers as they behave.
+"""A minimal coordinator for one consumer group: a log, timers, topics and a clock that tests
+advance; and consumers that follow the protocol.
 
-Invariant: the group is what the log replays to, which every command checks.
+Invariant: the group equals a replay of its log.
 """
 
 import itertools
@@ -36,7 +36,7 @@ REBALANCE_MS = 60_000
 
 
 class ConsumerGroupHarness:
-    """Carries outcomes out as a shard does; a write is committed at once."""
+    """Carries results out as a shard does; a write is committed at once."""
 
     def __init__(self, config: GroupConfig | None = None, **topics: int) -> None:
         self.config = config or GroupConfig(initial_rebalance_delay_ms=0)
@@ -85,7 +85,7 @@ class ConsumerGroupHarness:
         decide: Callable[[Waiter], CoordinatorResult[Any, GroupRecord]],
         on_reply: Callable[[Any], None],
     ) -> None:
-        """`on_reply` the answer, now or when another command brings it."""
+        """Calls `on_reply` now, or when another command brings the reply."""
         waiter = Waiter(next(self._waiters))
         self._waiting[waiter] = on_reply
         reply = self.carry_out(decide(waiter))
@@ -119,7 +119,8 @@ class ConsumerGroupHarness:
         self.now_ms = end_ms
 
     def restart(self) -> None:
-        """What is soft is forgotten, the log is read; whoever waits has lost the connection."""
+        """Forgets volatile state and replays the log; waiting clients have lost their
+        connection."""
         self.state.groups = replay_log(self.log)
         self.timers.clear()
         self._waiting.clear()
@@ -127,7 +128,7 @@ class ConsumerGroupHarness:
             self.carry_out(self.group.on_loaded(self.environment))
 
     def change_topics(self) -> None:
-        """After the topics were changed: the broker tells."""
+        """The broker's metadata has changed."""
         self.state.topics_changed()
 
     def named(self, partitions: Partitions) -> set[str]:
@@ -146,7 +147,7 @@ def replay_log(log: Iterable[GroupRecord]) -> dict[str, Group]:
 
 
 def compacted(log: Iterable[GroupRecord], *, keep_tombstones: bool = True) -> list[GroupRecord]:
-    """The last record of each key, in the order of the log."""
+    """The last record of each key, in log order."""
     keyed = [(encode_record(record)[0], record) for record in log]
     last = {key: index for index, (key, _) in enumerate(keyed)}
     return [
@@ -157,14 +158,14 @@ def compacted(log: Iterable[GroupRecord], *, keep_tombstones: bool = True) -> li
 
 
 def durable(groups: Mapping[str, Group]) -> object:
-    """What the log decides; equal for equal states."""
+    """What is durable; equal for equal states."""
     snapshots = {name: group.snapshot() for name, group in groups.items()}
     return {name: snapshot for name, snapshot in snapshots.items() if snapshot is not None}
 
 
 @dataclass(slots=True)
 class Consumer:
-    """A consumer that does as it is told: gives up at once what it is not assigned any more."""
+    """A consumer that applies its assignment at once."""
 
     harness: ConsumerGroupHarness
     id: str
@@ -188,11 +189,11 @@ class Consumer:
         return self.send(**(given | changes))
 
     def beat(self, **changes: object) -> ConsumerHeartbeatReply:
-        """A heartbeat that says what it owns."""
+        """A heartbeat with its owned partitions."""
         return self.send(owned=to_topics(self.owned), **changes)
 
     def send(self, **fields: object) -> ConsumerHeartbeatReply:
-        """And takes what it is answered."""
+        """Sends a heartbeat and applies the reply."""
         reply = self.harness.heartbeat(self.request(**fields))
         self.take(reply)
         return reply
@@ -223,7 +224,7 @@ class Consumer:
         return reply
 
     def pause(self) -> ConsumerHeartbeatReply:
-        """A static member goes for a while."""
+        """A static member leaves temporarily."""
         reply = self.harness.heartbeat(self.request(member_epoch=STATIC_LEAVE_EPOCH))
         self.owned = {}
         return reply
@@ -234,7 +235,7 @@ class Consumer:
 
 
 def settle(*consumers: Consumer, rounds: int = 6) -> None:
-    """Everybody sends heartbeats until nothing changes."""
+    """All send heartbeats until nothing changes."""
     for _ in range(rounds):
         for consumer in consumers:
             consumer.beat() if consumer.epoch != JOIN_EPOCH else consumer.join()

@@ -1,7 +1,7 @@
-"""A group coordinator over real logs on a simulated disk, with timers that tests move.
+"""A group coordinator over real logs on a simulated disk, with timers that tests advance.
 
-What is appended is committed at once, unless a test holds it back; a log can refuse writes and
-change its leader. Logs compact as they do in a broker.
+An append is committed at once, unless a test holds it back; a log can refuse writes and change its
+leader. Logs compact as they do in a broker.
 """
 
 import asyncio
@@ -67,11 +67,11 @@ class PendingCommit(NamedTuple):
 
 
 class FakeLeadership:
-    """One time of leading a partition."""
+    """Identifies one leadership of a partition."""
 
 
 class TableLog:
-    """An StateLog whose partitions are tables, one of `tests.unit.storage` each."""
+    """A CoordinatorLog whose partitions are tables of `tests.unit.storage`."""
 
     def __init__(self, partitions: int = 1, **config: object) -> None:
         self.tables = [Table(**config) for _ in range(partitions)]
@@ -89,13 +89,13 @@ class TableLog:
     # -- as a test wants it ----------------------------------------------------------------
 
     def commit(self) -> None:
-        """What is held reaches every replica, here and now."""
+        """Commits what is held."""
         for table in self.tables:
             table.settle()
         self._answer(lambda item: self.ends(item.partition).committed >= item.offset, NONE)
 
     def time_out(self) -> None:
-        """Those who wait for a commit are told that it takes too long."""
+        """Everyone who waits for a commit gets REQUEST_TIMED_OUT."""
         self._answer(lambda item: True, ErrorCode.REQUEST_TIMED_OUT)
 
     def lose(self, partition: int = 0) -> None:
@@ -176,7 +176,7 @@ NONE = ErrorCode.NONE
 
 
 class GroupCoordinatorHarness:
-    """One life of a coordinator; the log may have had others before."""
+    """One incarnation of a coordinator; the log may be older."""
 
     def __init__(
         self,
@@ -209,7 +209,7 @@ class GroupCoordinatorHarness:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["GroupCoordinatorHarness"]:
-        """With every partition that is led taken up and loaded."""
+        """With every led partition taken and loaded."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.coordinator.run())
             try:
@@ -229,11 +229,11 @@ class GroupCoordinatorHarness:
             if not self.coordinator.statistics().loading:
                 return
             await asyncio.sleep(0)
-        raise AssertionError("a shard is loaded for ever")
+        raise AssertionError("a shard never finishes loading")
 
     @property
     def state(self) -> GroupShardState:
-        """Of the only partition."""
+        """The state of the only partition."""
         shard = self.coordinator.find_shard(0)
         assert shard is not None
         return shard.state
@@ -243,7 +243,7 @@ class GroupCoordinatorHarness:
     async def commit(
         self, *commits: OffsetCommit, group: str = GROUP, member: str = "", generation: int = -1
     ) -> list[ErrorCode]:
-        """A code for each, in order."""
+        """One code per commit, in order."""
         request = commit_request(*commits, group=group, member=member, generation=generation)
         codes = await self.coordinator.commit(request)
         return [codes[commit.tp] for commit in commits]
@@ -298,7 +298,7 @@ class GroupCoordinatorHarness:
         return {offset.tp: offset.offset for offset in reply.offsets}
 
     async def settle_member(self, group: str = GROUP, *topics: str) -> tuple[str, int]:
-        """One member that joins and assigns itself something; its id and generation."""
+        """One member joins and assigns itself something; returns its id and generation."""
         return await self.settle_member_for(10_000, group, *topics)
 
     async def settle_member_for(
@@ -332,7 +332,7 @@ def run_scenario(
     scenario: Callable[[GroupCoordinatorHarness], Coroutine[Any, Any, None]],
     harness: GroupCoordinatorHarness | None = None,
 ) -> GroupCoordinatorHarness:
-    """Runs a story at a desk that is open."""
+    """Runs a scenario with a running coordinator."""
 
     async def tell() -> GroupCoordinatorHarness:
         here = harness or GroupCoordinatorHarness()
@@ -387,7 +387,7 @@ def join_request(group: str = GROUP, *topics: str, **more: Any) -> JoinGroup:
 
 
 def replay_log(log: TableLog, partition: int = 0) -> GroupShardState:
-    """What somebody who only has the log knows."""
+    """The state that a replay of the log gives."""
     return replay_batches(content for _, content in iter_batches(log.tables[partition].log))
 
 
@@ -399,7 +399,7 @@ def replay_batches(batches: Iterable[bytes]) -> GroupShardState:
     return state
 
 
-@lru_cache(maxsize=1 << 12)  # who looks after every step meets the same batches again
+@lru_cache(maxsize=1 << 12)  # a test that checks after every step decodes the same batches again
 def _entries_of(batch: bytes) -> tuple[Entry, ...]:
     reports: list[str] = []
     entries = tuple(read_batches(batch, reports.append))

@@ -1,7 +1,7 @@
-"""Consumers that speak the classic protocol, at the desk of a group that may be of either kind.
+"""Classic consumers in a group of either protocol.
 
-They join, sync and send heartbeats as clients do: eager ones give up all before they join again,
-cooperative ones keep what they have and name it; the leader of a classic group shares out.
+They join, sync and send heartbeats as clients do: eager ones revoke everything before they rejoin,
+cooperative ones keep and report their partitions; the leader of a classic group assigns.
 """
 
 from collections.abc import Iterable
@@ -55,11 +55,11 @@ class ClassicConsumer:
     generation: int = NO_GENERATION
     owned: Partitions = field(default_factory=dict)
     protocol: str | None = None
-    error: ErrorCode | None = None  # of the last answer; None: it waits for one
+    error: ErrorCode | None = None  # of the last reply; None: it waits for one
     wants_to_join: bool = True
     waits: bool = False
     forgets_to_sync: bool = False
-    is_dead: bool = False  # its process: answers reach nobody
+    is_dead: bool = False  # its process is dead: replies are lost
 
     # -- what it says ----------------------------------------------------------------------
 
@@ -126,7 +126,7 @@ class ClassicConsumer:
         return error
 
     def go_on(self) -> None:
-        """Does what a client does in its turn."""
+        """Sends the next request of the protocol."""
         if self.waits:
             return
         if not self.wants_to_join:
@@ -181,7 +181,7 @@ class ClassicConsumer:
     # -- what it works on ------------------------------------------------------------------
 
     def metadata(self) -> bytes:
-        """Version 1 names what the member owns."""
+        """Version 1 has the owned partitions."""
         writer = ValueWriter(flexible=False)
         writer.int16(1)
         writer.array(self.topics, ValueWriter.string)
@@ -195,7 +195,7 @@ class ClassicConsumer:
         return writer.done()
 
     def _share_out(self, members: Iterable[JoinGroupMember]) -> dict[str, bytes]:
-        """In turn, but nobody gets what another still has."""
+        """Round robin, but nobody gets what another still owns."""
         topics = self.harness.topics
         subscriptions = {member.member: read_subscription(member.metadata) for member in members}
         had = {

@@ -1,4 +1,4 @@
-"""Who gets what: `range` in runs, `uniform` evenly and with few moves."""
+"""The assignors: `range` in contiguous ranges, `uniform` evenly and with few moves."""
 
 from uuid import UUID
 
@@ -99,7 +99,7 @@ def test_uniform_compensates_for_topics_with_fewer_subscribers() -> None:
 
 
 def test_uniform_leaves_subscribers_of_a_topic_at_most_one_partition_apart() -> None:
-    """Carl can help Anna only by way of Bob, who is even with both as it is."""
+    """Carl can relieve Anna only through Bob, whose load is even with both."""
     members = [
         subscriber("anna", ORDERS, current={ORDERS: frozenset(range(6))}),
         subscriber("bob", ORDERS, BILLS, current={BILLS: frozenset(range(3))}),
@@ -110,7 +110,8 @@ def test_uniform_leaves_subscribers_of_a_topic_at_most_one_partition_apart() -> 
 
 
 def test_uniform_is_fast_for_a_large_group() -> None:
-    """A thousand members of ten thousand partitions, each with wishes of its own beside."""
+    """A thousand members and ten thousand partitions, each member with a topic of its own
+    beside."""
     own = {TopicId(UUID(int=100 + number)): 1 for number in range(1000)}
     counts = {ORDERS: 9000, **own}
     members = [subscriber(f"m{number:04}", ORDERS, topic) for number, topic in enumerate(own)]

@@ -1,4 +1,4 @@
-"""What every request to a classic group is answered in every state of it: one table."""
+"""The error code of every request to a classic group in every state, as one table."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -35,7 +35,7 @@ STATES = tuple(ClassicState)
 
 
 class Scene(NamedTuple):
-    """A group with a static leader and a follower, both of whom know the generation."""
+    """A group with a static leader and a follower, both at the current generation."""
 
     harness: ClassicGroupHarness
     leader: Client
@@ -49,7 +49,7 @@ def scene_in(state: ClassicState) -> Scene:
     other = Client(harness, "cleo")
     for member in (leader, follower, other):
         member.come()
-    harness.pass_time(6000)  # where some came others are waited for
+    harness.pass_time(6000)  # the initial delay is extended once members have joined
     if state is ClassicState.COMPLETING_REBALANCE:
         return Scene(harness, leader, follower)
     rejoin(leader, follower, other)

@@ -1,4 +1,4 @@
-"""What is told of a classic group, and when the offsets under its name may go."""
+"""Descriptions of classic groups, and the retention of their offsets."""
 
 from tests.unit.coordinators.group.classic_harness import (
     ClassicGroupHarness,

@@ -1,4 +1,4 @@
-"""Stories of classic groups: members come, share the work, go, and others take over."""
+"""Rebalances of classic groups: members join, sync, leave, and others take over."""
 
 from tests.unit.coordinators.group.classic_harness import (
     REBALANCE_MS,
@@ -111,7 +111,7 @@ def test_a_repeated_join_or_sync_does_not_start_a_rebalance() -> None:
     anna.join()
     assert ben.join().reply.generation == 2
     again = anna.join()
-    assert len(again.reply.members) == 2, "a leader is told once more who is in"
+    assert len(again.reply.members) == 2, "a leader gets the member list again"
     ben.sync()
     anna.assign()
     assert ben.join().reply.generation == 2

@@ -1,4 +1,4 @@
-"""A classic group after a restart of its coordinator: what was stored is there, the rest is not."""
+"""A classic group after a coordinator restart: what was stored is there, the rest is not."""
 
 from tests.unit.coordinators.group.classic_harness import (
     SESSION_MS,

@@ -1,4 +1,4 @@
-"""Static members (KIP-345): a restart is no departure, and of two with one name the last counts."""
+"""Static members (KIP-345): a restart is no leave, and the latest member of an instance wins."""
 
 from tests.unit.coordinators.group.classic_harness import (
     SESSION_MS,

@@ -1,4 +1,4 @@
-"""Every state of a classic group ends: who is silent goes, and the others go on."""
+"""Time-outs of classic groups: no state waits for a silent member for ever."""
 
 from tests.unit.coordinators.group.classic_harness import (
     REBALANCE_MS,
@@ -16,7 +16,7 @@ from penstock.model.errors import ErrorCode
 
 
 def keep_alive(harness: ClassicGroupHarness, *clients: Client, for_ms: int) -> None:
-    """Time passes, while these send heartbeats."""
+    """Time passes while these send heartbeats."""
     for _ in range(for_ms // 3000):
         harness.pass_time(3000)
         for client in clients:

@@ -1,4 +1,4 @@
-"""The typed settings of groups say what the broker's settings say."""
+"""GroupConfig agrees with the broker's settings."""
 
 from penstock.config.effective_config import resolve_broker
 from penstock.config.raw_config import RawConfig

@@ -1,4 +1,4 @@
-"""Groups of the newer protocol at a coordinator: over a real log, with offsets beside them."""
+"""Consumer groups in a coordinator over a real log, with committed offsets."""
 
 import asyncio
 from typing import Any
@@ -67,7 +67,7 @@ def test_an_assignment_is_sent_when_it_is_committed() -> None:
 
 
 def test_a_transaction_commits_offsets_with_a_current_member_or_without_one() -> None:
-    """Of transactions no version knows STALE_MEMBER_EPOCH."""
+    """No version of TxnOffsetCommit has STALE_MEMBER_EPOCH."""
 
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         epoch = (await joined(harness)).member_epoch

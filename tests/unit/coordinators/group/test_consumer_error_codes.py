@@ -1,6 +1,6 @@
-"""What every request to a group of the newer protocol is answered in every state of it: one table.
+"""The error code of every request to a consumer group in every state, as one table.
 
-A group without members and offsets is forgotten, so there is none that is dead.
+A group without members and offsets is removed, so there is no dead group.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ STATES = tuple(state for state in ConsumerState if state is not ConsumerState.DE
 
 
 class Scene(NamedTuple):
-    """A group in which anna is static and bob is not, both of whom know their epoch."""
+    """A group in which anna is static and bob is not, both at their current epoch."""
 
     harness: ConsumerGroupHarness
     anna: Consumer
@@ -197,7 +197,7 @@ def delete_offsets_of_other_topic(scene: Scene) -> ErrorCode:
     return scene.harness.consumer.check_delete_offsets("returns")
 
 
-# Without members, and with members in any state: what they wait for changes no answer.
+# Without members, and with members in any state: pending reconciliations change no code.
 TABLE = (
     (join_new, NONE, NONE),
     (join_again, NONE, NONE),

@@ -1,4 +1,4 @@
-"""Joining, leaving and sharing work under the newer protocol (KIP-848)."""
+"""Joining, leaving and sharing partitions in a consumer group (KIP-848)."""
 
 import pytest
 from tests.unit.coordinators.group.consumer_harness import (
@@ -43,7 +43,7 @@ def test_a_partition_is_reassigned_only_after_its_owner_revoked_it() -> None:
     assert bob.work == set()
     assert harness.consumer.members["bob"].state is MemberState.UNRELEASED_PARTITIONS
     reply = anna.beat()
-    assert reply.member_epoch == 1  # she stays where she was until she has given it up
+    assert reply.member_epoch == 1  # she keeps her epoch until she has revoked it
     assert harness.consumer.members["anna"].state is MemberState.UNREVOKED_PARTITIONS
     assert bob.beat().assignment is None
     assert anna.beat().member_epoch == 2
@@ -148,7 +148,7 @@ def test_a_late_heartbeat_of_an_older_epoch_confirms_no_revocation() -> None:
     anna.join()
     bob.join()
     settle(anna, bob)
-    late = anna.request(owned=_owned(anna))  # of the epoch in which she had one
+    late = anna.request(owned=_owned(anna))  # of the epoch in which she owned one
     bob.leave()
     anna.beat()  # has both
     Consumer(harness, "carl").join()

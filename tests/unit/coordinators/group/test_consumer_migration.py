@@ -1,4 +1,4 @@
-"""Groups change from the classic protocol to the newer one and back while they work."""
+"""Groups are upgraded to the consumer protocol and downgraded while they run."""
 
 import pytest
 from tests.unit.coordinators.group.consumer_harness import (
@@ -53,7 +53,7 @@ def settle(*consumers: Consumer | ClassicConsumer) -> None:
 
 
 def check_shared(harness: ConsumerGroupHarness, *consumers: Consumer | ClassicConsumer) -> None:
-    """All of `orders`, each partition once, and nobody has two more than another."""
+    """Each partition of `orders` has one owner, and loads differ by one at most."""
     view = harness.topics.find("orders")
     assert view is not None
     work = [consumer.work for consumer in consumers]
@@ -105,7 +105,7 @@ def test_members_of_both_protocols_share_the_partitions(assignor: str) -> None:
     anna, bob = classic_group(harness, "anna", "bob", assignor=assignor)
     carl = Consumer(harness, "carl")
     carl.join()
-    assert carl.work == set()  # the others have all
+    assert carl.work == set()  # the others own all
     settle(anna, bob, carl)
     assert harness.consumer.state is ConsumerState.STABLE
     check_shared(harness, anna, bob, carl)
@@ -133,7 +133,7 @@ def test_the_group_is_downgraded_when_its_last_consumer_member_leaves(assignor: 
     settle(*members, carl)
     carl.leave()
     harness.pass_time(0)
-    assert members[0].heartbeat() is ErrorCode.REBALANCE_IN_PROGRESS  # his share is nobody's
+    assert members[0].heartbeat() is ErrorCode.REBALANCE_IN_PROGRESS  # nobody owns his share
     settle(*members)
     assert harness.classic.state is ClassicState.STABLE
     check_shared(harness, *members)
@@ -218,7 +218,7 @@ def test_partitions_lost_in_a_classic_assignment_are_revoked_after_the_upgrade()
     held = bob.owned
     dora = ClassicConsumer(harness, "dora")
     dora.join()
-    bob.forgets_to_sync = True  # so he does not hear what was taken from him
+    bob.forgets_to_sync = True  # so he does not learn what he has to revoke
     anna.go_on()
     bob.go_on()
     assert harness.classic.state is ClassicState.STABLE
@@ -321,7 +321,7 @@ def test_only_a_join_upgrades_a_classic_group() -> None:
     check_shared(harness, anna, bob)
 
 
-# Classic members in a group of the newer protocol, one rule at a time.
+# Classic members of a consumer group, one rule at a time.
 
 
 def mixed(harness: ConsumerGroupHarness) -> tuple[Consumer, ClassicConsumer]:

@@ -1,4 +1,4 @@
-"""What may be asked about a group of the newer protocol, and who may commit under its name."""
+"""Descriptions of consumer groups, and who may commit under their name."""
 
 import pytest
 from tests.unit.coordinators.group.consumer_harness import (
@@ -52,7 +52,7 @@ def pair() -> tuple[ConsumerGroupHarness, Consumer, ClassicConsumer]:
 def test_a_member_commits_at_its_epoch(
     who: str, epoch: int, version: int, expected: ErrorCode
 ) -> None:
-    """`epoch` is counted from the member's."""
+    """`epoch` is relative to the member's."""
     harness, anna, bob = pair()
     member = bob.id if who == "bob" else who
     current_epoch = anna.epoch

@@ -1,4 +1,4 @@
-"""Static members of the newer protocol: a restart is no departure."""
+"""Static members of consumer groups: a restart is no leave."""
 
 from tests.unit.coordinators.group.consumer_harness import (
     Consumer,

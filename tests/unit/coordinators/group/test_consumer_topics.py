@@ -1,4 +1,4 @@
-"""Groups follow the topics: new ones, larger ones, deleted ones, and patterns of names."""
+"""Consumer groups follow created, extended and deleted topics, and patterns of names."""
 
 import pytest
 from tests.unit.coordinators.group.consumer_harness import Consumer, ConsumerGroupHarness, settle

@@ -1,4 +1,4 @@
-"""Committed offsets through the coordinator: who may commit, what comes back, what is refused."""
+"""Committed offsets through the coordinator: who may commit, what is fetched, what is rejected."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Groups and offsets brought up from the log, whatever state that is in."""
+"""Groups and offsets loaded from the log, whatever its state."""
 
 import asyncio
 from collections.abc import Callable
@@ -94,7 +94,9 @@ def test_requests_during_loading_get_coordinator_load_in_progress() -> None:
             assert await harness.commit(commit_of(T0, 1)) == [loading]
             assert (await harness.coordinator.fetch(FETCH)).error is loading
             heartbeat = Heartbeat(group=GROUP, member="m", instance=None, generation=1)
-            assert await harness.coordinator.heartbeat(heartbeat) is NONE  # nobody is late yet
+            assert (
+                await harness.coordinator.heartbeat(heartbeat) is NONE
+            )  # no session has started yet
             assert (await harness.coordinator.list_groups(frozenset(), frozenset()))[0] is loading
             await harness.loaded()
             assert await harness.fetch(T0) == [5]
@@ -124,7 +126,7 @@ def test_loading_waits_for_records_above_the_high_watermark() -> None:
             harness.coordinator.take_partition(0, 0)
             for _ in range(20):
                 await asyncio.sleep(0)
-            log.time_out()  # once: it goes on waiting
+            log.time_out()  # once; the loader waits again
             for _ in range(20):
                 await asyncio.sleep(0)
             assert harness.coordinator.statistics().loading == 1
@@ -195,7 +197,7 @@ def test_loading_continues_over_compaction_gaps() -> None:
 
 
 def test_a_log_that_ends_in_a_gap_is_loaded() -> None:
-    """KAFKA-9065: offsets that no read ever reaches must not be waited for."""
+    """KAFKA-9065: loading must not wait for offsets that no read reaches."""
 
     class Gapped(TableLog):
         def ends(self, partition: int) -> LogEnds:
@@ -322,7 +324,7 @@ def test_a_long_load_yields_the_event_loop() -> None:
             while harness.coordinator.statistics().loading and turns < 100_000:
                 turns += 1
                 await asyncio.sleep(0)
-            assert turns > 4  # 5,000 records take longer than four turns of 2 ms
+            assert turns > 4  # 5,000 records take longer than four steps of 2 ms
             assert await harness.fetch(T0) == [4_999]
             harness.coordinator.close()
 

@@ -1,4 +1,4 @@
-"""When committed offsets have had their time: KIP-211 told as stories."""
+"""Expiry of committed offsets (KIP-211)."""
 
 import asyncio
 
@@ -24,7 +24,7 @@ WEEK_MS = 7 * DAY_MS
 
 
 def quiet() -> GroupCoordinatorHarness:
-    """Members whose sessions outlast the story."""
+    """A config whose sessions outlast the scenario."""
     config = GroupConfig(initial_rebalance_delay_ms=0, max_session_timeout_ms=20 * DAY_MS)
     return GroupCoordinatorHarness(config=config)
 
@@ -72,13 +72,13 @@ def test_offsets_of_a_subscribed_topic_never_expire() -> None:
             commit_of(T0, 1), commit_of(U0, 1), member=member, generation=generation
         )
         pass_days(harness, 8)
-        assert await harness.fetch_all() == {T0: 1}  # nobody reads users any more
+        assert await harness.fetch_all() == {T0: 1}  # nobody subscribes to users any more
 
     run_scenario(scenario, quiet())
 
 
 def test_no_offset_expires_during_a_rebalance() -> None:
-    """KAFKA-13636: a group between two generations is not one that nobody uses."""
+    """KAFKA-13636: a rebalancing group is not unused."""
 
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         member, generation = await harness.settle_member_for(20 * DAY_MS, GROUP, "orders")
@@ -159,6 +159,6 @@ def test_a_sweep_covers_more_groups_than_one_step() -> None:
         written = harness.log.appends
         harness.clock.advance_ms(WEEK_MS)
         assert harness.coordinator.statistics().groups == 0
-        assert harness.log.appends - written == 3  # of 200 groups at most each
+        assert harness.log.appends - written == 3  # of at most 200 groups
 
     run_scenario(scenario)

@@ -1,4 +1,4 @@
-"""The store of offsets, record by record, with transactions between them."""
+"""The offset store, record by record, with transactions in between."""
 
 from penstock.coordinators.group.offsets.store import OffsetStore
 from penstock.coordinators.group.records import OffsetKey, OffsetValue

@@ -1,4 +1,4 @@
-"""Records of groups in batches: split by size, read back in order, whatever is between them."""
+"""Batches of group records: split by size, read in order, with damage skipped."""
 
 import pytest
 from hypothesis import given, settings
@@ -40,7 +40,7 @@ def offsets(count: int, metadata: str = "") -> list[GroupRecord]:
 
 
 def placed(batches: list[bytearray]) -> bytes:
-    """As a log would number them."""
+    """With the offsets that a log would assign."""
     end_offset = 0
     for batch in batches:
         stamp_offset_and_epoch(batch, 0, end_offset, 0)
@@ -120,10 +120,10 @@ DELETED = -1
 @given(
     st.lists(
         st.tuples(
-            st.integers(0, 1),  # of which partition
-            st.sampled_from([0, 1, 2, 3, 3, 3, 4, 99, DELETED]),  # in which version
-            st.sampled_from([False, False, True]),  # cut off at its end
-            st.sampled_from([None, None, None, 11]),  # in a transaction of that producer
+            st.integers(0, 1),  # partition
+            st.sampled_from([0, 1, 2, 3, 3, 3, 4, 99, DELETED]),  # version
+            st.sampled_from([False, False, True]),  # truncated
+            st.sampled_from([None, None, None, 11]),  # in a transaction of this producer
         ),
         min_size=5,
         max_size=30,
@@ -169,7 +169,7 @@ def test_reading_the_latest_gives_the_same_state_as_reading_all(
 
 
 def _value_of(version: int, offset: int) -> bytes:
-    """An offset as each version has it; the last one does not exist."""
+    """An offset in each value version; the last one does not exist."""
     times = bytes(7) + b"\x01"
     tails = {
         0: b"\x00\x01n" + times,

@@ -1,4 +1,4 @@
-"""The records of `__consumer_offsets` byte by byte, as Kafka's definitions lay them out."""
+"""The records of `__consumer_offsets`, byte by byte as Kafka's definitions say."""
 
 from uuid import UUID
 

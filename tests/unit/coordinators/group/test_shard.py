@@ -1,4 +1,4 @@
-"""A shard's order of things: what is answered when, and what a log that fails costs."""
+"""The order of a shard's writes and replies, and the effect of failing writes."""
 
 import asyncio
 from typing import Any
@@ -145,7 +145,7 @@ def test_append_errors_are_mapped_to_coordinator_errors(
 
 
 def test_a_failed_group_write_reloads_the_shard_and_clients_retry() -> None:
-    """The group's soft state has gone ahead of the log: the log is what counts."""
+    """The group's volatile state is ahead of the log, and the log counts."""
 
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         await harness.commit(commit_of(T0, 7))
@@ -158,7 +158,7 @@ def test_a_failed_group_write_reloads_the_shard_and_clients_retry() -> None:
         harness.clock.advance_ms(100)
         await harness.loaded()
         heartbeat = Heartbeat(group=GROUP, member=member, instance=None, generation=generation)
-        assert await harness.coordinator.heartbeat(heartbeat) is NONE  # it never left
+        assert await harness.coordinator.heartbeat(heartbeat) is NONE  # still a member
         assert await harness.fetch(T0) == [7]
 
     run_scenario(scenario)
@@ -175,7 +175,7 @@ def test_earlier_timers_do_not_fire_during_a_reload() -> None:
         harness.log.refusal = None
         harness.clock.advance_ms(100)
         await a_moment()
-        assert GROUP in harness.state.groups  # loaded already, while the offsets are not
+        assert GROUP in harness.state.groups  # already loaded, while offsets are not
         assert harness.coordinator.statistics().loading == 1
         harness.clock.advance_ms(20_000)
         await harness.loaded()
@@ -208,7 +208,7 @@ def test_a_shard_whose_leadership_is_lost_serves_nothing() -> None:
         await harness.commit(commit_of(T0, 1))
         harness.log.lose()
         assert (await harness.coordinator.fetch(FETCH)).error is ErrorCode.NOT_COORDINATOR
-        harness.log.lead()  # by another's grace, and with what the other wrote
+        harness.log.lead()  # after another leader, and with its records
         assert (await harness.coordinator.fetch(FETCH)).error is ErrorCode.NOT_COORDINATOR
         await harness.take_all()
         assert await harness.fetch(T0) == [1]

@@ -1,4 +1,4 @@
-"""Offsets committed in transactions: when they count, who may commit them, what survives."""
+"""Offsets committed in transactions: when they take effect, who may commit, what survives."""
 
 import asyncio
 
@@ -111,13 +111,13 @@ def test_the_transaction_is_checked_before_the_member() -> None:
 
 
 def test_a_stale_group_member_is_rejected() -> None:
-    """KIP-447: the transaction is its own, the partitions are another's by now."""
+    """KIP-447: its transaction is valid, but its partitions belong to another member by now."""
 
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         member, generation = await harness.settle_member()
         cases = {
             (member, generation): NONE,
-            ("", -1): NONE,  # clients before KIP-447 do not say who they are
+            ("", -1): NONE,  # clients before KIP-447 send no member
             (member, generation - 1): ErrorCode.ILLEGAL_GENERATION,
             ("another", generation): ErrorCode.UNKNOWN_MEMBER_ID,
         }
@@ -169,7 +169,7 @@ def test_a_group_with_only_pending_offsets_is_listed_and_can_be_deleted() -> Non
         assert [listing.group for listing in listed] == [GROUP]
         assert await harness.coordinator.delete_group(GROUP) is NONE
         assert await harness.end_transaction(PRODUCER, commit=True) is NONE
-        assert await harness.fetch(T0) == [-1]  # a deletion is not undone by a commit of before
+        assert await harness.fetch(T0) == [-1]  # an earlier pending commit does not undo a deletion
         assert harness.state.snapshot() == replay_log(harness.log).snapshot()
 
     run_scenario(scenario)
@@ -207,7 +207,7 @@ def test_a_marker_succeeds_when_it_is_committed() -> None:
         await harness.commit_in_transaction(commit_of(T0, 5), producer=PRODUCER)
         harness.log.is_held = True
         ended = harness.coordinator.end_transaction(0, marker_of(PRODUCER))
-        assert harness.log.ends(0).end == 2  # before anybody awaits it
+        assert harness.log.ends(0).end == 2  # before it is awaited
         harness.log.commit()
         assert await ended is NONE
 
@@ -251,7 +251,7 @@ def test_markers_for_partitions_led_elsewhere_are_rejected() -> None:
 
 
 def test_a_marker_during_loading_gets_coordinator_load_in_progress() -> None:
-    """Else what is read of the log may end before it, and never see it."""
+    """Otherwise the loader may have read past its position and never see it."""
     log = told_commit().log
     log.lead()
 

@@ -1,4 +1,4 @@
-"""Offsets in the coordination tree: what lies where, and that the group still says who may."""
+"""Offsets in ZooKeeper: their znodes, and that the group still decides who may commit."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -40,7 +40,7 @@ class ZooKeeperHarness(GroupCoordinatorHarness):
 
 
 def run_scenario(scenario: Callable[[ZooKeeperHarness], Coroutine[Any, Any, None]]) -> None:
-    async def tell() -> None:
+    async def run() -> None:
         store = await EmbeddedMetadataStore.open(SimulatedDisk("/data"), "/data/coordination")
         harness = ZooKeeperHarness(await store.open_session())
         async with harness.running():
@@ -48,7 +48,7 @@ def run_scenario(scenario: Callable[[ZooKeeperHarness], Coroutine[Any, Any, None
         assert not [line for line in harness.reports if "unexpected error" in line]
         await store.close()
 
-    asyncio.run(tell())
+    asyncio.run(run())
 
 
 def test_an_offset_is_the_text_of_its_own_znode() -> None:
@@ -97,7 +97,7 @@ def test_the_group_decides_who_may_commit() -> None:
         assert await harness.commit(one, member=member, generation=generation) == [NONE]
         harness.clock.advance_ms(9_000)
         assert await harness.commit(one, member=member, generation=generation) == [NONE]
-        harness.clock.advance_ms(9_000)  # the commit was a sign of life
+        harness.clock.advance_ms(9_000)  # the commit reset its session
         assert await harness.commit(one, member=member, generation=generation) == [NONE]
         code, codes = await harness.coordinator.delete_offsets(GROUP, [T0])
         assert (code, codes) == (NONE, {T0: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC})

@@ -1,4 +1,4 @@
-"""A group's partition is where every Kafka client's tools look for it."""
+"""A group maps to the same partition as in Kafka."""
 
 import pytest
 

@@ -1,7 +1,7 @@
-"""A transaction coordinator over real logs on a simulated disk, with timers that tests move.
+"""A transaction coordinator over real logs on a simulated disk, with timers that tests advance.
 
-The partitions that transactions write to are lists of the markers they have got. They take what
-comes at once, unless a test holds it back or has them refuse.
+The partitions of transactions are lists of the markers that they received. They accept a marker at
+once, unless a test holds it back or makes them refuse.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ FIRST_ID = 1000
 
 
 class FakeProducerIds:
-    """Gives out producer ids, one after the other."""
+    """Allocates producer ids in sequence."""
 
     def __init__(self) -> None:
         self.next = FIRST_ID
@@ -64,7 +64,7 @@ class WrittenMarker(NamedTuple):
 
 
 class FakePartitions:
-    """A MarkerChannel and KnownPartitions."""
+    """A MarkerChannel and PartitionLookup."""
 
     def __init__(self) -> None:
         self.markers: dict[TopicPartition, list[WrittenMarker]] = {T0: [], T1: [], U0: []}
@@ -105,7 +105,7 @@ class FakePartitions:
 
 
 class TransactionCoordinatorHarness:
-    """One life of a coordinator; the log may have had others before."""
+    """One incarnation of a coordinator; the log may be older."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class TransactionCoordinatorHarness:
     async def running(
         self, leader_epoch: int = 0
     ) -> AsyncIterator["TransactionCoordinatorHarness"]:
-        """With every partition that is led taken up and loaded."""
+        """With every led partition taken and loaded."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.coordinator.run())
             try:
@@ -158,16 +158,16 @@ class TransactionCoordinatorHarness:
             if not self.coordinator.statistics().loading:
                 return
             await asyncio.sleep(0)
-        raise AssertionError("a shard is loaded for ever")
+        raise AssertionError("a shard never finishes loading")
 
     async def turns(self) -> None:
-        """What is due on the loop has happened, markers and their completion with it."""
+        """Lets the event loop run what is due, including markers and their completion."""
         for _ in range(5):
             await asyncio.sleep(0)
 
     @property
     def shard(self) -> TransactionShard:
-        """Of the only partition."""
+        """The shard of the only partition."""
         shard = self.coordinator.find_shard(0)
         assert shard is not None
         return shard
@@ -233,17 +233,17 @@ def run_scenario(
     scenario: Callable[[TransactionCoordinatorHarness], Coroutine[Any, Any, None]],
     harness: TransactionCoordinatorHarness | None = None,
 ) -> None:
-    """Runs a story with a coordinator that is there from its beginning to its end."""
+    """Runs a scenario with a running coordinator."""
 
-    async def tell() -> None:
+    async def run() -> None:
         async with (harness or TransactionCoordinatorHarness()).running() as running:
             await scenario(running)
 
-    asyncio.run(tell())
+    asyncio.run(run())
 
 
 def replay_log(log: TableLog, partition: int = 0) -> TransactionShardState:
-    """What the log says, read from its beginning."""
+    """The state that a replay of the log gives."""
     state = TransactionShardState()
     for _, batch in iter_batches(log.tables[partition].log):
         for record in _records_of(batch):
@@ -251,7 +251,7 @@ def replay_log(log: TableLog, partition: int = 0) -> TransactionShardState:
     return state
 
 
-@lru_cache(maxsize=1 << 12)  # who looks after every step meets the same batches again
+@lru_cache(maxsize=1 << 12)  # a test that checks after every step decodes the same batches again
 def _records_of(batch: bytes) -> tuple[TransactionRecord, ...]:
     reports: list[str] = []
     read = TransactionsLoader(reports.append).read(batch)

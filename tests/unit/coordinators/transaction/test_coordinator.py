@@ -1,4 +1,4 @@
-"""The coordinator among its shards: where it may answer, what failing writes cost, looking."""
+"""The transaction coordinator and its shards: routing, failing writes, reloads, queries."""
 
 import asyncio
 from typing import NoReturn

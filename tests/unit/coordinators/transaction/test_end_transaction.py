@@ -1,7 +1,7 @@
-"""Every request to end a transaction, in every state, by every kind of producer: one row each.
+"""EndTxn in every state by every kind of producer, one row each.
 
-The codes are what clients act on: one that is wrong ends a producer that could have gone on, or
-lets one go on that is fenced (KAFKA-20785, KAFKA-19690).
+Clients act on the codes: a wrong one stops a producer that could continue, or lets a fenced one
+continue (KAFKA-20785, KAFKA-19690).
 """
 
 import pytest
@@ -58,7 +58,7 @@ def ask(
     return reply
 
 
-# state, commit or abort -> what a client of old is told, and one since KIP-890
+# state, commit or abort -> the code before KIP-890, and since
 OF_THE_OWNER = [
     (State.EMPTY, COMMIT, STATE, STATE),
     (State.EMPTY, ABORT, STATE, OK),
@@ -84,7 +84,7 @@ def test_end_txn_by_the_owner(
     assert ask(transaction, OWNER, commit=commit, version=BUMPING).code is bumping
 
 
-# The epoch before: since KIP-890 it is the owner, repeating itself; of old it is somebody else.
+# The previous epoch: since KIP-890 the owner repeats its request; before, it is another producer.
 OF_THE_EPOCH_BEFORE = [
     (State.EMPTY, COMMIT, FENCED),
     (State.EMPTY, ABORT, FENCED),
@@ -92,7 +92,7 @@ OF_THE_EPOCH_BEFORE = [
     (State.ONGOING, ABORT, FENCED),
     (State.PREPARE_COMMIT, COMMIT, AGAIN),
     (State.PREPARE_COMMIT, ABORT, STATE),
-    (State.PREPARE_ABORT, COMMIT, FENCED),  # the coordinator was faster
+    (State.PREPARE_ABORT, COMMIT, FENCED),  # the coordinator has aborted it
     (State.PREPARE_ABORT, ABORT, AGAIN),
     (State.COMPLETE_COMMIT, COMMIT, OK),
     (State.COMPLETE_COMMIT, ABORT, STATE),
@@ -114,10 +114,10 @@ def test_end_txn_with_the_previous_epoch(state: State, commit: bool, bumping: Er
 @pytest.mark.parametrize(
     ("who", "code"),
     [
-        (ProducerIdAndEpoch(7, 2), FENCED),  # long gone
+        (ProducerIdAndEpoch(7, 2), FENCED),  # long fenced
         (ProducerIdAndEpoch(7, 0), FENCED),
         (ProducerIdAndEpoch(7, -1), FENCED),
-        (ProducerIdAndEpoch(7, 5), FENCED),  # never given to anybody
+        (ProducerIdAndEpoch(7, 5), FENCED),  # never given out
         (ProducerIdAndEpoch(7, MAX_EPOCH), FENCED),
         (ProducerIdAndEpoch(8, 4), WRONG_ID),
         (ProducerIdAndEpoch(-1, -1), WRONG_ID),
@@ -169,7 +169,7 @@ def test_after_the_last_epoch_the_producer_gets_another_id() -> None:
     assert result.reply == EndTxnReply(OK, 99, 0)
     (record,) = result.records
     assert record.value is not None
-    # Its markers are still the old one's, with the epoch that is kept for fencing.
+    # Its markers still have the old id, with the epoch reserved for fencing.
     assert (record.value.producer_id, record.value.producer_epoch) == (7, MAX_EPOCH)
     assert record.value.owner == ProducerIdAndEpoch(99, 0)
 
@@ -186,10 +186,14 @@ OVERFLOWN = {"next_producer_id": 99, "next_producer_epoch": 0, "producer_epoch":
 @pytest.mark.parametrize(
     ("who", "commit", "code"),
     [
-        (ProducerIdAndEpoch(7, LAST_EPOCH), COMMIT, AGAIN),  # repeats itself
+        (ProducerIdAndEpoch(7, LAST_EPOCH), COMMIT, AGAIN),  # a repeated request
         (ProducerIdAndEpoch(7, LAST_EPOCH - 1), COMMIT, FENCED),
         (ProducerIdAndEpoch(7, MAX_EPOCH), COMMIT, FENCED),
-        (ProducerIdAndEpoch(99, 0), COMMIT, AGAIN),  # has its answer, and is early
+        (
+            ProducerIdAndEpoch(99, 0),
+            COMMIT,
+            AGAIN,
+        ),  # the reply has arrived, and the request is early
         (ProducerIdAndEpoch(99, 1), COMMIT, FENCED),
     ],
 )
@@ -220,7 +224,7 @@ def test_no_previous_id_matches_no_producer() -> None:
 
 
 def test_the_max_epoch_is_given_to_no_producer() -> None:
-    """Its transaction was aborted for being late, and its abort comes only now."""
+    """Its transaction timed out and was aborted; its own abort arrives only now."""
     transaction = in_state(State.COMPLETE_ABORT, producer_epoch=MAX_EPOCH)
     assert ask(
         transaction, ProducerIdAndEpoch(7, LAST_EPOCH), commit=ABORT, version=BUMPING

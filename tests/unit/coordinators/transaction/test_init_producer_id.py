@@ -1,4 +1,4 @@
-"""A producer comes, comes back, is replaced: what id and epoch each of them gets."""
+"""InitProducerId: the id and epoch of new, repeated and replaced producers."""
 
 import pytest
 from tests.unit.coordinators.transaction.harness import (
@@ -85,7 +85,7 @@ def test_a_repeated_init_gets_the_same_epoch() -> None:
         old = await harness.producer()
         new = await harness.producer(claimed=old)
         assert new == (old.id, old.epoch + 1)
-        assert await harness.producer(claimed=old) == new  # its answer was lost
+        assert await harness.producer(claimed=old) == new  # its reply was lost
         assert await harness.producer(claimed=new) == (old.id, old.epoch + 2)
         assert (await harness.init(claimed=old)).code is FENCED
 
@@ -254,7 +254,7 @@ def ask(transaction: Transaction, claimed: ProducerIdAndEpoch = NO_PRODUCER) -> 
         (0, (7, 1)),
         (LAST_EPOCH - 1, (7, LAST_EPOCH)),
         (LAST_EPOCH, (99, 0)),
-        (MAX_EPOCH, (99, 0)),  # a late transaction was aborted with it
+        (MAX_EPOCH, (99, 0)),  # a timed-out transaction was aborted with it
     ],
 )
 def test_after_the_last_epoch_the_producer_gets_another_id(
@@ -281,7 +281,7 @@ def test_a_repeated_init_after_a_change_of_id_gets_the_new_id() -> None:
 
 
 def test_a_timed_out_producer_at_the_last_epoch_gets_another_id() -> None:
-    """The abort took the epoch that nobody may have."""
+    """The abort used the epoch that no producer may have."""
     transaction = complete_at(MAX_EPOCH, last_producer_epoch=LAST_EPOCH)
     reply = ask(transaction, ProducerIdAndEpoch(7, LAST_EPOCH))
     assert (reply.producer_id, reply.producer_epoch) == (99, 0)

@@ -1,4 +1,4 @@
-"""An EndTxn that was under way for too long: its client has repeated it, and begun the next."""
+"""A late EndTxn, whose client has repeated it and begun the next transaction."""
 
 from tests.unit.coordinators.transaction.harness import (
     NONE,
@@ -15,13 +15,14 @@ from penstock.coordinators.transaction.requests import ProducerIdAndEpoch
 from penstock.model.errors import ErrorCode
 
 AGAIN = ErrorCode.CONCURRENT_TRANSACTIONS
-FIRST, SECOND, THIRD = 1, 2, 3  # connections, in the order they were made
+FIRST, SECOND, THIRD = 1, 2, 3  # connections, in order of creation
 
 
 async def in_its_second(
     harness: TransactionCoordinatorHarness, version: int
 ) -> tuple[ProducerIdAndEpoch, ProducerIdAndEpoch]:
-    """Whoever ended the first transaction over the first connection, and again over the second."""
+    """The producer that ended its first transaction over one connection and repeated it over
+    another."""
     old = await harness.producer()
     assert await harness.add(old, T0, version=OLD_ADD, connection=FIRST) is NONE
     ended = await harness.end(old, version=version, connection=SECOND)
@@ -97,7 +98,7 @@ def test_a_fenced_producer_does_not_make_the_owner_look_late() -> None:
 
 
 def test_a_zombie_is_fenced_even_over_an_abandoned_connection() -> None:
-    """Told to try again, it would: until the transaction of its heir is out of time."""
+    """With a retriable code it would retry until its successor's transaction times out."""
 
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         _, new = await in_its_second(harness, OLD_END)
@@ -115,6 +116,6 @@ def test_a_repeated_end_succeeds_over_any_connection_once_nothing_is_open() -> N
         await harness.end(new, version=OLD_END, connection=SECOND)
         await harness.turns()
         again = await harness.end(new, version=OLD_END, connection=FIRST)
-        assert again.code is NONE  # the same once more, whichever way it came
+        assert again.code is NONE  # a repetition, over whichever connection
 
     run_scenario(scenario)

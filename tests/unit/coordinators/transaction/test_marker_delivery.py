@@ -1,4 +1,4 @@
-"""Markers: sent when the decision is safe, again until they are there, and never of another end."""
+"""Markers are sent after the decision is committed, retried until written, and never mixed up."""
 
 import asyncio
 
@@ -35,7 +35,7 @@ GONE = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 async def ended(
     harness: TransactionCoordinatorHarness, *, commit: bool = True
 ) -> ProducerIdAndEpoch:
-    """A transaction over all partitions that has just been decided."""
+    """A transaction over all partitions, just decided."""
     who = await harness.producer()
     assert await harness.add(who, T0, T1, U0) is NONE
     reply = await harness.end(who, commit=commit)
@@ -107,7 +107,7 @@ def test_no_marker_is_sent_after_the_leadership_is_lost() -> None:
         await harness.turns()
         harness.log.lose()
         assert (await ending).code is ErrorCode.NOT_COORDINATOR
-        harness.log.commit()  # by somebody else, perhaps
+        harness.log.commit()  # perhaps by another broker
         harness.clock.advance_ms(60_000)
         await harness.turns()
         assert not harness.partitions.sent
@@ -125,7 +125,7 @@ def test_no_marker_is_sent_after_the_leadership_is_lost() -> None:
         ErrorCode.NETWORK_EXCEPTION,
         ErrorCode.KAFKA_STORAGE_ERROR,
         ErrorCode.UNKNOWN_SERVER_ERROR,
-        GONE,  # the topic is there: that leader is behind the times
+        GONE,  # the topic exists: that leader has stale metadata
     ],
 )
 def test_only_failed_markers_are_retried(code: ErrorCode) -> None:
@@ -193,7 +193,7 @@ def test_a_topic_deleted_during_delivery_does_not_block_the_transaction() -> Non
 def test_a_marker_refused_as_stale_is_reported_once_and_retried_seldom(
     code: ErrorCode,
 ) -> None:
-    """It was lost what it knows, or what the coordinator knew: the end stays possible."""
+    """State was lost on one of the sides: the end stays possible."""
 
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         harness.partitions.refusals[T1] = code
@@ -218,8 +218,8 @@ def test_a_marker_refused_as_stale_is_reported_once_and_retried_seldom(
 def test_an_already_ended_transaction_completes_and_its_id_gets_a_new_producer_id(
     version: int,
 ) -> None:
-    """Else the epochs that were lost would be given away again: what their new owner writes would
-    be taken for what the old one has written."""
+    """Otherwise lost epochs would be given out again, and records of the new owner would be taken
+    for those of the old."""
 
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         harness.partitions.refusals[T1] = ALREADY_ENDED
@@ -249,7 +249,7 @@ def test_a_stale_refusal_does_not_raise_the_backoff_of_others() -> None:
         harness.partitions.refusals[T1] = ErrorCode.INVALID_PRODUCER_EPOCH
         await ended(harness)
         harness.partitions.refusals[U0] = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        for number in range(8):  # each would double the pause, were it not for its end
+        for number in range(8):  # each would double the backoff, if its end did not reset it
             other = await harness.producer(f"other-{number}")
             await harness.add(other, U0, name=f"other-{number}")
             await harness.end(other, name=f"other-{number}")
@@ -275,7 +275,7 @@ def test_a_stale_refusal_does_not_delay_other_partitions() -> None:
 
 
 def test_a_partition_with_a_newer_transaction_is_not_described() -> None:
-    """Whoever looks for transactions that no coordinator knows finds it so."""
+    """So a search for transactions that no coordinator knows finds it."""
 
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         harness.partitions.refusals |= {
@@ -286,7 +286,7 @@ def test_a_partition_with_a_newer_transaction_is_not_described() -> None:
         await ended(harness)
         assert harness.coordinator.describe(TX).partitions == (T0, U0)
         harness.partitions.is_held = True
-        harness.clock.advance_ms(REFUSED_BACKOFF_MS)  # it is asked again, and has not answered
+        harness.clock.advance_ms(REFUSED_BACKOFF_MS)  # retried, without a result yet
         assert harness.coordinator.describe(TX).partitions == (T0, U0)
         harness.partitions.refusals.clear()
         harness.partitions.let_go()
@@ -322,7 +322,7 @@ def test_a_failed_completion_is_retried_without_new_markers() -> None:
 
 
 def decided_by_another(commit: bool = True) -> tuple[TableLog, FakePartitions]:
-    """A log and partitions whose coordinator went between the decision and its telling."""
+    """A log and partitions whose coordinator stopped between the decision and its markers."""
     harness = TransactionCoordinatorHarness()
 
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
@@ -353,7 +353,7 @@ def test_a_new_coordinator_sends_the_markers_of_prepared_transactions(commit: bo
 
 
 def test_results_of_a_former_coordinators_markers_are_ignored() -> None:
-    """Nor does it keep the new one from telling (KAFKA-9777)."""
+    """Nor does it stop the new coordinator's markers (KAFKA-9777)."""
 
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         harness.partitions.is_held = True
@@ -377,7 +377,7 @@ def test_results_of_a_former_coordinators_markers_are_ignored() -> None:
 
 def test_markers_carry_the_current_coordinator_epoch() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
-        harness.coordinator.take_partition(0, 8)  # still the same time of leading
+        harness.coordinator.take_partition(0, 8)  # still the same leadership
         await ended(harness)
         assert {marker.coordinator_epoch for marker in harness.partitions.sent} == {8}
 

@@ -1,4 +1,4 @@
-"""Adding partitions to a transaction, and asking whether they belong to it: a row a state."""
+"""Adding partitions to a transaction and verifying them, one row per state."""
 
 import asyncio
 
@@ -134,7 +134,7 @@ def test_partitions_already_added_are_not_written_again() -> None:
 
 
 def test_an_unknown_partition_is_not_added() -> None:
-    """It would get no marker: where one is not known when it is to be marked, it was deleted."""
+    """It would get no marker, because a partition unknown at that time counts as deleted."""
 
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         who = await harness.producer()
@@ -149,7 +149,7 @@ def test_an_unknown_partition_is_not_added() -> None:
 
 
 def test_a_partition_is_verified_only_when_its_record_is_committed() -> None:
-    """A partition that is told so opens the transaction in its log."""
+    """A verified partition opens the transaction in its log."""
 
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         who = await harness.producer()

@@ -1,4 +1,4 @@
-"""Bugs that others have had, planted one at a time: a test of ours must notice each of them."""
+"""Known bugs, planted one at a time: a test must detect each of them."""
 
 from collections.abc import Callable
 from functools import partial
@@ -37,14 +37,14 @@ class Bug(NamedTuple):
     noticed_by: Callable[[], None]
 
 
-def _tell_at_once(self: TransactionShard) -> None:
+def _send_markers_at_once(self: TransactionShard) -> None:
     due, self._uncommitted_ends = self._uncommitted_ends, {}
     self._delivery.begin({name: self.state.transactions[name] for name in due})
 
 
-def _replay_and_tell(self: TransactionShard, batch: Any, base_offset: int) -> int:
+def _replay_and_send_markers(self: TransactionShard, batch: Any, base_offset: int) -> int:
     end_offset = _REPLAY(self, batch, base_offset)
-    _tell_at_once(self)
+    _send_markers_at_once(self)
     return end_offset
 
 
@@ -58,14 +58,14 @@ def _without_last_epoch(value: Transaction) -> list[tuple[int, bytes]]:
 
 BUGS = [
     Bug(
-        "partitions are told before the decision is committed",
+        "markers are sent before the decision is committed",
         TransactionShard,
         "_replay",
-        _replay_and_tell,
+        _replay_and_send_markers,
         marker_delivery.test_no_marker_is_sent_before_the_decision_is_committed,
     ),
     Bug(
-        "the state is looked at before the epoch (KAFKA-20785)",
+        "the state is checked before the epoch (KAFKA-20785)",
         ending,
         "check_producer_epoch",
         lambda transaction, claimed: ErrorCode.NONE,
@@ -86,14 +86,14 @@ BUGS = [
         inits.test_the_next_producer_gets_the_next_epoch_and_fences_the_previous_one,
     ),
     Bug(
-        "a zombie that asks for its epoch aborts what is open",
+        "a zombie that asks for its epoch aborts the open transaction",
         init_producer_id,
         "_may_claim",
         lambda transaction, claimed: True,
         inits.test_a_zombie_cannot_abort_its_successors_transaction,
     ),
     Bug(
-        "a transaction that is late is aborted without fencing",
+        "a timed-out transaction is aborted without fencing",
         ending,
         "_next_epoch",
         lambda epoch: epoch,
@@ -107,35 +107,35 @@ BUGS = [
         inits.test_an_open_transaction_is_aborted_first,
     ),
     Bug(
-        "the epoch that is kept for fencing is given away (KAFKA-18660)",
+        "the epoch reserved for fencing is given out (KAFKA-18660)",
         ending,
         "is_exhausted",
         lambda epoch: epoch >= MAX_EPOCH,
         end_txn.test_after_the_last_epoch_the_producer_gets_another_id,
     ),
     Bug(
-        "who repeats its end is taken for a zombie",
+        "a repeated end is taken for a zombie's",
         ending,
         "_is_repeated",
         lambda transaction, claimed: False,
         end_txn.test_a_repeated_end_gets_the_same_reply,
     ),
     Bug(
-        "who repeats itself is known until the coordinator moves",
+        "a repeated init is recognized only until the coordinator moves",
         records,
         "_tagged",
         _without_last_epoch,
         inits.test_a_repeated_init_is_recognized_by_a_new_coordinator,
     ),
     Bug(
-        "answers to a former life's markers count (KAFKA-9777)",
+        "results of a former coordinator's markers count (KAFKA-9777)",
         MarkerDelivery,
         "forget",
         lambda self: None,
         marker_delivery.test_results_of_a_former_coordinators_markers_are_ignored,
     ),
     Bug(
-        "what a former coordinator decided is told to nobody",
+        "markers of a former coordinator's decisions are not sent",
         TransactionShardState,
         "prepared",
         lambda self: {},
@@ -145,7 +145,7 @@ BUGS = [
         ),
     ),
     Bug(
-        "epochs that were lost are given away again",
+        "lost epochs are given out again",
         MarkerDelivery,
         "newer_epoch_seen",
         lambda self, key: False,
@@ -155,21 +155,21 @@ BUGS = [
         ),
     ),
     Bug(
-        "everybody waits for a partition that knows better",
+        "a stale refusal raises the backoff of others",
         PendingMarkers,
         "only_refused_left",
         property(lambda self: not self),
         marker_delivery.test_a_stale_refusal_does_not_raise_the_backoff_of_others,
     ),
     Bug(
-        "a deleted topic holds up a transaction for ever",
+        "a deleted topic blocks a transaction for ever",
         MarkerDelivery,
         "_without_deleted",
         lambda self, tp, code: code,
         marker_delivery.test_a_partition_of_a_deleted_topic_needs_no_marker,
     ),
     Bug(
-        "a leader that is behind the times counts as a deleted topic",
+        "a leader with stale metadata counts as a deleted topic",
         FakePartitions,
         "has_partition",
         lambda self, tp: False,
@@ -183,28 +183,28 @@ BUGS = [
         late_end_txn.test_before_v2_the_connection_identifies_a_late_end,
     ),
     Bug(
-        "a two-phase commit runs out of time",
+        "a two-phase transaction times out",
         Transaction,
         "is_two_phase",
         False,
         two_phase.test_a_two_phase_transaction_never_times_out_or_expires,
     ),
     Bug(
-        "an id is forgotten while its markers are under way",
+        "an id expires while its markers are pending",
         time_rules,
         "_is_idle",
         lambda transaction: True,
         timeouts.test_an_id_with_pending_markers_does_not_expire,
     ),
     Bug(
-        "what was kept is written to",
+        "partitions are added to a kept transaction",
         Transaction,
         "is_kept",
         False,
         two_phase.test_nothing_is_added_to_a_kept_transaction,
     ),
     Bug(
-        "a partition belongs to a transaction that is over",
+        "a partition is verified for an ending transaction",
         partition_rules,
         "_find_refusal",
         lambda transaction, claimed: ErrorCode.NONE,

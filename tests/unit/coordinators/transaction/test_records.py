@@ -1,4 +1,4 @@
-"""Records of transactions, byte by byte as Kafka has them; and what is not as it should be."""
+"""The records of `__transaction_state`, byte by byte as in Kafka, and malformed ones."""
 
 from dataclasses import replace
 
@@ -84,7 +84,7 @@ def test_a_tombstone_has_no_value() -> None:
 
 @pytest.mark.parametrize(("version", "null"), [("0000", "ffffffff"), ("0001", "00")])
 def test_a_null_partition_list_is_empty(version: str, null: str) -> None:
-    """Kafka writes so while nothing is open."""
+    """Kafka writes null while nothing is open."""
     tags = "" if version == "0000" else "00"
     value = bytes.fromhex(
         f"{version} 0000000000000005 0003 0000ea60 00 {null} "

@@ -1,4 +1,4 @@
-"""Time passes: transactions that take too long are aborted, ids without use forgotten."""
+"""Time-outs of transactions and expiry of transactional ids."""
 
 import pytest
 from tests.unit.coordinators.transaction.harness import (

@@ -1,4 +1,4 @@
-"""Transactions that somebody else decides about (KIP-939): they stay until they are told."""
+"""Two-phase commit (KIP-939): prepared transactions stay until they are decided."""
 
 from tests.unit.coordinators.transaction.harness import (
     FIRST_ID,
@@ -81,7 +81,7 @@ def test_a_kept_transaction_is_ended_by_its_new_owner() -> None:
             for tp in (T0, T1):
                 (marker,) = harness.partitions.markers[tp]
                 assert (marker.producer, marker.commit) == ((new.id, new.epoch + 1), commit)
-            assert await harness.end(new, commit=commit) == ended  # its answer was lost
+            assert await harness.end(new, commit=commit) == ended  # its reply was lost
             assert await harness.add(ProducerIdAndEpoch(*ended[1:]), T0) is NONE
 
         run_scenario(scenario)
