@@ -87,7 +87,7 @@ def _short(path: str) -> str:
 
 
 @pytest.mark.parametrize("path", LOGS, ids=_short)
-def test_a_log_file_cut_anywhere_keeps_just_the_whole_batches_before(
+def test_a_truncated_log_file_keeps_exactly_its_whole_batches(
     path: str, record_figure: Figure
 ) -> None:
     counter = Counter()
@@ -116,7 +116,7 @@ def test_a_log_file_with_a_tail_of_zeros_or_garbage_loses_only_the_tail(
     record_figure("crash: recoveries after a cut", counter.recoveries)
 
 
-def test_a_log_ends_before_a_segment_that_is_gone(record_figure: Figure) -> None:
+def test_a_log_ends_before_a_missing_segment(record_figure: Figure) -> None:
     counter = Counter()
     before = 0
     for index, path in enumerate(LOGS[1:], start=1):
@@ -128,7 +128,7 @@ def test_a_log_ends_before_a_segment_that_is_gone(record_figure: Figure) -> None
 
 
 @pytest.mark.parametrize("path", OTHERS, ids=_short)
-def test_any_other_file_cut_anywhere_costs_no_record(path: str, record_figure: Figure) -> None:
+def test_truncating_any_other_file_loses_no_record(path: str, record_figure: Figure) -> None:
     """After a crash with nothing durable, after one with all of it durable, and after a clean
     stop."""
     counter = Counter()
@@ -143,7 +143,7 @@ def test_any_other_file_cut_anywhere_costs_no_record(path: str, record_figure: F
 
 
 @pytest.mark.parametrize("path", OTHERS, ids=_short)
-def test_any_other_file_that_is_gone_or_has_grown_costs_no_record(
+def test_removing_or_extending_any_other_file_loses_no_record(
     path: str, record_figure: Figure
 ) -> None:
     counter = Counter()
@@ -177,7 +177,7 @@ def _hides_aborts(path: str, length: int, disk: SimulatedDisk) -> bool:
     return path.endswith(TRANSACTION_INDEX_SUFFIX) and length % 34 == 0 and trusted
 
 
-def test_a_topic_id_that_cannot_be_read_is_to_be_learnt_again() -> None:
+def test_an_unreadable_topic_id_becomes_unknown() -> None:
     path = f"{DATA}/orders-0/partition.metadata"
     for length in range(len(_files()[path])):
         disk = _stopped()[0].copy()

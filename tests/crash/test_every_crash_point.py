@@ -460,9 +460,7 @@ def _choices(ordinal: int, kept: int | None) -> list[CrashChoice]:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
-def test_a_crash_anywhere_leaves_what_was_promised(
-    scenario: Scenario, record_figure: Figure
-) -> None:
+def test_a_crash_anywhere_keeps_all_guarantees(scenario: Scenario, record_figure: Figure) -> None:
     counter = Counter()
     trace = _trace(scenario)
     points = _crash_points(trace)

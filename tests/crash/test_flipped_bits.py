@@ -153,7 +153,7 @@ def _describe(passed: list[Place], whole: Seen) -> list[str]:
     ]
 
 
-def test_each_flip_that_can_be_noticed_in_the_last_batch_is_noticed() -> None:
+def test_every_detectable_flip_in_the_last_batch_is_detected() -> None:
     """The tight set: the flips that pass are just those that leave a possible batch."""
     crashed, whole = _crashed()
     for bit, flip in _bits():

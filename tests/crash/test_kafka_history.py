@@ -73,7 +73,7 @@ def _lose_power(disk: SimulatedDisk) -> SimulatedDisk:
 # -- epochs and watermarks -----------------------------------------------------------------
 
 
-def test_kafka_7415_a_new_leaders_epoch_begins_before_its_first_record() -> None:
+def test_kafka_7415_a_new_leaders_epoch_starts_before_its_first_record() -> None:
     disk = SimulatedDisk(DATA)
     engine, logs = write_scenario(disk, scenario())
     log = logs[PARTITION]
@@ -88,7 +88,7 @@ def test_kafka_7415_a_new_leaders_epoch_begins_before_its_first_record() -> None
     assert all(a.epoch < b.epoch and a.start_offset < b.start_offset for a, b in pairwise(entries))
 
 
-def test_kafka_7164_and_7786_a_cut_forgets_the_epochs_behind_it_for_good() -> None:
+def test_kafka_7164_and_7786_a_truncation_durably_drops_later_epochs() -> None:
     """The protocol around it belongs to replication; here no entry may outlive its records."""
     disk = SimulatedDisk(DATA)
     engine, logs = write_scenario(disk, scenario())
@@ -111,7 +111,7 @@ def test_kafka_10432_epoch_zero_is_recovered_like_any_other() -> None:
     assert log.find_epoch_end(LeaderEpoch(0)) == OffsetAndEpoch(LeaderEpoch(0), Offset(4))
 
 
-def test_kafka_9491_no_cut_leaves_the_high_watermark_outside_of_the_log() -> None:
+def test_kafka_9491_no_truncation_leaves_the_high_watermark_outside_of_the_log() -> None:
     disk = SimulatedDisk(DATA)
     log = write_scenario(disk, scenario()).log
     for change, offset in ((log.truncate_to, 25), (log.restart_at, 100), (log.restart_at, 10)):
@@ -139,7 +139,7 @@ def test_kafka_1647_the_checkpoint_of_high_watermarks_covers_every_log() -> None
 # -- starting ------------------------------------------------------------------------------
 
 
-def test_kafka_10471_a_crash_within_recovery_is_never_taken_for_a_clean_stop() -> None:
+def test_kafka_10471_a_crash_during_recovery_is_never_a_clean_shutdown() -> None:
     """The marker is durably gone before recovery's first other change."""
     disk = SimulatedDisk(DATA)
     engine, _ = write_scenario(disk, scenario())
@@ -186,7 +186,7 @@ def test_kafka_16541_every_small_file_is_synced_before_it_gets_its_name() -> Non
     }
 
 
-def test_kafka_4451_an_offset_too_far_for_its_segment_begins_a_new_one() -> None:
+def test_kafka_4451_an_offset_too_far_for_its_segment_starts_a_new_one() -> None:
     disk = SimulatedDisk(DATA)
     engine, _ = start(disk)
     log = create(engine)
@@ -217,7 +217,7 @@ def test_kafka_13603_indexes_that_are_missing_or_short_are_rebuilt() -> None:
     assert sum(path.endswith(".index") for path in survivor.files()) == len(recovered.log.segments)
 
 
-def test_kafka_1112_and_6388_an_empty_segment_that_exists_already_is_no_obstacle() -> None:
+def test_kafka_1112_and_6388_a_roll_onto_an_existing_empty_segment_works() -> None:
     """A crash right after a roll leaves one; so does one whose files were made but not named."""
     disk = SimulatedDisk(DATA)
     opened = write_scenario(disk, scenario())
@@ -233,7 +233,7 @@ def test_kafka_1112_and_6388_an_empty_segment_that_exists_already_is_no_obstacle
     assert start(survivor.survivor_of_kill()).log.log_end_offset == end + 30
 
 
-def test_kafka_1112_a_roll_onto_remains_of_the_same_name_starts_empty() -> None:
+def test_kafka_1112_a_roll_onto_leftover_files_starts_empty() -> None:
     disk = SimulatedDisk(DATA)
     engine, logs = write_scenario(disk, scenario())
     log = logs[PARTITION]
@@ -268,7 +268,7 @@ def test_kafka_10778_the_first_failed_write_fences_the_log_at_once() -> None:
             assert look(start(survivor).log, survivor).batches == promised
 
 
-def test_kafka_10778_one_full_directory_leaves_the_other_at_work() -> None:
+def test_kafka_10778_one_full_directory_does_not_affect_the_other() -> None:
     disk = SimulatedDisk("/full", "/fine")
     engine = SegmentedEngine(
         StorageConfig(log_dirs=("/full", "/fine")), config_of=lambda topic: CONFIG, disk=disk
@@ -286,7 +286,7 @@ def test_kafka_10778_one_full_directory_leaves_the_other_at_work() -> None:
     assert set(engine.statistics().failed_directories) == {"/full"}
 
 
-def test_a_failed_sync_acknowledges_nothing_then_or_later() -> None:
+def test_a_failed_sync_never_acknowledges_anything() -> None:
     """The kernel drops what it could not write and calls the next sync a success."""
     disk = SimulatedDisk(DATA)
     engine, logs = write_scenario(disk, scenario()[:3])
@@ -300,7 +300,7 @@ def test_a_failed_sync_acknowledges_nothing_then_or_later() -> None:
     assert log.durable_offset == 0
 
 
-def test_kafka_765_4384_and_13149_a_damaged_log_costs_only_itself() -> None:
+def test_kafka_765_4384_and_13149_a_damaged_log_affects_no_other() -> None:
     disk = SimulatedDisk(DATA)
     engine, _ = write_scenario(disk, scenario())
     other = create(engine, partition=OTHER)
@@ -315,7 +315,7 @@ def test_kafka_765_4384_and_13149_a_damaged_log_costs_only_itself() -> None:
     assert any(FOLDER in message for message in messages)
 
 
-def test_kafka_765_a_follower_refuses_a_damaged_batch_and_takes_it_when_it_comes_whole() -> None:
+def test_kafka_765_a_follower_rejects_a_damaged_batch_and_accepts_it_when_valid() -> None:
     disk = SimulatedDisk(DATA)
     engine, _ = start(disk)
     log = create(engine)
@@ -326,7 +326,7 @@ def test_kafka_765_a_follower_refuses_a_damaged_batch_and_takes_it_when_it_comes
     assert isinstance(_follow(engine, log, _stamped(0, 0)), LogAppendInfo)
 
 
-def test_kafka_3047_a_follower_takes_no_batch_that_does_not_continue_its_log() -> None:
+def test_kafka_3047_a_follower_rejects_a_batch_that_does_not_continue_its_log() -> None:
     disk = SimulatedDisk(DATA)
     engine, _ = start(disk)
     log = create(engine)
@@ -344,7 +344,7 @@ def test_kafka_3047_a_follower_takes_no_batch_that_does_not_continue_its_log() -
 # -- producers -----------------------------------------------------------------------------
 
 
-def test_kafka_6683_a_failed_append_leaves_no_trace_in_the_producers_state() -> None:
+def test_kafka_6683_a_failed_append_does_not_change_the_producer_state() -> None:
     disk = SimulatedDisk(DATA)
     engine, _ = start(disk)
     log = create(engine)
@@ -356,7 +356,7 @@ def test_kafka_6683_a_failed_append_leaves_no_trace_in_the_producers_state() -> 
 
 
 @pytest.mark.parametrize("crash", [False, True])
-def test_kafka_7692_sequences_wrap_and_go_on_after_a_restart(crash: bool) -> None:
+def test_kafka_7692_sequences_wrap_and_continue_after_a_restart(crash: bool) -> None:
     disk = SimulatedDisk(DATA)
     engine, _ = start(disk)
     log = create(engine)
@@ -374,7 +374,7 @@ def test_kafka_7692_sequences_wrap_and_go_on_after_a_restart(crash: bool) -> Non
     assert isinstance(_append(engine, log, data_batch(2, producer_id=5, sequence=3)), LogAppendInfo)
 
 
-def test_kafka_6003_a_follower_never_judges_sequences() -> None:
+def test_kafka_6003_a_follower_never_checks_sequences() -> None:
     disk = SimulatedDisk(DATA)
     engine, _ = start(disk)
     log = create(engine)
@@ -385,7 +385,7 @@ def test_kafka_6003_a_follower_never_judges_sequences() -> None:
 
 
 @pytest.mark.parametrize("crash", [False, True])
-def test_kafka_8710_a_producer_whose_records_are_all_deleted_goes_on_where_it_was(
+def test_kafka_8710_a_producer_whose_records_are_all_deleted_continues(
     crash: bool,
 ) -> None:
     """Retention was faster than the producer, and forgetting is slower (KAFKA-14097)."""

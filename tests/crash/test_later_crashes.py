@@ -39,7 +39,7 @@ def _crashed_after_a_clean_stop() -> SimulatedDisk:
     return disk.survivor_of_kill()
 
 
-def test_a_log_that_recovery_cut_is_not_trusted_up_to_where_it_ended_before() -> None:
+def test_a_log_cut_by_recovery_is_not_trusted_up_to_its_old_end() -> None:
     """The recovery point goes down with the log, or the next start would take new, unsynced
     segments for the old, synced ones."""
     disk = _crashed_after_a_clean_stop()
@@ -61,7 +61,7 @@ def test_a_log_that_recovery_cut_is_not_trusted_up_to_where_it_ended_before() ->
         assert seen.log_end_offset >= cut_at
 
 
-def test_a_folder_without_a_segment_forgets_what_snapshots_and_epochs_say() -> None:
+def test_a_folder_without_a_segment_ignores_snapshots_and_epochs() -> None:
     """A cut that was to restart the log removed all of it; producers of then are unknown now."""
     disk = _crashed_after_a_clean_stop()
     for path in list(disk.files()):
@@ -86,7 +86,7 @@ def _next_sequence_is_taken(opened: Opened, sequence: int) -> bool:
     return isinstance(opened.engine.append([item], NOW_MS)[0], LogAppendInfo)
 
 
-def test_checkpoints_gathered_before_a_cut_are_not_written_after_it() -> None:
+def test_checkpoints_gathered_before_a_truncation_are_not_written_after_it() -> None:
     """The job asks the owner for offsets and writes them later; a cut may come between."""
     disk = SimulatedDisk(DATA)
     engine, logs = write_scenario(disk, scenario())
@@ -118,7 +118,7 @@ class _InterruptedDisk(SimulatedDisk):
         super().rename(source, target)
 
 
-def test_a_cut_during_a_flush_has_the_last_word_on_epochs() -> None:
+def test_a_truncation_during_a_flush_decides_the_epochs() -> None:
     """The flusher has asked whether there was a cut, and is about to write; the cut comes now."""
     disk = _InterruptedDisk(DATA)
     late = Deferred()

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 Figure = Callable[[str, int], None]
 
 
-def test_what_was_acknowledged_survives_kills_at_any_moment(
+def test_acknowledged_records_survive_kills_at_any_moment(
     tmp_path: Path, record_figure: Figure
 ) -> None:
     directory = str(tmp_path / "data")

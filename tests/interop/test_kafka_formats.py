@@ -178,7 +178,9 @@ def test_offset_checkpoints_read_and_write_as_kafkas(stopped: Stopped, name: str
         assert encode_offsets(offsets) == content
 
 
-def test_a_clean_stop_leaves_end_offsets_marker_and_stamp(kafka_corpus: Corpus) -> None:
+def test_a_clean_shutdown_leaves_end_offsets_marker_and_meta_properties(
+    kafka_corpus: Corpus,
+) -> None:
     clean = kafka_corpus.clean
     recovery = decode_offsets((clean.data / RECOVERY_POINT_FILE).read_bytes(), "")
     for partition in clean.partitions.values():

@@ -40,7 +40,7 @@ def test_kafkas_own_logs_dump_clean(clean_dump: Dump) -> None:
     assert_dump_clean(clean_dump, compacted=True)
 
 
-def test_kafkas_own_indexes_pass_its_sanity_check_after_a_clean_stop(
+def test_kafkas_own_indexes_pass_its_sanity_check_after_a_clean_shutdown(
     kafka_jars: KafkaJars, kafka_corpus: Corpus
 ) -> None:
     assert_dump_clean(check_indexes(kafka_jars, _all_files(kafka_corpus.clean)))
@@ -110,7 +110,7 @@ def test_a_killed_broker_leaves_preallocated_indexes(
         assert_dump_clean(check_indexes(kafka_jars, partition_files(directory)))
 
 
-def test_a_restart_began_a_new_leader_epoch(kafka_corpus: Corpus) -> None:
+def test_a_restart_starts_a_new_leader_epoch(kafka_corpus: Corpus) -> None:
     text = kafka_corpus.killed.directory("codec-none-0") / "leader-epoch-checkpoint"
     epochs = [line.split() for line in text.read_text().splitlines()[2:]]
     assert [int(start) for _, start in epochs] == [0, 600]
@@ -163,7 +163,7 @@ def _break_snapshot(directory: Path) -> Path:
         (_break_snapshot, "corrupt"),
     ],
 )
-def test_checker_refuses_a_damaged_file(
+def test_checker_rejects_a_damaged_file(
     kafka_jars: KafkaJars,
     kafka_corpus: Corpus,
     tmp_path: Path,

@@ -156,7 +156,7 @@ def test_epochs_and_topic_ids_are_kafkas(taken: Taken) -> None:
 
 
 @pytest.mark.parametrize("kind", ["clean", "killed"])
-def test_kafka_goes_on_with_a_log_that_we_appended_to(
+def test_kafka_continues_a_log_that_we_appended_to(
     kafka_jars: KafkaJars, kafka_corpus: Corpus, tmp_path: Path, kind: str
 ) -> None:
     original = kafka_corpus.clean if kind == "clean" else kafka_corpus.killed

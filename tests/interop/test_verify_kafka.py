@@ -12,7 +12,7 @@ pytestmark = pytest.mark.xdist_group("kafka")
 
 
 @pytest.mark.parametrize("stopped", ["clean", "killed"])
-def test_what_kafka_wrote_has_no_problem(kafka_corpus: Corpus, stopped: str) -> None:
+def test_kafkas_files_have_no_problem(kafka_corpus: Corpus, stopped: str) -> None:
     data = getattr(kafka_corpus, stopped)
     findings = verify_directory(data.data, records=True)
     assert findings.problems == []

@@ -191,7 +191,7 @@ def test_compaction_changes_nothing_but_what_is_obsolete(history: list[Step]) ->
 
 @thorough
 @given(histories)
-def test_in_the_end_one_record_of_each_key_is_left_and_no_tombstone(history: list[Step]) -> None:
+def test_compaction_finally_leaves_one_record_per_key_and_no_tombstone(history: list[Step]) -> None:
     model = Model()
     for step in history:
         model.run(step)
@@ -209,7 +209,7 @@ def test_in_the_end_one_record_of_each_key_is_left_and_no_tombstone(history: lis
 
 @thorough
 @given(histories)
-def test_a_pass_without_news_changes_nothing(history: list[Step]) -> None:
+def test_a_pass_over_an_unchanged_log_changes_nothing(history: list[Step]) -> None:
     model = Model()
     for step in history:
         model.run(step)

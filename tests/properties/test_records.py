@@ -90,7 +90,7 @@ def test_records_come_back_through_every_codec(
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(records=record_lists(), codec=st.sampled_from(Codec), now_ms=st.integers(0, 2**63 - 1))
-def test_append_time_changes_times_and_nothing_else(
+def test_append_time_changes_only_timestamps(
     records: list[Record], codec: Codec, now_ms: int
 ) -> None:
     batch = build_batch(records, base_offset=records[0].offset, codec=codec)
@@ -144,7 +144,7 @@ def test_every_cut_with_a_length_to_match_is_corrupt(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_every_flipped_bit_under_the_crc_is_seen(codec: Codec) -> None:
+def test_every_flipped_bit_under_the_crc_is_detected(codec: Codec) -> None:
     batch = build_batch(SAMPLE_RECORDS[:3], codec=codec)
     for position in range(CRC_POSITION, len(batch)):
         for bit in range(8):

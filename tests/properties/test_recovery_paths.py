@@ -200,7 +200,7 @@ FROM_ELSEWHERE = [
     interval_bytes=st.sampled_from([0, 101, 400, 4096]),
     index_bytes=st.sampled_from([0, 16, 40, 10_000]),
 )
-def test_recovery_is_the_same_whichever_way_a_batch_goes(
+def test_recovery_is_the_same_with_and_without_the_fast_path(
     drawn: list[Drawn],
     cut_bytes: int,
     known_epochs: int,
@@ -273,7 +273,7 @@ def _the_long_way_only() -> Iterator[None]:
         yield
 
 
-def test_the_usual_batches_go_the_short_way() -> None:
+def test_ordinary_batches_take_the_fast_path() -> None:
     """Else the comparison above would compare a thing with itself."""
     files = Files()
     for drawn in (Drawn(), Drawn(delta=3), Drawn(payload_bytes=900), Drawn(time_step_ms=-5)):

@@ -35,7 +35,7 @@ def test_a_file_that_kafka_created_but_never_wrote_is_empty() -> None:
     assert decode_offsets(b"", "f") == {}
 
 
-def test_windows_line_ends_and_wide_blanks_are_read() -> None:
+def test_windows_line_ends_and_extra_blanks_are_read() -> None:
     assert decode_offsets(b"0\r\n1\r\norders  1\t7\r\n", "f") == {TopicPartition("orders", 1): 7}
 
 
@@ -69,7 +69,7 @@ def test_no_cut_of_a_file_reads_as_a_shorter_valid_one() -> None:
         (b"0\n2\norders 0 1\norders 1 2", 4),
     ],
 )
-def test_a_malformed_file_is_refused_with_its_name_and_line(content: bytes, line: int) -> None:
+def test_a_malformed_file_is_rejected_with_its_name_and_line(content: bytes, line: int) -> None:
     with pytest.raises(MalformedCheckpoint) as caught:
         decode_offsets(content, "/data/some-checkpoint")
     assert caught.value.path == "/data/some-checkpoint"
@@ -84,7 +84,7 @@ def test_a_missing_file_holds_no_offsets() -> None:
     assert read_offsets(SimulatedDisk("/data"), PATH) == {}
 
 
-def test_written_offsets_replace_the_former_ones() -> None:
+def test_written_offsets_replace_the_previous_ones() -> None:
     disk = SimulatedDisk("/data")
     write_offsets(disk, PATH, {TopicPartition("gone", 1): Offset(1)})
     write_offsets(disk, PATH, OFFSETS)
@@ -92,7 +92,7 @@ def test_written_offsets_replace_the_former_ones() -> None:
     assert disk.files() == {PATH: GOLDEN}
 
 
-def test_a_power_cut_at_any_step_leaves_the_former_offsets_or_the_new_ones() -> None:
+def test_a_power_cut_at_any_step_leaves_the_old_offsets_or_the_new_ones() -> None:
     before = {TopicPartition("orders", 0): Offset(7)}
     seen = set()
     for ordinal in range(100):
@@ -113,7 +113,7 @@ def test_a_power_cut_at_any_step_leaves_the_former_offsets_or_the_new_ones() -> 
     assert read_offsets(disk.survivor_of_power_cut(next(every_choice())), PATH) == OFFSETS
 
 
-def test_recovery_goes_on_without_a_malformed_file_and_says_so() -> None:
+def test_recovery_continues_without_a_malformed_file_and_reports_it() -> None:
     disk = SimulatedDisk("/data")
     write_offsets(disk, PATH, OFFSETS)
     disk.cut(PATH, len(GOLDEN) - 3)
@@ -132,6 +132,6 @@ def test_recovery_reports_nothing_about_a_good_or_missing_file() -> None:
     assert reports == []
 
 
-def test_a_directory_in_the_place_of_the_file_is_an_io_error_not_an_empty_file() -> None:
+def test_a_directory_instead_of_the_file_is_an_io_error() -> None:
     with pytest.raises(OSError, match="directory"):
         read_offsets_or_report(SimulatedDisk(PATH), PATH, lambda _: None)

@@ -45,7 +45,7 @@ def test_the_latest_record_of_a_key_stays_at_its_offset() -> None:
     assert table.log.log_end_offset == 3
 
 
-def test_the_active_segment_is_left_alone() -> None:
+def test_the_active_segment_is_not_compacted() -> None:
     table = make_table()
     table.put((b"a", b"1"))
     table.roll()
@@ -66,7 +66,7 @@ def test_a_dirty_key_replaces_one_in_the_clean_part() -> None:
     assert len(table.everything()) == 2
 
 
-def test_records_without_a_key_go() -> None:
+def test_records_without_a_key_are_removed() -> None:
     table = make_table(cleanup_policy=frozenset({"delete"}))
     table.put((None, b"1"), (b"a", b"1"))
     table.roll()
@@ -74,7 +74,7 @@ def test_records_without_a_key_go() -> None:
     assert table.list_keys() == [b"a"]
 
 
-def test_long_keys_that_share_a_beginning_are_different_keys() -> None:
+def test_long_keys_with_a_common_prefix_are_different_keys() -> None:
     table = make_table()
     keys = [b"k" * length for length in range(1, 40)]
     for key in keys:
@@ -139,7 +139,7 @@ def test_append_time_stays_through_a_rebuild() -> None:
 # -- tombstones ----------------------------------------------------------------------------------
 
 
-def test_a_tombstone_goes_once_its_time_after_the_first_pass_is_over() -> None:
+def test_a_tombstone_is_removed_delete_retention_ms_after_the_first_pass() -> None:
     table = make_table()
     table.put((b"a", b"1"))
     table.put((b"a", None), (b"b", b"1"))
@@ -156,7 +156,7 @@ def test_a_tombstone_goes_once_its_time_after_the_first_pass_is_over() -> None:
     assert table.list_keys() == [b"b"]
 
 
-def test_records_beside_a_tombstone_keep_their_time() -> None:
+def test_records_beside_a_tombstone_keep_their_timestamp() -> None:
     table = make_table()
     table.put((b"a", None), (b"b", b"1"))
     table.roll()
@@ -168,7 +168,7 @@ def test_records_beside_a_tombstone_keep_their_time() -> None:
     assert [(seen.key, seen.timestamp_ms) for seen in table.everything()] == [(b"b", 1_000)]
 
 
-def test_a_tombstone_beyond_the_passs_end_waits_for_its_own_pass() -> None:
+def test_a_tombstone_beyond_the_end_of_a_pass_waits_for_the_next_pass() -> None:
     table = make_table()
     for key in (b"a", b"b", b"c"):
         table.put((key, b"1"))
@@ -187,7 +187,7 @@ def test_a_tombstone_beyond_the_passs_end_waits_for_its_own_pass() -> None:
 # -- transactions and producers ------------------------------------------------------------------
 
 
-def test_aborted_records_go_and_hide_nothing_older() -> None:
+def test_aborted_records_are_removed_and_do_not_replace_older_ones() -> None:
     table = make_table()
     table.put((b"a", b"1"))
     table.put((b"a", b"2"), pid=1, transactional=True)
@@ -197,7 +197,7 @@ def test_aborted_records_go_and_hide_nothing_older() -> None:
     assert [(s.key, s.value) for s in table.everything()] == [(b"a", b"1")]
 
 
-def test_an_open_transaction_holds_compaction_back() -> None:
+def test_an_open_transaction_blocks_compaction() -> None:
     table = make_table()
     table.put((b"a", b"1"))
     table.put((b"a", b"2"), pid=1, transactional=True)
@@ -210,7 +210,7 @@ def test_an_open_transaction_holds_compaction_back() -> None:
     assert [s.value for s in table.everything()] == [b"3"]
 
 
-def test_a_marker_stays_while_its_records_do_and_goes_a_while_after_them() -> None:
+def test_a_marker_is_removed_some_time_after_its_records() -> None:
     table = make_table()
     table.put((b"a", b"1"), pid=1, transactional=True)
     marker = table.end(1, commit=True)
@@ -227,7 +227,7 @@ def test_a_marker_stays_while_its_records_do_and_goes_a_while_after_them() -> No
     assert table.markers() == []
 
 
-def test_an_abort_stays_known_to_readers_until_its_records_are_gone() -> None:
+def test_an_abort_stays_in_the_transaction_index_until_its_records_are_gone() -> None:
     table = make_table()
     table.put((b"a", b"1"), pid=1, transactional=True)
     table.end(1, commit=False)
@@ -257,7 +257,7 @@ def test_keys_of_control_records_replace_nothing() -> None:
     assert len(table.markers()) == 1
 
 
-def test_an_active_producers_last_batch_stays_as_an_empty_one() -> None:
+def test_the_last_batch_of_an_active_producer_stays_as_an_empty_batch() -> None:
     table = make_table()
     table.put((b"a", b"1"), pid=3)
     table.put((b"a", b"1"), pid=3)
@@ -271,7 +271,7 @@ def test_an_active_producers_last_batch_stays_as_an_empty_one() -> None:
     )
 
 
-def test_a_forgotten_producers_batches_go_altogether() -> None:
+def test_batches_of_an_expired_producer_are_removed() -> None:
     table = make_table()
     table.put((b"a", b"1"), pid=3)
     table.put((b"a", b"2"))
@@ -281,7 +281,7 @@ def test_a_forgotten_producers_batches_go_altogether() -> None:
     assert [header.base_offset for header, _ in table.batches()] == [1]
 
 
-def test_a_producer_known_by_a_marker_alone_stays_known() -> None:
+def test_a_producer_with_only_a_marker_stays_in_the_producer_state() -> None:
     table = make_table()
     table.put((b"a", b"1"), pid=3, transactional=True)
     table.end(3, commit=True, epoch=1)
@@ -298,7 +298,7 @@ def test_a_producer_known_by_a_marker_alone_stays_known() -> None:
 # -- shape ---------------------------------------------------------------------------------------
 
 
-def test_the_batch_that_ends_a_run_stays_so_that_its_range_does() -> None:
+def test_the_last_batch_of_a_run_keeps_its_range_of_offsets() -> None:
     table = make_table()
     table.put((b"a", b"1"))
     table.roll()
@@ -341,7 +341,7 @@ def test_the_new_segments_indexes_find_every_batch() -> None:
     assert segment.max_timestamp == table.now_ms
 
 
-def test_the_time_of_an_emptied_batch_is_not_found() -> None:
+def test_the_timestamp_of_an_emptied_batch_is_not_found() -> None:
     table = make_table()
     table.put((b"a", b"1"))
     table.now_ms += 1_000
@@ -354,7 +354,7 @@ def test_the_time_of_an_emptied_batch_is_not_found() -> None:
     assert [times.entry(index).value for index in range(len(times))] == [2]  # that of the marker
 
 
-def test_a_segment_in_which_nothing_changes_is_not_written() -> None:
+def test_an_unchanged_segment_is_not_rewritten() -> None:
     table = make_table()
     table.put((b"a", b"1"))
     table.roll()
@@ -365,7 +365,7 @@ def test_a_segment_in_which_nothing_changes_is_not_written() -> None:
     assert len(table.disk.trace) == before
 
 
-def test_a_small_map_makes_several_passes() -> None:
+def test_a_small_offset_map_needs_several_passes() -> None:
     table = make_table()
     for number in range(10):
         table.put((b"k%d" % number, b"1"))
@@ -381,7 +381,7 @@ def test_a_small_map_makes_several_passes() -> None:
     assert [s.value for s in table.everything()] == [b"2"] * 10
 
 
-def test_snapshots_of_segments_that_are_no_more_go() -> None:
+def test_snapshots_of_replaced_segments_are_removed() -> None:
     table = make_table()
     for _ in range(3):
         table.put((b"a", b"1"), pid=1)
@@ -433,7 +433,7 @@ def filled() -> Table:
 PLAN, COMMIT, COMPLETE = None, None, None
 
 
-def test_a_reader_with_a_lease_reads_on_in_the_old_file() -> None:
+def test_a_reader_with_a_lease_continues_in_the_old_file() -> None:
     table = filled()
     read = table.log.read(Offset(0), below=Offset(3), max_bytes=10_000, at_least_one=True)
     piece = read.slices[0]
@@ -444,7 +444,7 @@ def test_a_reader_with_a_lease_reads_on_in_the_old_file() -> None:
     assert table.list_keys() == [b"b", b"a", b"c"]
 
 
-def test_appends_and_rolls_go_on_during_a_pass() -> None:
+def test_appends_and_rolls_continue_during_a_pass() -> None:
     table = filled()
 
     def append() -> None:
@@ -459,7 +459,7 @@ def test_appends_and_rolls_go_on_during_a_pass() -> None:
 
 @pytest.mark.parametrize("visit", [1, 2])
 @pytest.mark.parametrize("offset", [0, 1, 2])
-def test_a_cut_during_a_pass_wins(visit: int, offset: int) -> None:
+def test_a_truncation_during_a_pass_wins(visit: int, offset: int) -> None:
     table = filled()
     expected = filled()
     expected.log.truncate_to(Offset(offset), 0)
@@ -473,7 +473,7 @@ def test_a_cut_during_a_pass_wins(visit: int, offset: int) -> None:
     assert not table.log.is_compacting
 
 
-def test_a_cut_above_the_commit_point_takes_the_swap_back_too() -> None:
+def test_a_truncation_above_the_commit_point_undoes_the_swap_too() -> None:
     table = filled()
     table.put((b"d", b"1"))
     result = run(table, Meddler(PLAN, COMMIT, lambda: table.log.truncate_to(Offset(4), 0)))
@@ -484,7 +484,7 @@ def test_a_cut_above_the_commit_point_takes_the_swap_back_too() -> None:
     assert table.list_keys() == [b"b", b"a", b"c"]
 
 
-def test_a_log_that_fails_meanwhile_is_left_as_it_is() -> None:
+def test_a_log_that_fails_during_a_pass_is_not_changed() -> None:
     table = filled()
 
     def fail() -> None:
@@ -496,7 +496,7 @@ def test_a_log_that_fails_meanwhile_is_left_as_it_is() -> None:
     assert not leftovers(table)
 
 
-def test_one_pass_at_a_time() -> None:
+def test_only_one_pass_runs_at_a_time() -> None:
     table = filled()
     table.log.is_compacting = True
     assert table.compact() is None
@@ -533,7 +533,7 @@ def test_a_folder_that_cannot_be_synced_fences_the_log() -> None:
     assert table.log.failure is not None
 
 
-def test_damage_is_not_copied_and_the_log_is_given_up() -> None:
+def test_damage_is_not_copied_and_makes_the_log_uncleanable() -> None:
     table = filled()
     table.disk.flip_bit(table.log.segments[0].file.path, 8 * 70)
     result = table.compact()
@@ -553,7 +553,7 @@ def test_no_descriptor_stays_open() -> None:
     assert table.disk.open_descriptors == 0
 
 
-def test_a_throttle_pauses_for_what_was_spent() -> None:
+def test_the_throttler_pauses_for_the_bytes_spent() -> None:
     clock = [100.0]
     pauses: list[float] = []
 
@@ -570,7 +570,7 @@ def test_a_throttle_pauses_for_what_was_spent() -> None:
     assert pauses[-1] == pytest.approx(0.5)
 
 
-def test_a_pass_spends_what_it_reads_and_writes() -> None:
+def test_a_pass_spends_the_bytes_that_it_reads_and_writes() -> None:
     table = filled()
     spent: list[float] = []
     clock = [0.0]

@@ -71,7 +71,7 @@ def test_nothing_younger_than_the_lag_is_cleanable() -> None:
 
 
 @pytest.mark.parametrize("cleaned", [1, 99])
-def test_a_senseless_cleaned_offset_means_the_whole_log_is_dirty(cleaned: int) -> None:
+def test_an_out_of_range_cleaned_offset_makes_the_whole_log_dirty(cleaned: int) -> None:
     table = make_table(4)
     table.log.delete_before(Offset(2))
     table.log.cleaned_offset = Offset(cleaned)
@@ -95,7 +95,7 @@ def test_a_log_is_due_when_a_dirty_record_has_waited_too_long() -> None:
     assert not is_due(measure(table.log, table.now_ms + 9_000), table.config)
 
 
-def test_a_log_is_due_when_a_tombstones_time_is_over_though_nothing_is_dirty() -> None:
+def test_a_log_without_dirty_bytes_is_due_when_a_delete_horizon_has_passed() -> None:
     table = Table(delete_retention_ms=500)
     table.put((b"a", None), (b"b", b"1"))
     table.roll()
@@ -107,7 +107,7 @@ def test_a_log_is_due_when_a_tombstones_time_is_over_though_nothing_is_dirty() -
     assert find_filthiest([table.log], table.now_ms + 10**9) is None
 
 
-def test_after_a_restart_tombstones_are_looked_for_once() -> None:
+def test_tombstones_are_checked_once_after_a_restart() -> None:
     table = Table(delete_retention_ms=500)
     table.put((b"a", None), (b"b", b"1"))
     table.roll()
@@ -126,7 +126,7 @@ def test_the_filthiest_log_comes_first() -> None:
     assert find_filthiest([table.log for table in tables], 1_000) is tables[1].log
 
 
-def test_logs_that_cannot_be_compacted_are_passed_over() -> None:
+def test_logs_that_cannot_be_compacted_are_skipped() -> None:
     other_policy = make_table(4, cleanup_policy=frozenset({"delete"}))
     failed, given_up, busy = make_table(4), make_table(4), make_table(4)
     failed.log.failure = OSError("gone")
@@ -148,18 +148,18 @@ def group_bases(
     return [[source.base_offset for source in group] for group in groups]
 
 
-def test_groups_keep_to_the_size_of_a_segment() -> None:
+def test_groups_are_at_most_as_large_as_a_segment() -> None:
     sources = [make_source(n, n + 1) for n in range(5)]
     assert group_bases(sources, segment_bytes=20) == [[0, 1], [2, 3], [4]]
     assert group_bases(sources, segment_bytes=9) == [[0], [1], [2], [3], [4]]
 
 
-def test_groups_keep_to_the_size_of_an_index() -> None:
+def test_groups_are_at_most_as_large_as_an_index() -> None:
     sources = [make_source(n, n + 1) for n in range(4)]
     assert group_bases(sources, index=8, segment_index_bytes=24) == [[0, 1, 2], [3]]
 
 
-def test_groups_keep_to_offsets_that_an_index_can_hold() -> None:
+def test_groups_span_only_offsets_that_an_index_can_express() -> None:
     far = MAX_RELATIVE_OFFSET + 1
     sources = [make_source(0, 10), make_source(10, far), make_source(far, far + 1)]
     assert group_bases(sources) == [[0, 10], [far]]

@@ -74,7 +74,7 @@ def check_new(log: SegmentedLog, batches: int) -> None:
 
 
 @crashes
-def test_checkpoints_of_a_deleted_log_say_nothing_of_the_next_of_its_name(crash: Crash) -> None:
+def test_checkpoints_of_a_deleted_log_do_not_apply_to_its_successor(crash: Crash) -> None:
     shelf = Shelf()
     age(shelf, shelf.create())
     log = shelf.recreate()
@@ -85,7 +85,7 @@ def test_checkpoints_of_a_deleted_log_say_nothing_of_the_next_of_its_name(crash:
     assert restarted.base_offsets(restarted.logs[FIRST]) == [0, 2, 4, 6, 8]
 
 
-def test_a_clean_stop_after_a_partition_was_made_again_keeps_what_is_in_it() -> None:
+def test_a_clean_shutdown_keeps_the_records_of_a_recreated_partition() -> None:
     shelf = Shelf()
     age(shelf, shelf.create())
     shelf.append(shelf.recreate(), 5)
@@ -93,7 +93,7 @@ def test_a_clean_stop_after_a_partition_was_made_again_keeps_what_is_in_it() -> 
     check_new(shelf.after(shelf.disk.survivor_of_kill()).logs[FIRST], 5)
 
 
-def test_a_partition_made_again_after_a_restart_has_no_past_either() -> None:
+def test_a_partition_recreated_after_a_restart_starts_empty() -> None:
     shelf = Shelf()
     age(shelf, shelf.create())
     shelf.engine.delete(FIRST)
@@ -106,7 +106,7 @@ def test_a_partition_made_again_after_a_restart_has_no_past_either() -> None:
     check_new(restarted.logs[FIRST], 5)
 
 
-def test_a_partition_that_returns_to_its_directory_has_no_past_there() -> None:
+def test_a_partition_recreated_in_its_old_directory_starts_empty() -> None:
     """Two directories: the second life is in the other one, the third where the first was."""
     shelf = Shelf(directories=("/d", "/e"))
     log = shelf.create()
@@ -129,7 +129,7 @@ def test_a_partition_that_returns_to_its_directory_has_no_past_there() -> None:
 
 @pytest.mark.parametrize("visit", [1, 2, 3])
 @crashes
-def test_checkpoints_that_were_being_written_are_not_those_of_the_next_log(
+def test_checkpoints_written_during_a_deletion_do_not_apply_to_the_successor(
     crash: Crash, visit: int
 ) -> None:
     shelf = Shelf()
@@ -157,7 +157,7 @@ def test_checkpoints_that_were_being_written_are_not_those_of_the_next_log(
 
 
 @crashes
-def test_epochs_of_a_deleted_log_are_not_written_into_the_next_of_its_name(crash: Crash) -> None:
+def test_epochs_of_a_deleted_log_are_not_written_to_its_successor(crash: Crash) -> None:
     background = Deferred()
     shelf = Shelf(background=background)
     old = shelf.create()
@@ -174,7 +174,7 @@ def test_epochs_of_a_deleted_log_are_not_written_into_the_next_of_its_name(crash
     assert [(entry.epoch, entry.start_offset) for entry in restarted.epochs.entries] == [(9, 0)]
 
 
-def test_epochs_of_a_deleted_log_do_not_cut_the_next_that_is_not_flushed_yet() -> None:
+def test_epochs_of_a_deleted_log_do_not_truncate_its_unflushed_successor() -> None:
     background = Deferred()
     shelf = Shelf(background=background)
     old = shelf.create()
@@ -188,7 +188,7 @@ def test_epochs_of_a_deleted_log_do_not_cut_the_next_that_is_not_flushed_yet() -
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_power_cut_before_the_deletion_was_durable_brings_back_all_or_nothing(seed: int) -> None:
+def test_a_power_cut_before_a_deletion_is_durable_brings_back_all_or_nothing(seed: int) -> None:
     shelf = Shelf()
     log = shelf.create()
     shelf.append(log, 20)
@@ -200,7 +200,7 @@ def test_a_power_cut_before_the_deletion_was_durable_brings_back_all_or_nothing(
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_files_are_removed_only_when_they_cannot_come_back_in_part(seed: int) -> None:
+def test_files_are_removed_only_after_the_rename_is_durable(seed: int) -> None:
     shelf = Shelf()
     log = shelf.create()
     shelf.append(log, 20)
@@ -214,7 +214,7 @@ def test_files_are_removed_only_when_they_cannot_come_back_in_part(seed: int) ->
         assert restarted.base_offsets(restarted.logs[FIRST]) == list(range(0, 40, 2))
 
 
-def test_partitions_deleted_together_wait_for_one_sync_of_their_names() -> None:
+def test_partitions_deleted_together_share_one_directory_sync() -> None:
     shelf = Shelf()
     partitions = [TopicPartition("many", number) for number in range(5)]
     for partition in partitions:
@@ -229,7 +229,7 @@ def test_partitions_deleted_together_wait_for_one_sync_of_their_names() -> None:
     assert not [path for path in shelf.disk.files() if "many" in path]
 
 
-def test_a_deleted_log_that_nobody_reads_holds_no_file_open() -> None:
+def test_a_deleted_log_without_leases_holds_no_file_open() -> None:
     shelf = Shelf()
     shelf.append(shelf.create(SECOND))
     before = shelf.disk.open_descriptors
@@ -240,7 +240,7 @@ def test_a_deleted_log_that_nobody_reads_holds_no_file_open() -> None:
     assert shelf.disk.open_descriptors == before
 
 
-def test_a_reader_of_a_deleted_log_finishes_though_its_successor_is_written() -> None:
+def test_a_reader_of_a_deleted_log_finishes_while_its_successor_is_written() -> None:
     shelf = Shelf()
     log = shelf.create()
     shelf.append(log, 2)
@@ -258,7 +258,7 @@ def test_a_reader_of_a_deleted_log_finishes_though_its_successor_is_written() ->
 # -- flushes that wait or run ------------------------------------------------------------------
 
 
-def test_a_deleted_log_whose_flush_waits_costs_the_others_nothing() -> None:
+def test_deleting_a_log_with_a_queued_flush_does_not_affect_others() -> None:
     background = Deferred()
     shelf = Shelf(background=background)
     first, second = shelf.create(FIRST), shelf.create(SECOND)
@@ -273,7 +273,7 @@ def test_a_deleted_log_whose_flush_waits_costs_the_others_nothing() -> None:
     check_serving(shelf, first, background)
 
 
-def test_a_deleted_log_whose_flush_runs_costs_the_others_nothing() -> None:
+def test_deleting_a_log_with_a_running_flush_does_not_affect_others() -> None:
     background = Deferred()
     shelf = Shelf(background=background)
     first, second = shelf.create(FIRST), shelf.create(SECOND)
@@ -288,7 +288,7 @@ def test_a_deleted_log_whose_flush_runs_costs_the_others_nothing() -> None:
     check_serving(shelf, first, background)
 
 
-def test_a_removed_folder_is_not_missed_by_a_flush_that_comes_late() -> None:
+def test_a_late_flush_ignores_a_removed_folder() -> None:
     background = Deferred()
     shelf = Shelf(background=background)
     first, second = shelf.create(FIRST), shelf.create(SECOND)
@@ -312,7 +312,7 @@ def check_serving(shelf: Shelf, log: SegmentedLog, background: Deferred) -> None
     assert lost.logs[log.tp].log_end_offset == log.log_end_offset
 
 
-def test_a_deletion_that_fails_leaves_nothing_that_takes_records() -> None:
+def test_a_failed_deletion_leaves_a_fenced_log() -> None:
     shelf = Shelf()
     log = shelf.create()
     shelf.append(log)
@@ -337,7 +337,9 @@ stops = pytest.mark.parametrize("stop", STOPS, ids=["close", "abandon", "delete"
 
 
 @stops
-def test_what_comes_after_the_end_is_refused(stop: Callable[[SegmentedEngine], None]) -> None:
+def test_calls_after_the_engine_has_ended_are_rejected(
+    stop: Callable[[SegmentedEngine], None],
+) -> None:
     shelf = Shelf()
     log = shelf.create()
     shelf.append(log)
@@ -359,7 +361,7 @@ def test_what_comes_after_the_end_is_refused(stop: Callable[[SegmentedEngine], N
     assert shelf.disk.open_descriptors == descriptors
 
 
-def test_cutting_a_deleted_log_leaves_the_next_of_its_name_alone() -> None:
+def test_truncating_a_deleted_log_does_not_affect_its_successor() -> None:
     shelf = Shelf()
     old = shelf.create()
     shelf.append(old, 5)
@@ -421,7 +423,7 @@ class Racing(SimulatedDisk):
     [("retention", EXPIRING), ("compaction", COMPACTED)],
     ids=lambda x: str(x)[:9],
 )
-def test_a_job_may_meet_the_deletion_of_its_log_at_every_call(
+def test_a_job_survives_the_deletion_of_its_log_at_every_call(
     name: str, config: LogConfig, again: bool
 ) -> None:
     points = 0
@@ -464,7 +466,7 @@ def meet_deletion(name: str, config: LogConfig, *, calls: int, again: bool) -> b
     [("retention", EXPIRING), ("compaction", COMPACTED)],
     ids=lambda x: str(x)[:9],
 )
-def test_a_job_may_meet_the_deletion_of_its_log_at_every_visit(
+def test_a_job_survives_the_deletion_of_its_log_at_every_visit(
     name: str, config: LogConfig, visit: int
 ) -> None:
     shelf = Shelf(config=config)
@@ -488,7 +490,7 @@ def test_a_job_may_meet_the_deletion_of_its_log_at_every_visit(
         check_new(shelf.after(shelf.disk.survivor_of_kill()).logs[FIRST], 20)
 
 
-def test_the_removal_of_a_folder_leaves_the_next_of_its_name_alone() -> None:
+def test_removing_a_folder_does_not_affect_its_successor() -> None:
     shelf = Shelf()
     shelf.append(shelf.create(), 9)
     log = shelf.recreate()
@@ -646,7 +648,7 @@ class Busy:
 
 
 @pytest.mark.parametrize("seed", range(scaled(test=2, verify=8, release=40)))
-def test_threads_meet_deletions_without_harm(tmp_path: Path, seed: int) -> None:
+def test_deletions_are_safe_beside_threads(tmp_path: Path, seed: int) -> None:
     with FlushThreads(4) as background:
         busy = Busy(tmp_path, background, seed)
         busy.live(4000)

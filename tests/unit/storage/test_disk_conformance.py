@@ -64,7 +64,7 @@ def errno_of(call: Callable[..., object], *arguments: object) -> int | None:
     return caught.value.errno
 
 
-def test_writes_land_at_the_end_and_reads_are_short_there(rooted: Place) -> None:
+def test_writes_append_and_reads_are_short_at_the_end(rooted: Place) -> None:
     descriptor = rooted.disk.open(rooted.path("log"), CREATE)
     assert rooted.disk.write(descriptor, b"abc") == 3
     assert rooted.disk.write(descriptor, memoryview(bytearray(b"def"))) == 3
@@ -87,7 +87,7 @@ def test_two_descriptors_append_to_one_file(rooted: Place) -> None:
     rooted.disk.close(second)
 
 
-def test_a_buffer_can_be_used_again_after_its_write(rooted: Place) -> None:
+def test_a_buffer_can_be_reused_after_its_write(rooted: Place) -> None:
     descriptor = rooted.disk.open(rooted.path("log"), CREATE)
     buffer = bytearray(b"first")
     rooted.disk.write(descriptor, buffer)
@@ -96,7 +96,7 @@ def test_a_buffer_can_be_used_again_after_its_write(rooted: Place) -> None:
     rooted.disk.close(descriptor)
 
 
-def test_read_into_fills_what_there_is_and_leaves_the_rest(rooted: Place) -> None:
+def test_read_into_fills_the_available_bytes(rooted: Place) -> None:
     descriptor = rooted.disk.open(rooted.put("log", b"abcdef"), READ)
     buffer = bytearray(b"........")
     assert rooted.disk.read_into(descriptor, memoryview(buffer)[1:4], 1) == 3
@@ -149,7 +149,7 @@ def test_a_closed_descriptor_is_bad_for_every_call(rooted: Place) -> None:
     assert errno_of(disk.try_lock, descriptor) == EBADF
 
 
-def test_an_unlinked_file_lives_on_in_its_descriptor(rooted: Place) -> None:
+def test_an_unlinked_file_stays_usable_through_its_descriptor(rooted: Place) -> None:
     descriptor = rooted.disk.open(rooted.put("log", b"abc"), APPEND)
     rooted.disk.unlink(rooted.path("log"))
     assert not rooted.disk.exists(rooted.path("log"))
@@ -172,7 +172,7 @@ def test_a_renamed_file_keeps_its_descriptor_and_replaces_the_target(rooted: Pla
     rooted.disk.close(replaced)
 
 
-def test_a_renamed_directory_takes_its_files_along(rooted: Place) -> None:
+def test_a_renamed_directory_keeps_its_files(rooted: Place) -> None:
     rooted.disk.make_directory(rooted.path("topic-0"))
     descriptor = rooted.disk.open(rooted.put("topic-0/log", b"abc"), APPEND)
     rooted.disk.rename(rooted.path("topic-0"), rooted.path("topic-0.delete"))
@@ -194,7 +194,7 @@ def test_rename_onto_itself_and_onto_an_empty_directory_is_fine(rooted: Place) -
     rooted.disk.rename(rooted.path("empty"), rooted.path("empty"))
 
 
-def test_rename_refuses_what_the_kernel_refuses(rooted: Place) -> None:
+def test_rename_fails_as_in_the_kernel(rooted: Place) -> None:
     path, rename = rooted.path, rooted.disk.rename
     rooted.put("file")
     for name in ("empty", "full", "full/inner"):
@@ -211,7 +211,7 @@ def test_rename_refuses_what_the_kernel_refuses(rooted: Place) -> None:
     assert errno_of(rename, path("file/x"), path("new")) == ENOTDIR
 
 
-def test_paths_that_lead_nowhere(rooted: Place) -> None:
+def test_invalid_paths_fail_as_in_the_kernel(rooted: Place) -> None:
     disk, path = rooted.disk, rooted.path
     rooted.put("file")
     assert errno_of(disk.open, path("missing"), READ) == ENOENT
@@ -232,7 +232,7 @@ def test_paths_that_lead_nowhere(rooted: Place) -> None:
     assert disk.exists(path("file"))
 
 
-def test_directories_are_made_listed_and_removed(rooted: Place) -> None:
+def test_directories_are_created_listed_and_removed(rooted: Place) -> None:
     disk, path = rooted.disk, rooted.path
     disk.make_directory(path("topic"))
     rooted.put("file")
@@ -267,7 +267,7 @@ def test_a_directory_opens_for_reading_only(rooted: Place) -> None:
     disk.close(descriptor)
 
 
-def test_exclusive_creation_refuses_a_file_that_is_there(rooted: Place) -> None:
+def test_exclusive_creation_fails_if_the_file_exists(rooted: Place) -> None:
     rooted.disk.close(rooted.disk.open(rooted.path("file"), CREATE | os.O_EXCL))
     assert errno_of(rooted.disk.open, rooted.path("file"), CREATE | os.O_EXCL) == EEXIST
 
@@ -286,7 +286,7 @@ def test_a_lock_belongs_to_one_descriptor_until_it_closes(rooted: Place) -> None
     rooted.disk.close(other)
 
 
-def test_a_mapping_is_for_reading_and_outlives_name_and_descriptor(rooted: Place) -> None:
+def test_a_mapping_is_read_only_and_outlives_name_and_descriptor(rooted: Place) -> None:
     descriptor = rooted.disk.open(rooted.put("log", b"abcdef"), READ)
     mapping = rooted.disk.map(descriptor)
     rooted.disk.close(descriptor)

@@ -11,7 +11,7 @@ def read(log: SegmentedLog, *, at_least_one: bool) -> Read:
     return log.read(Offset(0), below=log.log_end_offset, max_bytes=1000, at_least_one=at_least_one)
 
 
-def test_a_read_waits_for_descriptors_unless_it_is_the_first_of_its_fetch() -> None:
+def test_only_the_first_read_of_a_fetch_may_exceed_the_descriptor_bound() -> None:
     shelf = Shelf(descriptors=1)
     logs = [shelf.create(FIRST), shelf.create(SECOND)]
     for log in logs:

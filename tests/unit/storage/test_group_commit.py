@@ -31,7 +31,7 @@ def background() -> Deferred:
     return Deferred()
 
 
-def test_a_log_that_failed_never_counts_more_as_durable(background: Deferred) -> None:
+def test_a_failed_log_never_advances_its_durable_offset(background: Deferred) -> None:
     """The kernel reports a failed sync once: the next succeeds and has synced nothing."""
     shelf = Shelf(config=LARGE, background=background)
     log = shelf.create()
@@ -49,7 +49,7 @@ def test_a_log_that_failed_never_counts_more_as_durable(background: Deferred) ->
 
 
 @pytest.mark.parametrize("ordinal", range(8))
-def test_what_is_called_durable_survives_the_failure_of_any_call(
+def test_durable_records_survive_the_failure_of_any_call(
     background: Deferred, ordinal: int
 ) -> None:
     shelf = Shelf(background=background)
@@ -74,7 +74,7 @@ def test_what_is_called_durable_survives_the_failure_of_any_call(
             assert restarted.logs[partition].log_end_offset >= offset
 
 
-def test_an_appends_failure_ends_the_flushes_that_run_and_wait(background: Deferred) -> None:
+def test_a_failed_append_fails_running_and_queued_flushes(background: Deferred) -> None:
     shelf = Shelf(config=LARGE, background=background)
     log, other = shelf.create(FIRST), shelf.create(SECOND)
     shelf.append(log)
@@ -90,7 +90,7 @@ def test_an_appends_failure_ends_the_flushes_that_run_and_wait(background: Defer
     assert (log.durable_offset, other.durable_offset) == (0, 0)
 
 
-def test_every_caller_is_answered_once_whatever_happens_to_the_log(background: Deferred) -> None:
+def test_every_flush_callback_runs_once_whatever_happens_to_the_log(background: Deferred) -> None:
     shelf = Shelf(background=background)
     logs = [shelf.create(TopicPartition("t", number)) for number in range(6)]
     answers: list[list[StorageError | None]] = []
@@ -108,7 +108,7 @@ def test_every_caller_is_answered_once_whatever_happens_to_the_log(background: D
     assert not shelf.failed
 
 
-def test_a_flush_of_what_was_cut_off_meanwhile_does_not_vouch_for_what_came_instead(
+def test_a_flush_of_truncated_records_does_not_cover_their_successors(
     background: Deferred,
 ) -> None:
     shelf = Shelf(background=background)
@@ -124,7 +124,7 @@ def test_a_flush_of_what_was_cut_off_meanwhile_does_not_vouch_for_what_came_inst
         assert lost.logs[FIRST].log_end_offset == log.durable_offset == 4
 
 
-def test_a_flush_asked_for_while_the_log_is_cut_is_answered_and_not_tried_for_ever(
+def test_a_flush_requested_during_a_truncation_completes(
     background: Deferred,
 ) -> None:
     """Who is told of the cut asks again at once, before the log has its new end."""
@@ -145,7 +145,7 @@ def test_a_flush_asked_for_while_the_log_is_cut_is_answered_and_not_tried_for_ev
     assert [type(answer) for answer in again] == [OffsetOutOfRange]
 
 
-def test_a_folder_that_vanishes_by_other_hands_fails_its_directory(background: Deferred) -> None:
+def test_a_folder_removed_by_somebody_else_fails_its_directory(background: Deferred) -> None:
     shelf = Shelf(background=background)
     log = shelf.create()
     shelf.append(log)
@@ -156,7 +156,7 @@ def test_a_folder_that_vanishes_by_other_hands_fails_its_directory(background: D
     assert shelf.failed
 
 
-def test_rounds_on_threads_answer_every_caller() -> None:
+def test_rounds_on_threads_complete_every_flush() -> None:
     posted: queue.Queue[Callable[[], None]] = queue.Queue()
     answers: list[StorageError | None] = []
     with FlushThreads(4) as threads:
@@ -191,7 +191,7 @@ def test_rounds_on_threads_answer_every_caller() -> None:
 # -- starting and cutting ----------------------------------------------------------------------
 
 
-def test_a_start_that_is_refused_leaves_no_directory_locked() -> None:
+def test_a_refused_start_leaves_no_directory_locked() -> None:
     disk = SimulatedDisk("/d", "/e")
     busy = Shelf(disk, directories=("/e",))
     with pytest.raises(DirectoryLocked):
@@ -203,7 +203,7 @@ def test_a_start_that_is_refused_leaves_no_directory_locked() -> None:
     assert disk.open_descriptors == 0
 
 
-def test_a_start_that_is_refused_takes_no_clean_stop_marker_away() -> None:
+def test_a_refused_start_keeps_the_clean_shutdown_marker() -> None:
     disk = SimulatedDisk("/d", "/e")
     Shelf(disk, directories=("/d", "/e")).engine.close()
     busy = Shelf(disk, directories=("/e",))
@@ -225,7 +225,7 @@ def test_a_start_without_any_working_directory_leaves_none_locked() -> None:
 
 
 @pytest.mark.parametrize("offset", [-1, -(2**63)])
-def test_offsets_below_zero_are_no_place_to_cut_a_log(offset: int) -> None:
+def test_a_log_cannot_be_truncated_below_zero(offset: int) -> None:
     shelf = Shelf()
     log = shelf.create()
     shelf.append(log, 5)

@@ -29,7 +29,7 @@ def end(epoch: int, offset: int) -> OffsetAndEpoch:
     return OffsetAndEpoch(LeaderEpoch(epoch), Offset(offset))
 
 
-def test_a_new_cache_knows_no_epoch() -> None:
+def test_a_new_cache_has_no_epoch() -> None:
     fresh = LeaderEpochCache()
     assert fresh.latest == -1
     assert fresh.entries == ()
@@ -47,7 +47,7 @@ def test_epoch_zero_at_offset_zero_is_an_epoch_like_any_other() -> None:
     assert fresh.find_end_offset(0, 5) == end(0, 5)
 
 
-def test_an_epoch_without_records_is_remembered() -> None:
+def test_an_epoch_without_records_is_kept() -> None:
     leader = cache((0, 0))
     leader.assign(4, 10)
     assert leader.find_end_offset(3, 10) == end(0, 10)
@@ -68,7 +68,7 @@ def test_an_earlier_start_of_the_latest_epoch_replaces_the_later_one() -> None:
     assert epochs.entries == tuple(entries((1, 10), (2, 15)))
 
 
-def test_an_epoch_that_begins_where_an_empty_one_did_takes_its_place() -> None:
+def test_an_epoch_replaces_an_empty_one_with_the_same_start() -> None:
     epochs = cache((1, 10), (2, 20))
     assert epochs.assign(3, 20)
     assert epochs.entries == tuple(entries((1, 10), (3, 20)))
@@ -87,7 +87,7 @@ def test_an_older_epoch_drops_the_newer_ones() -> None:
 
 
 @pytest.mark.parametrize(("epoch", "offset"), [(-1, 0), (0, -1)])
-def test_negative_epochs_and_offsets_are_refused(epoch: int, offset: int) -> None:
+def test_negative_epochs_and_offsets_are_rejected(epoch: int, offset: int) -> None:
     epochs = cache((1, 10))
     with pytest.raises(ValueError, match="both start at 0"):
         epochs.assign(epoch, offset)
@@ -160,7 +160,7 @@ def test_truncating_the_start_keeps_the_epoch_that_covers_it(
     assert epochs.dirty == (expected != entries((1, 10), (3, 20)))
 
 
-def test_clearing_forgets_all_and_only_then_is_a_change() -> None:
+def test_clear_removes_all_epochs_and_is_a_change_only_then() -> None:
     epochs = cache((1, 10))
     epochs.clear()
     assert epochs.dirty
@@ -200,7 +200,7 @@ def test_no_cut_of_an_epoch_file_reads_as_a_shorter_valid_one() -> None:
         (b"0\n2\n2 5\n1 6\n", 4),
     ],
 )
-def test_a_malformed_epoch_file_is_refused_with_its_name_and_line(
+def test_a_malformed_epoch_file_is_rejected_with_its_name_and_line(
     content: bytes, line: int
 ) -> None:
     with pytest.raises(MalformedCheckpoint) as caught:
@@ -209,7 +209,7 @@ def test_a_malformed_epoch_file_is_refused_with_its_name_and_line(
     assert caught.value.line == line
 
 
-def test_epochs_survive_their_file() -> None:
+def test_epochs_are_read_as_they_were_written() -> None:
     disk, path = SimulatedDisk("/data"), "/data/leader-epoch-checkpoint"
     assert read_epochs(disk, path) == []
     write_epochs(disk, path, GOLDEN_ENTRIES)

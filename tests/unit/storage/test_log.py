@@ -29,7 +29,7 @@ def test_a_cut_survives_a_power_cut_before_anything_is_flushed(broker: Broker) -
     assert later.offsets() == [0]
 
 
-def test_a_follower_that_was_leader_without_a_batch_takes_an_older_epoch(broker: Broker) -> None:
+def test_a_follower_that_was_leader_without_a_batch_accepts_an_older_epoch(broker: Broker) -> None:
     broker.append(epoch=5)
     broker.log.begin_epoch(LeaderEpoch(9))
     broker.truncate(1)
@@ -40,7 +40,7 @@ def test_a_follower_that_was_leader_without_a_batch_takes_an_older_epoch(broker:
     assert later.log.find_epoch_end(LeaderEpoch(7)) == (7, 2)
 
 
-def test_a_log_restarted_below_its_checkpointed_start_keeps_what_it_gets_then(
+def test_a_log_restarted_below_its_checkpointed_start_keeps_new_records(
     broker: Broker,
 ) -> None:
     for _ in range(8):
@@ -55,7 +55,7 @@ def test_a_log_restarted_below_its_checkpointed_start_keeps_what_it_gets_then(
     assert broker.after(broker.disk.survivor_of_kill()).offsets() == [2]
 
 
-def test_batches_after_a_cut_are_checked_though_a_checkpoint_trusted_the_old_ones(
+def test_batches_after_a_truncation_are_checked_below_an_old_recovery_point(
     broker: Broker,
 ) -> None:
     for _ in range(9):
@@ -80,7 +80,7 @@ def test_a_failing_transaction_index_fences_the_log(broker: Broker) -> None:
     assert broker.log.failure is not None
 
 
-def test_a_roll_that_fails_leaves_a_log_that_can_be_looked_at(broker: Broker) -> None:
+def test_a_failed_roll_leaves_a_readable_log(broker: Broker) -> None:
     broker.disk.fail_path(".log", ENOSPC, frozenset({OperationKind.CREATE}))
     far = build_batch([Record(2**33, NOW_MS, b"k", b"v")], base_offset=2**33, leader_epoch=0)
     assert isinstance(broker.send(far, origin=AppendOrigin.REPLICATION), LogFenced)
@@ -100,7 +100,7 @@ def test_retention_survives_a_log_that_fences_itself(broker: Broker) -> None:
     assert broker.log.failure is not None
 
 
-def test_what_retention_still_removes_is_no_file_of_a_log_that_began_anew() -> None:
+def test_retention_never_removes_files_of_a_restarted_log() -> None:
     broker = Broker(SimulatedDisk("/d"), LogConfig(segment_bytes=200, retention_ms=10))
     for _ in range(4):
         broker.append()
@@ -121,7 +121,7 @@ def test_few_descriptors_flush_many_segments() -> None:
     assert broker.log.failure is None
 
 
-def test_the_largest_timestamp_is_not_one_of_a_deleted_record(broker: Broker) -> None:
+def test_the_largest_timestamp_is_not_that_of_a_deleted_record(broker: Broker) -> None:
     times = [900, 100, 500]
     broker.send(build_batch([Record(o, t, b"k", b"v") for o, t in enumerate(times)]))
     broker.log.advance_high_watermark(Offset(3))
@@ -130,7 +130,7 @@ def test_the_largest_timestamp_is_not_one_of_a_deleted_record(broker: Broker) ->
     assert broker.log.find_by_time(TimestampMs(600)) is None
 
 
-def test_a_duplicates_answer_has_an_append_time_only_if_the_topic_stamps_it(
+def test_a_duplicate_has_an_append_time_only_with_log_append_time(
     broker: Broker,
 ) -> None:
     for _ in range(2):

@@ -56,7 +56,7 @@ def test_a_topics_own_codec_changes_the_bytes_and_nothing_else(sent: Codec, want
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
-def test_records_that_are_none_are_not_compressed_anew(codec: Codec) -> None:
+def test_invalid_records_are_not_recompressed(codec: Codec) -> None:
     noise = b"\xff" * 100 if codec is Codec.NONE else compress(codec, b"\xff" * 100)
     with pytest.raises(InvalidRecords):
         take(claiming(2, noise, codec), LogConfig(compression_type="gzip"))
@@ -65,7 +65,7 @@ def test_records_that_are_none_are_not_compressed_anew(codec: Codec) -> None:
 # -- what opening a batch may cost -------------------------------------------------------------
 
 
-def test_a_batch_that_is_too_large_is_not_opened() -> None:
+def test_a_batch_that_is_too_large_is_not_decompressed() -> None:
     with pytest.raises(RecordTooLarge):
         take(claiming(2, b"\xff" * MIB), LogConfig(cleanup_policy=COMPACT, max_message_bytes=1000))
 
@@ -75,7 +75,7 @@ BOMB_BYTES = {Codec.GZIP: 800 * MIB, Codec.LZ4: 200 * MIB, Codec.ZSTD: 4096 * MI
 
 @pytest.mark.parametrize("config", [COMPACTED, LogConfig(compression_type="snappy")])
 @pytest.mark.parametrize("codec", list(BOMB_BYTES))
-def test_no_bomb_takes_more_than_a_few_megabytes(codec: Codec, config: LogConfig) -> None:
+def test_a_decompression_bomb_takes_only_a_few_megabytes(codec: Codec, config: LogConfig) -> None:
     payload = compress(codec, bytes(4 * MIB)) * (BOMB_BYTES[codec] // (4 * MIB))
     assert len(payload) < MIB
     bomb = claiming(1, payload, codec)
@@ -92,12 +92,12 @@ def one_record(value_bytes: int) -> bytes:
     return encode_varint(len(head) + value_bytes + 1) + head + bytes(value_bytes + 1)
 
 
-def test_what_compresses_well_is_no_bomb() -> None:
+def test_well_compressed_batches_are_not_taken_for_bombs() -> None:
     honest = claiming(1, compress(Codec.LZ4, one_record(15 * MIB)), Codec.LZ4)
     assert take(honest) == honest
 
 
-def test_a_topic_for_larger_messages_takes_more_of_them() -> None:
+def test_a_larger_max_message_bytes_allows_larger_decompressed_batches() -> None:
     large = claiming(1, compress(Codec.LZ4, one_record(40 * MIB)), Codec.LZ4)
     with pytest.raises(InvalidRecords, match="send smaller batches"):
         take(large)
@@ -132,7 +132,9 @@ def resealed(batch: bytearray) -> bytearray:
         {"base_timestamp": -2},
     ],
 )
-def test_damage_is_to_be_sent_again_and_a_clients_own_fault_is_not(fields: dict[str, int]) -> None:
+def test_damage_is_corrupt_records_and_a_clients_fault_is_invalid_records(
+    fields: dict[str, int],
+) -> None:
     """CORRUPT_MESSAGE makes clients try again, INVALID_RECORD does not."""
     with pytest.raises(CorruptRecords, match="CRC"):
         take(altered(**fields))
@@ -140,7 +142,7 @@ def test_damage_is_to_be_sent_again_and_a_clients_own_fault_is_not(fields: dict[
         take(resealed(altered(**fields)))
 
 
-def test_lengths_are_looked_at_before_the_crc() -> None:
+def test_lengths_are_checked_before_the_crc() -> None:
     size = len(batch_of(2))
     with pytest.raises(CorruptRecords, match="too short"):
         take(altered(batch_length=48))

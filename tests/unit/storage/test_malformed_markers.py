@@ -23,7 +23,7 @@ def malformed_marker() -> bytearray:
     )
 
 
-def test_it_is_refused_before_anything_is_written_and_costs_other_items_nothing() -> None:
+def test_a_malformed_marker_is_rejected_without_affecting_other_items() -> None:
     disk = SimulatedDisk(DATA)
     engine = open_engine(DATA, disk=disk)
     writer, other = Writer(engine), Writer(engine, "other-0")
@@ -38,7 +38,7 @@ def test_it_is_refused_before_anything_is_written_and_costs_other_items_nothing(
     assert disk.files()[f"{DATA}/t-0/{0:020d}.log"] == b""
 
 
-def test_one_that_is_in_the_log_does_not_keep_it_from_opening() -> None:
+def test_a_malformed_marker_in_the_log_does_not_prevent_opening() -> None:
     disk = SimulatedDisk(DATA)
     writer = Writer(open_engine(DATA, disk=disk))
     writer.transactional(5)

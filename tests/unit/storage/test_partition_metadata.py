@@ -40,7 +40,7 @@ def test_ids_are_printed_and_parsed_as_kafka_prints_them() -> None:
 @pytest.mark.parametrize(
     "text", ["", "A" * 21, "A" * 23, "A" * 21 + "+", "A" * 20 + "==", "é" * 22]
 )
-def test_text_that_is_no_id_is_refused(text: str) -> None:
+def test_text_that_is_not_an_id_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="22 base64"):
         decode_uuid(text)
 
@@ -69,7 +69,7 @@ def test_no_cut_of_a_topic_id_file_reads_as_an_id() -> None:
         (b"version: 0\ntopic_id: " + b"A" * 22, 2),  # zero: no topic has it
     ],
 )
-def test_a_malformed_topic_id_file_is_refused_with_its_line(content: bytes, line: int) -> None:
+def test_a_malformed_topic_id_file_is_rejected_with_its_line(content: bytes, line: int) -> None:
     with pytest.raises(MalformedCheckpoint) as caught:
         decode_topic_id(content, "/data/t-0/partition.metadata")
     assert caught.value.line == line
@@ -80,7 +80,7 @@ def test_a_later_version_of_a_topic_id_file_is_read_as_kafka_promises() -> None:
     assert decode_topic_id(b"version: 9\ntopic_id: " + ONE_TEXT.encode(), "f") == ONE
 
 
-def test_a_topic_id_survives_its_file() -> None:
+def test_a_topic_id_is_read_as_it_was_written() -> None:
     disk, folder = SimulatedDisk("/data"), "/data"
     assert read_topic_id(disk, folder) is None
     write_topic_id(disk, folder, TopicId(ALL_BITS))
@@ -88,7 +88,7 @@ def test_a_topic_id_survives_its_file() -> None:
     assert list(disk.files()) == ["/data/partition.metadata"]
 
 
-def test_a_stamp_that_kafka_wrote_with_zookeeper_is_read() -> None:
+def test_meta_properties_of_kafka_with_zookeeper_are_read() -> None:
     content = (
         b"#\n#Mon Nov 16 01:02:03 UTC 2026\ncluster.id=vPeOCWypqUOSepEvx0cbog\n"
         b"version=0\nbroker.id=0\n"
@@ -97,17 +97,17 @@ def test_a_stamp_that_kafka_wrote_with_zookeeper_is_read() -> None:
     assert decode_meta_properties(content, "f") == expected
 
 
-def test_a_stamp_that_kafka_wrote_without_zookeeper_is_read() -> None:
+def test_meta_properties_of_kafka_without_zookeeper_are_read() -> None:
     content = f"version=1\nnode.id=2147483647\ncluster.id=a\\=b\ndirectory.id={ONE_TEXT}\n".encode()
     expected = MetaProperties(version=1, node_id=2**31 - 1, cluster_id="a=b", directory_id=ONE)
     assert decode_meta_properties(content, "f") == expected
 
 
-def test_an_empty_stamp_is_one_without_ids() -> None:
+def test_empty_meta_properties_have_no_ids() -> None:
     assert decode_meta_properties(b"", "f") == MetaProperties()
 
 
-def test_a_stamp_names_the_id_by_its_version() -> None:
+def test_meta_properties_name_the_id_by_their_version() -> None:
     zookeeper = encode_meta_properties(MetaProperties(version=0, node_id=3, cluster_id="c"))
     assert zookeeper == b"#\nversion=0\nbroker.id=3\ncluster.id=c\n"
     later = MetaProperties(version=1, node_id=3, cluster_id="c", directory_id=ONE)

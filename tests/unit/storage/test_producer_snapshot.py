@@ -82,7 +82,7 @@ def test_an_empty_snapshot_is_ten_bytes() -> None:
     assert decode(encode([])) == []
 
 
-def test_every_cut_is_corrupt() -> None:
+def test_every_truncated_snapshot_is_corrupt() -> None:
     content = encode(ENTRIES)
     for length in range(len(content)):
         with pytest.raises(CorruptSnapshot):
@@ -137,11 +137,11 @@ def test_a_snapshot_is_named_for_its_offset(offset: int, name: str) -> None:
         "00000000000000000042.log",
     ],
 )
-def test_other_files_are_no_snapshots(name: str) -> None:
+def test_other_files_are_not_snapshots(name: str) -> None:
     assert find_snapshot_offset(name) is None
 
 
-def test_a_snapshot_survives_its_file() -> None:
+def test_a_snapshot_is_read_as_it_was_written() -> None:
     disk, path = SimulatedDisk("/data"), f"/data/{snapshot_name(9)}"
     assert read_snapshot(disk, path) is None
     write_snapshot(disk, path, ENTRIES)

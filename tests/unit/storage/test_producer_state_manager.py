@@ -86,7 +86,7 @@ def log() -> Log:
 # Sequences
 
 
-def test_a_producer_begins_at_sequence_zero_and_goes_on_without_gaps(log: Log) -> None:
+def test_a_producer_starts_at_sequence_zero_without_gaps(log: Log) -> None:
     log.append(0, 3)
     log.append(3, 2)
     log.append(5)
@@ -94,7 +94,7 @@ def test_a_producer_begins_at_sequence_zero_and_goes_on_without_gaps(log: Log) -
     log.append(6)
 
 
-def test_an_unknown_producer_may_not_begin_behind_zero(log: Log) -> None:
+def test_an_unknown_producer_may_not_start_after_zero(log: Log) -> None:
     """Else the second batch in flight overtakes the first, whose retries then fail for ever."""
     log.refuses(UnknownProducer, 1)
     log.refuses(UnknownProducer, 2**31 - 1)
@@ -119,14 +119,14 @@ def test_producers_do_not_share_sequences(log: Log) -> None:
     log.append(2, pid=1)
 
 
-def test_a_new_epoch_begins_at_zero_again(log: Log) -> None:
+def test_a_new_epoch_starts_at_sequence_zero(log: Log) -> None:
     log.append(0, 5, epoch=32764)
     log.refuses(OutOfOrderSequence, 5, epoch=32765)
     log.append(0, epoch=32765)
     log.append(1, epoch=32765)
 
 
-def test_an_older_epoch_is_fenced_whatever_its_sequence(log: Log) -> None:
+def test_an_older_epoch_is_fenced_with_any_sequence(log: Log) -> None:
     log.append(0, epoch=1)
     log.refuses(InvalidProducerEpoch, 1, epoch=0)
     log.refuses(InvalidProducerEpoch, 0, epoch=0)
@@ -173,39 +173,39 @@ def test_a_batch_before_the_window_is_a_duplicate_without_an_offset(log: Log) ->
     log.refuses(DuplicateSequence, 0)
 
 
-def test_a_batch_that_was_cut_differently_is_no_duplicate(log: Log) -> None:
+def test_a_batch_with_other_boundaries_is_not_a_duplicate(log: Log) -> None:
     log.append(0, 4)
     assert log.state.find_duplicate(0, 0, 0, 2) is None
     log.refuses(OutOfOrderSequence, 0, count=3)
     log.refuses(OutOfOrderSequence, 2, count=4)
 
 
-def test_a_batch_of_another_epoch_or_producer_is_no_duplicate(log: Log) -> None:
+def test_a_batch_of_another_epoch_or_producer_is_not_a_duplicate(log: Log) -> None:
     log.append(0, epoch=1)
     assert log.state.find_duplicate(0, 0, 0, 0) is None
     assert log.state.find_duplicate(0, 2, 0, 0) is None
     assert log.state.find_duplicate(1, 1, 0, 0) is None
 
 
-def test_batches_of_a_former_epoch_are_forgotten(log: Log) -> None:
+def test_batches_of_an_older_epoch_are_dropped(log: Log) -> None:
     log.append(0, epoch=0)
     log.append(0, 2, epoch=1)
     assert log.state.find_duplicate(0, 1, 0, 0) is None
 
 
-def test_a_batch_that_overtakes_the_wrap_is_not_taken_for_an_old_one(log: Log) -> None:
+def test_a_batch_that_overtakes_the_wrap_is_not_a_duplicate(log: Log) -> None:
     """Its number is small, yet it was never stored: calling it a duplicate would lose it."""
     log.state.apply(0, 0, WRAP - 6, WRAP - 4, 0, 2, 1000, False)
     log.refuses(OutOfOrderSequence, 0, count=3)
 
 
-def test_a_large_sequence_soon_after_zero_is_not_taken_for_an_old_one(log: Log) -> None:
+def test_a_large_sequence_soon_after_zero_is_not_a_duplicate(log: Log) -> None:
     for sequence in range(8):
         log.append(sequence)
     log.refuses(OutOfOrderSequence, WRAP - 1)
 
 
-def test_batches_without_sequences_are_checked_by_epoch_alone(log: Log) -> None:
+def test_batches_without_sequences_are_checked_by_epoch_only(log: Log) -> None:
     state = log.state
     for offset in range(3):
         assert state.find_duplicate(0, 4, -1, -1) is None
@@ -219,7 +219,7 @@ def test_batches_without_sequences_are_checked_by_epoch_alone(log: Log) -> None:
         )
 
 
-def test_what_is_in_the_log_is_applied_without_judgement() -> None:
+def test_stored_batches_are_applied_without_checks() -> None:
     follower = ProducerStateManager()
     follower.apply(0, 5, 100, 109, 0, 9, 1000, False)  # begins anywhere
     follower.apply(0, 5, 500, 509, 20, 29, 1000, False)  # leaves gaps: compaction
@@ -256,7 +256,7 @@ def test_a_transaction_at_offset_zero_counts(log: Log) -> None:
     assert log.state.first_unstable_offset == 0
 
 
-def test_the_oldest_undecided_transaction_holds_the_last_stable_offset(log: Log) -> None:
+def test_the_oldest_open_transaction_bounds_the_last_stable_offset(log: Log) -> None:
     log.append(0, pid=1, transactional=True)  # 0
     log.append(0, pid=2, transactional=True)  # 1
     log.append(0, pid=3, transactional=True)  # 2
@@ -270,7 +270,7 @@ def test_the_oldest_undecided_transaction_holds_the_last_stable_offset(log: Log)
     assert log.state.first_unstable_offset == 2
 
 
-def test_an_index_entry_reaches_up_to_the_next_undecided_transaction(log: Log) -> None:
+def test_an_index_entry_reaches_up_to_the_next_open_transaction(log: Log) -> None:
     log.append(0, pid=1, transactional=True)  # 0
     log.append(0, pid=2, transactional=True)  # 1
     first = log.mark(pid=1, commit=False)  # 2
@@ -281,7 +281,7 @@ def test_an_index_entry_reaches_up_to_the_next_undecided_transaction(log: Log) -
     assert log.state.last_stable_offset_for(second) == 4
 
 
-def test_a_decided_transaction_above_the_high_watermark_does_not_lower_an_index_entry(
+def test_a_completed_transaction_above_the_high_watermark_does_not_lower_an_index_entry(
     log: Log,
 ) -> None:
     log.append(0, pid=1, transactional=True)  # 0
@@ -293,7 +293,7 @@ def test_a_decided_transaction_above_the_high_watermark_does_not_lower_an_index_
     assert log.state.first_unstable_offset == 0
 
 
-def test_a_plain_batch_within_a_transaction_is_refused(log: Log) -> None:
+def test_a_plain_batch_within_a_transaction_is_rejected(log: Log) -> None:
     log.append(0, transactional=True)
     log.refuses(InvalidTransactionState, 1, transactional=False)
     log.append(1, transactional=True)
@@ -301,7 +301,7 @@ def test_a_plain_batch_within_a_transaction_is_refused(log: Log) -> None:
     log.append(2, transactional=False)
 
 
-def test_sequences_go_on_over_a_marker_of_the_same_epoch(log: Log) -> None:
+def test_sequences_continue_after_a_marker_of_the_same_epoch(log: Log) -> None:
     log.append(0, 3, transactional=True)
     log.mark()
     log.refuses(OutOfOrderSequence, 0, transactional=True, count=2)
@@ -319,7 +319,7 @@ def test_a_marker_of_a_higher_epoch_fences_the_one_before(log: Log) -> None:
     log.append(0, transactional=True, epoch=32765)
 
 
-def test_a_marker_sent_again_passes_and_ends_nothing(log: Log) -> None:
+def test_a_repeated_marker_is_accepted_and_ends_nothing(log: Log) -> None:
     log.append(0, transactional=True, epoch=1)
     assert log.mark(epoch=1, coordinator_epoch=5) is not None
     assert log.mark(epoch=1, coordinator_epoch=5) is None
@@ -328,7 +328,7 @@ def test_a_marker_sent_again_passes_and_ends_nothing(log: Log) -> None:
     assert log.state.first_unstable_offset is None
 
 
-def test_a_marker_of_a_replaced_coordinator_or_older_epoch_is_refused(log: Log) -> None:
+def test_a_marker_of_a_replaced_coordinator_or_older_epoch_is_rejected(log: Log) -> None:
     log.append(0, transactional=True, epoch=3)
     log.mark(epoch=3, coordinator_epoch=5)
     with pytest.raises(CoordinatorFenced, match="coordinator epoch 4"):
@@ -372,7 +372,7 @@ def test_a_log_is_not_past_the_marker_that_moved_it_to_its_epoch(log: Log) -> No
     assert log.state.is_past(0, 4, 3, 7)
 
 
-def test_a_marker_for_an_unknown_producer_makes_it_known(log: Log) -> None:
+def test_a_marker_adds_an_unknown_producer(log: Log) -> None:
     assert log.mark(pid=9, epoch=2, coordinator_epoch=0) is None
     assert log.state.first_unstable_offset is None
     log.refuses(InvalidProducerEpoch, 0, pid=9, epoch=1)
@@ -382,7 +382,7 @@ def test_a_marker_for_an_unknown_producer_makes_it_known(log: Log) -> None:
 # Expiry
 
 
-def test_a_producer_is_forgotten_only_after_it_was_idle_for_so_long(log: Log) -> None:
+def test_a_producer_expires_only_after_the_expiration_time(log: Log) -> None:
     log.append(0, pid=1, timestamp_ms=1000)
     log.append(0, pid=2, timestamp_ms=2000)
     assert log.state.expire(DAY_MS + 999, DAY_MS) == 0
@@ -390,7 +390,7 @@ def test_a_producer_is_forgotten_only_after_it_was_idle_for_so_long(log: Log) ->
     assert [entry.producer_id for entry in log.state.producers()] == [2]
 
 
-def test_a_producer_with_an_open_transaction_is_never_forgotten(log: Log) -> None:
+def test_a_producer_with_an_open_transaction_never_expires(log: Log) -> None:
     log.append(0, transactional=True)
     assert log.state.expire(100 * DAY_MS, DAY_MS) == 0
     log.mark(timestamp_ms=100 * DAY_MS)
@@ -398,7 +398,7 @@ def test_a_producer_with_an_open_transaction_is_never_forgotten(log: Log) -> Non
     assert log.state.expire(101 * DAY_MS, DAY_MS) == 1
 
 
-def test_idleness_counts_from_the_append_not_from_the_records_own_time(log: Log) -> None:
+def test_expiration_counts_from_the_append_not_from_the_record_timestamp(log: Log) -> None:
     """A producer that writes history, or the far future, is as alive as any."""
     log.append(0, pid=1, timestamp_ms=0, now_ms=50 * DAY_MS)
     log.append(0, pid=2, timestamp_ms=999 * DAY_MS, now_ms=50 * DAY_MS)
@@ -420,7 +420,7 @@ def test_a_completed_transaction_outlives_its_producer_until_replicated(log: Log
 # The whole state
 
 
-def test_the_view_of_a_producer_shows_its_last_batch_and_open_transaction(log: Log) -> None:
+def test_a_producer_entry_shows_its_last_batch_and_open_transaction(log: Log) -> None:
     log.append(0, 3, pid=7, epoch=2, timestamp_ms=11)
     log.append(3, 2, pid=7, epoch=2, timestamp_ms=12, transactional=True)
     assert log.state.producers() == [(7, 2, 4, 4, 1, 12, -1, 3)]
@@ -437,7 +437,7 @@ def test_the_state_says_how_far_it_covers_the_log(log: Log) -> None:
     assert log.state.map_end_offset == 4
 
 
-def test_clearing_forgets_everything(log: Log) -> None:
+def test_clear_removes_everything(log: Log) -> None:
     log.append(0, transactional=True)
     log.append(0, pid=1, transactional=True)
     log.mark(pid=1)
@@ -448,7 +448,7 @@ def test_clearing_forgets_everything(log: Log) -> None:
     log.state.on_high_watermark(99)
 
 
-def test_loading_replaces_what_was_there(log: Log) -> None:
+def test_load_replaces_the_state(log: Log) -> None:
     log.append(0, pid=1, transactional=True)
     other = Log()
     other.append(0, 4, pid=2)
@@ -459,7 +459,7 @@ def test_loading_replaces_what_was_there(log: Log) -> None:
     assert log.state.map_end_offset == 6
 
 
-def test_after_a_snapshot_a_producer_goes_on_where_it_was(log: Log) -> None:
+def test_a_producer_continues_after_loading_a_snapshot(log: Log) -> None:
     for sequence in range(0, 6, 2):
         log.append(sequence, 2, epoch=32764, transactional=True)
     log.state.load(decode(encode(log.state.producers())), map_end_offset=6)
@@ -471,7 +471,7 @@ def test_after_a_snapshot_a_producer_goes_on_where_it_was(log: Log) -> None:
     assert log.mark(epoch=32764, commit=False) == (0, 0, 7, True)
 
 
-def test_a_snapshot_knows_a_batch_that_wrapped(log: Log) -> None:
+def test_a_snapshot_keeps_a_batch_that_wrapped(log: Log) -> None:
     log.state.apply(0, 0, WRAP - 3, 1, 10, 14, 1000, False)
     log.state.load(decode(encode(log.state.producers())), map_end_offset=15)
     assert log.state.find_duplicate(0, 0, WRAP - 3, 1) == (10, 14, 1000)
@@ -479,21 +479,21 @@ def test_a_snapshot_knows_a_batch_that_wrapped(log: Log) -> None:
     log.append(2)
 
 
-def test_a_snapshot_knows_a_batch_at_offset_zero(log: Log) -> None:
+def test_a_snapshot_keeps_a_batch_at_offset_zero(log: Log) -> None:
     log.append(0)
     log.state.load(decode(encode(log.state.producers())), map_end_offset=1)
     assert log.state.find_duplicate(0, 0, 0, 0) == (0, 0, 1000)
     log.append(1)
 
 
-def test_an_older_undecided_transaction_counts_before_a_newer_decided_one(log: Log) -> None:
+def test_an_older_open_transaction_counts_before_a_newer_completed_one(log: Log) -> None:
     log.append(0, pid=1, transactional=True)  # 0
     log.append(0, pid=2, transactional=True)  # 1
     log.mark(pid=2)
     assert log.state.first_unstable_offset == 0
 
 
-def test_a_restart_does_not_expire_a_producer_that_writes_history(log: Log) -> None:
+def test_a_restart_does_not_expire_a_producer_with_old_timestamps(log: Log) -> None:
     log.append(0, timestamp_ms=0)
     log.state.load(log.state.producers(), map_end_offset=1, now_ms=50 * DAY_MS)
     assert log.state.expire(50 * DAY_MS + 1, DAY_MS) == 0

@@ -21,7 +21,7 @@ def segment_file(base_offset: int, suffix: str) -> str:
     return f"{FOLDER}/{base_offset:020d}{suffix}"
 
 
-def test_zeros_at_the_end_of_an_index_say_nothing_about_batches(broker: Broker) -> None:
+def test_zeros_at_the_end_of_an_index_are_ignored(broker: Broker) -> None:
     """The size of a file may reach the medium before its blocks do."""
     broker.follow(3)  # a gap before the first batch makes recovery ask the index
     broker.flush()
@@ -39,7 +39,7 @@ def _with_zeros(disk: SimulatedDisk, path: str) -> SimulatedDisk:
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact"])
-def test_a_segment_behind_a_lost_one_goes_with_it(policy: str) -> None:
+def test_a_segment_after_a_lost_one_is_removed(policy: str) -> None:
     config = LogConfig(
         segment_bytes=300, index_interval_bytes=0, cleanup_policy=frozenset({policy})
     )
@@ -54,7 +54,7 @@ def test_a_segment_behind_a_lost_one_goes_with_it(policy: str) -> None:
     assert segment_file(third, ".log") not in later.disk.files()
 
 
-def test_epochs_of_a_lost_tail_do_not_stand_against_the_batches_that_come_next(
+def test_epochs_of_a_lost_tail_do_not_contradict_new_batches(
     broker: Broker,
 ) -> None:
     broker.append(epoch=3)
@@ -73,7 +73,7 @@ def test_epochs_of_a_lost_tail_do_not_stand_against_the_batches_that_come_next(
     assert again.log.find_epoch_end(LeaderEpoch(4)) == (4, end + 1)
 
 
-def test_a_folder_without_segments_has_no_epochs_either(broker: Broker) -> None:
+def test_a_folder_without_segments_has_no_epochs(broker: Broker) -> None:
     broker.append(epoch=3)
     broker.append(epoch=5)
     broker.flush()
@@ -86,7 +86,7 @@ def test_a_folder_without_segments_has_no_epochs_either(broker: Broker) -> None:
     assert later.disk.files()[f"{FOLDER}/{EPOCH_FILE}"] == b"0\n0\n"
 
 
-def test_a_log_that_never_had_a_checkpoint_of_epochs_does_not_wait_for_one(broker: Broker) -> None:
+def test_opening_a_log_without_an_epoch_checkpoint_syncs_nothing(broker: Broker) -> None:
     """Of 10,000 logs killed young, the start would sync each twice; the next flush does it."""
     broker.append(epoch=3)
     broker.append(epoch=5)
@@ -104,7 +104,7 @@ def test_a_log_that_never_had_a_checkpoint_of_epochs_does_not_wait_for_one(broke
     assert f"{FOLDER}/{EPOCH_FILE}" in again.disk.survivor_of_power_cut(LoseEverything()).files()
 
 
-def test_a_start_after_a_clean_stop_writes_no_epochs_of_an_empty_log(broker: Broker) -> None:
+def test_a_start_after_a_clean_shutdown_writes_no_epochs_of_an_empty_log(broker: Broker) -> None:
     broker.log.begin_epoch(LeaderEpoch(4))
     broker.engine.close()
     later = broker.after(broker.disk.survivor_of_kill())
@@ -123,7 +123,7 @@ def test_the_largest_timestamp_survives_the_loss_of_an_index_that_was_never_sync
     assert later.log.find_max_timestamp() == (0, 1_000_000, 0)
 
 
-def test_a_restart_that_was_cut_short_is_begun_anew(broker: Broker) -> None:
+def test_an_interrupted_log_restart_is_repeated(broker: Broker) -> None:
     for _ in range(6):
         broker.append(epoch=2)
     broker.flush()
@@ -134,7 +134,7 @@ def test_a_restart_that_was_cut_short_is_begun_anew(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
-def test_damage_to_what_was_durable_ends_the_log_there_and_not_the_start(
+def test_damage_below_the_recovery_point_cuts_the_log_but_does_not_stop_the_start(
     broker: Broker, is_clean: bool
 ) -> None:
     """Without snapshots the producers are replayed from batches that nobody has checked."""
@@ -155,7 +155,7 @@ def test_damage_to_what_was_durable_ends_the_log_there_and_not_the_start(
 
 @pytest.mark.parametrize("leftover", [".log.deleted", ".log.swap"])
 @pytest.mark.parametrize("policy", ["compact", "delete"])
-def test_a_hole_that_a_pass_of_kafkas_cleaner_left_is_no_loss(policy: str, leftover: str) -> None:
+def test_a_hole_left_by_kafkas_cleaner_is_not_a_loss(policy: str, leftover: str) -> None:
     """Killed in a pass, Kafka has not noted yet how far it came; what it replaced still tells."""
     config = LogConfig(
         segment_bytes=300, index_interval_bytes=0, cleanup_policy=frozenset({policy})

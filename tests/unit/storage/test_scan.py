@@ -48,7 +48,7 @@ CHUNKS = st.integers(HEADER_BYTES, 700)
 
 @settings(max_examples=scaled(test=200, verify=2000, release=10000), deadline=None)
 @given(VALUES, CHUNKS)
-def test_every_batch_comes_whole_and_in_order_whatever_the_chunks(
+def test_scan_yields_every_batch_in_order_for_any_chunk_size(
     values: list[int], chunk_bytes: int
 ) -> None:
     batches = [batch(value) for value in values]
@@ -60,7 +60,7 @@ def test_every_batch_comes_whole_and_in_order_whatever_the_chunks(
 
 @settings(max_examples=scaled(test=300, verify=3000, release=20000), deadline=None)
 @given(VALUES.filter(bool), CHUNKS, st.data(), st.booleans())
-def test_damage_ends_the_walk_alike_whatever_the_chunks(
+def test_damage_ends_the_scan_at_the_same_position_for_any_chunk_size(
     values: list[int], chunk_bytes: int, data: st.DataObject, check_crc: bool
 ) -> None:
     content = bytearray(b"".join(batch(value) for value in values))
@@ -74,7 +74,7 @@ def test_damage_ends_the_walk_alike_whatever_the_chunks(
 
 @settings(max_examples=scaled(test=100, verify=1000, release=5000), deadline=None)
 @given(VALUES, CHUNKS, st.integers(1, 2000), st.data())
-def test_a_file_shorter_than_its_owner_thought_ends_where_its_whole_batches_end(
+def test_scan_of_a_file_shorter_than_expected_ends_after_its_last_whole_batch(
     values: list[int], chunk_bytes: int, missing: int, data: st.DataObject
 ) -> None:
     batches = [batch(value) for value in values]
@@ -88,7 +88,7 @@ def test_a_file_shorter_than_its_owner_thought_ends_where_its_whole_batches_end(
     assert (problem is None) == (position == len(content))
 
 
-def test_a_walk_can_begin_at_any_batch() -> None:
+def test_a_scan_can_start_at_any_batch() -> None:
     first, second = batch(10), batch(20)
     scanned, position, problem = scan(first + second, start=len(first))
     assert [(at, view) for at, _, view in scanned] == [(len(first), second)]
@@ -103,14 +103,14 @@ def test_an_announced_length_past_the_end_of_the_file_is_not_allocated() -> None
     assert problem == f"{2**31 - 1 + 12} bytes announced, {len(huge)} are there"
 
 
-def test_a_flipped_bit_in_a_record_is_seen_only_where_crcs_are_checked() -> None:
+def test_a_flipped_bit_in_a_record_is_detected_only_if_crcs_are_checked() -> None:
     damaged = bytearray(batch(10))
     damaged[-3] ^= 1
     assert scan(bytes(damaged), check_crc=True)[1] == 0
     assert scan(bytes(damaged), check_crc=False)[1] == len(damaged)
 
 
-def test_an_abandoned_walk_knows_where_it_stands() -> None:
+def test_an_abandoned_scan_knows_its_position() -> None:
     disk = SimulatedDisk("/d")
     descriptor = disk.open("/d/log", CREATE)
     first, second = batch(10), batch(20)

@@ -7,7 +7,7 @@ from penstock.model.ids import TopicPartition
 from penstock.storage.segmented_engine import SegmentedEngine
 
 
-def test_a_start_asks_for_the_settings_of_a_topic_once() -> None:
+def test_recovery_resolves_the_config_of_a_topic_once() -> None:
     """However many partitions it has: to resolve them takes as long as to open a log."""
     shelf = Shelf()
     for number in range(5):

@@ -117,7 +117,7 @@ def test_a_crash_at_any_call_of_a_pass_leaves_the_old_run_or_the_new_segment(
     assert outcomes == {old, new}
 
 
-def test_finishing_can_crash_at_any_call_and_be_done_again() -> None:
+def test_finishing_a_swap_can_crash_at_any_call_and_be_repeated() -> None:
     disk = make_disk(first_aborts=True, later_aborts=True)
     old = state_of(disk.copy())
     compacted = disk.copy()
@@ -148,7 +148,7 @@ def durable_loss(disk: SimulatedDisk) -> SimulatedDisk:
     return lost
 
 
-def test_finishing_twice_changes_nothing_more() -> None:
+def test_finishing_a_swap_twice_changes_nothing() -> None:
     disk = make_disk(first_aborts=True, later_aborts=True)
     for left in crashes(disk, compact, seeds=SEEDS):
         finish(left)
@@ -170,7 +170,7 @@ def write(disk: SimulatedDisk, name: str, content: bytes = b"") -> None:
     disk.close(descriptor)
 
 
-def test_rubbish_of_other_files_goes_and_other_files_stay() -> None:
+def test_leftovers_are_removed_and_other_files_stay() -> None:
     disk = SimulatedDisk(FOLDER)
     for name in (
         "00000000000000000007.snapshot.deleted",
@@ -206,7 +206,7 @@ def kafka_stages(disk: SimulatedDisk) -> SimulatedDisk:
     return durable(victim)
 
 
-def test_kafkas_log_first_renames_are_taken_back_until_the_last_one() -> None:
+def test_kafkas_log_first_renames_are_undone_until_the_last_one() -> None:
     disk = make_disk(first_aborts=True, later_aborts=True)
     old = state_of(disk.copy())
     staged = kafka_stages(disk)
@@ -219,7 +219,7 @@ def test_kafkas_log_first_renames_are_taken_back_until_the_last_one() -> None:
         assert state_of(left) == old
 
 
-def test_kafkas_swap_is_rolled_forward_whatever_of_the_old_run_is_left() -> None:
+def test_kafkas_swap_is_rolled_forward_with_any_rest_of_the_old_run() -> None:
     disk = make_disk(first_aborts=True, later_aborts=True)
     compacted = disk.copy()
     compact(compacted)
@@ -246,7 +246,7 @@ def test_kafkas_swap_is_rolled_forward_whatever_of_the_old_run_is_left() -> None
         assert state_of(left) == new
 
 
-def test_companions_of_no_segment_at_all_are_removed() -> None:
+def test_companions_without_a_segment_are_removed() -> None:
     disk = SimulatedDisk(FOLDER)
     write(disk, "00000000000000000009.txnindex.swap")
     finish(disk)

@@ -91,6 +91,6 @@ def test_aborted_transactions_that_touch_the_range_are_collected(
     assert collect_aborted(ENTRIES, fetch, bound) == ([ENTRIES[i] for i in expected], complete)
 
 
-def test_the_search_goes_on_while_a_transaction_below_the_bound_was_undecided() -> None:
+def test_the_search_continues_while_a_transaction_below_the_bound_was_open() -> None:
     assert collect_aborted(ENTRIES[:2], 0, 20) == (ENTRIES[:2], False)
     assert collect_aborted([], 0, 20) == ([], False)

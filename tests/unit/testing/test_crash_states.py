@@ -61,7 +61,7 @@ def test_a_power_cut_keeps_a_prefix_of_appends_torn_or_with_zeros_after_it() -> 
     assert outcomes(disk, "/data/log") == legal
 
 
-def test_truncation_and_appends_reach_the_medium_in_order() -> None:
+def test_truncation_and_appends_become_durable_in_order() -> None:
     disk = SimulatedDisk("/data")
     descriptor = synced_file(disk, "/data/log", b"abc")
     disk.truncate(descriptor, 1)
@@ -95,7 +95,7 @@ def test_a_synced_name_says_nothing_about_the_content() -> None:
     assert outcomes(disk, "/data/log") == {b"", b"a", b"\0"}
 
 
-def test_names_of_one_directory_reach_the_medium_in_order() -> None:
+def test_names_of_one_directory_become_durable_in_order() -> None:
     disk = SimulatedDisk("/data")
     for name in ("a", "b", "c"):
         disk.close(disk.open(f"/data/{name}", CREATE))
@@ -108,7 +108,7 @@ def test_names_of_one_directory_reach_the_medium_in_order() -> None:
     }
 
 
-def test_names_of_two_directories_reach_the_medium_independently() -> None:
+def test_names_of_two_directories_become_durable_independently() -> None:
     disk = SimulatedDisk("/one", "/two")
     disk.close(disk.open("/one/a", CREATE))
     disk.close(disk.open("/two/b", CREATE))
@@ -146,7 +146,7 @@ def test_syncing_either_directory_of_a_rename_settles_it_in_both(synced: str) ->
     assert disk.survivor_of_power_cut(LoseEverything()).files() == {"/other/new": b"abc"}
 
 
-def test_a_synced_rename_takes_along_the_changes_before_it_in_both_directories() -> None:
+def test_a_synced_rename_includes_earlier_changes_in_both_directories() -> None:
     disk = SimulatedDisk("/data", "/other")
     synced_file(disk, "/data/log", b"new")
     synced_file(disk, "/other/log", b"old")
@@ -157,7 +157,7 @@ def test_a_synced_rename_takes_along_the_changes_before_it_in_both_directories()
         assert disk.survivor_of_power_cut(choice).files() == {"/other/log": b"new"}
 
 
-def test_a_removed_directory_does_not_take_along_what_moved_out_of_it() -> None:
+def test_removing_a_directory_does_not_lose_files_moved_out_of_it() -> None:
     disk = SimulatedDisk("/data/inner", "/other")
     synced_file(disk, "/data/inner/log", b"abc")
     disk.rename("/data/inner/log", "/other/log")
@@ -183,7 +183,7 @@ def test_a_survivor_of_a_power_cut_is_durable_as_it_is() -> None:
         assert survivor.survivor_of_power_cut(LoseEverything()).files() == survivor.files()
 
 
-def test_losing_and_keeping_everything_are_the_two_ends() -> None:
+def test_losing_and_keeping_everything_are_the_extremes() -> None:
     disk = SimulatedDisk("/data")
     descriptor = synced_file(disk, "/data/log", b"abc")
     disk.truncate(descriptor, 2)

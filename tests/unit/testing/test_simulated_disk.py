@@ -82,11 +82,11 @@ def test_a_crash_stops_the_operation_and_every_call_after_it() -> None:
     assert disk.survivor_of_kill().exists("/data/log")
 
 
-def test_no_handler_of_ordinary_errors_swallows_a_crash() -> None:
+def test_except_exception_does_not_catch_a_simulated_crash() -> None:
     assert not issubclass(SimulatedCrash, Exception)
 
 
-def test_a_crash_during_a_write_lands_its_first_bytes() -> None:
+def test_a_crash_during_a_write_keeps_its_first_bytes() -> None:
     disk, descriptor = disk_with_log(b"abc")
     disk.crash_during(next_ordinal(disk), keep_bytes=2)
     with pytest.raises(SimulatedCrash):
@@ -159,7 +159,7 @@ def test_the_error_after_a_short_write_waits_for_the_same_file() -> None:
         disk.write(descriptor, b"bc")
 
 
-def test_a_shortened_write_goes_on_where_it_stopped() -> None:
+def test_a_short_write_continues_where_it_stopped() -> None:
     disk, descriptor = disk_with_log()
     disk.shorten_write(next_ordinal(disk), 2)
     write_fully(disk, descriptor, b"abcdef")
@@ -200,7 +200,7 @@ def test_a_broken_path_can_fail_reads_or_single_kinds() -> None:
     assert disk.open_descriptors == 1
 
 
-def test_a_full_disk_takes_what_fits_and_then_refuses() -> None:
+def test_a_full_disk_accepts_what_fits_and_then_fails() -> None:
     disk = SimulatedDisk("/data", capacity_bytes=5)
     descriptor = disk.open("/data/log", CREATE)
     assert disk.write(descriptor, b"abc") == 3
@@ -213,7 +213,7 @@ def test_a_full_disk_takes_what_fits_and_then_refuses() -> None:
     assert disk.write(descriptor, b"xyz") == 1
 
 
-def test_an_unlinked_file_takes_room_until_it_is_closed() -> None:
+def test_an_unlinked_file_uses_space_until_it_is_closed() -> None:
     disk = SimulatedDisk("/data", capacity_bytes=3)
     descriptor = disk.open("/data/old", CREATE)
     disk.write(descriptor, b"abc")
@@ -225,7 +225,7 @@ def test_an_unlinked_file_takes_room_until_it_is_closed() -> None:
     assert disk.write(other, b"d") == 1
 
 
-def test_after_a_failed_sync_no_later_sync_saves_the_bytes() -> None:
+def test_no_later_sync_writes_the_bytes_of_a_failed_sync() -> None:
     disk, descriptor = disk_with_log(b"abc")
     disk.write(descriptor, b"lost")
     disk.fail_at(next_ordinal(disk), EIO)
@@ -253,7 +253,7 @@ def test_bytes_lost_by_a_failed_sync_are_whole_again_once_rewritten() -> None:
     assert disk.survivor_of_power_cut(LoseEverything()).files() == {"/data/log": b"abcagain"}
 
 
-def test_a_failed_sync_can_be_told_to_keep_the_bytes_for_the_next_one() -> None:
+def test_a_failed_sync_can_keep_the_bytes_for_the_next_one() -> None:
     disk = SimulatedDisk("/data", failed_sync_loses_data=False)
     descriptor = disk.open("/data/log", CREATE)
     disk.sync_directory("/data")
@@ -266,7 +266,7 @@ def test_a_failed_sync_can_be_told_to_keep_the_bytes_for_the_next_one() -> None:
     assert disk.survivor_of_power_cut(LoseEverything()).files() == {"/data/log": b"abc"}
 
 
-def test_a_copy_and_its_original_go_separate_ways() -> None:
+def test_a_copy_and_its_original_are_independent() -> None:
     disk, descriptor = disk_with_log(b"abc")
     disk.write(descriptor, b"d")
     disk.fail_path("log", EIO)
@@ -284,7 +284,7 @@ def test_a_copy_and_its_original_go_separate_ways() -> None:
     assert disk.survivor_of_power_cut(KeepEverything()).files() == disk.files()
 
 
-def test_tampering_reaches_the_cache_and_the_medium() -> None:
+def test_tampering_changes_the_cache_and_the_durable_bytes() -> None:
     disk, _ = disk_with_log(b"abcdef")
     disk.overwrite("/data/log", 1, b"XY")
     disk.flip_bit("/data/log", 3 * 8 + 5)
@@ -311,7 +311,7 @@ def test_unknown_flags_are_refused_rather_than_ignored() -> None:
         disk.open("/data/log", 2)  # O_RDWR alone would write over the start
 
 
-def test_writes_of_several_threads_all_land_whole() -> None:
+def test_writes_of_several_threads_are_not_interleaved() -> None:
     disk, descriptor = disk_with_log()
 
     def write_letter(letter: bytes) -> None:

@@ -85,7 +85,7 @@ def is_ended(connection: socket.socket) -> bool:
         return True
 
 
-def test_what_is_sent_comes_back_whole(gate: TcpGate) -> None:
+def test_the_gate_passes_data_in_both_directions(gate: TcpGate) -> None:
     data = bytes(range(256)) * (LARGE_BYTES // 256)
     with connect(gate) as connection:
         sender = threading.Thread(target=connection.sendall, args=(data,))
@@ -94,12 +94,12 @@ def test_what_is_sent_comes_back_whole(gate: TcpGate) -> None:
         sender.join(PATIENCE_S)
 
 
-def test_its_address_names_its_own_port(gate: TcpGate, echo: Echo) -> None:
+def test_the_gates_address_names_its_own_port(gate: TcpGate, echo: Echo) -> None:
     assert gate.address == f"127.0.0.1:{gate.port}"
     assert gate.port not in (0, echo.port)
 
 
-def test_shut_it_ends_what_is_open_and_refuses_what_comes(gate: TcpGate) -> None:
+def test_a_shut_gate_drops_open_connections_and_refuses_new_ones(gate: TcpGate) -> None:
     with connect(gate) as one, connect(gate) as other:
         for connection in (one, other):
             connection.sendall(b"x")
@@ -111,7 +111,7 @@ def test_shut_it_ends_what_is_open_and_refuses_what_comes(gate: TcpGate) -> None
         connect(gate)
 
 
-def test_opened_again_it_has_the_port_it_had(gate: TcpGate) -> None:
+def test_a_reopened_gate_keeps_its_port(gate: TcpGate) -> None:
     port = gate.port
     gate.shut()
     gate.open()
@@ -121,7 +121,7 @@ def test_opened_again_it_has_the_port_it_had(gate: TcpGate) -> None:
         assert receive(connection, 5) == b"again"
 
 
-def test_closed_while_somebody_comes_in_it_leaves_no_socket_behind(echo: Echo) -> None:
+def test_closing_the_gate_during_an_accept_leaves_no_socket_open(echo: Echo) -> None:
     for _ in range(CLOSED):
         gate = TcpGate(echo.port)
         with connect(gate) as late:
@@ -130,7 +130,7 @@ def test_closed_while_somebody_comes_in_it_leaves_no_socket_behind(echo: Echo) -
     gc.collect()  # a socket that nobody closed would be told of
 
 
-def test_it_shuts_before_words_that_must_not_pass(gate: TcpGate) -> None:
+def test_the_gate_shuts_before_the_given_bytes(gate: TcpGate) -> None:
     gate.shut_before(b"open sesame")
     with connect(gate) as connection, connect(gate) as other:
         for sock in (connection, other):
@@ -148,7 +148,7 @@ def test_it_shuts_before_words_that_must_not_pass(gate: TcpGate) -> None:
         assert receive(connection, 11) == b"open sesame"
 
 
-def test_open_and_shut_may_be_asked_for_twice(gate: TcpGate) -> None:
+def test_open_and_shut_are_idempotent(gate: TcpGate) -> None:
     gate.open()
     gate.shut()
     gate.shut()
@@ -158,7 +158,7 @@ def test_open_and_shut_may_be_asked_for_twice(gate: TcpGate) -> None:
         assert receive(connection, 1) == b"x"
 
 
-def test_one_side_that_ends_ends_the_other(gate: TcpGate) -> None:
+def test_closing_one_side_closes_the_other(gate: TcpGate) -> None:
     with connect(gate) as connection:
         connection.sendall(b"x")
         assert receive(connection, 1) == b"x"
@@ -166,7 +166,7 @@ def test_one_side_that_ends_ends_the_other(gate: TcpGate) -> None:
         assert is_ended(connection)
 
 
-def test_behind_it_nobody_is_as_good_as_a_connection_that_ends() -> None:
+def test_a_gate_without_a_target_closes_connections() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = int(free.getsockname()[1])
     gate = TcpGate(port)
@@ -177,7 +177,7 @@ def test_behind_it_nobody_is_as_good_as_a_connection_that_ends() -> None:
         gate.close()
 
 
-def test_closed_its_thread_is_gone(echo: Echo) -> None:
+def test_closing_the_gate_ends_its_thread(echo: Echo) -> None:
     before = threading.active_count()
     gate = TcpGate(echo.port)
     gate.close()

@@ -26,7 +26,7 @@ def test_offsets_count_records_from_zero(case: Case) -> None:
     assert case.log.log_end_offset == 5
 
 
-def test_stored_batches_bear_their_offset_and_the_leaders_epoch(case: Case) -> None:
+def test_stored_batches_carry_their_offset_and_the_leader_epoch(case: Case) -> None:
     case.fill(3)
     batch = bytearray(batch_of(2))
     item = AppendItem(case.log, memoryview(batch), LeaderEpoch(9), AppendOrigin.CLIENT)
@@ -36,7 +36,7 @@ def test_stored_batches_bear_their_offset_and_the_leaders_epoch(case: Case) -> N
     assert case.log.latest_epoch == 9
 
 
-def test_one_bad_item_costs_the_others_of_its_request_nothing(case: Case) -> None:
+def test_an_invalid_item_does_not_affect_the_others_of_its_request(case: Case) -> None:
     damaged = batch_of(1)
     damaged[-1] ^= 1
     items = [
@@ -52,7 +52,7 @@ def test_one_bad_item_costs_the_others_of_its_request_nothing(case: Case) -> Non
 
 
 @pytest.mark.parametrize("is_damaged", [True, False])
-def test_a_refusal_that_is_kept_holds_nothing_of_its_request(case: Case, is_damaged: bool) -> None:
+def test_a_kept_error_does_not_keep_its_request_alive(case: Case, is_damaged: bool) -> None:
     """Not until the next collection either: meanwhile its buffer could not be used again."""
     request = batch_of(1) + (b"" if is_damaged else batch_of(1))
     request[-1] ^= is_damaged
@@ -69,7 +69,7 @@ def test_a_refusal_that_is_kept_holds_nothing_of_its_request(case: Case, is_dama
             gc.enable()
 
 
-def test_what_may_not_be_stored_changes_nothing(case: Case) -> None:
+def test_a_rejected_batch_changes_nothing(case: Case) -> None:
     case.fill(2)
     control = build_end_marker_batch(
         commit=True, coordinator_epoch=1, producer_id=7, producer_epoch=0, timestamp_ms=NOW_MS
@@ -91,7 +91,7 @@ def test_batches_above_the_topics_limit_are_too_large(engine: Engine) -> None:
     assert isinstance(case.try_append(batch_of(9)), RecordTooLarge)
 
 
-def test_append_time_stamps_the_batch_and_the_answer(engine: Engine) -> None:
+def test_log_append_time_is_set_in_the_batch_and_the_result(engine: Engine) -> None:
     case = Case(engine, LogConfig(message_timestamp_type="LogAppendTime"))
     assert case.append(batch_of(1, times=[5])).append_time_ms == NOW_MS
     assert case.log.find_max_timestamp() == (0, NOW_MS, 4)

@@ -25,7 +25,7 @@ def test_a_follower_leaves_out_a_partial_batch_at_the_end(case: Case) -> None:
     assert case.append(whole + rest, AppendOrigin.REPLICATION).end_offset == 2
 
 
-def test_a_follower_refuses_what_does_not_continue_its_log(case: Case) -> None:
+def test_a_follower_rejects_batches_that_do_not_continue_its_log(case: Case) -> None:
     case.follow(0, 3)
     again = batch_of(1, base_offset=2, leader_epoch=4)
     assert isinstance(case.try_append(again, AppendOrigin.REPLICATION), UnexpectedOffset)
@@ -45,7 +45,7 @@ def test_a_followers_append_is_stored_whole_or_not_at_all(case: Case) -> None:
     assert case.log.log_end_offset == 0
 
 
-def test_followers_do_not_judge_sequences(case: Case) -> None:
+def test_followers_do_not_check_sequences(case: Case) -> None:
     case.append(of_producer(5, leader_epoch=4), AppendOrigin.REPLICATION)
     case.append(of_producer(9, base_offset=1, leader_epoch=4), AppendOrigin.REPLICATION)
     entry = case.log.producers.find(7)

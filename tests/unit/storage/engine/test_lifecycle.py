@@ -51,7 +51,7 @@ def test_a_partition_is_created_once_and_deleted_once(case: Case) -> None:
     engine.create(PARTITION, TopicId(UUID(int=12)), CONFIG, NOW_MS)
 
 
-def test_a_deleted_log_takes_nothing_more(case: Case) -> None:
+def test_a_deleted_log_accepts_no_more_appends(case: Case) -> None:
     case.fill(1)
     case.engine.delete(PARTITION)
     assert isinstance(case.try_append(batch_of(1)), LogFenced)
@@ -60,7 +60,7 @@ def test_a_deleted_log_takes_nothing_more(case: Case) -> None:
     assert isinstance(answers[0], LogFenced)
 
 
-def test_statistics_say_where_the_log_stands(case: Case) -> None:
+def test_statistics_show_the_offsets_of_the_log(case: Case) -> None:
     case.fill(2, 2)
     case.append(of_producer(0, transactional=True))
     case.advance(5)
@@ -73,12 +73,12 @@ def test_statistics_say_where_the_log_stands(case: Case) -> None:
     assert (seen.producers, seen.fenced) == (1, None)
 
 
-def test_new_settings_hold_from_the_next_append_on(case: Case) -> None:
+def test_a_config_change_takes_effect_with_the_next_append(case: Case) -> None:
     case.log.reconfigure(LogConfig(max_message_bytes=90))
     assert isinstance(case.try_append(batch_of(3)), RecordTooLarge)
 
 
-def test_jobs_that_are_due_leave_records_alone_that_are_not_old(case: Case) -> None:
+def test_jobs_keep_records_within_retention(case: Case) -> None:
     case.fill(*[2] * 9)
     case.advance(18)
     for now_ms in (NOW_MS, NOW_MS + 10**6):
@@ -89,13 +89,13 @@ def test_jobs_that_are_due_leave_records_alone_that_are_not_old(case: Case) -> N
 
 
 @pytest.mark.parametrize("number", [-1, 2**31, 10**30])
-def test_a_partitions_number_has_31_bits(case: Case, number: int) -> None:
+def test_a_partition_number_has_31_bits(case: Case, number: int) -> None:
     with pytest.raises(InvalidPartition, match=str(number)):
         case.engine.create(TopicPartition("orders", number), TOPIC_ID, CONFIG, NOW_MS)
     case.engine.create(TopicPartition("orders", 2**31 - 1), TOPIC_ID, CONFIG, NOW_MS)
 
 
 @pytest.mark.parametrize("topic", ["", "..", "a/b", "x" * 250])
-def test_a_topics_name_must_do_for_a_folder(case: Case, topic: str) -> None:
+def test_a_topic_name_must_be_a_valid_folder_name(case: Case, topic: str) -> None:
     with pytest.raises(InvalidTopicName):
         case.engine.create(TopicPartition(topic, 0), TOPIC_ID, CONFIG, NOW_MS)

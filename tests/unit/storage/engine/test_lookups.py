@@ -7,7 +7,7 @@ from penstock.model.ids import LeaderEpoch, Offset, TimestampMs
 from penstock.storage.errors import CorruptRecords
 
 
-def test_times_lead_to_the_first_record_that_is_not_older(case: Case) -> None:
+def test_look_up_by_time_finds_the_first_record_that_is_not_older(case: Case) -> None:
     case.append(batch_of(2, times=[100, 300]))
     case.append(batch_of(2, times=[200, 400]))
     for timestamp_ms, offset in [(0, 0), (100, 0), (101, 1), (300, 1), (301, 3), (400, 3)]:
@@ -24,7 +24,7 @@ def test_the_largest_timestamp_is_found_at_its_first_record(case: Case) -> None:
     assert case.log.find_max_timestamp() == (1, 300, 4)
 
 
-def test_records_without_a_time_are_never_the_latest(case: Case) -> None:
+def test_records_without_a_timestamp_are_never_the_latest(case: Case) -> None:
     case.append(batch_of(1, times=[-1]))
     assert case.log.find_max_timestamp() is None
     case.append(batch_of(1, times=[0]))
@@ -56,7 +56,7 @@ def test_epoch_zero_is_an_epoch(case: Case) -> None:
     assert case.log.find_epoch_end(LeaderEpoch(0)) == (0, 2)
 
 
-def test_truncation_forgets_the_epochs_that_began_behind_it(case: Case) -> None:
+def test_truncation_drops_the_epochs_that_start_after_it(case: Case) -> None:
     case.fill(3)
     case.epoch = 6
     case.fill(2)
@@ -65,7 +65,7 @@ def test_truncation_forgets_the_epochs_that_began_behind_it(case: Case) -> None:
     assert case.log.find_epoch_end(LeaderEpoch(4)) == (4, 3)
 
 
-def test_truncation_to_the_end_forgets_an_epoch_without_batches(case: Case) -> None:
+def test_truncation_to_the_end_drops_an_epoch_without_batches(case: Case) -> None:
     """Else the batches of the leader that it follows next would contradict it (KIP-101)."""
     case.fill(3)
     case.log.begin_epoch(LeaderEpoch(9))
@@ -75,7 +75,7 @@ def test_truncation_to_the_end_forgets_an_epoch_without_batches(case: Case) -> N
     assert case.log.find_epoch_end(LeaderEpoch(8)) == (8, 4)
 
 
-def test_records_that_do_not_decode_are_an_error_of_storage_to_who_looks_for_times(
+def test_look_up_by_time_fails_on_records_that_do_not_decode(
     case: Case,
 ) -> None:
     case.append(claiming(1, b"x" * 10))

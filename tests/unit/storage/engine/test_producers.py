@@ -11,7 +11,7 @@ from penstock.storage.errors import (
 )
 
 
-def test_a_batch_sent_again_is_answered_with_its_first_offsets(case: Case) -> None:
+def test_a_duplicate_batch_gets_its_first_offsets(case: Case) -> None:
     case.fill(2)
     case.append(of_producer(0, 3))
     case.append(of_producer(3))
@@ -19,7 +19,9 @@ def test_a_batch_sent_again_is_answered_with_its_first_offsets(case: Case) -> No
     assert case.log.log_end_offset == 6
 
 
-def test_the_last_five_batches_can_be_sent_again_and_older_ones_are_only_known(case: Case) -> None:
+def test_the_last_five_batches_are_duplicates_with_offsets_and_older_ones_without(
+    case: Case,
+) -> None:
     for sequence in range(7):
         case.append(of_producer(sequence))
     for sequence in range(2, 7):
@@ -27,14 +29,14 @@ def test_the_last_five_batches_can_be_sent_again_and_older_ones_are_only_known(c
     assert isinstance(case.try_append(of_producer(1)), DuplicateSequence)
 
 
-def test_sequences_begin_at_zero_and_leave_none_out(case: Case) -> None:
+def test_sequences_start_at_zero_without_gaps(case: Case) -> None:
     assert isinstance(case.try_append(of_producer(1)), UnknownProducer)
     case.append(of_producer(0))
     assert isinstance(case.try_append(of_producer(2)), OutOfOrderSequence)
     assert case.log.log_end_offset == 1
 
 
-def test_a_refused_batch_leaves_the_producers_state_alone(case: Case) -> None:
+def test_a_rejected_batch_does_not_change_the_producer_state(case: Case) -> None:
     case.append(of_producer(0))
     before = case.log.producers.find(7)
     case.try_append(of_producer(9))
@@ -43,13 +45,13 @@ def test_a_refused_batch_leaves_the_producers_state_alone(case: Case) -> None:
     case.append(of_producer(1))
 
 
-def test_a_newer_epoch_fences_the_producers_former_self(case: Case) -> None:
+def test_a_newer_epoch_fences_older_instances_of_the_producer(case: Case) -> None:
     case.append(of_producer(0, producer_epoch=1))
     assert isinstance(case.try_append(of_producer(1, producer_epoch=0)), InvalidProducerEpoch)
     case.append(of_producer(0, producer_epoch=2))
 
 
-def test_truncation_takes_producers_back_to_what_is_left(case: Case) -> None:
+def test_truncation_resets_producers_to_the_remaining_log(case: Case) -> None:
     case.append(of_producer(0))
     case.append(of_producer(1))
     case.append(of_producer(0, producer_id=8))
@@ -84,7 +86,7 @@ def test_aborted_transactions_are_listed_for_the_offsets_that_they_touch(case: C
         assert [entry.first_offset for entry in aborted] == firsts
 
 
-def test_truncation_opens_a_transaction_whose_marker_it_takes(case: Case) -> None:
+def test_truncation_reopens_a_transaction_whose_marker_it_removes(case: Case) -> None:
     case.append(of_producer(0, 2, transactional=True))
     case.mark(7, commit=False)
     case.advance(3)

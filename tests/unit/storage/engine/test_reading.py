@@ -19,12 +19,12 @@ from penstock.storage.errors import (
 
 
 @pytest.mark.parametrize("offset", [3, 4, 5])
-def test_a_read_inside_a_batch_gives_the_whole_batch(case: Case, offset: int) -> None:
+def test_a_read_inside_a_batch_returns_the_whole_batch(case: Case, offset: int) -> None:
     case.fill(3, 3, 3)
     assert case.read(offset, max_bytes=1) == [(3, 5)]
 
 
-def test_a_read_in_a_gap_begins_with_the_next_batch(case: Case) -> None:
+def test_a_read_in_a_gap_starts_with_the_next_batch(case: Case) -> None:
     case.follow(0, 1)
     case.follow(9, 1)
     assert case.read(4) == [(9, 9)]
@@ -38,7 +38,7 @@ def test_reads_end_below_the_bound_with_a_whole_batch(case: Case) -> None:
     assert case.read(4, below=4) == []
 
 
-def test_reads_take_no_more_bytes_than_asked_for(case: Case) -> None:
+def test_reads_return_at_most_max_bytes(case: Case) -> None:
     case.fill(1, 1, 1)
     size = len(batch_of(1))
     assert case.read(0, max_bytes=2 * size) == [(0, 0), (1, 1)]
@@ -47,7 +47,7 @@ def test_reads_take_no_more_bytes_than_asked_for(case: Case) -> None:
     assert case.read(0, max_bytes=0) == [(0, 0)]
 
 
-def test_reads_lead_from_one_to_the_next_through_all_batches(case: Case) -> None:
+def test_consecutive_reads_return_all_batches(case: Case) -> None:
     counts = [1, 3, 2, 4, 1, 1, 2, 5]
     case.fill(*counts)
     ends = [sum(counts[: index + 1]) for index in range(len(counts))]
@@ -55,7 +55,7 @@ def test_reads_lead_from_one_to_the_next_through_all_batches(case: Case) -> None
 
 
 @pytest.mark.parametrize("seed", range(scaled(test=8, verify=100, release=1000)))
-def test_a_reader_goes_on_where_it_was_whatever_happens_to_the_log(case: Case, seed: int) -> None:
+def test_a_reader_continues_whatever_happens_to_the_log(case: Case, seed: int) -> None:
     """It is cut and written anew, rolled, restarted, and read by somebody else in between."""
     source = random.Random(seed)
     stored: list[tuple[int, int, int]] = []  # first and last offset, and size, of each batch
@@ -89,7 +89,7 @@ def test_a_reader_goes_on_where_it_was_whatever_happens_to_the_log(case: Case, s
         start = next_start
 
 
-def test_reads_outside_of_the_log_say_where_it_is(case: Case) -> None:
+def test_reads_outside_of_the_log_report_its_range(case: Case) -> None:
     case.fill(4)
     case.advance(4)
     case.log.delete_before(Offset(2))
@@ -100,7 +100,7 @@ def test_reads_outside_of_the_log_say_where_it_is(case: Case) -> None:
         assert (caught.value.log_start_offset, caught.value.log_end_offset) == (2, 4)
 
 
-def test_what_was_read_stays_readable_while_the_log_goes_on(case: Case) -> None:
+def test_slices_stay_readable_while_the_log_changes(case: Case) -> None:
     case.fill(2)
     read = case.log.read(Offset(0), below=Offset(9), max_bytes=10**6, at_least_one=True)
     case.fill(*[3] * 10)

@@ -16,7 +16,7 @@ def test_the_high_watermark_never_moves_back_nor_past_the_end(case: Case) -> Non
         assert case.log.high_watermark == reached
 
 
-def test_truncation_takes_the_watermarks_along(case: Case) -> None:
+def test_truncation_lowers_high_watermark_and_durable_offset(case: Case) -> None:
     case.fill(2, 2, 2)
     case.advance(6)
     case.engine.flush(case.log, Offset(6), lambda error: None)
@@ -47,7 +47,7 @@ def test_truncation_drops_the_batch_that_holds_the_offset(
     assert case.append(batch_of(1)).base_offset == end
 
 
-def test_truncation_below_the_start_begins_anew(case: Case) -> None:
+def test_truncation_below_the_log_start_restarts_the_log(case: Case) -> None:
     case.fill(3, 3)
     case.advance(6)
     case.log.delete_before(Offset(4))
@@ -83,7 +83,7 @@ def test_a_restart_forgets_batches_epochs_and_producers(case: Case) -> None:
     assert case.append(batch_of(1)).base_offset == 2**40
 
 
-def test_a_followers_log_spans_more_than_relative_offsets_can(case: Case) -> None:
+def test_a_followers_log_may_span_more_than_relative_offsets_can_express(case: Case) -> None:
     for base_offset in (0, 2**31 - 2, 2**31 + 7, 2**33):
         case.follow(base_offset, 1)
     assert case.read_all() == [(o, o) for o in (0, 2**31 - 2, 2**31 + 7, 2**33)]

@@ -8,7 +8,7 @@ from penstock.storage.verify import count_log_bytes, verify_directory
 from penstock.testing.simulated_disk import SimulatedDisk
 
 
-def test_no_flipped_bit_of_a_log_file_goes_unnoticed_but_where_nothing_knows_better(
+def test_every_detectable_flipped_bit_of_a_log_file_is_reported(
     disk: SimulatedDisk,
 ) -> None:
     """Offset and epoch lie outside of the CRC: these need a neighbour that contradicts them."""
@@ -25,7 +25,7 @@ def test_no_flipped_bit_of_a_log_file_goes_unnoticed_but_where_nothing_knows_bet
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex", ".txnindex", ".snapshot"])
-def test_no_flipped_bit_of_a_companion_goes_unnoticed(disk: SimulatedDisk, suffix: str) -> None:
+def test_every_flipped_bit_of_a_companion_is_reported(disk: SimulatedDisk, suffix: str) -> None:
     path = sealed(disk, suffix)
     for position in range(len(disk.files()[path])):
         damaged = disk.copy()
@@ -33,7 +33,7 @@ def test_no_flipped_bit_of_a_companion_goes_unnoticed(disk: SimulatedDisk, suffi
         assert path in {item.path for item in verify_directory(FOLDER, damaged).all}
 
 
-def test_any_cut_of_any_file_ends_in_findings_not_in_errors(disk: SimulatedDisk) -> None:
+def test_any_truncated_file_yields_findings_not_errors(disk: SimulatedDisk) -> None:
     step = scaled(test=67, verify=7, release=1)
     for path, content in disk.files().items():
         for length in range(0, len(content), step):

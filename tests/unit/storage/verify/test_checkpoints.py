@@ -44,7 +44,7 @@ def test_batches_that_contradict_the_epoch_checkpoint_are_reported(disk: Simulat
     assert header[0] == second.start_offset
 
 
-def test_an_epoch_that_the_checkpoint_lacks_is_a_problem_after_a_clean_stop(
+def test_an_epoch_missing_from_the_checkpoint_is_a_problem_after_a_clean_shutdown(
     disk: SimulatedDisk,
 ) -> None:
     entries = decode_epochs(disk.files()[EPOCHS], EPOCHS)

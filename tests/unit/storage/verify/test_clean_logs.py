@@ -48,7 +48,7 @@ def test_a_log_in_use_is_clean_at_every_step() -> None:
     assert verify_directory(DATA, disk).problems == []
 
 
-def test_a_log_that_grows_while_it_is_read_is_no_contradiction() -> None:
+def test_a_log_that_grows_while_it_is_read_is_clean() -> None:
     disk = SimulatedDisk(DATA)
     writer = Writer(open_engine(DATA, disk=disk))
     fill(writer)
@@ -151,6 +151,6 @@ def test_timestamps_of_zero_make_a_time_entry_of_zeros() -> None:
     assert verify(disk).all == []
 
 
-def test_a_folder_that_holds_no_log_is_refused() -> None:
+def test_a_folder_without_a_log_is_rejected() -> None:
     with pytest.raises(NotALog, match="/other is neither"):
         verify_directory("/other", SimulatedDisk("/other"))

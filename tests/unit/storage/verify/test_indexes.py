@@ -92,7 +92,7 @@ def test_an_index_that_ends_mid_entry_is_reported(disk: SimulatedDisk, suffix: s
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
-def test_zeros_behind_the_entries_are_a_note_in_the_active_segment_only(
+def test_zeros_after_the_entries_are_a_note_in_the_active_segment_only(
     disk: SimulatedDisk, suffix: str
 ) -> None:
     path = active(disk, suffix)

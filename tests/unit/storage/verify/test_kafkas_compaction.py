@@ -206,7 +206,7 @@ def test_an_abort_whose_records_are_gone_needs_no_entry_after_a_lost_commit_mark
     assert verify(disk).problems == []
 
 
-def test_an_abort_with_its_records_needs_an_entry_behind_a_hole_too() -> None:
+def test_an_abort_with_its_records_needs_an_entry_after_a_hole_too() -> None:
     disk = write(committed_then_aborted)
     (path,) = segment_paths(disk, ".txnindex")
     disk.remove(path)
@@ -214,7 +214,7 @@ def test_an_abort_with_its_records_needs_an_entry_behind_a_hole_too() -> None:
     assert locations_of(verify(disk)) == {("transaction-index", path, 0)}
 
 
-def test_an_entry_that_begins_behind_its_records_is_reported_behind_a_hole_too() -> None:
+def test_an_entry_that_starts_after_its_records_is_reported_after_a_hole_too() -> None:
     def scenario(scenario: Story) -> None:
         scenario.idempotent()
         scenario.writer.transactional(1)
@@ -252,7 +252,7 @@ def test_an_abort_of_records_before_the_logs_start_needs_no_entry() -> None:
 
 
 @pytest.mark.parametrize("leftover", [".deleted", ".swap", ".cleaned"])
-def test_a_gap_is_a_note_where_a_pass_of_the_cleaner_was_cut_short(leftover: str) -> None:
+def test_a_gap_is_a_note_after_an_interrupted_cleaner_pass(leftover: str) -> None:
     """Kafka says how far a pass has come only when it has ended."""
     disk = write(three_segments)
     disk.remove(f"{DATA}/cleaner-offset-checkpoint")
@@ -263,7 +263,7 @@ def test_a_gap_is_a_note_where_a_pass_of_the_cleaner_was_cut_short(leftover: str
     assert verify(disk).problems == []
 
 
-def test_what_retention_left_behind_explains_no_gap() -> None:
+def test_leftovers_of_retention_explain_no_gap() -> None:
     disk = write(three_segments)
     disk.remove(f"{DATA}/cleaner-offset-checkpoint")
     for path in segment_paths(disk):

@@ -31,7 +31,7 @@ from penstock.storage.engine import AppendOrigin
 from penstock.testing.simulated_disk import SimulatedDisk
 
 
-def test_a_flipped_bit_in_the_records_is_a_crc_problem_and_reading_goes_on(
+def test_a_flipped_bit_in_the_records_is_a_crc_problem_and_reading_continues(
     disk: SimulatedDisk,
 ) -> None:
     path = sealed(disk)
@@ -66,7 +66,9 @@ def test_a_tail_too_short_for_a_header_is_torn(disk: SimulatedDisk, kept: int) -
     assert ("torn-tail", path, last) in locations_of(verify(disk))
 
 
-def test_behind_an_unreadable_header_the_index_shows_where_to_go_on(disk: SimulatedDisk) -> None:
+def test_reading_continues_at_the_next_indexed_batch_after_an_unreadable_header(
+    disk: SimulatedDisk,
+) -> None:
     path = sealed(disk)
     starts = positions(disk, path)
     indexed = [e[1] for e in struct.iter_unpack(">II", disk.files()[sealed(disk, ".index")])]
@@ -140,7 +142,7 @@ def test_a_sane_crc_over_an_impossible_header_is_reported(disk: SimulatedDisk) -
     assert ("header", path, start) in locations_of(verify(disk))
 
 
-def test_records_that_do_not_decode_are_found_only_when_they_are_looked_at(
+def test_records_that_do_not_decode_are_reported_only_with_records(
     disk: SimulatedDisk,
 ) -> None:
     path = sealed(disk)
@@ -175,14 +177,14 @@ def test_a_missing_segment_is_a_problem_where_nothing_was_compacted(
     assert missing in gaps[0].message
 
 
-def test_the_end_of_a_segment_that_is_gone_is_a_problem_too(disk: SimulatedDisk) -> None:
+def test_a_missing_end_of_a_segment_is_a_problem(disk: SimulatedDisk) -> None:
     path = segment_paths(disk)[1]
     disk.cut(path, positions(disk, path)[-1])
     assert ("gap", path) in {(item.kind, item.path) for item in verify(disk).problems}
 
 
 @pytest.mark.parametrize("path", [DATA, FOLDER])
-def test_a_gap_is_a_note_where_the_cleaner_has_been(disk: SimulatedDisk, path: str) -> None:
+def test_a_gap_is_a_note_in_a_compacted_log(disk: SimulatedDisk, path: str) -> None:
     before, missing = lose_second_segment(disk)
     put(disk, f"{DATA}/cleaner-offset-checkpoint", b"0\n1\nt 0 3\n")
     findings = verify(disk, path)

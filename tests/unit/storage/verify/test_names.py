@@ -22,7 +22,7 @@ def test_a_segment_with_a_wrong_name_is_reported(disk: SimulatedDisk) -> None:
     assert locations_of(verify(disk)) == {("name", path, None) for path in paths}
 
 
-def test_leftovers_and_strangers_are_notes(disk: SimulatedDisk) -> None:
+def test_leftovers_and_unknown_files_are_notes(disk: SimulatedDisk) -> None:
     names = {
         f"{FOLDER}/{0:020d}.log.cleaned": "leftover",
         f"{FOLDER}/{0:020d}.log.swap": "leftover",

@@ -28,7 +28,7 @@ def test_an_abort_missing_from_the_transaction_index_is_reported(disk: Simulated
     assert f"producer {entry.producer_id} at offset {entry.last_offset}" in problem.message
 
 
-def test_an_abort_that_never_was_is_reported(disk: SimulatedDisk) -> None:
+def test_an_index_entry_without_an_abort_is_reported(disk: SimulatedDisk) -> None:
     path = sealed(disk, ".txnindex")
     entries = decode_entries(disk.files()[path])
     extra = entries[-1]._replace(last_offset=Offset(entries[-1].last_offset + 1))
