@@ -1,4 +1,4 @@
-"""Fixtures of the group tests: one broker for each worker, whose sessions may be short."""
+"""Fixtures of the group tests: one broker per worker, with short sessions allowed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.interop.kafka_jars import KafkaUnavailableError, Say  # noqa: E402
 SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "500",
-    # The newer protocol's are the broker's to say, not the member's.
+    # In the consumer protocol the broker sets them, not the member.
     "group.consumer.min.session.timeout.ms": "500",
     "group.consumer.session.timeout.ms": "3000",
     "group.consumer.min.heartbeat.interval.ms": "100",
@@ -26,7 +26,8 @@ SETTINGS = {
 
 @pytest.fixture(scope="session")
 def group_broker(tmp_path_factory: pytest.TempPathFactory, say: Say) -> Iterator[BrokerUnderTest]:
-    """The broker under test; groups and topics are its tests' own, so that they can share it."""
+    """The broker under test. Every test has its own groups and topics, so that they can share
+    it."""
     try:
         with broker_under_test(tmp_path_factory.mktemp("groups"), say, SETTINGS) as broker:
             yield broker
@@ -36,7 +37,7 @@ def group_broker(tmp_path_factory: pytest.TempPathFactory, say: Say) -> Iterator
 
 @pytest.fixture(scope="session")
 def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
-    """Processes of members, used again by later tests."""
+    """Member processes, reused by later tests."""
     pool = Pool(tmp_path_factory.mktemp("members"))
     yield pool
     pool.close()

@@ -1,7 +1,7 @@
-"""Members of groups as a test sees them: processes that join, read, commit, leave and are killed.
+"""Group members in processes of their own: they join, read, commit, leave and are killed.
 
-Waits look again whenever any member tells something; none of them lasts longer than it must.
-Only processes started here are ended, by their own handles.
+Every wait re-checks its condition whenever a member reports something, so none lasts longer than
+needed. Only processes started here are ended, by their own handles.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from typing import Any, NamedTuple
 
 from penstock.model.ids import TopicPartition
 
-PATIENCE_S = 90.0  # a machine that others use as well may be slow; who waits in vain is told why
-SESSION_MS = 20_000  # nothing in a test outlasts it, on a busy machine either
-SHORT_SESSION_MS = 3_000  # where a member is killed or frozen, and the group is to give it up
+PATIENCE_S = 90.0  # a shared machine may be slow; a wait that fails says why
+SESSION_MS = 20_000  # outlasts every test, also on a busy machine
+SHORT_SESSION_MS = 3_000  # for members that are killed or frozen until the group removes them
 REPOSITORY = Path(__file__).parents[3]
 
 
 class MemberFailed(Exception):
-    """A member's process ended by itself; the text is the end of what it said."""
+    """A member's process ended by itself; the text is the tail of its output."""
 
 
 class Delivered(NamedTuple):
-    time_ns: int  # of the machine's monotonic clock: all processes have the same
+    time_ns: int  # of the machine's monotonic clock, which all processes share
     partition: TopicPartition
     offset: int
     value: str
@@ -41,7 +41,7 @@ class ReportedCommit(NamedTuple):
 
 
 class Process:
-    """A member's process; when its member has left, the next test's may use it."""
+    """A member's process, which another test may reuse after its member has left."""
 
     def __init__(self, command: Sequence[str], log: Path, changed: threading.Condition) -> None:
         self._changed = changed
@@ -65,7 +65,7 @@ class Process:
         assert self.popen.stdout is not None
         for line in self.popen.stdout:
             if not line.endswith("\n"):
-                break  # killed in the middle of a word
+                break  # killed in the middle of a line
             event = json.loads(line)
             with self._changed:
                 if event["event"] == "ready":
@@ -84,7 +84,7 @@ class Process:
         self.popen.stdin.flush()
 
     def end(self) -> None:
-        """Whatever it is doing."""
+        """Ends it, whatever it is doing."""
         self.popen.kill()
         self.popen.wait()
         self._reader.join()
@@ -97,13 +97,13 @@ class Process:
 
 
 class Member:
-    """What one member has told, and what it can be told. Fields change under the stage's lock."""
+    """The events of one member, and its commands. Fields change under the harness's lock."""
 
     def __init__(self, harness: GroupHarness, process: Process) -> None:
         self._stage = harness
         self.process = process
-        self.assignments: list[frozenset[TopicPartition]] = []  # each change
-        self.changed_ns = 0  # when the last of them was
+        self.assignments: list[frozenset[TopicPartition]] = []  # one per change
+        self.changed_ns = 0  # time of the last
         self.delivered: list[Delivered] = []
         self.commits: list[ReportedCommit] = []
         self.refusals: list[str] = []
@@ -142,7 +142,7 @@ class Member:
             self.has_left = True
 
     def ask_to_leave(self) -> None:
-        """To close the consumer, as a program that ends well does."""
+        """Closes the consumer, as a regular shutdown does."""
         self.process.command("leave")
 
     def leave(self) -> None:
@@ -163,7 +163,7 @@ class Member:
         self.process.command("commit", metadata=metadata)
 
     def commit(self, metadata: str = "") -> dict[TopicPartition, int]:
-        """What was handed out so far; returns the offsets, or {} if it was refused."""
+        """Commits what was delivered so far; returns the offsets, or {} if it was refused."""
         answers = len(self.commits) + len(self.refusals)
         refusals = len(self.refusals)
         self.ask_to_commit(metadata)
@@ -173,7 +173,7 @@ class Member:
         return {} if len(self.refusals) > refusals else self.commits[-1].offsets
 
     def committed(self, places: Sequence[TopicPartition]) -> list[tuple[int, str | None] | None]:
-        """As the client itself is told."""
+        """As the client reports them."""
         answers = len(self.fetched_offsets)
         self.process.command("committed", places=list(places))
         self._stage.wait(lambda: len(self.fetched_offsets) > answers, "committed offsets are told")
@@ -181,7 +181,7 @@ class Member:
 
 
 class Pool:
-    """Processes that wait for the next member; owned by a test session's fixture."""
+    """Idle member processes; owned by a session fixture."""
 
     def __init__(self, logs: Path) -> None:
         self.changed = threading.Condition()
@@ -213,7 +213,7 @@ class GroupHarness:
         self._pool = pool
         self.command = command
         self.protocol = protocol
-        self.members: list[Member] = []  # all that were, in the order of joining
+        self.members: list[Member] = []  # all that ever joined, in order
         self._present: list[Member] = []
 
     def join(
@@ -245,7 +245,7 @@ class GroupHarness:
         return member
 
     def leave(self, members: Sequence[Member], *, timeout_s: float = PATIENCE_S) -> None:
-        """All at the same time; their processes are free for others then."""
+        """All at once; then their processes are free for others."""
         for member in members:
             member.ask_to_leave()
         self.wait(
@@ -256,7 +256,7 @@ class GroupHarness:
         self.release()
 
     def release(self) -> None:
-        """Let others have the processes of those who have left."""
+        """Returns the processes of members that have left to the pool."""
         for member in [member for member in self._present if member.has_left]:
             self.forget(member)
             self._pool.give_back(member.process, self.command)
@@ -283,7 +283,7 @@ class GroupHarness:
         *,
         timeout_s: float = PATIENCE_S,
     ) -> None:
-        """Until each member has some of the partitions, and they all have each one once."""
+        """Until every partition has one owner and every member has some."""
         wanted = sorted(partitions)
 
         def is_settled() -> bool:
@@ -294,7 +294,7 @@ class GroupHarness:
         self.wait(is_settled, what, timeout_s=timeout_s)
 
     def wait_values(self, members: Sequence[Member], values: Collection[str]) -> None:
-        """Until they have read all of these, between them."""
+        """Until the members together have read all of these."""
         wanted = set(values)
 
         def have_all() -> bool:
@@ -315,7 +315,7 @@ class GroupHarness:
         )
 
     def close(self, *, failed: bool) -> None:
-        """After a failure nobody is waited for."""
+        """After a failure it does not wait for members to leave."""
         try:
             if not failed:
                 self.leave(list(self._present))

@@ -1,7 +1,7 @@
 """A member of a group in a process of its own: `python -m tests.clients.groups.member CLIENT HOST`.
 
-One JSON order a line in, one JSON event a line out; which client joins is the adapter's matter.
-Invariant: records are told before they are committed, so that a kill in between loses none.
+One JSON command per line in, one JSON event per line out; an adapter drives the client. Invariant:
+records are reported before they are committed, so that a kill in between loses none.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ADAPTERS = {
     "kafka-python": "tests.clients.groups.member_kafka_python",
     "aiokafka": "tests.clients.groups.member_aiokafka",
 }
-HEARTBEAT_MS = 300  # by its answer a classic member learns that others come and go
+HEARTBEAT_MS = 300  # its reply tells a classic member of a rebalance
 
 
 class Order(NamedTuple):
@@ -36,7 +36,7 @@ class Order(NamedTuple):
     instance: str | None
     protocol: str  # classic or consumer
     session_ms: int
-    commits: bool  # after every poll that brought something
+    commits: bool  # after every poll that returned records
 
 
 class Read(NamedTuple):
@@ -47,7 +47,7 @@ class Read(NamedTuple):
 
 
 class CommitRefused(Exception):
-    """The group said no; the text is the client's."""
+    """The group refused; the text is the client's."""
 
 
 class Adapter(Protocol):
@@ -59,10 +59,10 @@ class Adapter(Protocol):
     def poll(self, timeout_s: float) -> list[Read]: ...
 
     def commit(self, offsets: dict[Place, int], metadata: str) -> None:
-        """Wait for the answer; CommitRefused if it is no."""
+        """Waits for the reply; CommitRefused if it is an error."""
 
     def committed(self, places: Sequence[Place]) -> list[tuple[int, str | None] | None]:
-        """Offset and metadata of each; None for metadata that the client does not tell."""
+        """Offset and metadata of each; None if the client does not return metadata."""
 
     def leave(self) -> None: ...
 
@@ -76,7 +76,7 @@ class MemberLoop:
         self._commits = False
         self._owes_commit = False
         self._owned: set[Place] = set()
-        self._handed: dict[Place, int] = {}  # next offsets of what is owned
+        self._handed: dict[Place, int] = {}  # next offsets of owned partitions
 
     def run(self) -> None:
         threading.Thread(target=self._listen, daemon=True).start()
@@ -128,7 +128,8 @@ class MemberLoop:
         if records:
             self._report("read", records=records)
             for record in records:
-                # A rebalance within the poll may have taken away what the poll still hands out.
+                # A rebalance within the poll may have revoked partitions whose records it still
+                # returns.
                 if (record.topic, record.partition) in self._owned:
                     self._handed[record.topic, record.partition] = record.offset + 1
         if self._commits and (records or self._owes_commit):
@@ -144,7 +145,7 @@ class MemberLoop:
         try:
             self._adapter.commit(offsets, metadata)
         except CommitRefused as error:
-            self._owes_commit = True  # of what is still owned after the next poll
+            self._owes_commit = True  # of partitions still owned after the next poll
             self._report("refused", error=str(error))
         else:
             self._report("committed", offsets=[[*tp, offset] for tp, offset in offsets.items()])

@@ -1,4 +1,4 @@
-"""aiokafka as a member of a group. Its loop runs while it polls, which is nearly always."""
+"""aiokafka as a group member. Its loop runs while it polls, which is nearly always."""
 
 from __future__ import annotations
 

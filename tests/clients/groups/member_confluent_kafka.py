@@ -1,4 +1,4 @@
-"""confluent-kafka (librdkafka) as a member of a group."""
+"""confluent-kafka (librdkafka) as a group member."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kafka-python as a member of a group."""
+"""kafka-python as a group member."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Member:
             self._consumer.subscribe(command.topics, listener=self._listener)
 
     def poll(self, timeout_s: float) -> list[Read]:
-        # Joining begins anew with each poll: it must end within one, or it never does.
+        # Joining restarts with each poll, so it must finish within one.
         patience_s = timeout_s if self._listener.has_joined else _JOIN_S
         fetched = self._consumer.poll(timeout_ms=round(patience_s * 1000))
         return [

@@ -1,8 +1,8 @@
-"""What every client must see of groups, whatever language it is written in.
+"""Group scenarios that every client must pass, whatever its language.
 
-A test module gives its client as the fixture `group_client` and derives from `GroupScenarios`, and
-from `ClassicGroupScenarios` where members assign by themselves. `CoreGroupScenarios` alone is for
-further versions of a client that has them all already.
+A test module provides its client as the fixture `group_client` and derives from `GroupScenarios`,
+and from `ClassicGroupScenarios` if members assign by themselves. `CoreGroupScenarios` alone is for
+further versions of a client that runs all of them already.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def partitions_of(topic: str, count: int) -> list[TopicPartition]:
 def send(
     broker: BrokerUnderTest, topic: str, count: int = COUNT, *, partitions: int, first: int = 0
 ) -> list[str]:
-    """Numbers, to all partitions in turn."""
+    """Sends numbers, round robin to all partitions."""
     values = [str(number) for number in range(first, first + count)]
     with penstock.Producer(broker.bootstrap_servers) as producer:
         for value in values:
@@ -60,12 +60,13 @@ def describe(broker: BrokerUnderTest, group: str) -> GroupDescription:
 
 def committed(broker: BrokerUnderTest, group: str) -> dict[TopicPartition, tuple[int, str]]:
     offsets = ask(broker, lambda client: client.groups.fetch_offsets(group))
-    # confluent-kafka sends the zero byte that ends its C string as a part of it.
+    # confluent-kafka sends the zero byte that ends its C string.
     return {tp: (at.offset, at.metadata.rstrip("\0")) for tp, at in offsets.items()}
 
 
 def find_generation(broker: BrokerUnderTest, group: str) -> int:
-    """Of a classic group: the one with which a member's heartbeat is accepted. Nobody tells it."""
+    """The generation of a classic group, which no API returns: the one whose heartbeat is
+    accepted."""
 
     async def probe(client: ClusterClient) -> int:
         described = await client.groups.describe(group)
@@ -90,7 +91,7 @@ def find_generation(broker: BrokerUnderTest, group: str) -> int:
 
 
 class Load:
-    """Numbers, sent to all partitions in turn until it is stopped; a thousand a second at most."""
+    """Sends numbers round robin until it is stopped, at most a thousand per second."""
 
     def __init__(self, broker: BrokerUnderTest, topic: str, partitions: int) -> None:
         self.sent: list[str] = []
@@ -126,7 +127,7 @@ def loaded(broker: BrokerUnderTest, topic: str, partitions: int) -> Iterator[Loa
 
 
 def wait_more(harness: GroupHarness, members: Iterable[Member], count: int = COUNT) -> None:
-    """Until each of them has read so many more."""
+    """Until each member has read `count` more."""
     wanted = [(member, len(member.delivered) + count) for member in members]
     harness.wait(
         lambda: all(len(member.delivered) >= least for member, least in wanted),
@@ -135,7 +136,7 @@ def wait_more(harness: GroupHarness, members: Iterable[Member], count: int = COU
 
 
 def check_nothing_doubled_after_commits(members: Sequence[Member]) -> None:
-    """No record is delivered after somebody was told that the offset behind it is committed."""
+    """No record is delivered after the offset behind it was reported as committed."""
     commits = sorted(
         (commit.time_ns, tp, offset)
         for member in members
@@ -234,7 +235,7 @@ class GroupScenarios(CoreGroupScenarios):
         if harness.protocol == "classic":
             one.kill()
         else:
-            one.leave()  # the newer protocol gives a name free only when its owner says so
+            one.leave()  # the consumer protocol releases an instance only when its member leaves
         again = harness.join(group, topic, instance=names[0])
         harness.wait(lambda: again.owned == owned, "the member has its partitions back")
         harness.wait_values([again, other], send(group_broker, topic, partitions=4))
@@ -283,7 +284,7 @@ class GroupScenarios(CoreGroupScenarios):
 
 
 def furthest_commits(members: Sequence[Member]) -> dict[TopicPartition, int]:
-    """The furthest of each partition; the log's order is that of the offsets."""
+    """The largest committed offset of each partition."""
     furthest: dict[TopicPartition, int] = {}
     for member in members:
         for commit in member.commits:
@@ -293,7 +294,7 @@ def furthest_commits(members: Sequence[Member]) -> dict[TopicPartition, int]:
 
 
 class ClassicGroupScenarios(GroupScenarios):
-    """Two topics of three partitions show the assignors' ways."""
+    """Two topics of three partitions show how assignors differ."""
 
     @pytest.fixture
     def topics(self, group_broker: BrokerUnderTest) -> tuple[str, str]:
@@ -349,5 +350,5 @@ class ClassicGroupScenarios(GroupScenarios):
         harness.wait_settled(members[1:], everything)
         for member, (owned, changes) in zip(members[1:], before, strict=True):
             assert owned < member.owned
-            if assignor == "cooperative-sticky":  # nothing is taken away meanwhile
+            if assignor == "cooperative-sticky":  # nothing is revoked meanwhile
                 assert all(owned <= assignment for assignment in member.assignments[changes:])

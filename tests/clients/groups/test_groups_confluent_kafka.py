@@ -1,4 +1,4 @@
-"""Groups of confluent-kafka (librdkafka), which assigns by itself or, newer, by the broker."""
+"""Groups of confluent-kafka (librdkafka), with client-side and server-side assignors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may commit for a group, by the codes of the broker itself: a live group and raw requests."""
+"""Who may commit for a group: raw requests against a live group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups of Kafka's own Java client: both protocols of the newest, the classic one of 3.9."""
+"""Groups of Kafka's Java client: both protocols of the newest version, the classic one of 3.9."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A group that moves from the older protocol to the newer one and back, while it is read."""
+"""A group migrates from the classic to the consumer protocol and back while it consumes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ StageOf = Callable[[str], GroupHarness]
 def stage_of(
     request: pytest.FixtureRequest, pool: Pool, group_broker: BrokerUnderTest
 ) -> Iterator[StageOf]:
-    """Members that speak this protocol."""
+    """Members of this protocol."""
     command = python_member("confluent-kafka", group_broker.bootstrap_servers)
     harnesses = {
         protocol: GroupHarness(pool, command, protocol) for protocol in ("classic", "consumer")
@@ -52,7 +52,7 @@ def test_members_migrate_one_by_one_to_the_other_protocol(
         first = new.join(group, topic, commits=True)
         new.wait_settled([*olds, first], everything)
         wait_more(new, [*olds, first])
-        assert describe(group_broker, group).kind == "consumer"  # as long as both are there
+        assert describe(group_broker, group).kind == "consumer"  # while both are members
         olds[0].leave()
         second = new.join(group, topic, commits=True)
         new.wait_settled([olds[1], first, second], everything)

@@ -1,4 +1,4 @@
-"""Fixtures of the transaction tests: one broker for each worker, and clients in processes."""
+"""Fixtures of the transaction tests: one broker per worker, and clients in processes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SETTINGS = {
 def transaction_broker(
     tmp_path_factory: pytest.TempPathFactory, say: Say
 ) -> Iterator[BrokerUnderTest]:
-    """The broker under test; topics and ids are its tests' own, so that they can share it."""
+    """The broker under test. Every test has its own topics and ids, so that they can share it."""
     try:
         with broker_under_test(tmp_path_factory.mktemp("transactions"), say, SETTINGS) as broker:
             yield broker

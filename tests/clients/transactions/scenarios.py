@@ -1,6 +1,6 @@
-"""What every transactional client must be able to rely on, whatever language it is written in.
+"""Transaction scenarios that every client must pass, whatever its language.
 
-A test module gives its client as the fixture `client` and derives a class from
+A test module provides its client as the fixture `client` and derives a class from
 `TransactionScenarios`.
 """
 
@@ -28,8 +28,8 @@ PATIENCE_S = 60.0
 
 
 def wait_decided(broker: BrokerUnderTest, partitions: Iterable[TopicPartition]) -> None:
-    """Until nothing is open in these partitions: the last stable offset is at the end. Commits are
-    answered before every partition has heard of them."""
+    """Until nothing is open in these partitions and the last stable offset is at the end. A commit
+    gets its reply before every partition has its marker."""
     wanted = dict.fromkeys(partitions, LATEST)
 
     async def look(client: ClusterClient) -> bool:
@@ -135,7 +135,7 @@ class TransactionScenarios:
         copied = commit_copies(worker, target)
         copy(worker, target)
         worker.abort()
-        worker.close()  # where it reads is behind what was aborted: it begins anew
+        worker.close()  # its position is beyond the aborted transaction, so it starts again
         harness.clear(failed=False)
         worker = start_copying(harness, name, group, source)
         copied += commit_copies(worker, target)
@@ -158,7 +158,8 @@ class TransactionScenarios:
 
 
 def start_copying(harness: TransactionHarness, name: str, group: str, source: str) -> Worker:
-    """First the id, which ends what was left open; then the group, whose offsets are known then."""
+    """First the id, which ends an open transaction; then the group, whose offsets are stable
+    then."""
     worker = harness.take().open(name)
     worker.join(group, source)
     return worker
@@ -171,7 +172,7 @@ def commit_copies(worker: Worker, target: str) -> list[Taken]:
 
 
 def copy(worker: Worker, target: str) -> list[Taken]:
-    """In a transaction, which is left open."""
+    """In a transaction that stays open."""
     taken = worker.take()
     worker.begin()
     for number in sorted({record.partition for record in taken}):

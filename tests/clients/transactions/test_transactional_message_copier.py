@@ -1,7 +1,7 @@
-"""Kafka's own TransactionalMessageCopier, which its system tests copy topics with, against ours.
+"""Kafka's TransactionalMessageCopier, from its system tests, against this broker.
 
-It ships in kafka-tools, aborts one transaction in three where told to, and is killed here besides:
-what it has copied must be the input, each record once and in order.
+It ships in kafka-tools and can abort one transaction in three; here it is also killed. Its copy
+must equal the input, each record once and in order.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.xdist_group("transactions-java")
 MAIN_CLASS = "org.apache.kafka.tools.TransactionalMessageCopier"
 COUNT = scaled(test=1_000, verify=20_000, release=100_000)
 TRANSACTION_SIZE = 50
-# It looks for committed offsets before it ends what its former life has left, and waits so long.
+# It fetches committed offsets before it ends the transaction of its previous run, and waits for it.
 TRANSACTION_TIMEOUT_MS = 20_000
 PATIENCE_S = 120.0
 RANDOM_ABORTS = "--enable-random-aborts"
@@ -45,7 +45,7 @@ Command = Callable[..., list[str]]
 
 @pytest.fixture(params=[KAFKA_VERSION, "3.9.2"])
 def command(request: pytest.FixtureRequest, say: Say) -> Command:
-    """Of both protocols of transactions."""
+    """With both transaction versions."""
     try:
         if request.param == KAFKA_VERSION:
             return resolve_kafka_jars(say).command
@@ -76,7 +76,7 @@ def test_as_a_group_member_it_copies_every_partition(
 
 
 class Topics(NamedTuple):
-    """What is copied, and where to."""
+    """The source and target topics."""
 
     source: str
     target: str
@@ -106,7 +106,7 @@ class Topics(NamedTuple):
 
 
 def wait_processed(copier: Child, count: int) -> None:
-    """Until it says that it has committed so many."""
+    """Until it reports this many committed records."""
     for number in itertools.count():
         line = copier.wait_next_line(number, timeout_s=PATIENCE_S)
         if line.startswith("{") and json.loads(line)["totalProcessed"] >= count:

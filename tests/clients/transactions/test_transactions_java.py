@@ -18,7 +18,7 @@ from penstock.model.ids import TopicPartition
 pytestmark = pytest.mark.xdist_group("transactions-java")
 
 NEWEST, OLDER = "4.4.0", "3.9.2"
-# The older protocol is aiokafka's and librdkafka's as well.
+# aiokafka and librdkafka use the older protocol too.
 TOLD = (NEWEST, OLDER)[: scaled(test=1, verify=2, release=2)]
 
 

@@ -1,7 +1,7 @@
 """A transactional client in a process of its own, so that it can be killed:
 `python -m tests.clients.transactions.worker CLIENT HOST:PORT`.
 
-One JSON order a line in, one JSON answer a line out; which client obeys is the adapter's matter.
+One JSON command per line in, one JSON reply per line out; an adapter drives the client.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ ADAPTERS = {
     "confluent-kafka": "tests.clients.transactions.worker_confluent_kafka",
     "aiokafka": "tests.clients.transactions.worker_aiokafka",
 }
-INSTANCE = "only-member"  # back at once after a kill
-TAKE_MOST = 20  # enough to be several, and few enough for several transactions
+INSTANCE = "only-member"  # so that it is back soon after a kill
+TAKE_MOST = 20  # several records, and few enough for several transactions
 
 
 class ClientFailed(Exception):
-    """The client said no; `kind` is its own name for the reason."""
+    """The client failed; `kind` is its own name for the reason."""
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(text)
@@ -35,10 +35,10 @@ class Taken(NamedTuple):
 
 
 class Adapter(Protocol):
-    """One producer and one consumer at most. Every call waits until it is done."""
+    """At most one producer and one consumer. Every call blocks until it is done."""
 
     def open(self, transactional_id: str, timeout_ms: int) -> None:
-        """Become the newest producer of this id."""
+        """Becomes the current producer of this id."""
 
     def begin(self) -> None: ...
 
@@ -49,19 +49,19 @@ class Adapter(Protocol):
     def abort(self) -> None: ...
 
     def read(self, topic: str, partition: int, isolation: str) -> list[str]:
-        """All that this isolation level sees now, with a consumer of its own."""
+        """All that this isolation level sees now, with a separate consumer."""
 
     def join(self, group: str, topic: str) -> None:
-        """Read committed records as the group's member, from where the group is."""
+        """Reads committed records as a group member, from the committed offsets."""
 
     def take(self) -> list[Taken]:
         """The next records: at least one, at most TAKE_MOST."""
 
     def send_offsets(self) -> None:
-        """What was taken becomes part of the transaction."""
+        """Adds the offsets of the taken records to the transaction."""
 
     def close(self) -> None:
-        """Both, as a program that ends well does; the next order may open others."""
+        """Closes both, as a regular shutdown does; the next command may open others."""
 
 
 def answer(adapter: Adapter, command: dict[str, Any]) -> dict[str, Any]:

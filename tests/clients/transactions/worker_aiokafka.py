@@ -1,4 +1,4 @@
-"""aiokafka as a transactional client. Its loop runs while it is asked something."""
+"""aiokafka as a transactional client. Its loop runs during a command only."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class Worker:
         return [Taken(record.partition, record.offset, record.value.decode()) for record in records]
 
     def send_offsets(self) -> None:
-        """By the group's name alone: aiokafka knows no better."""
+        """By group id alone, because aiokafka has no more."""
         self._run(lambda: self._producer.send_offsets_to_transaction(self._reached, self._group))
 
     def close(self) -> None:

@@ -57,7 +57,7 @@ class Worker:
         consumer = Consumer(
             {
                 **self._common,
-                "group.id": "none: partitions are assigned",  # the constructor demands one
+                "group.id": "none: partitions are assigned",  # required by the constructor
                 "isolation.level": isolation,
                 "enable.partition.eof": True,
                 "enable.auto.commit": False,
@@ -111,7 +111,7 @@ class Worker:
         return self._producer
 
     def _step(self, call: Callable[[Producer], None]) -> None:
-        """Again where librdkafka says that the same call may still succeed."""
+        """Retries if librdkafka calls the error retriable."""
         producer = self._get_producer()
         while True:
             try:

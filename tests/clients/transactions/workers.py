@@ -1,4 +1,4 @@
-"""Transactional clients as a test sees them: processes that obey, refuse, and are killed.
+"""Transactional clients in processes of their own, driven and killed by tests.
 
 Only processes started here are ended, by their own handles.
 """
@@ -17,11 +17,11 @@ from tests.interop.kafka_broker import Child
 
 REPOSITORY = Path(__file__).parents[3]
 ANSWER_TIMEOUT_S = 90.0
-TRANSACTION_MS = 60_000  # longer than any test keeps one open
+TRANSACTION_MS = 60_000  # longer than any test keeps a transaction open
 
 
 class WorkerRefused(Exception):
-    """What was asked for failed; `kind` is the client's own name for the reason."""
+    """A command failed; `kind` is the client's own name for the reason."""
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(f"{kind}: {text}")
@@ -30,11 +30,11 @@ class WorkerRefused(Exception):
 
 class TransactionClient(NamedTuple):
     command: Sequence[str]
-    fenced: frozenset[str]  # what it calls being fenced
+    fenced: frozenset[str]  # its name for being fenced
 
 
 class Worker:
-    """One client's process: a producer and a member of a group."""
+    """One client process: a producer and a group member."""
 
     def __init__(self, command: Sequence[str], log: Path) -> None:
         self._child = Child(command, log, cwd=REPOSITORY)
@@ -77,7 +77,7 @@ class Worker:
         return self.wait_answer()
 
     def tell(self, op: str, **fields: Any) -> None:
-        """Without waiting for the answer, which `wait_answer` gives."""
+        """Does not wait for the reply, which `wait_answer` returns."""
         stdin = self._child.process.stdin
         assert stdin is not None
         stdin.write(json.dumps({"op": op, **fields}) + "\n")
@@ -97,7 +97,7 @@ class Worker:
 
 
 class TransactionHarness:
-    """Starts workers of one client; those that a test leaves alive are used again by the next."""
+    """Starts workers of one client; a worker that a test leaves alive is reused by the next."""
 
     def __init__(self, client: TransactionClient, logs: Path) -> None:
         self.client = client
@@ -120,7 +120,7 @@ class TransactionHarness:
         worker.kill()
 
     def clear(self, *, failed: bool) -> None:
-        """After a failure nobody is asked to end well."""
+        """After a failure workers are not shut down in order."""
         for worker in list(self._busy):
             if failed:
                 self.kill(worker)

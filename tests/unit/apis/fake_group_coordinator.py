@@ -1,4 +1,4 @@
-"""A group coordinator that answers what a test tells it to, and remembers what it was asked."""
+"""A group coordinator with replies that a test sets; it records its requests."""
 
 from collections.abc import Awaitable, Mapping, Sequence
 
@@ -31,12 +31,12 @@ NONE = ErrorCode.NONE
 
 
 class FakeGroupCoordinator:
-    """`code` is the answer to all that has a code and nothing else."""
+    """`code` is the reply to every request whose reply is only a code."""
 
     def __init__(self) -> None:
         self.requests: list[object] = []
         self.code = NONE
-        self.topic_code = NONE  # of an attempt to make the topic
+        self.topic_code = NONE  # of `ensure_topic`
         self.partition = 0
         self.joined = JoinGroupReply(error=NONE, member="m")
         self.synced = SyncGroupReply(error=NONE)

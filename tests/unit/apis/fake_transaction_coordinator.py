@@ -1,4 +1,4 @@
-"""A transaction coordinator that answers what a test tells it to and keeps what it was asked."""
+"""A transaction coordinator with replies that a test sets; it records its requests."""
 
 from collections.abc import Mapping, Sequence
 
@@ -17,13 +17,13 @@ NONE = ErrorCode.NONE
 
 
 class FakeTransactionCoordinator:
-    """`code` is the answer to all that has a code and nothing else."""
+    """`code` is the reply to every request whose reply is only a code."""
 
     def __init__(self) -> None:
         self.requests: list[object] = []
-        self.connection: int | None = None  # over which it was asked last
+        self.connection: int | None = None  # of the last request
         self.code = NONE
-        self.topic_code = NONE  # of an attempt to make the topic
+        self.topic_code = NONE  # of `ensure_topic`
         self.partition = 0
         self.initialised = InitProducerIdReply(code=NONE, producer_id=7, producer_epoch=3)
         self.ended = EndTxnReply(NONE)

@@ -1,4 +1,4 @@
-"""OffsetCommit, OffsetFetch and OffsetDelete: every version to the coordinator and back."""
+"""OffsetCommit, OffsetFetch and OffsetDelete: every version, decoded and encoded."""
 
 from datetime import timedelta
 from typing import Any
@@ -34,14 +34,14 @@ def _topics(harness: ApiHarness) -> None:
 
 
 def test_all_advertised_versions_are_served() -> None:
-    """aiokafka speaks none later than 3, Java no OffsetCommit before 2, no OffsetFetch before 1."""
+    """aiokafka uses none later than 3, Java no OffsetCommit before 2, no OffsetFetch before 1."""
     assert APIS[COMMIT].versions == range(2, 11)
     assert APIS[FETCH].versions == range(1, 11)
     assert APIS[DELETE].versions == range(1)
 
 
 def topic(name: str, **fields: Any) -> dict[str, Any]:
-    """By name and by id: each version takes what it knows."""
+    """By name and by id; each version encodes the field it has."""
     return {"name": name, "topic_id": topic_id_of(name), **fields}
 
 
@@ -178,7 +178,7 @@ def test_an_unknown_topic_id_gets_unknown_topic_id(
 
 
 def fetch(harness: ApiHarness, version: int, topics: Any, **values: Any) -> Any:
-    """What is told of one group, wherever the version puts it."""
+    """The response for one group, at top level or in `groups` by version."""
     group = {"group_id": "g", "member_id": "m-1", "member_epoch": 3, "topics": topics}
     if version >= 8:
         (answer,) = harness.ask(FETCH, version, groups=[group], **values).groups
@@ -255,7 +255,7 @@ def test_null_topics_fetch_all_that_may_be_described(harness: ApiHarness, versio
     assert isinstance(request, FetchOffsets)
     assert request.partitions is None
     expected = [(1, 0, "", 0), (0, 3, "", 0)]
-    if version < BY_ID:  # a topic that is gone has no id any longer
+    if version < BY_ID:  # a deleted topic has no id
         expected.append((0, 2, "", 0))
     assert offsets(answer) == expected
 

@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat and ConsumerGroupDescribe: every version to the coordinator and back."""
+"""ConsumerGroupHeartbeat and ConsumerGroupDescribe: every version, decoded and encoded."""
 
 from datetime import timedelta
 from typing import Any
@@ -26,7 +26,7 @@ NOTHING_ASKED = -(2**31)
 
 
 def test_all_advertised_versions_are_served() -> None:
-    """librdkafka speaks version 1 of the heartbeat only."""
+    """librdkafka uses version 1 of the heartbeat only."""
     assert APIS[BEAT].versions == range(2)
     assert APIS[DESCRIBE].versions == range(2)
 

@@ -1,4 +1,4 @@
-"""FindCoordinator: where the requests of a group or of a transactional id go."""
+"""FindCoordinator for groups and transactional ids."""
 
 from dataclasses import replace
 from typing import Any
@@ -68,7 +68,7 @@ def test_a_partition_without_a_reachable_leader_has_no_coordinator(
 def test_the_first_request_creates_the_topic(harness: ApiHarness, version: int) -> None:
     harness.runs_at_once = False
     sent = harness.send(KEY, version, key="g", coordinator_keys=["g"])
-    harness.make_topic(OFFSETS_TOPIC)  # what the coordinator would have done meanwhile
+    harness.make_topic(OFFSETS_TOPIC)  # as the coordinator would have
     harness.run_tasks()
     assert harness.groups.requests == ["ensure_topic"]
     answer = sent.reply.coordinators[0] if version >= 4 else sent.reply
@@ -156,5 +156,5 @@ def test_transactional_ids_require_their_own_permission(harness: ApiHarness) -> 
 def test_other_coordinator_types_are_rejected(
     harness: ApiHarness, version: int, key_type: int
 ) -> None:
-    """Share groups (2) among them."""
+    """Including share groups (2)."""
     assert find(harness, version, key_type).error_code == ErrorCode.INVALID_REQUEST

@@ -1,4 +1,4 @@
-"""ListGroups, DescribeGroups and DeleteGroups: every version to the coordinator and back."""
+"""ListGroups, DescribeGroups and DeleteGroups: every version, decoded and encoded."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup: every version to the coordinator and back."""
+"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup: every version, decoded and encoded."""
 
 from datetime import timedelta
 from typing import Any
@@ -24,11 +24,11 @@ from penstock.protocol.api_keys import ApiKey
 JOIN, SYNC = ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP
 HEARTBEAT, LEAVE = ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP
 FENCED = ErrorCode.FENCED_INSTANCE_ID
-HOST = "/10.0.0.9"  # of the workbench's client, as Kafka shows it
+HOST = "/10.0.0.9"  # of the harness's client, as Kafka shows it
 
 
 def test_all_advertised_versions_are_served() -> None:
-    """aiokafka speaks JoinGroup 0, 1, 2 and 5 and SyncGroup 0, 1 and 3 only."""
+    """aiokafka uses JoinGroup 0, 1, 2 and 5 and SyncGroup 0, 1 and 3 only."""
     assert APIS[JOIN].versions == range(10)
     assert APIS[SYNC].versions == range(6)
     assert APIS[HEARTBEAT].versions == range(5)
@@ -108,7 +108,7 @@ def test_the_leader_gets_the_member_list(harness: ApiHarness, version: int) -> N
 def test_a_new_member_gets_its_id_with_member_id_required(
     harness: ApiHarness, version: int
 ) -> None:
-    """A protocol that is not chosen yet is null only where a version can say so."""
+    """An unset protocol is null only in versions where it is nullable."""
     harness.groups.joined = JoinGroupReply(error=ErrorCode.MEMBER_ID_REQUIRED, member="test-17")
     reply = ask_to_join(harness, version)
     assert (reply.error_code, reply.member_id) == (ErrorCode.MEMBER_ID_REQUIRED, "test-17")

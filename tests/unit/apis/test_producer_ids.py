@@ -1,4 +1,4 @@
-"""InitProducerId and DescribeProducers: ids for those who write, and who has one."""
+"""InitProducerId without a transactional id, and DescribeProducers."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ def test_every_version_allocates_a_new_id(harness: ApiHarness, version: int) -> 
 
 @pytest.mark.parametrize("version", range(3, 6))
 def test_a_producer_that_lost_its_sequence_gets_a_new_id(harness: ApiHarness, version: int) -> None:
-    """KIP-360: of two producers that claim the old id, none can write under the other's new one."""
+    """KIP-360: if two producers claim the old id, neither can write under the other's new one."""
     code, producer_id, epoch = init(harness, version, producer_id=7, producer_epoch=3)
     assert (code, epoch) == (0, 0)
     assert producer_id != 7

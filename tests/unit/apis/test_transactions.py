@@ -1,4 +1,4 @@
-"""The APIs of transactions: who may ask, what the coordinator hears, and how its word is told."""
+"""The transaction APIs: authorization, decoded requests and encoded replies."""
 
 from datetime import timedelta
 from typing import Any
@@ -104,7 +104,7 @@ def test_two_phase_commit_without_a_transactional_id_is_invalid(
 
 
 def fenced_codes(harness: ApiHarness, key: ApiKey, **fields: Any) -> list[int]:
-    """Of every version that producers use."""
+    """In every version that producers use."""
     harness.make_topic("orders", 2)
     harness.make_topic(OFFSETS_TOPIC)
     harness.transactions.code = FENCED
@@ -175,7 +175,7 @@ def test_one_missing_partition_prevents_the_others(harness: ApiHarness) -> None:
 
 @pytest.mark.parametrize("topic", [OFFSETS_TOPIC, TRANSACTIONS_TOPIC, "theirs", "never"])
 def test_adding_partitions_requires_write_on_the_topic(harness: ApiHarness, topic: str) -> None:
-    """Whether it exists is not told, either."""
+    """Nor does the code disclose whether it exists."""
     harness.make_topic(OFFSETS_TOPIC)
     harness.make_topic("theirs")
     for name in ("theirs", "never"):
@@ -227,12 +227,12 @@ def test_brokers_add_partitions_for_their_clients(harness: ApiHarness) -> None:
     reply = harness.ask(ADD, 5, **broker_asks(verify_only=False))
     assert broker_codes(reply) == [("t", {P0: FENCED, P1: FENCED})]
     assert harness.transactions.requests == [("add", "t", 7, 3, (P0, P1), 5)]
-    assert harness.transactions.connection is None  # a broker's, for many producers
+    assert harness.transactions.connection is None  # a broker's connection serves many producers
 
 
 @pytest.mark.parametrize("listener", ["PLAINTEXT", "BROKERS"])
 def test_only_brokers_may_use_the_broker_versions(harness: ApiHarness, listener: str) -> None:
-    """By the wrong listener, or without the permission."""
+    """On the wrong listener, or without the permission."""
     let_brokers_in(harness, listener)
     harness.guard.denies_all = listener == "PLAINTEXT"
     reply = harness.ask(ADD, 4, **broker_asks(verify_only=True))
@@ -252,7 +252,9 @@ def test_the_groups_partition_of_the_offsets_topic_is_added(
     reply = harness.ask(ADD_OFFSETS, version, **WHO, group_id="g")
     assert reply.error_code == NONE
     added = TopicPartition(OFFSETS_TOPIC, 5)
-    assert harness.transactions.requests == [("add", "t", 7, 3, (added,), 3)]  # never as of v2
+    assert harness.transactions.requests == [
+        ("add", "t", 7, 3, (added,), 3)
+    ]  # never with transactions v2
     assert harness.transactions.connection == harness.connection.number
     assert harness.groups.requests == ["ensure_topic"]
 
@@ -372,7 +374,7 @@ def test_only_transactions_that_may_be_described_are_listed(
         (None, ["billing-1", "billing-2", "sink é"]),
         ("", ["billing-1", "billing-2", "sink é"]),
         ("billing-.*", ["billing-1", "billing-2"]),
-        ("billing", []),  # as a whole
+        ("billing", []),  # a full match
         ("[^-]+", ["sink é"]),
     ],
 )

@@ -1,4 +1,4 @@
-"""TxnOffsetCommit: every version to the coordinators and back."""
+"""TxnOffsetCommit: every version, decoded and encoded."""
 
 from typing import Any
 
@@ -110,7 +110,7 @@ def test_a_verification_is_valid_only_in_its_leadership(
     harness: ApiHarness,
 ) -> None:
     commit(harness, 5)
-    harness.make_topic(OFFSETS_TOPIC, 3, epoch=1)  # led on, with a new epoch
+    harness.make_topic(OFFSETS_TOPIC, 3, epoch=1)  # the same leadership, with a new epoch
     assert kept(harness).find_refusal() is NONE
     harness.make_topic(OFFSETS_TOPIC, 3, epoch=2, replicas=(ME, OTHER), leader=OTHER)
     harness.make_topic(OFFSETS_TOPIC, 3, epoch=3)

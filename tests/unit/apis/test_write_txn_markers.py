@@ -1,4 +1,4 @@
-"""WriteTxnMarkers: what ends, what does not, and who may say so."""
+"""WriteTxnMarkers: which transactions end, which do not, and authorization."""
 
 from datetime import timedelta
 from typing import Any
@@ -134,7 +134,7 @@ def test_a_partition_led_elsewhere_does_not_affect_the_others(
 def test_a_repeated_marker_gets_the_same_result(
     harness: ApiHarness, transaction_version: int
 ) -> None:
-    """Also of a coordinator that was loaded anew and does not know the answer (KAFKA-19999)."""
+    """Also from a reloaded coordinator that does not know the first result (KAFKA-19999)."""
     produce(harness)
     epoch = 1 if transaction_version == 2 else 0
     for coordinator_epoch in (0, 0, 1):
@@ -182,7 +182,7 @@ def test_a_late_marker_does_not_invalidate_the_next_verification(harness: ApiHar
 
 
 def test_a_marker_invalidates_the_verification_of_its_transaction(harness: ApiHarness) -> None:
-    """KAFKA-14402: the late batch would open a transaction that nobody ends."""
+    """KAFKA-14402: the late batch would open a hanging transaction."""
     harness.verifier.answers_at_once = False
     records = batch(
         b"v", producer_id=PRODUCER, producer_epoch=0, base_sequence=0, transactional=True
@@ -220,7 +220,7 @@ def test_markers_with_a_stale_producer_or_coordinator_epoch_end_nothing(
 def test_a_marker_for_an_ended_transaction_gets_producer_fenced(
     harness: ApiHarness, late: dict[str, int]
 ) -> None:
-    """A coordinator whose newest state was lost would else send its marker for ever."""
+    """Otherwise a coordinator that lost its newest state would retry for ever."""
     produce(harness, epoch=3)
     write(harness, marker(epoch=3, coordinator_epoch=7))
     sent: Any = marker(**{"epoch": 3, **late})  # type: ignore[arg-type]
