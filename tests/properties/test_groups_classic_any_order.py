@@ -251,7 +251,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """If all clients fall silent, the group becomes empty and every call gets a reply."""
-        if not hasattr(self, "desk"):
+        if not hasattr(self, "harness"):
             return
         self.harness.commits_at_once = True
         self.harness.commit()
