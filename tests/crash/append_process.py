@@ -26,7 +26,7 @@ Work = Callable[[], None]
 
 
 def value_at(partition: TopicPartition, offset: int) -> bytes:
-    """What every record holds, so that whoever reads can tell."""
+    """The value of the record at this offset, so that readers can check it."""
     return b"%s at %d " % (str(partition).encode(), offset) * 6
 
 
@@ -55,7 +55,7 @@ def main(directory: str) -> None:
 
 
 def _append(engine: SegmentedEngine, log: PartitionLog) -> None:
-    """Two batches, and the next ones once these are durable."""
+    """Append two batches; the next ones follow when these are durable."""
     for _ in range(2):
         offset = log.log_end_offset
         records = [

@@ -40,7 +40,7 @@ LONG_MS = 10**9
 
 
 class Deferred:
-    """A flusher that comes late: rounds wait until `drain`."""
+    """A flusher whose rounds wait until `drain`."""
 
     def __init__(self) -> None:
         self._waiting: list[Callable[[], None]] = []
@@ -59,7 +59,7 @@ class Deferred:
 
 @dataclass(slots=True)
 class Expectations:
-    """Courses that the log may have taken; the last one is the course it is on."""
+    """The timelines that the log may be on after a crash; the last one is the current."""
 
     kill: list[Timeline] = field(default_factory=lambda: [Timeline()])
     power: list[Timeline] = field(default_factory=lambda: [Timeline()])
@@ -82,12 +82,12 @@ class Expectations:
         return self.kill[-1], self.power[-1]
 
     def branch(self, change: Callable[[Timeline], Timeline]) -> None:
-        """The log is about to take another course."""
+        """The log is about to continue on another timeline."""
         for timelines in (self.kill, self.power):
             timelines.append(change(timelines[-1].copy()))
 
     def settle(self, after: str) -> None:
-        """Only the present course is possible now."""
+        """Only the current timeline is possible from now on."""
         timelines = self.kill if after == "kill" else self.power
         del timelines[:-1]
 
@@ -99,13 +99,13 @@ def _whole(timeline: Timeline) -> Timeline:
 
 
 def _check_aborted(timeline: Timeline, seen: Seen) -> None:
-    """Readers skip just the batches of aborted transactions."""
+    """Consumers skip exactly the batches of aborted transactions."""
     written = timeline.between(0, seen.log_end_offset)
     assert skipped(seen.batches, seen.aborted) == skipped(seen.batches, aborted_in(written))
 
 
 class Run:
-    """One engine on one disk, with its witness. A SimulatedCrash ends it anywhere."""
+    """One engine on one disk, with its expectations. A SimulatedCrash may end it anywhere."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class Run:
             self.append(Step(data_batch(number), epoch))
 
     def follow(self, *numbers: int, epoch: int) -> None:
-        """Append as a follower: the leader's epoch may be any, and none begins here."""
+        """Append as a follower, with any leader epoch; no epoch starts here."""
         for number in numbers:
             batch = data_batch(number)
             stamp_offset_and_epoch(batch, 0, self.log.log_end_offset, epoch)
@@ -189,7 +189,8 @@ class Run:
         timeline.min_end = max(timeline.min_end, upto)
 
     def _note_durable(self) -> None:
-        """Whoever asked for it or not: what the log calls durable must be."""
+        """Everything below the durable offset must survive, whether a flush was requested or
+        not."""
         timeline = self.expectations.power[-1]
         timeline.min_end = max(timeline.min_end, self.log.durable_offset)
         if self.log.durable_offset > 0:
@@ -220,7 +221,7 @@ class Run:
         self.log.delete_before(Offset(offset))
 
     def run_jobs(self, *names: str) -> None:
-        """Long after the last time, so that everything is due."""
+        """Run all jobs, long after the last time, so that everything is due."""
         due = [*self.engine.due_jobs(self._now_ms), *self.engine.due_jobs(self._now_ms + LONG_MS)]
         self._now_ms += LONG_MS
         jobs = [job for job in due if job.name.startswith(names)]
@@ -270,7 +271,7 @@ class Run:
 
 
 class Watching(Run):
-    """Remembers the log as it was whenever a job had visited its owner."""
+    """Records the state of the log after every visit of a job to the owner."""
 
     def __init__(self, disk: SimulatedDisk, expectations: Expectations, config: LogConfig) -> None:
         super().__init__(disk, expectations, config)

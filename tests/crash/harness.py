@@ -59,7 +59,7 @@ def start(
     report: Callable[[str], None] = lambda message: None,
     data: str = DATA,
 ) -> Opened:
-    """A broker's storage, recovered."""
+    """Recover the storage of a broker."""
     engine = SegmentedEngine(
         StorageConfig(log_dirs=(data,), producer_id_expiration_ms=2**62),
         config_of=lambda topic: config,
@@ -192,7 +192,7 @@ class Producer(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """All that a log shows to its users."""
+    """Everything that a log shows to its users."""
 
     log_start_offset: int
     log_end_offset: int
@@ -222,7 +222,7 @@ def look(log: SegmentedLog, disk: Disk) -> Seen:
 
 
 def read_all(log: SegmentedLog, disk: Disk, max_bytes: int = 4096) -> Iterable[bytes]:
-    """Every batch through the log's own reads; its records must decode."""
+    """Every batch as read from the log; its records must decode."""
     offset = log.log_start_offset
     while offset < log.log_end_offset:
         read = log.read(offset, below=log.log_end_offset, max_bytes=max_bytes, at_least_one=True)
@@ -276,7 +276,7 @@ def aborted_in(batches: Sequence[bytes]) -> tuple[Aborted, ...]:
 
 
 def skipped(batches: Sequence[bytes], aborted: Sequence[Aborted]) -> list[int]:
-    """Base offsets of the batches that a read_committed reader leaves out."""
+    """Base offsets of the batches that a read_committed consumer skips."""
     headers = [header_of(batch) for batch in batches]
     return [
         header.base_offset
@@ -321,7 +321,7 @@ def epochs_in(batches: Sequence[bytes]) -> tuple[tuple[int, int], ...]:
 
 @dataclass(slots=True)
 class Timeline:
-    """One course that the log may have taken: of `batches` at least those below `min_end`."""
+    """One possible state of the log: a prefix of `batches`, at least those below `min_end`."""
 
     batches: list[bytes] = field(default_factory=list)
     starts: set[int] = field(default_factory=lambda: {0})  # log starts that may be found
@@ -345,7 +345,7 @@ class Timeline:
 
     @property
     def ends(self) -> set[int]:
-        """Where the log may end: after a batch, or with none at a start."""
+        """Possible end offsets: after a batch, or the start if there is none."""
         return {header_of(batch).next_offset for batch in self.batches} | self.starts
 
     def between(self, start: int, end: int) -> list[bytes]:
@@ -359,7 +359,7 @@ class Timeline:
 
 
 def check_derived(seen: Seen) -> None:
-    """Aborted list, producers and epochs against the batches that are there, from offset 0 on."""
+    """Check aborted transactions, producers and epochs against the batches from offset 0 on."""
     assert seen.log_start_offset == 0
     assert seen.aborted == aborted_in(seen.batches)
     assert seen.producers == producers_in(seen.batches)
@@ -370,7 +370,7 @@ def check_derived(seen: Seen) -> None:
 
 
 class Counter:
-    """How many recoveries a test did; the suite's summary shows them."""
+    """Counts the recoveries of a test for the summary of the suite."""
 
     def __init__(self) -> None:
         self.recoveries = 0
@@ -392,7 +392,7 @@ class Counter:
         seen: Seen,
         config: LogConfig = CONFIG,
     ) -> None:
-        """A second recovery changes nothing, and the log goes on for good."""
+        """A second recovery changes nothing, and the log accepts appends."""
         _, _, again = self.recover(disk.survivor_of_kill(), config)
         assert again._replace(aborted=seen.aborted) == seen
         assert skipped(again.batches, again.aborted) == skipped(seen.batches, seen.aborted)
@@ -417,7 +417,7 @@ def flush(engine: SegmentedEngine, log: SegmentedLog) -> None:
 def write_scenario(
     disk: SimulatedDisk, steps: Sequence[Step], config: LogConfig = CONFIG
 ) -> Opened:
-    """A new log with these batches, all replicated, none flushed beyond what rolling flushes."""
+    """A new log with these batches, all replicated, and flushed only by rolling."""
     engine, _ = start(disk, config)
     log = create(engine, config)
     append_steps(engine, log, steps)

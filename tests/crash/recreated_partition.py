@@ -40,7 +40,7 @@ OTHERS_COUNT = 3
 
 
 def written_beside_another() -> tuple[SimulatedDisk, Expectations]:
-    """Both closed cleanly, and both with something in the checkpoints."""
+    """Two partitions, both closed cleanly and with entries in the checkpoints."""
     disk = SimulatedDisk(DATA)
     run = Run(disk, Expectations())
     run.start()
@@ -58,7 +58,7 @@ def written_beside_another() -> tuple[SimulatedDisk, Expectations]:
 
 
 class RecreatedPartition(Run):
-    """`self.log` is of the present life; the other partition must never notice."""
+    """`self.log` is the current incarnation; the other partition must never be affected."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class RecreatedPartition(Run):
         self.expectations.absent = {"power"}
 
     def flush_in_vain(self) -> list[StorageError | None]:
-        """For a log that is deleted before the round ends."""
+        """Request a flush of a log that is deleted before the round ends."""
         answers: list[StorageError | None] = []
         self.engine.flush(self.log, self.log.log_end_offset, answers.append)
         return answers
@@ -115,7 +115,7 @@ class RecreatedPartition(Run):
         self.engine.flush(self.other, upto, done)
 
     def between_visits(self, act: Callable[[], None]) -> None:
-        """To be done once, when the next job has visited its owner for the first time."""
+        """Run `act` once, after the next job's first visit to the owner."""
         self._between.append(act)
 
     def on_owner(self, function: Callable[[], Result]) -> Result:

@@ -1,4 +1,4 @@
-"""Every file of a small log, cut at every byte, removed, or with something behind its end."""
+"""Every file of a small log, truncated at every byte, removed, or extended."""
 
 from collections.abc import Callable
 from functools import cache
@@ -32,7 +32,7 @@ Figure = Callable[[str, int], None]
 
 @cache
 def _stopped() -> tuple[SimulatedDisk, Seen]:
-    """The disk after a clean stop, and what the log showed before it."""
+    """The disk after a clean shutdown, and the state of the log before it."""
     disk = SimulatedDisk(DATA)
     engine, logs = write_scenario(disk, scenario())
     (log,) = logs.values()
@@ -60,7 +60,7 @@ OTHERS = [path for path in _files() if not path.endswith(LOG_SUFFIX)]
 
 
 def _crashed() -> SimulatedDisk:
-    """The same disk without the word that the stop was clean, and nothing known to be durable."""
+    """The same disk without the clean shutdown marker and with recovery point 0."""
     disk = _stopped()[0].copy()
     disk.remove(MARKER)
     disk.remove(RECOVERY_POINTS)
@@ -78,7 +78,7 @@ def _check(disk: SimulatedDisk, batches: int, counter: Counter, *, settle: bool)
 
 
 def _settles(length: int) -> bool:
-    """Whether this cut is also followed further; all of them would take too long for every run."""
+    """Whether to check this cut further; checking all would take too long."""
     return length % scaled(test=8, verify=1, release=1) == 0
 
 
@@ -129,8 +129,7 @@ def test_a_log_ends_before_a_missing_segment(record_figure: Figure) -> None:
 
 @pytest.mark.parametrize("path", OTHERS, ids=_short)
 def test_truncating_any_other_file_loses_no_record(path: str, record_figure: Figure) -> None:
-    """After a crash with nothing durable, after one with all of it durable, and after a clean
-    stop."""
+    """After a crash with nothing durable, a crash with everything durable, and a clean shutdown."""
     counter = Counter()
     whole = len(_stopped()[1].batches)
     for length in range(len(_files()[path])):

@@ -1,4 +1,4 @@
-"""A real file system fills up: the log on it is fenced, its neighbour works on (KAFKA-10778)."""
+"""A real file system fills up: the log on it is fenced, the other keeps working (KAFKA-10778)."""
 
 import subprocess
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ SMALL, LARGE = TopicPartition("small", 0), TopicPartition("large", 0)
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 2 MiB of its own."""
+    """A separate file system of 2 MiB."""
     path = tmp_path / "small"
     path.mkdir()
     try:
@@ -108,7 +108,7 @@ def test_starting_on_a_full_disk_loses_nothing(small_disk: Path, tmp_path: Path)
 
 
 def _fill(engine: SegmentedEngine, log: SegmentedLog) -> int:
-    """Append until it fails; where the last acknowledged record ends."""
+    """Append until it fails; returns the end offset of the last acknowledged record."""
     acknowledged = 0
     while isinstance(result := _append(engine, log), LogAppendInfo):
         if _flush(engine, log) is None:
@@ -118,7 +118,7 @@ def _fill(engine: SegmentedEngine, log: SegmentedLog) -> int:
 
 
 def _check_fenced(engine: SegmentedEngine, log: SegmentedLog) -> None:
-    """At once, and even if there is room again."""
+    """The log is fenced at once, and stays so even with free space."""
     size = log.segments.active.size
     assert isinstance(_append(engine, log), LogFenced)
     assert isinstance(_flush(engine, log), LogFenced)

@@ -99,7 +99,8 @@ def truncate_across_segments_and_epochs(run: Run) -> None:
 
 
 def truncate_what_is_below_the_recovery_point(run: Run) -> None:
-    """Nothing is flushed after the cut: no segment may be trusted that the old log had synced."""
+    """Nothing is flushed after the truncation, so no segment that the old log had synced may be
+    trusted."""
     run.start()
     assert isinstance(run.background, Deferred)
     run.truncate_to(12)
@@ -437,7 +438,7 @@ def _trace(scenario: Scenario) -> list[DiskOperation]:
 
 
 def _crash_points(trace: list[DiskOperation]) -> list[tuple[int, int | None]]:
-    """Before each operation, within each write, and after the last."""
+    """Crash before each operation, within each write, and after the last."""
     points: list[tuple[int, int | None]] = []
     for ordinal, operation in enumerate(trace):
         points.append((ordinal, None))
@@ -452,7 +453,7 @@ def _torn(length: int) -> list[int]:
 
 
 def _choices(ordinal: int, kept: int | None) -> list[CrashChoice]:
-    """A torn write differs from the points around it only in its last bytes: fewer will do."""
+    """Fewer samples suffice for torn writes, which differ only in their last bytes."""
     count = scaled(test=5, verify=20, release=100)
     seeds = range(count if kept is None else count // 4)
     drawn = [SeededChoice(1000 * ordinal + seed) for seed in seeds]

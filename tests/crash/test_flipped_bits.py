@@ -61,7 +61,7 @@ class Place(NamedTuple):
 
 @cache
 def _crashed() -> tuple[SimulatedDisk, Seen]:
-    """A synced segment of 16 KiB, after a crash that leaves nothing known to be durable."""
+    """A synced segment of 16 KiB, after a crash with recovery point 0."""
     disk = SimulatedDisk(DATA)
     engine, logs = write_scenario(disk, scenario(value_bytes=560), ONE_SEGMENT)
     (log,) = logs.values()
@@ -74,7 +74,7 @@ def _crashed() -> tuple[SimulatedDisk, Seen]:
 
 
 def _bits() -> Iterator[tuple[int, Place]]:
-    """In the short form all bits of headers and every 16th of the rest."""
+    """By default all bits of headers and every 16th of the rest."""
     step = scaled(test=16, verify=1, release=1)
     for number, (start, header) in enumerate(iter_headers(_crashed()[0].files()[SEGMENT])):
         for bit in range(8 * header.size):
@@ -139,7 +139,7 @@ def test_a_flipped_bit_ends_the_log_before_its_batch(
 
 
 def _describe(passed: list[Place], whole: Seen) -> list[str]:
-    """Byte by byte; each share of the bits has seen but a part of them, so all are told anew."""
+    """Byte by byte for all shares, because each share has seen only a part of the bits."""
     if not passed:
         return []
     start = sum(map(len, whole.batches[:-1]))
@@ -154,7 +154,7 @@ def _describe(passed: list[Place], whole: Seen) -> list[str]:
 
 
 def test_every_detectable_flip_in_the_last_batch_is_detected() -> None:
-    """The tight set: the flips that pass are just those that leave a possible batch."""
+    """The flips that pass are exactly those that leave a possible batch."""
     crashed, whole = _crashed()
     for bit, flip in _bits():
         if flip.batch == len(whole.batches) - 1 and flip.position < MAGIC_POSITION:

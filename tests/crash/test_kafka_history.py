@@ -89,7 +89,7 @@ def test_kafka_7415_a_new_leaders_epoch_starts_before_its_first_record() -> None
 
 
 def test_kafka_7164_and_7786_a_truncation_durably_drops_later_epochs() -> None:
-    """The protocol around it belongs to replication; here no entry may outlive its records."""
+    """Replication owns the protocol; here no epoch entry may outlive its records."""
     disk = SimulatedDisk(DATA)
     engine, logs = write_scenario(disk, scenario())
     log = logs[PARTITION]
@@ -122,7 +122,7 @@ def test_kafka_9491_no_truncation_leaves_the_high_watermark_outside_of_the_log()
 
 
 def test_kafka_1647_the_checkpoint_of_high_watermarks_covers_every_log() -> None:
-    """Led or not, busy or not: also those that nobody has touched since the start."""
+    """All logs are checkpointed, leader or follower, including those unused since the start."""
     disk = SimulatedDisk(DATA)
     engine, logs = write_scenario(disk, scenario())
     create(engine, partition=OTHER)
@@ -218,7 +218,8 @@ def test_kafka_13603_indexes_that_are_missing_or_short_are_rebuilt() -> None:
 
 
 def test_kafka_1112_and_6388_a_roll_onto_an_existing_empty_segment_works() -> None:
-    """A crash right after a roll leaves one; so does one whose files were made but not named."""
+    """A crash right after a roll leaves an empty segment, and so does one before its names are
+    synced."""
     disk = SimulatedDisk(DATA)
     opened = write_scenario(disk, scenario())
     end = opened.log.log_end_offset
@@ -287,7 +288,7 @@ def test_kafka_10778_one_full_directory_does_not_affect_the_other() -> None:
 
 
 def test_a_failed_sync_never_acknowledges_anything() -> None:
-    """The kernel drops what it could not write and calls the next sync a success."""
+    """The kernel drops what it could not write and reports success for the next sync."""
     disk = SimulatedDisk(DATA)
     engine, logs = write_scenario(disk, scenario()[:3])
     log = logs[PARTITION]
@@ -388,7 +389,7 @@ def test_kafka_6003_a_follower_never_checks_sequences() -> None:
 def test_kafka_8710_a_producer_whose_records_are_all_deleted_continues(
     crash: bool,
 ) -> None:
-    """Retention was faster than the producer, and forgetting is slower (KAFKA-14097)."""
+    """Retention deleted the records before the producer expired (KAFKA-14097)."""
     disk = SimulatedDisk(DATA)
     engine, _ = start(disk)
     log = create(engine)

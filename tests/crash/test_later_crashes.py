@@ -1,4 +1,4 @@
-"""A crash after a crash: what recovery left behind must stand the next one."""
+"""A second crash: the result of a recovery must survive the next crash."""
 
 from collections.abc import Callable
 from threading import Thread
@@ -31,7 +31,7 @@ from penstock.testing.simulated_disk import LoseEverything, SeededChoice, Simula
 
 
 def _crashed_after_a_clean_stop() -> SimulatedDisk:
-    """All durable and known to be, but for the marker."""
+    """Everything is durable and checkpointed, but there is no clean shutdown marker."""
     disk = SimulatedDisk(DATA)
     engine, _ = write_scenario(disk, scenario())
     engine.close()
@@ -62,7 +62,7 @@ def test_a_log_cut_by_recovery_is_not_trusted_up_to_its_old_end() -> None:
 
 
 def test_a_folder_without_a_segment_ignores_snapshots_and_epochs() -> None:
-    """A cut that was to restart the log removed all of it; producers of then are unknown now."""
+    """An interrupted restart removed all segments, so the old producers are unknown."""
     disk = _crashed_after_a_clean_stop()
     for path in list(disk.files()):
         if path.startswith(FOLDER) and path.endswith((".log", "index")):
@@ -87,7 +87,7 @@ def _next_sequence_is_taken(opened: Opened, sequence: int) -> bool:
 
 
 def test_checkpoints_gathered_before_a_truncation_are_not_written_after_it() -> None:
-    """The job asks the owner for offsets and writes them later; a cut may come between."""
+    """The job reads offsets on the owner and writes them later; a truncation may come between."""
     disk = SimulatedDisk(DATA)
     engine, logs = write_scenario(disk, scenario())
     log = logs[PARTITION]
@@ -106,7 +106,7 @@ def test_checkpoints_gathered_before_a_truncation_are_not_written_after_it() -> 
 
 
 class _InterruptedDisk(SimulatedDisk):
-    """Calls back when the epochs are about to get their name."""
+    """Calls back right before the epoch checkpoint is renamed."""
 
     def __init__(self, *directories: str) -> None:
         super().__init__(*directories)
@@ -119,7 +119,7 @@ class _InterruptedDisk(SimulatedDisk):
 
 
 def test_a_truncation_during_a_flush_decides_the_epochs() -> None:
-    """The flusher has asked whether there was a cut, and is about to write; the cut comes now."""
+    """The truncation comes after the flusher has checked for one and before it writes."""
     disk = _InterruptedDisk(DATA)
     late = Deferred()
     engine, _ = start(disk, background=late)

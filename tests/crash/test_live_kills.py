@@ -1,4 +1,4 @@
-"""A real process on a real disk, killed when chance says so: nothing acknowledged is lost."""
+"""A real process on a real disk is killed at random: nothing acknowledged is lost."""
 
 import os
 import random
@@ -76,7 +76,7 @@ def _check(directory: str, acknowledged: dict[int, int], *, stop_cleanly: bool) 
 
 
 def _check_records(log: PartitionLog) -> None:
-    """Each offset once, in order, with what was written there."""
+    """Every offset once, in order, with its value."""
     offset = log.log_start_offset
     while offset < log.log_end_offset:
         read = log.read(offset, below=log.log_end_offset, max_bytes=1 << 20, at_least_one=True)

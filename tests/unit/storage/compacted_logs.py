@@ -1,4 +1,4 @@
-"""A log on a simulated disk for tests of compaction: appends, rolls, passes, what readers see."""
+"""A compacted log on a simulated disk: appends, rolls, passes, and the consumer's view."""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeVar
@@ -32,7 +32,7 @@ class Seen(NamedTuple):
 
 
 def directly(function: Callable[[], Result]) -> Result:
-    """A job's visits to the owner, where job and owner are one thread."""
+    """Runs a job's visits to the owner in the job's thread."""
     return function()
 
 
@@ -51,7 +51,7 @@ def make_log(disk: Disk, config: LogConfig) -> SegmentedLog:
 
 
 class Table:
-    """A compacted log that counts as replicated and durable at once."""
+    """A compacted log whose records are replicated and durable at once."""
 
     def __init__(self, **settings: object) -> None:
         self.disk = SimulatedDisk(FOLDER)
@@ -63,7 +63,7 @@ class Table:
 
     @classmethod
     def on(cls, disk: SimulatedDisk, config: LogConfig) -> "Table":
-        """The one whose files the disk holds."""
+        """The current log on the disk."""
         table = cls.__new__(cls)
         table.disk, table.config, table.now_ms = disk, config, 1_000
         table.log = reopen(disk, config)
@@ -79,7 +79,7 @@ class Table:
         codec: Codec = Codec.NONE,
         step_ms: int = 0,
     ) -> int:
-        """Append one batch, its records `step_ms` apart; its base offset."""
+        """Append one batch with records `step_ms` apart; returns its base offset."""
         sequence = self._sequences.get((pid, epoch), 0)
         batch = build_batch(
             [
@@ -193,7 +193,7 @@ def read_committed(log: SegmentedLog) -> list[Seen]:
 
 
 def table_of(seen: list[Seen]) -> dict[bytes | None, bytes]:
-    """Key by key what a consumer ends up with; tombstones delete."""
+    """The table that a consumer ends up with; tombstones delete."""
     table: dict[bytes | None, bytes] = {}
     for record in seen:
         if record.value is None:
@@ -204,7 +204,7 @@ def table_of(seen: list[Seen]) -> dict[bytes | None, bytes]:
 
 
 def reopen(disk: Disk, config: LogConfig) -> SegmentedLog:
-    """The log as its files alone tell it: no snapshot, producers replayed from the first batch."""
+    """Reopen the log without snapshots, with producers replayed from the first batch."""
     names = {entry.name for entry in disk.list(FOLDER)}
     log = make_log(disk, config)
     for name in sorted(name for name in names if name.endswith(LOG_SUFFIX)):

@@ -1,4 +1,4 @@
-"""One small log on a simulated disk, for tests that stop it and look at what comes back."""
+"""One small log on a simulated disk, for tests that crash and recover it."""
 
 from uuid import UUID
 
@@ -18,7 +18,7 @@ CONFIG = LogConfig(segment_bytes=300, index_interval_bytes=0)  # two or three ba
 
 
 class Broker:
-    """An engine with one log; `after` takes it up again on what a crash has left."""
+    """An engine with one log; `after` restarts it on a survivor of a crash."""
 
     def __init__(
         self, disk: SimulatedDisk, config: LogConfig = CONFIG, descriptors: int = 9
@@ -76,7 +76,7 @@ class Broker:
         self.log.truncate_to(Offset(offset), NOW_MS)
 
     def values(self) -> list[tuple[int, bytes]]:
-        """First offset and last 20 bytes of each batch that a reader gets."""
+        """First offset and last 20 bytes of each batch as read."""
         records: list[tuple[int, bytes]] = []
         position = self.log.log_start_offset
         while position < self.log.log_end_offset:

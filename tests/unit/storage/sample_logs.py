@@ -1,4 +1,4 @@
-"""Data directories as a broker leaves them, with everything in them that a log can hold."""
+"""Data directories as a broker leaves them, with every kind of content."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def open_engine(
 
 
 class Writer:
-    """Appends to one log what tests ask for; everything counts as replicated at once."""
+    """Appends to one log; every record is replicated at once."""
 
     def __init__(self, engine: SegmentedEngine, name: str = "t-0") -> None:
         topic, _, number = name.rpartition("-")
@@ -95,7 +95,7 @@ class Writer:
 
 
 def fill(writer: Writer) -> None:
-    """All codecs, three epochs, transactions that overlap and span segments: 8 or so segments."""
+    """All codecs, three epochs, transactions that overlap and span segments: about 8 segments."""
     for turn in range(6):
         for codec in Codec:
             writer.records(codec=codec)

@@ -1,4 +1,4 @@
-"""An engine with several logs, whose flushes run when a test says so: for tests of what meets."""
+"""An engine with several logs whose flushes run on request, for tests of interleavings."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FIRST, SECOND = TopicPartition("a", 0), TopicPartition("b", 0)
 
 
 class Deferred:
-    """A background whose work waits for `drain`."""
+    """A background that runs its work on `drain`."""
 
     def __init__(self) -> None:
         self.waiting: list[Callable[[], None]] = []
@@ -48,7 +48,10 @@ class Deferred:
 
 
 class Shelf:
-    """An engine on a simulated disk. `after` takes up what a crash has left, without deferring."""
+    """An engine on a simulated disk.
+
+    `after` restarts it on a survivor of a crash, without deferring.
+    """
 
     def __init__(
         self,
@@ -100,13 +103,13 @@ class Shelf:
         log.advance_high_watermark(log.log_end_offset)
 
     def flush(self, log: SegmentedLog) -> list[StorageError | None]:
-        """The answers, which come when the background has worked."""
+        """The results of the flush, filled when the background runs."""
         answers: list[StorageError | None] = []
         self.engine.flush(log, log.log_end_offset, answers.append)
         return answers
 
     def due_jobs(self, *names: str) -> list[Job]:
-        """Those whose names begin so, all of them due at once."""
+        """Jobs whose names start with `names`, all due at once."""
         due = [*self.engine.due_jobs(self.now_ms), *self.engine.due_jobs(self.now_ms + LONG_MS)]
         self.now_ms += LONG_MS
         jobs = [job for job in due if job.name.startswith(names)]
@@ -122,7 +125,7 @@ class Shelf:
         return self.engine.statistics().failed_directories
 
     def base_offsets(self, log: SegmentedLog) -> list[int]:
-        """Of all batches that a reader gets."""
+        """The offsets of all batches as read."""
         return list(self._base_offsets(log))
 
     def _base_offsets(self, log: SegmentedLog) -> Iterator[int]:

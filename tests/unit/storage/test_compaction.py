@@ -395,7 +395,7 @@ def test_snapshots_of_replaced_segments_are_removed() -> None:
 
 
 class Meddler:
-    """An owner to whom something happens right before the job's next visits."""
+    """An owner that runs something right before the job's next visits."""
 
     def __init__(self, *actions: Callable[[], object] | None) -> None:
         self._actions = list(actions)

@@ -17,7 +17,7 @@ from penstock.storage.segment import MAX_RELATIVE_OFFSET, Segment
 
 
 def make_table(segments: int = 4, **settings: object) -> Table:
-    """That many sealed segments of one record each, all with the same key; and the active one."""
+    """`count` sealed segments of one record each, all with the same key, and the active one."""
     table = Table(**settings)
     for _ in range(segments):
         table.put((b"a", b"1"))

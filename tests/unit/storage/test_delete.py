@@ -1,4 +1,4 @@
-"""Deleting a partition and making another of its name, whatever else is under way."""
+"""Deleting and recreating a partition while other work is running."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ crashes = pytest.mark.parametrize("crash", CRASHES, ids=["kill", "power cut", "l
 
 
 def age(shelf: Shelf, log: SegmentedLog) -> None:
-    """Give every checkpoint something to say about a log."""
+    """Give a log an entry in every checkpoint."""
     shelf.append(log, 30)
     log.delete_before(Offset(50))
     assert shelf.flush(log) == [None]
@@ -107,7 +107,8 @@ def test_a_partition_recreated_after_a_restart_starts_empty() -> None:
 
 
 def test_a_partition_recreated_in_its_old_directory_starts_empty() -> None:
-    """Two directories: the second life is in the other one, the third where the first was."""
+    """Two directories: the second incarnation is in the other one, the third where the first
+    was."""
     shelf = Shelf(directories=("/d", "/e"))
     log = shelf.create()
     home = log.directory
@@ -385,7 +386,7 @@ def test_truncating_a_deleted_log_does_not_affect_its_successor() -> None:
 
 
 class Racing(SimulatedDisk):
-    """A disk that lets the owner act between two of a job's own calls, once."""
+    """A disk that lets the owner act once between two calls of a job."""
 
     CALLS = frozenset({"open", "exists", "unlink", "rename", "list", "size_of", "sync_directory"})
 
@@ -403,7 +404,7 @@ class Racing(SimulatedDisk):
         return super().__getattribute__(name)
 
     def run(self, job: Job, *, calls: int, act: Callable[[], None]) -> bool:
-        """Run a job and `act` off its visits to the owner; False if it ended before."""
+        """Run a job and `act` between its visits to the owner; False if it ended before."""
         self.calls_left, self.act = calls, act
 
         def on_owner(function: Callable[[], Result]) -> Result:
@@ -513,7 +514,7 @@ BUSY = LogConfig(
 
 
 class Busy:
-    """An owner thread that draws what to do, flushes on threads, and jobs on one more."""
+    """An owner thread with random actions, flush threads, and a job thread."""
 
     def __init__(self, directory: Path, background: FlushThreads, seed: int) -> None:
         self.random = Random(seed)
@@ -637,7 +638,7 @@ class Busy:
             self.problems.append(error)
 
     def read(self, log: PartitionLog) -> None:
-        """Leases of logs that are cut and deleted meanwhile stay good."""
+        """Leases stay valid while logs are truncated and deleted."""
         self.reads.append(
             log.read(
                 log.log_start_offset, below=log.log_end_offset, max_bytes=5000, at_least_one=True

@@ -1,4 +1,4 @@
-"""The same scenarios on the kernel and on its in-memory twin: what holds for one holds for both."""
+"""The same scenarios on RealDisk and SimulatedDisk."""
 
 import os
 import socket

@@ -4,7 +4,7 @@ from penstock.model.ids import TopicPartition
 from penstock.storage import errors
 
 
-def test_every_error_of_the_room_is_a_storage_error() -> None:
+def test_every_error_of_the_package_is_a_storage_error() -> None:
     named = [value for _, value in inspect.getmembers(errors, inspect.isclass)]
     raised = [c for c in named if issubclass(c, BaseException)]
     assert len(raised) > 15
@@ -32,7 +32,7 @@ def test_a_failed_directory_names_itself_and_the_first_error() -> None:
     assert "Input/output error" in str(error)
 
 
-def test_partition_and_directory_errors_name_what_they_are_about() -> None:
+def test_partition_and_directory_errors_name_their_subject() -> None:
     partition = TopicPartition("orders", 0)
     assert errors.UnknownPartition(partition).tp == partition
     assert "orders-0" in str(errors.UnknownPartition(partition))

@@ -1,4 +1,4 @@
-"""Logs whose engine may have few files open: what reads and flushes hold at once."""
+"""Engines with few descriptors: how many files reads and flushes hold at once."""
 
 from tests.unit.storage.several_logs import FIRST, SECOND, Deferred, Shelf
 

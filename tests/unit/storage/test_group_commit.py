@@ -1,4 +1,4 @@
-"""Rounds of flushing: whom they answer and with what, when logs fail, are cut or go meanwhile."""
+"""Flush rounds: their results when logs fail, are truncated or deleted meanwhile."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def background() -> Deferred:
 
 
 def test_a_failed_log_never_advances_its_durable_offset(background: Deferred) -> None:
-    """The kernel reports a failed sync once: the next succeeds and has synced nothing."""
+    """The kernel reports a failed sync once; the next succeeds without syncing anything."""
     shelf = Shelf(config=LARGE, background=background)
     log = shelf.create()
     shelf.append(log, 3)
@@ -127,7 +127,7 @@ def test_a_flush_of_truncated_records_does_not_cover_their_successors(
 def test_a_flush_requested_during_a_truncation_completes(
     background: Deferred,
 ) -> None:
-    """Who is told of the cut asks again at once, before the log has its new end."""
+    """A caller that learns of the truncation requests a flush before the log has its new end."""
     shelf = Shelf(config=LARGE, background=background)
     log = shelf.create()
     shelf.append(log, 5)

@@ -1,4 +1,4 @@
-"""A log's cuts, rolls and errors, and what stays of them: each test is a bug that was."""
+"""Truncations, rolls and errors of a log; each test is a former bug."""
 
 from errno import ENOSPC
 

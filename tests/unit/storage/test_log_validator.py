@@ -1,4 +1,4 @@
-"""What a topic's settings make of a batch before it is stored, and what that may cost."""
+"""Validation and conversion of batches by topic config, and their cost."""
 
 import tracemalloc
 
@@ -108,14 +108,14 @@ def test_a_larger_max_message_bytes_allows_larger_decompressed_batches() -> None
 
 
 def altered(**fields: int) -> bytearray:
-    """A header with other fields, and the CRC left as it was: damage on the way."""
+    """A header with other fields and the old CRC: damage in transit."""
     batch = batch_of(2)
     HEADER.pack_into(batch, 0, *read_header(batch)._replace(**fields))
     return batch
 
 
 def resealed(batch: bytearray) -> bytearray:
-    """With a CRC that is right: the client's own doing."""
+    """The same with a valid CRC: the client's own fault."""
     HEADER.pack_into(batch, 0, *read_header(batch)._replace(crc=compute_crc(batch)))
     return batch
 
@@ -135,7 +135,7 @@ def resealed(batch: bytearray) -> bytearray:
 def test_damage_is_corrupt_records_and_a_clients_fault_is_invalid_records(
     fields: dict[str, int],
 ) -> None:
-    """CORRUPT_MESSAGE makes clients try again, INVALID_RECORD does not."""
+    """CORRUPT_MESSAGE makes clients retry, INVALID_RECORD does not."""
     with pytest.raises(CorruptRecords, match="CRC"):
         take(altered(**fields))
     with pytest.raises((InvalidRecords, InvalidTimestamp)):

@@ -1,4 +1,4 @@
-"""A control batch with a valid CRC whose record makes no sense: an error of one item, no more."""
+"""A control batch with a valid CRC and a malformed record fails only its own item."""
 
 from tests.unit.storage.sample_logs import NOW_MS, Writer, open_engine
 

@@ -140,13 +140,13 @@ def test_a_cluster_id_cannot_smuggle_in_another_line() -> None:
         (b"version=1\ncluster.id=c\n", 1),
     ],
 )
-def test_a_malformed_stamp_is_refused_with_its_line(content: bytes, line: int) -> None:
+def test_malformed_meta_properties_are_rejected_with_their_line(content: bytes, line: int) -> None:
     with pytest.raises(MalformedCheckpoint) as caught:
         decode_meta_properties(content, "/data/meta.properties")
     assert caught.value.line == line
 
 
-def test_a_stamp_survives_its_file() -> None:
+def test_meta_properties_are_read_as_they_were_written() -> None:
     disk, folder = SimulatedDisk("/data"), "/data"
     assert read_meta_properties(disk, folder) is None
     stamp = MetaProperties(node_id=0, cluster_id="c", directory_id=ALL_BITS)
@@ -174,13 +174,11 @@ def test_the_clean_shutdown_marker_is_kafkas_json() -> None:
         (b'{"brokerEpoch":"7"}', -1),
     ],
 )
-def test_any_clean_shutdown_marker_counts_whatever_it_says(
-    content: bytes, broker_epoch: int
-) -> None:
+def test_any_clean_shutdown_marker_counts(content: bytes, broker_epoch: int) -> None:
     assert decode_clean_shutdown(content) == CleanShutdown(broker_epoch)
 
 
-def test_a_clean_shutdown_is_taken_once() -> None:
+def test_a_clean_shutdown_marker_counts_once() -> None:
     disk, folder = SimulatedDisk("/data"), "/data"
     assert take_clean_shutdown(disk, folder) is None
     write_clean_shutdown(disk, folder, 5)
@@ -190,7 +188,7 @@ def test_a_clean_shutdown_is_taken_once() -> None:
     assert take_clean_shutdown(disk, folder) is None
 
 
-def test_after_a_crash_at_any_step_a_marker_that_was_taken_never_comes_back() -> None:
+def test_a_removed_marker_never_returns_after_a_crash_at_any_step() -> None:
     for ordinal in range(100):
         disk = SimulatedDisk("/data")
         write_clean_shutdown(disk, "/data")

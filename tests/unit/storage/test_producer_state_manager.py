@@ -17,7 +17,7 @@ DAY_MS = 24 * 60 * 60 * 1000
 
 
 class Log:
-    """A producer state fed as a leader's log feeds it: ask, check, append, apply."""
+    """A producer state used as a leader's log uses it: find duplicate, check, append, apply."""
 
     def __init__(self) -> None:
         self.state = ProducerStateManager("orders-0")
@@ -34,7 +34,7 @@ class Log:
         timestamp_ms: int = 1000,
         now_ms: int | None = None,
     ) -> int:
-        """The batch's base offset."""
+        """Append a batch; returns its base offset."""
         last_sequence = (base_sequence + count - 1) % WRAP
         assert self.state.find_duplicate(pid, epoch, base_sequence, last_sequence) is None
         self.state.check(
@@ -95,7 +95,7 @@ def test_a_producer_starts_at_sequence_zero_without_gaps(log: Log) -> None:
 
 
 def test_an_unknown_producer_may_not_start_after_zero(log: Log) -> None:
-    """Else the second batch in flight overtakes the first, whose retries then fail for ever."""
+    """Otherwise the second batch in flight overtakes the first, whose retries then fail forever."""
     log.refuses(UnknownProducer, 1)
     log.refuses(UnknownProducer, 2**31 - 1)
     assert len(log.state) == 0
@@ -133,7 +133,7 @@ def test_an_older_epoch_is_fenced_with_any_sequence(log: Log) -> None:
 
 
 def test_the_epoch_is_checked_before_sequence_and_transaction(log: Log) -> None:
-    """A client dies of the wrong code: fenced is not the same as being out of order."""
+    """The wrong code is fatal to a client: fenced is not out of order."""
     log.append(0, epoch=1, transactional=True)
     log.refuses(InvalidProducerEpoch, 99, epoch=0, transactional=False)
 
@@ -194,7 +194,7 @@ def test_batches_of_an_older_epoch_are_dropped(log: Log) -> None:
 
 
 def test_a_batch_that_overtakes_the_wrap_is_not_a_duplicate(log: Log) -> None:
-    """Its number is small, yet it was never stored: calling it a duplicate would lose it."""
+    """Its sequence is small, yet it was never stored: treating it as a duplicate would lose it."""
     log.state.apply(0, 0, WRAP - 6, WRAP - 4, 0, 2, 1000, False)
     log.refuses(OutOfOrderSequence, 0, count=3)
 
@@ -363,7 +363,7 @@ def test_a_log_is_past_a_late_marker_once_what_ended_its_transaction_is_replicat
 
 
 def test_a_log_is_not_past_the_marker_that_moved_it_to_its_epoch(log: Log) -> None:
-    """Of transactions v2: it may come again (KAFKA-19999)."""
+    """Transactions v2: a marker may be repeated (KAFKA-19999)."""
     log.append(0, epoch=3, transactional=True)
     log.mark(epoch=4, coordinator_epoch=7)
     log.state.on_high_watermark(log.end_offset)
@@ -399,7 +399,7 @@ def test_a_producer_with_an_open_transaction_never_expires(log: Log) -> None:
 
 
 def test_expiration_counts_from_the_append_not_from_the_record_timestamp(log: Log) -> None:
-    """A producer that writes history, or the far future, is as alive as any."""
+    """A producer that writes old or future timestamps is not idle."""
     log.append(0, pid=1, timestamp_ms=0, now_ms=50 * DAY_MS)
     log.append(0, pid=2, timestamp_ms=999 * DAY_MS, now_ms=50 * DAY_MS)
     assert log.state.expire(50 * DAY_MS + DAY_MS - 1, DAY_MS) == 0

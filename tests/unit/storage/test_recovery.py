@@ -1,4 +1,4 @@
-"""What a log is after a crash, where small files tell an older story than its batches."""
+"""Recovery when small files are older than the batches."""
 
 import pytest
 from tests.unit.storage.crashing_logs import FOLDER, Broker
@@ -22,7 +22,7 @@ def segment_file(base_offset: int, suffix: str) -> str:
 
 
 def test_zeros_at_the_end_of_an_index_are_ignored(broker: Broker) -> None:
-    """The size of a file may reach the medium before its blocks do."""
+    """The size of a file may become durable before its blocks."""
     broker.follow(3)  # a gap before the first batch makes recovery ask the index
     broker.flush()
     survivor = broker.disk.survivor_of_kill()
@@ -87,7 +87,8 @@ def test_a_folder_without_segments_has_no_epochs(broker: Broker) -> None:
 
 
 def test_opening_a_log_without_an_epoch_checkpoint_syncs_nothing(broker: Broker) -> None:
-    """Of 10,000 logs killed young, the start would sync each twice; the next flush does it."""
+    """A start after a kill with 10,000 new logs would sync each twice; the next flush does it
+    instead."""
     broker.append(epoch=3)
     broker.append(epoch=5)
     later = broker.after(broker.disk.survivor_of_kill())
@@ -137,7 +138,7 @@ def test_an_interrupted_log_restart_is_repeated(broker: Broker) -> None:
 def test_damage_below_the_recovery_point_cuts_the_log_but_does_not_stop_the_start(
     broker: Broker, is_clean: bool
 ) -> None:
-    """Without snapshots the producers are replayed from batches that nobody has checked."""
+    """Without snapshots the producers are replayed from unchecked batches."""
     for _ in range(8):
         broker.append()
     broker.flush()
@@ -156,7 +157,8 @@ def test_damage_below_the_recovery_point_cuts_the_log_but_does_not_stop_the_star
 @pytest.mark.parametrize("leftover", [".log.deleted", ".log.swap"])
 @pytest.mark.parametrize("policy", ["compact", "delete"])
 def test_a_hole_left_by_kafkas_cleaner_is_not_a_loss(policy: str, leftover: str) -> None:
-    """Killed in a pass, Kafka has not noted yet how far it came; what it replaced still tells."""
+    """Kafka was killed in a pass, before its cleaner checkpoint; replaced segments prove the
+    pass."""
     config = LogConfig(
         segment_bytes=300, index_interval_bytes=0, cleanup_policy=frozenset({policy})
     )

@@ -1,4 +1,4 @@
-"""The walk over a segment file: what it hands out and where it stops, whatever the reads' size."""
+"""The scan of a segment file: what it yields and where it stops, for any chunk size."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""What a start asks for, however many logs there are."""
+"""The cost of a start with many logs."""
 
 from tests.unit.storage.several_logs import CONFIG, NOW_MS, Shelf
 
@@ -8,7 +8,7 @@ from penstock.storage.segmented_engine import SegmentedEngine
 
 
 def test_recovery_resolves_the_config_of_a_topic_once() -> None:
-    """However many partitions it has: to resolve them takes as long as to open a log."""
+    """For any number of partitions, because resolving a config takes as long as opening a log."""
     shelf = Shelf()
     for number in range(5):
         shelf.create(TopicPartition("t", number))

@@ -1,4 +1,4 @@
-"""Names in a data directory that no log made: reported, never read, never removed."""
+"""Unknown names in a data directory are reported, never read and never removed."""
 
 import pytest
 from tests.unit.storage.crashing_logs import FOLDER, NOW_MS, Broker
@@ -22,7 +22,7 @@ def make_file(disk: SimulatedDisk, path: str, content: bytes = b"mine") -> None:
 
 @pytest.fixture(params=["clean", "crash"])
 def stopped(request: pytest.FixtureRequest) -> SimulatedDisk:
-    """A log of four batches, stopped in one way or the other."""
+    """A log of four batches, after a clean shutdown or a crash."""
     broker = Broker(SimulatedDisk("/d"))
     for _ in range(4):
         broker.append()
@@ -32,9 +32,7 @@ def stopped(request: pytest.FixtureRequest) -> SimulatedDisk:
 
 
 @pytest.mark.parametrize("name", STRAYS)
-def test_files_that_only_look_like_segments_are_left_alone(
-    stopped: SimulatedDisk, name: str
-) -> None:
+def test_files_that_only_look_like_segments_are_ignored(stopped: SimulatedDisk, name: str) -> None:
     make_file(stopped, f"{FOLDER}/{name}")
     later = Broker(stopped)
     assert later.offsets() == [0, 1, 2, 3]
@@ -43,9 +41,7 @@ def test_files_that_only_look_like_segments_are_left_alone(
 
 
 @pytest.mark.parametrize("name", ["notes.tmp", "notes.log.deleted", "5.log.cleaned"])
-def test_files_that_only_end_like_leftovers_are_left_alone(
-    stopped: SimulatedDisk, name: str
-) -> None:
+def test_files_that_only_end_like_leftovers_are_ignored(stopped: SimulatedDisk, name: str) -> None:
     make_file(stopped, f"{FOLDER}/{name}")
     assert Broker(stopped).offsets() == [0, 1, 2, 3]
     assert stopped.files()[f"{FOLDER}/{name}"] == b"mine"
@@ -61,14 +57,14 @@ def test_files_that_only_end_like_leftovers_are_left_alone(
         "partition.metadata.tmp",
     ],
 )
-def test_what_a_step_left_that_was_cut_short_is_removed(stopped: SimulatedDisk, name: str) -> None:
+def test_leftovers_of_interrupted_steps_are_removed(stopped: SimulatedDisk, name: str) -> None:
     make_file(stopped, f"{FOLDER}/{name}")
     assert Broker(stopped).offsets() == [0, 1, 2, 3]
     assert f"{FOLDER}/{name}" not in stopped.files()
 
 
 @pytest.mark.parametrize("name", ["my-delete", "x-0.abc-delete", "x-0.-delete"])
-def test_folders_that_only_end_like_deleted_partitions_are_left_alone(
+def test_folders_that_only_end_like_deleted_partitions_are_ignored(
     stopped: SimulatedDisk, name: str
 ) -> None:
     stopped.make_directory(f"/d/{name}")
@@ -88,7 +84,7 @@ def test_folders_of_deleted_partitions_are_removed(stopped: SimulatedDisk, parti
     assert not stopped.exists(f"/d/{name}")
 
 
-def test_a_deleted_partition_that_cannot_be_removed_costs_nothing_else(
+def test_a_deleted_partition_that_cannot_be_removed_affects_nothing_else(
     stopped: SimulatedDisk,
 ) -> None:
     stopped.make_directory(f"/d/{DELETED}")
@@ -99,7 +95,9 @@ def test_a_deleted_partition_that_cannot_be_removed_costs_nothing_else(
     assert any(f"/d/{DELETED}" in report for report in later.reports)
 
 
-def test_the_log_of_kafkas_controllers_is_left_alone_in_silence(stopped: SimulatedDisk) -> None:
+def test_the_metadata_log_of_kafkas_controllers_is_ignored_without_a_report(
+    stopped: SimulatedDisk,
+) -> None:
     log = f"/d/__cluster_metadata-0/{0:020d}.log"
     stopped.make_directory("/d/__cluster_metadata-0")
     make_file(stopped, log, b"no batch of ours")
@@ -110,7 +108,7 @@ def test_the_log_of_kafkas_controllers_is_left_alone_in_silence(stopped: Simulat
         make(later.engine, "__cluster_metadata", 1)
 
 
-def test_a_folder_whose_number_no_partition_has_is_left_alone(stopped: SimulatedDisk) -> None:
+def test_a_folder_with_an_invalid_partition_number_is_ignored(stopped: SimulatedDisk) -> None:
     stopped.make_directory(f"/d/t-{2**31}")
     later = Broker(stopped)
     assert f"/d/t-{2**31} is not a partition's folder; ignoring it" in later.reports

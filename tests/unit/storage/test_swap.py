@@ -78,7 +78,7 @@ def compact(disk: SimulatedDisk) -> None:
 def crashes(
     disk: SimulatedDisk, work: Callable[[SimulatedDisk], None], *, seeds: int
 ) -> Iterator[SimulatedDisk]:
-    """The disk as every crash during the work leaves it, by kill and by power cut."""
+    """The disk after every possible crash during the work, by kill and by power cut."""
     ordinal = 0
     while True:
         victim = disk.copy()

@@ -1,4 +1,4 @@
-"""What kills and power cuts leave: all that was synced, and a legal part of the rest."""
+"""Kills and power cuts leave all synced data and a legal part of the rest."""
 
 import pytest
 from tests.profile import scaled
@@ -18,7 +18,7 @@ SEEDS = scaled(test=60, verify=400, release=4000)
 
 
 def outcomes(disk: SimulatedDisk, path: str) -> set[bytes | None]:
-    """Every content of the file that a power cut now may leave; None where it is missing."""
+    """Every possible content of the file after a power cut; None if it is missing."""
     return {disk.survivor_of_power_cut(choice).files().get(path, None) for choice in every_choice()}
 
 

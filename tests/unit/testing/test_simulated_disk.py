@@ -1,4 +1,4 @@
-"""Each fault that can be planned, and the looks and changes that only the twin allows."""
+"""Planned faults of SimulatedDisk, and its access for tests."""
 
 import threading
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Random calls on the kernel and on its twin: the same answers, errors and files after each."""
+"""Random calls on RealDisk and SimulatedDisk give the same results, errors and files."""
 
 import tempfile
 from collections.abc import Callable
@@ -133,7 +133,7 @@ def outcome(call: Callable[[Disk, int], object], disk: Disk, descriptor: int) ->
 
 
 def descriptor_of(disk: Disk, path: str, flags: int) -> int:
-    """The error's number below zero where the file does not open."""
+    """The negative errno if the file does not open."""
     try:
         return disk.open(path, flags)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""A gate passes bytes both ways, cuts all at once when shut, and opens again at the same port."""
+"""A gate passes bytes both ways, drops all connections when shut, and reopens on the same port."""
 
 import gc
 import socket
@@ -15,7 +15,7 @@ CLOSED = 50
 
 
 class Echo:
-    """Answers every connection with what it sent, until it is closed."""
+    """Echoes every connection until it is closed."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))

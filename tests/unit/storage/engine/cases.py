@@ -1,4 +1,4 @@
-"""One log of any storage engine, and batches for it: what the tests of engines share."""
+"""One log of any engine, and batches for it, shared by the contract suite."""
 
 import os
 from typing import Any
@@ -20,7 +20,7 @@ CONFIG = LogConfig(segment_bytes=400, index_interval_bytes=100)
 
 
 class Case:
-    """One log of one engine. After every call the order of its offsets is checked."""
+    """One log of one engine. Every call checks the order of its offsets."""
 
     def __init__(self, engine: Engine, config: LogConfig = CONFIG) -> None:
         self.engine = engine
@@ -78,7 +78,7 @@ class Case:
     def read(
         self, start: int, *, below: int = 2**60, max_bytes: int = 10**6, at_least_one: bool = True
     ) -> list[tuple[int, int]]:
-        """The first and last offsets of the batches that one read gives."""
+        """The first and last offsets of the batches of one read."""
         batches, end_offset = self.read_once(start, below, max_bytes, at_least_one)
         assert (end_offset > batches[-1][1]) if batches else (end_offset == start)
         return batches
@@ -126,7 +126,7 @@ def of_producer(sequence: int, count: int = 1, *, producer_id: int = 7, **fields
 
 
 def claiming(count: int, payload: bytes, codec: Codec = Codec.NONE) -> bytearray:
-    """A batch whose CRC is right and whose payload is anything."""
+    """A batch with a valid CRC and any payload."""
     batch = bytearray(batch_of(1)[:HEADER_BYTES] + payload)
     fields = read_header(batch)._replace(
         batch_length=len(batch) - LOG_OVERHEAD,

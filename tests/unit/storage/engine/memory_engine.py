@@ -68,7 +68,7 @@ class _Stored(NamedTuple):
 
 
 class _MemoryFile:
-    """A read's bytes behind a descriptor of the kernel, as sendfile wants them."""
+    """The bytes of a read behind a real descriptor, as sendfile needs."""
 
     def __init__(self, content: bytes) -> None:
         self.descriptor = os.memfd_create("read")
@@ -315,7 +315,7 @@ def _timed(record: Record, epoch: int) -> TimestampAndOffset:
 
 
 class MemoryData:
-    """What outlives an engine, as log directories do on a disk."""
+    """The data that outlives an engine, as log directories do on a disk."""
 
     def __init__(self) -> None:
         self.logs: dict[TopicPartition, MemoryLog] = {}

@@ -1,4 +1,4 @@
-"""What a leader stores, and what it refuses."""
+"""Leader appends: which batches are stored, and which are rejected."""
 
 import gc
 
@@ -53,7 +53,8 @@ def test_an_invalid_item_does_not_affect_the_others_of_its_request(case: Case) -
 
 @pytest.mark.parametrize("is_damaged", [True, False])
 def test_a_kept_error_does_not_keep_its_request_alive(case: Case, is_damaged: bool) -> None:
-    """Not until the next collection either: meanwhile its buffer could not be used again."""
+    """Not even until the next garbage collection, because its buffer could not be reused until
+    then."""
     request = batch_of(1) + (b"" if is_damaged else batch_of(1))
     request[-1] ^= is_damaged
     collects = gc.isenabled()

@@ -1,4 +1,4 @@
-"""What a follower takes from its leader."""
+"""Follower appends."""
 
 from tests.unit.storage.engine.cases import Case, batch_of, of_producer
 

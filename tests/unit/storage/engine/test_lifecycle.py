@@ -1,4 +1,4 @@
-"""What an engine does with whole logs."""
+"""Creating, flushing, deleting and reconfiguring logs."""
 
 from uuid import UUID
 

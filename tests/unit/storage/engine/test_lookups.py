@@ -1,4 +1,4 @@
-"""Which offsets belong to times and epochs."""
+"""Look-ups by timestamp and by leader epoch."""
 
 import pytest
 from tests.unit.storage.engine.cases import NOW_MS, Case, batch_of, claiming
@@ -66,7 +66,7 @@ def test_truncation_drops_the_epochs_that_start_after_it(case: Case) -> None:
 
 
 def test_truncation_to_the_end_drops_an_epoch_without_batches(case: Case) -> None:
-    """Else the batches of the leader that it follows next would contradict it (KIP-101)."""
+    """Otherwise the next leader's batches would contradict it (KIP-101)."""
     case.fill(3)
     case.log.begin_epoch(LeaderEpoch(9))
     case.truncate(3)

@@ -1,4 +1,4 @@
-"""What a log knows of its producers and their transactions."""
+"""Producers and transactions of a log."""
 
 from tests.unit.storage.engine.cases import Case, of_producer
 

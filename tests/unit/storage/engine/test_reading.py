@@ -1,4 +1,4 @@
-"""Which batches a read gives."""
+"""Reads: ranges, limits and leases."""
 
 import os
 import random
@@ -56,7 +56,7 @@ def test_consecutive_reads_return_all_batches(case: Case) -> None:
 
 @pytest.mark.parametrize("seed", range(scaled(test=8, verify=100, release=1000)))
 def test_a_reader_continues_whatever_happens_to_the_log(case: Case, seed: int) -> None:
-    """It is cut and written anew, rolled, restarted, and read by somebody else in between."""
+    """The log is truncated, rewritten, rolled, restarted, and read by others in between."""
     source = random.Random(seed)
     stored: list[tuple[int, int, int]] = []  # first and last offset, and size, of each batch
     start = 0

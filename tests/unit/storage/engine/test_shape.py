@@ -1,4 +1,4 @@
-"""How the ends of a log move: watermarks, truncation, restarts."""
+"""High watermark, truncation and restarts."""
 
 import pytest
 from tests.unit.storage.engine.cases import NOW_MS, Case, batch_of, of_producer

@@ -1,4 +1,4 @@
-"""A data directory that is clean, a fresh copy for every test."""
+"""A clean data directory, copied for every test."""
 
 import pytest
 from tests.unit.storage.sample_logs import fill, writing

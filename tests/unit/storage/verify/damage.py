@@ -1,4 +1,4 @@
-"""A sample log to plant damage in, and what a check of it finds."""
+"""A sample log to damage, and the findings of a check."""
 
 from penstock.protocol.batch import (
     iter_headers,
@@ -32,7 +32,7 @@ def positions(disk: SimulatedDisk, path: str) -> list[int]:
 
 
 def put(disk: SimulatedDisk, path: str, content: bytes) -> None:
-    """Make the file hold just this."""
+    """Replace the file's content."""
     if path in disk.files():
         disk.cut(path, 0)
     descriptor = disk.open(path, 0o2102)  # O_RDWR | O_CREAT | O_APPEND

@@ -1,4 +1,4 @@
-"""Damage in every place: nothing goes unnoticed, nothing ends in an error."""
+"""Damage anywhere is reported and never raises."""
 
 import pytest
 from tests.profile import scaled
@@ -11,7 +11,7 @@ from penstock.testing.simulated_disk import SimulatedDisk
 def test_every_detectable_flipped_bit_of_a_log_file_is_reported(
     disk: SimulatedDisk,
 ) -> None:
-    """Offset and epoch lie outside of the CRC: these need a neighbour that contradicts them."""
+    """Offset and epoch are outside of the CRC, so only a contradiction reveals damage there."""
     path = sealed(disk)
     size = len(disk.files()[path])
     missed = []

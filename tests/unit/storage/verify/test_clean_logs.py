@@ -1,4 +1,4 @@
-"""What is no problem: logs in use, after crashes, cuts, retention, compaction."""
+"""Clean logs: in use, after crashes, truncation, retention, compaction."""
 
 from dataclasses import replace
 

@@ -65,7 +65,7 @@ def write(scenario: Callable[[Story], None]) -> SimulatedDisk:
 
 
 def clean(disk: SimulatedDisk, is_gone: Gone) -> None:
-    """As Kafka's cleaner does: the segments keep their names, even without any batch."""
+    """Remove batches as Kafka's cleaner does: segments keep their names, even without a batch."""
     for path in segment_paths(disk):
         content, kept, times = disk.files()[path], bytearray(), [(-1, 0)]
         base_offset = base_of(path)
@@ -131,7 +131,7 @@ GONE: dict[str, Callable[[int], Gone]] = {
 
 
 @pytest.mark.parametrize("gone", GONE)
-def test_a_snapshot_may_know_what_was_compacted_away(gone: str) -> None:
+def test_a_snapshot_may_hold_producers_that_were_compacted_away(gone: str) -> None:
     disk = write(three_segments)
     active = base_of(segment_paths(disk)[-1])
     is_gone = GONE[gone](second_base(disk))
@@ -139,7 +139,7 @@ def test_a_snapshot_may_know_what_was_compacted_away(gone: str) -> None:
     assert verify(disk).problems == []
 
 
-def test_a_snapshot_at_the_end_may_know_what_was_compacted_away() -> None:
+def test_a_snapshot_at_the_end_may_hold_producers_that_were_compacted_away() -> None:
     """The active segment is empty, so that the log ends with a hole."""
 
     def scenario(scenario: Story) -> None:
@@ -153,7 +153,7 @@ def test_a_snapshot_at_the_end_may_know_what_was_compacted_away() -> None:
     assert verify(disk).problems == []
 
 
-def test_a_snapshot_may_know_more_of_a_batch_than_its_empty_remains() -> None:
+def test_a_snapshot_may_hold_more_than_an_emptied_batch_shows() -> None:
     disk = write(three_segments)
     path = segment_paths(disk)[0]
     _, header = next(iter_headers(disk.files()[path]))
@@ -176,7 +176,7 @@ def test_a_snapshot_before_the_first_hole_is_still_compared() -> None:
 
 
 def committed_then_aborted(scenario: Story) -> None:
-    """Records of producer 1: committed ones at 0, aborted ones behind them."""
+    """Records of producer 1: committed ones at 0, aborted ones after them."""
     writer = scenario.writer
     writer.transactional(1)
     writer.end(1, commit=True)
@@ -190,7 +190,7 @@ def is_at(*offsets: int) -> Gone:
 
 
 def test_a_commit_marker_that_was_compacted_away_does_not_lengthen_the_next_transaction() -> None:
-    """Kafka keeps the records and drops the marker once its horizon is over."""
+    """Kafka keeps the records and drops the marker once its delete horizon has passed."""
     disk = write(committed_then_aborted)
     (path,) = segment_paths(disk, ".txnindex")
     (entry,) = decode_entries(disk.files()[path])
@@ -230,7 +230,7 @@ def test_an_entry_that_starts_after_its_records_is_reported_after_a_hole_too() -
 
 
 def test_an_abort_of_records_before_the_logs_start_needs_no_entry() -> None:
-    """Retention took the records; Kafka's cleaner then drops the entry and keeps the marker."""
+    """Retention deleted the records; Kafka's cleaner then drops the entry and keeps the marker."""
     disk = SimulatedDisk(DATA)
     with writing(DATA, disk=disk) as writer:
         scenario = Story(disk, writer)
@@ -253,7 +253,7 @@ def test_an_abort_of_records_before_the_logs_start_needs_no_entry() -> None:
 
 @pytest.mark.parametrize("leftover", [".deleted", ".swap", ".cleaned"])
 def test_a_gap_is_a_note_after_an_interrupted_cleaner_pass(leftover: str) -> None:
-    """Kafka says how far a pass has come only when it has ended."""
+    """Kafka writes the cleaner checkpoint only when a pass has ended."""
     disk = write(three_segments)
     disk.remove(f"{DATA}/cleaner-offset-checkpoint")
     base_offset = second_base(disk)

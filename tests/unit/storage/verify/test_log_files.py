@@ -157,7 +157,7 @@ def test_records_that_do_not_decode_are_reported_only_with_records(
 
 
 def lose_second_segment(disk: SimulatedDisk) -> tuple[str, str]:
-    """The path of the segment before it, and the words for what is missing then."""
+    """The path of the previous segment, and the message about the missing offsets."""
     first, second, third = segment_paths(disk)[:3]
     for suffix in (".log", ".index", ".timeindex", ".txnindex"):
         path = second.removesuffix(".log") + suffix

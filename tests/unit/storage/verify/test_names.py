@@ -1,4 +1,4 @@
-"""Files and folders with names that do not belong, or whose companions are gone."""
+"""Files and folders with unknown names or without their companions."""
 
 from pathlib import Path
 
