@@ -2,7 +2,8 @@
 
 Not the transport: that is a ControllerChannel. Requests with a stale controller or broker epoch,
 and any request before the first registration, are rejected with Refusal and change nothing.
-Invariant: a request is applied once, because a late copy would undo newer requests.
+Invariant: a request is applied once, because a late copy would undo newer requests. Epochs are
+checked here only: ReplicaManager and MetadataCache rely on it.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +20,7 @@ from penstock.model.cluster import (
 )
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import TopicPartition
-from penstock.replication.metadata_cache import MetadataCache, refuse_stale_controller
+from penstock.replication.metadata_cache import MetadataCache
 from penstock.replication.replica_manager import ReplicaManager
 
 
@@ -58,7 +59,6 @@ class ControllerRequestHandler:
     def set_broker_epoch(self, epoch: BrokerEpoch) -> None:
         """Call it at every registration, before a request with the new epoch can arrive."""
         self.broker_epoch = epoch
-        self._replicas.set_broker_epoch(epoch)
 
     def handle(self, request: ControllerRequest) -> None:
         if self.broker_epoch < 0:
@@ -76,7 +76,12 @@ class ControllerRequestHandler:
                 f"whose epoch is now {self.broker_epoch}",
             )
         controller_epoch = request.body.controller_epoch
-        refuse_stale_controller(controller_epoch, self._last.controller_epoch)
+        if controller_epoch < self._last.controller_epoch:
+            raise Refusal(
+                ErrorCode.STALE_CONTROLLER_EPOCH,
+                f"a request of controller epoch {controller_epoch} came after one of epoch "
+                f"{self._last.controller_epoch}; that controller was replaced and must resign",
+            )
         position = _Position(controller_epoch, request.number)
         if position > self._last:
             self._apply(request)

@@ -8,17 +8,15 @@ from collections.abc import Callable, Iterable
 
 from penstock.config.effective_config import EffectiveConfig
 from penstock.model.cluster import (
-    BrokerEpoch,
     BrokerId,
-    ControllerEpoch,
     LeaderAndIsrPartition,
     LeaderAndIsrRequest,
     StopReplicaRequest,
     UpdateMetadataRequest,
 )
-from penstock.model.errors import ErrorCode, Refusal
+from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
-from penstock.replication.metadata_cache import MetadataCache, refuse_stale_controller
+from penstock.replication.metadata_cache import MetadataCache
 from penstock.replication.partition import Partition
 from penstock.replication.storage_errors import code_of
 from penstock.replication.topic_config import Report, TopicConfig, TopicConfigs
@@ -42,12 +40,10 @@ class LeaderAndIsrHandler:
         on_changed: Callable[[Partition], None],
     ) -> None:
         self.broker_id = broker_id
-        self.broker_epoch = BrokerEpoch(-1)  # -1: not registered yet
         self.partitions: dict[TopicPartition, Partition] = {}
         self.offline: set[TopicPartition] = set()  # assigned here, but in a failed log directory
         self._by_topic: dict[str, dict[TopicPartition, Partition]] = {}  # no empty entries
         self._topic_configs: dict[str, TopicConfig] = {}  # of the same topics
-        self._controller_epoch = ControllerEpoch(-1)  # never moves back
         self._engine = engine
         self._metadata = metadata
         self._config_cache = TopicConfigs(effective_config, report)
@@ -98,7 +94,6 @@ class LeaderAndIsrHandler:
     def become_leader_or_follower(
         self, request: LeaderAndIsrRequest
     ) -> dict[TopicPartition, ErrorCode]:
-        self._check_epochs(request)
         codes = {assigned.tp: self._apply(assigned) for assigned in request.partitions}
         for tp, code in codes.items():
             if code is ErrorCode.KAFKA_STORAGE_ERROR:
@@ -106,19 +101,7 @@ class LeaderAndIsrHandler:
         return codes
 
     def stop_replicas(self, request: StopReplicaRequest) -> dict[TopicPartition, ErrorCode]:
-        self._check_epochs(request)
         return {tp: self._stop(tp, delete=request.delete) for tp in request.partitions}
-
-    def _check_epochs(self, request: LeaderAndIsrRequest | StopReplicaRequest) -> None:
-        if request.broker_epoch < self.broker_epoch:
-            raise Refusal(
-                ErrorCode.STALE_BROKER_EPOCH,
-                f"the request is for broker epoch {request.broker_epoch}, but broker "
-                f"{self.broker_id} has registered again with epoch {self.broker_epoch}; reload its "
-                f"registration",
-            )
-        refuse_stale_controller(request.controller_epoch, self._controller_epoch)
-        self._controller_epoch = request.controller_epoch
 
     def _apply(self, assigned: LeaderAndIsrPartition) -> ErrorCode:
         tp, _, state, _ = assigned

@@ -15,7 +15,6 @@ from penstock.model.cluster import (
     TopicState,
     UpdateMetadataRequest,
 )
-from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import TopicId, TopicPartition
 
 Listener = Callable[[UpdateMetadataRequest], None]
@@ -40,8 +39,7 @@ class MetadataCache:
         return self._topics
 
     def apply(self, update: UpdateMetadataRequest) -> None:
-        """Refusal STALE_CONTROLLER_EPOCH after an update of a later controller."""
-        refuse_stale_controller(update.controller_epoch, self.controller_epoch)
+        """ControllerRequestHandler has rejected updates of replaced controllers before."""
         self.controller_id, self.controller_epoch = update.controller_id, update.controller_epoch
         if update.is_full:
             self._clear()
@@ -89,12 +87,3 @@ class MetadataCache:
             gone = self._topics.pop(name, None)
             if gone is not None:
                 del self._names[gone.topic_id]
-
-
-def refuse_stale_controller(epoch: ControllerEpoch, latest: ControllerEpoch) -> None:
-    if epoch < latest:
-        raise Refusal(
-            ErrorCode.STALE_CONTROLLER_EPOCH,
-            f"a request of controller epoch {epoch} came after one of epoch {latest}; "
-            f"that controller was replaced and must resign",
-        )

@@ -146,14 +146,10 @@ class ReplicaManager:
         """Host the logs that the engine recovered, without a role until a LeaderAndIsr request."""
         self._handler.adopt(logs.values())
 
-    def set_broker_epoch(self, epoch: BrokerEpoch) -> None:
-        """The epoch of the current registration: requests for an earlier one are rejected."""
-        self._handler.broker_epoch = epoch
-
     def become_leader_or_follower(
         self, request: LeaderAndIsrRequest
     ) -> dict[TopicPartition, ErrorCode]:
-        """A code per partition, or a Refusal if the controller or broker epoch is stale."""
+        """A code per partition. ControllerRequestHandler has checked the request's epochs."""
         return self._handler.become_leader_or_follower(request)
 
     def stop_replicas(self, request: StopReplicaRequest) -> dict[TopicPartition, ErrorCode]:

@@ -16,7 +16,6 @@ from tests.unit.replication.harness import (
 )
 
 from penstock.config.log_config import LogConfig
-from penstock.model.cluster import BrokerEpoch
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import LeaderEpoch, Offset, TopicId, TopicPartition
 from penstock.replication.partition import FetchIsolation, Role
@@ -100,35 +99,6 @@ def test_a_broker_that_is_no_replica_makes_no_log() -> None:
 
 
 # -- orders that come too late -------------------------------------------------------------
-
-
-def test_an_order_of_an_older_controller_changes_nothing() -> None:
-    harness = ReplicationHarness()
-    harness.order(P0, controller_epoch=4)
-    with pytest.raises(Refusal) as caught:
-        harness.order(P0, P1, leader=OTHER, epoch=9, replicas=BOTH, controller_epoch=3)
-    assert caught.value.code is ErrorCode.STALE_CONTROLLER_EPOCH
-    with pytest.raises(Refusal) as caught:
-        harness.stop(P0, delete=True, controller_epoch=3)
-    assert caught.value.code is ErrorCode.STALE_CONTROLLER_EPOCH
-    assert harness.partition().is_leader
-    assert harness.replicas.find(P1) is None
-
-
-def test_a_stop_tells_of_a_newer_controller_too() -> None:
-    harness = ReplicationHarness()
-    harness.stop(P0, delete=False, controller_epoch=4)
-    with pytest.raises(Refusal):
-        harness.order(P0, controller_epoch=3)
-
-
-def test_an_order_to_an_earlier_life_of_the_broker_changes_nothing() -> None:
-    harness = ReplicationHarness()
-    harness.replicas.set_broker_epoch(BrokerEpoch(70))
-    with pytest.raises(Refusal) as caught:
-        harness.order(P0, broker_epoch=69, controller_epoch=9)
-    assert caught.value.code is ErrorCode.STALE_BROKER_EPOCH
-    assert harness.order(P0, broker_epoch=70, controller_epoch=8) == {P0: NONE}
 
 
 def test_an_older_leader_epoch_is_refused_for_its_partition_alone() -> None:

@@ -2,8 +2,6 @@
 
 from uuid import UUID
 
-import pytest
-
 from penstock.model.cluster import (
     NO_BROKER,
     BrokerEpoch,
@@ -15,7 +13,6 @@ from penstock.model.cluster import (
     TopicState,
     UpdateMetadataRequest,
 )
-from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import LeaderEpoch, TopicId, TopicPartition
 from penstock.replication.metadata_cache import MetadataCache
 
@@ -120,17 +117,6 @@ def test_who_has_failed_is_what_was_told_last() -> None:
     view.apply(update(failed=failed))
     view.apply(update(topic("b", 2), is_full=True))
     assert view.failed == {}
-
-
-def test_an_update_of_an_older_controller_changes_nothing() -> None:
-    view = MetadataCache()
-    heard: list[UpdateMetadataRequest] = []
-    view.apply(update(topic("a", 1), epoch=5))
-    view.listen(heard.append)
-    with pytest.raises(Refusal) as caught:
-        view.apply(update(topic("b", 2), epoch=4, is_full=True))
-    assert caught.value.code is ErrorCode.STALE_CONTROLLER_EPOCH
-    assert (set(view.topics), view.version, heard) == ({"a"}, 1, [])
 
 
 def test_partitions_are_told_from_numbers_beyond_the_topic() -> None:

@@ -239,7 +239,6 @@ class AdminApiHarness:
             wall_ms=lambda: NOW_MS,
             report=self._fail,
         )
-        self.replicas.set_broker_epoch(BrokerEpoch(1))
         self.update(brokers=(node(OWN_ID),))
         self.services = Services(
             broker_id=OWN_ID,
