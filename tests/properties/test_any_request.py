@@ -62,7 +62,7 @@ def _bench(tmp_path: Path) -> Iterator[ApiHarness]:
 
 
 @pytest.mark.parametrize("key", KEYS)
-def test_any_request_is_answered_waits_or_costs_its_connection(
+def test_any_request_is_answered_delayed_or_closes_its_connection(
     harness: ApiHarness, key: ApiKey, record_figure: Any
 ) -> None:
     chance = random.Random(key.value)

@@ -14,7 +14,7 @@ ENDS = st.lists(OFFSETS | st.just(UNKNOWN_END), min_size=1, max_size=7)
 
 @SETTINGS
 @given(OFFSETS, ENDS)
-def test_it_never_falls_and_never_passes_a_replica_in_sync(
+def test_it_never_moves_back_and_never_passes_an_in_sync_replica(
     current: Offset, ends: list[Offset]
 ) -> None:
     reached = next_high_watermark(current, ends)
@@ -24,7 +24,7 @@ def test_it_never_falls_and_never_passes_a_replica_in_sync(
 
 @SETTINGS
 @given(OFFSETS, ENDS)
-def test_it_goes_as_far_as_the_slowest_allows(current: Offset, ends: list[Offset]) -> None:
+def test_it_advances_to_the_slowest_in_sync_replica(current: Offset, ends: list[Offset]) -> None:
     reached = next_high_watermark(current, ends)
     assert any(end <= reached for end in ends)
     assert next_high_watermark(reached, ends) == reached
@@ -43,5 +43,5 @@ def test_a_replica_that_catches_up_or_leaves_never_lowers_it(
     assert next_high_watermark(reached, ends[:place] + ends[place + 1 :]) >= reached
 
 
-def test_a_follower_that_was_not_heard_of_holds_it() -> None:
+def test_a_follower_that_has_not_fetched_holds_it() -> None:
     assert next_high_watermark(Offset(3), (Offset(9), UNKNOWN_END)) == 3

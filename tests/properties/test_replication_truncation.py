@@ -49,7 +49,7 @@ def epochs_of(log: list[int]) -> LeaderEpochCache:
 
 @SETTINGS
 @given(logs=two_logs())
-def test_a_follower_cuts_to_where_its_log_and_the_leaders_part_and_no_further(
+def test_a_follower_truncates_to_the_divergence_and_no_further(
     logs: tuple[list[int], list[int]],
 ) -> None:
     leader, follower = logs
@@ -76,14 +76,14 @@ def test_a_follower_cuts_to_where_its_log_and_the_leaders_part_and_no_further(
     assert len(follower) == expected
 
 
-def test_an_epoch_that_only_the_follower_knows_goes_whole() -> None:
+def test_an_epoch_that_only_the_follower_has_is_truncated_whole() -> None:
     """KIP-279: the leader's answer names an epoch that the follower never saw."""
     own = OffsetAndEpoch(LeaderEpoch(1), Offset(4))
     diverging = OffsetAndEpoch(LeaderEpoch(2), Offset(7))
     assert truncation_offset(diverging, own, log_end_offset=Offset(9)) == 4
 
 
-def test_an_epoch_that_the_leader_ended_earlier_is_cut_there() -> None:
+def test_an_epoch_that_ended_earlier_on_the_leader_is_truncated_there() -> None:
     own = OffsetAndEpoch(LeaderEpoch(2), Offset(9))
     diverging = OffsetAndEpoch(LeaderEpoch(2), Offset(7))
     assert truncation_offset(diverging, own, log_end_offset=Offset(9)) == 7

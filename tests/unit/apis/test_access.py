@@ -417,7 +417,7 @@ def test_every_api_has_a_row() -> None:
 
 
 @pytest.mark.parametrize(("key", "version", "topic", "place"), CASES)
-def test_who_may_do_nothing_does_nothing_and_is_told_so(
+def test_a_caller_without_permissions_changes_nothing_and_is_refused(
     shared: ApiHarness, key: ApiKey, version: int, topic: str, place: int
 ) -> None:
     row = rows(topic)[key][place]
@@ -436,7 +436,7 @@ def test_who_may_do_nothing_does_nothing_and_is_told_so(
 
 
 @pytest.mark.parametrize("key", sorted(set(APIS) - EXEMPT))
-def test_answers_do_not_tell_whether_a_topic_exists(shared: ApiHarness, key: ApiKey) -> None:
+def test_responses_do_not_reveal_whether_a_topic_exists(shared: ApiHarness, key: ApiKey) -> None:
     for there, never in zip(rows("there")[key], rows("never")[key], strict=True):
         version = max(version for version in APIS[key].versions if version in there.versions)
         told = [shared.send(key, version, **row.request).bytes[8:] for row in (there, never)]

@@ -21,7 +21,7 @@ SOFTWARE: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("version", APIS[KEY].versions)
-def test_every_version_lists_the_whole_table(harness: ApiHarness, version: int) -> None:
+def test_every_version_lists_the_whole_registry(harness: ApiHarness, version: int) -> None:
     reply = harness.ask(KEY, version, **SOFTWARE)
     assert reply.error_code == 0
     listed = {key.api_key: (key.min_version, key.max_version) for key in reply.api_keys}
@@ -109,7 +109,7 @@ def test_clients_may_rely_on_transactions_v2(harness: ApiHarness) -> None:
     assert reply.finalized_features_epoch >= 0
 
 
-def test_a_feature_that_begins_at_0_is_kept_from_clients_that_fail_on_it(
+def test_a_feature_that_starts_at_0_is_hidden_from_clients_that_fail_on_it(
     harness: ApiHarness,
 ) -> None:
     """KAFKA-17492. What is in force they may know."""
@@ -118,12 +118,12 @@ def test_a_feature_that_begins_at_0_is_kept_from_clients_that_fail_on_it(
     assert [feature.name for feature in reply.finalized_features] == ["transaction.version"]
 
 
-def test_a_refused_client_learns_of_no_feature(harness: ApiHarness) -> None:
+def test_a_refused_client_gets_no_features(harness: ApiHarness) -> None:
     reply = harness.ask(KEY, 4, **{**SOFTWARE, "client_software_name": "-"})
     assert (reply.supported_features, reply.finalized_features) == ((), ())
 
 
-def test_nobody_is_asked_for_permission(harness: ApiHarness) -> None:
+def test_api_versions_needs_no_permission(harness: ApiHarness) -> None:
     harness.guard.denies_all = True
     assert harness.ask(KEY, 4, **SOFTWARE).error_code == 0
     assert harness.guard.asked == []

@@ -31,7 +31,7 @@ def test_a_key_that_does_not_exist_is_malformed(harness: ApiHarness, key: int) -
 
 
 @pytest.mark.parametrize("key", sorted(set(ApiKey) - set(APIS)))
-def test_an_api_that_is_not_served_costs_the_connection(harness: ApiHarness, key: ApiKey) -> None:
+def test_an_api_that_is_not_served_closes_the_connection(harness: ApiHarness, key: ApiKey) -> None:
     flexible = bytes(1) if key.first_flexible_version == 0 else b""
     in_flight = harness.send_frame(frame(key, 0, flexible))
     assert not in_flight.is_answered
@@ -39,7 +39,9 @@ def test_an_api_that_is_not_served_costs_the_connection(harness: ApiHarness, key
 
 
 @pytest.mark.parametrize("key", sorted(set(APIS) - {ApiKey.API_VERSIONS}))
-def test_versions_that_are_not_served_cost_the_connection(harness: ApiHarness, key: ApiKey) -> None:
+def test_versions_that_are_not_served_close_the_connection(
+    harness: ApiHarness, key: ApiKey
+) -> None:
     versions = APIS[key].versions
     for version in {-1, versions[0] - 1, versions[-1] + 1, 2**15 - 1}:
         connection = FakeConnection()
@@ -56,7 +58,7 @@ def test_every_served_version_has_its_schemas(key: ApiKey) -> None:
         assert get_response_schema(key, version).__version__ == version
 
 
-def test_a_body_that_goes_on_is_malformed(harness: ApiHarness) -> None:
+def test_a_body_with_trailing_bytes_is_malformed(harness: ApiHarness) -> None:
     with pytest.raises(MalformedRequest, match="ends at byte"):
         harness.send_frame(frame(ApiKey.METADATA, 0, bytes(4) + b"more"))
 
@@ -75,12 +77,12 @@ def test_only_produce_requests_may_be_large(harness: ApiHarness, key: ApiKey) ->
     assert "above the limit" in str(harness.connection.closed_because)
 
 
-def test_large_produce_requests_are_looked_at(harness: ApiHarness) -> None:
+def test_large_produce_requests_are_handled(harness: ApiHarness) -> None:
     with pytest.raises(MalformedRequest):
         harness.send_frame(frame(ApiKey.PRODUCE, 3, bytes(20 << 20)))
 
 
-def test_a_handler_that_fails_unexpectedly_is_not_answered_for(harness: ApiHarness) -> None:
+def test_a_handler_that_fails_unexpectedly_gets_no_response(harness: ApiHarness) -> None:
     """Whoever called is to close the connection and say so: the network does."""
 
     def fail(request: Request, services: Services) -> None:
@@ -94,7 +96,7 @@ def test_a_handler_that_fails_unexpectedly_is_not_answered_for(harness: ApiHarne
         harness.send_frame(frame(key, 0, bytes(4)))
 
 
-def test_a_broker_that_does_not_know_its_cluster_yet_turns_clients_away(
+def test_a_broker_without_metadata_refuses_clients(
     harness: ApiHarness,
 ) -> None:
     harness.dispatcher = Dispatcher(APIS, harness.services, serves_clients=False)
@@ -102,7 +104,7 @@ def test_a_broker_that_does_not_know_its_cluster_yet_turns_clients_away(
     assert "has no metadata of its cluster" in str(harness.connection.closed_because)
 
 
-def test_it_still_tells_what_it_speaks_and_serves_clients_once_it_knows(
+def test_a_broker_without_metadata_still_answers_api_versions(
     harness: ApiHarness,
 ) -> None:
     harness.dispatcher = Dispatcher(APIS, harness.services, serves_clients=False)
@@ -113,11 +115,11 @@ def test_it_still_tells_what_it_speaks_and_serves_clients_once_it_knows(
 
 
 @pytest.mark.parametrize("key", SERVED)
-def test_every_handler_serves_what_the_table_says(key: ApiKey) -> None:
+def test_every_handler_serves_what_the_registry_says(key: ApiKey) -> None:
     assert (APIS[key].key, APIS[key].versions) == (key, SERVED[key])
 
 
-def test_handlers_are_loaded_when_they_are_asked_for() -> None:
+def test_handlers_are_loaded_on_first_use() -> None:
     script = (
         "import sys; from penstock.apis.registry import APIS, ApiKey;"
         "print('penstock.apis.admin.create_topics' in sys.modules);"

@@ -152,7 +152,7 @@ def test_limits_are_kept_with_whole_batches(harness: ApiHarness) -> None:
     assert [offsets_in(answer) for answer in answers(in_all)] == [[0, 1, 2, 3], [0], []]
 
 
-def test_the_brokers_own_limit_counts_too(tmp_path: Path) -> None:
+def test_fetch_max_bytes_of_the_broker_applies_too(tmp_path: Path) -> None:
     harness = ApiHarness(tmp_path, settings={"fetch.max.bytes": "1024"})
     harness.make_topic("orders")
     harness.fill("orders", *[batch(b"x" * 500) for _ in range(4)])
@@ -181,7 +181,7 @@ def test_nothing_above_the_high_watermark_is_sent(harness: ApiHarness) -> None:
 
 
 @pytest.mark.parametrize("offset", [-1, -(2**63), 4, 5, 2**63 - 1])
-def test_an_offset_outside_of_the_log_is_answered_at_once_with_its_bounds(
+def test_an_offset_out_of_range_is_answered_at_once_with_the_bounds(
     harness: ApiHarness, offset: int
 ) -> None:
     harness.make_topic("orders")
@@ -273,7 +273,7 @@ def test_read_committed_without_records_names_nothing(harness: ApiHarness) -> No
 # -- waiting -------------------------------------------------------------------------------
 
 
-def test_a_fetch_waits_for_the_first_byte_and_no_longer(harness: ApiHarness) -> None:
+def test_a_fetch_is_delayed_until_the_first_byte(harness: ApiHarness) -> None:
     harness.make_topic("orders", 2)
     sent = send(harness, offsets={0: 0, 1: 0}, wait_ms=500)
     assert not sent.is_answered
@@ -282,7 +282,7 @@ def test_a_fetch_waits_for_the_first_byte_and_no_longer(harness: ApiHarness) -> 
     assert harness.replicas.fetch_purgatory.statistics().delayed == 0
 
 
-def test_a_fetch_that_waited_in_vain_is_answered_at_its_deadline(harness: ApiHarness) -> None:
+def test_a_delayed_fetch_expires_at_its_deadline(harness: ApiHarness) -> None:
     harness.make_topic("orders")
     sent = send(harness, wait_ms=500)
     harness.clock.advance_ms(499)
@@ -291,7 +291,7 @@ def test_a_fetch_that_waited_in_vain_is_answered_at_its_deadline(harness: ApiHar
     assert (only(sent).error_code, offsets_in(only(sent))) == (0, [])
 
 
-def test_the_longest_wait_is_a_wait(harness: ApiHarness) -> None:
+def test_the_longest_max_wait_is_honoured(harness: ApiHarness) -> None:
     harness.make_topic("orders")
     sent = send(harness, wait_ms=2**31 - 1)
     harness.clock.advance_ms(10**6)
@@ -301,18 +301,18 @@ def test_the_longest_wait_is_a_wait(harness: ApiHarness) -> None:
 
 
 @pytest.mark.parametrize("wait_ms", [0, -1, -(2**31)])
-def test_who_does_not_wait_is_answered_at_once(harness: ApiHarness, wait_ms: int) -> None:
+def test_a_fetch_without_max_wait_is_answered_at_once(harness: ApiHarness, wait_ms: int) -> None:
     harness.make_topic("orders")
     assert offsets_in(only(send(harness, wait_ms=wait_ms))) == []
 
 
 @pytest.mark.parametrize("min_bytes", [0, -1, -(2**31)])
-def test_who_needs_no_bytes_is_answered_at_once(harness: ApiHarness, min_bytes: int) -> None:
+def test_a_fetch_with_min_bytes_0_is_answered_at_once(harness: ApiHarness, min_bytes: int) -> None:
     harness.make_topic("orders")
     assert offsets_in(only(send(harness, wait_ms=1000, min_bytes=min_bytes))) == []
 
 
-def test_a_fetch_waits_for_as_many_bytes_as_it_wants_in_all(harness: ApiHarness) -> None:
+def test_a_fetch_waits_for_min_bytes_over_all_partitions(harness: ApiHarness) -> None:
     harness.make_topic("orders", 2)
     size = len(batch(b"x" * 100))
     sent = send(harness, offsets={0: 0, 1: 0}, wait_ms=500, min_bytes=3 * size)
@@ -323,7 +323,7 @@ def test_a_fetch_waits_for_as_many_bytes_as_it_wants_in_all(harness: ApiHarness)
     assert [offsets_in(answer) for answer in answers(sent)] == [[0, 1], [0]]
 
 
-def test_more_bytes_than_may_be_sent_are_not_waited_for(harness: ApiHarness) -> None:
+def test_min_bytes_is_capped_at_max_bytes(harness: ApiHarness) -> None:
     harness.make_topic("orders")
     sent = send(harness, wait_ms=500, min_bytes=MIB, max_bytes=10)
     assert not sent.is_answered
@@ -341,25 +341,25 @@ def test_an_error_does_not_wait(harness: ApiHarness, wait_ms: int) -> None:
     ]
 
 
-def test_a_fetch_for_nothing_does_not_wait(harness: ApiHarness) -> None:
+def test_an_empty_fetch_does_not_wait(harness: ApiHarness) -> None:
     assert harness.ask(KEY, 4, max_wait=timedelta(seconds=1), min_bytes=1).responses == ()
 
 
-def test_the_loss_of_leadership_ends_the_wait(harness: ApiHarness) -> None:
+def test_losing_leadership_completes_a_delayed_fetch(harness: ApiHarness) -> None:
     harness.make_topic("orders", replicas=(ME, OTHER))
     sent = send(harness, wait_ms=1000)
     harness.make_topic("orders", replicas=(ME, OTHER), leader=OTHER, epoch=1)
     assert only(sent).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_the_deletion_of_the_topic_ends_the_wait(harness: ApiHarness) -> None:
+def test_deleting_the_topic_completes_a_delayed_fetch(harness: ApiHarness) -> None:
     harness.make_topic("orders")
     sent = send(harness, 12, wait_ms=1000)
     harness.delete_topic("orders")
     assert only(sent).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_nobody_waits_for_a_client_that_hung_up(harness: ApiHarness) -> None:
+def test_a_closed_connection_cancels_its_delayed_operation(harness: ApiHarness) -> None:
     harness.make_topic("orders")
     connection = FakeConnection()
     sent = send(harness, wait_ms=1000, connection=connection)
@@ -382,7 +382,7 @@ def held_files(harness: ApiHarness) -> int:
     )
 
 
-def test_files_are_held_until_the_answer_has_left_and_no_longer(harness: ApiHarness) -> None:
+def test_files_are_leased_until_the_response_was_sent(harness: ApiHarness) -> None:
     harness.make_topic("orders", 2)
     for partition in (0, 1):
         harness.fill("orders", batch(b"a"), partition=partition)
@@ -396,7 +396,7 @@ def test_files_are_held_until_the_answer_has_left_and_no_longer(harness: ApiHarn
 
 
 @pytest.mark.parametrize("min_bytes", [1, 10_000])
-def test_looking_for_enough_holds_no_file(harness: ApiHarness, min_bytes: int) -> None:
+def test_measuring_sizes_leases_no_file(harness: ApiHarness, min_bytes: int) -> None:
     harness.make_topic("orders")
     harness.fill("orders", batch(b"a"))
     send(harness, offsets={0: 1 if min_bytes == 1 else 0}, wait_ms=1000, min_bytes=min_bytes)
@@ -430,7 +430,7 @@ def test_fetches_are_fenced_by_leader_epoch(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_leader_to_go_to_is_told_from_version_16_on(harness: ApiHarness, version: int) -> None:
+def test_the_current_leader_is_sent_from_version_16_on(harness: ApiHarness, version: int) -> None:
     harness.tell(
         topic_state("orders", epoch=6, replicas=(OTHER,), leader=OTHER),
         brokers=(node(ME), node(OTHER)),
@@ -448,9 +448,7 @@ def test_the_leader_to_go_to_is_told_from_version_16_on(harness: ApiHarness, ver
 
 
 @pytest.mark.parametrize("wait_ms", [0, 1000])
-def test_a_reader_of_another_history_is_told_where_they_part(
-    harness: ApiHarness, wait_ms: int
-) -> None:
+def test_a_diverging_reader_gets_the_diverging_epoch(harness: ApiHarness, wait_ms: int) -> None:
     harness.make_topic("orders", epoch=2)
     harness.fill("orders", batch(b"a"), batch(b"b"))
     harness.make_topic("orders", epoch=7)
@@ -470,13 +468,13 @@ def test_a_reader_of_another_history_is_told_where_they_part(
 
 
 @pytest.mark.parametrize("version", range(13, LATEST + 1))
-def test_an_id_that_nobody_knows(harness: ApiHarness, version: int) -> None:
+def test_an_unknown_topic_id_is_refused(harness: ApiHarness, version: int) -> None:
     harness.make_topic("orders")
     answer = only(send(harness, version, topic="other", wait_ms=1000))
     assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_a_topic_made_again_is_not_the_one_that_was_asked_for(harness: ApiHarness) -> None:
+def test_a_topic_created_again_is_not_the_requested_one(harness: ApiHarness) -> None:
     """KAFKA-12257: the name is the same, the offsets mean something else."""
     harness.make_topic("orders")
     harness.fill("orders", batch(b"old"))
@@ -485,7 +483,7 @@ def test_a_topic_made_again_is_not_the_one_that_was_asked_for(harness: ApiHarnes
     assert only(send(harness)).error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_a_log_of_another_life_of_the_topic_is_not_read(harness: ApiHarness) -> None:
+def test_a_log_with_another_topic_id_is_not_read(harness: ApiHarness) -> None:
     """The view has the new id already, the replica is still the old one's."""
     harness.make_topic("orders")
     harness.tell(topic_state("orders", topic_id=topic_id_of("second")))
@@ -501,7 +499,7 @@ def test_a_log_of_another_life_of_the_topic_is_not_read(harness: ApiHarness) -> 
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_reading_needs_permission_before_anything_is_told(
+def test_reading_needs_permission_before_anything_is_revealed(
     harness: ApiHarness, version: int
 ) -> None:
     harness.make_topic("orders")
@@ -514,7 +512,7 @@ def test_reading_needs_permission_before_anything_is_told(
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("is_allowed", [True, False])
-def test_who_calls_itself_a_follower_changes_nothing(
+def test_a_client_posing_as_a_follower_changes_nothing(
     harness: ApiHarness, version: int, is_allowed: bool
 ) -> None:
     """CVE-2018-1288: a client that impersonates a follower must not move the high watermark."""

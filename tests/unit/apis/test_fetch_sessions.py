@@ -75,7 +75,7 @@ def begin(harness: ApiHarness, version: int, offsets: dict[int, int]) -> int:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_session_is_told_only_what_changed(harness: ApiHarness, version: int) -> None:
+def test_a_session_gets_only_what_changed(harness: ApiHarness, version: int) -> None:
     harness.make_topic("orders", 3)
     session = begin(harness, version, {0: 0, 1: 0, 2: 0})
     assert told(fetch(harness, version, session, 1)) == {}
@@ -89,7 +89,7 @@ def test_a_session_is_told_only_what_changed(harness: ApiHarness, version: int) 
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_new_watermarks_and_log_starts_are_news(harness: ApiHarness, version: int) -> None:
+def test_new_high_watermarks_and_log_starts_are_sent(harness: ApiHarness, version: int) -> None:
     harness.make_topic("orders", 2)
     harness.fill("orders", batch(b"a"), batch(b"b"))
     session = begin(harness, version, {0: 2, 1: 0})
@@ -113,7 +113,7 @@ def test_partitions_are_added_and_forgotten(harness: ApiHarness, version: int) -
     assert harness.sessions.partition_count == 1
 
 
-def test_errors_are_told_each_time_and_so_is_their_end(harness: ApiHarness) -> None:
+def test_errors_are_sent_every_time_and_so_is_the_recovery(harness: ApiHarness) -> None:
     harness.make_topic("orders")
     harness.fill("orders", batch(b"a"))
     session = begin(harness, 12, {0: 9})
@@ -147,7 +147,7 @@ def test_partitions_take_turns_where_not_all_fit(harness: ApiHarness, version: i
     assert served[:4] == [1, 2, 3, 0]
 
 
-def test_a_long_poll_of_a_session_tells_only_what_changed(harness: ApiHarness) -> None:
+def test_a_delayed_fetch_of_a_session_sends_only_what_changed(harness: ApiHarness) -> None:
     harness.make_topic("orders", 3)
     session = begin(harness, 12, {0: 0, 1: 0, 2: 0})
     sent = fetch(harness, 12, session, 1, wait_ms=1000)
@@ -156,7 +156,7 @@ def test_a_long_poll_of_a_session_tells_only_what_changed(harness: ApiHarness) -
     assert list(told(sent)) == [2]
 
 
-def test_of_two_requests_of_a_session_the_overtaken_one_is_refused(harness: ApiHarness) -> None:
+def test_an_overtaken_request_of_a_session_is_refused(harness: ApiHarness) -> None:
     harness.make_topic("orders")
     session = begin(harness, 12, {0: 0})
     first = fetch(harness, 12, session, 1, wait_ms=1000)
@@ -186,7 +186,7 @@ def test_requests_that_do_not_fit_their_session_are_refused(
     assert told(fetch(harness, version, session, 1)) == {}  # and the session is none the worse
 
 
-def test_a_session_speaks_of_names_or_of_ids_but_not_of_both(harness: ApiHarness) -> None:
+def test_a_session_uses_topic_names_or_ids_but_not_both(harness: ApiHarness) -> None:
     harness.make_topic("orders")
     by_name, by_id = begin(harness, 12, {0: 0}), begin(harness, 13, {0: 0})
     for version, session in ((13, by_name), (12, by_id)):
@@ -205,7 +205,7 @@ def test_the_final_epoch_ends_the_session(harness: ApiHarness, version: int) -> 
     assert reply.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
-def test_a_new_session_takes_the_place_of_the_one_it_names(harness: ApiHarness) -> None:
+def test_a_new_session_replaces_the_one_it_names(harness: ApiHarness) -> None:
     harness.make_topic("orders")
     session = begin(harness, 12, {0: 0})
     again = fetch(harness, 12, session, FIRST_EPOCH, {0: 0}).reply.session_id
@@ -255,12 +255,12 @@ def make_sessions(clock: ManualClock, **limits: int) -> FetchSessions:
     return FetchSessions(now_ms=clock.now_ms, new_id=lambda: next(numbers), **limits)
 
 
-def test_a_full_table_refuses_newcomers_while_its_sessions_are_young() -> None:
+def test_a_full_cache_creates_no_session_while_all_are_young() -> None:
     sessions = make_sessions(ManualClock(), max_sessions=2)
     assert [make(sessions, 1), make(sessions, 1), make(sessions, 100)] == [1, 2, 0]
 
 
-def test_the_session_that_was_idle_longest_makes_room() -> None:
+def test_the_longest_idle_session_is_evicted() -> None:
     clock = ManualClock()
     sessions = make_sessions(clock, max_sessions=2)
     first, second = make(sessions, 5), make(sessions, 5)
@@ -276,7 +276,7 @@ def test_the_session_that_was_idle_longest_makes_room() -> None:
     ]
 
 
-def test_a_smaller_session_makes_room_for_a_larger_one_once_it_has_lived() -> None:
+def test_a_smaller_session_is_evicted_for_a_larger_one_after_min_age() -> None:
     clock = ManualClock()
     sessions = make_sessions(clock, max_sessions=2)
     large, small = make(sessions, 9), make(sessions, 3)
@@ -299,18 +299,18 @@ def test_partitions_of_all_sessions_are_bounded() -> None:
 
 
 @pytest.mark.parametrize("limit", [0, 1])
-def test_a_table_of_no_or_one_place_works(limit: int) -> None:
+def test_a_cache_of_zero_or_one_slots_works(limit: int) -> None:
     sessions = make_sessions(ManualClock(), max_sessions=limit)
     assert [make(sessions, 1), make(sessions, 1)] == [limit, 0]
 
 
-def test_ids_that_are_taken_are_not_given_again() -> None:
+def test_session_ids_in_use_are_not_reused() -> None:
     numbers = iter([7, 7, 7, 8])
     sessions = FetchSessions(max_sessions=9, new_id=lambda: next(numbers))
     assert [make(sessions, 1), make(sessions, 1)] == [7, 8]
 
 
-def test_epochs_go_on_behind_the_largest() -> None:
+def test_session_epochs_wrap_after_the_largest() -> None:
     sessions = make_sessions(ManualClock(), max_sessions=9)
     session = make(sessions, 1)
     sessions._sessions[session].epoch = MAX_ID

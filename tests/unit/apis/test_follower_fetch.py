@@ -70,7 +70,7 @@ def offsets_in(answer: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_follower_reads_ahead_of_the_high_watermark_and_moves_it_with_its_next_fetch(
+def test_a_follower_reads_beyond_the_high_watermark_and_advances_it_with_its_next_fetch(
     harness: ApiHarness, version: int
 ) -> None:
     harness.make_topic("orders", replicas=BOTH)
@@ -83,7 +83,7 @@ def test_a_follower_reads_ahead_of_the_high_watermark_and_moves_it_with_its_next
     assert (answer.error_code, answer.high_watermark) == (0, 2)
 
 
-def test_a_follower_that_waits_is_woken_by_what_is_appended_not_by_what_is_committed(
+def test_a_delayed_follower_fetch_completes_on_append_not_on_commit(
     harness: ApiHarness,
 ) -> None:
     harness.make_topic("orders", replicas=BOTH)
@@ -94,7 +94,7 @@ def test_a_follower_that_waits_is_woken_by_what_is_appended_not_by_what_is_commi
 
 
 @pytest.mark.parametrize("epoch", [2, 4])
-def test_a_fetch_of_another_epoch_tells_nothing_and_is_told_so(
+def test_a_follower_fetch_of_another_epoch_is_refused_and_not_counted(
     harness: ApiHarness, epoch: int
 ) -> None:
     harness.make_topic("orders", replicas=BOTH, epoch=3)
@@ -104,7 +104,7 @@ def test_a_fetch_of_another_epoch_tells_nothing_and_is_told_so(
     assert harness.replicas.get(P0).high_watermark == 0
 
 
-def test_a_follower_with_another_history_is_told_where_they_part_and_does_not_count(
+def test_a_diverging_follower_gets_the_diverging_epoch_and_is_not_counted(
     harness: ApiHarness,
 ) -> None:
     harness.make_topic("orders", replicas=BOTH, epoch=1)
@@ -118,7 +118,9 @@ def test_a_follower_with_another_history_is_told_where_they_part_and_does_not_co
     assert harness.replicas.get(P0).high_watermark == 0
 
 
-def test_a_follower_beyond_the_leaders_end_is_told_where_to_cut(harness: ApiHarness) -> None:
+def test_a_follower_beyond_the_leaders_log_end_gets_the_diverging_epoch(
+    harness: ApiHarness,
+) -> None:
     harness.make_topic("orders", replicas=BOTH, epoch=1)
     harness.fill("orders", batch(b"a"))
     harness.make_topic("orders", replicas=BOTH, epoch=2)
@@ -127,7 +129,7 @@ def test_a_follower_beyond_the_leaders_end_is_told_where_to_cut(harness: ApiHarn
     assert (answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset) == (1, 1)
 
 
-def test_a_follower_below_the_leaders_start_is_told_the_start(harness: ApiHarness) -> None:
+def test_a_follower_below_the_leaders_log_start_gets_the_log_start(harness: ApiHarness) -> None:
     harness.make_topic("orders", replicas=BOTH)
     harness.fill("orders", batch(b"a"), batch(b"b"))
     fetch(harness, 2, last_epoch=0)
@@ -137,12 +139,12 @@ def test_a_follower_below_the_leaders_start_is_told_the_start(harness: ApiHarnes
     assert answer.log_start_offset == 2
 
 
-def test_who_is_no_replica_is_refused(harness: ApiHarness) -> None:
+def test_a_broker_that_is_no_replica_is_refused(harness: ApiHarness) -> None:
     harness.make_topic("orders", replicas=BOTH)
     assert only(fetch(harness, 0, follower=7)).error_code == ErrorCode.REPLICA_NOT_AVAILABLE
 
 
-def test_who_may_not_act_for_the_cluster_is_refused_and_moves_nothing(harness: ApiHarness) -> None:
+def test_a_follower_without_cluster_action_is_refused_and_not_counted(harness: ApiHarness) -> None:
     """CVE-2018-1288."""
     harness.make_topic("orders", replicas=BOTH)
     harness.fill("orders", batch(b"a"))
@@ -152,7 +154,7 @@ def test_who_may_not_act_for_the_cluster_is_refused_and_moves_nothing(harness: A
     assert harness.replicas.get(P0).high_watermark == 0
 
 
-def test_a_follower_that_comes_by_the_clients_door_is_refused(harness: ApiHarness) -> None:
+def test_a_follower_on_a_client_listener_is_refused(harness: ApiHarness) -> None:
     harness.make_topic("orders", replicas=BOTH)
     let_brokers_in(harness, "BROKERS")
     assert only(fetch(harness, 0)).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -163,7 +165,7 @@ def test_a_follower_without_an_epoch_is_refused(harness: ApiHarness) -> None:
     assert only(fetch(harness, 0, epoch=-1)).error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_an_earlier_life_of_a_follower_is_refused(harness: ApiHarness) -> None:
+def test_a_follower_with_a_stale_broker_epoch_is_refused(harness: ApiHarness) -> None:
     harness.make_topic("orders", replicas=BOTH)
     harness.tell(brokers=(node(ME), replace(node(OTHER), epoch=BrokerEpoch(5))))
     for epoch, code in ((4, ErrorCode.STALE_BROKER_EPOCH), (5, 0), (6, 0), (-1, 0)):

@@ -105,7 +105,7 @@ def test_read_committed_ends_at_the_last_stable_offset(harness: ApiHarness, vers
 
 
 @pytest.mark.parametrize("replica_id", [-1, -2, OTHER, 77])
-def test_nobody_is_told_of_more_than_the_high_watermark(
+def test_no_offset_above_the_high_watermark_is_returned(
     harness: ApiHarness, replica_id: int
 ) -> None:
     harness.make_topic("orders", replicas=(ME, OTHER))
@@ -127,7 +127,9 @@ def test_nobody_is_told_of_more_than_the_high_watermark(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_new_leader_does_not_take_back_what_was_told(harness: ApiHarness, version: int) -> None:
+def test_a_new_leader_does_not_return_an_offset_below_an_earlier_one(
+    harness: ApiHarness, version: int
+) -> None:
     """KIP-207: its high watermark lags behind the start of its epoch, for a moment."""
     harness.make_topic("orders", replicas=(ME, OTHER))
     harness.fill("orders", batch(b"a", at_ms=NOW_MS))
@@ -150,7 +152,7 @@ def test_a_new_leader_does_not_take_back_what_was_told(harness: ApiHarness, vers
         (6, ErrorCode.UNKNOWN_LEADER_EPOCH),
     ],
 )
-def test_questions_are_fenced_by_leader_epoch(
+def test_requests_are_fenced_by_leader_epoch(
     harness: ApiHarness, version: int, epoch: int, code: ErrorCode
 ) -> None:
     harness.make_topic("orders", epoch=5)

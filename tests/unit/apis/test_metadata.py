@@ -46,7 +46,7 @@ def only(reply: Any) -> Any:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_every_version_tells_brokers_and_leaders(harness: ApiHarness, version: int) -> None:
+def test_every_version_returns_brokers_and_leaders(harness: ApiHarness, version: int) -> None:
     harness.make_topic("orders", 3, epoch=4)
     reply = ask(harness, version, "orders")
     topic = only(reply)
@@ -98,7 +98,7 @@ def test_the_bytes_are_those_of_the_generic_encoder(version: int) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("count", [0, 1, 200])
-def test_what_stands_around_topics_is_the_generic_encoders_too(version: int, count: int) -> None:
+def test_bytes_around_topics_are_those_of_the_generic_encoder(version: int, count: int) -> None:
     shape = response_shape(KEY, version)
     brokers = [
         ResponseBroker(BrokerId(number), f"höst-{number}", 9092, None if number % 2 else "rack")
@@ -182,7 +182,7 @@ def described(version: int, number: int, state: PartitionState, has_failed: bool
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_all_topics_are_asked_for_by_null_and_in_version_0_by_an_empty_list(
+def test_all_topics_are_requested_by_null_and_in_version_0_by_an_empty_list(
     harness: ApiHarness, version: int
 ) -> None:
     for name in ("a", "b"):
@@ -194,7 +194,7 @@ def test_all_topics_are_asked_for_by_null_and_in_version_0_by_an_empty_list(
         assert harness.ask(KEY, version, topics=[]).topics == ()
 
 
-def test_an_answer_of_all_topics_follows_every_change(harness: ApiHarness) -> None:
+def test_a_response_of_all_topics_follows_every_change(harness: ApiHarness) -> None:
     harness.make_topic("a")
     before = harness.ask(KEY, LATEST, topics=None)
     assert (
@@ -215,7 +215,7 @@ def test_an_answer_of_all_topics_follows_every_change(harness: ApiHarness) -> No
     assert [topic.name for topic in harness.ask(KEY, LATEST, topics=None).topics] == ["a"]
 
 
-def test_an_answer_of_all_topics_is_encoded_once_for_each_address(harness: ApiHarness) -> None:
+def test_a_response_of_all_topics_is_encoded_once_per_address(harness: ApiHarness) -> None:
     harness.make_topic("a")
     here = harness.send(KEY, 9, topics=None)
     there = harness.send(KEY, 9, topics=None, connection=FakeConnection(host="::1", port=7))
@@ -223,7 +223,7 @@ def test_an_answer_of_all_topics_is_encoded_once_for_each_address(harness: ApiHa
     assert harness.send(KEY, 9, topics=None).reply == here.reply
 
 
-def test_a_dead_brokers_leaderships_are_told_as_missing(harness: ApiHarness) -> None:
+def test_partitions_of_a_dead_leader_have_leader_not_available(harness: ApiHarness) -> None:
     harness.tell(topic_state("a", 1, replicas=(OTHER, ME), leader=OTHER), brokers=(node(ME),))
     (partition,) = only(ask(harness, LATEST, "a")).partitions
     assert (partition.error_code, partition.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
@@ -233,7 +233,7 @@ def test_a_dead_brokers_leaderships_are_told_as_missing(harness: ApiHarness) -> 
     assert (partition.error_code, partition.leader_id) == (0, OTHER)
 
 
-def test_a_replica_on_a_disk_that_failed_is_offline_though_its_broker_lives(
+def test_a_replica_on_a_failed_disk_is_offline_while_its_broker_is_alive(
     harness: ApiHarness,
 ) -> None:
     harness.tell(topic_state("a", 2, replicas=(ME, OTHER)), brokers=(node(ME), node(OTHER)))
@@ -249,7 +249,7 @@ def test_a_replica_on_a_disk_that_failed_is_offline_though_its_broker_lives(
 # -- addresses -----------------------------------------------------------------------------
 
 
-def test_clients_are_told_what_the_listener_advertises(tmp_path: Path) -> None:
+def test_clients_get_the_advertised_addresses(tmp_path: Path) -> None:
     advertised = {"OUT": Endpoint("OUT", "PLAINTEXT", "broker.example.com", 443)}
     harness = ApiHarness(tmp_path, advertised=advertised)
     harness.tell(brokers=(node(ME, "OUT", "IN"), node(OTHER, "IN")))
@@ -271,7 +271,9 @@ def test_clients_are_told_what_the_listener_advertises(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_question_creates_the_topic_and_gets_its_leaders(tmp_path: Path, version: int) -> None:
+def test_a_request_auto_creates_the_topic_and_gets_its_leaders(
+    tmp_path: Path, version: int
+) -> None:
     harness = ApiHarness(
         tmp_path, settings={"num.partitions": "3", "default.replication.factor": "2"}
     )
@@ -283,13 +285,13 @@ def test_a_question_creates_the_topic_and_gets_its_leaders(tmp_path: Path, versi
 
 
 @pytest.mark.parametrize("version", range(4, VERSIONS[-1] + 1))
-def test_nothing_is_created_for_who_does_not_want_it(harness: ApiHarness, version: int) -> None:
+def test_nothing_is_created_without_the_requests_flag(harness: ApiHarness, version: int) -> None:
     topic = only(ask(harness, version, "fresh", allow_auto_topic_creation=False))
     assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert harness.controller.created == []
 
 
-def test_nothing_is_created_where_the_broker_does_not_do_so(tmp_path: Path) -> None:
+def test_nothing_is_created_without_auto_create_topics_enable(tmp_path: Path) -> None:
     harness = ApiHarness(tmp_path, settings={"auto.create.topics.enable": "false"})
     topic = only(ask(harness, 1, "fresh"))
     assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -304,7 +306,7 @@ def test_bad_names_create_nothing(harness: ApiHarness, name: str) -> None:
     assert harness.controller.created == []
 
 
-def test_internal_topics_are_not_made_by_a_question(harness: ApiHarness) -> None:
+def test_internal_topics_are_not_auto_created(harness: ApiHarness) -> None:
     topic = only(ask(harness, 4, "__consumer_offsets", allow_auto_topic_creation=True))
     assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert harness.controller.created == []
@@ -319,27 +321,27 @@ def test_internal_topics_are_not_made_by_a_question(harness: ApiHarness) -> None
         (ErrorCode.NOT_CONTROLLER, ErrorCode.LEADER_NOT_AVAILABLE),
     ],
 )
-def test_a_creation_that_fails_is_told(
+def test_a_failed_creation_is_reported(
     harness: ApiHarness, refused: ErrorCode, told: ErrorCode
 ) -> None:
     harness.controller.refusals["fresh"] = ApiError(refused, "because")
     assert only(ask(harness, 4, "fresh", allow_auto_topic_creation=True)).error_code == told
 
 
-def test_a_question_for_too_many_topics_creates_none(harness: ApiHarness) -> None:
+def test_a_request_for_too_many_topics_creates_none(harness: ApiHarness) -> None:
     names = [f"fresh-{number}" for number in range(10_001)]
     reply = ask(harness, 4, *names, allow_auto_topic_creation=True)
     assert {topic.error_code for topic in reply.topics} == {ErrorCode.POLICY_VIOLATION}
     assert harness.controller.created == []
 
 
-def test_a_topic_that_has_not_arrived_yet_is_asked_for_again(harness: ApiHarness) -> None:
+def test_a_topic_that_is_not_in_metadata_yet_is_retriable(harness: ApiHarness) -> None:
     harness.controller.is_slow = True
     topic = only(ask(harness, 4, "fresh", allow_auto_topic_creation=True))
     assert topic.error_code == ErrorCode.LEADER_NOT_AVAILABLE
 
 
-def test_the_connection_waits_while_a_topic_is_made(harness: ApiHarness) -> None:
+def test_the_connection_waits_while_a_topic_is_created(harness: ApiHarness) -> None:
     harness.runs_at_once = False
     sent = harness.send(KEY, 4, topics=[{"name": "fresh"}], allow_auto_topic_creation=True)
     assert not sent.is_answered
@@ -347,7 +349,7 @@ def test_the_connection_waits_while_a_topic_is_made(harness: ApiHarness) -> None
     assert only(sent.reply).error_code == 0
 
 
-def test_an_unforeseen_failure_costs_the_connection_and_is_reported(harness: ApiHarness) -> None:
+def test_an_unexpected_error_closes_the_connection_and_is_reported(harness: ApiHarness) -> None:
     async def fail(*_: Any, **__: Any) -> Any:
         raise ZeroDivisionError("of all things")
 
@@ -376,7 +378,7 @@ def test_topics_are_found_by_their_id(harness: ApiHarness) -> None:
 
 
 @pytest.mark.parametrize("version", [10, 11])
-def test_versions_that_only_answer_with_ids_refuse_questions_by_id(
+def test_versions_with_ids_only_in_responses_refuse_requests_by_id(
     harness: ApiHarness, version: int
 ) -> None:
     harness.make_topic("orders")
@@ -385,12 +387,12 @@ def test_versions_that_only_answer_with_ids_refuse_questions_by_id(
 
 
 @pytest.mark.parametrize("version", [10, 11, 12])
-def test_a_question_without_name_and_id_is_invalid(harness: ApiHarness, version: int) -> None:
+def test_a_topic_without_name_and_id_is_invalid(harness: ApiHarness, version: int) -> None:
     reply = harness.ask(KEY, version, topics=[{"name": None}])
     assert only(reply).error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_a_topic_asked_for_twice_is_answered_once(harness: ApiHarness) -> None:
+def test_a_topic_requested_twice_is_returned_once(harness: ApiHarness) -> None:
     harness.make_topic("orders")
     reply = ask(harness, 12, "orders", "orders")
     assert only(reply).name == "orders"
@@ -423,7 +425,7 @@ def test_all_topics_are_those_that_may_be_described(harness: ApiHarness) -> None
     assert only(harness.ask(KEY, LATEST, topics=None)).name == "seen"
 
 
-def test_an_id_does_not_tell_the_name_of_a_hidden_topic(harness: ApiHarness) -> None:
+def test_an_id_does_not_reveal_the_name_of_a_hidden_topic(harness: ApiHarness) -> None:
     harness.make_topic("hidden")
     harness.guard.deny(AclOperation.DESCRIBE, ResourceType.TOPIC, "hidden")
     topic = only(harness.ask(KEY, 12, topics=[{"topic_id": topic_id_of("hidden"), "name": None}]))
@@ -441,7 +443,7 @@ def test_creation_needs_its_own_permission(harness: ApiHarness) -> None:
 
 
 @pytest.mark.parametrize("version", range(8, VERSIONS[-1] + 1))
-def test_operations_are_told_to_who_asks_for_them(harness: ApiHarness, version: int) -> None:
+def test_authorized_operations_are_returned_on_request(harness: ApiHarness, version: int) -> None:
     harness.make_topic("orders")
     harness.guard.deny(AclOperation.DELETE, ResourceType.TOPIC, "orders")
     everything = (
@@ -470,7 +472,7 @@ def test_operations_are_told_to_who_asks_for_them(harness: ApiHarness, version: 
     assert ask(harness, version, "orders").topics[0].topic_authorized_operations == NOT_ASKED
 
 
-def test_operations_on_the_cluster_are_none_for_who_may_not_describe_it(
+def test_cluster_operations_are_none_without_describe(
     harness: ApiHarness,
 ) -> None:
     harness.guard.deny(AclOperation.DESCRIBE, ResourceType.CLUSTER, "kafka-cluster")
@@ -478,5 +480,5 @@ def test_operations_on_the_cluster_are_none_for_who_may_not_describe_it(
     assert reply.cluster_authorized_operations == 0
 
 
-def test_replies_promise_no_throttling(harness: ApiHarness) -> None:
+def test_responses_have_no_throttle_time(harness: ApiHarness) -> None:
     assert ask(harness, LATEST).throttle_time == timedelta()

@@ -25,7 +25,7 @@ def ask(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_every_version_tells_the_largest_epoch_up_to_the_asked_one(
+def test_every_version_returns_the_largest_epoch_up_to_the_requested_one(
     harness: ApiHarness, version: int
 ) -> None:
     harness.make_topic("orders", epoch=2)
@@ -54,7 +54,7 @@ def test_every_version_tells_the_largest_epoch_up_to_the_asked_one(
         (6, ErrorCode.UNKNOWN_LEADER_EPOCH),
     ],
 )
-def test_questions_are_fenced_by_leader_epoch(
+def test_requests_are_fenced_by_leader_epoch(
     harness: ApiHarness, version: int, current: int, code: ErrorCode
 ) -> None:
     harness.make_topic("orders", epoch=5)

@@ -84,7 +84,7 @@ def test_every_partition_is_refused_in_the_layout_of_its_version(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_who_may_not_write_does_not_learn_whether_a_topic_exists(
+def test_without_write_permission_existence_is_not_revealed(
     harness: ApiHarness, version: int
 ) -> None:
     harness.guard.denies_all = True
@@ -99,7 +99,7 @@ def test_who_may_not_write_does_not_learn_whether_a_topic_exists(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_acks_0_learns_of_it_by_losing_its_connection(harness: ApiHarness, version: int) -> None:
+def test_acks_0_closes_the_connection(harness: ApiHarness, version: int) -> None:
     ask(harness, version, ONE + topic(b"orders", 0), acks=0, connection=harness.connection)
     assert harness.connection.is_closed
     reason = str(harness.connection.closed_because)
@@ -117,7 +117,9 @@ def test_a_request_for_nothing_is_answered(harness: ApiHarness, version: int) ->
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_what_is_no_request_is_left_to_the_connection(harness: ApiHarness, version: int) -> None:
+def test_malformed_old_requests_are_left_to_the_connection(
+    harness: ApiHarness, version: int
+) -> None:
     whole = ONE + topic(b"orders", 0)
     for end in range(len(whole)):
         with pytest.raises(MalformedRequest):

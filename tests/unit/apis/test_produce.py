@@ -82,7 +82,9 @@ def end_of(harness: ApiHarness, partition: TopicPartition = P0) -> int:
 
 @pytest.mark.parametrize("acks", [1, -1])
 @pytest.mark.parametrize("version", VERSIONS)
-def test_every_version_writes_and_tells_where(harness: ApiHarness, version: int, acks: int) -> None:
+def test_every_version_appends_and_returns_the_offset(
+    harness: ApiHarness, version: int, acks: int
+) -> None:
     harness.make_topic("orders", 2)
     send(harness, version, acks=acks)
     topics: dict[str, dict[int, Records]] = {"orders": {1: batch(), 0: batch()}}
@@ -217,7 +219,7 @@ def test_acks_all_waits_for_the_in_sync_replicas_and_lets_the_next_request_start
     assert [answer.base_offset for answer in answers(first) + answers(second)] == [0, 2]
 
 
-def test_what_waits_too_long_is_told_so(harness: ApiHarness) -> None:
+def test_a_delayed_produce_times_out(harness: ApiHarness) -> None:
     harness.make_topic("orders", replicas=(ME, OTHER))
     sent = send(harness, timeout_ms=50)
     harness.clock.advance_ms(49)
@@ -227,14 +229,14 @@ def test_what_waits_too_long_is_told_so(harness: ApiHarness) -> None:
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1, -(2**31)])
-def test_a_timeout_below_zero_is_none(harness: ApiHarness, timeout_ms: int) -> None:
+def test_a_negative_timeout_means_none(harness: ApiHarness, timeout_ms: int) -> None:
     harness.make_topic("orders", replicas=(ME, OTHER))
     sent = send(harness, timeout_ms=timeout_ms)
     harness.clock.advance_ms(2)
     assert codes(sent) == [ErrorCode.REQUEST_TIMED_OUT]
 
 
-def test_nobody_waits_for_a_client_that_hung_up(harness: ApiHarness) -> None:
+def test_a_closed_connection_cancels_its_delayed_operation(harness: ApiHarness) -> None:
     harness.make_topic("orders", replicas=(ME, OTHER))
     sent = send(harness)
     harness.connection.close("went away")
@@ -243,7 +245,7 @@ def test_nobody_waits_for_a_client_that_hung_up(harness: ApiHarness) -> None:
     assert not sent.is_answered
 
 
-def test_acks_0_is_not_answered(harness: ApiHarness) -> None:
+def test_acks_0_gets_no_response(harness: ApiHarness) -> None:
     harness.make_topic("orders")
     sent = send(harness, acks=0)
     assert sent.is_answered
@@ -251,9 +253,7 @@ def test_acks_0_is_not_answered(harness: ApiHarness) -> None:
 
 
 @pytest.mark.parametrize("topic", ["absent", "orders"])
-def test_acks_0_learns_of_an_error_by_losing_its_connection(
-    harness: ApiHarness, topic: str
-) -> None:
+def test_an_error_with_acks_0_closes_the_connection(harness: ApiHarness, topic: str) -> None:
     harness.make_topic("orders")
     damaged = batch(b"x")
     damaged[-1] ^= 1
@@ -272,7 +272,7 @@ def test_other_acks_are_refused(harness: ApiHarness, acks: int) -> None:
 # -- what is refused -----------------------------------------------------------------------
 
 
-def test_each_partition_has_its_own_answer_in_the_order_of_the_request(harness: ApiHarness) -> None:
+def test_each_partition_has_its_own_result_in_request_order(harness: ApiHarness) -> None:
     harness.make_topic("orders", 3)
     damaged = batch(b"x")
     damaged[-1] ^= 1
@@ -299,7 +299,7 @@ def test_each_partition_has_its_own_answer_in_the_order_of_the_request(harness: 
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_reasons_are_told_from_version_8_on(harness: ApiHarness, version: int) -> None:
+def test_error_messages_are_sent_from_version_8_on(harness: ApiHarness, version: int) -> None:
     harness.make_topic("orders", configs={"max.message.bytes": "100"})
     (answer,) = answers(send(harness, version, {"orders": {0: batch(b"x" * 200)}}))
     assert answer.error_code == ErrorCode.MESSAGE_TOO_LARGE
@@ -308,7 +308,7 @@ def test_reasons_are_told_from_version_8_on(harness: ApiHarness, version: int) -
 
 
 @pytest.mark.parametrize("records", [None, b"", b"\0" * 60])
-def test_a_share_without_a_batch_is_refused(harness: ApiHarness, records: Records) -> None:
+def test_a_partition_without_a_batch_is_refused(harness: ApiHarness, records: Records) -> None:
     harness.make_topic("orders")
     assert codes(send(harness, topics={"orders": {0: records}})) == [ErrorCode.INVALID_RECORD]
 
@@ -324,14 +324,14 @@ def test_other_message_formats_are_refused(harness: ApiHarness, magic: int) -> N
 
 
 @pytest.mark.parametrize("topic", sorted(INTERNAL_TOPICS))
-def test_clients_do_not_write_to_internal_topics(harness: ApiHarness, topic: str) -> None:
+def test_clients_may_not_produce_to_internal_topics(harness: ApiHarness, topic: str) -> None:
     harness.make_topic(topic)
     assert codes(send(harness, topics={topic: {0: batch()}})) == [ErrorCode.INVALID_TOPIC_EXCEPTION]
     assert end_of(harness, TopicPartition(topic, 0)) == 0
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_zstd_is_for_those_who_know_it(harness: ApiHarness, version: int) -> None:
+def test_zstd_is_rejected_before_produce_v7(harness: ApiHarness, version: int) -> None:
     harness.make_topic("orders")
     sent = send(harness, version, {"orders": {0: batch(b"v", codec=Codec.ZSTD)}})
     expected = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE if version < 7 else ErrorCode.NONE
@@ -339,14 +339,14 @@ def test_zstd_is_for_those_who_know_it(harness: ApiHarness, version: int) -> Non
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_every_codec_is_stored_as_it_came(harness: ApiHarness, codec: Codec) -> None:
+def test_every_codec_is_stored_unchanged(harness: ApiHarness, codec: Codec) -> None:
     harness.make_topic("orders")
     assert codes(send(harness, topics={"orders": {0: batch(b"v" * 100, codec=codec)}})) == [
         ErrorCode.NONE
     ]
 
 
-def test_a_control_batch_is_not_a_clients_to_write(harness: ApiHarness) -> None:
+def test_control_batches_of_clients_are_refused(harness: ApiHarness) -> None:
     harness.make_topic("orders")
     forged = batch(b"x", producer_id=1, producer_epoch=0, base_sequence=0, control=True)
     assert codes(send(harness, topics={"orders": {0: forged}})) == [ErrorCode.INVALID_RECORD]
@@ -375,7 +375,7 @@ def test_a_request_for_nothing_is_answered(harness: ApiHarness) -> None:
 # -- idempotence and transactions ----------------------------------------------------------
 
 
-def test_a_batch_that_comes_again_is_answered_as_the_first_time(harness: ApiHarness) -> None:
+def test_a_duplicate_batch_gets_the_original_offset(harness: ApiHarness) -> None:
     harness.make_topic("orders")
     first = send(harness, topics={"orders": {0: numbered(0)}})
     again = send(harness, topics={"orders": {0: numbered(0)}})
@@ -395,7 +395,7 @@ def numbered(sequence: int) -> bytearray:
     return batch(b"v", producer_id=5, producer_epoch=0, base_sequence=sequence)
 
 
-def test_a_producer_that_is_not_known_begins_at_its_first_sequence(harness: ApiHarness) -> None:
+def test_an_unknown_producer_has_to_start_at_sequence_0(harness: ApiHarness) -> None:
     """It is told so with the log's start, where Java looks for a reason: without it, Java sends
     the same again until its time is over."""
     harness.make_topic("orders")
@@ -431,7 +431,7 @@ def test_transactional_batches_need_the_permission_of_their_id(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_leader_to_go_to_is_told_from_version_10_on(harness: ApiHarness, version: int) -> None:
+def test_the_current_leader_is_sent_from_version_10_on(harness: ApiHarness, version: int) -> None:
     harness.tell(
         topic_state("orders", epoch=6, replicas=(OTHER,), leader=OTHER),
         brokers=(node(ME), node(OTHER)),
@@ -448,7 +448,7 @@ def test_the_leader_to_go_to_is_told_from_version_10_on(harness: ApiHarness, ver
         ] == [(OTHER, "host-2", 9002)]
 
 
-def test_append_time_is_told_where_the_topic_stamps_it(harness: ApiHarness) -> None:
+def test_log_append_time_is_returned(harness: ApiHarness) -> None:
     harness.make_topic("orders", configs={"message.timestamp.type": "LogAppendTime"})
     (answer,) = answers(send(harness))
     assert answer.log_append_time == as_time(NOW_MS)
@@ -461,7 +461,7 @@ def test_denied_and_absent_topics_look_the_same(harness: ApiHarness) -> None:
     assert codes(send(harness, topics=topics)) == [ErrorCode.TOPIC_AUTHORIZATION_FAILED] * 2
 
 
-def test_synchronous_flush_is_answered_after_it(tmp_path: Path) -> None:
+def test_a_synchronous_write_is_acknowledged_after_its_flush(tmp_path: Path) -> None:
     harness = ApiHarness(tmp_path)
     harness.make_topic("orders", configs={"flush.messages": "1"})
     sent = send(harness, acks=1, connection=FakeConnection())

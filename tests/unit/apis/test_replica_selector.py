@@ -70,7 +70,7 @@ def lead(harness: ApiHarness, *, follower_end: int) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("wait_ms", [0, 500])
-def test_a_reader_is_sent_to_a_follower_in_its_rack(
+def test_a_consumer_is_sent_to_a_follower_in_its_rack(
     near: ApiHarness, version: int, wait_ms: int
 ) -> None:
     lead(near, follower_end=2)
@@ -81,20 +81,20 @@ def test_a_reader_is_sent_to_a_follower_in_its_rack(
 
 
 @pytest.mark.parametrize("rack", ["", "rack-1", "rack-3"])
-def test_a_reader_near_the_leader_or_near_nobody_stays(near: ApiHarness, rack: str) -> None:
+def test_a_consumer_in_the_leaders_rack_or_in_no_rack_stays(near: ApiHarness, rack: str) -> None:
     lead(near, follower_end=2)
     answer = only(fetch(near, rack=rack))
     assert answer.preferred_read_replica == -1
     assert answer.records
 
 
-def test_a_follower_that_has_not_got_so_far_is_nobodys_choice(near: ApiHarness) -> None:
+def test_a_follower_without_the_offset_is_not_selected(near: ApiHarness) -> None:
     lead(near, follower_end=1)
     assert only(fetch(near, 1)).preferred_read_replica == OTHER
     assert only(fetch(near, 2)).preferred_read_replica == -1
 
 
-def test_without_the_setting_nobody_is_sent_away(harness: ApiHarness) -> None:
+def test_without_the_selector_no_consumer_is_redirected(harness: ApiHarness) -> None:
     harness.tell(brokers=(node(ME), node(OTHER)))
     lead(harness, follower_end=2)
     assert only(fetch(harness)).preferred_read_replica == -1
@@ -109,25 +109,25 @@ def follow(harness: ApiHarness, *, high_watermark: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_follower_serves_readers_what_is_committed(near: ApiHarness, version: int) -> None:
+def test_a_follower_serves_committed_records(near: ApiHarness, version: int) -> None:
     follow(near, high_watermark=1)
     answer = only(fetch(near, rack="rack-1", version=version))
     assert (answer.error_code, answer.high_watermark, answer.preferred_read_replica) == (0, 1, -1)
     assert len(bytes(answer.records)) == len(batch(b"a"))
 
 
-def test_a_follower_refuses_readers_of_another_epoch(near: ApiHarness) -> None:
+def test_a_follower_refuses_consumers_of_another_epoch(near: ApiHarness) -> None:
     follow(near, high_watermark=2)
     assert only(fetch(near, epoch=0)).error_code == ErrorCode.FENCED_LEADER_EPOCH
     assert only(fetch(near, epoch=2)).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
     assert only(fetch(near, epoch=1)).error_code == ErrorCode.NONE
 
 
-def test_a_follower_refuses_readers_that_know_no_replicas(near: ApiHarness) -> None:
+def test_a_follower_refuses_versions_without_read_replicas(near: ApiHarness) -> None:
     follow(near, high_watermark=2)
     assert only(fetch(near, version=10)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_a_follower_refuses_readers_without_the_setting(harness: ApiHarness) -> None:
+def test_a_follower_refuses_consumers_without_the_selector(harness: ApiHarness) -> None:
     follow(harness, high_watermark=2)
     assert only(fetch(harness)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER

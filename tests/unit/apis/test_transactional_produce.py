@@ -95,7 +95,7 @@ def mark(harness: ApiHarness, *, epoch: int = 0, commit: bool = True) -> None:
 
 
 @pytest.mark.parametrize("version", range(3, 13))
-def test_the_first_batch_of_a_transaction_asks_and_the_next_ones_do_not(
+def test_only_the_first_batch_of_a_transaction_is_verified(
     harness: ApiHarness, version: int
 ) -> None:
     assert codes(send(harness, {0: transactional(), 1: transactional()}, version=version)) == [
@@ -110,14 +110,14 @@ def test_the_first_batch_of_a_transaction_asks_and_the_next_ones_do_not(
     assert (log.log_end_offset, log.last_stable_offset) == (2, 0)
 
 
-def test_after_its_end_the_next_transaction_asks_again(harness: ApiHarness) -> None:
+def test_the_next_transaction_is_verified_again(harness: ApiHarness) -> None:
     send(harness, {0: transactional()})
     mark(harness)
     assert codes(send(harness, {0: transactional(1)})) == [ErrorCode.NONE]
     assert len(harness.verifier.asked) == 2
 
 
-def test_an_epoch_that_the_log_has_not_seen_in_the_transaction_asks_again(
+def test_a_new_producer_epoch_is_verified_again(
     harness: ApiHarness,
 ) -> None:
     send(harness, {0: transactional()})
@@ -125,7 +125,7 @@ def test_an_epoch_that_the_log_has_not_seen_in_the_transaction_asks_again(
     assert [each.producer_epoch for each in harness.verifier.asked] == [0, 1]
 
 
-def test_plain_batches_of_the_same_request_are_written_without_a_question(
+def test_plain_batches_of_the_same_request_need_no_verification(
     harness: ApiHarness,
 ) -> None:
     harness.verifier.codes[P0] = ErrorCode.TRANSACTION_ABORTABLE
@@ -164,7 +164,7 @@ NOT_PART_OF_IT = ErrorCode.TRANSACTION_ABORTABLE
         ),
     ],
 )
-def test_what_the_coordinator_says_reaches_the_client_in_words_it_knows(
+def test_coordinator_errors_are_mapped_to_codes_that_the_client_knows(
     harness: ApiHarness, said: ErrorCode, version: int, told: ErrorCode
 ) -> None:
     harness.verifier.codes[P1] = said
@@ -173,7 +173,7 @@ def test_what_the_coordinator_says_reaches_the_client_in_words_it_knows(
     assert [harness.replicas.get(tp).log_end_offset for tp in (P0, P1)] == [1, 0]
 
 
-def test_without_verification_only_version_2_asks(harness: ApiHarness) -> None:
+def test_without_verification_only_transactions_v2_are_verified(harness: ApiHarness) -> None:
     harness.set_settings({"transaction.partition.verification.enable": "false"})
     assert codes(send(harness, {0: transactional()}, version=11)) == [ErrorCode.NONE]
     assert harness.verifier.asked == []
@@ -181,7 +181,7 @@ def test_without_verification_only_version_2_asks(harness: ApiHarness) -> None:
     assert len(harness.verifier.asked) == 1
 
 
-def test_a_fenced_producer_learns_so_without_a_question(harness: ApiHarness) -> None:
+def test_a_fenced_producer_is_refused_without_verification(harness: ApiHarness) -> None:
     send(harness, {0: transactional(epoch=3)})
     assert codes(send(harness, {0: transactional(epoch=2)})) == [ErrorCode.INVALID_PRODUCER_EPOCH]
     assert len(harness.verifier.asked) == 1
@@ -190,7 +190,7 @@ def test_a_fenced_producer_learns_so_without_a_question(harness: ApiHarness) -> 
 # -- answers that take their time ----------------------------------------------------------
 
 
-def test_the_next_request_waits_while_the_coordinator_is_asked(harness: ApiHarness) -> None:
+def test_the_next_request_waits_during_verification(harness: ApiHarness) -> None:
     harness.verifier.answers_at_once = False
     connection = FakeConnection()
     sent = send(harness, {0: transactional(value=b"kept"), 1: batch()}, connection=connection)
@@ -206,7 +206,7 @@ def test_the_next_request_waits_while_the_coordinator_is_asked(harness: ApiHarne
     ("version", "code"),
     [(10, ErrorCode.INVALID_TXN_STATE), (12, ErrorCode.TRANSACTION_ABORTABLE)],
 )
-def test_an_answer_from_before_a_marker_is_worth_nothing(
+def test_a_verification_from_before_a_marker_is_void(
     harness: ApiHarness, version: int, code: ErrorCode
 ) -> None:
     """Else a late batch opens a transaction that nobody ends (KAFKA-14402)."""
@@ -219,7 +219,7 @@ def test_an_answer_from_before_a_marker_is_worth_nothing(
     assert partition.last_stable_offset == partition.high_watermark == 1
 
 
-def test_a_marker_of_a_later_epoch_fences_what_was_asked_about(harness: ApiHarness) -> None:
+def test_a_marker_of_a_later_epoch_fences_a_pending_verification(harness: ApiHarness) -> None:
     harness.verifier.answers_at_once = False
     sent = send(harness, {0: transactional()})
     mark(harness, epoch=1, commit=False)
@@ -227,7 +227,7 @@ def test_a_marker_of_a_later_epoch_fences_what_was_asked_about(harness: ApiHarne
     assert codes(sent) == [ErrorCode.INVALID_PRODUCER_EPOCH]
 
 
-def test_an_answer_to_an_earlier_leadership_is_worth_nothing(harness: ApiHarness) -> None:
+def test_a_verification_of_an_earlier_leadership_is_void(harness: ApiHarness) -> None:
     harness.verifier.answers_at_once = False
     sent = send(harness, {0: transactional()})
     harness.make_topic("orders", 2, epoch=1, replicas=(ME, OTHER), leader=OTHER)
@@ -237,7 +237,7 @@ def test_an_answer_to_an_earlier_leadership_is_worth_nothing(harness: ApiHarness
     assert harness.replicas.get(P0).log_end_offset == 0
 
 
-def test_a_partition_led_only_since_the_question_is_not_written_to_unasked(
+def test_a_partition_led_only_since_the_request_is_not_appended_unverified(
     harness: ApiHarness,
 ) -> None:
     harness.verifier.answers_at_once = False
@@ -259,7 +259,7 @@ def test_a_partition_led_only_since_the_question_is_not_written_to_unasked(
     assert codes(sent) == [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NONE]
 
 
-def test_a_batch_that_was_asked_about_does_not_slip_into_the_next_transaction(
+def test_a_batch_under_verification_does_not_join_the_next_transaction(
     harness: ApiHarness,
 ) -> None:
     harness.verifier.answers_at_once = False
@@ -272,7 +272,7 @@ def test_a_batch_that_was_asked_about_does_not_slip_into_the_next_transaction(
     assert codes(late) == [ErrorCode.TRANSACTION_ABORTABLE]
 
 
-def test_a_client_that_left_meanwhile_costs_nothing(harness: ApiHarness) -> None:
+def test_a_connection_closed_during_verification_leaks_nothing(harness: ApiHarness) -> None:
     harness.verifier.answers_at_once = False
     connection = FakeConnection()
     send(harness, {0: transactional()}, connection=connection)
@@ -283,7 +283,7 @@ def test_a_client_that_left_meanwhile_costs_nothing(harness: ApiHarness) -> None
     assert connection.memory.held_bytes == 0
 
 
-def test_what_waits_for_its_coordinator_counts_as_received(harness: ApiHarness) -> None:
+def test_batches_under_verification_count_as_receive_memory(harness: ApiHarness) -> None:
     memory = harness.connection.memory
     batches = [transactional(value=bytes(size)) for size in (1000, 3000)]
     send(harness, {0: transactional(producer=PRODUCER + 1)})
@@ -296,7 +296,7 @@ def test_what_waits_for_its_coordinator_counts_as_received(harness: ApiHarness) 
     assert memory.held_bytes == 0
 
 
-def test_where_no_room_is_left_the_client_is_to_try_again_and_one_at_least_gets_through(
+def test_without_memory_the_client_retries_and_one_request_always_succeeds(
     harness: ApiHarness,
 ) -> None:
     harness.verifier.answers_at_once = False
@@ -317,7 +317,7 @@ def test_where_no_room_is_left_the_client_is_to_try_again_and_one_at_least_gets_
 # -- what nobody is asked about --------------------------------------------------------------
 
 
-def test_a_damaged_batch_is_to_be_sent_again_whatever_producer_it_names(
+def test_a_corrupt_batch_is_retriable_whatever_producer_it_names(
     harness: ApiHarness,
 ) -> None:
     damaged = transactional()
@@ -329,7 +329,7 @@ def test_a_damaged_batch_is_to_be_sent_again_whatever_producer_it_names(
     assert [each.producer_id for each in harness.verifier.asked] == [PRODUCER]
 
 
-def test_a_batch_that_claims_more_bytes_than_there_are_is_damaged(harness: ApiHarness) -> None:
+def test_a_batch_that_claims_too_many_bytes_is_corrupt(harness: ApiHarness) -> None:
     torn = transactional(value=b"v" * 50)[:-10]
     assert codes(send(harness, {0: torn})) == [ErrorCode.CORRUPT_MESSAGE]
 
@@ -346,7 +346,7 @@ def test_without_a_producer_id_there_is_no_transaction(harness: ApiHarness) -> N
     assert harness.verifier.asked == []
 
 
-def test_internal_topics_are_not_added_to_a_transaction_by_a_write(harness: ApiHarness) -> None:
+def test_producing_does_not_add_internal_topics_to_a_transaction(harness: ApiHarness) -> None:
     harness.make_topic(OFFSETS_TOPIC, 1)
     sent = send(harness, {0: transactional()}, topic=OFFSETS_TOPIC)
     assert codes(sent) == [ErrorCode.INVALID_TOPIC_EXCEPTION]

@@ -19,7 +19,7 @@ from penstock.network.server import Server
 from penstock.purgatory.loop_timers import LoopTimers
 
 
-def test_above_max_connections_the_next_one_waits_until_somebody_leaves() -> None:
+def test_at_max_connections_the_next_one_waits_for_a_close() -> None:
     async def story(serving: Serving) -> None:
         first, second = await serving.connect(), await serving.connect()
         assert await first.ask(b"1") == b"1"
@@ -35,7 +35,7 @@ def test_above_max_connections_the_next_one_waits_until_somebody_leaves() -> Non
     serve(story, limits=NetworkLimits(max_connections=2))
 
 
-def test_too_many_from_one_address_are_turned_away() -> None:
+def test_connections_above_max_connections_per_ip_are_refused() -> None:
     async def story(serving: Serving) -> None:
         clients = [await serving.connect() for _ in range(3)]
         for client in clients:
@@ -58,7 +58,7 @@ def test_an_address_may_have_a_limit_of_its_own() -> None:
     serve(story, limits=limits)
 
 
-def test_new_connections_of_a_second_are_bounded() -> None:
+def test_new_connections_per_second_are_bounded() -> None:
     async def story(serving: Serving) -> None:
         clients = [await serving.connect() for _ in range(5)]
         asking = [asyncio.create_task(client.ask(b"x")) for client in clients]
@@ -86,7 +86,7 @@ def few_descriptors_left(count: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_no_descriptor_left_neither_spins_nor_ends_the_server(loop: str) -> None:
+def test_descriptor_exhaustion_neither_spins_nor_ends_the_server(loop: str) -> None:
     async def story(serving: Serving) -> None:
         old = await serving.connect()
         assert await old.ask(b"x") == b"x"
@@ -149,7 +149,7 @@ def test_an_empty_host_is_every_address() -> None:
     asyncio.run(main())
 
 
-def test_a_taken_port_is_refused_with_its_address() -> None:
+def test_a_port_in_use_is_reported_with_its_address() -> None:
     (taken,) = bind_all("127.0.0.1", 0, NetworkLimits())
     try:
         port = taken.getsockname()[1]
@@ -160,7 +160,7 @@ def test_a_taken_port_is_refused_with_its_address() -> None:
         taken.close()
 
 
-def test_addresses_are_shown_as_people_write_them() -> None:
+def test_addresses_are_shown_without_mapping_and_interface() -> None:
     assert plain_host("::ffff:10.0.0.1") == "10.0.0.1"
     assert plain_host("fe80::1%eth0") == "fe80::1"
     assert plain_host("::1") == "::1"

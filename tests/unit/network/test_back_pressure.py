@@ -29,7 +29,7 @@ async def send_until_stuck(client: Client, data: bytes) -> int:
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_ten_thousand_requests_without_reading_replies_stop_the_reading(loop: str) -> None:
+def test_unread_responses_stop_reading_of_requests(loop: str) -> None:
     begun = 0
     reply = framed(bytes(2_000))
 
@@ -56,7 +56,7 @@ def test_ten_thousand_requests_without_reading_replies_stop_the_reading(loop: st
     serve(story, loop=loop, on_request=on_request)
 
 
-def test_small_replies_that_pile_up_are_counted_too() -> None:
+def test_small_unsent_responses_are_counted_too() -> None:
     begun = 0
 
     def on_request(request: InFlightRequest) -> None:
@@ -74,7 +74,7 @@ def test_small_replies_that_pile_up_are_counted_too() -> None:
     serve(story, on_request=on_request, limits=NetworkLimits(max_unsent_replies=3))
 
 
-def test_what_is_sent_behind_a_parked_request_is_bounded() -> None:
+def test_read_ahead_behind_a_delayed_request_is_bounded() -> None:
     parked: list[InFlightRequest] = []
 
     async def story(serving: Serving) -> None:
@@ -94,7 +94,7 @@ def test_what_is_sent_behind_a_parked_request_is_bounded() -> None:
     serve(story, on_request=parked.append)
 
 
-def test_receiving_memory_is_bounded_in_total_and_everyone_is_served() -> None:
+def test_receive_memory_is_bounded_and_every_client_is_served() -> None:
     """Forty times the memory, from forty clients at once."""
     limits = NetworkLimits(max_request_bytes=MIB, receive_budget_bytes=3 * MIB)
     body = random.Random(3).randbytes(MIB)
@@ -145,7 +145,7 @@ def test_clients_that_hold_the_memory_cannot_stop_the_others() -> None:
     serve(story, limits=limits)
 
 
-def test_waiting_for_memory_is_not_held_against_a_client() -> None:
+def test_waiting_for_memory_does_not_count_against_a_clients_time_limit() -> None:
     """Its request is late because we did not read it; when we do, its time begins."""
     limits = NetworkLimits(max_request_bytes=MIB, receive_budget_bytes=MIB)
     half = struct.pack(">i", MIB) + bytes(MIB // 2)
@@ -173,7 +173,7 @@ def test_waiting_for_memory_is_not_held_against_a_client() -> None:
     serve(story, limits=limits)
 
 
-def test_buffers_of_quiet_connections_are_given_up() -> None:
+def test_spare_buffers_of_idle_connections_are_dropped() -> None:
     async def story(serving: Serving) -> None:
         client = await serving.connect()
         await client.ask(bytes(MIB))
@@ -185,7 +185,7 @@ def test_buffers_of_quiet_connections_are_given_up() -> None:
     serve(story)
 
 
-def test_replies_kept_behind_an_unanswered_one_release_their_leases() -> None:
+def test_responses_behind_an_unanswered_request_release_their_leases() -> None:
     parked: list[InFlightRequest] = []
     lease = Lease()
 

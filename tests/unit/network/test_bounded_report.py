@@ -3,7 +3,7 @@
 from penstock.network.bounded_report import LINES_A_SECOND, BoundedReport
 
 
-def test_lines_beyond_a_seconds_worth_are_counted_instead_of_told() -> None:
+def test_lines_beyond_the_limit_are_counted_instead_of_reported() -> None:
     now_ms = 5_000
     lines: list[str] = []
     report = BoundedReport(lines.append, lambda: now_ms)

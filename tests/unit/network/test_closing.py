@@ -11,7 +11,7 @@ from penstock.purgatory.loop_timers import LoopTimers
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_closing_lets_large_replies_leave(loop: str) -> None:
+def test_closing_sends_large_responses(loop: str) -> None:
     reply = framed(bytes(20_000_000))
 
     async def story(serving: Serving) -> None:
@@ -29,7 +29,7 @@ def test_closing_lets_large_replies_leave(loop: str) -> None:
     serve(story, loop=loop, on_request=lambda request: request.reply([reply]))
 
 
-def test_closing_waits_for_requests_that_have_begun_and_begins_no_more() -> None:
+def test_closing_waits_for_started_requests_and_starts_no_more() -> None:
     parked: list[InFlightRequest] = []
 
     async def story(serving: Serving) -> None:
@@ -49,7 +49,7 @@ def test_closing_waits_for_requests_that_have_begun_and_begins_no_more() -> None
     serve(story, on_request=parked.append)
 
 
-def test_closing_cuts_off_who_is_not_through_in_time() -> None:
+def test_closing_aborts_connections_after_the_drain_time() -> None:
     lease = Lease()
     parked: list[InFlightRequest] = []
     told: list[str] = []
@@ -75,7 +75,7 @@ def test_closing_cuts_off_who_is_not_through_in_time() -> None:
     serve(story, on_request=on_request)
 
 
-def test_nobody_connects_after_the_close() -> None:
+def test_no_client_connects_after_close() -> None:
     async def story(serving: Serving) -> None:
         await (await serving.connect()).ask(b"x")
         await serving.server.close(1000)
@@ -86,7 +86,7 @@ def test_nobody_connects_after_the_close() -> None:
     serve(story)
 
 
-def test_nobody_is_served_before_the_start() -> None:
+def test_no_client_is_served_before_start() -> None:
     async def main() -> None:
         served: list[InFlightRequest] = []
         server = Server(

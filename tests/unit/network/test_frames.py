@@ -29,7 +29,7 @@ def test_frames_up_to_the_limit_arrive_as_they_were_sent(loop: str, size: int) -
 
 
 @pytest.mark.parametrize("size", [-(2**31), -1, 0, LIMIT + 1, 2**31 - 1])
-def test_an_impossible_size_costs_its_own_connection_only(size: int) -> None:
+def test_an_invalid_size_closes_its_own_connection_only(size: int) -> None:
     async def story(serving: Serving) -> None:
         neighbour, bad = await serving.connect(), await serving.connect()
         assert await neighbour.ask(b"before") == b"before"
@@ -57,7 +57,7 @@ def test_good_requests_before_a_bad_one_are_answered() -> None:
 
 
 @pytest.mark.parametrize("sent", [1, 3, 4, 5, 50_000])
-def test_half_a_frame_and_a_good_bye_cost_nothing(sent: int) -> None:
+def test_a_close_within_a_frame_is_not_an_error(sent: int) -> None:
     async def story(serving: Serving) -> None:
         client = await serving.connect()
         await client.send((struct.pack(">i", LIMIT) + bytes(LIMIT))[:sent])
@@ -71,7 +71,7 @@ def test_half_a_frame_and_a_good_bye_cost_nothing(sent: int) -> None:
     serve(story)
 
 
-def test_a_claimed_length_takes_no_memory_before_the_bytes_come() -> None:
+def test_a_claimed_length_takes_no_memory_before_the_bytes_arrive() -> None:
     async def story(serving: Serving) -> None:
         client = await serving.connect()
         await client.send(struct.pack(">i", 100 * 2**20) + bytes(10_000))
@@ -93,7 +93,7 @@ async def send_in_pieces(client: Client, stream: bytes, source: random.Random) -
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_frames_survive_every_cut(loop: str) -> None:
+def test_frames_survive_every_split(loop: str) -> None:
     """Random sizes, sent in random pieces, some with a pause: each reply is its request."""
     source = random.Random(7)
     sizes = (1, 3, 100, 4091, 4092, 4093, 70_000, 131_072, 300_000)
@@ -113,7 +113,7 @@ def test_frames_survive_every_cut(loop: str) -> None:
     serve(story, loop=loop)
 
 
-def test_a_frame_may_be_written_to_where_it_was_received() -> None:
+def test_a_frame_is_writable_in_place() -> None:
     def stamp(request: InFlightRequest) -> None:
         request.frame[:2] = b"OK"
         echo(request)
@@ -126,7 +126,7 @@ def test_a_frame_may_be_written_to_where_it_was_received() -> None:
     serve(story, on_request=stamp)
 
 
-def test_a_frame_is_dead_after_its_request_has_begun() -> None:
+def test_a_frame_is_invalid_after_its_request_has_started() -> None:
     """A handler that keeps it would read somebody else's bytes; it raises instead."""
     kept: list[InFlightRequest] = []
 
@@ -143,7 +143,7 @@ def test_a_frame_is_dead_after_its_request_has_begun() -> None:
     serve(story, on_request=keep)
 
 
-def test_a_handler_may_call_a_request_malformed() -> None:
+def test_a_handler_may_reject_a_request_as_malformed() -> None:
     def refuse(request: InFlightRequest) -> None:
         if request.frame[0] == 0:
             raise MalformedRequest("no such api\nFORGED LINE")
@@ -163,7 +163,7 @@ def test_a_handler_may_call_a_request_malformed() -> None:
     serve(story, on_request=refuse)
 
 
-def test_a_handlers_bug_costs_one_connection_and_is_told_in_full() -> None:
+def test_an_unexpected_handler_error_closes_one_connection_and_is_reported() -> None:
     def fail(request: InFlightRequest) -> None:
         if request.frame[0] == 0:
             raise ZeroDivisionError("a bug of ours")
@@ -181,7 +181,7 @@ def test_a_handlers_bug_costs_one_connection_and_is_told_in_full() -> None:
     serve(story, on_request=fail)
 
 
-def test_requests_know_who_calls_and_where() -> None:
+def test_requests_have_their_caller_and_local_address() -> None:
     seen: list[InFlightRequest] = []
 
     def note(request: InFlightRequest) -> None:

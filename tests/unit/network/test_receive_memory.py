@@ -69,7 +69,7 @@ def make_frames(source: random.Random) -> list[bytes]:
 
 
 @pytest.mark.parametrize("seed", range(scaled(test=6, verify=100, release=1000)))
-def test_memory_is_bounded_and_every_frame_arrives_in_the_end(seed: int) -> None:
+def test_memory_is_bounded_and_every_frame_arrives(seed: int) -> None:
     source = random.Random(seed)
     total_bytes = source.choice((2_000_000, 5_000_000))
     memory = ReceiveMemory(total_bytes=total_bytes, max_request_bytes=MAX_FRAME)
@@ -91,7 +91,7 @@ def test_memory_is_bounded_and_every_frame_arrives_in_the_end(seed: int) -> None
 
 
 @pytest.mark.parametrize("seed", range(scaled(test=6, verify=100, release=1000)))
-def test_who_leaves_in_the_middle_leaves_its_memory(seed: int) -> None:
+def test_a_connection_closed_within_a_frame_frees_its_memory(seed: int) -> None:
     source = random.Random(seed)
     memory = ReceiveMemory(total_bytes=2_000_000, max_request_bytes=MAX_FRAME)
     sent = [make_frames(source) for _ in range(30)]
@@ -110,7 +110,7 @@ def test_who_leaves_in_the_middle_leaves_its_memory(seed: int) -> None:
     assert all(reader.taken == frames for reader, frames in stays)
 
 
-def test_growing_moves_seldom() -> None:
+def test_growing_copies_seldom() -> None:
     """Frames of one size, one after another, stay in the buffer that the first one grew."""
     memory = ReceiveMemory(total_bytes=50_000_000, max_request_bytes=MAX_FRAME)
     body = bytes(MAX_FRAME)
@@ -127,7 +127,7 @@ def test_growing_moves_seldom() -> None:
     assert capacities[largest] > 0.9 * capacities.total() - 7
 
 
-def test_spare_buffers_are_given_up_before_anyone_waits() -> None:
+def test_spare_buffers_are_dropped_before_a_connection_waits() -> None:
     memory = ReceiveMemory(total_bytes=4_000_000, max_request_bytes=MAX_FRAME)
     idle = [Reader(memory, [bytes(900_000)]) for _ in range(3)]
     for reader in idle:
@@ -155,7 +155,7 @@ def test_copies_count_and_one_is_always_possible() -> None:
     assert [kept is not None for kept in small] == [True] * 4 + [False]
 
 
-def test_readers_go_on_one_by_one_while_copies_hold_the_memory() -> None:
+def test_readers_continue_one_by_one_while_copies_hold_the_memory() -> None:
     memory = ReceiveMemory(total_bytes=2_000_000, max_request_bytes=MAX_FRAME)
     kept = memory.try_keep(50_000_000)
     readers = [Reader(memory, [bytes(900_000)]) for _ in range(3)]

@@ -32,7 +32,9 @@ class Parking:
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_the_next_request_waits_for_the_reply_while_other_connections_go_on(loop: str) -> None:
+def test_the_next_request_waits_for_the_response_while_other_connections_continue(
+    loop: str,
+) -> None:
     handler = Parking()
 
     async def story(serving: Serving) -> None:
@@ -74,7 +76,7 @@ def test_requests_that_let_the_next_start_are_still_answered_in_order(loop: str)
     serve(story, loop=loop, on_request=handler.on_request)
 
 
-def test_letting_the_next_start_later_is_soon_enough() -> None:
+def test_the_next_request_may_be_let_start_later() -> None:
     handler = Parking()
 
     async def story(serving: Serving) -> None:
@@ -91,7 +93,7 @@ def test_letting_the_next_start_later_is_soon_enough() -> None:
     serve(story, on_request=handler.on_request)
 
 
-def test_requests_let_start_are_bounded() -> None:
+def test_in_flight_requests_are_bounded() -> None:
     handler = Parking()
     bodies = [b"p%03d" % number for number in range(20)]
 
@@ -108,7 +110,7 @@ def test_requests_let_start_are_bounded() -> None:
     serve(story, on_request=handler.on_request, limits=NetworkLimits(max_unanswered=5))
 
 
-def test_a_request_without_a_reply_lets_the_next_one_be_answered() -> None:
+def test_a_request_without_a_response_lets_the_next_one_start() -> None:
     def on_request(request: InFlightRequest) -> None:
         body = bytes(request.frame)
         if body == b"silent":
@@ -124,7 +126,7 @@ def test_a_request_without_a_reply_lets_the_next_one_be_answered() -> None:
     serve(story, on_request=on_request)
 
 
-def test_replies_may_be_answered_while_another_request_is_begun() -> None:
+def test_a_request_may_be_answered_while_another_starts() -> None:
     """As a produce completes the fetch that waits for it, on the same connection and on another."""
     parked: list[InFlightRequest] = []
 
@@ -170,7 +172,7 @@ def test_many_small_requests_at_once_are_answered_in_turns_with_others() -> None
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_who_waits_is_told_once_when_the_connection_ends(loop: str) -> None:
+def test_close_callbacks_run_once_when_the_connection_closes(loop: str) -> None:
     handler = Parking()
     told: list[str] = []
 
@@ -216,7 +218,7 @@ def test_a_reset_right_behind_a_request_is_noticed(loop: str, more: bytes) -> No
     serve(story, loop=loop, on_request=handler.on_request)
 
 
-def test_a_failing_farewell_does_not_keep_others_from_theirs() -> None:
+def test_a_failing_close_callback_does_not_stop_the_others() -> None:
     handler = Parking()
     told: list[str] = []
 
@@ -238,7 +240,7 @@ def test_a_failing_farewell_does_not_keep_others_from_theirs() -> None:
     serve(story, on_request=handler.on_request)
 
 
-def test_closing_an_exchange_ends_its_connection_after_what_was_answered() -> None:
+def test_closing_a_request_closes_its_connection_after_earlier_responses() -> None:
     def on_request(request: InFlightRequest) -> None:
         body = bytes(request.frame)
         if body == b"bad":
@@ -258,7 +260,7 @@ def test_closing_an_exchange_ends_its_connection_after_what_was_answered() -> No
     serve(story, on_request=on_request)
 
 
-def test_a_second_answer_is_a_bug_and_releases_its_lease() -> None:
+def test_a_second_response_is_a_bug_and_releases_its_lease() -> None:
     lease = Lease()
 
     def on_request(request: InFlightRequest) -> None:
@@ -275,7 +277,7 @@ def test_a_second_answer_is_a_bug_and_releases_its_lease() -> None:
     serve(story, on_request=on_request)
 
 
-def test_a_client_that_sends_no_more_still_gets_its_replies() -> None:
+def test_a_half_closed_client_still_gets_its_responses() -> None:
     handler = Parking()
 
     async def story(serving: Serving) -> None:
@@ -293,7 +295,7 @@ def test_a_client_that_sends_no_more_still_gets_its_replies() -> None:
     serve(story, on_request=handler.on_request)
 
 
-def test_a_client_that_sends_no_more_is_not_waited_for_without_end() -> None:
+def test_a_half_closed_client_is_closed_after_its_time_limit() -> None:
     handler = Parking()
     told: list[str] = []
 

@@ -64,7 +64,7 @@ def random_parts(source: random.Random, fd: int) -> list[Part]:
 
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("path", SendPath)
-def test_mixed_replies_are_the_same_bytes_by_every_path(
+def test_mixed_responses_are_the_same_bytes_by_every_send_path(
     loop: str, path: SendPath, file: int, content: bytes
 ) -> None:
     source = random.Random(11)
@@ -97,9 +97,7 @@ class CountingSocket(socket.socket):
         return super().sendmsg(*arguments)
 
 
-def test_small_slices_leave_together_and_few_of_them_are_in_memory(
-    file: int, content: bytes
-) -> None:
+def test_small_slices_are_sent_together_with_bounded_memory(file: int, content: bytes) -> None:
     """A fetch of many partitions: the slices of a turn are copied, those behind it are not."""
     sending, theirs = socket.socketpair()
     ours = CountingSocket(fileno=sending.detach())
@@ -118,7 +116,7 @@ def test_small_slices_leave_together_and_few_of_them_are_in_memory(
 
 
 @pytest.mark.parametrize("path", SendPath)
-def test_a_lease_is_held_until_the_last_byte_has_left(path: SendPath, file: int) -> None:
+def test_a_lease_is_held_until_the_last_byte_was_sent(path: SendPath, file: int) -> None:
     lease = Lease()
 
     def on_request(request: InFlightRequest) -> None:
@@ -138,7 +136,7 @@ def test_a_lease_is_held_until_the_last_byte_has_left(path: SendPath, file: int)
 
 
 @pytest.mark.parametrize("path", SendPath)
-def test_a_client_that_resets_in_mid_reply_releases_the_lease(path: SendPath, file: int) -> None:
+def test_a_reset_within_a_response_releases_the_lease(path: SendPath, file: int) -> None:
     leases = [Lease(), Lease()]
 
     def on_request(request: InFlightRequest) -> None:
@@ -164,7 +162,7 @@ def test_a_client_that_resets_in_mid_reply_releases_the_lease(path: SendPath, fi
 
 @pytest.mark.parametrize("path", SendPath)
 @pytest.mark.parametrize("cut_at", [0, 1_000_000])
-def test_a_file_that_was_cut_off_closes_the_connection(
+def test_a_truncated_file_closes_the_connection(
     path: SendPath, cut_at: int, file: int, content: bytes
 ) -> None:
     """The reply's size is promised already: nothing may be sent in its place."""
@@ -188,9 +186,7 @@ def test_a_file_that_was_cut_off_closes_the_connection(
 
 
 @pytest.mark.parametrize("path", SendPath)
-def test_a_file_that_is_cut_off_while_it_is_sent_closes_the_connection(
-    path: SendPath, file: int
-) -> None:
+def test_a_file_truncated_while_sending_closes_the_connection(path: SendPath, file: int) -> None:
     lease = Lease()
 
     def on_request(request: InFlightRequest) -> None:
@@ -208,7 +204,7 @@ def test_a_file_that_is_cut_off_while_it_is_sent_closes_the_connection(
     serve(story, on_request=on_request, send_path=path)
 
 
-def test_a_closed_file_is_told_and_costs_its_connection_only(tmp_path: Path) -> None:
+def test_a_closed_file_is_reported_and_closes_its_connection_only(tmp_path: Path) -> None:
     """Whoever closes a file under a lease has a bug; it shows."""
     (tmp_path / "file").write_bytes(bytes(100))
     fd = os.open(tmp_path / "file", os.O_RDONLY)
@@ -243,7 +239,7 @@ def test_a_turn_sends_a_bounded_number_of_bytes() -> None:
 
 
 @pytest.mark.parametrize("path", SendPath)
-def test_small_replies_pass_between_the_turns_of_large_ones(path: SendPath, file: int) -> None:
+def test_small_responses_are_sent_between_turns_of_large_ones(path: SendPath, file: int) -> None:
     """Four readers of everything, and one of little: its replies keep coming."""
 
     def on_request(request: InFlightRequest) -> None:
@@ -269,7 +265,7 @@ def test_small_replies_pass_between_the_turns_of_large_ones(path: SendPath, file
     serve(story, on_request=on_request, send_path=path)
 
 
-def test_the_outbox_counts_its_memory_and_releases_what_it_never_sends() -> None:
+def test_the_send_queue_counts_its_memory_and_releases_unsent_leases() -> None:
     send_queue = SendQueue(SendPath.SENDFILE)
     leases = [Lease() for _ in range(4)]
     send_queue.add([b"abc", FileRun((FileSlice(1, 0, 10**9),)), bytearray(5)], leases[0])

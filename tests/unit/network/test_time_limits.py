@@ -32,7 +32,7 @@ async def trickle(serving: Serving, client: Client, data: bytes) -> int:
     return len(data)
 
 
-def test_a_client_that_sends_nothing_has_ten_seconds() -> None:
+def test_a_silent_client_is_closed_after_ten_seconds() -> None:
     async def story(serving: Serving) -> None:
         client = await serving.connect()
         await serving.until(lambda: serving.server.statistics().connections == 1)
@@ -120,7 +120,7 @@ def test_a_connection_without_an_idle_limit_stays() -> None:
     serve(story, limits=NetworkLimits(max_idle_ms=-1))
 
 
-def test_who_waits_for_a_parked_request_is_not_idle() -> None:
+def test_a_client_with_a_delayed_request_is_not_idle() -> None:
     parked: list[InFlightRequest] = []
 
     async def story(serving: Serving) -> None:
@@ -143,7 +143,7 @@ def test_who_waits_for_a_parked_request_is_not_idle() -> None:
     serve(story, on_request=parked.append, limits=NetworkLimits(max_idle_ms=60_000))
 
 
-def test_who_does_not_read_its_replies_is_idle() -> None:
+def test_a_client_that_does_not_read_its_responses_is_idle() -> None:
     """Though another request of it is parked: replies that cannot leave hold memory and files."""
     in_flight: list[InFlightRequest] = []
 
@@ -166,7 +166,7 @@ def test_who_does_not_read_its_replies_is_idle() -> None:
 
 
 @pytest.mark.parametrize("limit_ms", [0, 1])
-def test_limits_of_next_to_nothing_do_not_spin(limit_ms: int) -> None:
+def test_tiny_time_limits_do_not_spin(limit_ms: int) -> None:
     limits = NetworkLimits(max_idle_ms=limit_ms, first_frame_ms=50, started_frame_ms=limit_ms)
 
     async def story(serving: Serving) -> None:

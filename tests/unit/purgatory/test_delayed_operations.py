@@ -70,7 +70,7 @@ def assert_nothing_is_kept(world: World) -> None:
     assert len(world.wheel) == 0
 
 
-def test_satisfied_operation_completes_at_once_and_is_never_parked() -> None:
+def test_satisfied_operation_completes_at_once_and_is_never_watched() -> None:
     world = World()
     world.append("a")
     waiting = world.operations.try_complete_else_watch(WaitForBytes(world, "f", ("a",)), ["a"], 10)
@@ -96,7 +96,7 @@ def test_operation_completes_when_enough_changed_on_any_of_its_keys() -> None:
     assert world.events == ["f completed"]
 
 
-def test_several_changes_complete_what_waits_for_any_of_them() -> None:
+def test_several_changes_complete_operations_on_any_of_the_keys() -> None:
     world = World()
     world.operations.check_and_complete_all(["a", "b"])  # nobody waits yet
     for name in ("a", "b", "c"):
@@ -119,7 +119,7 @@ def test_operation_expires_at_its_deadline_and_is_not_completed_after() -> None:
     assert world.events == ["f expired"]
 
 
-def test_change_of_another_key_leaves_the_operation_waiting() -> None:
+def test_change_of_another_key_leaves_the_operation_delayed() -> None:
     world = World()
     world.operations.try_complete_else_watch(WaitForBytes(world, "f", ("a", "b")), ["a"], 10)
     world.append("b")  # satisfies it, but it does not watch b
@@ -138,7 +138,7 @@ def test_operations_of_a_key_complete_in_order_of_arrival() -> None:
     assert world.events == [f"{number} completed" for number in range(5)]
 
 
-def test_cancelled_operation_leaves_every_list_and_hears_nothing() -> None:
+def test_cancelled_operation_leaves_every_list_and_is_never_called() -> None:
     world = World()
     waiting = world.operations.try_complete_else_watch(
         WaitForBytes(world, "f", ("a", "b")), ["a", "b"], 10
@@ -184,7 +184,7 @@ def test_operation_without_keys_waits_for_its_deadline_or_to_be_tried() -> None:
     assert world.events == ["tried completed", "left expired"]
 
 
-def test_one_operation_too_many_is_refused_with_what_to_do() -> None:
+def test_full_purgatory_refuses_another_operation() -> None:
     world = World(max_operations=2)
     for name in ("1", "2"):
         world.operations.try_complete_else_watch(WaitForBytes(world, name, ("a",)), ["a"], 10)
@@ -209,7 +209,7 @@ def test_watched_keys_are_bounded_too() -> None:
     assert world.statistics().watches == 2
 
 
-def test_operation_that_could_complete_is_not_refused_when_all_places_are_taken() -> None:
+def test_satisfied_operation_is_not_refused_by_a_full_purgatory() -> None:
     world = World(max_operations=0)
     world.append("a")
     waiting = world.operations.try_complete_else_watch(WaitForBytes(world, "f", ("a",)), ["a"], 10)
@@ -241,7 +241,7 @@ def test_completion_that_cancels_a_neighbour_spares_it() -> None:
     assert world.events == ["1 completed"]
 
 
-def test_completion_may_wait_again_on_the_same_key() -> None:
+def test_completion_may_watch_the_same_key_again() -> None:
     world = World()
     again = WaitForBytes(world, "again", ("a",), min_bytes=2)
     first = WaitForBytes(
@@ -273,7 +273,7 @@ def test_completions_error_reaches_the_caller_and_later_checks_still_work() -> N
     assert world.events == ["bad completed", "good completed"]
 
 
-def test_expire_all_answers_everyone_once() -> None:
+def test_expire_all_expires_every_operation_once() -> None:
     world = World()
     for name in ("1", "2"):
         world.operations.try_complete_else_watch(WaitForBytes(world, name, ("a",)), ["a"], 10)

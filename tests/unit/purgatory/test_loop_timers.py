@@ -46,7 +46,7 @@ def test_timers_expire_in_order_and_never_before_their_deadline(tick_ms: int) ->
     assert all(now_ms >= offset_ms for offset_ms, now_ms in expired)
 
 
-def test_a_delay_is_never_cut_short_by_the_millisecond_that_has_begun() -> None:
+def test_a_delay_is_never_shortened_by_the_current_millisecond() -> None:
     delays_s: list[float] = []
 
     async def story(timers: LoopTimers) -> None:
@@ -119,7 +119,7 @@ def test_exception_of_a_timer_ends_its_owner_and_the_task_group() -> None:
 
 
 @pytest.mark.parametrize("error", [asyncio.CancelledError(), StopIteration()])
-def test_exceptions_that_steer_the_loop_are_not_taken_for_a_quiet_end(error: Exception) -> None:
+def test_cancellation_raised_by_a_timer_is_not_a_clean_end(error: Exception) -> None:
     async def story(timers: LoopTimers) -> None:
         def fail() -> None:
             raise error
@@ -200,7 +200,7 @@ def test_cancelled_owner_leaves_no_alarm_behind() -> None:
     asyncio.run(main())
 
 
-def test_a_crowd_that_expires_at_once_lets_the_loop_breathe() -> None:
+def test_many_timers_expiring_at_once_leave_turns_to_the_loop() -> None:
     crowd = TIMERS_A_TURN * 5
     turns = 0
 

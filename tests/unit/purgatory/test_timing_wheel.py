@@ -30,7 +30,7 @@ def test_coarse_tick_rounds_up_so_that_nothing_expires_early() -> None:
     assert expire(wheel, 30) == ["21"]
 
 
-def test_timers_come_in_the_order_of_their_ticks_across_wheels() -> None:
+def test_timers_expire_in_tick_order_across_wheels() -> None:
     wheel = make_wheel()
     for deadline_ms in (200, 1, 17, 64, 3, 5, 2**62):
         wheel.add(deadline_ms, str(deadline_ms))
@@ -47,7 +47,7 @@ def test_timer_with_a_deadline_in_the_past_expires_at_the_next_advance() -> None
     assert wheel.next_due_ms() is None
 
 
-def test_overflow_wheels_are_made_when_a_timer_needs_them() -> None:
+def test_overflow_wheels_are_created_when_needed() -> None:
     wheel = make_wheel()
     wheels = []
     for deadline_ms in (3, 4, 15, 16):
@@ -56,7 +56,7 @@ def test_overflow_wheels_are_made_when_a_timer_needs_them() -> None:
     assert wheels == [1, 2, 2, 3]
 
 
-def test_cancelled_timer_does_not_expire_and_is_forgotten_at_once() -> None:
+def test_cancelled_timer_does_not_expire_and_is_freed_at_once() -> None:
     wheel = make_wheel()
     value = "only reference" + str(id(wheel))
     before = sys.getrefcount(value)
@@ -69,7 +69,7 @@ def test_cancelled_timer_does_not_expire_and_is_forgotten_at_once() -> None:
     assert expire(wheel, 10) == []
 
 
-def test_cancel_says_whether_it_came_in_time() -> None:
+def test_cancel_returns_whether_the_timer_was_pending() -> None:
     wheel = make_wheel()
     timer = wheel.add(1, "a")
     expire(wheel, 1)
@@ -79,7 +79,7 @@ def test_cancel_says_whether_it_came_in_time() -> None:
     assert not wheel.cancel(other)
 
 
-def test_timer_that_is_due_but_not_handed_over_can_still_be_cancelled() -> None:
+def test_due_timer_that_was_not_yielded_can_still_be_cancelled() -> None:
     wheel = make_wheel()
     first, second = wheel.add(1, "first"), wheel.add(1, "second")
     expired = wheel.advance_to(1)
@@ -88,7 +88,7 @@ def test_timer_that_is_due_but_not_handed_over_can_still_be_cancelled() -> None:
     assert list(expired) == []
 
 
-def test_idle_wheel_asks_for_nothing_and_emptied_buckets_cost_no_wake_up() -> None:
+def test_idle_wheel_and_emptied_buckets_need_no_wake_up() -> None:
     wheel = make_wheel()
     assert wheel.next_due_ms() is None
     soon, later = wheel.add(2, "soon"), wheel.add(3, "later")
@@ -130,7 +130,7 @@ def test_clock_that_goes_back_expires_nothing_and_harms_nothing() -> None:
     assert expire(wheel, 110) == ["a"]
 
 
-def test_time_is_the_furthest_that_was_told() -> None:
+def test_time_is_the_latest_advance() -> None:
     wheel = make_wheel()
     expire(wheel, 100)
     expire(wheel, 50)
@@ -139,7 +139,7 @@ def test_time_is_the_furthest_that_was_told() -> None:
     assert expire(wheel, 50) == ["a"]
 
 
-def test_a_crowd_on_one_instant_is_worked_off_in_turns() -> None:
+def test_many_timers_of_one_instant_expire_in_turns() -> None:
     wheel = make_wheel(wheel_size=8)
     for number in range(1000):
         wheel.add(100, str(number))
@@ -154,7 +154,7 @@ def test_a_crowd_on_one_instant_is_worked_off_in_turns() -> None:
     assert turns >= 1000 / 50
 
 
-def test_wheel_that_kept_up_places_a_near_timer_at_the_bottom() -> None:
+def test_wheel_that_kept_up_inserts_a_near_timer_at_the_bottom() -> None:
     wheel = make_wheel(wheel_size=512)
     wheel.keep_up(3_600_000)
     wheel.add(3_600_500, "fetch")
@@ -169,7 +169,7 @@ def test_keeping_up_does_not_pass_a_timer_that_is_due() -> None:
     assert expire(wheel, 50) == ["a"]
 
 
-def test_unusable_ticks_and_sizes_are_refused() -> None:
+def test_invalid_ticks_and_sizes_are_refused() -> None:
     with pytest.raises(ValueError, match="tick of 0 ms"):
         make_wheel(tick_ms=0)
     for wheel_size in (0, 1, 20):

@@ -25,7 +25,7 @@ NONE = ErrorCode.NONE
 
 
 @pytest.mark.parametrize("acks", [0, 1, -1])
-def test_a_write_to_the_only_replica_is_answered_at_once_and_readable(acks: int) -> None:
+def test_a_write_to_a_single_replica_is_acknowledged_at_once_and_readable(acks: int) -> None:
     harness = ReplicationHarness()
     harness.order(P0)
     first = harness.append(P0, acks=acks, records=3)
@@ -38,7 +38,7 @@ def test_a_write_to_the_only_replica_is_answered_at_once_and_readable(acks: int)
     assert harness.background.rounds == []  # nobody asked for a flush
 
 
-def test_answers_stand_in_the_order_of_their_batches_whatever_fails_between() -> None:
+def test_results_keep_the_order_of_batches_whatever_fails() -> None:
     harness = ReplicationHarness()
     harness.order(P0, P2)
     unknown = TopicPartition("nowhere", 0)
@@ -57,7 +57,7 @@ def test_answers_stand_in_the_order_of_their_batches_whatever_fails_between() ->
     assert "CRC" in (answer.message or "")
 
 
-def test_a_topic_that_stamps_append_time_tells_it() -> None:
+def test_a_topic_with_log_append_time_returns_it() -> None:
     harness = ReplicationHarness()
     harness.tell_topic(message_timestamp_type="LogAppendTime")
     harness.order(P0)
@@ -65,14 +65,14 @@ def test_a_topic_that_stamps_append_time_tells_it() -> None:
 
 
 @pytest.mark.parametrize("acks", [-2, 2, 32767])
-def test_acks_that_do_not_exist_write_nothing(acks: int) -> None:
+def test_invalid_acks_append_nothing(acks: int) -> None:
     harness = ReplicationHarness()
     harness.order(P0)
     assert harness.append(P0, acks=acks).codes == [ErrorCode.INVALID_REQUIRED_ACKS]
     assert harness.partition().log_end_offset == 0
 
 
-def test_clients_cannot_write_to_internal_topics_and_coordinators_can() -> None:
+def test_only_coordinators_append_to_internal_topics() -> None:
     harness = ReplicationHarness()
     offsets = TopicPartition("__consumer_offsets", 0)
     harness.order(offsets)
@@ -80,7 +80,7 @@ def test_clients_cannot_write_to_internal_topics_and_coordinators_can() -> None:
     assert harness.append(offsets, origin=AppendOrigin.COORDINATOR).codes == [NONE]
 
 
-def test_a_partition_of_another_broker_is_told_from_one_that_does_not_exist() -> None:
+def test_another_brokers_partition_differs_from_an_unknown_one() -> None:
     harness = ReplicationHarness()
     harness.tell_topic(partitions=2)
     assert harness.append(P0, P2).codes == [
@@ -92,7 +92,7 @@ def test_a_partition_of_another_broker_is_told_from_one_that_does_not_exist() ->
 # -- followers -----------------------------------------------------------------------------
 
 
-def test_acks_all_waits_for_the_slowest_replica_in_sync() -> None:
+def test_acks_all_waits_for_the_slowest_in_sync_replica() -> None:
     harness = ReplicationHarness()
     harness.order(P0, replicas=(ME, OTHER, THIRD))
     sent = harness.append(P0, records=5)
@@ -112,7 +112,7 @@ def test_acks_one_does_not_wait_for_followers_but_readers_do() -> None:
     assert harness.partition().high_watermark == 0
 
 
-def test_a_follower_that_claims_more_than_there_is_commits_no_more_than_there_is() -> None:
+def test_a_follower_beyond_the_log_end_commits_nothing_more() -> None:
     harness = ReplicationHarness()
     harness.order(P0, replicas=(ME, OTHER))
     harness.append(P0)
@@ -120,13 +120,13 @@ def test_a_follower_that_claims_more_than_there_is_commits_no_more_than_there_is
     assert harness.partition().high_watermark == 1
 
 
-def test_a_follower_out_of_sync_is_not_waited_for() -> None:
+def test_acks_all_does_not_wait_for_a_follower_outside_the_isr() -> None:
     harness = ReplicationHarness()
     harness.order(P0, replicas=(ME, OTHER), in_sync=(ME,))
     assert harness.append(P0).codes == [NONE]
 
 
-def test_a_request_is_answered_when_the_last_of_its_partitions_is_committed() -> None:
+def test_a_request_completes_when_its_last_partition_is_committed() -> None:
     harness = ReplicationHarness()
     harness.order(P0, P1, P2, replicas=(ME, OTHER))
     sent = harness.append(P0, P1, P2)
@@ -137,7 +137,7 @@ def test_a_request_is_answered_when_the_last_of_its_partitions_is_committed() ->
     assert sent.codes == [NONE] * 3
 
 
-def test_a_time_out_names_only_the_partitions_that_were_late() -> None:
+def test_a_timeout_fails_only_uncommitted_partitions() -> None:
     harness = ReplicationHarness()
     harness.order(P0, P1, P2, replicas=(ME, OTHER))
     sent = harness.append(P0, P1, P2, timeout_ms=50)
@@ -152,7 +152,7 @@ def test_a_time_out_names_only_the_partitions_that_were_late() -> None:
     assert len(sent.answers) == 1
 
 
-def test_too_few_in_sync_refuse_acks_all_before_writing_and_take_acks_one() -> None:
+def test_under_min_isr_refuses_acks_all_and_accepts_acks_one() -> None:
     harness = ReplicationHarness()
     harness.tell_topic(min_insync_replicas="2")
     harness.order(P0, replicas=(ME, OTHER, THIRD), in_sync=(ME,))
@@ -161,7 +161,7 @@ def test_too_few_in_sync_refuse_acks_all_before_writing_and_take_acks_one() -> N
     assert harness.append(P0, acks=1).codes == [NONE]
 
 
-def test_a_set_that_shrinks_after_the_write_says_so() -> None:
+def test_an_isr_that_shrinks_after_the_append_fails_the_write() -> None:
     harness = ReplicationHarness()
     harness.tell_topic(min_insync_replicas="2")
     harness.order(P0, replicas=(ME, OTHER))
@@ -171,14 +171,14 @@ def test_a_set_that_shrinks_after_the_write_says_so() -> None:
     assert sent.answer[0].base_offset == 0
 
 
-def test_no_more_replicas_are_asked_for_than_the_partition_has() -> None:
+def test_min_insync_replicas_is_capped_at_the_replica_count() -> None:
     harness = ReplicationHarness()
     harness.tell_topic(min_insync_replicas="3")
     harness.order(P0)
     assert harness.append(P0).codes == [NONE]
 
 
-def test_a_duplicate_waits_for_the_offsets_of_its_first_time() -> None:
+def test_a_duplicate_waits_for_the_original_offsets() -> None:
     harness = ReplicationHarness()
     harness.order(P0, replicas=(ME, OTHER))
     batch = some_batch(2, producer_id=9, sequence=0)
@@ -204,7 +204,7 @@ def make_synchronous() -> ReplicationHarness:
 
 
 @pytest.mark.parametrize("acks", [0, 1, -1])
-def test_a_synchronous_write_is_answered_and_readable_only_when_on_disk(acks: int) -> None:
+def test_a_synchronous_write_is_acknowledged_and_readable_only_after_its_flush(acks: int) -> None:
     harness = make_synchronous()
     sent = harness.append(P0, P1, acks=acks)
     assert not sent.is_answered
@@ -215,7 +215,7 @@ def test_a_synchronous_write_is_answered_and_readable_only_when_on_disk(acks: in
     assert harness.partition().high_watermark == harness.partition().log.durable_offset == 1
 
 
-def test_a_lone_synchronous_write_costs_one_round() -> None:
+def test_a_single_synchronous_write_costs_one_flush() -> None:
     """A flush that storage began by itself would be one that nobody can wait for."""
     harness = make_synchronous()
     sent = harness.append(P0)
@@ -224,7 +224,7 @@ def test_a_lone_synchronous_write_costs_one_round() -> None:
     assert harness.background.ran == 1
 
 
-def test_synchronous_writes_during_a_round_share_the_next() -> None:
+def test_synchronous_writes_during_a_flush_share_the_next() -> None:
     harness = make_synchronous()
     first = harness.append(P0)
     later = [harness.append(P0) for _ in range(10)]
@@ -236,7 +236,7 @@ def test_synchronous_writes_during_a_round_share_the_next() -> None:
     assert harness.background.ran == 2
 
 
-def test_a_synchronous_write_with_followers_waits_for_its_own_disk_too() -> None:
+def test_a_synchronous_write_with_followers_waits_for_the_leaders_flush_too() -> None:
     harness = ReplicationHarness()
     harness.tell_topic(flush_messages="1")
     harness.order(P0, replicas=(ME, OTHER))
@@ -247,7 +247,7 @@ def test_a_synchronous_write_with_followers_waits_for_its_own_disk_too() -> None
     assert sent.codes == [NONE]
 
 
-def test_a_synchronous_write_with_acks_one_waits_for_the_leaders_disk_alone() -> None:
+def test_a_synchronous_write_with_acks_one_waits_for_the_leaders_flush_alone() -> None:
     harness = ReplicationHarness()
     harness.tell_topic(flush_messages="1")
     harness.order(P0, replicas=(ME, OTHER))
@@ -267,7 +267,7 @@ def test_a_synchronous_write_times_out_on_a_disk_that_hangs() -> None:
     assert len(sent.answers) == 1
 
 
-def test_a_duplicate_of_a_synchronous_write_waits_for_the_disk() -> None:
+def test_a_duplicate_of_a_synchronous_write_waits_for_the_flush() -> None:
     harness = make_synchronous()
     batch = some_batch(producer_id=9, sequence=0)
     harness.append(P0, acks=1, batch=batch)
@@ -277,7 +277,7 @@ def test_a_duplicate_of_a_synchronous_write_waits_for_the_disk() -> None:
     assert again.answer == [(NONE, 0, -1, 0, None)]
 
 
-def test_flushing_every_few_messages_is_storages_own_affair() -> None:
+def test_flush_messages_above_one_is_left_to_storage() -> None:
     harness = ReplicationHarness()
     harness.tell_topic(flush_messages="3")
     harness.order(P0)
@@ -288,14 +288,14 @@ def test_flushing_every_few_messages_is_storages_own_affair() -> None:
     assert harness.partition().log.durable_offset == 3
 
 
-def test_a_topic_that_stops_being_synchronous_lets_its_waiting_writes_go() -> None:
+def test_a_topic_that_stops_being_synchronous_completes_delayed_writes() -> None:
     harness = make_synchronous()
     sent = harness.append(P0)
     harness.tell_topic()
     assert sent.codes == [NONE]
 
 
-def test_a_topic_that_becomes_synchronous_brings_what_it_has_to_disk() -> None:
+def test_a_topic_that_becomes_synchronous_is_flushed() -> None:
     harness = ReplicationHarness()
     harness.order(P0)
     harness.append(P0, records=4)
@@ -310,7 +310,7 @@ def test_a_topic_that_becomes_synchronous_brings_what_it_has_to_disk() -> None:
 # -- the end of waiting --------------------------------------------------------------------
 
 
-def test_losing_the_lead_answers_those_who_wait() -> None:
+def test_losing_leadership_fails_delayed_writes() -> None:
     harness = ReplicationHarness()
     harness.order(P0, P1, replicas=(ME, OTHER))
     sent = harness.append(P0, P1)
@@ -319,7 +319,7 @@ def test_losing_the_lead_answers_those_who_wait() -> None:
     assert sent.codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER, NONE]  # P1 was committed before
 
 
-def test_leading_again_does_not_commit_what_an_earlier_leadership_took() -> None:
+def test_a_later_leadership_does_not_commit_writes_of_an_earlier_one() -> None:
     """Between the two, another leader may have replaced the record."""
     harness = ReplicationHarness()
     harness.order(P0, P1, replicas=(ME, OTHER))
@@ -331,7 +331,7 @@ def test_leading_again_does_not_commit_what_an_earlier_leadership_took() -> None
     assert sent.codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER, NONE]
 
 
-def test_a_later_epoch_of_the_same_leader_goes_on_waiting() -> None:
+def test_a_delayed_write_survives_a_later_epoch_of_the_same_leader() -> None:
     harness = ReplicationHarness()
     harness.order(P0, replicas=(ME, OTHER))
     sent = harness.append(P0)
@@ -341,7 +341,7 @@ def test_a_later_epoch_of_the_same_leader_goes_on_waiting() -> None:
     assert sent.codes == [NONE]
 
 
-def test_losing_the_lead_answers_those_who_wait_since_an_earlier_epoch() -> None:
+def test_losing_leadership_fails_delayed_writes_of_an_earlier_epoch() -> None:
     harness = ReplicationHarness()
     harness.order(P0, replicas=(ME, OTHER))
     sent = harness.append(P0)
@@ -351,7 +351,7 @@ def test_losing_the_lead_answers_those_who_wait_since_an_earlier_epoch() -> None
 
 
 @pytest.mark.parametrize("delete", [False, True])
-def test_stopping_a_replica_answers_those_who_wait(delete: bool) -> None:
+def test_stop_replica_fails_delayed_writes(delete: bool) -> None:
     harness = make_synchronous()
     sent = harness.append(P0)
     assert harness.stop(P0, delete=delete) == {P0: NONE}
@@ -360,7 +360,7 @@ def test_stopping_a_replica_answers_those_who_wait(delete: bool) -> None:
     assert len(sent.answers) == 1
 
 
-def test_a_cancelled_write_is_not_answered() -> None:
+def test_a_cancelled_write_gets_no_response() -> None:
     harness = ReplicationHarness()
     harness.order(P0, replicas=(ME, OTHER))
     sent = harness.append(P0)
@@ -371,7 +371,7 @@ def test_a_cancelled_write_is_not_answered() -> None:
     assert not sent.is_answered
 
 
-def test_a_write_that_may_not_wait_is_answered_as_late() -> None:
+def test_a_full_purgatory_times_a_write_out_at_once() -> None:
     harness = ReplicationHarness(max_delayed_operations=1)
     harness.order(P0, replicas=(ME, OTHER))
     first, second = harness.append(P0), harness.append(P0)
@@ -382,7 +382,7 @@ def test_a_write_that_may_not_wait_is_answered_as_late() -> None:
 # -- disks that fail -----------------------------------------------------------------------
 
 
-def test_a_failed_directory_costs_its_own_partitions_only() -> None:
+def test_a_failed_log_dir_affects_its_own_partitions_only() -> None:
     harness = ReplicationHarness(directories=("/d", "/e"))
     names = [TopicPartition("orders", number) for number in range(4)]
     harness.order(*names)
@@ -405,7 +405,7 @@ def test_a_failed_directory_costs_its_own_partitions_only() -> None:
     ]
 
 
-def test_a_flush_that_fails_answers_all_who_wait_for_that_disk() -> None:
+def test_a_failed_flush_fails_all_delayed_writes_of_that_disk() -> None:
     harness = make_synchronous()
     sent = [harness.append(P0), harness.append(P1, acks=1), harness.append(P0, P2)]
     harness.disk.fail_path("/d", EIO, {OperationKind.SYNC})

@@ -40,18 +40,18 @@ def after(before: FollowerProgress, *, offset: int, leader: int, now_ms: int) ->
     )
 
 
-def test_a_follower_that_asks_for_the_end_is_caught_up_now() -> None:
+def test_a_follower_at_the_log_end_is_caught_up_now() -> None:
     then = after(progress(3, caught_up_ms=1), offset=9, leader=9, now_ms=50)
     assert then == FollowerProgress(Offset(9), 50, 50, Offset(9), BrokerEpoch(5))
 
 
-def test_a_follower_that_asks_for_what_there_was_at_its_last_fetch_was_caught_up_then() -> None:
+def test_a_follower_at_the_leaders_previous_end_was_caught_up_then() -> None:
     before = progress(3, caught_up_ms=1, fetched_ms=40, leader=9)
     assert after(before, offset=9, leader=20, now_ms=50).caught_up_ms == 40
     assert after(before, offset=8, leader=20, now_ms=50).caught_up_ms == 1
 
 
-def test_the_first_fetch_of_an_epoch_says_nothing_of_the_time_before() -> None:
+def test_the_first_fetch_of_an_epoch_proves_nothing_about_earlier() -> None:
     first = first_progress(is_in_sync=False, now_ms=30)
     assert first.caught_up_ms == NEVER_MS
     assert after(first, offset=0, leader=7, now_ms=50).caught_up_ms == NEVER_MS
@@ -67,7 +67,7 @@ def test_the_first_fetch_of_an_epoch_says_nothing_of_the_time_before() -> None:
         (UNKNOWN_END, 0, 101, True),
     ],
 )
-def test_a_follower_lags_when_it_was_not_caught_up_for_too_long(
+def test_a_follower_lags_after_replica_lag_time_max_ms(
     end: int, caught_up_ms: int, now_ms: int, lags: bool
 ) -> None:
     found = is_lagging(
@@ -82,13 +82,13 @@ def test_a_follower_lags_when_it_was_not_caught_up_for_too_long(
 @pytest.mark.parametrize(
     ("end", "lags"), [(10, False), (7, False), (6, True), (UNKNOWN_END, False)]
 )
-def test_a_follower_lags_by_messages_where_that_is_asked_for(end: int, lags: bool) -> None:
+def test_a_follower_lags_by_messages_if_configured(end: int, lags: bool) -> None:
     limits = LagLimits(100, max_messages=3)
     found = is_lagging(progress(end), leader_end_offset=Offset(10), limits=limits, now_ms=1)
     assert found is lags
 
 
-def test_an_idle_follower_stays_in_sync_for_good() -> None:
+def test_an_idle_follower_stays_in_sync() -> None:
     now_ms, each = 0, first_progress(is_in_sync=True, now_ms=0)
     for _ in range(600):
         each = after(each, offset=0, leader=0, now_ms=now_ms)
@@ -114,7 +114,7 @@ def test_a_follower_joins_at_the_high_watermark_once_that_is_past_the_epochs_sta
     assert may_join(progress(12), **rule)
 
 
-def test_one_that_keeps_up_is_waited_for_and_one_that_is_late_is_not() -> None:
+def test_only_a_follower_that_keeps_up_is_awaited() -> None:
     each = progress(9, caught_up_ms=100)
     for now_ms, waited in ((150, True), (199, True), (200, False)):
         found = is_keeping_up(each, leader_end_offset=Offset(10), limits=LIMITS, now_ms=now_ms)
@@ -127,7 +127,7 @@ def test_one_that_keeps_up_is_waited_for_and_one_that_is_late_is_not() -> None:
     )
 
 
-def test_while_a_proposal_is_open_the_larger_set_commits_and_the_smaller_one_counts() -> None:
+def test_a_proposal_commits_with_the_maximal_isr_and_counts_the_smaller_one() -> None:
     """KIP-497."""
     assert maximal((ONE, TWO), None) == assured((ONE, TWO), None) == (ONE, TWO)
     assert maximal((ONE, TWO), (ONE, TWO, THREE)) == (ONE, TWO, THREE)
@@ -141,7 +141,7 @@ MEMBERS = st.lists(st.sampled_from([ONE, TWO, THREE]), unique=True).map(tuple)
 
 @settings(deadline=None)
 @given(stored=MEMBERS, proposed=st.none() | MEMBERS)
-def test_whatever_is_proposed_who_counts_is_among_those_who_commit(
+def test_assured_members_are_always_in_the_maximal_isr(
     stored: tuple[BrokerId, ...], proposed: tuple[BrokerId, ...] | None
 ) -> None:
     either, both = maximal(stored, proposed), assured(stored, proposed)
@@ -154,7 +154,7 @@ def test_whatever_is_proposed_who_counts_is_among_those_who_commit(
 STATE = PartitionState(ONE, LeaderEpoch(4), (ONE, TWO, THREE), (ONE, TWO))
 
 
-def test_laggards_leave_and_the_leader_never_does() -> None:
+def test_lagging_followers_are_removed_and_the_leader_never() -> None:
     followers = {TWO: progress(3, caught_up_ms=0), THREE: progress(9, caught_up_ms=500)}
     state = STATE._replace(in_sync=(ONE, TWO, THREE))
     kept = without_laggards(
@@ -163,7 +163,7 @@ def test_laggards_leave_and_the_leader_never_does() -> None:
     assert kept == (ONE, THREE)
 
 
-def test_a_joiner_comes_last_and_once() -> None:
+def test_a_joiner_is_added_last_and_once() -> None:
     rule = {"high_watermark": Offset(5), "epoch_start_offset": Offset(0)}
     assert with_joiner(STATE, THREE, progress(5), **rule) == (ONE, TWO, THREE)
     assert with_joiner(STATE, THREE, progress(4), **rule) == (ONE, TWO)

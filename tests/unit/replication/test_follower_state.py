@@ -65,7 +65,7 @@ class Follower(ReplicationHarness):
         return self.partition().log_end_offset
 
 
-def test_a_follower_asks_from_its_end_with_its_epoch_and_that_of_its_last_record() -> None:
+def test_a_follower_fetches_from_its_log_end_with_leader_and_last_fetched_epoch() -> None:
     harness = Follower(epoch=3)
     asked = harness.ask()
     assert (asked.offset, asked.leader_epoch, asked.last_fetched_epoch) == (0, 3, -1)
@@ -75,7 +75,7 @@ def test_a_follower_asks_from_its_end_with_its_epoch_and_that_of_its_last_record
     assert harness.news == [OTHER]
 
 
-def test_records_marks_and_epochs_come_with_the_answer() -> None:
+def test_a_response_brings_records_offsets_and_epochs() -> None:
     harness = Follower(epoch=2)
     harness.take(answer(records=batches(0, 1, 2), high_watermark=2))
     log = harness.partition().log
@@ -87,12 +87,12 @@ def test_records_marks_and_epochs_come_with_the_answer() -> None:
     assert end.end_offset == 2
 
 
-def test_a_follower_gives_no_answer_to_producers_but_where_the_leader_is() -> None:
+def test_a_follower_refuses_producers_with_not_leader() -> None:
     harness = Follower()
     assert harness.append(P0).codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 
-def test_an_answer_to_a_question_of_another_epoch_changes_nothing() -> None:
+def test_a_response_of_another_leader_epoch_changes_nothing() -> None:
     """KAFKA-7786."""
     harness = Follower(epoch=1)
     asked = harness.ask()
@@ -103,7 +103,7 @@ def test_an_answer_to_a_question_of_another_epoch_changes_nothing() -> None:
     assert harness.news == [OTHER, OTHER]
 
 
-def test_an_answer_of_a_leader_that_was_left_changes_nothing() -> None:
+def test_a_response_of_a_previous_leader_changes_nothing() -> None:
     harness = Follower(epoch=1)
     asked = harness.ask()
     harness.follow(1, leader=THIRD)
@@ -113,7 +113,7 @@ def test_an_answer_of_a_leader_that_was_left_changes_nothing() -> None:
     assert harness.ask(THIRD).offset == 0
 
 
-def test_an_answer_that_comes_twice_counts_once() -> None:
+def test_a_duplicate_response_counts_once() -> None:
     harness = Follower()
     asked = harness.ask()
     harness.take(answer(records=batches(0)), asked)
@@ -122,7 +122,7 @@ def test_an_answer_that_comes_twice_counts_once() -> None:
     assert harness.ask().offset == 1  # and it does not rest
 
 
-def test_a_follower_cuts_what_its_leader_does_not_have() -> None:
+def test_a_follower_truncates_what_its_leader_does_not_have() -> None:
     harness = Follower(epoch=1)
     harness.take(answer(records=batches(0, 0, 1, 1)))
     harness.follow(2)
@@ -133,7 +133,7 @@ def test_a_follower_cuts_what_its_leader_does_not_have() -> None:
     assert harness.end == 3
 
 
-def test_an_answer_about_another_history_of_the_same_length_cuts_nothing() -> None:
+def test_a_response_for_another_history_of_the_same_length_truncates_nothing() -> None:
     """The leader counts on what a follower asked from: it must not be gone again."""
     harness = Follower(epoch=1)
     harness.take(answer(records=batches(1, 1, 1)))
@@ -146,7 +146,7 @@ def test_an_answer_about_another_history_of_the_same_length_cuts_nothing() -> No
     assert harness.end == 3
 
 
-def test_a_follower_goes_on_asking_until_both_know_the_last_record() -> None:
+def test_a_follower_truncates_until_the_leader_has_its_last_record() -> None:
     """KIP-279: the leader names an epoch that this log never had."""
     harness = Follower(epoch=5)
     harness.take(answer(records=batches(1, 1, 4)))
@@ -158,7 +158,7 @@ def test_a_follower_goes_on_asking_until_both_know_the_last_record() -> None:
     assert harness.end == 1
 
 
-def test_an_epoch_of_its_own_that_wrote_nothing_is_forgotten_by_who_follows_again() -> None:
+def test_a_leader_epoch_without_records_is_forgotten_when_following() -> None:
     """It would stand against what the new leader wrote in its place."""
     harness = Follower(epoch=0)
     harness.take(answer(records=batches(0, 0)))
@@ -168,7 +168,7 @@ def test_an_epoch_of_its_own_that_wrote_nothing_is_forgotten_by_who_follows_agai
     assert harness.ask().last_fetched_epoch == 0
 
 
-def test_a_follower_whose_end_the_leader_has_deleted_starts_anew_where_the_leader_begins() -> None:
+def test_a_follower_below_the_leaders_log_start_starts_over_from_there() -> None:
     harness = Follower()
     harness.take(answer(records=batches(0, 0)))
     harness.take(answer(error=ErrorCode.OFFSET_OUT_OF_RANGE, log_start=7, high_watermark=9))
@@ -179,7 +179,7 @@ def test_a_follower_whose_end_the_leader_has_deleted_starts_anew_where_the_leade
     assert harness.end == 8
 
 
-def test_a_follower_gives_up_no_records_on_a_leaders_word_that_makes_no_sense() -> None:
+def test_an_implausible_out_of_range_error_deletes_no_records() -> None:
     harness = Follower()
     harness.take(answer(records=batches(0, 0)))
     harness.take(answer(error=ErrorCode.OFFSET_OUT_OF_RANGE, log_start=-1))
@@ -197,7 +197,7 @@ def test_a_follower_gives_up_no_records_on_a_leaders_word_that_makes_no_sense() 
         ErrorCode.UNKNOWN_TOPIC_ID,
     ],
 )
-def test_where_an_order_is_on_its_way_the_follower_rests(error: ErrorCode) -> None:
+def test_a_transient_error_backs_the_follower_off(error: ErrorCode) -> None:
     harness = Follower()
     harness.take(answer(error=error))
     assert harness.following.list_wanted(OTHER) == []
@@ -207,7 +207,7 @@ def test_where_an_order_is_on_its_way_the_follower_rests(error: ErrorCode) -> No
     assert harness.ask().offset == 0
 
 
-def test_the_rest_grows_with_each_failure_in_a_row_and_not_for_ever() -> None:
+def test_the_backoff_doubles_up_to_its_limit() -> None:
     harness = Follower()
     rests = []
     for _ in range(9):
@@ -222,7 +222,7 @@ def test_the_rest_grows_with_each_failure_in_a_row_and_not_for_ever() -> None:
     assert harness.following.next_due_ms(OTHER) == harness.clock.now_ms() + FIRST_BACKOFF_MS
 
 
-def test_one_partition_rests_and_the_others_go_on() -> None:
+def test_one_partition_backs_off_and_the_others_continue() -> None:
     harness = Follower()
     harness.order(P1, leader=OTHER, replicas=BOTH)
     first, second = harness.following.list_wanted(OTHER)
@@ -234,7 +234,7 @@ def test_one_partition_rests_and_the_others_go_on() -> None:
     assert "KAFKA_STORAGE_ERROR" in report
 
 
-def test_a_broken_batch_costs_a_rest_and_is_fetched_again() -> None:
+def test_a_corrupt_batch_backs_off_and_is_fetched_again() -> None:
     """KAFKA-4384, KAFKA-13149."""
     harness = Follower()
     broken = batches(0)
@@ -247,7 +247,7 @@ def test_a_broken_batch_costs_a_rest_and_is_fetched_again() -> None:
     assert harness.end == 1
 
 
-def test_a_batch_that_begins_before_the_end_is_refused() -> None:
+def test_a_batch_below_the_log_end_is_refused() -> None:
     """KAFKA-3047."""
     harness = Follower()
     harness.take(answer(records=batches(0, 0)))
@@ -255,7 +255,7 @@ def test_a_batch_that_begins_before_the_end_is_refused() -> None:
     assert harness.end == 2
 
 
-def test_a_follower_of_a_synchronous_topic_asks_on_when_it_has_what_it_got_on_its_disk() -> None:
+def test_a_follower_of_a_synchronous_topic_flushes_before_it_fetches_again() -> None:
     harness = Follower(flush_messages="1")
     harness.take(answer(records=batches(0)))
     assert harness.following.list_wanted(OTHER) == []
@@ -265,7 +265,7 @@ def test_a_follower_of_a_synchronous_topic_asks_on_when_it_has_what_it_got_on_it
     assert harness.ask().offset == harness.partition().log.durable_offset == 1
 
 
-def test_who_stops_following_is_not_asked_for() -> None:
+def test_a_partition_that_stops_following_is_not_fetched() -> None:
     harness = Follower()
     harness.stop(P0, delete=False)
     assert harness.following.leaders == []
@@ -276,7 +276,7 @@ def test_who_stops_following_is_not_asked_for() -> None:
     assert harness.following.leaders == []
 
 
-def test_settings_that_change_do_not_start_the_following_anew() -> None:
+def test_a_config_change_does_not_restart_fetching() -> None:
     harness = Follower(retention_ms="1000")
     harness.news.clear()
     harness.tell_topic(retention_ms="2000")

@@ -82,7 +82,7 @@ def harness() -> Led:
     return Led()
 
 
-def test_a_follower_that_has_all_is_asked_for_and_counts_at_once_for_what_is_committed(
+def test_a_caught_up_follower_is_proposed_and_counts_for_the_high_watermark_at_once(
     harness: Led,
 ) -> None:
     harness.tell_topic(min_insync_replicas="2")
@@ -103,7 +103,7 @@ def test_a_follower_that_has_all_is_asked_for_and_counts_at_once_for_what_is_com
     assert harness.partition().high_watermark == 2
 
 
-def test_a_follower_behind_the_epochs_start_is_not_asked_for(harness: Led) -> None:
+def test_a_follower_below_the_epoch_start_is_not_proposed(harness: Led) -> None:
     """KAFKA-7128: records between its end and there may be committed, by the leader before."""
     harness.order(P0, replicas=ALL, in_sync=(ME, OTHER))
     harness.append(P0, P0, P0, acks=1)
@@ -115,7 +115,7 @@ def test_a_follower_behind_the_epochs_start_is_not_asked_for(harness: Led) -> No
     assert harness.controller.wanted == [(ME, OTHER, THIRD)]
 
 
-def test_a_follower_that_lags_is_asked_to_leave_and_is_waited_for_until_it_has(
+def test_a_lagging_follower_is_awaited_until_the_shrink_is_stored(
     harness: Led,
 ) -> None:
     harness.order(P0, replicas=ALL, in_sync=ALL)
@@ -129,7 +129,7 @@ def test_a_follower_that_lags_is_asked_to_leave_and_is_waited_for_until_it_has(
     assert harness.partition().high_watermark == 1
 
 
-def test_a_leader_that_shrinks_below_the_minimum_counts_on_the_smaller_set_at_once(
+def test_a_shrink_below_min_isr_counts_the_smaller_isr_at_once(
     harness: Led,
 ) -> None:
     harness.tell_topic(min_insync_replicas="2")
@@ -141,7 +141,7 @@ def test_a_leader_that_shrinks_below_the_minimum_counts_on_the_smaller_set_at_on
 
 
 @pytest.mark.parametrize("life", ["gone", "another"])
-def test_who_kept_up_outside_of_the_set_is_not_waited_for_when_its_life_is_over(
+def test_a_catching_up_follower_is_not_awaited_after_its_broker_is_gone(
     harness: Led, life: str
 ) -> None:
     """As a broker that hands over and stops: it has followed to the last."""
@@ -162,7 +162,7 @@ def test_who_kept_up_outside_of_the_set_is_not_waited_for_when_its_life_is_over(
     assert harness.partition().high_watermark == 2
 
 
-def test_idle_partitions_never_change_their_sets(harness: Led) -> None:
+def test_idle_partitions_never_change_their_isr(harness: Led) -> None:
     """KAFKA-7152."""
     names = [TopicPartition("orders", number) for number in range(100)]
     harness.order(*names, replicas=ALL, in_sync=ALL)
@@ -173,7 +173,7 @@ def test_idle_partitions_never_change_their_sets(harness: Led) -> None:
     assert harness.controller.wanted == []
 
 
-def test_an_answer_that_nobody_knows_is_asked_for_again(harness: Led) -> None:
+def test_an_unknown_result_is_retried(harness: Led) -> None:
     harness.order(P0, replicas=ALL, in_sync=(ME,))
     harness.fetch(OTHER, 0)
     for _ in range(3):
@@ -184,7 +184,7 @@ def test_an_answer_that_nobody_knows_is_asked_for_again(harness: Led) -> None:
     assert len({id(proposal) for proposal, _ in harness.controller.asked}) == 1
 
 
-def test_a_leader_with_an_old_version_takes_over_the_one_that_is_stored(harness: Led) -> None:
+def test_a_leader_with_a_stale_partition_epoch_adopts_the_stored_state(harness: Led) -> None:
     """KAFKA-2729: or it could never change its set again."""
     harness.order(P0, replicas=ALL, in_sync=(ME,))
     harness.fetch(OTHER, 0)
@@ -197,7 +197,7 @@ def test_a_leader_with_an_old_version_takes_over_the_one_that_is_stored(harness:
     assert harness.controller.wanted[-1] == (ME, THIRD, OTHER)
 
 
-def test_a_leader_that_is_none_any_more_waits_for_its_order(harness: Led) -> None:
+def test_a_deposed_leader_waits_for_leader_and_isr(harness: Led) -> None:
     harness.order(P0, replicas=ALL, in_sync=(ME, OTHER))
     harness.append(P0, acks=1)
     harness.clock.advance_ms(3 * LAG_MS)
@@ -209,7 +209,7 @@ def test_a_leader_that_is_none_any_more_waits_for_its_order(harness: Led) -> Non
     assert harness.partition().high_watermark == 0
 
 
-def test_a_refused_joiner_is_let_go_and_asked_for_again_after_a_rest(harness: Led) -> None:
+def test_a_refused_joiner_is_proposed_again_after_a_pause(harness: Led) -> None:
     harness.order(P0, replicas=ALL, in_sync=(ME,))
     harness.fetch(OTHER, 0)
     harness.controller.answer(ErrorCode.INELIGIBLE_REPLICA)
@@ -221,7 +221,7 @@ def test_a_refused_joiner_is_let_go_and_asked_for_again_after_a_rest(harness: Le
     assert len(harness.controller.asked) == 2
 
 
-def test_an_order_ends_the_proposal_and_its_answer_comes_too_late(harness: Led) -> None:
+def test_leader_and_isr_ends_the_proposal_and_its_response_is_ignored(harness: Led) -> None:
     harness.order(P0, replicas=ALL, in_sync=(ME,))
     harness.fetch(OTHER, 0)
     harness.order(P0, replicas=ALL, in_sync=(ME, THIRD), partition_epoch=1)
@@ -231,7 +231,7 @@ def test_an_order_ends_the_proposal_and_its_answer_comes_too_late(harness: Led) 
 
 
 @pytest.mark.parametrize("broker_epoch", [4, 6])
-def test_another_life_of_a_follower_than_the_one_that_is_registered_is_not_asked_for(
+def test_a_follower_with_another_broker_epoch_is_not_proposed(
     harness: Led, broker_epoch: int
 ) -> None:
     """KIP-903."""
@@ -240,14 +240,14 @@ def test_another_life_of_a_follower_than_the_one_that_is_registered_is_not_asked
     assert harness.controller.wanted == []
 
 
-def test_a_follower_that_is_not_alive_is_not_asked_for(harness: Led) -> None:
+def test_a_follower_that_is_not_registered_is_not_proposed(harness: Led) -> None:
     harness.tell_brokers(ME, THIRD)
     harness.order(P0, replicas=ALL, in_sync=(ME,))
     harness.fetch(OTHER, 0)
     assert harness.controller.wanted == []
 
 
-def test_the_high_watermark_waits_for_one_that_keeps_up_until_it_does_not(harness: Led) -> None:
+def test_the_high_watermark_waits_for_a_catching_up_follower(harness: Led) -> None:
     """Or under a steady load it would never be reached."""
     harness.tell_brokers(ME)  # nobody may join, which is not the point here
     harness.order(P0, replicas=ALL, in_sync=(ME,))
@@ -259,7 +259,7 @@ def test_the_high_watermark_waits_for_one_that_keeps_up_until_it_does_not(harnes
     assert harness.partition().high_watermark == 2
 
 
-def test_lag_in_messages_counts_where_it_is_set() -> None:
+def test_lag_in_messages_counts_if_configured() -> None:
     harness = Led(replica_lag_max_messages="2")
     harness.order(P0, replicas=ALL, in_sync=(ME, OTHER))
     harness.fetch(OTHER, 0)
@@ -268,7 +268,7 @@ def test_lag_in_messages_counts_where_it_is_set() -> None:
     assert harness.controller.wanted == [(ME,)]
 
 
-def test_a_single_node_asks_nobody(harness: Led) -> None:
+def test_a_single_node_sends_no_alter_partition(harness: Led) -> None:
     harness.replicas.isr_manager.sender = None
     harness.order(P0, replicas=ALL, in_sync=(ME, OTHER))
     harness.append(P0, acks=1)

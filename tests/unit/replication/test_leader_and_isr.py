@@ -61,7 +61,7 @@ def test_records_carry_the_epoch_they_were_written_in() -> None:
     assert [(end.epoch, end.end_offset) for end in ends if end] == [(1, 2), (4, 3)]
 
 
-def test_clients_are_fenced_by_the_epoch_they_know() -> None:
+def test_clients_are_fenced_by_their_leader_epoch() -> None:
     harness = ReplicationHarness()
     harness.order(P0, epoch=5)
     assert refusal_of_reading(harness, epoch=4) is ErrorCode.FENCED_LEADER_EPOCH
@@ -69,7 +69,7 @@ def test_clients_are_fenced_by_the_epoch_they_know() -> None:
 
 
 @pytest.mark.parametrize("leader", [OTHER, -1])
-def test_a_follower_sends_clients_away(leader: int) -> None:
+def test_a_follower_refuses_clients(leader: int) -> None:
     harness = ReplicationHarness()
     harness.order(P0, leader=leader, replicas=BOTH)
     assert refusal_of_reading(harness) is ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -89,7 +89,7 @@ def test_a_leader_that_follows_and_leads_again_takes_writes_again() -> None:
     assert harness.append(P0).answer[0].base_offset == 1
 
 
-def test_a_broker_that_is_no_replica_makes_no_log() -> None:
+def test_a_broker_that_is_no_replica_creates_no_log() -> None:
     harness = ReplicationHarness()
     assert harness.order(P0, leader=OTHER, replicas=(OTHER,)) == {
         P0: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -123,7 +123,7 @@ def test_an_epoch_older_than_the_logs_own_records_is_refused() -> None:
     assert later.order(P0, epoch=5) == {P0: NONE}
 
 
-def test_an_older_set_of_replicas_of_the_same_epoch_is_refused() -> None:
+def test_an_older_partition_epoch_is_refused() -> None:
     harness = ReplicationHarness()
     harness.order(P0, replicas=BOTH, partition_epoch=2)
     assert harness.order(P0, replicas=BOTH, in_sync=(ME,), partition_epoch=1) == {
@@ -132,7 +132,7 @@ def test_an_older_set_of_replicas_of_the_same_epoch_is_refused() -> None:
     assert harness.partition().state.in_sync == BOTH
 
 
-def test_an_order_that_repeats_the_last_one_is_harmless() -> None:
+def test_a_repeated_leader_and_isr_request_is_harmless() -> None:
     harness = ReplicationHarness()
     harness.order(P0, replicas=BOTH)
     sent = harness.append(P0)
@@ -143,7 +143,7 @@ def test_an_order_that_repeats_the_last_one_is_harmless() -> None:
     assert sent.codes == [NONE]
 
 
-def test_a_set_that_grows_does_not_take_back_what_is_committed() -> None:
+def test_a_growing_isr_does_not_lower_the_high_watermark() -> None:
     harness = ReplicationHarness()
     harness.order(P0, replicas=BOTH, in_sync=(ME,))
     harness.append(P0)
@@ -153,7 +153,7 @@ def test_a_set_that_grows_does_not_take_back_what_is_committed() -> None:
     assert not sent.is_answered
 
 
-def test_a_set_that_changes_forgets_no_follower_that_stays() -> None:
+def test_an_isr_change_keeps_the_progress_of_remaining_followers() -> None:
     harness = ReplicationHarness()
     harness.order(P0, replicas=(*BOTH, THIRD))
     sent = harness.append(P0)
@@ -162,7 +162,7 @@ def test_a_set_that_changes_forgets_no_follower_that_stays() -> None:
     assert sent.codes == [NONE]
 
 
-def test_a_new_epoch_hears_of_its_followers_anew() -> None:
+def test_a_new_leader_epoch_resets_follower_progress() -> None:
     """One of them may have cut its log on the way into the epoch."""
     harness = ReplicationHarness()
     replicas = (*BOTH, THIRD)
@@ -179,7 +179,7 @@ def test_a_new_epoch_hears_of_its_followers_anew() -> None:
 # -- deletion, and topics created again -----------------------------------------------------
 
 
-def test_a_deleted_replica_is_gone_with_its_data() -> None:
+def test_a_deleted_replica_loses_its_data() -> None:
     harness = ReplicationHarness()
     harness.order(P0, P1)
     harness.append(P0)
@@ -189,7 +189,7 @@ def test_a_deleted_replica_is_gone_with_its_data() -> None:
     assert harness.stop(P0, delete=True) == {P0: NONE}  # as often as one likes
 
 
-def test_a_stopped_replica_keeps_its_data_and_sends_clients_away() -> None:
+def test_a_stopped_replica_keeps_its_data_and_refuses_clients() -> None:
     harness = ReplicationHarness()
     harness.order(P0)
     harness.append(P0)
@@ -200,7 +200,7 @@ def test_a_stopped_replica_keeps_its_data_and_sends_clients_away() -> None:
     assert harness.partition().high_watermark == 1
 
 
-def test_a_topic_made_anew_under_its_old_name_starts_empty() -> None:
+def test_a_topic_created_again_starts_empty() -> None:
     harness = ReplicationHarness()
     harness.order(P0, replicas=BOTH, epoch=6)
     sent = harness.append(P0)
@@ -211,7 +211,7 @@ def test_a_topic_made_anew_under_its_old_name_starts_empty() -> None:
     assert harness.append(P0).answer == [(NONE, 0, -1, 0, None)]
 
 
-def test_a_topic_made_anew_while_the_broker_was_away_starts_empty() -> None:
+def test_a_topic_created_again_while_the_broker_was_down_starts_empty() -> None:
     harness = ReplicationHarness()
     harness.order(P0, P1)
     harness.append(P0, P1)
@@ -224,7 +224,7 @@ def test_a_topic_made_anew_while_the_broker_was_away_starts_empty() -> None:
     assert any("created again" in report for report in later.reports)
 
 
-def test_a_log_that_lost_its_topic_id_learns_it_again() -> None:
+def test_a_log_without_topic_id_takes_it_from_the_request() -> None:
     harness = ReplicationHarness()
     harness.order(P0)
     harness.append(P0)
@@ -241,7 +241,7 @@ def test_a_log_that_lost_its_topic_id_learns_it_again() -> None:
 # -- after a restart -----------------------------------------------------------------------
 
 
-def test_what_was_found_at_the_start_waits_for_its_order() -> None:
+def test_a_recovered_log_has_no_role_until_leader_and_isr() -> None:
     harness = ReplicationHarness()
     harness.order(P0)
     harness.append(P0, records=3)
@@ -252,7 +252,7 @@ def test_what_was_found_at_the_start_waits_for_its_order() -> None:
     assert later.partition().readable_end(FetchIsolation.READ_UNCOMMITTED) == 3
 
 
-def test_a_log_stays_as_it_was_opened_until_its_topic_is_known() -> None:
+def test_a_log_keeps_its_config_until_metadata_has_its_topic() -> None:
     """Orders come before the cluster's metadata: in between no promise may be weaker."""
     harness = ReplicationHarness()
     harness.order(P0)
@@ -300,7 +300,7 @@ def test_a_replica_whose_log_failed_takes_no_role() -> None:
     assert refusal_of_reading(harness, P1) is ErrorCode.KAFKA_STORAGE_ERROR
 
 
-def test_a_disk_that_fails_under_upkeep_is_noticed_when_asked() -> None:
+def test_a_disk_failure_in_a_background_job_is_handled() -> None:
     harness = ReplicationHarness()
     harness.order(P0)
     harness.disk.fail_path("/d", EIO, set(OperationKind))
@@ -332,7 +332,7 @@ def test_records_are_deleted_up_to_the_high_watermark_at_most() -> None:
     ("policy", "code"),
     [("compact", ErrorCode.POLICY_VIOLATION), ("compact,delete", None), ("delete", None)],
 )
-def test_only_topics_that_delete_let_records_be_deleted(
+def test_only_topics_with_cleanup_policy_delete_allow_delete_records(
     policy: str, code: ErrorCode | None
 ) -> None:
     harness = ReplicationHarness()
@@ -347,7 +347,7 @@ def test_only_topics_that_delete_let_records_be_deleted(
     assert caught.value.code is code
 
 
-def test_internal_topics_and_unknown_ones_have_nothing_to_delete() -> None:
+def test_internal_and_unknown_topics_refuse_delete_records() -> None:
     harness = ReplicationHarness()
     offsets = TopicPartition("__consumer_offsets", 0)
     harness.order(offsets)
@@ -389,7 +389,7 @@ class Reader:
         self.ending = "expired"
 
 
-def test_a_waiting_reader_wakes_when_a_record_is_committed_not_when_it_is_written() -> None:
+def test_a_delayed_fetch_completes_on_commit_not_on_append() -> None:
     harness = ReplicationHarness()
     harness.order(P0, P1, replicas=BOTH)
     harness.order(P2)
@@ -405,7 +405,7 @@ def test_a_waiting_reader_wakes_when_a_record_is_committed_not_when_it_is_writte
 
 
 @pytest.mark.parametrize("what", ["follow", "stop", "delete", "anew", "fail"])
-def test_a_waiting_reader_wakes_when_its_partition_changes(what: str) -> None:
+def test_a_delayed_fetch_completes_when_the_role_changes(what: str) -> None:
     harness = ReplicationHarness()
     harness.order(P0, P1)
     reader = Reader(harness, P0, 0)
@@ -421,7 +421,7 @@ def test_a_waiting_reader_wakes_when_its_partition_changes(what: str) -> None:
     assert reader.ending == "completed"
 
 
-def test_a_reader_that_waits_for_more_wakes_when_what_it_has_is_deleted() -> None:
+def test_a_delayed_fetch_completes_when_its_records_are_deleted() -> None:
     harness = ReplicationHarness()
     harness.order(P0)
     harness.append(P0, records=5)
@@ -432,7 +432,7 @@ def test_a_reader_that_waits_for_more_wakes_when_what_it_has_is_deleted() -> Non
     assert reader.ending == "completed"
 
 
-def test_settings_of_a_topic_reach_its_partitions_when_they_change() -> None:
+def test_a_topic_config_change_reaches_its_partitions() -> None:
     harness = ReplicationHarness()
     harness.tell_topic(min_insync_replicas="2", retention_ms="60000")
     harness.order(P0, replicas=BOTH, in_sync=(ME,))
@@ -443,7 +443,7 @@ def test_settings_of_a_topic_reach_its_partitions_when_they_change() -> None:
     assert harness.append(P0).codes == [NONE]
 
 
-def test_settings_of_the_broker_are_the_topics_defaults_as_of_now() -> None:
+def test_broker_settings_are_the_current_topic_defaults() -> None:
     harness = ReplicationHarness(broker={"min.insync.replicas": "2", "log.retention.ms": "1000"})
     harness.tell_topic(retention_ms="60000")
     harness.order(P0, replicas=BOTH, in_sync=(ME,))
@@ -454,7 +454,7 @@ def test_settings_of_the_broker_are_the_topics_defaults_as_of_now() -> None:
     assert harness.partition().log.config.retention_ms == 60_000
 
 
-def test_a_topic_made_anew_has_nothing_of_its_old_settings() -> None:
+def test_a_topic_created_again_has_none_of_its_old_config() -> None:
     harness = ReplicationHarness()
     harness.tell_topic(retention_ms="60000")
     harness.order(P0)
@@ -466,7 +466,7 @@ def test_a_topic_made_anew_has_nothing_of_its_old_settings() -> None:
     assert harness.partition().log.config.retention_ms == 70_000
 
 
-def test_settings_that_cannot_be_used_are_reported_and_left_out() -> None:
+def test_invalid_topic_overrides_are_reported_and_ignored() -> None:
     harness = ReplicationHarness()
     harness.tell_topic(retention_ms="soon")
     harness.order(P0)
@@ -493,3 +493,4 @@ def test_statistics_show_every_partition_as_it_is() -> None:
     assert (led.in_sync, led.replicas, led.failure) == (BOTH, BOTH, None)
     assert (followed.role, followed.leader, followed.in_sync) == (Role.FOLLOWER, OTHER, (OTHER,))
     assert statistics.produces.delayed == 1
+

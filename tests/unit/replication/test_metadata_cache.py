@@ -52,7 +52,7 @@ def update(
     )
 
 
-def test_nothing_is_known_before_the_first_update() -> None:
+def test_the_cache_is_empty_before_the_first_update() -> None:
     view = MetadataCache()
     assert (view.version, view.controller_id) == (0, NO_BROKER)
     assert (dict(view.brokers), dict(view.topics)) == ({}, {})
@@ -80,7 +80,7 @@ def test_topics_are_found_by_name_and_by_id() -> None:
     assert view.find_name(TopicId(UUID(int=3))) is None
 
 
-def test_a_topic_made_anew_is_not_found_by_its_old_id() -> None:
+def test_a_topic_created_again_is_not_found_by_its_old_id() -> None:
     view = MetadataCache()
     view.apply(update(topic("a", 1)))
     view.apply(update(topic("a", 2)))
@@ -88,7 +88,7 @@ def test_a_topic_made_anew_is_not_found_by_its_old_id() -> None:
     assert view.find_name(TopicId(UUID(int=2))) == "a"
 
 
-def test_deleted_and_made_anew_in_one_update_is_there() -> None:
+def test_a_topic_deleted_and_created_in_one_update_exists() -> None:
     view = MetadataCache()
     view.apply(update(topic("a", 1), topic("b", 3)))
     view.apply(update(topic("a", 2), deleted=("a", "b", "never there")))
@@ -106,7 +106,7 @@ def test_a_full_update_replaces_everything() -> None:
     assert view.find_name(TopicId(UUID(int=1))) is None
 
 
-def test_who_has_failed_is_what_was_told_last() -> None:
+def test_offline_replicas_are_those_of_the_last_update() -> None:
     view = MetadataCache()
     failed = {TopicPartition("a", 0): frozenset((FIRST,))}
     view.apply(update(topic("a", 1), failed=failed))
@@ -127,9 +127,10 @@ def test_partitions_are_told_from_numbers_beyond_the_topic() -> None:
     assert not view.has_partition(TopicPartition("b", 0))
 
 
-def test_listeners_hear_of_an_update_after_it_is_in_force() -> None:
+def test_listeners_are_called_after_an_update_is_applied() -> None:
     view = MetadataCache()
     heard: list[tuple[int, bool]] = []
     view.listen(lambda told: heard.append((view.version, "a" in view.topics)))
     view.apply(update(topic("a", 1)))
     assert heard == [(1, True)]
+

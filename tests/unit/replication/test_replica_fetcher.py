@@ -156,7 +156,7 @@ def play(folder: Path, story: Story) -> Pair:
     return pair
 
 
-def test_what_is_appended_arrives_at_the_follower_and_is_committed_by_its_next_fetch(
+def test_appended_records_reach_the_follower_and_are_committed_by_its_next_fetch(
     tmp_path: Path,
 ) -> None:
     async def story(pair: Pair) -> None:
@@ -173,7 +173,7 @@ def test_what_is_appended_arrives_at_the_follower_and_is_committed_by_its_next_f
     assert play(tmp_path, story).reports == []
 
 
-def test_a_partition_that_comes_later_does_not_wait_for_the_request_that_the_leader_holds(
+def test_a_new_partition_does_not_wait_for_a_delayed_request(
     tmp_path: Path,
 ) -> None:
     async def story(pair: Pair) -> None:
@@ -190,7 +190,7 @@ def test_a_partition_that_comes_later_does_not_wait_for_the_request_that_the_lea
     assert play(tmp_path, story).reports == []
 
 
-def test_a_partition_that_is_deleted_while_its_leader_is_called_ends_no_fetcher(
+def test_deleting_a_partition_during_a_fetch_does_not_end_the_fetcher(
     tmp_path: Path,
 ) -> None:
     deleted: list[TopicPartition] = []
@@ -213,7 +213,7 @@ def test_a_partition_that_is_deleted_while_its_leader_is_called_ends_no_fetcher(
     assert play(tmp_path, story).reports == []
 
 
-def test_a_leader_that_cannot_be_reached_is_tried_again_and_said_once(tmp_path: Path) -> None:
+def test_an_unreachable_leader_is_retried_and_reported_once(tmp_path: Path) -> None:
     async def story(pair: Pair) -> None:
         pair.follow(P0)
         await pair.until(lambda: bool(pair.reports))
@@ -232,7 +232,7 @@ def test_a_leader_that_cannot_be_reached_is_tried_again_and_said_once(tmp_path: 
     assert len(reports) <= 2
 
 
-def test_a_follower_with_another_history_is_cut_and_goes_on(tmp_path: Path) -> None:
+def test_a_diverging_follower_truncates_and_continues(tmp_path: Path) -> None:
     async def story(pair: Pair) -> None:
         pair.make_server()
         both = (LEADER, FOLLOWER)

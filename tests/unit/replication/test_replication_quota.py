@@ -26,7 +26,7 @@ def holds_back(
     return harness.replicas.quota.holds_back(harness.partition(name), follower)
 
 
-def test_a_leader_holds_back_who_is_behind_once_the_budget_is_spent() -> None:
+def test_a_leader_throttles_a_lagging_follower_once_the_budget_is_spent() -> None:
     harness = leader("0:1")
     assert not holds_back(harness)
     harness.replicas.quota.note_sent(harness.partition(P0), 3000)
@@ -35,7 +35,7 @@ def test_a_leader_holds_back_who_is_behind_once_the_budget_is_spent() -> None:
     assert not holds_back(harness)
 
 
-def test_who_is_in_sync_and_what_is_not_named_is_never_held_back() -> None:
+def test_in_sync_and_unnamed_replicas_are_never_throttled() -> None:
     harness = leader("0:1")
     harness.replicas.quota.note_sent(harness.partition(P1), 1 << 30)
     assert not holds_back(harness)
@@ -45,7 +45,7 @@ def test_who_is_in_sync_and_what_is_not_named_is_never_held_back() -> None:
     assert not holds_back(harness, P1)
 
 
-def test_a_star_names_every_partition_and_its_end_is_the_end_of_it() -> None:
+def test_a_star_throttles_every_partition_until_it_is_removed() -> None:
     harness = leader("*")
     harness.replicas.quota.note_sent(harness.partition(P1), 1 << 30)
     assert holds_back(harness)
@@ -76,7 +76,7 @@ def fetch(harness: ReplicationHarness, *, high_watermark: int) -> None:
     harness.replicas.follower_state.apply(OTHER, asked, fetched)
 
 
-def test_a_follower_does_not_ask_for_more_than_it_may_have() -> None:
+def test_a_follower_does_not_fetch_beyond_its_budget() -> None:
     harness = follower("0:1", rate=10)
     fetch(harness, high_watermark=5)
     assert wanted(harness) == [P1]

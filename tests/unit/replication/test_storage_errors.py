@@ -13,7 +13,7 @@ def test_every_storage_error_has_a_code() -> None:
     assert declared == set(CODES)
 
 
-def test_clients_read_what_is_wrong_with_their_records_but_not_with_the_disk() -> None:
+def test_clients_get_details_of_record_errors_but_not_of_disk_errors() -> None:
     mine = as_refusal(errors.RecordTooLarge("orders-0: a batch of 9 bytes is too large"))
     assert (mine.code, mine.message) == (
         ErrorCode.MESSAGE_TOO_LARGE,
@@ -23,6 +23,6 @@ def test_clients_read_what_is_wrong_with_their_records_but_not_with_the_disk() -
     assert (disk.code, disk.message) == (ErrorCode.KAFKA_STORAGE_ERROR, None)
 
 
-def test_a_batch_larger_than_a_segment_is_told_from_one_above_the_topics_limit() -> None:
+def test_a_batch_above_segment_bytes_differs_from_one_above_max_message_bytes() -> None:
     assert code_of(errors.SegmentTooSmall("x")) is ErrorCode.RECORD_LIST_TOO_LARGE
     assert code_of(errors.RecordTooLarge("x")) is ErrorCode.MESSAGE_TOO_LARGE

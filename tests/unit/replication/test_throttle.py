@@ -41,7 +41,7 @@ def test_a_budget_grows_with_time_up_to_a_burst() -> None:
     assert budget_at(FULL, rate=100, now_ms=5).left_bytes == 100
 
 
-def test_what_was_spent_ahead_is_paid_back_by_waiting() -> None:
+def test_overdraft_is_paid_back_by_waiting() -> None:
     budget = after_spending(budget_at(FULL, rate=1000, now_ms=0), 5000)
     ready_ms = ready_at_ms(budget, rate=1000)
     assert ready_ms == 4001
@@ -49,13 +49,13 @@ def test_what_was_spent_ahead_is_paid_back_by_waiting() -> None:
     assert budget_at(budget, rate=1000, now_ms=ready_ms).left_bytes > 0
 
 
-def test_a_rate_of_nothing_lets_nothing_pass() -> None:
+def test_a_rate_of_zero_lets_nothing_pass() -> None:
     budget = budget_at(FULL, rate=0, now_ms=50)
     assert ready_at_ms(budget, rate=0) == NEVER_MS
 
 
 @pytest.mark.parametrize("rate", [LONG_MAX, 1 << 40])
-def test_who_is_not_limited_is_never_held(rate: int) -> None:
+def test_an_unlimited_rate_never_throttles(rate: int) -> None:
     throttle = ReplicationThrottle(lambda: rate, lambda: 0)
     for _ in range(100):
         throttle.spend(1 << 20)
@@ -77,7 +77,7 @@ def test_a_higher_rate_counts_at_once() -> None:
     rate=st.integers(1, 100_000),
     answers=st.lists(st.tuples(st.integers(0, 50_000), st.integers(0, 500)), max_size=60),
 )
-def test_over_any_time_no_more_passes_than_the_rate_allows(
+def test_over_any_period_no_more_passes_than_the_rate_allows(
     rate: int, answers: list[tuple[int, int]]
 ) -> None:
     """Who asks only when it may, gets the rate's worth, a burst and one answer at most."""

@@ -3,7 +3,7 @@
 from penstock.replication.transaction_verification import Verifications
 
 
-def test_an_answer_counts_if_no_marker_came_since_the_question() -> None:
+def test_a_verification_counts_if_no_marker_came_since() -> None:
     verifications = Verifications()
     first, second = verifications.begin(7, 0), verifications.begin(7, 0)
     assert verifications.end(first)
@@ -11,7 +11,7 @@ def test_an_answer_counts_if_no_marker_came_since_the_question() -> None:
     assert len(verifications) == 0
 
 
-def test_a_marker_voids_every_question_of_its_producer_and_no_others() -> None:
+def test_a_marker_voids_all_verifications_of_its_producer_only() -> None:
     verifications = Verifications()
     before, other = verifications.begin(7, 0), verifications.begin(8, 0)
     verifications.on_marker(7, 0)
@@ -22,7 +22,7 @@ def test_a_marker_voids_every_question_of_its_producer_and_no_others() -> None:
     assert len(verifications) == 0
 
 
-def test_a_late_marker_leaves_questions_of_a_later_epoch_alone() -> None:
+def test_a_late_marker_keeps_verifications_of_a_later_epoch() -> None:
     verifications = Verifications()
     old, new = verifications.begin(7, 32766), verifications.begin(7, 32767)
     verifications.on_marker(7, 32766)

@@ -92,7 +92,7 @@ def test_incremental_changes_keep_their_operations(harness: AdminApiHarness, ver
 
 
 @BOTH
-def test_a_broker_takes_changes_of_its_own_settings(harness: AdminApiHarness, api: Any) -> None:
+def test_a_broker_accepts_changes_of_its_own_settings(harness: AdminApiHarness, api: Any) -> None:
     assert alter(harness, api, resource(BROKER, "1", ("log.retention.ms", "5"))) == [ErrorCode.NONE]
     assert rows(harness.controller.changed, "scope", "name") == [(ConfigScope.BROKER, "1")]
 
@@ -108,7 +108,7 @@ def test_changes_of_another_broker_are_refused(
 
 
 @BOTH
-def test_answers_stand_at_the_place_of_their_resources(harness: AdminApiHarness, api: Any) -> None:
+def test_results_keep_the_order_of_resources(harness: AdminApiHarness, api: Any) -> None:
     harness.controller.refusals["b"] = ApiError(
         ErrorCode.INVALID_CONFIG, "retention.ms is no number"
     )
@@ -132,9 +132,7 @@ def test_answers_stand_at_the_place_of_their_resources(harness: AdminApiHarness,
 
 
 @BOTH
-def test_a_resource_that_stands_twice_is_refused_both_times(
-    harness: AdminApiHarness, api: Any
-) -> None:
+def test_a_resource_named_twice_is_refused_both_times(harness: AdminApiHarness, api: Any) -> None:
     codes = alter(
         harness,
         api,
@@ -147,7 +145,7 @@ def test_a_resource_that_stands_twice_is_refused_both_times(
 
 
 @BOTH
-def test_a_setting_that_stands_twice_is_refused(harness: AdminApiHarness, api: Any) -> None:
+def test_a_setting_given_twice_is_refused(harness: AdminApiHarness, api: Any) -> None:
     asked = resource(TOPIC, "a", ("retention.ms", "5"), ("retention.ms", "6"))
     assert alter(harness, api, asked) == [ErrorCode.INVALID_REQUEST]
     assert not harness.controller.changed
@@ -177,7 +175,7 @@ def test_only_topics_and_brokers_have_settings_to_change(
 
 
 @BOTH
-def test_all_topics_together_have_no_settings(harness: AdminApiHarness, api: Any) -> None:
+def test_a_topic_resource_needs_a_name(harness: AdminApiHarness, api: Any) -> None:
     assert alter(harness, api, resource(TOPIC, "", ("retention.ms", "5"))) == [
         ErrorCode.INVALID_REQUEST
     ]
@@ -222,7 +220,7 @@ def test_changes_need_permission(harness: AdminApiHarness, api: Any) -> None:
         "ssl.truststore.certificates",
     ],
 )
-def test_files_classes_addresses_and_secrets_are_not_taken_from_clients(
+def test_clients_may_not_set_files_classes_addresses_and_secrets(
     harness: AdminApiHarness, api: Any, setting: str
 ) -> None:
     asked = resource(BROKER, "1", ("log.retention.ms", "5"), (setting, "x"))
@@ -233,9 +231,7 @@ def test_files_classes_addresses_and_secrets_are_not_taken_from_clients(
 
 
 @BOTH
-def test_what_a_broker_reads_at_its_start_cannot_be_changed(
-    harness: AdminApiHarness, api: Any
-) -> None:
+def test_read_only_settings_cannot_be_changed(harness: AdminApiHarness, api: Any) -> None:
     assert alter(harness, api, resource(BROKER, "1", ("broker.id", "3"))) == [
         ErrorCode.INVALID_REQUEST
     ]

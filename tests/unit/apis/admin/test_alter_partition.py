@@ -95,7 +95,7 @@ def ask(harness: AdminApiHarness, version: int) -> Any:
 
 @pytest.mark.parametrize("version", API.versions)
 @pytest.mark.parametrize("code", [ErrorCode.NONE, ErrorCode.INVALID_UPDATE_VERSION])
-def test_each_partition_is_answered_with_what_is_stored(
+def test_each_partition_returns_its_stored_state(
     harness: AdminApiHarness, controller: FakeController, version: int, code: ErrorCode
 ) -> None:
     controller.outcomes = [AlterPartitionResult(code, STORED)]
@@ -114,7 +114,7 @@ def test_each_partition_is_answered_with_what_is_stored(
 
 
 @pytest.mark.parametrize("version", API.versions)
-def test_a_refusal_of_the_whole_names_no_partition(
+def test_a_refused_request_returns_no_partitions(
     harness: AdminApiHarness, controller: FakeController, version: int
 ) -> None:
     controller.refusal = Refusal(ErrorCode.STALE_BROKER_EPOCH)
@@ -123,7 +123,7 @@ def test_a_refusal_of_the_whole_names_no_partition(
 
 
 @pytest.mark.parametrize("version", API.versions)
-def test_on_another_listener_nobody_is_a_broker(
+def test_requests_on_a_client_listener_are_refused(
     harness: AdminApiHarness, controller: FakeController, version: int
 ) -> None:
     """CVE-2018-1288: a client that says that it is a broker."""
@@ -141,5 +141,5 @@ def test_a_broker_needs_permission(
     assert not controller.asked
 
 
-def test_a_broker_that_takes_nothing_from_others_refuses(harness: AdminApiHarness) -> None:
+def test_a_single_node_refuses_it(harness: AdminApiHarness) -> None:
     assert ask(harness, API.versions[-1]).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED

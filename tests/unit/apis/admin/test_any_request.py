@@ -52,7 +52,7 @@ APIS = (
         for version in api.versions
     ],
 )
-def test_any_request_has_a_readable_answer(
+def test_any_request_has_a_decodable_response(
     harness: AdminApiHarness, api: Api, version: int
 ) -> None:
     harness.serve(topic_state("a"))
@@ -65,7 +65,7 @@ def test_any_request_has_a_readable_answer(
 LONG = "é" * 16_000  # bytes that a string of the older versions just holds
 
 
-def test_a_refusal_fits_its_answer_however_long_the_name_is(harness: AdminApiHarness) -> None:
+def test_an_error_message_is_clipped_however_long_the_name_is(harness: AdminApiHarness) -> None:
     topic = {"name": LONG, "num_partitions": 1, "replication_factor": 1}
     topic |= {"assignments": [], "configs": []}
     (created,) = harness.ask(create_topics.API, 2, topics=[topic, topic]).topics

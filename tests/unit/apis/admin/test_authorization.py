@@ -132,7 +132,7 @@ def nobody(harness: AdminApiHarness) -> DenyAll:
 
 
 @EVERY_VERSION
-def test_nothing_is_done_for_who_may_nothing(
+def test_nothing_is_done_without_permission(
     harness: AdminApiHarness, nobody: DenyAll, trial: Trial, version: int
 ) -> None:
     answer = harness.ask(trial.api, version, **trial.fields(version, "there"))
@@ -144,7 +144,7 @@ def test_nothing_is_done_for_who_may_nothing(
 
 
 @EVERY_VERSION
-def test_a_refusal_does_not_tell_whether_the_topic_exists(
+def test_a_refusal_does_not_reveal_whether_the_topic_exists(
     harness: AdminApiHarness, nobody: DenyAll, trial: Trial, version: int
 ) -> None:
     there = harness.ask(trial.api, version, **trial.fields(version, "there"))
@@ -153,7 +153,7 @@ def test_a_refusal_does_not_tell_whether_the_topic_exists(
 
 
 @pytest.mark.parametrize("version", describe_cluster.API.versions)
-def test_operations_on_the_cluster_are_not_told_to_who_has_none(
+def test_cluster_operations_are_hidden_without_describe(
     harness: AdminApiHarness, nobody: DenyAll, version: int
 ) -> None:
     answer = harness.ask(describe_cluster.API, version, include_cluster_authorized_operations=True)
@@ -161,7 +161,7 @@ def test_operations_on_the_cluster_are_not_told_to_who_has_none(
     assert nobody.asked > 0
 
 
-def test_an_id_is_not_resolved_for_who_may_nothing(
+def test_an_id_is_not_resolved_without_permission(
     harness: AdminApiHarness, nobody: DenyAll
 ) -> None:
     topics = [{"name": None, "topic_id": topic_id_of("there")}]

@@ -25,7 +25,7 @@ def more(name: str, count: int, assignments: Any = None) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", API.versions)
-def test_each_topic_has_its_own_answer(harness: AdminApiHarness, version: int) -> None:
+def test_each_topic_has_its_own_result(harness: AdminApiHarness, version: int) -> None:
     harness.controller.refusals["b"] = ApiError(ErrorCode.INVALID_PARTITIONS, "b has 3 partitions")
     answer = harness.ask(
         API,
@@ -59,7 +59,7 @@ def test_an_empty_assignment_is_not_the_absence_of_one(harness: AdminApiHarness)
     assert rows(harness.controller.added, "assignment") == [()]
 
 
-def test_a_topic_that_stands_twice_is_refused_once(harness: AdminApiHarness) -> None:
+def test_a_topic_named_twice_is_refused_once(harness: AdminApiHarness) -> None:
     answer = harness.ask(
         API, LAST, topics=[more("a", 3), more("b", 3), more("a", 4)], validate_only=False
     )

@@ -27,7 +27,7 @@ def asked(name: str, **given: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", API.versions)
-def test_a_topic_is_created_as_asked(harness: AdminApiHarness, version: int) -> None:
+def test_a_topic_is_created_as_requested(harness: AdminApiHarness, version: int) -> None:
     configs = [{"name": "retention.ms", "value": "5000"}]
     answer = harness.ask(
         API, version, topics=[asked("a", configs=configs)], timeout=timedelta(milliseconds=1234)
@@ -43,7 +43,7 @@ def test_a_topic_is_created_as_asked(harness: AdminApiHarness, version: int) -> 
 
 
 @pytest.mark.parametrize("version", API.versions)
-def test_a_refusal_comes_back_with_its_reason(harness: AdminApiHarness, version: int) -> None:
+def test_a_refusal_has_a_message(harness: AdminApiHarness, version: int) -> None:
     harness.controller.refusals["b"] = ApiError(
         ErrorCode.TOPIC_ALREADY_EXISTS, "b is there already"
     )
@@ -56,7 +56,7 @@ def test_a_refusal_comes_back_with_its_reason(harness: AdminApiHarness, version:
 
 
 @pytest.mark.parametrize("version", [5, 6, 7])
-def test_partitions_and_settings_are_told_from_version_5_on(
+def test_partitions_and_settings_are_returned_from_version_5_on(
     harness: AdminApiHarness, version: int
 ) -> None:
     configs = [{"name": "cleanup.policy", "value": "compact"}]
@@ -71,12 +71,12 @@ def test_partitions_and_settings_are_told_from_version_5_on(
     assert not any(config.is_sensitive or config.read_only for config in topic.configs)
 
 
-def test_the_id_of_a_new_topic_is_told_in_version_7(harness: AdminApiHarness) -> None:
+def test_the_topic_id_is_returned_in_version_7(harness: AdminApiHarness) -> None:
     (topic,) = harness.ask(API, 7, topics=[asked("a")]).topics
     assert topic.topic_id == topic_id_of("a")
 
 
-def test_what_was_only_validated_has_no_id(harness: AdminApiHarness) -> None:
+def test_a_validated_topic_has_no_id(harness: AdminApiHarness) -> None:
     (topic,) = harness.ask(API, 7, topics=[asked("a")], validate_only=True).topics
     assert (topic.error_code, topic.topic_id, topic.num_partitions) == (ErrorCode.NONE, None, 2)
     assert harness.controller.validate_only is True
@@ -88,7 +88,7 @@ def test_a_refused_topic_has_neither_partitions_nor_settings(harness: AdminApiHa
     assert (topic.num_partitions, topic.replication_factor, topic.configs) == (-1, -1, ())
 
 
-def test_a_name_that_stands_twice_is_refused_once_and_not_created(harness: AdminApiHarness) -> None:
+def test_a_name_given_twice_is_refused_once_and_not_created(harness: AdminApiHarness) -> None:
     answer = harness.ask(API, LAST, topics=[asked("a"), asked("b"), asked("a", num_partitions=9)])
     assert rows(answer.topics, "name", "error_code") == [
         ("a", ErrorCode.INVALID_REQUEST),
@@ -115,7 +115,7 @@ def test_create_on_the_topic_is_enough(harness: AdminApiHarness) -> None:
     assert rows(harness.controller.created, "name") == ["a"]
 
 
-def test_who_may_not_describe_settings_is_told_none(harness: AdminApiHarness) -> None:
+def test_settings_need_describe_configs(harness: AdminApiHarness) -> None:
     harness.acl.forbid(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, "a")
     (topic,) = harness.ask(API, LAST, topics=[asked("a")]).topics
     assert topic.error_code == ErrorCode.NONE
@@ -123,14 +123,14 @@ def test_who_may_not_describe_settings_is_told_none(harness: AdminApiHarness) ->
     assert (topic.num_partitions, topic.replication_factor, topic.configs) == (-1, -1, ())
 
 
-def test_settings_that_hold_only_for_the_controller_are_not_told(harness: AdminApiHarness) -> None:
+def test_settings_valid_only_on_the_controller_are_not_returned(harness: AdminApiHarness) -> None:
     configs = [{"name": "retention.ms", "value": "of a broker with other rules"}]
     (topic,) = harness.ask(API, LAST, topics=[asked("a", configs=configs)]).topics
     assert (topic.error_code, topic.topic_id) == (ErrorCode.NONE, topic_id_of("a"))
     assert (topic.topic_config_error_code, topic.configs) == (ErrorCode.INVALID_CONFIG, ())
 
 
-def test_an_assignment_says_which_brokers_have_which_partition(harness: AdminApiHarness) -> None:
+def test_an_assignment_places_partitions_on_brokers(harness: AdminApiHarness) -> None:
     assignments = [
         {"partition_index": 1, "broker_ids": [2]},
         {"partition_index": 0, "broker_ids": [1]},
@@ -162,12 +162,12 @@ def test_a_partition_is_assigned_once(harness: AdminApiHarness) -> None:
     assert rows(answer.topics, "error_code") == [ErrorCode.INVALID_REPLICA_ASSIGNMENT]
 
 
-def test_the_log_of_a_kraft_cluster_cannot_be_created(harness: AdminApiHarness) -> None:
+def test_the_kraft_metadata_topic_cannot_be_created(harness: AdminApiHarness) -> None:
     answer = harness.ask(API, LAST, topics=[asked("__cluster_metadata")])
     assert rows(answer.topics, "error_code") == [ErrorCode.INVALID_REQUEST]
 
 
-def test_a_request_for_nothing_is_answered_with_nothing(harness: AdminApiHarness) -> None:
+def test_an_empty_request_has_an_empty_response(harness: AdminApiHarness) -> None:
     assert harness.ask(API, LAST, topics=[]).topics == ()
 
 
@@ -180,7 +180,7 @@ def test_a_request_for_too_many_partitions_is_refused_as_a_whole(harness: AdminA
     assert harness.controller.created == []
 
 
-def test_as_many_partitions_as_are_allowed_may_be_asked_for(harness: AdminApiHarness) -> None:
+def test_the_maximum_of_partitions_may_be_requested(harness: AdminApiHarness) -> None:
     topics = [asked("a", num_partitions=9_999), asked("b", num_partitions=1)]
     harness.ask(API, LAST, topics=topics)
     assert [topic.name for topic in harness.controller.created] == ["a", "b"]

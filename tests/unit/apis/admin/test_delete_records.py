@@ -34,12 +34,12 @@ def harness(harness: AdminApiHarness) -> AdminApiHarness:
 
 
 @pytest.mark.parametrize("version", API.versions)
-def test_records_below_the_offset_are_gone(harness: AdminApiHarness, version: int) -> None:
+def test_records_below_the_offset_are_deleted(harness: AdminApiHarness, version: int) -> None:
     assert delete(harness, "orders", (0, 4), version=version) == [(0, 4, ErrorCode.NONE)]
     assert harness.replicas.get(TopicPartition("orders", 0)).log_start_offset == 4
 
 
-def test_minus_one_asks_for_everything_committed(harness: AdminApiHarness) -> None:
+def test_minus_one_deletes_up_to_the_high_watermark(harness: AdminApiHarness) -> None:
     assert delete(harness, "orders", (0, EVERYTHING), (1, EVERYTHING)) == [
         (0, 10, ErrorCode.NONE),
         (1, 3, ErrorCode.NONE),
@@ -57,7 +57,7 @@ def test_an_offset_outside_the_log_changes_nothing(harness: AdminApiHarness, off
     assert harness.replicas.get(TopicPartition("orders", 0)).log_start_offset == 0
 
 
-def test_each_partition_has_its_own_answer(harness: AdminApiHarness) -> None:
+def test_each_partition_has_its_own_result(harness: AdminApiHarness) -> None:
     assert delete(harness, "orders", (1, 1), (7, 0), (0, 99)) == [
         (1, 1, ErrorCode.NONE),
         (7, -1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
@@ -65,7 +65,7 @@ def test_each_partition_has_its_own_answer(harness: AdminApiHarness) -> None:
     ]
 
 
-def test_only_the_leader_deletes(harness: AdminApiHarness) -> None:
+def test_only_the_leader_deletes_records(harness: AdminApiHarness) -> None:
     harness.serve(topic_state("elsewhere", replicas=[(OTHER_ID, OWN_ID), (OTHER_ID,)]))
     assert delete(harness, "elsewhere", (0, 0), (1, 0)) == [
         (0, -1, ErrorCode.NOT_LEADER_OR_FOLLOWER),
@@ -96,7 +96,7 @@ def test_deletion_needs_permission_whether_or_not_the_topic_exists(
     assert harness.replicas.get(TopicPartition("orders", 0)).log_start_offset == 0
 
 
-def test_a_topic_that_stands_twice_is_answered_once(harness: AdminApiHarness) -> None:
+def test_a_topic_named_twice_is_returned_once(harness: AdminApiHarness) -> None:
     entries = [
         {"name": "orders", "partitions": [{"partition_index": number, "offset": 1}]}
         for number in (0, 1)

@@ -51,7 +51,7 @@ def test_topics_are_deleted_by_name(harness: AdminApiHarness, version: int) -> N
     assert harness.controller.timeout_ms == 77
 
 
-def test_version_6_takes_names_and_ids(harness: AdminApiHarness) -> None:
+def test_version_6_accepts_names_and_ids(harness: AdminApiHarness) -> None:
     answer = harness.ask(API, 6, topics=[by_id(topic_id_of("b")), by_name("a")])
     assert rows(answer.responses, "name", "topic_id", "error_code") == [
         ("b", topic_id_of("b"), ErrorCode.NONE),
@@ -60,7 +60,7 @@ def test_version_6_takes_names_and_ids(harness: AdminApiHarness) -> None:
     assert harness.controller.deleted == ["b", "a"]
 
 
-def test_an_id_that_nobody_has_is_unknown(harness: AdminApiHarness) -> None:
+def test_an_unknown_id_is_refused(harness: AdminApiHarness) -> None:
     lost = UUID(int=99)
     answer = harness.ask(API, 6, topics=[by_id(lost)])
     assert rows(answer.responses, "name", "topic_id", "error_code") == [
@@ -81,7 +81,7 @@ def test_a_topic_is_named_in_exactly_one_way(
     assert not harness.controller.deleted
 
 
-def test_a_name_that_stands_twice_is_refused_and_not_deleted(harness: AdminApiHarness) -> None:
+def test_a_name_given_twice_is_refused_and_not_deleted(harness: AdminApiHarness) -> None:
     answer = harness.ask(API, 5, topic_names=["a", "b", "a", "a"])
     assert rows(answer.responses, "name", "error_code") == [
         ("a", ErrorCode.INVALID_REQUEST),
@@ -90,7 +90,7 @@ def test_a_name_that_stands_twice_is_refused_and_not_deleted(harness: AdminApiHa
     assert harness.controller.deleted == ["b"]
 
 
-def test_an_id_that_stands_twice_is_refused_and_not_deleted(harness: AdminApiHarness) -> None:
+def test_an_id_given_twice_is_refused_and_not_deleted(harness: AdminApiHarness) -> None:
     answer = harness.ask(API, 6, topics=[by_id(topic_id_of("a"))] * 2)
     assert rows(answer.responses, "error_code") == [ErrorCode.INVALID_REQUEST]
     assert not harness.controller.deleted
@@ -117,14 +117,16 @@ def test_deletion_needs_permission(harness: AdminApiHarness, version: int) -> No
     assert harness.controller.deleted == ["b"]
 
 
-def test_a_missing_topic_looks_forbidden_to_who_may_not_delete_it(harness: AdminApiHarness) -> None:
+def test_a_missing_topic_looks_forbidden_without_delete_permission(
+    harness: AdminApiHarness,
+) -> None:
     harness.acl.forbid(AclOperation.DELETE, ResourceType.TOPIC, "nowhere")
     (result,) = harness.ask(API, 6, topics=[by_name("nowhere")]).responses
     assert result.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert result.topic_id is None
 
 
-def test_an_id_does_not_betray_its_name_to_who_may_not_describe_the_topic(
+def test_an_id_does_not_reveal_the_name_without_describe(
     harness: AdminApiHarness,
 ) -> None:
     harness.acl.forbid(AclOperation.DESCRIBE, ResourceType.TOPIC, "a")
@@ -134,7 +136,7 @@ def test_an_id_does_not_betray_its_name_to_who_may_not_describe_the_topic(
     assert "'a'" not in result.error_message
 
 
-def test_who_may_describe_but_not_delete_is_told_the_name(harness: AdminApiHarness) -> None:
+def test_with_describe_but_without_delete_the_name_is_returned(harness: AdminApiHarness) -> None:
     harness.acl.forbid(AclOperation.DELETE, ResourceType.TOPIC, "a")
     (result,) = harness.ask(API, 6, topics=[by_id(topic_id_of("a"))]).responses
     assert (result.name, result.error_code) == ("a", ErrorCode.TOPIC_AUTHORIZATION_FAILED)

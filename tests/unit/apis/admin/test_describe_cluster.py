@@ -22,7 +22,9 @@ NOT_ASKED = -(2**31)
 
 
 @pytest.mark.parametrize("version", API.versions)
-def test_brokers_controller_and_cluster_are_told(harness: AdminApiHarness, version: int) -> None:
+def test_brokers_controller_and_cluster_id_are_returned(
+    harness: AdminApiHarness, version: int
+) -> None:
     harness.update(brokers=(node(OWN_ID), node(OTHER_ID, rack="r2")), controller=OTHER_ID)
     answer = harness.ask(API, version, include_cluster_authorized_operations=False)
     assert (answer.error_code, answer.error_message) == (ErrorCode.NONE, None)
@@ -35,7 +37,7 @@ def test_brokers_controller_and_cluster_are_told(harness: AdminApiHarness, versi
 
 
 @pytest.mark.parametrize("version", API.versions)
-def test_operations_are_told_as_bits(harness: AdminApiHarness, version: int) -> None:
+def test_operations_are_returned_as_bits(harness: AdminApiHarness, version: int) -> None:
     harness.acl.forbid(AclOperation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     answer = harness.ask(API, version, include_cluster_authorized_operations=True)
     bits = answer.cluster_authorized_operations
@@ -50,7 +52,7 @@ def test_operations_are_told_as_bits(harness: AdminApiHarness, version: int) -> 
     }
 
 
-def test_who_may_not_describe_the_cluster_is_told_the_brokers_and_no_operations(
+def test_without_describe_brokers_are_returned_and_no_operations(
     harness: AdminApiHarness,
 ) -> None:
     harness.acl.forbid(AclOperation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
@@ -73,7 +75,7 @@ def test_only_brokers_can_be_described(
     assert answer.error_message
 
 
-def test_a_broker_without_the_clients_listener_is_not_told(harness: AdminApiHarness) -> None:
+def test_a_broker_without_the_clients_listener_is_not_returned(harness: AdminApiHarness) -> None:
     other = node(OTHER_ID, Endpoint("INTERNAL", "PLAINTEXT", "inside", 9093))
     harness.update(brokers=(node(OWN_ID), other), controller=OTHER_ID)
     answer = harness.ask(API, 1, include_cluster_authorized_operations=False)
@@ -81,7 +83,7 @@ def test_a_broker_without_the_clients_listener_is_not_told(harness: AdminApiHarn
     assert answer.controller_id == BrokerId(-1)
 
 
-def test_an_ipv4_client_of_a_socket_for_both_kinds_is_told_an_ipv4_address(
+def test_an_ipv4_client_of_a_dual_stack_socket_gets_an_ipv4_address(
     harness: AdminApiHarness,
 ) -> None:
     harness.connected_to = "::ffff:192.0.2.7"
@@ -99,11 +101,11 @@ class TestAdvertised:
         yield made
         made.close()
 
-    def test_what_is_advertised_is_told(self, harness: AdminApiHarness) -> None:
+    def test_advertised_addresses_are_returned(self, harness: AdminApiHarness) -> None:
         answer = harness.ask(API, 1, include_cluster_authorized_operations=False)
         assert rows(answer.brokers, "host", "port") == [("kafka.example", 19092)]
 
-    def test_another_listener_answers_the_address_that_the_client_used(
+    def test_an_unadvertised_listener_returns_the_clients_address(
         self, harness: AdminApiHarness
     ) -> None:
         harness.caller = CALLER._replace(listener="INTERNAL")

@@ -60,7 +60,7 @@ def harness(tmp_path: Path) -> Iterator[AdminApiHarness]:
 
 class TestTopic:
     @pytest.mark.parametrize("version", API.versions)
-    def test_all_settings_are_told(self, harness: AdminApiHarness, version: int) -> None:
+    def test_all_settings_are_returned(self, harness: AdminApiHarness, version: int) -> None:
         result = describe(harness, TOPIC, "plain", version=version)
         assert (result.error_code, result.error_message) == (ErrorCode.NONE, None)
         assert set(rows(result.configs, "name")) == TOPIC_SETTINGS.keys()
@@ -68,7 +68,7 @@ class TestTopic:
         assert not any(rows(result.configs, "is_sensitive"))
 
     @pytest.mark.parametrize("version", API.versions)
-    def test_a_value_of_the_topics_own_comes_before_the_brokers(
+    def test_a_topics_own_value_comes_before_the_brokers(
         self, harness: AdminApiHarness, version: int
     ) -> None:
         (found,) = describe(harness, TOPIC, "own", "segment.bytes", version=version).configs
@@ -79,9 +79,7 @@ class TestTopic:
             ("log.segment.bytes", "1073741824", DEFAULT),
         ]
 
-    def test_the_brokers_value_counts_where_the_topic_has_none(
-        self, harness: AdminApiHarness
-    ) -> None:
+    def test_the_brokers_value_applies_without_an_override(self, harness: AdminApiHarness) -> None:
         found = entry(harness, TOPIC, "plain", "segment.bytes")
         assert (found.value, found.config_source) == ("2000000", STATIC)
 
@@ -93,9 +91,7 @@ class TestTopic:
             ("log.retention.hours", "168", DEFAULT),
         ]
 
-    def test_what_was_set_while_brokers_ran_counts_more_than_their_files(
-        self, harness: AdminApiHarness
-    ) -> None:
+    def test_dynamic_settings_override_static_ones(self, harness: AdminApiHarness) -> None:
         harness.update(
             broker_configs={
                 "": {"log.segment.bytes": "3000000"},
@@ -121,7 +117,7 @@ class TestTopic:
             first = found.synonyms[0].source if found.synonyms else DEFAULT
             assert found.config_source == first, found.name
 
-    def test_topics_of_one_request_have_each_its_own_values(self, harness: AdminApiHarness) -> None:
+    def test_topics_of_one_request_have_their_own_values(self, harness: AdminApiHarness) -> None:
         harness.update(
             topic_state("twin", configs={"segment.bytes": "7000", "retention.ms": "8000"})
         )
@@ -130,9 +126,7 @@ class TestTopic:
         results = harness.ask(API, LAST, resources=asked).results
         assert [result.configs[0].value for result in results] == ["2000000", "1000000", "7000"]
 
-    def test_questions_of_one_request_have_each_its_own_keys(
-        self, harness: AdminApiHarness
-    ) -> None:
+    def test_resources_of_one_request_have_their_own_keys(self, harness: AdminApiHarness) -> None:
         asked = [resource(TOPIC, "own", key) for key in ("segment.bytes", "retention.ms")]
         results = harness.ask(API, LAST, resources=asked).results
         assert [rows(result.configs, "name") for result in results] == [
@@ -140,11 +134,11 @@ class TestTopic:
             ["retention.ms"],
         ]
 
-    def test_synonyms_come_only_when_asked_for(self, harness: AdminApiHarness) -> None:
+    def test_synonyms_are_returned_on_request_only(self, harness: AdminApiHarness) -> None:
         result = describe(harness, TOPIC, "own", include_synonyms=False)
         assert all(row == () for row in rows(result.configs, "synonyms"))
 
-    def test_documentation_comes_only_when_asked_for(self, harness: AdminApiHarness) -> None:
+    def test_documentation_is_returned_on_request_only(self, harness: AdminApiHarness) -> None:
         told = describe(harness, TOPIC, "own", include_documentation=True)
         untold = describe(harness, TOPIC, "own", include_documentation=False)
         assert all(rows(told.configs, "documentation"))
@@ -168,11 +162,11 @@ class TestTopic:
     def test_types_have_kafkas_codes(self, harness: AdminApiHarness, key: str, code: int) -> None:
         assert entry(harness, TOPIC, "plain", key).config_type == code
 
-    def test_keys_that_are_no_settings_are_passed_over(self, harness: AdminApiHarness) -> None:
+    def test_unknown_keys_are_ignored(self, harness: AdminApiHarness) -> None:
         result = describe(harness, TOPIC, "plain", "retention.ms", "no.such.setting")
         assert rows(result.configs, "name") == ["retention.ms"]
 
-    def test_an_empty_list_of_keys_asks_for_all(self, harness: AdminApiHarness) -> None:
+    def test_an_empty_list_of_keys_means_all(self, harness: AdminApiHarness) -> None:
         asked = resource(TOPIC, "plain") | {"configuration_keys": []}
         (result,) = harness.ask(API, LAST, resources=[asked]).results
         assert len(result.configs) == len(TOPIC_SETTINGS)
@@ -185,16 +179,14 @@ class TestTopic:
             ("", ErrorCode.INVALID_TOPIC_EXCEPTION),
         ],
     )
-    def test_a_topic_that_is_not_there(
+    def test_an_absent_topic_is_refused(
         self, harness: AdminApiHarness, name: str, code: ErrorCode
     ) -> None:
         result = describe(harness, TOPIC, name)
         assert (result.error_code, result.configs) == (code, ())
         assert result.error_message
 
-    def test_stored_settings_that_do_not_hold_any_more_are_named(
-        self, harness: AdminApiHarness
-    ) -> None:
+    def test_stored_settings_that_became_invalid_are_named(self, harness: AdminApiHarness) -> None:
         harness.update(topic_state("broken", configs={"retention.ms": "soon"}))
         result = describe(harness, TOPIC, "broken")
         assert result.error_code == ErrorCode.INVALID_CONFIG
@@ -212,18 +204,18 @@ class TestTopic:
 
 class TestBroker:
     @pytest.mark.parametrize("version", API.versions)
-    def test_all_settings_are_told(self, harness: AdminApiHarness, version: int) -> None:
+    def test_all_settings_are_returned(self, harness: AdminApiHarness, version: int) -> None:
         result = describe(harness, BROKER, "1", version=version)
         assert result.error_code == ErrorCode.NONE
         names = set(rows(result.configs, "name"))
         assert names == {*BROKER_SETTINGS, "listener.name.plaintext.ssl.keystore.password"}
 
-    def test_a_brokers_number_is_told_also_where_nobody_chose_it(self, tmp_path: Path) -> None:
+    def test_a_generated_broker_id_is_returned(self, tmp_path: Path) -> None:
         harness = AdminApiHarness(log_dirs=(tmp_path / "unnumbered",), given={"broker.id": "-1"})
         assert entry(harness, BROKER, "1", "broker.id").value == "1"
         harness.close()
 
-    def test_no_secret_is_told(self, harness: AdminApiHarness) -> None:
+    def test_no_secret_is_returned(self, harness: AdminApiHarness) -> None:
         result = describe(harness, BROKER, "1", include_documentation=True)
         assert "sesame" not in " ".join(
             str(value)
@@ -248,9 +240,7 @@ class TestBroker:
             ("ssl.keystore.password", STATIC),
         ]
 
-    def test_what_can_be_changed_while_it_runs_is_not_read_only(
-        self, harness: AdminApiHarness
-    ) -> None:
+    def test_dynamic_settings_are_not_read_only(self, harness: AdminApiHarness) -> None:
         assert not entry(harness, BROKER, "1", "log.retention.ms").read_only
         assert entry(harness, BROKER, "1", "broker.id").read_only
         assert entry(harness, BROKER, "1", "ssl.keystore.location").read_only
@@ -260,7 +250,7 @@ class TestBroker:
         assert (found.value, found.config_source, found.synonyms) == (None, DEFAULT, ())
 
     @pytest.mark.parametrize("name", ["2", "-1", "one", "99999999999"])
-    def test_another_brokers_settings_are_not_told_here(
+    def test_another_brokers_settings_are_not_returned(
         self, harness: AdminApiHarness, name: str
     ) -> None:
         result = describe(harness, BROKER, name)
@@ -277,7 +267,7 @@ class TestBroker:
 
 
 class TestAllBrokers:
-    def test_only_what_was_set_for_all_is_told(self, harness: AdminApiHarness) -> None:
+    def test_only_cluster_wide_settings_are_returned(self, harness: AdminApiHarness) -> None:
         harness.update(
             broker_configs={
                 "": {"log.segment.bytes": "3000000", "log.retention.ms": "7000"},
@@ -291,7 +281,7 @@ class TestAllBrokers:
         assert synonyms(result.configs[0]) == [("log.segment.bytes", "3000000", DYNAMIC_CLUSTER)]
         assert len(describe(harness, BROKER, "").configs) == 2
 
-    def test_nothing_is_told_where_nothing_was_set(self, harness: AdminApiHarness) -> None:
+    def test_nothing_is_returned_if_nothing_was_set(self, harness: AdminApiHarness) -> None:
         result = describe(harness, BROKER, "")
         assert (result.error_code, result.configs) == (ErrorCode.NONE, ())
 
@@ -302,7 +292,7 @@ class TestOtherResources:
         assert (result.error_code, result.configs) == (ErrorCode.NONE, ())
 
     @pytest.mark.parametrize("name", ["", "2"])
-    def test_loggers_of_another_broker_are_not_told(
+    def test_loggers_of_another_broker_are_refused(
         self, harness: AdminApiHarness, name: str
     ) -> None:
         assert describe(harness, LOGGER, name).error_code == ErrorCode.INVALID_REQUEST
@@ -327,7 +317,7 @@ class TestOtherResources:
             ErrorCode.NONE,
         ]
 
-    def test_a_resource_that_stands_a_thousand_times_is_told_once(
+    def test_a_resource_named_a_thousand_times_is_returned_once(
         self, harness: AdminApiHarness
     ) -> None:
         answer = harness.ask(API, LAST, resources=[resource(BROKER, "1")] * 1000)

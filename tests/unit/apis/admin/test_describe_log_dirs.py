@@ -33,7 +33,7 @@ def told(result: Any) -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("version", API.versions)
-def test_every_partition_is_told_with_its_size(harness: AdminApiHarness, version: int) -> None:
+def test_every_partition_is_returned_with_its_size(harness: AdminApiHarness, version: int) -> None:
     (result,) = harness.ask(API, version, topics=None).results
     (path,) = harness.log_dirs
     assert (result.error_code, result.log_dir) == (ErrorCode.NONE, str(path))
@@ -47,7 +47,7 @@ def test_every_partition_is_told_with_its_size(harness: AdminApiHarness, version
     assert stored > 0
 
 
-def test_the_volume_is_told_in_version_4(harness: AdminApiHarness) -> None:
+def test_the_volume_is_returned_in_version_4(harness: AdminApiHarness) -> None:
     (result,) = harness.ask(API, 4, topics=None).results
     volume = os.statvfs(harness.log_dirs[0])
     assert result.total_bytes == volume.f_blocks * volume.f_frsize
@@ -55,21 +55,19 @@ def test_the_volume_is_told_in_version_4(harness: AdminApiHarness) -> None:
 
 
 @pytest.mark.parametrize("version", API.versions)
-def test_only_what_is_asked_for_is_told(harness: AdminApiHarness, version: int) -> None:
+def test_only_requested_partitions_are_returned(harness: AdminApiHarness, version: int) -> None:
     asked = [{"topic": "orders", "partitions": [1, 9]}, {"topic": "nowhere", "partitions": [0]}]
     (result,) = harness.ask(API, version, topics=asked).results
     assert told(result) == [("orders", 1)]
 
 
-def test_an_empty_list_asks_for_the_directories_alone(harness: AdminApiHarness) -> None:
+def test_an_empty_list_returns_the_directories_alone(harness: AdminApiHarness) -> None:
     (result,) = harness.ask(API, LAST, topics=[]).results
     assert (result.error_code, result.topics) == (ErrorCode.NONE, ())
 
 
 @pytest.mark.parametrize("version", API.versions)
-def test_who_may_not_describe_the_cluster_is_told_nothing(
-    harness: AdminApiHarness, version: int
-) -> None:
+def test_without_describe_nothing_is_returned(harness: AdminApiHarness, version: int) -> None:
     harness.acl.forbid(AclOperation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
     answer = harness.ask(API, version, topics=None)
     assert answer.results == ()
@@ -87,9 +85,7 @@ class TestFailedDirectory:
         made.close()
 
     @pytest.mark.parametrize("version", API.versions)
-    def test_a_directory_that_cannot_be_used_says_so(
-        self, harness: AdminApiHarness, version: int
-    ) -> None:
+    def test_a_failed_directory_has_an_error(self, harness: AdminApiHarness, version: int) -> None:
         good, bad = harness.ask(API, version, topics=None).results
         assert (good.error_code, told(good)) == (ErrorCode.NONE, [("orders", 0)])
         assert (bad.error_code, bad.topics) == (ErrorCode.KAFKA_STORAGE_ERROR, ())
@@ -104,9 +100,7 @@ class TestTwoDirectories:
         yield made
         made.close()
 
-    def test_each_directory_tells_of_the_logs_that_lie_in_it(
-        self, harness: AdminApiHarness
-    ) -> None:
+    def test_each_directory_has_its_own_logs(self, harness: AdminApiHarness) -> None:
         results = harness.ask(API, LAST, topics=None).results
         for path, result in zip(harness.log_dirs, results, strict=True):
             folders = sorted(each.name for each in path.glob("orders-*"))

@@ -52,13 +52,13 @@ def harness(harness: AdminApiHarness) -> AdminApiHarness:
     return harness
 
 
-def test_all_topics_come_in_order_of_their_names(harness: AdminApiHarness) -> None:
+def test_all_topics_are_sorted_by_name(harness: AdminApiHarness) -> None:
     answer = ask(harness)
     assert told(answer) == [("a", [0, 1, 2]), ("b", [0, 1]), ("c", [0])]
     assert next_place(answer) is None
 
 
-def test_a_topic_is_told_with_its_leader_and_replicas(harness: AdminApiHarness) -> None:
+def test_a_topic_has_its_leader_and_replicas(harness: AdminApiHarness) -> None:
     lost = BrokerId(3)
     harness.update(brokers=(node(OWN_ID), node(OTHER_ID)))
     harness.update(topic_state("d", replicas=[(OTHER_ID, OWN_ID, lost), (lost, OWN_ID)]))
@@ -77,12 +77,12 @@ def test_a_topic_is_told_with_its_leader_and_replicas(harness: AdminApiHarness) 
     assert rows(topic.partitions, "eligible_leader_replicas", "last_known_elr") == [((), ())] * 2
 
 
-def test_internal_topics_are_told_as_such(harness: AdminApiHarness) -> None:
+def test_internal_topics_are_marked(harness: AdminApiHarness) -> None:
     harness.update(topic_state("__consumer_offsets"))
     assert rows(ask(harness, "__consumer_offsets").topics, "is_internal") == [True]
 
 
-def test_topics_that_are_not_there_are_named_with_the_reason(harness: AdminApiHarness) -> None:
+def test_absent_topics_are_returned_with_an_error(harness: AdminApiHarness) -> None:
     answer = ask(harness, "nowhere", "a", "no/where", "a")
     assert rows(answer.topics, "name", "error_code") == [
         ("a", ErrorCode.NONE),
@@ -92,7 +92,7 @@ def test_topics_that_are_not_there_are_named_with_the_reason(harness: AdminApiHa
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 5, 6, 7])
-def test_pages_together_tell_every_partition_once(harness: AdminApiHarness, limit: int) -> None:
+def test_all_pages_return_every_partition_once(harness: AdminApiHarness, limit: int) -> None:
     seen: list[tuple[str, int]] = []
     answer = ask(harness, limit=limit)
     while True:
@@ -119,16 +119,16 @@ def test_a_page_has_at_least_one_partition(harness: AdminApiHarness, limit: int)
     assert told(ask(harness, limit=limit)) == [("a", [0])]
 
 
-def test_a_cursor_at_a_topic_that_went_goes_on_with_the_next(harness: AdminApiHarness) -> None:
+def test_a_cursor_at_a_deleted_topic_continues_with_the_next(harness: AdminApiHarness) -> None:
     assert told(ask(harness, cursor=("bb", 7))) == [("c", [0])]
 
 
-def test_a_cursor_beyond_the_last_partition_tells_an_empty_rest(harness: AdminApiHarness) -> None:
+def test_a_cursor_beyond_the_last_partition_returns_no_partitions(harness: AdminApiHarness) -> None:
     assert told(ask(harness, "a", "b", cursor=("a", 99))) == [("a", []), ("b", [0, 1])]
 
 
 @pytest.mark.parametrize("cursor", [("c", 0), ("a", -1)])
-def test_a_cursor_must_point_into_what_is_asked_for(
+def test_a_cursor_must_point_at_a_requested_topic(
     harness: AdminApiHarness, cursor: tuple[str, int]
 ) -> None:
     answer = ask(harness, "a", "b", cursor=cursor)
@@ -152,7 +152,7 @@ def test_a_topic_that_may_not_be_described_looks_the_same_whether_or_not_it_exis
         assert (topic.topic_id, topic.partitions) == (None, ())
 
 
-def test_operations_on_a_topic_are_told_as_bits(harness: AdminApiHarness) -> None:
+def test_topic_operations_are_returned_as_bits(harness: AdminApiHarness) -> None:
     harness.acl.forbid(AclOperation.ALTER, ResourceType.TOPIC, "c")
     (topic,) = ask(harness, "c").topics
     bits = topic.topic_authorized_operations
@@ -169,6 +169,6 @@ class TestBrokersLimit:
         yield made
         made.close()
 
-    def test_the_broker_may_tell_less_than_was_asked_for(self, harness: AdminApiHarness) -> None:
+    def test_the_brokers_page_limit_applies_too(self, harness: AdminApiHarness) -> None:
         answer = ask(harness)
         assert (told(answer), next_place(answer)) == ([("a", [0, 1])], ("a", 2))

@@ -35,7 +35,7 @@ def elect(harness: AdminApiHarness, version: int, topics: Any, **fields: Any) ->
 
 class TestElectLeaders:
     @pytest.mark.parametrize("version", ELECT.versions)
-    def test_each_partition_has_its_answer(self, harness: AdminApiHarness, version: int) -> None:
+    def test_each_partition_has_its_result(self, harness: AdminApiHarness, version: int) -> None:
         harness.controller.refusals["b"] = ApiError(ErrorCode.ELECTION_NOT_NEEDED, "it leads")
         topics = [named("a", 1, 0), named("b", 2)]
         answer = elect(harness, version, topics, timeout=TIMEOUT)
@@ -49,20 +49,22 @@ class TestElectLeaders:
         assert harness.controller.timeout_ms == 77
 
     @pytest.mark.parametrize("version", ELECT.versions)
-    def test_all_partitions_can_be_asked_for(self, harness: AdminApiHarness, version: int) -> None:
+    def test_all_partitions_can_be_requested(self, harness: AdminApiHarness, version: int) -> None:
         answer = elect(harness, version, None)
         assert rows(answer.replica_election_results, "topic") == ["all"]
         assert harness.controller.elected == [(ElectionType.PREFERRED, None)]
 
     @pytest.mark.parametrize("version", ELECT.versions[1:])
-    def test_an_unclean_election_must_be_asked_for(
+    def test_an_unclean_election_must_be_requested(
         self, harness: AdminApiHarness, version: int
     ) -> None:
         harness.ask(ELECT, version, election_type=1, topic_partitions=[named("a", 0)])
         assert harness.controller.elected[0][0] is ElectionType.UNCLEAN
 
     @pytest.mark.parametrize("version", ELECT.versions[1:])
-    def test_there_is_no_third_kind(self, harness: AdminApiHarness, version: int) -> None:
+    def test_an_unknown_election_type_is_refused(
+        self, harness: AdminApiHarness, version: int
+    ) -> None:
         answer = harness.ask(ELECT, version, election_type=2, topic_partitions=None)
         assert answer.error_code == ErrorCode.INVALID_REQUEST
         assert not harness.controller.elected
@@ -93,7 +95,7 @@ def moved(topic: str, *partitions: tuple[int, list[int] | None]) -> dict[str, An
 
 class TestAlterPartitionReassignments:
     @pytest.mark.parametrize("version", MOVE.versions)
-    def test_each_partition_has_its_answer(self, harness: AdminApiHarness, version: int) -> None:
+    def test_each_partition_has_its_result(self, harness: AdminApiHarness, version: int) -> None:
         harness.controller.refusals["b"] = ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "no")
         topics = [moved("a", (0, [1, 2]), (3, None)), moved("b", (1, []))]
         answer = harness.ask(MOVE, version, topics=topics, timeout=TIMEOUT)
@@ -123,7 +125,7 @@ class TestAlterPartitionReassignments:
         assert harness.controller.allow_replication_factor_change is False
 
     @pytest.mark.parametrize("version", MOVE.versions)
-    def test_a_partition_that_stands_twice_is_not_moved(
+    def test_a_partition_named_twice_is_not_reassigned(
         self, harness: AdminApiHarness, version: int
     ) -> None:
         topics = [moved("a", (0, [1]), (1, [1])), moved("a", (0, [2]))]
@@ -165,7 +167,9 @@ class TestListPartitionReassignments:
         removing=(BrokerId(0),),
     )
 
-    def test_what_moves_is_told_with_where_it_goes(self, harness: AdminApiHarness) -> None:
+    def test_reassignments_in_progress_have_adding_and_removing_replicas(
+        self, harness: AdminApiHarness
+    ) -> None:
         harness.controller.moving = {TopicPartition("a", 3): self.MOVING}
         answer = harness.ask(LIST, 0, topics=None, timeout=TIMEOUT)
         [topic] = answer.topics
@@ -174,7 +178,7 @@ class TestListPartitionReassignments:
         assert rows(topic.partitions, *fields) == [(3, (2, 1, 0), (2,), (0,))]
         assert harness.controller.timeout_ms == 77
 
-    def test_only_what_is_asked_for_is_told(self, harness: AdminApiHarness) -> None:
+    def test_only_requested_partitions_are_returned(self, harness: AdminApiHarness) -> None:
         names = [TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)]
         harness.controller.moving = dict.fromkeys(names, self.MOVING)
         asked = [
