@@ -107,15 +107,15 @@ def try_frame(harness: ApiHarness, key: ApiKey, version: int, frame: bytearray) 
 
 def damage(frame: bytearray, chance: random.Random) -> None:
     how = chance.randrange(4)
-    place = chance.randrange(len(frame))
+    position = chance.randrange(len(frame))
     if how == 0:
-        frame[place] ^= 1 << chance.randrange(8)
+        frame[position] ^= 1 << chance.randrange(8)
     elif how == 1:
-        frame[place] = chance.choice((0, 1, 0x7F, 0x80, 0xFF))
+        frame[position] = chance.choice((0, 1, 0x7F, 0x80, 0xFF))
     elif how == 2:
-        del frame[place:]
+        del frame[position:]
     else:
-        frame[place:place] = chance.randbytes(chance.randrange(1, 5))
+        frame[position:position] = chance.randbytes(chance.randrange(1, 5))
 
 
 def held_files(harness: ApiHarness) -> int:

@@ -32,7 +32,7 @@ SETS = ((ME,), (ME, OTHER), REPLICAS)
 NAME = st.sampled_from(NAMES)
 
 
-class Term:
+class Leadership:
     """One leadership, as the model saw it."""
 
     def __init__(self, high_watermark: int) -> None:
@@ -50,7 +50,7 @@ class Led:
         self.partition_epoch = 0
         self.in_sync: tuple[BrokerId, ...] = (ME,)
         self.ends: dict[BrokerId, int] = {}  # of followers, in sync or not, under this epoch
-        self.term: Term | None = None  # None: another broker leads, or nobody
+        self.term: Leadership | None = None  # None: another broker leads, or nobody
 
 
 class Request:
@@ -58,7 +58,7 @@ class Request:
         self.acks = acks
         self.deadline_ms = deadline_ms
         self.is_synchronous = is_synchronous
-        self.shares: list[tuple[TopicPartition, Term | None, int]] = []  # with its records
+        self.shares: list[tuple[TopicPartition, Leadership | None, int]] = []  # with its records
         self.answers: list[list[PartitionAppended]] = []
         self.ends: list[int] = []  # of the logs with its writes in them
 
@@ -139,8 +139,8 @@ class Broker(RuleBasedStateMachine):
         led.epoch += 1
         led.partition_epoch = 0
         led.in_sync, led.ends = in_sync, {}
-        found = self.harness.replicas.find(name)
-        led.term = led.term or Term(0 if found is None else found.high_watermark)
+        partition = self.harness.replicas.find(name)
+        led.term = led.term or Leadership(0 if partition is None else partition.high_watermark)
         self.order(name, ME)
 
     @rule(name=NAME, in_sync=st.sampled_from(SETS))
@@ -191,8 +191,8 @@ class Broker(RuleBasedStateMachine):
         self.harness.disk.fail_path("/d", EIO, {OperationKind.WRITE, OperationKind.SYNC})
 
     def end_of(self, name: TopicPartition) -> int:
-        found = self.harness.replicas.find(name)  # None: deleted on a disk that failed
-        return 0 if found is None else found.log_end_offset
+        partition = self.harness.replicas.find(name)  # None: deleted on a disk that failed
+        return 0 if partition is None else partition.log_end_offset
 
     # -- what the model knows --------------------------------------------------------------
 
@@ -235,7 +235,7 @@ class Broker(RuleBasedStateMachine):
             self.check_write(request, term, answer, answer.base_offset + records)
 
     def check_write(
-        self, request: Request, term: Term | None, answer: PartitionAppended, end: int
+        self, request: Request, term: Leadership | None, answer: PartitionAppended, end: int
     ) -> None:
         if answer.code is ErrorCode.NONE:
             assert term is not None
@@ -271,11 +271,11 @@ class Broker(RuleBasedStateMachine):
             assert request.answers or now_ms <= request.deadline_ms
 
     @invariant()
-    def nobody_waits_for_what_is_decided(self) -> None:
+    def no_decided_request_is_delayed(self) -> None:
         for request in self.requests:
-            assert request.answers or self.has_failed or self.is_open(request)
+            assert request.answers or self.has_failed or self.is_undecided(request)
 
-    def is_open(self, request: Request) -> bool:
+    def is_undecided(self, request: Request) -> bool:
         for (_, term, _), end in zip(request.shares, request.ends, strict=True):
             if term is not None and not term.is_over:
                 reached = term.committed if request.acks == -1 else term.durable

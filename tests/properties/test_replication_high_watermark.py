@@ -36,11 +36,11 @@ def test_a_replica_that_catches_up_or_leaves_never_lowers_it(
     current: Offset, ends: list[Offset], data: st.DataObject
 ) -> None:
     reached = next_high_watermark(current, ends)
-    place = data.draw(st.integers(0, len(ends) - 1))
-    ahead = [*ends[:place], data.draw(st.integers(ends[place], 2**63 - 1).map(Offset))]
-    ahead += ends[place + 1 :]
+    position = data.draw(st.integers(0, len(ends) - 1))
+    ahead = [*ends[:position], data.draw(st.integers(ends[position], 2**63 - 1).map(Offset))]
+    ahead += ends[position + 1 :]
     assert next_high_watermark(current, ahead) >= reached
-    assert next_high_watermark(reached, ends[:place] + ends[place + 1 :]) >= reached
+    assert next_high_watermark(reached, ends[:position] + ends[position + 1 :]) >= reached
 
 
 def test_a_follower_that_has_not_fetched_holds_it() -> None:

@@ -92,5 +92,7 @@ def test_an_epoch_that_ended_earlier_on_the_leader_is_truncated_there() -> None:
 def test_a_reader_whose_last_record_the_leader_has_does_not_diverge() -> None:
     end = OffsetAndEpoch(LeaderEpoch(0), Offset(5))
     for offset, differs in ((4, False), (5, False), (6, True)):
-        found = find_divergence(end, fetch_offset=Offset(offset), last_fetched_epoch=LeaderEpoch(0))
-        assert (found is not None) is differs
+        result = find_divergence(
+            end, fetch_offset=Offset(offset), last_fetched_epoch=LeaderEpoch(0)
+        )
+        assert (result is not None) is differs

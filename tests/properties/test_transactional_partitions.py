@@ -141,12 +141,12 @@ class World:
             connection=FakeConnection(),
         )
         self.sent.append(sent)
-        if len(self.harness.verifier.asked) > len(self.verified_transactions):
+        if len(self.harness.verifier.requests) > len(self.verified_transactions):
             self.verified_transactions.append(made.transaction)
 
     def answer_question(self) -> None:
         """The coordinator decides now; its reply is in flight until `deliver_answer`."""
-        verifications = self.harness.verifier.asked
+        verifications = self.harness.verifier.requests
         if self.next_verification < len(verifications):
             verification, transaction = (
                 verifications[self.next_verification],
@@ -238,7 +238,7 @@ class World:
 
     @property
     def is_asking(self) -> bool:
-        return self.next_verification < len(self.harness.verifier.asked)
+        return self.next_verification < len(self.harness.verifier.requests)
 
     def check(self) -> None:
         for name in PARTITIONS:

@@ -19,12 +19,12 @@ def let_brokers_in(harness: ApiHarness, listener: str = LISTENER) -> None:
         raise NotImplementedError
 
     nobody = cast("Any", None)
-    known = InterBroker(
+    inter_broker = InterBroker(
         listener=listener,
         membership=nobody,
         configs=nobody,
         handle_controller_request=handle_controller_request,
         load_api=load_private_api,
     )
-    harness.services = replace(harness.services, inter_broker=known)
+    harness.services = replace(harness.services, inter_broker=inter_broker)
     harness.dispatcher = Dispatcher(APIS, harness.services)

@@ -8,7 +8,7 @@ from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 
 
-class Asked(NamedTuple):
+class VerifyRequest(NamedTuple):
     transactional_id: str
     producer_id: int
     producer_epoch: int
@@ -19,7 +19,7 @@ class Asked(NamedTuple):
 
 class FakeVerifier:
     def __init__(self) -> None:
-        self.asked: list[Asked] = []
+        self.requests: list[VerifyRequest] = []
         self.codes: dict[TopicPartition, ErrorCode] = {}  # of those not named: NONE
         self.answers_at_once = True
 
@@ -33,14 +33,19 @@ class FakeVerifier:
         adds: bool,
         done: Verified,
     ) -> None:
-        self.asked.append(
-            Asked(transactional_id, producer_id, producer_epoch, tuple(partitions), adds, done)
+        self.requests.append(
+            VerifyRequest(
+                transactional_id, producer_id, producer_epoch, tuple(partitions), adds, done
+            )
         )
         if self.answers_at_once:
             self.answer(-1)
 
-    def answer(self, place: int) -> None:
-        asked = self.asked[place]
-        asked.done(
-            {partition: self.codes.get(partition, ErrorCode.NONE) for partition in asked.partitions}
+    def answer(self, position: int) -> None:
+        requests = self.requests[position]
+        requests.done(
+            {
+                partition: self.codes.get(partition, ErrorCode.NONE)
+                for partition in requests.partitions
+            }
         )

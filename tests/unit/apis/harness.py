@@ -76,7 +76,7 @@ class FakeAuthorizer:
     def __init__(self) -> None:
         self.denies_all = False
         self.denied: set[tuple[AclOperation, ResourceType, str]] = set()
-        self.asked: list[tuple[AclOperation, ResourceType, str]] = []
+        self.checked: list[tuple[AclOperation, ResourceType, str]] = []
 
     def deny(self, operation: AclOperation, resource: ResourceType, name: str) -> None:
         self.denied.add((operation, resource, name))
@@ -84,7 +84,7 @@ class FakeAuthorizer:
     def allows(
         self, caller: Caller, operation: AclOperation, resource: ResourceType, name: str
     ) -> bool:
-        self.asked.append((operation, resource, name))
+        self.checked.append((operation, resource, name))
         return not self.denies_all and (operation, resource, name) not in self.denied
 
 
@@ -406,8 +406,10 @@ class ApiHarness:
         )
         self.tell(state)
         orders = tuple(
-            LeaderAndIsrPartition(TopicPartition(name, number), state.topic_id, each, is_new=True)
-            for number, each in enumerate(state.partitions)
+            LeaderAndIsrPartition(
+                TopicPartition(name, number), state.topic_id, partition, is_new=True
+            )
+            for number, partition in enumerate(state.partitions)
         )
         answers = self.replicas.become_leader_or_follower(
             LeaderAndIsrRequest(
@@ -488,7 +490,8 @@ def topic_id_of(name: str) -> TopicId:
 def batch(*values: bytes, at_ms: int = NOW_MS, **options: Any) -> bytearray:
     """One batch, a millisecond between its records."""
     records = [
-        Record(place, at_ms + place, b"key", value) for place, value in enumerate(values or (b"v",))
+        Record(position, at_ms + position, b"key", value)
+        for position, value in enumerate(values or (b"v",))
     ]
     return build_batch(records, **options)
 
@@ -511,7 +514,7 @@ def _convert(shape: Any, value: Any) -> Any:
     if shape.entity is None or value is None:
         return tuple(value) if shape.is_array and value is not None else value
     if shape.is_array:
-        return tuple(build(shape.entity, each) for each in value)
+        return tuple(build(shape.entity, item) for item in value)
     return build(shape.entity, value)
 
 

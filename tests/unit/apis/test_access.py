@@ -34,7 +34,7 @@ BY_SCHEMA = range(3, 1000)  # of Produce: the older versions are in test_old_pro
 
 class Row(NamedTuple):
     request: dict[str, Any]
-    asked: tuple[AclOperation, ResourceType, str]
+    requested: tuple[AclOperation, ResourceType, str]
     code: ErrorCode
     has_code: bool = True  # else what may not be seen may be left out without one
     versions: range = range(1000)  # that it is for
@@ -256,10 +256,13 @@ def rows(topic: str) -> dict[ApiKey, list[Row]]:
         ApiKey.WRITE_TXN_MARKERS: [
             Row(
                 {"markers": [{"topics": [{"name": topic, "partition_indexes": [0]}]}]},
-                asked,
+                requested,
                 CLUSTER_DENIED,
             )
-            for asked in (on_cluster(AclOperation.CLUSTER_ACTION), on_cluster(AclOperation.ALTER))
+            for requested in (
+                on_cluster(AclOperation.CLUSTER_ACTION),
+                on_cluster(AclOperation.ALTER),
+            )
         ],
         ApiKey.OFFSET_FETCH: [
             Row(
@@ -403,10 +406,10 @@ def rows(topic: str) -> dict[ApiKey, list[Row]]:
 
 EXEMPT = {ApiKey.API_VERSIONS}  # tells of the software alone
 CASES = [
-    pytest.param(key, version, topic, place, id=f"{key.title}-{version}-{topic}-{place}")
+    pytest.param(key, version, topic, position, id=f"{key.title}-{version}-{topic}-{position}")
     for topic in ("there", "never")
-    for key, each in rows(topic).items()
-    for place, row in enumerate(each)
+    for key, item in rows(topic).items()
+    for position, row in enumerate(item)
     for version in APIS[key].versions
     if version in row.versions
 ]
@@ -416,22 +419,24 @@ def test_every_api_has_a_row() -> None:
     assert set(rows("any")) | EXEMPT == set(APIS)
 
 
-@pytest.mark.parametrize(("key", "version", "topic", "place"), CASES)
+@pytest.mark.parametrize(("key", "version", "topic", "position"), CASES)
 def test_a_caller_without_permissions_changes_nothing_and_is_refused(
-    shared: ApiHarness, key: ApiKey, version: int, topic: str, place: int
+    shared: ApiHarness, key: ApiKey, version: int, topic: str, position: int
 ) -> None:
-    row = rows(topic)[key][place]
-    shared.guard.asked.clear()
+    row = rows(topic)[key][position]
+    shared.guard.checked.clear()
     reply = shared.ask(key, version, **row.request)
-    assert row.asked in shared.guard.asked
+    assert row.requested in shared.guard.checked
     codes = {get_error(code) for code in error_codes(reply)} - {ErrorCode.NONE}
     assert codes <= {row.code}
     assert codes or not row.has_code
     assert key is not ApiKey.LIST_GROUPS or reply.groups == ()
     assert key is not ApiKey.LIST_TRANSACTIONS or reply.transaction_states == ()
     assert list(shared.cluster.topics) == ["there"]
-    assert all(asked == (frozenset(), frozenset()) for asked in shared.groups.requests)  # a list
-    assert all(asked == ListTransactions() for asked in shared.transactions.requests)
+    assert all(
+        requested == (frozenset(), frozenset()) for requested in shared.groups.requests
+    )  # a list
+    assert all(requested == ListTransactions() for requested in shared.transactions.requests)
     assert shared.replicas.get(TopicPartition("there", 0)).log_end_offset == 0
 
 
@@ -439,8 +444,8 @@ def test_a_caller_without_permissions_changes_nothing_and_is_refused(
 def test_responses_do_not_reveal_whether_a_topic_exists(shared: ApiHarness, key: ApiKey) -> None:
     for there, never in zip(rows("there")[key], rows("never")[key], strict=True):
         version = max(version for version in APIS[key].versions if version in there.versions)
-        told = [shared.send(key, version, **row.request).bytes[8:] for row in (there, never)]
-        assert len({data.replace(b"there", b"never") for data in told}) == 1
+        returned = [shared.send(key, version, **row.request).bytes[8:] for row in (there, never)]
+        assert len({data.replace(b"there", b"never") for data in returned}) == 1
 
 
 @pytest.fixture(name="shared", scope="module")
@@ -465,6 +470,6 @@ def error_codes(message: Any) -> Iterator[int]:
         if field.name.endswith("error_code"):
             yield value
         elif isinstance(value, tuple):
-            for each in value:
-                if isinstance(each, WireMessage):
-                    yield from error_codes(each)
+            for item in value:
+                if isinstance(item, WireMessage):
+                    yield from error_codes(item)

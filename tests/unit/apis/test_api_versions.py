@@ -47,22 +47,22 @@ def test_the_bytes_are_those_of_the_generic_encoder(
 @pytest.mark.parametrize("version", [3, 4])
 def test_the_bytes_of_features_are_those_of_the_generic_encoder(version: int) -> None:
     features = {"of.old": range(1, 4), "from.zero": range(3)}
-    told = features if version >= 4 else {"of.old": features["of.old"]}
+    returned = features if version >= 4 else {"of.old": features["of.old"]}
     shape = response_shape(KEY, version)
     message = shape(
         error_code=ErrorCode.NONE,
         api_keys=(),
         throttle_time=timedelta(),
         supported_features=tuple(
-            shape["supported_features"](name=name, min_version=each[0], max_version=each[-1])
-            for name, each in told.items()
+            shape["supported_features"](name=name, min_version=item[0], max_version=item[-1])
+            for name, item in returned.items()
         ),
         finalized_features_epoch=1,
         finalized_features=tuple(
             shape["finalized_features"](
-                name=name, max_version_level=each[-1], min_version_level=each[-1]
+                name=name, max_version_level=feature[-1], min_version_level=feature[-1]
             )
-            for name, each in features.items()
+            for name, feature in features.items()
         ),
     )
     assert encode_body(version, ErrorCode.NONE, {}, features) == encode(message)
@@ -71,8 +71,8 @@ def test_the_bytes_of_features_are_those_of_the_generic_encoder(version: int) ->
 @pytest.mark.parametrize("version", [5, 99, -1, 2**15 - 1])
 def test_an_unknown_version_is_answered_in_version_0(harness: ApiHarness, version: int) -> None:
     """The body of a version that nobody knows is not looked at."""
-    known = 3 if version > 3 else 0
-    sent = harness.send(KEY, known, as_version=version, **SOFTWARE)
+    expected = 3 if version > 3 else 0
+    sent = harness.send(KEY, expected, as_version=version, **SOFTWARE)
     reply = sent.read(0)
     assert reply.error_code == 35
     assert {key.api_key for key in reply.api_keys} == {key.value for key in APIS}
@@ -100,8 +100,8 @@ def levels_of(features: Any) -> dict[str, tuple[int, int]]:
 def test_clients_may_rely_on_transactions_v2(harness: ApiHarness) -> None:
     reply = harness.ask(KEY, 4, **SOFTWARE)
     assert levels_of(reply.supported_features) == {"transaction.version": (0, 2)}
-    (found,) = reply.finalized_features
-    assert (found.name, found.min_version_level, found.max_version_level) == (
+    (result,) = reply.finalized_features
+    assert (result.name, result.min_version_level, result.max_version_level) == (
         "transaction.version",
         2,
         2,
@@ -126,4 +126,4 @@ def test_a_refused_client_gets_no_features(harness: ApiHarness) -> None:
 def test_api_versions_needs_no_permission(harness: ApiHarness) -> None:
     harness.guard.denies_all = True
     assert harness.ask(KEY, 4, **SOFTWARE).error_code == 0
-    assert harness.guard.asked == []
+    assert harness.guard.checked == []

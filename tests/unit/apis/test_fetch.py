@@ -87,9 +87,9 @@ def only(sent: Sent) -> Any:
 def offsets_in(answer: Any) -> list[int]:
     """Base offsets of the batches that were sent, all of them whole."""
     records = bytes(answer.records)
-    found = [header for _, header in iter_headers(records)]
-    assert sum(header.size for header in found) == len(records)
-    return [header.base_offset for header in found]
+    result = [header for _, header in iter_headers(records)]
+    assert sum(header.size for header in result) == len(records)
+    return [header.base_offset for header in result]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -258,11 +258,11 @@ def test_read_committed_ends_at_the_last_stable_offset_and_names_what_was_aborte
     if wait_ms:  # the answer of a fetch that waited has the list as well (KAFKA-5376)
         delayed = only(waiting)
         assert offsets_in(delayed) == [1, 2, 3]
-        found = [
+        result = [
             (transaction.producer_id, transaction.first_offset)
             for transaction in delayed.aborted_transactions
         ]
-        assert found == [(1, 0)]
+        assert result == [(1, 0)]
 
 
 def test_read_committed_without_records_names_nothing(harness: ApiHarness) -> None:

@@ -34,13 +34,13 @@ ABORTED = [
 def fetched(
     topic: str | UUID, index: int, code: ErrorCode = ErrorCode.NONE, **more: Any
 ) -> FetchPartitionData:
-    asked = RequestedPartition(topic, index, offset=0, max_bytes=0)
-    return FetchPartitionData(asked, code, Offset(2**33), Offset(7), Offset(5), **more)
+    request_entry = RequestedPartition(topic, index, offset=0, max_bytes=0)
+    return FetchPartitionData(request_entry, code, Offset(2**33), Offset(7), Offset(5), **more)
 
 
 def cases(version: int) -> list[list[FetchPartitionData]]:
     a, b = (topic_id_of(name) if version >= 13 else name for name in ("a", "ü"))
-    found = [
+    result = [
         [],
         [fetched(a, 0, records=RUN), fetched(a, 1), fetched(b, 0, records=LONG), fetched(a, 2)],
         [fetched(a, 0, records=RUN, aborted=ABORTED), fetched(b, 3, aborted=())],
@@ -48,10 +48,10 @@ def cases(version: int) -> list[list[FetchPartitionData]]:
     ]
     if version >= 12:
         diverging = OffsetAndEpoch(LeaderEpoch(2), Offset(77))
-        found.append([fetched(a, 0, diverging=diverging), fetched(a, 1)])
+        result.append([fetched(a, 0, diverging=diverging), fetched(a, 1)])
     if version >= 16:
-        found.append([fetched(a, 0, ErrorCode.NOT_LEADER_OR_FOLLOWER, hint=HINT), fetched(b, 0)])
-    return found
+        result.append([fetched(a, 0, ErrorCode.NOT_LEADER_OR_FOLLOWER, hint=HINT), fetched(b, 0)])
+    return result
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -66,13 +66,13 @@ def test_the_bytes_are_those_of_the_generic_encoder(version: int) -> None:
 
 def flat(parts: list[Any]) -> list[Any]:
     """Bytes joined, runs of files as they are."""
-    found: list[Any] = [b""]
+    result: list[Any] = [b""]
     for part in parts:
         if isinstance(part, FileRun):
-            found += [part, b""]
+            result += [part, b""]
         else:
-            found[-1] += bytes(part)
-    return found
+            result[-1] += bytes(part)
+    return result
 
 
 def generic(version: int, given: list[FetchPartitionData], nodes: list[HintedBroker]) -> Any:
@@ -101,29 +101,29 @@ def generic(version: int, given: list[FetchPartitionData], nodes: list[HintedBro
     )
 
 
-def generic_partition(version: int, each: FetchPartitionData) -> Any:
+def generic_partition(version: int, item: FetchPartitionData) -> Any:
     shape = response_shape(KEY, version)["responses"]["partitions"]
     aborted = None
-    if each.aborted is not None:
+    if item.aborted is not None:
         aborted = tuple(
             shape["aborted_transactions"](
                 producer_id=one.producer_id, first_offset=one.first_offset
             )
-            for one in each.aborted
+            for one in item.aborted
         )
     values: dict[str, Any] = {}
-    if each.diverging is not None:
-        epoch, end_offset = each.diverging
+    if item.diverging is not None:
+        epoch, end_offset = item.diverging
         values["diverging_epoch"] = shape["diverging_epoch"](epoch=epoch, end_offset=end_offset)
-    if each.hint == HINT:
+    if item.hint == HINT:
         values["current_leader"] = shape["current_leader"](leader_id=OTHER, leader_epoch=3)
     return shape(
-        partition_index=each.requested.index,
-        error_code=each.code,
-        high_watermark=each.high_watermark,
-        last_stable_offset=each.last_stable_offset,
-        log_start_offset=each.log_start_offset,
+        partition_index=item.requested.index,
+        error_code=item.code,
+        high_watermark=item.high_watermark,
+        last_stable_offset=item.last_stable_offset,
+        log_start_offset=item.log_start_offset,
         aborted_transactions=aborted,
-        records=b"" if each.records is None else each.records,
+        records=b"" if item.records is None else item.records,
         **values,
     )

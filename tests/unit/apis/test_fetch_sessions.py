@@ -37,7 +37,7 @@ def fetch(
     topic: str = "orders",
 ) -> Sent:
     name = {"topic": topic, "topic_id": topic_id_of(topic)}
-    asked = [
+    request_entry = [
         {"partition": index, "fetch_offset": offset, "partition_max_bytes": 1 << 20}
         for index, offset in (offsets or {}).items()
     ]
@@ -49,12 +49,12 @@ def fetch(
         max_wait=timedelta(milliseconds=wait_ms),
         min_bytes=1,
         max_bytes=max_bytes,
-        topics=[{**name, "partitions": asked}] if asked else [],
+        topics=[{**name, "partitions": request_entry}] if request_entry else [],
         forgotten_topics_data=[{**name, "partitions": forgotten}] if forgotten else [],
     )
 
 
-def told(sent: Sent) -> dict[int, Any]:
+def returned(sent: Sent) -> dict[int, Any]:
     assert sent.reply.error_code == 0
     return {
         partition.partition_index: partition
@@ -65,7 +65,7 @@ def told(sent: Sent) -> dict[int, Any]:
 
 def begin(harness: ApiHarness, version: int, offsets: dict[int, int]) -> int:
     sent = fetch(harness, version, 0, FIRST_EPOCH, offsets)
-    assert sorted(told(sent)) == sorted(offsets)
+    assert sorted(returned(sent)) == sorted(offsets)
     session_id: int = sent.reply.session_id
     assert session_id > 0
     return session_id
@@ -78,14 +78,14 @@ def begin(harness: ApiHarness, version: int, offsets: dict[int, int]) -> int:
 def test_a_session_gets_only_what_changed(harness: ApiHarness, version: int) -> None:
     harness.make_topic("orders", 3)
     session = begin(harness, version, {0: 0, 1: 0, 2: 0})
-    assert told(fetch(harness, version, session, 1)) == {}
+    assert returned(fetch(harness, version, session, 1)) == {}
     harness.fill("orders", batch(b"a"), partition=1)
     second = fetch(harness, version, session, 2)
-    assert (list(told(second)), second.reply.session_id) == ([1], session)
-    assert len(told(second)[1].records) == len(batch(b"a"))
+    assert (list(returned(second)), second.reply.session_id) == ([1], session)
+    assert len(returned(second)[1].records) == len(batch(b"a"))
     # The same offset again: nothing of it has been consumed, so the records come again.
-    assert list(told(fetch(harness, version, session, 3))) == [1]
-    assert told(fetch(harness, version, session, 4, {1: 1})) == {}
+    assert list(returned(fetch(harness, version, session, 3))) == [1]
+    assert returned(fetch(harness, version, session, 4, {1: 1})) == {}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -94,10 +94,10 @@ def test_new_high_watermarks_and_log_starts_are_sent(harness: ApiHarness, versio
     harness.fill("orders", batch(b"a"), batch(b"b"))
     session = begin(harness, version, {0: 2, 1: 0})
     harness.replicas.delete_records(TopicPartition("orders", 0), Offset(1))
-    (answer,) = told(fetch(harness, version, session, 1)).values()
+    (answer,) = returned(fetch(harness, version, session, 1)).values()
     assert answer.log_start_offset == 1
     harness.fill("orders", batch(b"c"))
-    (answer,) = told(fetch(harness, version, session, 2, {0: 3})).values()
+    (answer,) = returned(fetch(harness, version, session, 2, {0: 3})).values()
     assert (answer.high_watermark, bytes(answer.records)) == (3, b"")
 
 
@@ -105,11 +105,11 @@ def test_new_high_watermarks_and_log_starts_are_sent(harness: ApiHarness, versio
 def test_partitions_are_added_and_forgotten(harness: ApiHarness, version: int) -> None:
     harness.make_topic("orders", 3)
     session = begin(harness, version, {0: 0})
-    assert list(told(fetch(harness, version, session, 1, {1: 0, 2: 0}))) == [1, 2]
-    assert told(fetch(harness, version, session, 2, forgotten=(0, 2, 9))) == {}
+    assert list(returned(fetch(harness, version, session, 1, {1: 0, 2: 0}))) == [1, 2]
+    assert returned(fetch(harness, version, session, 2, forgotten=(0, 2, 9))) == {}
     for partition in range(3):
         harness.fill("orders", batch(b"a"), partition=partition)
-    assert list(told(fetch(harness, version, session, 3))) == [1]
+    assert list(returned(fetch(harness, version, session, 3))) == [1]
     assert harness.sessions.partition_count == 1
 
 
@@ -118,17 +118,17 @@ def test_errors_are_sent_every_time_and_so_is_the_recovery(harness: ApiHarness) 
     harness.fill("orders", batch(b"a"))
     session = begin(harness, 12, {0: 9})
     for epoch in (1, 2):
-        (answer,) = told(fetch(harness, 12, session, epoch)).values()
+        (answer,) = returned(fetch(harness, 12, session, epoch)).values()
         assert answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
-    (answer,) = told(fetch(harness, 12, session, 3, {0: 1})).values()
+    (answer,) = returned(fetch(harness, 12, session, 3, {0: 1})).values()
     assert (answer.error_code, answer.high_watermark) == (0, 1)
-    assert told(fetch(harness, 12, session, 4)) == {}
+    assert returned(fetch(harness, 12, session, 4)) == {}
 
 
 def test_an_unknown_topic_id_is_found_once_it_exists(harness: ApiHarness) -> None:
     session = begin(harness, 13, {0: 0})
     harness.make_topic("orders")
-    (answer,) = told(fetch(harness, 13, session, 1)).values()
+    (answer,) = returned(fetch(harness, 13, session, 1)).values()
     assert (answer.error_code, answer.high_watermark) == (0, 0)
 
 
@@ -141,8 +141,8 @@ def test_partitions_take_turns_where_not_all_fit(harness: ApiHarness, version: i
     session = sent.reply.session_id
     served = []
     for epoch in range(1, 9):
-        answers = told(fetch(harness, version, session, epoch, max_bytes=1))
-        served += [index for index, each in answers.items() if each.records]
+        answers = returned(fetch(harness, version, session, epoch, max_bytes=1))
+        served += [index for index, answer in answers.items() if answer.records]
     assert sorted(served) == sorted(list(range(4)) * 2)
     assert served[:4] == [1, 2, 3, 0]
 
@@ -153,7 +153,7 @@ def test_a_delayed_fetch_of_a_session_sends_only_what_changed(harness: ApiHarnes
     sent = fetch(harness, 12, session, 1, wait_ms=1000)
     assert not sent.is_answered
     harness.fill("orders", batch(b"a"), partition=2)
-    assert list(told(sent)) == [2]
+    assert list(returned(sent)) == [2]
 
 
 def test_an_overtaken_request_of_a_session_is_refused(harness: ApiHarness) -> None:
@@ -183,7 +183,7 @@ def test_requests_that_do_not_fit_their_session_are_refused(
     session = begin(harness, version, {0: 0})
     sent = fetch(harness, version, session + session_change, epoch, wait_ms=1000)
     assert (sent.reply.error_code, sent.reply.responses) == (code, ())
-    assert told(fetch(harness, version, session, 1)) == {}  # and the session is none the worse
+    assert returned(fetch(harness, version, session, 1)) == {}  # and the session is none the worse
 
 
 def test_a_session_uses_topic_names_or_ids_but_not_both(harness: ApiHarness) -> None:
@@ -199,7 +199,7 @@ def test_the_final_epoch_ends_the_session(harness: ApiHarness, version: int) -> 
     harness.make_topic("orders")
     session = begin(harness, version, {0: 0})
     last = fetch(harness, version, session, FINAL_EPOCH, {0: 0})
-    assert (list(told(last)), last.reply.session_id) == ([0], 0)
+    assert (list(returned(last)), last.reply.session_id) == ([0], 0)
     assert len(harness.sessions) == 0
     reply = fetch(harness, version, session, 1).reply
     assert reply.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
@@ -230,7 +230,7 @@ def test_all_batches_arrive_in_order_however_little_fits(harness: ApiHarness) ->
     while any(position < 20 for position in positions.values()):
         sent = fetch(harness, 12, session, epoch, positions, max_bytes=300)
         session, epoch = sent.reply.session_id, epoch + 1
-        for index, answer in told(sent).items():
+        for index, answer in returned(sent).items():
             for _, header in iter_headers(bytes(answer.records)):
                 assert header.base_offset == positions[index]
                 positions[index] = header.next_offset

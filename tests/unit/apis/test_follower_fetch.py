@@ -41,7 +41,7 @@ def fetch(
     last_epoch: int = -1,
     wait_ms: int = 0,
 ) -> Sent:
-    asked = {
+    requested = {
         "partition": 0,
         "fetch_offset": offset,
         "partition_max_bytes": 1 << 20,
@@ -56,7 +56,7 @@ def fetch(
         max_wait=timedelta(milliseconds=wait_ms),
         min_bytes=1,
         max_bytes=1 << 20,
-        topics=[{"topic": "orders", "topic_id": topic_id_of("orders"), "partitions": [asked]}],
+        topics=[{"topic": "orders", "topic_id": topic_id_of("orders"), "partitions": [requested]}],
     )
 
 

@@ -29,7 +29,7 @@ def ask(
     return answer
 
 
-def found(answer: Any) -> tuple[int, int, int]:
+def result(answer: Any) -> tuple[int, int, int]:
     return answer.error_code, answer.offset, answer.timestamp
 
 
@@ -38,11 +38,11 @@ def test_every_version_finds_start_end_and_time(harness: ApiHarness, version: in
     harness.make_topic("orders", epoch=2)
     harness.fill("orders", batch(b"a", b"b", at_ms=NOW_MS), batch(b"c", at_ms=NOW_MS + 100))
     harness.replicas.delete_records(P0, Offset(1))
-    assert found(ask(harness, version, LATEST)) == (0, 3, -1)
-    assert found(ask(harness, version, EARLIEST)) == (0, 1, -1)
-    assert found(ask(harness, version, NOW_MS + 1)) == (0, 1, NOW_MS + 1)
-    assert found(ask(harness, version, NOW_MS + 2)) == (0, 2, NOW_MS + 100)
-    assert found(ask(harness, version, NOW_MS + 101)) == (0, -1, -1)
+    assert result(ask(harness, version, LATEST)) == (0, 3, -1)
+    assert result(ask(harness, version, EARLIEST)) == (0, 1, -1)
+    assert result(ask(harness, version, NOW_MS + 1)) == (0, 1, NOW_MS + 1)
+    assert result(ask(harness, version, NOW_MS + 2)) == (0, 2, NOW_MS + 100)
+    assert result(ask(harness, version, NOW_MS + 101)) == (0, -1, -1)
     if version >= 4:
         assert ask(harness, version, LATEST).leader_epoch == 2
         assert ask(harness, version, NOW_MS).leader_epoch == 2
@@ -58,9 +58,9 @@ def test_the_largest_timestamp_is_found_from_version_7_on(
     harness.fill("orders", batch(b"late", at_ms=NOW_MS + 500), batch(b"early", at_ms=NOW_MS))
     answer = ask(harness, version, LARGEST)
     if version >= 7:
-        assert found(answer) == (0, 0, NOW_MS + 500)
+        assert result(answer) == (0, 0, NOW_MS + 500)
     else:
-        assert found(answer) == (ErrorCode.UNSUPPORTED_VERSION, -1, -1)
+        assert result(answer) == (ErrorCode.UNSUPPORTED_VERSION, -1, -1)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -72,19 +72,19 @@ def test_the_earliest_local_offset_is_the_logs_start_from_version_8_on(
     harness.replicas.delete_records(P0, Offset(1))
     answer = ask(harness, version, EARLIEST_LOCAL)
     expected = (0, 1, -1) if version >= 8 else (ErrorCode.UNSUPPORTED_VERSION, -1, -1)
-    assert found(answer) == expected
+    assert result(answer) == expected
 
 
 @pytest.mark.parametrize("timestamp", [-5, -6, -(2**63)])
 def test_other_negative_times_are_not_served(harness: ApiHarness, timestamp: int) -> None:
     harness.make_topic("orders")
-    assert found(ask(harness, 8, timestamp)) == (ErrorCode.UNSUPPORTED_VERSION, -1, -1)
+    assert result(ask(harness, 8, timestamp)) == (ErrorCode.UNSUPPORTED_VERSION, -1, -1)
 
 
 @pytest.mark.parametrize("timestamp", [LARGEST, 0, 2**63 - 1])
 def test_an_empty_log_has_no_times(harness: ApiHarness, timestamp: int) -> None:
     harness.make_topic("orders")
-    assert found(ask(harness, 8, timestamp)) == (0, -1, -1)
+    assert result(ask(harness, 8, timestamp)) == (0, -1, -1)
 
 
 def transactional() -> bytearray:
@@ -97,11 +97,11 @@ def test_read_committed_ends_at_the_last_stable_offset(harness: ApiHarness, vers
     harness.fill("orders", batch(b"a", at_ms=NOW_MS))
     open_one = transactional()
     harness.replicas.append([(P0, memoryview(open_one))], acks=1, timeout_ms=0, done=lambda _: None)
-    assert found(ask(harness, version, LATEST)) == (0, 2, -1)
-    assert found(ask(harness, version, LATEST, isolation_level=1)) == (0, 1, -1)
+    assert result(ask(harness, version, LATEST)) == (0, 2, -1)
+    assert result(ask(harness, version, LATEST, isolation_level=1)) == (0, 1, -1)
     harness.fill("orders", batch(b"b", at_ms=NOW_MS + 900))
-    assert found(ask(harness, version, NOW_MS + 900)) == (0, 2, NOW_MS + 900)
-    assert found(ask(harness, version, NOW_MS + 900, isolation_level=1)) == (0, -1, -1)
+    assert result(ask(harness, version, NOW_MS + 900)) == (0, 2, NOW_MS + 900)
+    assert result(ask(harness, version, NOW_MS + 900, isolation_level=1)) == (0, -1, -1)
 
 
 @pytest.mark.parametrize("replica_id", [-1, -2, OTHER, 77])
@@ -123,7 +123,7 @@ def test_no_offset_above_the_high_watermark_is_returned(
                 {"name": "orders", "partitions": [{"partition_index": 0, "timestamp": timestamp}]}
             ],
         )
-        assert found(reply.topics[0].partitions[0]) == expected
+        assert result(reply.topics[0].partitions[0]) == expected
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -135,11 +135,11 @@ def test_a_new_leader_does_not_return_an_offset_below_an_earlier_one(
     harness.fill("orders", batch(b"a", at_ms=NOW_MS))
     harness.make_topic("orders", replicas=(ME, OTHER), epoch=1)
     code = ErrorCode.OFFSET_NOT_AVAILABLE if version >= 5 else ErrorCode.LEADER_NOT_AVAILABLE
-    assert found(ask(harness, version, LATEST)) == (code, -1, -1)
-    assert found(ask(harness, version, NOW_MS)) == (code, -1, -1)
-    assert found(ask(harness, version, EARLIEST)) == (0, 0, -1)
+    assert result(ask(harness, version, LATEST)) == (code, -1, -1)
+    assert result(ask(harness, version, NOW_MS)) == (code, -1, -1)
+    assert result(ask(harness, version, EARLIEST)) == (0, 0, -1)
     harness.replicas.update_follower_end_offset(harness.replicas.get(P0), OTHER, Offset(1))
-    assert found(ask(harness, version, LATEST)) == (0, 1, -1)
+    assert result(ask(harness, version, LATEST)) == (0, 1, -1)
 
 
 @pytest.mark.parametrize("version", range(4, VERSIONS[-1] + 1))
@@ -183,4 +183,4 @@ def test_permission_comes_before_existence(harness: ApiHarness, version: int) ->
     for topic in ("orders", "absent"):
         harness.guard.deny(AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
         answer = ask(harness, version, LATEST, topic=topic)
-        assert found(answer) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1, -1)
+        assert result(answer) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1, -1)

@@ -187,8 +187,8 @@ def test_all_topics_are_requested_by_null_and_in_version_0_by_an_empty_list(
 ) -> None:
     for name in ("a", "b"):
         harness.make_topic(name)
-    asked: Any = [] if version == 0 else None
-    reply = harness.ask(KEY, version, topics=asked)
+    requested: Any = [] if version == 0 else None
+    reply = harness.ask(KEY, version, topics=requested)
     assert [topic.name for topic in reply.topics] == ["a", "b"]
     if version > 0:
         assert harness.ask(KEY, version, topics=[]).topics == ()
@@ -238,7 +238,7 @@ def test_a_replica_on_a_failed_disk_is_offline_while_its_broker_is_alive(
 ) -> None:
     harness.tell(topic_state("a", 2, replicas=(ME, OTHER)), brokers=(node(ME), node(OTHER)))
     for failed, offline in (({}, ()), ({TopicPartition("a", 1): {OTHER}}, (OTHER,)), ({}, ())):
-        harness.tell(failed={name: frozenset(each) for name, each in failed.items()})
+        harness.tell(failed={name: frozenset(item) for name, item in failed.items()})
         first, second = only(ask(harness, LATEST, "a")).partitions
         assert (first.offline_replicas, second.offline_replicas) == ((), offline)
         (whole,) = harness.ask(KEY, LATEST, topics=None).topics
@@ -313,7 +313,7 @@ def test_internal_topics_are_not_auto_created(harness: ApiHarness) -> None:
 
 
 @pytest.mark.parametrize(
-    ("refused", "told"),
+    ("refused", "expected"),
     [
         (ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.INVALID_REPLICATION_FACTOR),
         (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.LEADER_NOT_AVAILABLE),
@@ -322,10 +322,10 @@ def test_internal_topics_are_not_auto_created(harness: ApiHarness) -> None:
     ],
 )
 def test_a_failed_creation_is_reported(
-    harness: ApiHarness, refused: ErrorCode, told: ErrorCode
+    harness: ApiHarness, refused: ErrorCode, expected: ErrorCode
 ) -> None:
     harness.controller.refusals["fresh"] = ApiError(refused, "because")
-    assert only(ask(harness, 4, "fresh", allow_auto_topic_creation=True)).error_code == told
+    assert only(ask(harness, 4, "fresh", allow_auto_topic_creation=True)).error_code == expected
 
 
 def test_a_request_for_too_many_topics_creates_none(harness: ApiHarness) -> None:

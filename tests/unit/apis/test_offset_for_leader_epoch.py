@@ -32,8 +32,8 @@ def test_every_version_returns_the_largest_epoch_up_to_the_requested_one(
     harness.fill("orders", batch(b"a", b"b"))
     harness.make_topic("orders", epoch=5)
     harness.fill("orders", batch(b"c"))
-    asked = {epoch: ask(harness, version, epoch) for epoch in (-1, 0, 2, 3, 5, 6, 2**31 - 1)}
-    assert asked == {
+    requested = {epoch: ask(harness, version, epoch) for epoch in (-1, 0, 2, 3, 5, 6, 2**31 - 1)}
+    assert requested == {
         -1: (0, -1, -1),
         0: (0, 0, 0),
         2: (0, 2, 2),

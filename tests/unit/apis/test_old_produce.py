@@ -89,13 +89,13 @@ def test_without_write_permission_existence_is_not_revealed(
 ) -> None:
     harness.guard.denies_all = True
     harness.make_topic("there")
-    told = [
+    returned = [
         answer(ask(harness, version, ONE + topic(name, 0), connection=harness.connection))
         for name in (b"there", b"never")
     ]
-    assert told[0].replace(b"there", b"never") == told[1]
-    assert DENIED in told[0]
-    assert (AclOperation.WRITE, ResourceType.TOPIC, "there") in harness.guard.asked
+    assert returned[0].replace(b"there", b"never") == returned[1]
+    assert DENIED in returned[0]
+    assert (AclOperation.WRITE, ResourceType.TOPIC, "there") in harness.guard.checked
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -111,9 +111,9 @@ def test_acks_0_closes_the_connection(harness: ApiHarness, version: int) -> None
 def test_a_request_for_nothing_is_answered(harness: ApiHarness, version: int) -> None:
     quiet = ask(harness, version, bytes(4), acks=0, connection=harness.connection)
     assert (answer(quiet), harness.connection.is_closed) == (b"", False)
-    told = answer(ask(harness, version, bytes(4), connection=harness.connection))
+    returned = answer(ask(harness, version, bytes(4), connection=harness.connection))
     throttle_time = b"" if version == 0 else bytes(4)
-    assert told[4:] == CORRELATION_ID + bytes(4) + throttle_time
+    assert returned[4:] == CORRELATION_ID + bytes(4) + throttle_time
 
 
 @pytest.mark.parametrize("version", VERSIONS)

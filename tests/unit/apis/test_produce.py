@@ -90,11 +90,11 @@ def test_every_version_appends_and_returns_the_offset(
     topics: dict[str, dict[int, Records]] = {"orders": {1: batch(), 0: batch()}}
     reply = send(harness, version, topics, acks=acks).reply
     assert [topic.name for topic in reply.responses] == ["orders"]
-    found = [
+    result = [
         (response.index, response.error_code, response.base_offset)
         for response in reply.responses[0].partition_responses
     ]
-    assert found == [(1, 0, 0), (0, 0, 2)]
+    assert result == [(1, 0, 0), (0, 0, 2)]
     assert end_of(harness) == 3
     if version >= 5:
         assert {
@@ -167,7 +167,7 @@ def generic(
     for name, entries in topics:
         partitions = []
         for index, _ in entries:
-            place, answer = next(places)
+            position, answer = next(places)
             values: dict[str, Any] = {
                 "index": index,
                 "error_code": answer.code,
@@ -177,8 +177,8 @@ def generic(
                 "record_errors": (),
                 "error_message": answer.message,
             }
-            if place in hints and "current_leader" in partition_shape:
-                leader, leader_epoch = hints[place]
+            if position in hints and "current_leader" in partition_shape:
+                leader, leader_epoch = hints[position]
                 values["current_leader"] = partition_shape["current_leader"](
                     leader_id=leader, leader_epoch=leader_epoch
                 )

@@ -38,7 +38,7 @@ def fetch(
     wait_ms: int = 0,
     epoch: int = -1,
 ) -> Sent:
-    asked = {
+    requested = {
         "partition": 0,
         "fetch_offset": offset,
         "partition_max_bytes": 1 << 20,
@@ -51,7 +51,7 @@ def fetch(
         max_wait=timedelta(milliseconds=wait_ms),
         min_bytes=1,
         max_bytes=1 << 20,
-        topics=[{"topic": "orders", "topic_id": topic_id_of("orders"), "partitions": [asked]}],
+        topics=[{"topic": "orders", "topic_id": topic_id_of("orders"), "partitions": [requested]}],
     )
 
 

@@ -53,7 +53,7 @@ def send(
     topic: str = "orders",
     connection: FakeConnection | None = None,
 ) -> Sent:
-    partitions = [{"index": index, "records": each} for index, each in entries.items()]
+    partitions = [{"index": index, "records": entry} for index, entry in entries.items()]
     return harness.send(
         KEY,
         version,
@@ -103,9 +103,9 @@ def test_only_the_first_batch_of_a_transaction_is_verified(
         ErrorCode.NONE,
     ]
     assert codes(send(harness, {0: transactional(1)}, version=version)) == [ErrorCode.NONE]
-    (asked,) = harness.verifier.asked
-    assert asked[:4] == ("mine", PRODUCER, 0, (P0, P1))
-    assert asked.adds is (version >= 12)
+    (requests,) = harness.verifier.requests
+    assert requests[:4] == ("mine", PRODUCER, 0, (P0, P1))
+    assert requests.adds is (version >= 12)
     log = harness.replicas.get(P0).log
     assert (log.log_end_offset, log.last_stable_offset) == (2, 0)
 
@@ -114,7 +114,7 @@ def test_the_next_transaction_is_verified_again(harness: ApiHarness) -> None:
     send(harness, {0: transactional()})
     mark(harness)
     assert codes(send(harness, {0: transactional(1)})) == [ErrorCode.NONE]
-    assert len(harness.verifier.asked) == 2
+    assert len(harness.verifier.requests) == 2
 
 
 def test_a_new_producer_epoch_is_verified_again(
@@ -122,7 +122,7 @@ def test_a_new_producer_epoch_is_verified_again(
 ) -> None:
     send(harness, {0: transactional()})
     assert codes(send(harness, {0: transactional(epoch=1)})) == [ErrorCode.NONE]
-    assert [each.producer_epoch for each in harness.verifier.asked] == [0, 1]
+    assert [item.producer_epoch for item in harness.verifier.requests] == [0, 1]
 
 
 def test_plain_batches_of_the_same_request_need_no_verification(
@@ -131,7 +131,7 @@ def test_plain_batches_of_the_same_request_need_no_verification(
     harness.verifier.codes[P0] = ErrorCode.TRANSACTION_ABORTABLE
     sent = send(harness, {0: transactional(), 1: batch(b"plain")})
     assert codes(sent) == [ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.NONE]
-    assert harness.verifier.asked[0].partitions == (P0,)
+    assert harness.verifier.requests[0].partitions == (P0,)
     assert harness.replicas.get(P0).log_end_offset == 0
 
 
@@ -142,7 +142,7 @@ NOT_PART_OF_IT = ErrorCode.TRANSACTION_ABORTABLE
 
 
 @pytest.mark.parametrize(
-    ("said", "version", "told"),
+    ("said", "version", "expected"),
     [
         (NOT_PART_OF_IT, 10, ErrorCode.INVALID_TXN_STATE),
         (NOT_PART_OF_IT, 11, NOT_PART_OF_IT),
@@ -165,26 +165,26 @@ NOT_PART_OF_IT = ErrorCode.TRANSACTION_ABORTABLE
     ],
 )
 def test_coordinator_errors_are_mapped_to_codes_that_the_client_knows(
-    harness: ApiHarness, said: ErrorCode, version: int, told: ErrorCode
+    harness: ApiHarness, said: ErrorCode, version: int, expected: ErrorCode
 ) -> None:
     harness.verifier.codes[P1] = said
     sent = send(harness, {1: transactional(), 0: transactional()}, version=version)
-    assert codes(sent) == [told, ErrorCode.NONE]
+    assert codes(sent) == [expected, ErrorCode.NONE]
     assert [harness.replicas.get(tp).log_end_offset for tp in (P0, P1)] == [1, 0]
 
 
 def test_without_verification_only_transactions_v2_are_verified(harness: ApiHarness) -> None:
     harness.set_settings({"transaction.partition.verification.enable": "false"})
     assert codes(send(harness, {0: transactional()}, version=11)) == [ErrorCode.NONE]
-    assert harness.verifier.asked == []
+    assert harness.verifier.requests == []
     assert codes(send(harness, {1: transactional()}, version=12)) == [ErrorCode.NONE]
-    assert len(harness.verifier.asked) == 1
+    assert len(harness.verifier.requests) == 1
 
 
 def test_a_fenced_producer_is_refused_without_verification(harness: ApiHarness) -> None:
     send(harness, {0: transactional(epoch=3)})
     assert codes(send(harness, {0: transactional(epoch=2)})) == [ErrorCode.INVALID_PRODUCER_EPOCH]
-    assert len(harness.verifier.asked) == 1
+    assert len(harness.verifier.requests) == 1
 
 
 # -- answers that take their time ----------------------------------------------------------
@@ -305,8 +305,8 @@ def test_without_memory_the_client_retries_and_one_request_always_succeeds(
     first = send(harness, {0: transactional(value=large)})
     second = send(harness, {0: transactional(value=large, producer=PRODUCER + 1), 1: batch()})
     assert codes(second) == [ErrorCode.NOT_ENOUGH_REPLICAS] * 2
-    for place in (0, 1):
-        harness.verifier.answer(place)
+    for position in (0, 1):
+        harness.verifier.answer(position)
     assert codes(first) == [ErrorCode.NONE]
     assert [harness.replicas.get(tp).log_end_offset for tp in (P0, P1)] == [1, 0]
     again = send(harness, {0: transactional(value=large, producer=PRODUCER + 1)})
@@ -326,7 +326,7 @@ def test_a_corrupt_batch_is_retriable_whatever_producer_it_names(
         ErrorCode.CORRUPT_MESSAGE,
         ErrorCode.NONE,
     ]
-    assert [each.producer_id for each in harness.verifier.asked] == [PRODUCER]
+    assert [item.producer_id for item in harness.verifier.requests] == [PRODUCER]
 
 
 def test_a_batch_that_claims_too_many_bytes_is_corrupt(harness: ApiHarness) -> None:
@@ -337,17 +337,17 @@ def test_a_batch_that_claims_too_many_bytes_is_corrupt(harness: ApiHarness) -> N
 def test_one_request_has_one_producer(harness: ApiHarness) -> None:
     sent = send(harness, {0: transactional(), 1: transactional(producer=6)})
     assert codes(sent) == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 2
-    assert harness.verifier.asked == []
+    assert harness.verifier.requests == []
 
 
 def test_without_a_producer_id_there_is_no_transaction(harness: ApiHarness) -> None:
     nobodys = batch(b"v", transactional=True)
     assert codes(send(harness, {0: nobodys})) == [ErrorCode.INVALID_RECORD]
-    assert harness.verifier.asked == []
+    assert harness.verifier.requests == []
 
 
 def test_producing_does_not_add_internal_topics_to_a_transaction(harness: ApiHarness) -> None:
     harness.make_topic(OFFSETS_TOPIC, 1)
     sent = send(harness, {0: transactional()}, topic=OFFSETS_TOPIC)
     assert codes(sent) == [ErrorCode.INVALID_TOPIC_EXCEPTION]
-    assert harness.verifier.asked == []
+    assert harness.verifier.requests == []

@@ -66,7 +66,7 @@ def test_offsets_are_verified_and_committed_in_every_version(
     harness: ApiHarness, version: int
 ) -> None:
     assert commit(harness, version) == [NONE, NONE]
-    (verified,) = harness.verifier.asked
+    (verified,) = harness.verifier.requests
     assert verified[:4] == ("mine", 5, 1, (OFFSETS,))
     assert verified.adds is (version >= 5)
     request = kept(harness)
@@ -121,7 +121,7 @@ def test_a_groups_partition_led_elsewhere_gets_not_coordinator(harness: ApiHarne
     harness.groups.partition = 7
     harness.groups.code = ErrorCode.NOT_COORDINATOR
     assert commit(harness, 5) == [ErrorCode.NOT_COORDINATOR] * 2
-    assert harness.verifier.asked == []
+    assert harness.verifier.requests == []
 
 
 def test_unreadable_and_missing_topics_are_rejected_individually(
@@ -146,7 +146,7 @@ def test_unreadable_and_missing_topics_are_rejected_individually(
 def test_without_an_accepted_offset_nothing_is_verified(harness: ApiHarness) -> None:
     topics = [{"name": "absent", "partitions": [entry(0, 1)]}]
     assert commit(harness, 5, topics=topics) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
-    assert harness.groups.requests == harness.verifier.asked == []
+    assert harness.groups.requests == harness.verifier.requests == []
 
 
 @pytest.mark.parametrize(
@@ -166,9 +166,9 @@ def test_it_requires_the_transactional_id_and_the_group(
 ) -> None:
     harness.guard.deny(operation, resource, name)
     assert commit(harness, 5) == [code, code]
-    assert harness.groups.requests == harness.verifier.asked == []
+    assert harness.groups.requests == harness.verifier.requests == []
 
 
 def test_a_missing_producer_is_rejected(harness: ApiHarness) -> None:
     assert commit(harness, 5, producer_id=-1) == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 2
-    assert harness.verifier.asked == []
+    assert harness.verifier.requests == []

@@ -13,7 +13,7 @@ from penstock.network.server import NetworkLimits, SendPath, Server
 from penstock.purgatory.loop_timers import LoopTimers, monotonic_ms
 
 LOOPS = ["asyncio", "uvloop"]
-PATIENCE_S = 30  # a story that takes longer hangs
+TIMEOUT_S = 30  # a story that takes longer hangs
 
 
 def framed(body: bytes) -> bytes:
@@ -130,7 +130,7 @@ Story = Callable[[Serving], Awaitable[None]]
 
 
 def serve(
-    story: Story,
+    scenario: Story,
     *,
     loop: str = "asyncio",
     on_request: Callable[[InFlightRequest], None] = echo,
@@ -152,12 +152,12 @@ def serve(
             report=lambda line: serving.reports.append(line),
         )
         serving = Serving(server, timers, clock)
-        async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(TIMEOUT_S), asyncio.TaskGroup() as group:
             group.create_task(timers.run(), name="timers")
             serving.address = server.bind("PLAINTEXT", "127.0.0.1", 0)
             server.start()
             try:
-                await story(serving)
+                await scenario(serving)
             finally:
                 serving.close_clients()
                 await server.close(1000)

@@ -20,7 +20,7 @@ from penstock.purgatory.loop_timers import LoopTimers
 
 
 def test_at_max_connections_the_next_one_waits_for_a_close() -> None:
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         first, second = await serving.connect(), await serving.connect()
         assert await first.ask(b"1") == b"1"
         assert await second.ask(b"2") == b"2"
@@ -32,11 +32,11 @@ def test_at_max_connections_the_next_one_waits_for_a_close() -> None:
         second.sock.close()
         assert await asking == b"3"
 
-    serve(story, limits=NetworkLimits(max_connections=2))
+    serve(scenario, limits=NetworkLimits(max_connections=2))
 
 
 def test_connections_above_max_connections_per_ip_are_refused() -> None:
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         clients = [await serving.connect() for _ in range(3)]
         for client in clients:
             await client.ask(b"x")
@@ -46,20 +46,20 @@ def test_connections_above_max_connections_per_ip_are_refused() -> None:
         await serving.until(lambda: serving.server.statistics().connections == 2)
         assert await (await serving.connect()).ask(b"x") == b"x"
 
-    serve(story, limits=NetworkLimits(max_connections_per_ip=3))
+    serve(scenario, limits=NetworkLimits(max_connections_per_ip=3))
 
 
 def test_an_address_may_have_a_limit_of_its_own() -> None:
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         assert await (await serving.connect()).ask(b"x") == b"x"
         assert await (await serving.connect()).is_cut_off()
 
     limits = NetworkLimits(max_connections_per_ip=0, connections_of_ip={"127.0.0.1": 1})
-    serve(story, limits=limits)
+    serve(scenario, limits=limits)
 
 
 def test_new_connections_per_second_are_bounded() -> None:
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         clients = [await serving.connect() for _ in range(5)]
         asking = [asyncio.create_task(client.ask(b"x")) for client in clients]
         await serving.until(lambda: serving.server.statistics().accepted >= 2)
@@ -68,7 +68,7 @@ def test_new_connections_per_second_are_bounded() -> None:
             await asyncio.sleep(0.01)
         assert [await task for task in asking] == [b"x"] * 5
 
-    serve(story, limits=NetworkLimits(max_new_connections_per_second=2))
+    serve(scenario, limits=NetworkLimits(max_new_connections_per_second=2))
 
 
 @contextmanager
@@ -87,7 +87,7 @@ def few_descriptors_left(count: int) -> Iterator[None]:
 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_descriptor_exhaustion_neither_spins_nor_ends_the_server(loop: str) -> None:
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         old = await serving.connect()
         assert await old.ask(b"x") == b"x"
         waiting = [socket.socket() for _ in range(3)]
@@ -108,13 +108,13 @@ def test_descriptor_exhaustion_neither_spins_nor_ends_the_server(loop: str) -> N
         for sock in waiting:
             sock.close()
 
-    serve(story, loop=loop)
+    serve(scenario, loop=loop)
 
 
 def test_a_server_listens_on_every_address_of_a_name_and_on_one_port() -> None:
     sockets = bind_all("localhost", 0, NetworkLimits())
     try:
-        addresses = {str(found[4][0]) for found in socket.getaddrinfo("localhost", None)}
+        addresses = {str(result[4][0]) for result in socket.getaddrinfo("localhost", None)}
         assert {sock.getsockname()[0] for sock in sockets} == addresses
         assert len({sock.getsockname()[1] for sock in sockets}) == 1
     finally:

@@ -38,7 +38,7 @@ def test_unread_responses_stop_reading_of_requests(loop: str) -> None:
         begun += 1
         request.reply([reply])
 
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         neighbour = await serving.connect()
         client = await serving.connect(receive_bytes=4096)
         stream = framed(bytes(500)) * 10_000
@@ -53,7 +53,7 @@ def test_unread_responses_stop_reading_of_requests(loop: str) -> None:
             group.create_task(client.send(stream[sent:]))
             assert await client.read(10_000 * len(reply)) == reply * 10_000
 
-    serve(story, loop=loop, on_request=on_request)
+    serve(scenario, loop=loop, on_request=on_request)
 
 
 def test_small_unsent_responses_are_counted_too() -> None:
@@ -64,20 +64,20 @@ def test_small_unsent_responses_are_counted_too() -> None:
         begun += 1
         request.reply([b"x"])
 
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         client = await serving.connect()
         client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
         await client.send(framed(b"request") * 1000)
         assert await client.read(1000) == b"x" * 1000
         assert begun == 1000
 
-    serve(story, on_request=on_request, limits=NetworkLimits(max_unsent_replies=3))
+    serve(scenario, on_request=on_request, limits=NetworkLimits(max_unsent_replies=3))
 
 
 def test_read_ahead_behind_a_delayed_request_is_bounded() -> None:
     parked: list[InFlightRequest] = []
 
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         client = await serving.connect()
         await client.send_frame(b"parked")
         await serving.until(lambda: len(parked) == 1)
@@ -91,7 +91,7 @@ def test_read_ahead_behind_a_delayed_request_is_bounded() -> None:
         serving.pass_time(30_000)
         await serving.until(lambda: serving.server.statistics().connections == 0)
 
-    serve(story, on_request=parked.append)
+    serve(scenario, on_request=parked.append)
 
 
 def test_receive_memory_is_bounded_and_every_client_is_served() -> None:
@@ -99,7 +99,7 @@ def test_receive_memory_is_bounded_and_every_client_is_served() -> None:
     limits = NetworkLimits(max_request_bytes=MIB, receive_budget_bytes=3 * MIB)
     body = random.Random(3).randbytes(MIB)
 
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         clients = [await serving.connect() for _ in range(40)]
         most = 0
 
@@ -118,7 +118,7 @@ def test_receive_memory_is_bounded_and_every_client_is_served() -> None:
         watcher.cancel()
         assert MIB < most <= limits.receive_budget_bytes + 40 * 4096
 
-    serve(story, limits=limits)
+    serve(scenario, limits=limits)
 
 
 def test_clients_that_hold_the_memory_cannot_stop_the_others() -> None:
@@ -126,7 +126,7 @@ def test_clients_that_hold_the_memory_cannot_stop_the_others() -> None:
     limits = NetworkLimits(max_request_bytes=MIB, receive_budget_bytes=4 * MIB)
     half = struct.pack(">i", MIB) + bytes(500_000)
 
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         holders = [await serving.connect() for _ in range(20)]
         stuck = [asyncio.create_task(holder.send(half)) for holder in holders]
         await serving.until(lambda: serving.server.statistics().waiting_for_memory > 0)
@@ -142,7 +142,7 @@ def test_clients_that_hold_the_memory_cannot_stop_the_others() -> None:
         assert serving.server.statistics().closed_slow >= 1
         await asyncio.gather(*stuck, return_exceptions=True)
 
-    serve(story, limits=limits)
+    serve(scenario, limits=limits)
 
 
 def test_waiting_for_memory_does_not_count_against_a_clients_time_limit() -> None:
@@ -150,7 +150,7 @@ def test_waiting_for_memory_does_not_count_against_a_clients_time_limit() -> Non
     limits = NetworkLimits(max_request_bytes=MIB, receive_budget_bytes=MIB)
     half = struct.pack(">i", MIB) + bytes(MIB // 2)
 
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         first, second, third = [await serving.connect() for _ in range(3)]
         for client in (first, second, third):
             assert await client.ask(b"hello") == b"hello"
@@ -170,11 +170,11 @@ def test_waiting_for_memory_does_not_count_against_a_clients_time_limit() -> Non
         assert await whole == bytes(MIB)
         assert serving.server.statistics().closed_slow == 0
 
-    serve(story, limits=limits)
+    serve(scenario, limits=limits)
 
 
 def test_spare_buffers_of_idle_connections_are_dropped() -> None:
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         client = await serving.connect()
         await client.ask(bytes(MIB))
         assert serving.server.statistics().receive_buffer_bytes >= MIB
@@ -182,7 +182,7 @@ def test_spare_buffers_of_idle_connections_are_dropped() -> None:
         await serving.until(lambda: serving.server.statistics().receive_buffer_bytes == 0)
         assert await client.ask(b"still here") == b"still here"
 
-    serve(story)
+    serve(scenario)
 
 
 def test_responses_behind_an_unanswered_request_release_their_leases() -> None:
@@ -193,7 +193,7 @@ def test_responses_behind_an_unanswered_request_release_their_leases() -> None:
         parked.append(request)
         request.let_next_start()
 
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         client = await serving.connect()
         await client.send(framed(b"1") + framed(b"2"))
         await serving.until(lambda: len(parked) == 2)
@@ -203,11 +203,11 @@ def test_responses_behind_an_unanswered_request_release_their_leases() -> None:
         await serving.until(lambda: serving.server.statistics().connections == 0)
         assert lease.released == 1
 
-    serve(story, on_request=on_request)
+    serve(scenario, on_request=on_request)
 
 
 def test_two_thousand_connections_are_served_and_cost_no_buffers() -> None:
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         clients = [await serving.connect() for _ in range(2000)]
         for round_ in range(2):
             for client in clients:
@@ -218,4 +218,4 @@ def test_two_thousand_connections_are_served_and_cost_no_buffers() -> None:
         assert (statistics.connections, statistics.requests) == (2000, 4000)
         assert statistics.receive_buffer_bytes == 0
 
-    serve(story, on_request=echo)
+    serve(scenario, on_request=echo)

@@ -14,7 +14,7 @@ from penstock.purgatory.loop_timers import LoopTimers
 def test_closing_sends_large_responses(loop: str) -> None:
     reply = framed(bytes(20_000_000))
 
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         client, idle = await serving.connect(), await serving.connect()
         assert len(await idle.ask(b"x")) == 20_000_000
         await client.send_frame(b"x")
@@ -26,13 +26,13 @@ def test_closing_sends_large_responses(loop: str) -> None:
         await closing
         assert serving.server.statistics().connections == 0
 
-    serve(story, loop=loop, on_request=lambda request: request.reply([reply]))
+    serve(scenario, loop=loop, on_request=lambda request: request.reply([reply]))
 
 
 def test_closing_waits_for_started_requests_and_starts_no_more() -> None:
     parked: list[InFlightRequest] = []
 
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         client = await serving.connect()
         await client.send(framed(b"begun") + framed(b"not begun"))
         await serving.until(lambda: len(parked) == 1)
@@ -46,22 +46,22 @@ def test_closing_waits_for_started_requests_and_starts_no_more() -> None:
         await closing
         assert len(parked) == 1
 
-    serve(story, on_request=parked.append)
+    serve(scenario, on_request=parked.append)
 
 
 def test_closing_aborts_connections_after_the_drain_time() -> None:
     lease = Lease()
     parked: list[InFlightRequest] = []
-    told: list[str] = []
+    returned: list[str] = []
 
     def on_request(request: InFlightRequest) -> None:
         if bytes(request.frame) == b"large":
             request.reply([bytes(50_000_000)], lease)
         else:
-            request.on_close(lambda: told.append("given up"))
+            request.on_close(lambda: returned.append("given up"))
             parked.append(request)
 
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         one, other = await serving.connect(), await serving.connect()
         await one.send_frame(b"large")
         await other.send_frame(b"parked")
@@ -69,21 +69,21 @@ def test_closing_aborts_connections_after_the_drain_time() -> None:
         await serving.server.close(20)
         assert serving.server.statistics().connections == 0
         assert lease.released == 1
-        assert told == ["given up"]
+        assert returned == ["given up"]
         assert "2 connections" in serving.reports[-1]
 
-    serve(story, on_request=on_request)
+    serve(scenario, on_request=on_request)
 
 
 def test_no_client_connects_after_close() -> None:
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         await (await serving.connect()).ask(b"x")
         await serving.server.close(1000)
         with pytest.raises(ConnectionRefusedError):
             await serving.connect()
         await serving.server.close(1000)  # twice is harmless
 
-    serve(story)
+    serve(scenario)
 
 
 def test_no_client_is_served_before_start() -> None:

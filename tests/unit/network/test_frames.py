@@ -20,17 +20,17 @@ LIMIT = 100_000
 def test_frames_up_to_the_limit_arrive_as_they_were_sent(loop: str, size: int) -> None:
     body = random.Random(size).randbytes(size)
 
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         client = await serving.connect()
         for _ in range(3):
             assert await client.ask(body) == body
 
-    serve(story, loop=loop, limits=NetworkLimits(max_request_bytes=LIMIT))
+    serve(scenario, loop=loop, limits=NetworkLimits(max_request_bytes=LIMIT))
 
 
 @pytest.mark.parametrize("size", [-(2**31), -1, 0, LIMIT + 1, 2**31 - 1])
 def test_an_invalid_size_closes_its_own_connection_only(size: int) -> None:
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         neighbour, bad = await serving.connect(), await serving.connect()
         assert await neighbour.ask(b"before") == b"before"
         await bad.send(struct.pack(">i", size) + b"more")
@@ -42,23 +42,23 @@ def test_an_invalid_size_closes_its_own_connection_only(size: int) -> None:
         assert len(serving.reports) == 1
         assert str(size) in serving.reports[0]
 
-    serve(story, limits=NetworkLimits(max_request_bytes=LIMIT))
+    serve(scenario, limits=NetworkLimits(max_request_bytes=LIMIT))
 
 
 def test_good_requests_before_a_bad_one_are_answered() -> None:
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         client = await serving.connect()
         await client.send(framed(b"one") + framed(b"two") + struct.pack(">i", -5))
         assert await client.read_frame() == b"one"
         assert await client.read_frame() == b"two"
         assert await client.is_cut_off()
 
-    serve(story)
+    serve(scenario)
 
 
 @pytest.mark.parametrize("sent", [1, 3, 4, 5, 50_000])
 def test_a_close_within_a_frame_is_not_an_error(sent: int) -> None:
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         client = await serving.connect()
         await client.send((struct.pack(">i", LIMIT) + bytes(LIMIT))[:sent])
         await serving.until(lambda: serving.server.statistics().received_bytes == sent)
@@ -68,18 +68,18 @@ def test_a_close_within_a_frame_is_not_an_error(sent: int) -> None:
         assert serving.server.statistics().receive_buffer_bytes == 0
         assert serving.reports == []
 
-    serve(story)
+    serve(scenario)
 
 
 def test_a_claimed_length_takes_no_memory_before_the_bytes_arrive() -> None:
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         client = await serving.connect()
         await client.send(struct.pack(">i", 100 * 2**20) + bytes(10_000))
         await serving.until(lambda: serving.server.statistics().received_bytes == 10_004)
         await asyncio.sleep(0)
         assert serving.server.statistics().receive_buffer_bytes <= 2 * 10_004
 
-    serve(story)
+    serve(scenario)
 
 
 async def send_in_pieces(client: Client, stream: bytes, source: random.Random) -> None:
@@ -98,7 +98,7 @@ def test_frames_survive_every_split(loop: str) -> None:
     source = random.Random(7)
     sizes = (1, 3, 100, 4091, 4092, 4093, 70_000, 131_072, 300_000)
 
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         for _ in range(scaled(test=15, verify=150, release=1000)):
             bodies = [source.randbytes(source.choice(sizes)) for _ in range(source.randint(1, 8))]
             stream = b"".join(map(framed, bodies))
@@ -110,20 +110,20 @@ def test_frames_survive_every_split(loop: str) -> None:
                     assert await client.read_frame() == body
             client.sock.close()
 
-    serve(story, loop=loop)
+    serve(scenario, loop=loop)
 
 
 def test_a_frame_is_writable_in_place() -> None:
-    def stamp(request: InFlightRequest) -> None:
+    def write_in_place(request: InFlightRequest) -> None:
         request.frame[:2] = b"OK"
         echo(request)
 
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         client = await serving.connect()
         for body in (b"..small", b"." * 500_000):
             assert await client.ask(body) == b"OK" + body[2:]
 
-    serve(story, on_request=stamp)
+    serve(scenario, on_request=write_in_place)
 
 
 def test_a_frame_is_invalid_after_its_request_has_started() -> None:
@@ -134,13 +134,13 @@ def test_a_frame_is_invalid_after_its_request_has_started() -> None:
         kept.append(request)
         echo(request)
 
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         client = await serving.connect()
         await client.ask(b"request")
         with pytest.raises(ValueError, match="released"):
             bytes(kept[0].frame)
 
-    serve(story, on_request=keep)
+    serve(scenario, on_request=keep)
 
 
 def test_a_handler_may_reject_a_request_as_malformed() -> None:
@@ -149,7 +149,7 @@ def test_a_handler_may_reject_a_request_as_malformed() -> None:
             raise MalformedRequest("no such api\nFORGED LINE")
         echo(request)
 
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         neighbour, bad = await serving.connect(), await serving.connect()
         await bad.send_frame(b"\0")
         assert await bad.is_cut_off()
@@ -160,7 +160,7 @@ def test_a_handler_may_reject_a_request_as_malformed() -> None:
         assert "no such api" in line
         assert "\n" not in line
 
-    serve(story, on_request=refuse)
+    serve(scenario, on_request=refuse)
 
 
 def test_an_unexpected_handler_error_closes_one_connection_and_is_reported() -> None:
@@ -169,7 +169,7 @@ def test_an_unexpected_handler_error_closes_one_connection_and_is_reported() -> 
             raise ZeroDivisionError("a bug of ours")
         echo(request)
 
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         neighbour, unlucky = await serving.connect(), await serving.connect()
         await unlucky.send_frame(b"\0")
         assert await unlucky.is_cut_off()
@@ -178,7 +178,7 @@ def test_an_unexpected_handler_error_closes_one_connection_and_is_reported() -> 
         assert "Traceback" in serving.reports[0]
         assert "a bug of ours" in serving.reports[0]
 
-    serve(story, on_request=fail)
+    serve(scenario, on_request=fail)
 
 
 def test_requests_have_their_caller_and_local_address() -> None:
@@ -188,7 +188,7 @@ def test_requests_have_their_caller_and_local_address() -> None:
         seen.append(request)
         echo(request)
 
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         client = await serving.connect()
         before_ms = serving.timers.now_ms()
         await client.ask(b"hello")
@@ -199,4 +199,4 @@ def test_requests_have_their_caller_and_local_address() -> None:
         assert (request.local_host, request.local_port) == serving.address
         assert before_ms <= request.received_ms <= serving.timers.now_ms()
 
-    serve(story, on_request=note)
+    serve(scenario, on_request=note)

@@ -106,7 +106,7 @@ def test_a_connection_closed_within_a_frame_frees_its_memory(seed: int) -> None:
             continue
         reader.feed.arrived += source.choice((5000, 100_000, 400_000))
         reader.step()
-        assert memory.held_bytes == sum(each.receive_buffer.capacity for each, _ in stays)
+        assert memory.held_bytes == sum(stay.receive_buffer.capacity for stay, _ in stays)
     assert all(reader.taken == frames for reader, frames in stays)
 
 

@@ -37,7 +37,7 @@ def test_the_next_request_waits_for_the_response_while_other_connections_continu
 ) -> None:
     handler = Parking()
 
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         first, second = await serving.connect(), await serving.connect()
         await first.send(framed(b"1a") + framed(b"1b"))
         await serving.until(handler.has(b"1a"))
@@ -52,7 +52,7 @@ def test_the_next_request_waits_for_the_response_while_other_connections_continu
         handler.answer(b"1b")
         assert await first.read_frame() == b"1b"
 
-    serve(story, loop=loop, on_request=handler.on_request)
+    serve(scenario, loop=loop, on_request=handler.on_request)
 
 
 @pytest.mark.parametrize("loop", LOOPS)
@@ -60,7 +60,7 @@ def test_requests_that_let_the_next_start_are_still_answered_in_order(loop: str)
     handler = Parking()
     bodies = [b"p1", b"p2", b"p3", b"4", b"p5"]
 
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         client = await serving.connect()
         await client.send(b"".join(map(framed, bodies)))
         await serving.until(handler.has(*bodies[:4]))  # the fourth holds up the fifth
@@ -73,13 +73,13 @@ def test_requests_that_let_the_next_start_are_still_answered_in_order(loop: str)
         handler.answer(b"p5")
         assert await client.read_frame() == b"p5"
 
-    serve(story, loop=loop, on_request=handler.on_request)
+    serve(scenario, loop=loop, on_request=handler.on_request)
 
 
 def test_the_next_request_may_be_let_start_later() -> None:
     handler = Parking()
 
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         client = await serving.connect()
         await client.send(framed(b"a") + framed(b"b"))
         await serving.until(handler.has(b"a"))
@@ -90,14 +90,14 @@ def test_the_next_request_may_be_let_start_later() -> None:
         handler.answer(b"a")
         assert [await client.read_frame() for _ in range(2)] == [b"a", b"b"]
 
-    serve(story, on_request=handler.on_request)
+    serve(scenario, on_request=handler.on_request)
 
 
 def test_in_flight_requests_are_bounded() -> None:
     handler = Parking()
     bodies = [b"p%03d" % number for number in range(20)]
 
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         client = await serving.connect()
         await client.send(b"".join(map(framed, bodies)))
         await serving.until(handler.has(*bodies[:5]))
@@ -107,7 +107,7 @@ def test_in_flight_requests_are_bounded() -> None:
             handler.answer(body)
             assert await client.read_frame() == body
 
-    serve(story, on_request=handler.on_request, limits=NetworkLimits(max_unanswered=5))
+    serve(scenario, on_request=handler.on_request, limits=NetworkLimits(max_unanswered=5))
 
 
 def test_a_request_without_a_response_lets_the_next_one_start() -> None:
@@ -118,12 +118,12 @@ def test_a_request_without_a_response_lets_the_next_one_start() -> None:
         else:
             request.reply([framed(body)])
 
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         client = await serving.connect()
         await client.send(framed(b"silent") * 3 + framed(b"loud"))
         assert await client.read_frame() == b"loud"
 
-    serve(story, on_request=on_request)
+    serve(scenario, on_request=on_request)
 
 
 def test_a_request_may_be_answered_while_another_starts() -> None:
@@ -140,7 +140,7 @@ def test_a_request_may_be_answered_while_another_starts() -> None:
         while parked:
             parked.pop().reply([framed(b"woken")])
 
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         one, other = await serving.connect(), await serving.connect()
         await one.send_frame(b"wait")
         await serving.until(lambda: len(parked) == 1)
@@ -148,7 +148,7 @@ def test_a_request_may_be_answered_while_another_starts() -> None:
         assert await one.read_frame() == b"woken"
         assert [await other.read_frame() for _ in range(2)] == [b"woken", b"go"]
 
-    serve(story, on_request=on_request)
+    serve(scenario, on_request=on_request)
 
 
 def test_many_small_requests_at_once_are_answered_in_turns_with_others() -> None:
@@ -159,7 +159,7 @@ def test_many_small_requests_at_once_are_answered_in_turns_with_others() -> None
         order.append(bytes(request.frame))
         request.reply([framed(b"")])
 
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         crowd, single = await serving.connect(), await serving.connect()
         await crowd.send(framed(b"crowd") * 5000)
         await single.send_frame(b"single")
@@ -168,34 +168,34 @@ def test_many_small_requests_at_once_are_answered_in_turns_with_others() -> None
         await crowd.read(4 * 5000)
         assert len(order) == 5001
 
-    serve(story, on_request=on_request)
+    serve(scenario, on_request=on_request)
 
 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_close_callbacks_run_once_when_the_connection_closes(loop: str) -> None:
     handler = Parking()
-    told: list[str] = []
+    returned: list[str] = []
 
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         client = await serving.connect()
         await client.send(framed(b"p1") + framed(b"p2"))
         await serving.until(handler.has(b"p1", b"p2"))
-        handler.parked[b"p1"].on_close(lambda: told.append("first"))
-        handler.parked[b"p1"].on_close(lambda: told.append("first again"))
-        handler.parked[b"p2"].on_close(lambda: told.append("second"))
+        handler.parked[b"p1"].on_close(lambda: returned.append("first"))
+        handler.parked[b"p1"].on_close(lambda: returned.append("first again"))
+        handler.parked[b"p2"].on_close(lambda: returned.append("second"))
         handler.answer(b"p2")  # answered, though it cannot leave before the first
         client.reset()
         await serving.until(lambda: serving.server.statistics().connections == 0)
-        assert told == ["first", "first again"]
+        assert returned == ["first", "first again"]
         request = handler.parked[b"p1"]
         assert request.is_closed
-        request.on_close(lambda: told.append("late"))
-        assert told == ["first", "first again", "late"]
+        request.on_close(lambda: returned.append("late"))
+        assert returned == ["first", "first again", "late"]
         lease = Lease()
         request.reply([b"to nobody"], lease)
         assert lease.released == 1
 
-    serve(story, loop=loop, on_request=handler.on_request)
+    serve(scenario, loop=loop, on_request=handler.on_request)
 
 
 @pytest.mark.parametrize("loop", LOOPS)
@@ -204,7 +204,7 @@ def test_a_reset_right_behind_a_request_is_noticed(loop: str, more: bytes) -> No
     """Also if bytes were left unread by then, or a turn's worth of requests."""
     handler = Parking()
 
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         client = await serving.connect()
         await client.send(framed(b"hello"))
         await serving.until(handler.has(b"hello"))
@@ -215,29 +215,29 @@ def test_a_reset_right_behind_a_request_is_noticed(loop: str, more: bytes) -> No
         client.reset()
         await serving.until(lambda: serving.server.statistics().connections == 0)
 
-    serve(story, loop=loop, on_request=handler.on_request)
+    serve(scenario, loop=loop, on_request=handler.on_request)
 
 
 def test_a_failing_close_callback_does_not_stop_the_others() -> None:
     handler = Parking()
-    told: list[str] = []
+    returned: list[str] = []
 
     def fail() -> None:
         raise ZeroDivisionError("a bug of ours")
 
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         client = await serving.connect()
         await client.send(framed(b"p1") + framed(b"p2"))
         await serving.until(handler.has(b"p1", b"p2"))
         handler.parked[b"p1"].on_close(fail)
-        handler.parked[b"p2"].on_close(lambda: told.append("second"))
+        handler.parked[b"p2"].on_close(lambda: returned.append("second"))
         client.reset()
         await serving.until(lambda: serving.server.statistics().connections == 0)
-        assert told == ["second"]
+        assert returned == ["second"]
         assert serving.server.statistics().unexpected_errors == 1
         assert "a bug of ours" in serving.reports[0]
 
-    serve(story, on_request=handler.on_request)
+    serve(scenario, on_request=handler.on_request)
 
 
 def test_closing_a_request_closes_its_connection_after_earlier_responses() -> None:
@@ -248,7 +248,7 @@ def test_closing_a_request_closes_its_connection_after_earlier_responses() -> No
         else:
             request.reply([framed(body)])
 
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         neighbour, client = await serving.connect(), await serving.connect()
         await client.send(framed(b"good") + framed(b"bad") + framed(b"never") + bytes(100_000))
         assert await client.read_frame() == b"good"
@@ -257,7 +257,7 @@ def test_closing_a_request_closes_its_connection_after_earlier_responses() -> No
         assert serving.server.statistics().requests == 3
         assert "acks of 7" in serving.reports[0]
 
-    serve(story, on_request=on_request)
+    serve(scenario, on_request=on_request)
 
 
 def test_a_second_response_is_a_bug_and_releases_its_lease() -> None:
@@ -267,20 +267,20 @@ def test_a_second_response_is_a_bug_and_releases_its_lease() -> None:
         request.reply([framed(b"one")])
         request.reply([framed(b"two")], lease)
 
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         client = await serving.connect()
         await client.send_frame(b"x")
         await serving.until(lambda: serving.server.statistics().connections == 0)
         assert serving.server.statistics().unexpected_errors == 1
         assert lease.released == 1
 
-    serve(story, on_request=on_request)
+    serve(scenario, on_request=on_request)
 
 
 def test_a_half_closed_client_still_gets_its_responses() -> None:
     handler = Parking()
 
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         client = await serving.connect()
         await client.send(framed(b"a") + framed(b"b"))
         client.sock.shutdown(1)
@@ -292,22 +292,22 @@ def test_a_half_closed_client_still_gets_its_responses() -> None:
         assert [await client.read_frame() for _ in range(2)] == [b"a", b"b"]
         assert await client.is_cut_off()
 
-    serve(story, on_request=handler.on_request)
+    serve(scenario, on_request=handler.on_request)
 
 
 def test_a_half_closed_client_is_closed_after_its_time_limit() -> None:
     handler = Parking()
-    told: list[str] = []
+    returned: list[str] = []
 
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         client = await serving.connect()
         await client.send_frame(b"a")
         await serving.until(handler.has(b"a"))
-        handler.parked[b"a"].on_close(lambda: told.append("gone"))
+        handler.parked[b"a"].on_close(lambda: returned.append("gone"))
         client.sock.close()
         await asyncio.sleep(0.02)  # the server sees the end of the stream, and waits
         serving.pass_time(5_001)
-        await serving.until(lambda: told == ["gone"])
+        await serving.until(lambda: returned == ["gone"])
         assert serving.server.statistics().connections == 0
 
-    serve(story, on_request=handler.on_request)
+    serve(scenario, on_request=handler.on_request)

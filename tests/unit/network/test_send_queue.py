@@ -76,7 +76,7 @@ def test_mixed_responses_are_the_same_bytes_by_every_send_path(
         number = int(bytes(request.frame))
         request.reply(replies[number], leases[number])
 
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         client = await serving.connect(receive_bytes=50_000)
         await client.send(b"".join(framed(b"%d" % number) for number in range(len(replies))))
         assert await client.read(len(expected)) == expected
@@ -86,7 +86,7 @@ def test_mixed_responses_are_the_same_bytes_by_every_send_path(
         assert [lease.released for lease in leases] == [1] * len(leases)
         assert serving.server.statistics().sent_bytes == len(expected)
 
-    serve(story, loop=loop, on_request=on_request, send_path=path)
+    serve(scenario, loop=loop, on_request=on_request, send_path=path)
 
 
 class CountingSocket(socket.socket):
@@ -123,7 +123,7 @@ def test_a_lease_is_held_until_the_last_byte_was_sent(path: SendPath, file: int)
         run = FileRun((FileSlice(file, 0, FILE_BYTES),))
         request.reply([b"head", run, run, run, run, run, b"tail"], lease)
 
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         client = await serving.connect(receive_bytes=50_000)
         await client.send_frame(b"x")
         await serving.until(lambda: serving.server.statistics().sent_bytes > 0)
@@ -132,7 +132,7 @@ def test_a_lease_is_held_until_the_last_byte_was_sent(path: SendPath, file: int)
         await client.read(3 * FILE_BYTES + 4)
         await serving.until(lambda: lease.released == 1)
 
-    serve(story, on_request=on_request, send_path=path)
+    serve(scenario, on_request=on_request, send_path=path)
 
 
 @pytest.mark.parametrize("path", SendPath)
@@ -143,7 +143,7 @@ def test_a_reset_within_a_response_releases_the_lease(path: SendPath, file: int)
         lease = leases[int(bytes(request.frame))]
         request.reply([b"head", FileRun((FileSlice(file, 0, FILE_BYTES),) * 5), b"tail"], lease)
 
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         neighbour = await serving.connect()
         client = await serving.connect(receive_bytes=50_000)
         await client.send(framed(b"0") + framed(b"1"))
@@ -157,7 +157,7 @@ def test_a_reset_within_a_response_releases_the_lease(path: SendPath, file: int)
         assert len(await neighbour.read(8 + 5 * FILE_BYTES)) == 8 + 5 * FILE_BYTES
         assert serving.reports == []
 
-    serve(story, on_request=on_request, send_path=path)
+    serve(scenario, on_request=on_request, send_path=path)
 
 
 @pytest.mark.parametrize("path", SendPath)
@@ -172,7 +172,7 @@ def test_a_truncated_file_closes_the_connection(
         request.reply([b"head", FileRun((FileSlice(file, 0, FILE_BYTES),)), b"tail"], lease)
         os.ftruncate(file, cut_at)
 
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         client = await serving.connect()
         await client.send_frame(b"x")
         received = await client.read(FILE_BYTES + 8)
@@ -182,7 +182,7 @@ def test_a_truncated_file_closes_the_connection(
         statistics = serving.server.statistics()
         assert (statistics.connections, statistics.truncated_files) == (0, 1)
 
-    serve(story, on_request=on_request, send_path=path)
+    serve(scenario, on_request=on_request, send_path=path)
 
 
 @pytest.mark.parametrize("path", SendPath)
@@ -192,7 +192,7 @@ def test_a_file_truncated_while_sending_closes_the_connection(path: SendPath, fi
     def on_request(request: InFlightRequest) -> None:
         request.reply([FileRun((FileSlice(file, 0, FILE_BYTES),) * 3)], lease)
 
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         client = await serving.connect(receive_bytes=50_000)
         await client.send_frame(b"x")
         await client.read(50_000)
@@ -201,7 +201,7 @@ def test_a_file_truncated_while_sending_closes_the_connection(path: SendPath, fi
         assert lease.released == 1
         assert serving.server.statistics().truncated_files == 1
 
-    serve(story, on_request=on_request, send_path=path)
+    serve(scenario, on_request=on_request, send_path=path)
 
 
 def test_a_closed_file_is_reported_and_closes_its_connection_only(tmp_path: Path) -> None:
@@ -213,13 +213,13 @@ def test_a_closed_file_is_reported_and_closes_its_connection_only(tmp_path: Path
     def on_request(request: InFlightRequest) -> None:
         request.reply([b"head", FileRun((FileSlice(9_999, 0, 100),))])
 
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         client = await serving.connect()
         await client.send_frame(b"x")
         await serving.until(lambda: serving.server.statistics().connections == 0)
         assert "Bad file descriptor" in serving.reports[0]
 
-    serve(story, on_request=on_request)
+    serve(scenario, on_request=on_request)
 
 
 def test_a_turn_sends_a_bounded_number_of_bytes() -> None:
@@ -248,7 +248,7 @@ def test_small_responses_are_sent_between_turns_of_large_ones(path: SendPath, fi
         else:
             request.reply([FileRun((FileSlice(file, 0, FILE_BYTES),) * 10)])
 
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         readers = [await serving.connect() for _ in range(4)]
         small = await serving.connect()
         for reader in readers:
@@ -262,7 +262,7 @@ def test_small_responses_are_sent_between_turns_of_large_ones(path: SendPath, fi
         assert between > 12
         assert [len(await task) for task in reading] == [10 * FILE_BYTES] * 4
 
-    serve(story, on_request=on_request, send_path=path)
+    serve(scenario, on_request=on_request, send_path=path)
 
 
 def test_the_send_queue_counts_its_memory_and_releases_unsent_leases() -> None:

@@ -128,7 +128,7 @@ def test_good_clients_are_served_among_bad_ones_and_nothing_leaks(
     source = random.Random(seed)
     handler = Handler(source, file)
 
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         answering = asyncio.create_task(handler.answer_parked())
         async with asyncio.TaskGroup() as group:
             for _ in range(12):
@@ -148,4 +148,4 @@ def test_good_clients_are_served_among_bad_ones_and_nothing_leaks(
         answered = [tracked for tracked in handler.all if tracked.request.is_answered]
         assert {tracked.lease.released for tracked in answered} == {1}
 
-    serve(story, loop=loop, on_request=handler.on_request, send_path=path, limits=LIMITS)
+    serve(scenario, loop=loop, on_request=handler.on_request, send_path=path, limits=LIMITS)

@@ -33,7 +33,7 @@ async def trickle(serving: Serving, client: Client, data: bytes) -> int:
 
 
 def test_a_silent_client_is_closed_after_ten_seconds() -> None:
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         client = await serving.connect()
         await serving.until(lambda: serving.server.statistics().connections == 1)
         serving.pass_time(9_900)
@@ -43,35 +43,35 @@ def test_a_silent_client_is_closed_after_ten_seconds() -> None:
         assert await client.is_cut_off()
         assert serving.server.statistics().closed_slow == 1
 
-    serve(story)
+    serve(scenario)
 
 
 def test_a_first_request_sent_byte_by_byte_has_ten_seconds() -> None:
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         client = await serving.connect()
         sent = await trickle(serving, client, framed(bytes(100)))
         assert 9 <= sent <= 11
         assert serving.server.statistics().closed_slow == 1
         assert "time limit" in serving.reports[0]
 
-    serve(story)
+    serve(scenario)
 
 
 def test_a_later_request_sent_byte_by_byte_has_thirty_seconds() -> None:
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         client = await serving.connect()
         assert await client.ask(b"whole") == b"whole"
         serving.pass_time(100_000)  # time between requests does not count
         sent = await trickle(serving, client, framed(bytes(100)))
         assert 29 <= sent <= 31
 
-    serve(story)
+    serve(scenario)
 
 
 def test_slow_requests_that_finish_in_time_may_follow_each_other() -> None:
     """The limit is a request's, not the connection's."""
 
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         client = await serving.connect()
         await client.ask(b"first")
         for _ in range(5):
@@ -88,11 +88,11 @@ def test_slow_requests_that_finish_in_time_may_follow_each_other() -> None:
         assert await client.read_frame() == bytes(16)
         assert serving.server.statistics().closed_slow == 0
 
-    serve(story)
+    serve(scenario)
 
 
 def test_an_idle_connection_is_closed_in_time_and_not_before() -> None:
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         client, busy = await serving.connect(), await serving.connect()
         await client.ask(b"x")
         await busy.ask(b"x")
@@ -106,24 +106,24 @@ def test_an_idle_connection_is_closed_in_time_and_not_before() -> None:
         assert serving.server.statistics().closed_idle == 1
         assert serving.reports == []
 
-    serve(story, limits=NetworkLimits(max_idle_ms=60_000))
+    serve(scenario, limits=NetworkLimits(max_idle_ms=60_000))
 
 
 def test_a_connection_without_an_idle_limit_stays() -> None:
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         client = await serving.connect()
         await client.ask(b"x")
         serving.pass_time(10**10)
         await asyncio.sleep(0.01)
         assert await client.ask(b"x") == b"x"
 
-    serve(story, limits=NetworkLimits(max_idle_ms=-1))
+    serve(scenario, limits=NetworkLimits(max_idle_ms=-1))
 
 
 def test_a_client_with_a_delayed_request_is_not_idle() -> None:
     parked: list[InFlightRequest] = []
 
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         client = await serving.connect()
         await client.send_frame(b"x")
         await serving.until(lambda: len(parked) == 1)
@@ -140,7 +140,7 @@ def test_a_client_with_a_delayed_request_is_not_idle() -> None:
         serving.pass_time(1_001)
         assert await client.is_cut_off()
 
-    serve(story, on_request=parked.append, limits=NetworkLimits(max_idle_ms=60_000))
+    serve(scenario, on_request=parked.append, limits=NetworkLimits(max_idle_ms=60_000))
 
 
 def test_a_client_that_does_not_read_its_responses_is_idle() -> None:
@@ -153,7 +153,7 @@ def test_a_client_that_does_not_read_its_responses_is_idle() -> None:
         if len(in_flight) == 1:
             request.reply([bytes(50_000_000)])
 
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         client = await serving.connect()
         await client.send(framed(b"much") + framed(b"parked"))
         await serving.until(lambda: serving.server.statistics().sent_bytes > 0)
@@ -162,17 +162,17 @@ def test_a_client_that_does_not_read_its_responses_is_idle() -> None:
         await serving.until(lambda: serving.server.statistics().connections == 0)
         assert serving.server.statistics().closed_idle == 1
 
-    serve(story, on_request=on_request, limits=NetworkLimits(max_idle_ms=60_000))
+    serve(scenario, on_request=on_request, limits=NetworkLimits(max_idle_ms=60_000))
 
 
 @pytest.mark.parametrize("limit_ms", [0, 1])
 def test_tiny_time_limits_do_not_spin(limit_ms: int) -> None:
     limits = NetworkLimits(max_idle_ms=limit_ms, first_frame_ms=50, started_frame_ms=limit_ms)
 
-    async def story(serving: Serving) -> None:
+    async def scenario(serving: Serving) -> None:
         client = await serving.connect()
         await client.send(struct.pack(">i", 10))
         assert await client.is_cut_off()
         assert serving.timers.statistics().added < 200
 
-    serve(story, limits=limits)
+    serve(scenario, limits=limits)

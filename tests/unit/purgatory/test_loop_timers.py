@@ -12,7 +12,7 @@ from penstock.purgatory.delayed_operations import Purgatory
 from penstock.purgatory.loop_timers import TIMERS_A_TURN, LoopTimers, TimersStopped, monotonic_ms
 
 
-def run_with(story: Callable[[LoopTimers], Any], *, tick_ms: int = 1) -> LoopTimers:
+def run_with(scenario: Callable[[LoopTimers], Any], *, tick_ms: int = 1) -> LoopTimers:
     """Run the timers in a task group beside the story, which ends by stopping them."""
 
     async def main() -> LoopTimers:
@@ -20,7 +20,7 @@ def run_with(story: Callable[[LoopTimers], Any], *, tick_ms: int = 1) -> LoopTim
         async with asyncio.TaskGroup() as group:
             group.create_task(timers.run(), name="timers")
             await asyncio.sleep(0)
-            await story(timers)
+            await scenario(timers)
         return timers
 
     return asyncio.run(main())
@@ -30,7 +30,7 @@ def run_with(story: Callable[[LoopTimers], Any], *, tick_ms: int = 1) -> LoopTim
 def test_timers_expire_in_order_and_never_before_their_deadline(tick_ms: int) -> None:
     expired: list[tuple[int, int]] = []
 
-    async def story(timers: LoopTimers) -> None:
+    async def scenario(timers: LoopTimers) -> None:
         start_ms = timers.now_ms()
 
         def expire(offset_ms: int) -> None:
@@ -41,7 +41,7 @@ def test_timers_expire_in_order_and_never_before_their_deadline(tick_ms: int) ->
             timers.add(start_ms + offset_ms, partial(expire, offset_ms))
         timers.add(start_ms + 142, timers.stop)
 
-    run_with(story, tick_ms=tick_ms)
+    run_with(scenario, tick_ms=tick_ms)
     assert [offset_ms for offset_ms, _ in expired] == [106, 112, 118, 124, 130, 136]
     assert all(now_ms >= offset_ms for offset_ms, now_ms in expired)
 
@@ -49,7 +49,7 @@ def test_timers_expire_in_order_and_never_before_their_deadline(tick_ms: int) ->
 def test_a_delay_is_never_shortened_by_the_current_millisecond() -> None:
     delays_s: list[float] = []
 
-    async def story(timers: LoopTimers) -> None:
+    async def scenario(timers: LoopTimers) -> None:
         for _ in range(20):
             done = asyncio.Event()
             started = time.monotonic()
@@ -58,19 +58,19 @@ def test_a_delay_is_never_shortened_by_the_current_millisecond() -> None:
             delays_s.append(time.monotonic() - started)
         timers.stop()
 
-    run_with(story)
+    run_with(scenario)
     assert min(delays_s) >= 0.002
 
 
 def test_earlier_timer_added_later_is_not_held_up_by_a_far_one() -> None:
-    async def story(timers: LoopTimers) -> None:
+    async def scenario(timers: LoopTimers) -> None:
         done = asyncio.Event()
         timers.add_after(3_600_000, lambda: pytest.fail("an hour has not passed"))
         timers.add_after(5, done.set)
         await done.wait()
         timers.stop()
 
-    assert run_with(story).statistics().pending == 1
+    assert run_with(scenario).statistics().pending == 1
 
 
 def test_timers_added_before_the_start_expire_after_it() -> None:
@@ -85,7 +85,7 @@ def test_timers_added_before_the_start_expire_after_it() -> None:
 def test_functions_may_add_and_cancel_timers() -> None:
     events: list[str] = []
 
-    async def story(timers: LoopTimers) -> None:
+    async def scenario(timers: LoopTimers) -> None:
         done = asyncio.Event()
         at_ms = timers.now_ms() + 5
 
@@ -100,12 +100,12 @@ def test_functions_may_add_and_cancel_timers() -> None:
         await done.wait()
         timers.stop()
 
-    run_with(story)
+    run_with(scenario)
     assert events == ["first", "overdue"]
 
 
 def test_exception_of_a_timer_ends_its_owner_and_the_task_group() -> None:
-    async def story(timers: LoopTimers) -> None:
+    async def scenario(timers: LoopTimers) -> None:
         def fail() -> None:
             raise ValueError("broken timer")
 
@@ -114,13 +114,13 @@ def test_exception_of_a_timer_ends_its_owner_and_the_task_group() -> None:
         await asyncio.Event().wait()  # only the group's cancellation ends this
 
     with pytest.raises(ExceptionGroup) as raised:
-        run_with(story)
+        run_with(scenario)
     assert raised.group_contains(ValueError, match="broken timer")
 
 
 @pytest.mark.parametrize("error", [asyncio.CancelledError(), StopIteration()])
 def test_cancellation_raised_by_a_timer_is_not_a_clean_end(error: Exception) -> None:
-    async def story(timers: LoopTimers) -> None:
+    async def scenario(timers: LoopTimers) -> None:
         def fail() -> None:
             raise error
 
@@ -128,12 +128,12 @@ def test_cancellation_raised_by_a_timer_is_not_a_clean_end(error: Exception) -> 
         await asyncio.Event().wait()
 
     with pytest.raises(ExceptionGroup) as raised:
-        run_with(story)
+        run_with(scenario)
     assert raised.group_contains(RuntimeError)
 
 
 def test_stopped_timers_refuse_new_ones_and_call_none() -> None:
-    async def story(timers: LoopTimers) -> None:
+    async def scenario(timers: LoopTimers) -> None:
         pending = timers.add_after(0, lambda: pytest.fail("stopped before it was due"))
         timers.stop()
         timers.stop()
@@ -142,7 +142,7 @@ def test_stopped_timers_refuse_new_ones_and_call_none() -> None:
         await asyncio.sleep(0.005)  # past its deadline
         assert timers.cancel(pending)
 
-    run_with(story)
+    run_with(scenario)
 
 
 def test_stop_before_the_first_turn_of_run_lets_run_return() -> None:
@@ -204,7 +204,7 @@ def test_many_timers_expiring_at_once_leave_turns_to_the_loop() -> None:
     crowd = TIMERS_A_TURN * 5
     turns = 0
 
-    async def story(timers: LoopTimers) -> None:
+    async def scenario(timers: LoopTimers) -> None:
         nonlocal turns
         done = asyncio.Event()
         count = 0
@@ -223,7 +223,7 @@ def test_many_timers_expiring_at_once_leave_turns_to_the_loop() -> None:
             turns += count > 0
         timers.stop()
 
-    run_with(story)
+    run_with(scenario)
     assert turns >= crowd / TIMERS_A_TURN - 1
 
 
@@ -277,7 +277,7 @@ def test_delayed_operations_expire_on_a_real_loop() -> None:
             ended.append("expired")
             self.then()
 
-    async def story(timers: LoopTimers) -> None:
+    async def scenario(timers: LoopTimers) -> None:
         done = asyncio.Event()
         operations: Purgatory[str] = Purgatory("produce", timers, max_operations=1, max_watches=1)
         deadline_ms = monotonic_ms() + 5
@@ -287,5 +287,5 @@ def test_delayed_operations_expire_on_a_real_loop() -> None:
         assert operations.statistics().delayed == 0
         timers.stop()
 
-    run_with(story)
+    run_with(scenario)
     assert ended == ["expired"]

@@ -411,5 +411,5 @@ def test_a_failed_flush_fails_all_delayed_writes_of_that_disk() -> None:
     harness.disk.fail_path("/d", EIO, {OperationKind.SYNC})
     harness.background.drain()
     storage_error = ErrorCode.KAFKA_STORAGE_ERROR
-    assert [each.codes for each in sent] == [[storage_error], [storage_error], [storage_error] * 2]
+    assert [item.codes for item in sent] == [[storage_error], [storage_error], [storage_error] * 2]
     assert harness.partition().high_watermark == 0

@@ -70,13 +70,13 @@ def test_the_first_fetch_of_an_epoch_proves_nothing_about_earlier() -> None:
 def test_a_follower_lags_after_replica_lag_time_max_ms(
     end: int, caught_up_ms: int, now_ms: int, lags: bool
 ) -> None:
-    found = is_lagging(
+    result = is_lagging(
         progress(end, caught_up_ms=caught_up_ms),
         leader_end_offset=Offset(10),
         limits=LIMITS,
         now_ms=now_ms,
     )
-    assert found is lags
+    assert result is lags
 
 
 @pytest.mark.parametrize(
@@ -84,17 +84,17 @@ def test_a_follower_lags_after_replica_lag_time_max_ms(
 )
 def test_a_follower_lags_by_messages_if_configured(end: int, lags: bool) -> None:
     limits = LagLimits(100, max_messages=3)
-    found = is_lagging(progress(end), leader_end_offset=Offset(10), limits=limits, now_ms=1)
-    assert found is lags
+    result = is_lagging(progress(end), leader_end_offset=Offset(10), limits=limits, now_ms=1)
+    assert result is lags
 
 
 def test_an_idle_follower_stays_in_sync() -> None:
-    now_ms, each = 0, first_progress(is_in_sync=True, now_ms=0)
+    now_ms, item = 0, first_progress(is_in_sync=True, now_ms=0)
     for _ in range(600):
-        each = after(each, offset=0, leader=0, now_ms=now_ms)
+        item = after(item, offset=0, leader=0, now_ms=now_ms)
         now_ms += 500
-        found = is_lagging(each, leader_end_offset=Offset(0), limits=LIMITS, now_ms=now_ms)
-        assert not found
+        result = is_lagging(item, leader_end_offset=Offset(0), limits=LIMITS, now_ms=now_ms)
+        assert not result
 
 
 @pytest.mark.parametrize(
@@ -104,8 +104,8 @@ def test_a_follower_joins_at_the_start_of_the_epoch_not_at_the_high_watermark(
     end: int, joins: bool
 ) -> None:
     """KAFKA-7128: a new leader's high watermark may be behind what an earlier one committed."""
-    found = may_join(progress(end), high_watermark=Offset(5), epoch_start_offset=Offset(8))
-    assert found is joins
+    result = may_join(progress(end), high_watermark=Offset(5), epoch_start_offset=Offset(8))
+    assert result is joins
 
 
 def test_a_follower_joins_at_the_high_watermark_once_that_is_past_the_epochs_start() -> None:
@@ -115,10 +115,10 @@ def test_a_follower_joins_at_the_high_watermark_once_that_is_past_the_epochs_sta
 
 
 def test_only_a_follower_that_keeps_up_is_awaited() -> None:
-    each = progress(9, caught_up_ms=100)
+    item = progress(9, caught_up_ms=100)
     for now_ms, waited in ((150, True), (199, True), (200, False)):
-        found = is_keeping_up(each, leader_end_offset=Offset(10), limits=LIMITS, now_ms=now_ms)
-        assert found is waited
+        result = is_keeping_up(item, leader_end_offset=Offset(10), limits=LIMITS, now_ms=now_ms)
+        assert result is waited
     assert not is_keeping_up(
         first_progress(is_in_sync=True, now_ms=0),
         leader_end_offset=Offset(10),

@@ -54,11 +54,11 @@ class Follower(ReplicationHarness):
         self.order(P0, leader=leader, replicas=(ME, OTHER, THIRD), in_sync=BOTH, epoch=epoch)
 
     def ask(self, leader: BrokerId = OTHER) -> FetchFrom:
-        (asked,) = self.following.list_wanted(leader)
-        return asked
+        (requested,) = self.following.list_wanted(leader)
+        return requested
 
-    def take(self, fetched: FetchedPartition, asked: FetchFrom | None = None) -> None:
-        self.following.apply(OTHER, asked or self.ask(), fetched)
+    def take(self, fetched: FetchedPartition, requested: FetchFrom | None = None) -> None:
+        self.following.apply(OTHER, requested or self.ask(), fetched)
 
     @property
     def end(self) -> int:
@@ -67,11 +67,11 @@ class Follower(ReplicationHarness):
 
 def test_a_follower_fetches_from_its_log_end_with_leader_and_last_fetched_epoch() -> None:
     harness = Follower(epoch=3)
-    asked = harness.ask()
-    assert (asked.offset, asked.leader_epoch, asked.last_fetched_epoch) == (0, 3, -1)
+    requested = harness.ask()
+    assert (requested.offset, requested.leader_epoch, requested.last_fetched_epoch) == (0, 3, -1)
     harness.take(answer(records=batches(1, 1, 2)))
-    asked = harness.ask()
-    assert (asked.offset, asked.leader_epoch, asked.last_fetched_epoch) == (3, 3, 2)
+    requested = harness.ask()
+    assert (requested.offset, requested.leader_epoch, requested.last_fetched_epoch) == (3, 3, 2)
     assert harness.news == [OTHER]
 
 
@@ -95,19 +95,19 @@ def test_a_follower_refuses_producers_with_not_leader() -> None:
 def test_a_response_of_another_leader_epoch_changes_nothing() -> None:
     """KAFKA-7786."""
     harness = Follower(epoch=1)
-    asked = harness.ask()
+    requested = harness.ask()
     harness.follow(2)
-    harness.take(answer(records=batches(0)), asked)
-    harness.take(answer(diverging=(0, 0)), asked)
+    harness.take(answer(records=batches(0)), requested)
+    harness.take(answer(diverging=(0, 0)), requested)
     assert harness.end == 0
     assert harness.news == [OTHER, OTHER]
 
 
 def test_a_response_of_a_previous_leader_changes_nothing() -> None:
     harness = Follower(epoch=1)
-    asked = harness.ask()
+    requested = harness.ask()
     harness.follow(1, leader=THIRD)
-    harness.take(answer(records=batches(0)), asked)
+    harness.take(answer(records=batches(0)), requested)
     assert harness.end == 0
     assert harness.following.list_wanted(OTHER) == []
     assert harness.ask(THIRD).offset == 0
@@ -115,9 +115,9 @@ def test_a_response_of_a_previous_leader_changes_nothing() -> None:
 
 def test_a_duplicate_response_counts_once() -> None:
     harness = Follower()
-    asked = harness.ask()
-    harness.take(answer(records=batches(0)), asked)
-    harness.take(answer(records=batches(0)), asked)
+    requested = harness.ask()
+    harness.take(answer(records=batches(0)), requested)
+    harness.take(answer(records=batches(0)), requested)
     assert harness.end == 1
     assert harness.ask().offset == 1  # and it does not rest
 
@@ -138,11 +138,11 @@ def test_a_response_for_another_history_of_the_same_length_truncates_nothing() -
     harness = Follower(epoch=1)
     harness.take(answer(records=batches(1, 1, 1)))
     harness.follow(2)
-    asked = harness.ask()
-    harness.take(answer(diverging=(1, 1)), asked)
+    requested = harness.ask()
+    harness.take(answer(diverging=(1, 1)), requested)
     harness.take(answer(records=batches(2, 2, start=1)))
     assert harness.end == 3
-    harness.take(answer(diverging=(1, 1)), asked)
+    harness.take(answer(diverging=(1, 1)), requested)
     assert harness.end == 3
 
 
@@ -152,8 +152,8 @@ def test_a_follower_truncates_until_the_leader_has_its_last_record() -> None:
     harness.take(answer(records=batches(1, 1, 4)))
     harness.take(answer(diverging=(3, 2)))
     assert harness.end == 2
-    asked = harness.ask()
-    assert asked.last_fetched_epoch == 1
+    requested = harness.ask()
+    assert requested.last_fetched_epoch == 1
     harness.take(answer(diverging=(1, 1)))
     assert harness.end == 1
 

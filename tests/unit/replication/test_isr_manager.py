@@ -30,23 +30,23 @@ class Controller:
     """Takes proposals; a test answers them."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[AlterPartitionProposal, Answered]] = []
+        self.proposals: list[tuple[AlterPartitionProposal, Answered]] = []
 
     def propose(self, proposal: AlterPartitionProposal, done: Answered) -> None:
-        self.asked.append((proposal, done))
+        self.proposals.append((proposal, done))
 
     @property
     def wanted(self) -> list[tuple[int, ...]]:
         return [
-            tuple(member.broker_id for member in proposal.in_sync) for proposal, _ in self.asked
+            tuple(member.broker_id for member in proposal.in_sync) for proposal, _ in self.proposals
         ]
 
     def answer(self, code: ErrorCode, state: AlterPartitionState | None = None) -> None:
-        self.asked[-1][1](AlterPartitionResult(code, state))
+        self.proposals[-1][1](AlterPartitionResult(code, state))
 
     def store(self) -> None:
         """As asked, in the next partition epoch."""
-        proposal, _ = self.asked[-1]
+        proposal, _ = self.proposals[-1]
         members = tuple(member.broker_id for member in proposal.in_sync)
         epoch = proposal.partition_epoch + 1
         self.answer(ErrorCode.NONE, AlterPartitionState(ME, proposal.leader_epoch, members, epoch))
@@ -90,7 +90,7 @@ def test_a_caught_up_follower_is_proposed_and_counts_for_the_high_watermark_at_o
     harness.append(P0, acks=1)
     harness.fetch(OTHER, 1)
     assert harness.controller.wanted == [(ME, OTHER)]
-    assert harness.controller.asked[0][0].in_sync[1].broker_epoch == 5
+    assert harness.controller.proposals[0][0].in_sync[1].broker_epoch == 5
     harness.append(P0, acks=1)
     assert harness.partition().high_watermark == 1  # the next leader may be one of them already
     assert harness.partition().under_min_isr  # but nobody knows that they are two
@@ -140,11 +140,11 @@ def test_a_shrink_below_min_isr_counts_the_smaller_isr_at_once(
     assert harness.append(P0).codes == [ErrorCode.NOT_ENOUGH_REPLICAS]
 
 
-@pytest.mark.parametrize("life", ["gone", "another"])
+@pytest.mark.parametrize("restart", ["gone", "another"])
 def test_a_catching_up_follower_is_not_awaited_after_its_broker_is_gone(
-    harness: Led, life: str
+    harness: Led, restart: str
 ) -> None:
-    """As a broker that hands over and stops: it has followed to the last."""
+    """Like a broker in controlled shutdown, which fetches until it stops."""
     harness.order(P0, replicas=ALL, in_sync=(ME, OTHER))
     harness.append(P0, acks=1)
     harness.fetch(OTHER, 1)
@@ -154,7 +154,7 @@ def test_a_catching_up_follower_is_not_awaited_after_its_broker_is_gone(
     sent = harness.append(P0, timeout_ms=60_000)
     harness.fetch(OTHER, 2)
     assert not sent.is_answered
-    if life == "gone":
+    if restart == "gone":
         harness.tell_brokers(ME, OTHER)
     else:
         harness.tell_brokers(epoch=6)
@@ -181,7 +181,7 @@ def test_an_unknown_result_is_retried(harness: Led) -> None:
         assert harness.partition().proposal is not None
         harness.clock.advance_ms(RETRY_MS + 2)
     assert harness.controller.wanted == [(ME, OTHER)] * 4
-    assert len({id(proposal) for proposal, _ in harness.controller.asked}) == 1
+    assert len({id(proposal) for proposal, _ in harness.controller.proposals}) == 1
 
 
 def test_a_leader_with_a_stale_partition_epoch_adopts_the_stored_state(harness: Led) -> None:
@@ -193,7 +193,7 @@ def test_a_leader_with_a_stale_partition_epoch_adopts_the_stored_state(harness: 
     state = harness.partition().state
     assert (state.in_sync, state.partition_epoch) == ((ME, THIRD), 7)
     harness.fetch(OTHER, 0)
-    assert harness.controller.asked[-1][0].partition_epoch == 7
+    assert harness.controller.proposals[-1][0].partition_epoch == 7
     assert harness.controller.wanted[-1] == (ME, THIRD, OTHER)
 
 
@@ -215,10 +215,10 @@ def test_a_refused_joiner_is_proposed_again_after_a_pause(harness: Led) -> None:
     harness.controller.answer(ErrorCode.INELIGIBLE_REPLICA)
     assert harness.partition().proposal is None
     harness.fetch(OTHER, 0)
-    assert len(harness.controller.asked) == 1
+    assert len(harness.controller.proposals) == 1
     harness.clock.advance_ms(REFUSED_MS)
     harness.fetch(OTHER, 0)
-    assert len(harness.controller.asked) == 2
+    assert len(harness.controller.proposals) == 2
 
 
 def test_leader_and_isr_ends_the_proposal_and_its_response_is_ignored(harness: Led) -> None:

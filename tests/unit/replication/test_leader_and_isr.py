@@ -278,10 +278,10 @@ def test_a_replica_on_a_failed_disk_is_offline_until_the_disk_is_back() -> None:
     harness.engine.close()
     harness.disk.fail_path("/d", EIO, set(OperationKind))
     later = ReplicationHarness(harness.disk, directories=("/d", "/e"))
-    [found] = [log.tp for log in later.engine.statistics().logs]
-    lost = P1 if found == P0 else P0
+    [result] = [log.tp for log in later.engine.statistics().logs]
+    lost = P1 if result == P0 else P0
     answers = later.order(P0, P1, epoch=1, is_new=False)
-    assert answers == {found: NONE, lost: ErrorCode.KAFKA_STORAGE_ERROR}
+    assert answers == {result: NONE, lost: ErrorCode.KAFKA_STORAGE_ERROR}
     with pytest.raises(Refusal) as caught:
         later.replicas.get(lost)
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
@@ -377,10 +377,10 @@ class Reader:
         harness.replicas.fetch_purgatory.try_complete_else_watch(self, [name], 10_000)
 
     def is_satisfied(self) -> bool:
-        found = self._harness.replicas.find(self._name)
-        if found is None or not found.is_leader or found.log_start_offset > self._at:
+        result = self._harness.replicas.find(self._name)
+        if result is None or not result.is_leader or result.log_start_offset > self._at:
             return True
-        return found.readable_end(FetchIsolation.READ_UNCOMMITTED) > self._above
+        return result.readable_end(FetchIsolation.READ_UNCOMMITTED) > self._above
 
     def complete(self) -> None:
         self.ending = "completed"
@@ -493,4 +493,3 @@ def test_statistics_show_every_partition_as_it_is() -> None:
     assert (led.in_sync, led.replicas, led.failure) == (BOTH, BOTH, None)
     assert (followed.role, followed.leader, followed.in_sync) == (Role.FOLLOWER, OTHER, (OTHER,))
     assert statistics.produces.delayed == 1
-

@@ -74,9 +74,9 @@ def test_updates_add_up() -> None:
 def test_topics_are_found_by_name_and_by_id() -> None:
     view = MetadataCache()
     view.apply(update(topic("a", 1), topic("b", 2)))
-    found = view.find_topic("a")
-    assert found is not None
-    assert view.find_name(found.topic_id) == "a"
+    topic_a = view.find_topic("a")
+    assert topic_a is not None
+    assert view.find_name(topic_a.topic_id) == "a"
     assert view.find_name(TopicId(UUID(int=3))) is None
 
 
@@ -122,15 +122,14 @@ def test_offline_replicas_are_those_of_the_last_update() -> None:
 def test_partitions_are_told_from_numbers_beyond_the_topic() -> None:
     view = MetadataCache()
     view.apply(update(topic("a", 1, partitions=2)))
-    known = [view.has_partition(TopicPartition("a", number)) for number in (-1, 0, 1, 2)]
-    assert known == [False, True, True, False]
+    exists = [view.has_partition(TopicPartition("a", number)) for number in (-1, 0, 1, 2)]
+    assert exists == [False, True, True, False]
     assert not view.has_partition(TopicPartition("b", 0))
 
 
 def test_listeners_are_called_after_an_update_is_applied() -> None:
     view = MetadataCache()
     heard: list[tuple[int, bool]] = []
-    view.listen(lambda told: heard.append((view.version, "a" in view.topics)))
+    view.listen(lambda update: heard.append((view.version, "a" in view.topics)))
     view.apply(update(topic("a", 1)))
     assert heard == [(1, True)]
-

@@ -53,7 +53,7 @@ def test_synchronous_writes_of_many_clients_are_durable_when_they_are_answered(
         RawConfig.from_mapping({"log.flush.interval.messages": "1"}, where="test")
     )
 
-    async def story(timers: LoopTimers, background: FlushThreads) -> None:
+    async def scenario(timers: LoopTimers, background: FlushThreads) -> None:
         loop = asyncio.get_running_loop()
 
         def post(work: Callable[[], None]) -> None:
@@ -87,7 +87,7 @@ def test_synchronous_writes_of_many_clients_are_durable_when_they_are_answered(
             async with asyncio.TaskGroup() as group:
                 timers = LoopTimers()
                 group.create_task(timers.run(), name="timers")
-                group.create_task(story(timers, background), name="story")
+                group.create_task(scenario(timers, background), name="story")
 
     asyncio.run(main())
 

@@ -37,7 +37,7 @@ SETTINGS = resolve_broker(
         {"replica.fetch.backoff.ms": "20", "replica.fetch.wait.max.ms": "20000"}, where="test"
     )
 )
-PATIENCE_S = 10
+TIMEOUT_S = 10
 
 
 class Pair:
@@ -131,18 +131,18 @@ class Pair:
 Story = Callable[[Pair], Awaitable[None]]
 
 
-def play(folder: Path, story: Story) -> Pair:
+def play(folder: Path, scenario: Story) -> Pair:
     (folder / "leader").mkdir()
     (folder / "follower").mkdir()
 
     async def main() -> Pair:
         timers = LoopTimers()
         pair = Pair(folder, timers)
-        async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as tasks:
+        async with asyncio.timeout(TIMEOUT_S), asyncio.TaskGroup() as tasks:
             tasks.create_task(timers.run())
             fetching = tasks.create_task(pair.fetchers().run())
             try:
-                await story(pair)
+                await scenario(pair)
             finally:
                 fetching.cancel()
                 for server in pair.servers:
@@ -159,7 +159,7 @@ def play(folder: Path, story: Story) -> Pair:
 def test_appended_records_reach_the_follower_and_are_committed_by_its_next_fetch(
     tmp_path: Path,
 ) -> None:
-    async def story(pair: Pair) -> None:
+    async def scenario(pair: Pair) -> None:
         pair.make_server()
         pair.leader_harness.make_topic("orders", 2, replicas=(LEADER, FOLLOWER))
         pair.follow(P0, P1)
@@ -170,13 +170,13 @@ def test_appended_records_reach_the_follower_and_are_committed_by_its_next_fetch
         pair.leader_harness.fill("orders", batch(b"c"))
         await pair.until(lambda: pair.replicas.get(P0).high_watermark >= 20)
 
-    assert play(tmp_path, story).reports == []
+    assert play(tmp_path, scenario).reports == []
 
 
 def test_a_new_partition_does_not_wait_for_a_delayed_request(
     tmp_path: Path,
 ) -> None:
-    async def story(pair: Pair) -> None:
+    async def scenario(pair: Pair) -> None:
         pair.make_server()
         pair.leader_harness.make_topic("orders", 2, replicas=(LEADER, FOLLOWER))
         pair.follow(P0)
@@ -187,7 +187,7 @@ def test_a_new_partition_does_not_wait_for_a_delayed_request(
         pair.follow(P1)
         await pair.until(lambda: pair.end(P1) == 1)  # the other one would be held for long
 
-    assert play(tmp_path, story).reports == []
+    assert play(tmp_path, scenario).reports == []
 
 
 def test_deleting_a_partition_during_a_fetch_does_not_end_the_fetcher(
@@ -195,7 +195,7 @@ def test_deleting_a_partition_during_a_fetch_does_not_end_the_fetcher(
 ) -> None:
     deleted: list[TopicPartition] = []
 
-    async def story(pair: Pair) -> None:
+    async def scenario(pair: Pair) -> None:
         def delete_once() -> None:
             if not deleted:
                 deleted.append(P0)
@@ -210,11 +210,11 @@ def test_deleting_a_partition_during_a_fetch_does_not_end_the_fetcher(
         pair.follow(P1)
         await pair.until(lambda: pair.end(P1) == 1)
 
-    assert play(tmp_path, story).reports == []
+    assert play(tmp_path, scenario).reports == []
 
 
 def test_an_unreachable_leader_is_retried_and_reported_once(tmp_path: Path) -> None:
-    async def story(pair: Pair) -> None:
+    async def scenario(pair: Pair) -> None:
         pair.follow(P0)
         await pair.until(lambda: bool(pair.reports))
         await asyncio.sleep(0.1)
@@ -227,13 +227,13 @@ def test_an_unreachable_leader_is_retried_and_reported_once(tmp_path: Path) -> N
         pair.make_server()
         await pair.until(lambda: pair.end() == 2)
 
-    reports = play(tmp_path, story).reports
+    reports = play(tmp_path, scenario).reports
     assert "is not registered" in reports[0]
     assert len(reports) <= 2
 
 
 def test_a_diverging_follower_truncates_and_continues(tmp_path: Path) -> None:
-    async def story(pair: Pair) -> None:
+    async def scenario(pair: Pair) -> None:
         pair.make_server()
         both = (LEADER, FOLLOWER)
         pair.leader_harness.make_topic("orders", replicas=both)
@@ -255,5 +255,5 @@ def test_a_diverging_follower_truncates_and_continues(tmp_path: Path) -> None:
         assert pair.end() == 2
         assert pair.replicas.get(P0).log.latest_epoch == 2
 
-    (report,) = play(tmp_path, story).reports
+    (report,) = play(tmp_path, scenario).reports
     assert "is truncated from 3 to 1" in report

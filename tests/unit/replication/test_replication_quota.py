@@ -69,11 +69,11 @@ def wanted(harness: ReplicationHarness) -> list[TopicPartition]:
 
 def fetch(harness: ReplicationHarness, *, high_watermark: int) -> None:
     """One record of partition 0."""
-    asked = harness.replicas.follower_state.list_wanted(OTHER)[0]
-    assert asked.partition == P0
-    records = batches(0, start=asked.offset)
+    requested = harness.replicas.follower_state.list_wanted(OTHER)[0]
+    assert requested.partition == P0
+    records = batches(0, start=requested.offset)
     fetched = answer(records=records, high_watermark=high_watermark)
-    harness.replicas.follower_state.apply(OTHER, asked, fetched)
+    harness.replicas.follower_state.apply(OTHER, requested, fetched)
 
 
 def test_a_follower_does_not_fetch_beyond_its_budget() -> None:

@@ -23,7 +23,7 @@ from penstock.replication.throttle import (
 
 def test_replicas_are_named_one_by_one_or_all_at_once() -> None:
     some = parse_replicas(["0:1", "2:3"])
-    assert [some.has(*each) for each in ((0, 1), (2, 3), (0, 3), (1, 1))] == [
+    assert [some.has(*item) for item in ((0, 1), (2, 3), (0, 3), (1, 1))] == [
         True,
         True,
         False,

@@ -64,7 +64,7 @@ class FakeAuthorizer:
 
     def __init__(self) -> None:
         self.forbidden: set[tuple[AclOperation, ResourceType, str]] = set()
-        self.asked: list[tuple[AclOperation, ResourceType, str]] = []
+        self.checked: list[tuple[AclOperation, ResourceType, str]] = []
 
     def forbid(self, operation: AclOperation, resource: ResourceType, name: str) -> None:
         self.forbidden.add((operation, resource, name))
@@ -72,7 +72,7 @@ class FakeAuthorizer:
     def allows(
         self, caller: Caller, operation: AclOperation, resource: ResourceType, name: str
     ) -> bool:
-        self.asked.append((operation, resource, name))
+        self.checked.append((operation, resource, name))
         return (operation, resource, name) not in self.forbidden
 
 
@@ -179,7 +179,9 @@ def topic_state(
     return TopicState(
         name=name,
         topic_id=topic_id_of(name),
-        partitions=tuple(PartitionState(each[0], LeaderEpoch(0), each, each) for each in replicas),
+        partitions=tuple(
+            PartitionState(replica[0], LeaderEpoch(0), replica, replica) for replica in replicas
+        ),
         configs=configs or {},
     )
 
@@ -370,11 +372,11 @@ def build(entity: type, values: Mapping[str, Any]) -> Any:
 
 def _build_field(entity: type | None, value: Any) -> Any:
     if isinstance(value, list | tuple):
-        return tuple(_build_field(entity, each) for each in value)
+        return tuple(_build_field(entity, item) for item in value)
     return build(entity, value) if entity is not None and value is not None else value
 
 
 def rows(entities: Iterable[Any], *names: str) -> list[Any]:
     """Of each entity these fields, as a tuple; a single field as itself."""
     picked = [tuple(getattr(entity, name) for name in names) for entity in entities]
-    return [each[0] for each in picked] if len(names) == 1 else picked
+    return [item[0] for item in picked] if len(names) == 1 else picked

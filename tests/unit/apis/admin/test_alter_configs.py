@@ -36,12 +36,14 @@ def alter(
 ) -> list[ErrorCode]:
     """The error of each resource, in the request's order; operations are SET unless given."""
     if api is INCREMENTAL:
-        for each in resources:
-            each["configs"] = [{"config_operation": SET} | config for config in each["configs"]]
+        for resource in resources:
+            resource["configs"] = [
+                {"config_operation": SET} | config for config in resource["configs"]
+            ]
     flags = {"validate_only": False} | flags
     answer = harness.ask(api, api.versions[-1], resources=list(resources), **flags)
     assert rows(answer.responses, "resource_type", "resource_name") == [
-        (each["resource_type"], each["resource_name"]) for each in resources
+        (resource["resource_type"], resource["resource_name"]) for resource in resources
     ]
     for response in answer.responses:
         assert bool(response.error_message) == (response.error_code != ErrorCode.NONE)
@@ -52,8 +54,8 @@ def alter(
 def test_alter_configs_replaces_all_settings_of_a_resource(
     harness: AdminApiHarness, version: int
 ) -> None:
-    asked = resource(TOPIC, "orders", ("retention.ms", "5"), ("cleanup.policy", "compact"))
-    answer = harness.ask(FULL, version, resources=[asked], validate_only=True)
+    requested = resource(TOPIC, "orders", ("retention.ms", "5"), ("cleanup.policy", "compact"))
+    answer = harness.ask(FULL, version, resources=[requested], validate_only=True)
     assert rows(answer.responses, "error_code", "error_message") == [(ErrorCode.NONE, None)]
     assert harness.controller.changed == [
         ConfigResourceChange(
@@ -71,14 +73,14 @@ def test_alter_configs_replaces_all_settings_of_a_resource(
 
 @pytest.mark.parametrize("version", INCREMENTAL.versions)
 def test_incremental_changes_keep_their_operations(harness: AdminApiHarness, version: int) -> None:
-    asked = resource(BROKER, "")
-    asked["configs"] = [
+    requested = resource(BROKER, "")
+    requested["configs"] = [
         {"name": "log.retention.ms", "config_operation": SET, "value": "5"},
         {"name": "log.segment.bytes", "config_operation": DELETE, "value": None},
         {"name": "log.cleanup.policy", "config_operation": APPEND, "value": "compact"},
         {"name": "compression.type", "config_operation": SUBTRACT, "value": "x"},
     ]
-    answer = harness.ask(INCREMENTAL, version, resources=[asked], validate_only=False)
+    answer = harness.ask(INCREMENTAL, version, resources=[requested], validate_only=False)
     assert rows(answer.responses, "error_code") == [ErrorCode.NONE]
     (change,) = harness.controller.changed
     assert (change.scope, change.name, change.replace) == (ConfigScope.BROKER, "", False)
@@ -102,8 +104,8 @@ def test_a_broker_accepts_changes_of_its_own_settings(harness: AdminApiHarness, 
 def test_changes_of_another_broker_are_refused(
     harness: AdminApiHarness, api: Any, name: str
 ) -> None:
-    asked = resource(BROKER, name, ("log.retention.ms", "5"))
-    assert alter(harness, api, asked) == [ErrorCode.INVALID_REQUEST]
+    requested = resource(BROKER, name, ("log.retention.ms", "5"))
+    assert alter(harness, api, requested) == [ErrorCode.INVALID_REQUEST]
     assert not harness.controller.changed
 
 
@@ -146,24 +148,24 @@ def test_a_resource_named_twice_is_refused_both_times(harness: AdminApiHarness, 
 
 @BOTH
 def test_a_setting_given_twice_is_refused(harness: AdminApiHarness, api: Any) -> None:
-    asked = resource(TOPIC, "a", ("retention.ms", "5"), ("retention.ms", "6"))
-    assert alter(harness, api, asked) == [ErrorCode.INVALID_REQUEST]
+    requested = resource(TOPIC, "a", ("retention.ms", "5"), ("retention.ms", "6"))
+    assert alter(harness, api, requested) == [ErrorCode.INVALID_REQUEST]
     assert not harness.controller.changed
 
 
 @BOTH
 def test_a_setting_needs_a_value(harness: AdminApiHarness, api: Any) -> None:
-    asked = resource(TOPIC, "a", ("retention.ms", None))
-    assert alter(harness, api, asked) == [ErrorCode.INVALID_REQUEST]
+    requested = resource(TOPIC, "a", ("retention.ms", None))
+    assert alter(harness, api, requested) == [ErrorCode.INVALID_REQUEST]
 
 
 @pytest.mark.parametrize("operation", [-1, 4, 127])
 def test_an_operation_that_does_not_exist_is_refused(
     harness: AdminApiHarness, operation: int
 ) -> None:
-    asked = resource(TOPIC, "a", ("retention.ms", "5"))
-    asked["configs"][0]["config_operation"] = operation
-    assert alter(harness, INCREMENTAL, asked) == [ErrorCode.INVALID_REQUEST]
+    requested = resource(TOPIC, "a", ("retention.ms", "5"))
+    requested["configs"][0]["config_operation"] = operation
+    assert alter(harness, INCREMENTAL, requested) == [ErrorCode.INVALID_REQUEST]
 
 
 @BOTH
@@ -223,8 +225,8 @@ def test_changes_need_permission(harness: AdminApiHarness, api: Any) -> None:
 def test_clients_may_not_set_files_classes_addresses_and_secrets(
     harness: AdminApiHarness, api: Any, setting: str
 ) -> None:
-    asked = resource(BROKER, "1", ("log.retention.ms", "5"), (setting, "x"))
-    (code,) = alter(harness, api, asked)
+    requested = resource(BROKER, "1", ("log.retention.ms", "5"), (setting, "x"))
+    (code,) = alter(harness, api, requested)
     is_read_only = BROKER_SETTINGS[setting.rpartition("external.")[2]].update == "read-only"
     assert code == (ErrorCode.INVALID_REQUEST if is_read_only else ErrorCode.POLICY_VIOLATION)
     assert not harness.controller.changed
@@ -239,9 +241,9 @@ def test_read_only_settings_cannot_be_changed(harness: AdminApiHarness, api: Any
 
 
 def test_what_clients_may_not_set_they_may_delete(harness: AdminApiHarness) -> None:
-    asked = resource(BROKER, "1", ("listeners", None))
-    asked["configs"][0]["config_operation"] = DELETE
-    assert alter(harness, INCREMENTAL, asked) == [ErrorCode.NONE]
+    requested = resource(BROKER, "1", ("listeners", None))
+    requested["configs"][0]["config_operation"] = DELETE
+    assert alter(harness, INCREMENTAL, requested) == [ErrorCode.NONE]
 
 
 def test_no_setting_that_clients_may_set_names_a_class_a_file_or_an_address() -> None:

@@ -33,7 +33,7 @@ class FakeController:
     """Of the brokers' requests; answers what a test says."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[Sequence[AlterPartitionProposal], BrokerId, BrokerEpoch]] = []
+        self.proposals: list[tuple[Sequence[AlterPartitionProposal], BrokerId, BrokerEpoch]] = []
         self.outcomes: list[AlterPartitionResult] = []
         self.refusal: Refusal | None = None
 
@@ -45,7 +45,7 @@ class FakeController:
         broker_epoch: BrokerEpoch,
         timeout_ms: int,
     ) -> list[AlterPartitionResult]:
-        self.asked.append((proposals, broker, broker_epoch))
+        self.proposals.append((proposals, broker, broker_epoch))
         if self.refusal is not None:
             raise self.refusal
         return self.outcomes
@@ -101,16 +101,16 @@ def test_each_partition_returns_its_stored_state(
     controller.outcomes = [AlterPartitionResult(code, STORED)]
     answer = ask(harness, version)
     [topic] = answer.topics
-    [told] = topic.partitions
+    [returned] = topic.partitions
     assert (answer.error_code, topic.topic_id) == (ErrorCode.NONE, topic_id_of("a"))
-    assert (told.partition_index, told.error_code, told.leader_id) == (3, code, 1)
-    assert (told.leader_epoch, told.isr, told.partition_epoch) == (5, (1, 2), 9)
+    assert (returned.partition_index, returned.error_code, returned.leader_id) == (3, code, 1)
+    assert (returned.leader_epoch, returned.isr, returned.partition_epoch) == (5, (1, 2), 9)
     epochs = (11, 12) if version >= 3 else (-1, -1)
     members = tuple(
-        IsrMember(BrokerId(n), BrokerEpoch(each)) for n, each in zip((1, 2), epochs, strict=True)
+        IsrMember(BrokerId(n), BrokerEpoch(item)) for n, item in zip((1, 2), epochs, strict=True)
     )
     change = AlterPartitionProposal(topic_id_of("a"), 3, LeaderEpoch(5), 8, members)
-    assert controller.asked == [([change], 1, 11)]
+    assert controller.proposals == [([change], 1, 11)]
 
 
 @pytest.mark.parametrize("version", API.versions)
@@ -129,7 +129,7 @@ def test_requests_on_a_client_listener_are_refused(
     """CVE-2018-1288: a client that says that it is a broker."""
     harness.caller = harness.caller._replace(listener="CLIENTS")
     assert ask(harness, version).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    assert not controller.asked
+    assert not controller.proposals
 
 
 @pytest.mark.parametrize("version", API.versions)
@@ -138,7 +138,7 @@ def test_a_broker_needs_permission(
 ) -> None:
     harness.acl.forbid(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
     assert ask(harness, version).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    assert not controller.asked
+    assert not controller.proposals
 
 
 def test_a_single_node_refuses_it(harness: AdminApiHarness) -> None:

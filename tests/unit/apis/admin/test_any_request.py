@@ -74,7 +74,7 @@ def test_an_error_message_is_clipped_however_long_the_name_is(harness: AdminApiH
     setting = {"name": LONG, "value": None}
     resource = {"resource_type": 2, "resource_name": LONG, "configs": [setting]}
     altered = harness.ask(alter_configs.API, 0, resources=[resource], validate_only=False)
-    asked = {"resource_type": 2, "resource_name": LONG, "configuration_keys": None}
-    described = harness.ask(describe_configs.API, 1, resources=[asked])
+    requested = {"resource_type": 2, "resource_name": LONG, "configuration_keys": None}
+    described = harness.ask(describe_configs.API, 1, resources=[requested])
     refused = [created, *grown.results, *altered.responses, *described.results]
-    assert all(each.error_code != ErrorCode.NONE and each.error_message for each in refused)
+    assert all(item.error_code != ErrorCode.NONE and item.error_message for item in refused)

@@ -30,12 +30,12 @@ CLUSTER_FAILED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 class DenyAll:
     def __init__(self) -> None:
-        self.asked = 0
+        self.checked = 0
 
     def allows(
         self, caller: Caller, operation: AclOperation, resource: ResourceType, name: str
     ) -> bool:
-        self.asked += 1
+        self.checked += 1
         return False
 
 
@@ -69,7 +69,7 @@ def _more_partitions(version: int, name: str) -> dict[str, Any]:
     return {"topics": topics, "validate_only": False}
 
 
-def _alteration(**operation: int) -> Callable[[int, str], dict[str, Any]]:
+def _config_change(**operation: int) -> Callable[[int, str], dict[str, Any]]:
     def fields(version: int, name: str) -> dict[str, Any]:
         configs = [{"name": "retention.ms", "value": "5"} | operation]
         resource = {"resource_type": 2, "resource_name": name, "configs": configs}
@@ -93,10 +93,10 @@ TRIALS = (
         lambda answer: answer.topics[0].partitions[0].error_code,
     ),
     Trial(describe_configs.API, _settings, lambda answer: answer.results[0].error_code),
-    Trial(alter_configs.API, _alteration(), lambda answer: answer.responses[0].error_code),
+    Trial(alter_configs.API, _config_change(), lambda answer: answer.responses[0].error_code),
     Trial(
         incremental_alter_configs.API,
-        _alteration(config_operation=0),
+        _config_change(config_operation=0),
         lambda answer: answer.responses[0].error_code,
     ),
     Trial(
@@ -137,7 +137,7 @@ def test_nothing_is_done_without_permission(
 ) -> None:
     answer = harness.ask(trial.api, version, **trial.fields(version, "there"))
     assert trial.error_of(answer) == trial.error
-    assert nobody.asked > 0
+    assert nobody.checked > 0
     controller = harness.controller
     assert not [*controller.created, *controller.deleted, *controller.added, *controller.changed]
     assert harness.replicas.get(TopicPartition("there", 0)).log_start_offset == 0
@@ -158,7 +158,7 @@ def test_cluster_operations_are_hidden_without_describe(
 ) -> None:
     answer = harness.ask(describe_cluster.API, version, include_cluster_authorized_operations=True)
     assert answer.cluster_authorized_operations == 0
-    assert nobody.asked > 0
+    assert nobody.checked > 0
 
 
 def test_an_id_is_not_resolved_without_permission(

@@ -21,7 +21,7 @@ from penstock.security.authorizer import CLUSTER_NAME, AclOperation, ResourceTyp
 LAST = API.versions[-1]
 
 
-def asked(name: str, **given: Any) -> dict[str, Any]:
+def requested_topic(name: str, **given: Any) -> dict[str, Any]:
     defaults = {"num_partitions": 2, "replication_factor": 1, "assignments": [], "configs": []}
     return {"name": name, **defaults, **given}
 
@@ -30,7 +30,10 @@ def asked(name: str, **given: Any) -> dict[str, Any]:
 def test_a_topic_is_created_as_requested(harness: AdminApiHarness, version: int) -> None:
     configs = [{"name": "retention.ms", "value": "5000"}]
     answer = harness.ask(
-        API, version, topics=[asked("a", configs=configs)], timeout=timedelta(milliseconds=1234)
+        API,
+        version,
+        topics=[requested_topic("a", configs=configs)],
+        timeout=timedelta(milliseconds=1234),
     )
     assert rows(answer.topics, "name", "error_code", "error_message") == [
         ("a", ErrorCode.NONE, None)
@@ -47,7 +50,9 @@ def test_a_refusal_has_a_message(harness: AdminApiHarness, version: int) -> None
     harness.controller.refusals["b"] = ApiError(
         ErrorCode.TOPIC_ALREADY_EXISTS, "b is there already"
     )
-    answer = harness.ask(API, version, topics=[asked("a"), asked("b"), asked("c")])
+    answer = harness.ask(
+        API, version, topics=[requested_topic("a"), requested_topic("b"), requested_topic("c")]
+    )
     assert rows(answer.topics, "name", "error_code", "error_message") == [
         ("a", ErrorCode.NONE, None),
         ("b", ErrorCode.TOPIC_ALREADY_EXISTS, "b is there already"),
@@ -60,36 +65,48 @@ def test_partitions_and_settings_are_returned_from_version_5_on(
     harness: AdminApiHarness, version: int
 ) -> None:
     configs = [{"name": "cleanup.policy", "value": "compact"}]
-    answer = harness.ask(API, version, topics=[asked("a", num_partitions=3, configs=configs)])
+    answer = harness.ask(
+        API, version, topics=[requested_topic("a", num_partitions=3, configs=configs)]
+    )
     (topic,) = answer.topics
     assert (topic.num_partitions, topic.replication_factor) == (3, 1)
     assert topic.topic_config_error_code == 0
-    told = {config.name: config for config in topic.configs}
-    assert told.keys() == TOPIC_SETTINGS.keys()
-    assert (told["cleanup.policy"].value, told["cleanup.policy"].config_source) == ("compact", 1)
-    assert (told["retention.ms"].value, told["retention.ms"].config_source) == ("604800000", 5)
+    returned = {config.name: config for config in topic.configs}
+    assert returned.keys() == TOPIC_SETTINGS.keys()
+    assert (returned["cleanup.policy"].value, returned["cleanup.policy"].config_source) == (
+        "compact",
+        1,
+    )
+    assert (returned["retention.ms"].value, returned["retention.ms"].config_source) == (
+        "604800000",
+        5,
+    )
     assert not any(config.is_sensitive or config.read_only for config in topic.configs)
 
 
 def test_the_topic_id_is_returned_in_version_7(harness: AdminApiHarness) -> None:
-    (topic,) = harness.ask(API, 7, topics=[asked("a")]).topics
+    (topic,) = harness.ask(API, 7, topics=[requested_topic("a")]).topics
     assert topic.topic_id == topic_id_of("a")
 
 
 def test_a_validated_topic_has_no_id(harness: AdminApiHarness) -> None:
-    (topic,) = harness.ask(API, 7, topics=[asked("a")], validate_only=True).topics
+    (topic,) = harness.ask(API, 7, topics=[requested_topic("a")], validate_only=True).topics
     assert (topic.error_code, topic.topic_id, topic.num_partitions) == (ErrorCode.NONE, None, 2)
     assert harness.controller.validate_only is True
 
 
 def test_a_refused_topic_has_neither_partitions_nor_settings(harness: AdminApiHarness) -> None:
     harness.controller.refusals["a"] = ApiError(ErrorCode.INVALID_PARTITIONS, "no")
-    (topic,) = harness.ask(API, LAST, topics=[asked("a")]).topics
+    (topic,) = harness.ask(API, LAST, topics=[requested_topic("a")]).topics
     assert (topic.num_partitions, topic.replication_factor, topic.configs) == (-1, -1, ())
 
 
 def test_a_name_given_twice_is_refused_once_and_not_created(harness: AdminApiHarness) -> None:
-    answer = harness.ask(API, LAST, topics=[asked("a"), asked("b"), asked("a", num_partitions=9)])
+    answer = harness.ask(
+        API,
+        LAST,
+        topics=[requested_topic("a"), requested_topic("b"), requested_topic("a", num_partitions=9)],
+    )
     assert rows(answer.topics, "name", "error_code") == [
         ("a", ErrorCode.INVALID_REQUEST),
         ("b", ErrorCode.NONE),
@@ -99,7 +116,7 @@ def test_a_name_given_twice_is_refused_once_and_not_created(harness: AdminApiHar
 
 def test_create_on_the_cluster_is_enough(harness: AdminApiHarness) -> None:
     harness.acl.forbid(AclOperation.CREATE, ResourceType.TOPIC, "a")
-    assert rows(harness.ask(API, LAST, topics=[asked("a")]).topics, "error_code") == [
+    assert rows(harness.ask(API, LAST, topics=[requested_topic("a")]).topics, "error_code") == [
         ErrorCode.NONE
     ]
 
@@ -107,7 +124,7 @@ def test_create_on_the_cluster_is_enough(harness: AdminApiHarness) -> None:
 def test_create_on_the_topic_is_enough(harness: AdminApiHarness) -> None:
     harness.acl.forbid(AclOperation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)
     harness.acl.forbid(AclOperation.CREATE, ResourceType.TOPIC, "b")
-    answer = harness.ask(API, LAST, topics=[asked("a"), asked("b")])
+    answer = harness.ask(API, LAST, topics=[requested_topic("a"), requested_topic("b")])
     assert rows(answer.topics, "name", "error_code") == [
         ("a", ErrorCode.NONE),
         ("b", ErrorCode.TOPIC_AUTHORIZATION_FAILED),
@@ -117,7 +134,7 @@ def test_create_on_the_topic_is_enough(harness: AdminApiHarness) -> None:
 
 def test_settings_need_describe_configs(harness: AdminApiHarness) -> None:
     harness.acl.forbid(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, "a")
-    (topic,) = harness.ask(API, LAST, topics=[asked("a")]).topics
+    (topic,) = harness.ask(API, LAST, topics=[requested_topic("a")]).topics
     assert topic.error_code == ErrorCode.NONE
     assert topic.topic_config_error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert (topic.num_partitions, topic.replication_factor, topic.configs) == (-1, -1, ())
@@ -125,7 +142,7 @@ def test_settings_need_describe_configs(harness: AdminApiHarness) -> None:
 
 def test_settings_valid_only_on_the_controller_are_not_returned(harness: AdminApiHarness) -> None:
     configs = [{"name": "retention.ms", "value": "of a broker with other rules"}]
-    (topic,) = harness.ask(API, LAST, topics=[asked("a", configs=configs)]).topics
+    (topic,) = harness.ask(API, LAST, topics=[requested_topic("a", configs=configs)]).topics
     assert (topic.error_code, topic.topic_id) == (ErrorCode.NONE, topic_id_of("a"))
     assert (topic.topic_config_error_code, topic.configs) == (ErrorCode.INVALID_CONFIG, ())
 
@@ -135,7 +152,7 @@ def test_an_assignment_places_partitions_on_brokers(harness: AdminApiHarness) ->
         {"partition_index": 1, "broker_ids": [2]},
         {"partition_index": 0, "broker_ids": [1]},
     ]
-    topic = asked("a", num_partitions=-1, replication_factor=-1, assignments=assignments)
+    topic = requested_topic("a", num_partitions=-1, replication_factor=-1, assignments=assignments)
     assert rows(harness.ask(API, 2, topics=[topic]).topics, "error_code") == [ErrorCode.NONE]
     (created,) = harness.controller.created
     assert created.assignment == {0: (OWN_ID,), 1: (OTHER_ID,)}
@@ -144,7 +161,7 @@ def test_an_assignment_places_partitions_on_brokers(harness: AdminApiHarness) ->
 @pytest.mark.parametrize("counts", [(1, -1), (-1, 1)])
 def test_an_assignment_excludes_counts(harness: AdminApiHarness, counts: tuple[int, int]) -> None:
     partitions, replicas = counts
-    topic = asked(
+    topic = requested_topic(
         "a",
         num_partitions=partitions,
         replication_factor=replicas,
@@ -157,13 +174,13 @@ def test_an_assignment_excludes_counts(harness: AdminApiHarness, counts: tuple[i
 
 def test_a_partition_is_assigned_once(harness: AdminApiHarness) -> None:
     twice = [{"partition_index": 0, "broker_ids": [1]}, {"partition_index": 0, "broker_ids": [2]}]
-    topic = asked("a", num_partitions=-1, replication_factor=-1, assignments=twice)
+    topic = requested_topic("a", num_partitions=-1, replication_factor=-1, assignments=twice)
     answer = harness.ask(API, LAST, topics=[topic])
     assert rows(answer.topics, "error_code") == [ErrorCode.INVALID_REPLICA_ASSIGNMENT]
 
 
 def test_the_kraft_metadata_topic_cannot_be_created(harness: AdminApiHarness) -> None:
-    answer = harness.ask(API, LAST, topics=[asked("__cluster_metadata")])
+    answer = harness.ask(API, LAST, topics=[requested_topic("__cluster_metadata")])
     assert rows(answer.topics, "error_code") == [ErrorCode.INVALID_REQUEST]
 
 
@@ -173,7 +190,11 @@ def test_an_empty_request_has_an_empty_response(harness: AdminApiHarness) -> Non
 
 def test_a_request_for_too_many_partitions_is_refused_as_a_whole(harness: AdminApiHarness) -> None:
     """Before anything is made of them: each would cost time."""
-    topics = [asked("a", num_partitions=6_000), asked("b", num_partitions=4_001), asked("c/d")]
+    topics = [
+        requested_topic("a", num_partitions=6_000),
+        requested_topic("b", num_partitions=4_001),
+        requested_topic("c/d"),
+    ]
     answer = harness.ask(API, LAST, topics=topics)
     assert {topic.error_code for topic in answer.topics} == {ErrorCode.POLICY_VIOLATION}
     assert "send several requests" in answer.topics[0].error_message
@@ -181,6 +202,6 @@ def test_a_request_for_too_many_partitions_is_refused_as_a_whole(harness: AdminA
 
 
 def test_the_maximum_of_partitions_may_be_requested(harness: AdminApiHarness) -> None:
-    topics = [asked("a", num_partitions=9_999), asked("b", num_partitions=1)]
+    topics = [requested_topic("a", num_partitions=9_999), requested_topic("b", num_partitions=1)]
     harness.ask(API, LAST, topics=topics)
     assert [topic.name for topic in harness.controller.created] == ["a", "b"]

@@ -20,9 +20,9 @@ def delete(
     """(partition, first offset left, error) of each partition."""
     partitions = [{"partition_index": partition, "offset": offset} for partition, offset in offsets]
     answer = harness.ask(API, version, topics=[{"name": topic, "partitions": partitions}])
-    (told,) = answer.topics
-    assert told.name == topic
-    return rows(told.partitions, "partition_index", "low_watermark", "error_code")
+    (returned,) = answer.topics
+    assert returned.name == topic
+    return rows(returned.partitions, "partition_index", "low_watermark", "error_code")
 
 
 @pytest.fixture
@@ -102,5 +102,5 @@ def test_a_topic_named_twice_is_returned_once(harness: AdminApiHarness) -> None:
         for number in (0, 1)
     ]
     answer = harness.ask(API, LAST, topics=entries)
-    (told,) = answer.topics
-    assert rows(told.partitions, "partition_index", "low_watermark") == [(0, 1), (1, 1)]
+    (returned,) = answer.topics
+    assert rows(returned.partitions, "partition_index", "low_watermark") == [(0, 1), (1, 1)]

@@ -35,12 +35,12 @@ def describe(
 def entry(harness: AdminApiHarness, kind: int, name: str, key: str) -> Any:
     result = describe(harness, kind, name, key)
     assert result.error_code == ErrorCode.NONE, result.error_message
-    (found,) = result.configs
-    return found
+    (actual,) = result.configs
+    return actual
 
 
-def synonyms(found: Any) -> list[tuple[str, str | None, int]]:
-    return rows(found.synonyms, "name", "value", "source")
+def synonyms(actual: Any) -> list[tuple[str, str | None, int]]:
+    return rows(actual.synonyms, "name", "value", "source")
 
 
 @pytest.fixture
@@ -71,22 +71,22 @@ class TestTopic:
     def test_a_topics_own_value_comes_before_the_brokers(
         self, harness: AdminApiHarness, version: int
     ) -> None:
-        (found,) = describe(harness, TOPIC, "own", "segment.bytes", version=version).configs
-        assert (found.value, found.config_source) == ("1000000", OWN)
-        assert synonyms(found) == [
+        (actual,) = describe(harness, TOPIC, "own", "segment.bytes", version=version).configs
+        assert (actual.value, actual.config_source) == ("1000000", OWN)
+        assert synonyms(actual) == [
             ("segment.bytes", "1000000", OWN),
             ("log.segment.bytes", "2000000", STATIC),
             ("log.segment.bytes", "1073741824", DEFAULT),
         ]
 
     def test_the_brokers_value_applies_without_an_override(self, harness: AdminApiHarness) -> None:
-        found = entry(harness, TOPIC, "plain", "segment.bytes")
-        assert (found.value, found.config_source) == ("2000000", STATIC)
+        actual = entry(harness, TOPIC, "plain", "segment.bytes")
+        assert (actual.value, actual.config_source) == ("2000000", STATIC)
 
     def test_a_value_in_another_unit_keeps_its_source(self, harness: AdminApiHarness) -> None:
-        found = entry(harness, TOPIC, "plain", "retention.ms")
-        assert (found.value, found.config_source) == (str(48 * 3_600_000), STATIC)
-        assert synonyms(found) == [
+        actual = entry(harness, TOPIC, "plain", "retention.ms")
+        assert (actual.value, actual.config_source) == (str(48 * 3_600_000), STATIC)
+        assert synonyms(actual) == [
             ("log.retention.hours", "48", STATIC),
             ("log.retention.hours", "168", DEFAULT),
         ]
@@ -99,9 +99,9 @@ class TestTopic:
                 "2": {"log.segment.bytes": "5000000"},
             }
         )
-        found = entry(harness, TOPIC, "plain", "segment.bytes")
-        assert (found.value, found.config_source) == ("4000000", DYNAMIC_BROKER)
-        assert synonyms(found) == [
+        actual = entry(harness, TOPIC, "plain", "segment.bytes")
+        assert (actual.value, actual.config_source) == ("4000000", DYNAMIC_BROKER)
+        assert synonyms(actual) == [
             ("log.segment.bytes", "4000000", DYNAMIC_BROKER),
             ("log.segment.bytes", "3000000", DYNAMIC_CLUSTER),
             ("log.segment.bytes", "2000000", STATIC),
@@ -113,22 +113,22 @@ class TestTopic:
         self, harness: AdminApiHarness, name: str
     ) -> None:
         harness.update(broker_configs={"": {"log.retention.ms": "9000"}, "1": {}})
-        for found in describe(harness, TOPIC, name).configs:
-            first = found.synonyms[0].source if found.synonyms else DEFAULT
-            assert found.config_source == first, found.name
+        for actual in describe(harness, TOPIC, name).configs:
+            first = actual.synonyms[0].source if actual.synonyms else DEFAULT
+            assert actual.config_source == first, actual.name
 
     def test_topics_of_one_request_have_their_own_values(self, harness: AdminApiHarness) -> None:
         harness.update(
             topic_state("twin", configs={"segment.bytes": "7000", "retention.ms": "8000"})
         )
         names = ("plain", "own", "twin", "plain")
-        asked = [resource(TOPIC, name, "segment.bytes") for name in names]
-        results = harness.ask(API, LAST, resources=asked).results
+        requested = [resource(TOPIC, name, "segment.bytes") for name in names]
+        results = harness.ask(API, LAST, resources=requested).results
         assert [result.configs[0].value for result in results] == ["2000000", "1000000", "7000"]
 
     def test_resources_of_one_request_have_their_own_keys(self, harness: AdminApiHarness) -> None:
-        asked = [resource(TOPIC, "own", key) for key in ("segment.bytes", "retention.ms")]
-        results = harness.ask(API, LAST, resources=asked).results
+        requested = [resource(TOPIC, "own", key) for key in ("segment.bytes", "retention.ms")]
+        results = harness.ask(API, LAST, resources=requested).results
         assert [rows(result.configs, "name") for result in results] == [
             ["segment.bytes"],
             ["retention.ms"],
@@ -139,14 +139,16 @@ class TestTopic:
         assert all(row == () for row in rows(result.configs, "synonyms"))
 
     def test_documentation_is_returned_on_request_only(self, harness: AdminApiHarness) -> None:
-        told = describe(harness, TOPIC, "own", include_documentation=True)
+        returned = describe(harness, TOPIC, "own", include_documentation=True)
         untold = describe(harness, TOPIC, "own", include_documentation=False)
-        assert all(rows(told.configs, "documentation"))
+        assert all(rows(returned.configs, "documentation"))
         assert not any(rows(untold.configs, "documentation"))
 
     def test_documentation_says_what_has_no_effect(self, harness: AdminApiHarness) -> None:
-        told = describe(harness, TOPIC, "own", "remote.storage.enable", include_documentation=True)
-        assert "no effect" in told.configs[0].documentation
+        returned = describe(
+            harness, TOPIC, "own", "remote.storage.enable", include_documentation=True
+        )
+        assert "no effect" in returned.configs[0].documentation
 
     @pytest.mark.parametrize(
         ("key", "code"),
@@ -167,8 +169,8 @@ class TestTopic:
         assert rows(result.configs, "name") == ["retention.ms"]
 
     def test_an_empty_list_of_keys_means_all(self, harness: AdminApiHarness) -> None:
-        asked = resource(TOPIC, "plain") | {"configuration_keys": []}
-        (result,) = harness.ask(API, LAST, resources=[asked]).results
+        requested = resource(TOPIC, "plain") | {"configuration_keys": []}
+        (result,) = harness.ask(API, LAST, resources=[requested]).results
         assert len(result.configs) == len(TOPIC_SETTINGS)
 
     @pytest.mark.parametrize(
@@ -219,17 +221,17 @@ class TestBroker:
         result = describe(harness, BROKER, "1", include_documentation=True)
         assert "sesame" not in " ".join(
             str(value)
-            for found in result.configs
-            for value in (found.value, *rows(found.synonyms, "value"))
+            for actual in result.configs
+            for value in (actual.value, *rows(actual.synonyms, "value"))
         )
-        secrets = {found.name for found in result.configs if found.is_sensitive}
+        secrets = {actual.name for actual in result.configs if actual.is_sensitive}
         assert "listener.name.plaintext.ssl.keystore.password" in secrets
-        assert {name for name, each in BROKER_SETTINGS.items() if each.sensitive} < secrets
+        assert {name for name, setting in BROKER_SETTINGS.items() if setting.sensitive} < secrets
 
     def test_a_secret_that_was_set_shows_as_set(self, harness: AdminApiHarness) -> None:
-        found = entry(harness, BROKER, "1", "ssl.keystore.password")
-        assert (found.value, found.is_sensitive, found.config_source) == (None, True, STATIC)
-        assert synonyms(found) == [("ssl.keystore.password", None, STATIC)]
+        actual = entry(harness, BROKER, "1", "ssl.keystore.password")
+        assert (actual.value, actual.is_sensitive, actual.config_source) == (None, True, STATIC)
+        assert synonyms(actual) == [("ssl.keystore.password", None, STATIC)]
 
     def test_a_listeners_setting_comes_before_the_general_one(
         self, harness: AdminApiHarness
@@ -246,8 +248,8 @@ class TestBroker:
         assert entry(harness, BROKER, "1", "ssl.keystore.location").read_only
 
     def test_a_setting_that_was_never_given_has_no_value(self, harness: AdminApiHarness) -> None:
-        found = entry(harness, BROKER, "1", "ssl.keystore.location")
-        assert (found.value, found.config_source, found.synonyms) == (None, DEFAULT, ())
+        actual = entry(harness, BROKER, "1", "ssl.keystore.location")
+        assert (actual.value, actual.config_source, actual.synonyms) == (None, DEFAULT, ())
 
     @pytest.mark.parametrize("name", ["2", "-1", "one", "99999999999"])
     def test_another_brokers_settings_are_not_returned(
@@ -309,8 +311,8 @@ class TestOtherResources:
         assert describe(harness, GROUP, "g").error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
 
     def test_one_bad_resource_does_not_spoil_the_others(self, harness: AdminApiHarness) -> None:
-        asked = [resource(TOPIC, "nowhere"), resource(99, "x"), resource(TOPIC, "plain")]
-        answer = harness.ask(API, LAST, resources=asked)
+        requested = [resource(TOPIC, "nowhere"), resource(99, "x"), resource(TOPIC, "plain")]
+        answer = harness.ask(API, LAST, resources=requested)
         assert rows(answer.results, "error_code") == [
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             ErrorCode.INVALID_REQUEST,

@@ -24,7 +24,7 @@ def harness(harness: AdminApiHarness) -> AdminApiHarness:
     return harness
 
 
-def told(result: Any) -> list[tuple[str, int]]:
+def returned(result: Any) -> list[tuple[str, int]]:
     return [
         (topic.name, partition.partition_index)
         for topic in result.topics
@@ -37,7 +37,7 @@ def test_every_partition_is_returned_with_its_size(harness: AdminApiHarness, ver
     (result,) = harness.ask(API, version, topics=None).results
     (path,) = harness.log_dirs
     assert (result.error_code, result.log_dir) == (ErrorCode.NONE, str(path))
-    assert told(result) == [("events", 0), ("orders", 0), ("orders", 1)]
+    assert returned(result) == [("events", 0), ("orders", 0), ("orders", 1)]
     stored = (path / "orders-1" / "00000000000000000000.log").stat().st_size
     (orders,) = (topic for topic in result.topics if topic.name == "orders")
     assert rows(orders.partitions, "partition_size", "offset_lag", "is_future_key") == [
@@ -56,9 +56,9 @@ def test_the_volume_is_returned_in_version_4(harness: AdminApiHarness) -> None:
 
 @pytest.mark.parametrize("version", API.versions)
 def test_only_requested_partitions_are_returned(harness: AdminApiHarness, version: int) -> None:
-    asked = [{"topic": "orders", "partitions": [1, 9]}, {"topic": "nowhere", "partitions": [0]}]
-    (result,) = harness.ask(API, version, topics=asked).results
-    assert told(result) == [("orders", 1)]
+    requested = [{"topic": "orders", "partitions": [1, 9]}, {"topic": "nowhere", "partitions": [0]}]
+    (result,) = harness.ask(API, version, topics=requested).results
+    assert returned(result) == [("orders", 1)]
 
 
 def test_an_empty_list_returns_the_directories_alone(harness: AdminApiHarness) -> None:
@@ -87,7 +87,7 @@ class TestFailedDirectory:
     @pytest.mark.parametrize("version", API.versions)
     def test_a_failed_directory_has_an_error(self, harness: AdminApiHarness, version: int) -> None:
         good, bad = harness.ask(API, version, topics=None).results
-        assert (good.error_code, told(good)) == (ErrorCode.NONE, [("orders", 0)])
+        assert (good.error_code, returned(good)) == (ErrorCode.NONE, [("orders", 0)])
         assert (bad.error_code, bad.topics) == (ErrorCode.KAFKA_STORAGE_ERROR, ())
         assert [good.log_dir, bad.log_dir] == [str(path) for path in harness.log_dirs]
 
@@ -103,6 +103,6 @@ class TestTwoDirectories:
     def test_each_directory_has_its_own_logs(self, harness: AdminApiHarness) -> None:
         results = harness.ask(API, LAST, topics=None).results
         for path, result in zip(harness.log_dirs, results, strict=True):
-            folders = sorted(each.name for each in path.glob("orders-*"))
+            folders = sorted(item.name for item in path.glob("orders-*"))
             assert folders
-            assert [f"{topic}-{number}" for topic, number in told(result)] == folders
+            assert [f"{topic}-{number}" for topic, number in returned(result)] == folders

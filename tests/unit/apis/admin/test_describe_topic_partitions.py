@@ -31,11 +31,13 @@ def named(*names: str) -> list[dict[str, str]]:
 def ask(
     harness: AdminApiHarness, *names: str, limit: int = MANY, cursor: tuple[str, int] | None = None
 ) -> Any:
-    place = None if cursor is None else {"topic_name": cursor[0], "partition_index": cursor[1]}
-    return harness.ask(API, 0, topics=named(*names), response_partition_limit=limit, cursor=place)
+    position = None if cursor is None else {"topic_name": cursor[0], "partition_index": cursor[1]}
+    return harness.ask(
+        API, 0, topics=named(*names), response_partition_limit=limit, cursor=position
+    )
 
 
-def told(answer: Any) -> list[tuple[str, list[int]]]:
+def returned(answer: Any) -> list[tuple[str, list[int]]]:
     return [(topic.name, rows(topic.partitions, "partition_index")) for topic in answer.topics]
 
 
@@ -54,7 +56,7 @@ def harness(harness: AdminApiHarness) -> AdminApiHarness:
 
 def test_all_topics_are_sorted_by_name(harness: AdminApiHarness) -> None:
     answer = ask(harness)
-    assert told(answer) == [("a", [0, 1, 2]), ("b", [0, 1]), ("c", [0])]
+    assert returned(answer) == [("a", [0, 1, 2]), ("b", [0, 1]), ("c", [0])]
     assert next_place(answer) is None
 
 
@@ -96,7 +98,7 @@ def test_all_pages_return_every_partition_once(harness: AdminApiHarness, limit: 
     seen: list[tuple[str, int]] = []
     answer = ask(harness, limit=limit)
     while True:
-        page = [(name, number) for name, numbers in told(answer) for number in numbers]
+        page = [(name, number) for name, numbers in returned(answer) for number in numbers]
         assert 0 < len(page) <= limit
         seen += page
         cursor = next_place(answer)
@@ -116,15 +118,15 @@ def test_a_page_that_ends_within_a_topic_points_into_it(harness: AdminApiHarness
 
 @pytest.mark.parametrize("limit", [0, -1])
 def test_a_page_has_at_least_one_partition(harness: AdminApiHarness, limit: int) -> None:
-    assert told(ask(harness, limit=limit)) == [("a", [0])]
+    assert returned(ask(harness, limit=limit)) == [("a", [0])]
 
 
 def test_a_cursor_at_a_deleted_topic_continues_with_the_next(harness: AdminApiHarness) -> None:
-    assert told(ask(harness, cursor=("bb", 7))) == [("c", [0])]
+    assert returned(ask(harness, cursor=("bb", 7))) == [("c", [0])]
 
 
 def test_a_cursor_beyond_the_last_partition_returns_no_partitions(harness: AdminApiHarness) -> None:
-    assert told(ask(harness, "a", "b", cursor=("a", 99))) == [("a", []), ("b", [0, 1])]
+    assert returned(ask(harness, "a", "b", cursor=("a", 99))) == [("a", []), ("b", [0, 1])]
 
 
 @pytest.mark.parametrize("cursor", [("c", 0), ("a", -1)])
@@ -139,7 +141,7 @@ def test_topics_that_may_not_be_described_are_left_out_of_all_topics(
     harness: AdminApiHarness,
 ) -> None:
     harness.acl.forbid(AclOperation.DESCRIBE, ResourceType.TOPIC, "b")
-    assert told(ask(harness)) == [("a", [0, 1, 2]), ("c", [0])]
+    assert returned(ask(harness)) == [("a", [0, 1, 2]), ("c", [0])]
 
 
 def test_a_topic_that_may_not_be_described_looks_the_same_whether_or_not_it_exists(
@@ -171,4 +173,4 @@ class TestBrokersLimit:
 
     def test_the_brokers_page_limit_applies_too(self, harness: AdminApiHarness) -> None:
         answer = ask(harness)
-        assert (told(answer), next_place(answer)) == ([("a", [0, 1])], ("a", 2))
+        assert (returned(answer), next_place(answer)) == ([("a", [0, 1])], ("a", 2))

@@ -44,8 +44,8 @@ class TestElectLeaders:
         fields = ("partition_id", "error_code", "error_message")
         assert rows(a.partition_result, *fields) == [(1, 0, None), (0, 0, None)]
         assert rows(b.partition_result, *fields) == [(2, ErrorCode.ELECTION_NOT_NEEDED, "it leads")]
-        asked = [TopicPartition("a", 1), TopicPartition("a", 0), TopicPartition("b", 2)]
-        assert harness.controller.elected == [(ElectionType.PREFERRED, asked)]
+        requested = [TopicPartition("a", 1), TopicPartition("a", 0), TopicPartition("b", 2)]
+        assert harness.controller.elected == [(ElectionType.PREFERRED, requested)]
         assert harness.controller.timeout_ms == 77
 
     @pytest.mark.parametrize("version", ELECT.versions)
@@ -181,11 +181,11 @@ class TestListPartitionReassignments:
     def test_only_requested_partitions_are_returned(self, harness: AdminApiHarness) -> None:
         names = [TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)]
         harness.controller.moving = dict.fromkeys(names, self.MOVING)
-        asked = [
+        requested = [
             {"name": "a", "partition_indexes": [1, 7]},
             {"name": "c", "partition_indexes": [0]},
         ]
-        [topic] = harness.ask(LIST, 0, topics=asked).topics
+        [topic] = harness.ask(LIST, 0, topics=requested).topics
         assert (topic.name, rows(topic.partitions, "partition_index")) == ("a", [1])
 
     def test_a_broker_that_is_not_the_controller_says_so(self, harness: AdminApiHarness) -> None:
