@@ -1,8 +1,8 @@
-"""Topics, settings and directories of a cluster. An operation that fails for one of its things
-raises Refused for it; the others have been done all the same.
+"""Administers topics, configs and log dirs of a cluster.
 
-Requests that change something are repeated only if they were not begun: a lost reply says nothing
-about what was done.
+A batch operation that fails for one item raises RefusedByBroker for it; the other items have been
+done. Requests that change something are retried only if the broker did not start on them, because a
+lost response does not say what was done.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -77,7 +77,7 @@ class Admin:
         validate_only: bool = False,
         timeout_ms: int | None = None,
     ) -> None:
-        """Raise each topic's number of partitions to this."""
+        """Increase each topic's partition count to the given total."""
         topics = [
             {"name": name, "count": count, "assignments": None} for name, count in counts.items()
         ]
@@ -95,7 +95,7 @@ class Admin:
         with_documentation: bool = False,
         timeout_ms: int | None = None,
     ) -> dict[Resource, list[DescribedConfig]]:
-        """Settings with their sources; `names` asks for some of them only."""
+        """Configs with their sources; `names` limits the result to these settings."""
         configs: dict[Resource, list[DescribedConfig]] = {}
         for broker_id, part in _by_broker(resources).items():
             fields = {
@@ -137,8 +137,8 @@ class Admin:
     async def delete_records(
         self, before: Mapping[TopicPartition, Offset], *, timeout_ms: int | None = None
     ) -> dict[TopicPartition, Offset]:
-        """Delete what lies before these offsets (-1: the high watermark); returns the log start
-        offsets since."""
+        """Delete records before these offsets (-1: the high watermark). Returns the new log start
+        offsets."""
         deadline = self._router.deadline(timeout_ms)
 
         async def ask(
@@ -156,7 +156,8 @@ class Admin:
         partitions: Iterable[TopicPartition] | None = None,
         timeout_ms: int | None = None,
     ) -> dict[BrokerId, list[LogDirDescription]]:
-        """Of every broker unless some are named; `partitions` limits what is told of."""
+        """Log dirs of every broker, or of the given ones; `partitions` limits the replicas in the
+        result."""
         topics = None if partitions is None else _group_numbers(partitions)
         call = Call(ApiKey.DESCRIBE_LOG_DIRS, range(1, 5), {"topics": topics})
         deadline = self._router.deadline(timeout_ms)
@@ -197,7 +198,7 @@ class Admin:
     async def _ask(
         self, what: str, call: Call, broker_id: BrokerId | None, timeout_ms: int | None
     ) -> Any:
-        """A question, asked as often as it takes."""
+        """Send a read-only request, with retries."""
         deadline = self._router.deadline(timeout_ms)
 
         async def attempt() -> Any:
@@ -248,7 +249,7 @@ def _check(what: str, result: Any) -> None:
 
 
 def _check_controller(api_key: ApiKey, answer: Any) -> None:
-    """Another broker has become the controller: nothing was done, so asking it is safe."""
+    """NOT_CONTROLLER means that nothing was done, so the new controller can be asked safely."""
     for name in ("topics", "responses", "results"):
         for result in getattr(answer, name, ()):
             if read_error(result.error_code) is ErrorCode.NOT_CONTROLLER:
@@ -270,7 +271,7 @@ def _new_topic(topic: NewTopicSpec) -> Mapping[str, Any]:
 
 
 def _by_broker(resources: Iterable[Resource]) -> dict[BrokerId | None, list[Resource]]:
-    """A broker alone knows its own settings; everybody knows the rest."""
+    """Only a broker itself knows its own configs; any broker knows the rest."""
     grouped: dict[BrokerId | None, list[Resource]] = {}
     for resource in resources:
         is_one_brokers = resource.kind is ResourceKind.BROKER and resource.name.isdecimal()

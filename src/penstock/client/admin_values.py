@@ -1,4 +1,4 @@
-"""What an administrator asks of a cluster and gets back, as plain values."""
+"""Plain values that admin requests take and return."""
 
 import enum
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ class NewTopicSpec:
 class CreatedTopic(NamedTuple):
     name: str
     topic_id: TopicId | None
-    partitions: int  # -1: from a broker that does not tell
+    partitions: int  # -1: an old broker, which does not return it
     replication_factor: int
 
 
@@ -40,7 +40,7 @@ class Resource(NamedTuple):
 
 
 class DescribedConfigSource(enum.IntEnum):
-    """Where a setting's value comes from, the nearest first."""
+    """Where a config value comes from, the most specific source first."""
 
     UNKNOWN = 0
     TOPIC = 1
@@ -70,7 +70,7 @@ class DescribedConfig(NamedTuple):
 
     @property
     def is_own(self) -> bool:
-        """Set on the topic itself, rather than inherited."""
+        """Set on the topic itself, not inherited."""
         return self.source is DescribedConfigSource.TOPIC
 
 

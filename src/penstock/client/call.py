@@ -1,6 +1,6 @@
-"""A request before its version is known: fields by kio's names, made into a message per version.
+"""Requests before their version is negotiated: field values by name, composed into a message later.
 
-A field that a version lacks is left out, so `versions` must begin where everything that matters
+Fields that a version lacks are left out, so `versions` must start where everything that matters
 exists.
 """
 
@@ -29,7 +29,7 @@ class Call(NamedTuple):
 
 
 class LeanCall(NamedTuple):
-    """A request that a broker makes so often that its bytes are written and read by hand."""
+    """A request that brokers send so often that it is encoded and decoded by position."""
 
     api_key: ApiKey
     versions: range
@@ -38,7 +38,7 @@ class LeanCall(NamedTuple):
 
 
 class PrivateCall(NamedTuple):
-    """A request between Penstock's brokers, in a version that both sides are known to speak."""
+    """A request between Penstock brokers, in a version that both sides support."""
 
     api_key: PrivateKey
     version: int
@@ -46,12 +46,12 @@ class PrivateCall(NamedTuple):
 
 
 def compose(entity: type[WireMessage], values: Fields) -> Any:
-    """The message of this class; nested entities are mappings, arrays sequences of them."""
+    """Build a message of this class; nested structs are mappings, arrays are sequences."""
     made = {}
     for name, nested, is_array, default in _plan(entity):
         value = values.get(name, default)
         if value is REQUIRED:
-            continue  # the dataclass knows its default, or complains by name
+            continue  # the class has a default, or raises with the field's name
         if nested is not None and value is not None:
             value = _compose_nested(nested, value, is_array)
         elif is_array and value is not None:

@@ -1,7 +1,7 @@
-"""The client of a whole cluster, for raw record batches: followers, Spark and tools stand on it.
+"""The asynchronous client of a cluster, for raw record batches: used by followers, Spark and tools.
 
-Never looks into a batch. At-least-once: a lost reply is retried, so a batch without producer id and
-sequence may be stored twice.
+It never looks into a batch. Delivery is at least once: a lost response is retried, so a batch
+without producer id and sequence may be appended twice.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -41,10 +41,10 @@ from penstock.protocol.batch import Buffer
 
 
 class ClusterClient:
-    """`async with ClusterClient("127.0.0.1:9092") as client`, which fails at once if nobody is
-    there; without `async with`, the first operation connects. Owned by one event loop.
+    """Use as `async with ClusterClient("127.0.0.1:9092") as client`, which fails at once if no
+    broker answers; without `async with`, the first operation connects. Owned by one event loop.
 
-    Every operation takes `timeout_ms`, the time for all its attempts together.
+    Every operation takes `timeout_ms`, which bounds all its attempts together.
     """
 
     def __init__(
@@ -87,11 +87,11 @@ class ClusterClient:
         await self.close()
 
     async def connect(self, *, timeout_ms: int | None = None) -> ClusterMetadata:
-        """Speak to any broker, trying each address once."""
+        """Connect to any broker, trying each bootstrap address once."""
         return await self._router.refresh((), self._router.deadline(timeout_ms))
 
     async def close(self) -> None:
-        """Whoever still waits for an operation gets ClientClosed."""
+        """Pending operations fail with ClientClosed."""
         await self._router.close()
 
     async def metadata(
@@ -101,8 +101,8 @@ class ClusterClient:
         allow_auto_creation: bool = False,
         timeout_ms: int | None = None,
     ) -> ClusterMetadata:
-        """Asked now, not remembered. None: every topic. A topic that does not exist is there with
-        its error."""
+        """Fetch fresh metadata, of every topic if `topics` is None. A topic that does not exist is
+        returned with its error."""
         deadline = self._router.deadline(timeout_ms)
         wanted = None if topics is None else list(topics)
         return await self._router.persist(
@@ -120,9 +120,10 @@ class ClusterClient:
         transactional_id: str | None = None,
         timeout_ms: int | None = None,
     ) -> Produced:
-        """Append one record batch, as it is. It must not change until this returns.
+        """Append one record batch as it is. The buffer must not change until this returns.
 
-        acks: -1 every in-sync replica, 1 the leader, 0 nobody: then the outcome is not known.
+        acks: -1 waits for every in-sync replica, 1 for the leader, 0 for nobody, in which case the
+        result is unknown.
         """
         what = f"produce to {partition}"
         deadline = self._router.deadline(timeout_ms)
@@ -157,11 +158,11 @@ class ClusterClient:
         max_bytes: int = 50 * 1024 * 1024,
         timeout_ms: int | None = None,
     ) -> list[FetchedPartition]:
-        """What each partition holds from an offset on, in the order asked for.
+        """Fetch each partition from its offset on; results come in the order of `wanted`.
 
         Waits up to `max_wait_ms` for `min_bytes`. Each result has its own error; the call fails
-        only when no partition could be read in time. Fetches to one broker are answered one after
-        the other: who needs them side by side uses several clients.
+        only when no partition could be read in time. A broker answers fetches of one client in
+        turn; use several clients to fetch in parallel.
         """
         options = FetchOptions(isolation, max_wait_ms, min_bytes, max_bytes)
         deadline = Deadline(
@@ -205,7 +206,8 @@ class ClusterClient:
     def _settle(
         self, answers: Sequence[FetchedPartition | ClientError], wanted: Sequence[FetchFrom]
     ) -> list[FetchedPartition]:
-        """Good answers are not held back by bad ones; bad ones alone are worth another attempt."""
+        """Return good results even if others failed; if all failed, raise so that the fetch is
+        retried."""
         failures = [error for answer in answers if (error := _failure(answer)) is not None]
         for error in failures:
             if not error.is_retriable:
@@ -247,8 +249,8 @@ class ClusterClient:
     async def log_end_offsets(
         self, partitions: Iterable[TopicPartition], *, timeout_ms: int | None = None
     ) -> dict[TopicPartition, Offset]:
-        """Of the leaders: also what the high watermark has not reached yet. It is the end of the
-        leader's own epoch."""
+        """Log end offsets of the leaders, beyond the high watermark too: the end offset of the
+        leader's current epoch."""
         deadline = self._router.deadline(timeout_ms)
 
         async def ask(
@@ -275,7 +277,7 @@ class ClusterClient:
 
 
 def _failure(answer: FetchedPartition | ClientError) -> ClientError | None:
-    """What another attempt may heal, or what nothing can; a partition's own error is neither."""
+    """An error of the request, retriable or fatal; a partition's own error is neither."""
     if isinstance(answer, ClientError):
         return answer
     if answer.error.is_retriable:

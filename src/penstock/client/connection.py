@@ -1,7 +1,8 @@
-"""One connection to one broker: requests go out as they come, replies are matched in order.
+"""One connection to one broker: requests are pipelined, responses are matched in order.
 
-Knows nothing of clusters and retries nothing. Invariant: a connection that has lost its place (a
-late, malformed or unexpected reply) is given up whole, and every request on it fails.
+It knows no cluster and retries nothing. Invariant: after a late, malformed or unexpected response
+the connection is closed and every in-flight request fails, because later responses can no longer be
+matched.
 """
 
 import asyncio
@@ -54,7 +55,7 @@ class ConnectionLimits:
 
 
 class _Pending(NamedTuple):
-    """A request that was sent; its reply is the next one."""
+    """A request that was sent and awaits its response."""
 
     correlation_id: int
     api_key: int
@@ -94,7 +95,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         client_id: str = "penstock",
         limits: ConnectionLimits | None = None,
     ) -> Self:
-        """Connect and agree on versions; ConnectFailed says what stood in the way."""
+        """Connect and negotiate versions; ConnectFailed says what went wrong."""
         limits = limits or ConnectionLimits()
         loop = asyncio.get_running_loop()
         connection: Self | None = None
@@ -118,7 +119,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     @property
     def in_flight(self) -> int:
-        """Requests that were sent and are not answered."""
+        """Number of requests that were sent and not answered."""
         return len(self._pending)
 
     def find_range(self, api_key: int) -> VersionRange | None:
@@ -126,7 +127,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         return self._ranges.get(api_key)
 
     async def call(self, call: AnyCall, *, timeout_ms: int) -> Any:
-        """The reply to this request. Cancelling stops the waiting, not what the broker does."""
+        """Send a request and return its response. Cancelling stops the wait, not the broker."""
         deadline = self._loop.time() + timeout_ms / 1000
         await self._wait_slot(call, deadline, timeout_ms)
         try:
@@ -143,7 +144,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
         return await reply
 
     async def send(self, call: Call, *, timeout_ms: int) -> None:
-        """A request without reply (Produce with acks 0); returns when the socket has taken it."""
+        """Send a request that has no response (Produce with acks=0); returns when the socket has
+        taken it."""
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 await self._writable.wait()
@@ -156,7 +158,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._check_open()
 
     def abort(self, reason: ClientError | None = None) -> None:
-        """End it now; whoever waits for a reply gets `reason`."""
+        """Close now; in-flight requests fail with `reason`."""
         self._give_up(reason or Disconnected(f"the connection to {self.address} was closed"))
 
     async def close(self) -> None:
@@ -165,8 +167,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
             await self._closed.wait()
 
     async def agree_on_versions(self) -> None:
-        """What the broker serves. One that does not know our version of the question says so in
-        version 0 and names those it does (KIP-511)."""
+        """Negotiate versions. A broker that does not support our version of ApiVersions answers in
+        version 0 and lists those that it does (KIP-511)."""
         timeout_ms = self._limits.connect_timeout_ms
         answer = await self.call(API_VERSIONS, timeout_ms=timeout_ms)
         if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
@@ -304,7 +306,7 @@ def _decode(request: _Pending, frame: memoryview) -> Any:
 
 
 def _again(failure: ClientError) -> ClientError:
-    """The same error for one more who waits: each needs a traceback of its own."""
+    """The same error once more: each waiter needs a traceback of its own."""
     copy = type(failure)(*failure.args)
     copy.__cause__ = failure.__cause__
     return copy

@@ -1,6 +1,7 @@
-"""A client's connections, one per address and lane, opened when needed and again after a failure.
+"""A client's connections, one per address and lane, opened on demand and reopened after a failure.
 
-Invariant: an address that does not answer is asked at most once per back-off, however many wait.
+Invariant: an address that does not answer is tried at most once per back-off, however many callers
+wait.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ _MOST_BACKOFF_MS = 1_000
 
 
 class Lane(enum.Enum):
-    """A broker answers a connection in order: what may wait long must not stand before others."""
+    """A broker answers a connection in order, so long polls get a connection of their own."""
 
     REQUESTS = enum.auto()
     FETCHES = enum.auto()
@@ -31,7 +32,7 @@ class _Key(NamedTuple):
 
 
 class _Link:
-    """One connection's place; only `ConnectionPool` touches it."""
+    """One slot of the pool; only `ConnectionPool` touches it."""
 
     __slots__ = ("connection", "failures", "lock", "not_before")
 
@@ -87,7 +88,7 @@ class ConnectionPool:
             raise ClientClosed("the client is closed")
 
     def keep_only(self, addresses: Collection[Address]) -> None:
-        """Forget brokers that are no more."""
+        """Close connections to brokers that have left the cluster."""
         for key in [key for key in self._links if key.address not in addresses]:
             link = self._links.pop(key)
             if link.connection is not None:

@@ -1,22 +1,24 @@
-"""What can go wrong between a client and its cluster: one family, each error naming the address or
-the thing asked for, and what to do next. No codes of our own: those are `model.errors`.
+"""Errors of the client: one family. Each message names the address or operation and what to do
+next.
+
+No error codes here: see `model.errors`.
 """
 
 from penstock.model.errors import ErrorCode
 
 
 class ClientError(Exception):
-    """The operation was not done, or its result is not known; the text says which."""
+    """The operation failed, or its result is unknown; the message says which."""
 
     is_retriable = False  # the same request may succeed later, perhaps at another broker
 
 
 class InvalidAddress(ClientError, ValueError):
-    """A bootstrap address that cannot be one."""
+    """A malformed bootstrap address."""
 
 
 class ConnectFailed(ClientError):
-    """Nobody could be spoken to at this address: nothing was sent."""
+    """No connection to this address: nothing was sent."""
 
     is_retriable = True
 
@@ -27,21 +29,22 @@ class ConnectFailed(ClientError):
 
 
 class Disconnected(ClientError):
-    """The connection ended before the reply: the broker may have done what was asked, or not."""
+    """The connection closed before the response: the broker may have executed the request or
+    not."""
 
     is_retriable = True
 
 
 class RequestTimedOut(Disconnected):
-    """The broker did not answer in time; its connection was given up with it."""
+    """No response in time; the connection was closed."""
 
 
 class UnsupportedByBroker(ClientError):
-    """The broker and this client know no common version of a request."""
+    """Broker and client support no common version of a request."""
 
 
 class RefusedByBroker(ClientError):
-    """The cluster answered, and the answer is no."""
+    """The cluster answered with an error code."""
 
     def __init__(self, what: str, code: ErrorCode, message: str | None = None) -> None:
         super().__init__(f"{what}: {message or code.message or code.name} ({code.name})")
@@ -54,7 +57,7 @@ class RefusedByBroker(ClientError):
 
 
 class OutOfTime(ClientError):
-    """The time given was used up by attempts that failed; the last one's error is the cause."""
+    """Every attempt until the deadline failed; the last error is the cause."""
 
 
 class ClientClosed(ClientError):
@@ -70,27 +73,27 @@ class SendFailed(ClientError):
 
 
 class QueueFull(SendFailed):
-    """The producer's queue stayed full for as long as `send` may wait: the broker is too slow."""
+    """The producer's queue stayed full for max_block_ms: the broker is too slow."""
 
 
 class FlushTimedOut(ClientError):
-    """Records are still on their way when the time for flushing is over."""
+    """Records were still in flight when the flush timed out."""
 
 
 class TransactionAbortable(ClientError):
-    """Something of the transaction was not done: abort it, and do it again in the next one."""
+    """An operation of the transaction failed: abort it and repeat the work in a new one."""
 
 
 class TransactionOver(ClientError):
-    """The transaction is committed, aborted or prepared: begin another one."""
+    """The transaction was committed, aborted or prepared already: begin another one."""
 
 
 class ProducerFenced(ClientError):
-    """A newer producer with the same transactional id has taken over: this one is done."""
+    """A newer producer with the same transactional id has taken over: close this one."""
 
 
 class ConsumeFailed(ClientError):
-    """Records cannot be read; the text says why and of what."""
+    """Records cannot be read; the message says why and which."""
 
     def __init__(self, text: str, *, code: ErrorCode | None = None) -> None:
         super().__init__(text)

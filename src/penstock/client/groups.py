@@ -1,7 +1,7 @@
-"""Consumer groups of a cluster, from outside: look at them, move their offsets, delete them.
+"""Administers consumer groups: lists and describes them, resets offsets, deletes them.
 
-Each request goes to the group's coordinator, which is found anew when it has moved. Being a member
-is not this module's: `penstock.Consumer` is.
+Requests go to the group's coordinator, which is looked up again after it moves. Membership is not
+handled here: see `penstock.Consumer`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -39,7 +39,7 @@ class GroupClient:
         self._coordinators = Coordinators(router, CoordinatorKind.GROUP)
 
     async def list_groups(self, *, timeout_ms: int | None = None) -> list[ListedGroup]:
-        """Of every broker, by name."""
+        """Groups of every broker, sorted by name."""
         deadline = self._router.deadline(timeout_ms)
         groups = await self._router.persist_with_all(
             "list groups", LIST_CALL, lambda _, answer: read_listed(answer), deadline
@@ -49,11 +49,11 @@ class GroupClient:
     async def find_coordinator(
         self, group: str, *, timeout_ms: int | None = None
     ) -> BrokerMetadata:
-        """Asked now, not remembered."""
+        """Look the coordinator up now, bypassing the cache."""
         return await self._coordinators.find(group, timeout_ms=timeout_ms)
 
     async def describe(self, group: str, *, timeout_ms: int | None = None) -> GroupDescription:
-        """Refused with GROUP_ID_NOT_FOUND where there is none."""
+        """Raises GROUP_ID_NOT_FOUND if the group does not exist."""
         what = f"describe group {group!r}"
 
         async def ask(node: BrokerMetadata, deadline: Deadline) -> GroupDescription:
@@ -76,7 +76,7 @@ class GroupClient:
         *,
         timeout_ms: int | None = None,
     ) -> dict[TopicPartition, CommittedOffset]:
-        """What the group has committed; partitions without are left out. None: all of them."""
+        """Committed offsets, without partitions that have none. None: of all partitions."""
         call = fetch_offsets_call(group, partitions)
 
         async def ask(
@@ -95,7 +95,8 @@ class GroupClient:
         *,
         timeout_ms: int | None = None,
     ) -> None:
-        """Set them from outside. Refused with UNKNOWN_MEMBER_ID while the group has members."""
+        """Set the offsets as an admin. Refused with UNKNOWN_MEMBER_ID while the group has
+        members."""
         what = f"commit offsets of group {group!r}"
         call = commit_offsets_call(group, offsets)
 
@@ -107,7 +108,8 @@ class GroupClient:
     async def delete_offsets(
         self, group: str, partitions: Iterable[TopicPartition], *, timeout_ms: int | None = None
     ) -> None:
-        """Forget what was committed. Refused with GROUP_SUBSCRIBED_TO_TOPIC while it is read."""
+        """Delete committed offsets. Refused with GROUP_SUBSCRIBED_TO_TOPIC while a member reads the
+        topic."""
         what = f"delete offsets of group {group!r}"
         call = delete_offsets_call(group, partitions)
 
@@ -119,7 +121,7 @@ class GroupClient:
         await self._coordinators.persist(what, group, ask, timeout_ms)
 
     async def delete(self, group: str, *, timeout_ms: int | None = None) -> None:
-        """With its offsets. Refused with NON_EMPTY_GROUP while it has members."""
+        """Delete the group and its offsets. Refused with NON_EMPTY_GROUP while it has members."""
         what = f"delete group {group!r}"
         call = delete_group_call(group)
         was_lost = False  # the reply to an earlier attempt

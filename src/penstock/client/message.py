@@ -1,4 +1,5 @@
-"""Records as a program sees them: what is read, and where what was sent has gone."""
+"""Records as a program sees them: those that were read, and the metadata of those that were
+sent."""
 
 from typing import NamedTuple
 

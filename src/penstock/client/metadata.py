@@ -1,4 +1,4 @@
-"""What a client knows of a cluster: its brokers, topics and leaders, as plain values."""
+"""A client's view of the cluster: brokers, topics and partition leaders, as plain values."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -42,7 +42,7 @@ class TopicMetadata:
         return self.error is ErrorCode.NONE
 
     def check(self) -> None:
-        """Refused unless it exists."""
+        """Raise RefusedByBroker unless the topic exists."""
         if self.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             advice = f"it does not exist; `penstock topic create {self.name}` makes it"
             raise RefusedByBroker(f"topic {self.name!r}", self.error, advice)
@@ -73,8 +73,8 @@ class ClusterMetadata:
 
 
 def metadata_call(topics: Iterable[str] | None, *, allow_auto_creation: bool = False) -> Call:
-    """None asks for every topic, an empty list for none. From version 4 on, so that asking for a
-    topic creates none unawares."""
+    """None requests every topic, an empty list none. From version 4 on, so that a metadata request
+    does not create topics by accident."""
     wanted = None if topics is None else [{"name": name, "topic_id": None} for name in topics]
     fields = {"topics": wanted, "allow_auto_topic_creation": allow_auto_creation}
     return Call(ApiKey.METADATA, range(4, 13), fields)
@@ -100,7 +100,7 @@ def read_metadata(answer: Any) -> ClusterMetadata:
 def merge_topics(
     current: Mapping[str, TopicMetadata], news: Mapping[str, TopicMetadata]
 ) -> dict[str, TopicMetadata]:
-    """The news win; a topic that is reported as missing is forgotten."""
+    """Newer metadata wins; a topic that is reported missing is dropped."""
     merged = {**current, **news}
     return {name: topic for name, topic in merged.items() if topic.exists}
 
@@ -113,7 +113,7 @@ def read_error(code: Any) -> ErrorCode:
 
 def _read_topic(topic: Any) -> TopicMetadata:
     partitions = sorted(topic.partitions, key=lambda partition: partition.partition_index)
-    # Partition n is found at place n: what does not fit that is as good as unknown.
+    # Partition n is found at index n: partitions behind a gap are treated as unknown.
     whole = [
         partition
         for index, partition in enumerate(partitions)

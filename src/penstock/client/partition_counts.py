@@ -1,6 +1,6 @@
-"""How many partitions topics have, as a producer must know to choose one itself.
+"""Partition counts of topics, for producers that choose partitions themselves.
 
-Any thread asks; one thread keeps it fresh, so that a new partition is used within a minute.
+Any thread reads them; one thread refreshes them, so that a new partition is used within a minute.
 """
 
 import time

@@ -1,4 +1,4 @@
-"""Ways to choose a partition that librdkafka does not have. Hashing is its own, Java's murmur2."""
+"""Partitioners that librdkafka lacks. Hashing is librdkafka's own: Java's murmur2."""
 
 import random
 from collections.abc import Callable
@@ -13,7 +13,7 @@ class Partitioner(Protocol):
 
 
 class RoundRobin:
-    """One after the other, whatever the key. Each topic has its own."""
+    """One partition after the other, whatever the key. Each topic has its own instance."""
 
     def __init__(self) -> None:
         self._next = 0
@@ -42,7 +42,7 @@ class Sticky:
 
 
 class CustomPartitioner:
-    """The caller's function, held to its promise."""
+    """The caller's function, with its result checked."""
 
     def __init__(self, choose: Chooser) -> None:
         self._choose = choose

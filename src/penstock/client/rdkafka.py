@@ -1,4 +1,4 @@
-"""What the two faces on librdkafka share: its settings, its log, its errors in our words."""
+"""Shared by producer and consumer: librdkafka's settings, its log, and its errors as ours."""
 
 import enum
 import logging

@@ -1,6 +1,6 @@
-"""Where partitions live and who leads them: move replicas, and have leaders elected.
+"""Reassigns replicas to brokers and triggers leader elections.
 
-All of it is asked of the controller, and may be asked twice: what is so already stays so.
+The controller does both, idempotently: a request whose result already holds changes nothing.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,14 +20,14 @@ from penstock.protocol.api_keys import ApiKey
 
 
 class ReassignmentResult(NamedTuple):
-    """Of one partition; NONE: done, or on its way."""
+    """Result for one partition; NONE: done, or in progress."""
 
     code: ErrorCode
     message: str | None
 
 
 class PartitionReassignment(NamedTuple):
-    """A partition on its way from some brokers to others."""
+    """An ongoing reassignment of one partition."""
 
     replicas: tuple[BrokerId, ...]  # old and new ones together
     adding: tuple[BrokerId, ...]
@@ -47,8 +47,8 @@ class ReassignmentClient:
         choice: ElectionType = ElectionType.PREFERRED,
         timeout_ms: int | None = None,
     ) -> dict[TopicPartition, ReassignmentResult]:
-        """Of these partitions, or of all (None). Where nothing was to be done, the code is
-        ELECTION_NOT_NEEDED; of all, those are left out."""
+        """Elect leaders of these partitions, or of all (None). ELECTION_NOT_NEEDED is returned for
+        a partition whose leader is right already; with None, such partitions are left out."""
         topics = None if partitions is None else _by_topic(partitions)
         fields = {
             "election_type": choice,
@@ -68,7 +68,8 @@ class ReassignmentClient:
         *,
         timeout_ms: int | None = None,
     ) -> dict[TopicPartition, ReassignmentResult]:
-        """To these brokers, the preferred leader first; None ends a move that is under way."""
+        """Reassign partitions to these brokers, the preferred leader first; None cancels an ongoing
+        reassignment."""
         topics = [
             {
                 "name": name,

@@ -1,7 +1,8 @@
-"""Finds the broker that a request is for, asks it, and asks again elsewhere when it has moved.
+"""Finds the broker that a request belongs to, sends it, and retries elsewhere after leadership
+moved.
 
-Owns metadata and connections of a client; has no task of its own. Invariant: every attempt and
-every wait is bounded by the deadline the caller gave.
+Owns a client's metadata and connections; runs no task. Invariant: every attempt and every wait is
+bounded by the caller's deadline.
 """
 
 import asyncio
@@ -71,13 +72,13 @@ class Router:
         return Deadline(self.settings.request_timeout_ms if timeout_ms is None else timeout_ms)
 
     def mark_stale(self) -> None:
-        """Something was not as the metadata says: refresh it before the next use."""
+        """Something contradicted the metadata: refresh it before the next use."""
         self._stale_at = time.monotonic()
 
     # Metadata.
 
     async def get_current(self, topics: Collection[str], deadline: Deadline) -> ClusterMetadata:
-        """Metadata that nothing speaks against, with these topics if they exist."""
+        """Metadata that is neither stale nor too old, with these topics if they exist."""
         self._topics.update(topics)
         asked_at = time.monotonic()
         try:
@@ -89,10 +90,10 @@ class Router:
         return self.metadata
 
     def _needs_refresh(self, topics: Collection[str], asked_at: float) -> bool:
-        if self._refreshed_at >= asked_at:  # someone else did it meanwhile
+        if self._refreshed_at >= asked_at:  # another task refreshed meanwhile
             return not self._asked_last.issuperset(topics)
         age_ms = (time.monotonic() - self._refreshed_at) * 1000
-        # Retries wait longer than this; who goes on without waiting must not ask all the time.
+        # Retries back off for longer; a caller that does not wait must not refresh every time.
         is_stale = self._stale_at > self._refreshed_at and (
             age_ms > self.settings.retry_backoff_ms / 2
         )
@@ -106,7 +107,8 @@ class Router:
         *,
         allow_auto_creation: bool = False,
     ) -> ClusterMetadata:
-        """Ask now; returns what was asked for, with errors of topics that are not there."""
+        """Fetch metadata now; the result has the requested topics, missing ones with their
+        errors."""
         began_at = time.monotonic()
         call = metadata_call(topics, allow_auto_creation=allow_auto_creation)
         news = read_metadata(await self.ask_any(call, deadline))
@@ -125,7 +127,7 @@ class Router:
     # Asking.
 
     async def ask_any(self, call: Call, deadline: Deadline) -> Any:
-        """The first broker that answers, the known ones in random order, then the bootstrap."""
+        """Ask known brokers in random order, then the bootstrap addresses, until one answers."""
         addresses = self._known_addresses()
         CHANCE.shuffle(addresses)
         failures: list[ClientError] = []
@@ -169,7 +171,7 @@ class Router:
         return await connection.call(call, timeout_ms=deadline.left_ms)
 
     async def tell(self, address: Address, call: Call, deadline: Deadline) -> None:
-        """A request that has no reply."""
+        """Send a request that has no response."""
         connection = await self._links.get(address, Lane.REQUESTS, deadline)
         await connection.send(call, timeout_ms=deadline.left_ms)
 
@@ -178,7 +180,7 @@ class Router:
     async def persist(
         self, what: str, deadline: Deadline, attempt: Callable[[], Awaitable[Answer]]
     ) -> Answer:
-        """Attempts until one succeeds, fails for good, or the time is over."""
+        """Retry until an attempt succeeds, fails for good, or the deadline passes."""
         failures = 0
         last: ClientError | None = None
         while True:
@@ -208,8 +210,8 @@ class Router:
         read: Callable[[BrokerId, Any], Iterable[Answer]],
         deadline: Deadline,
     ) -> set[Answer]:
-        """What the brokers know together. Where one fails all are asked again: another may have
-        taken over from it, and it may be gone for good."""
+        """Union of all brokers' answers. If one fails all are asked again, because another broker
+        may have taken over from it."""
 
         async def attempt() -> set[Answer]:
             answers: set[Answer] = set()
@@ -227,7 +229,7 @@ class Router:
         ask: AskLeader[Wanted, Answer],
         deadline: Deadline,
     ) -> dict[TopicPartition, Answer]:
-        """Every partition's answer from its leader; only those that failed are asked again."""
+        """Ask each partition's leader; only partitions that failed are retried."""
         done: dict[TopicPartition, Answer] = {}
 
         async def attempt() -> None:
@@ -252,7 +254,7 @@ class Router:
         ask: AskLeader[Wanted, Answer],
         deadline: Deadline,
     ) -> dict[TopicPartition, Answer | ClientError]:
-        """One attempt for each partition, all leaders at the same time."""
+        """One attempt per partition, all leaders in parallel."""
         metadata = await self.get_current({tp.topic for tp in wanted}, deadline)
         answers: dict[TopicPartition, Answer | ClientError] = {}
         by_leader: dict[BrokerMetadata, dict[TopicPartition, Wanted]] = {}

@@ -1,4 +1,4 @@
-"""Transactions as their producers and administrators see them, as plain values."""
+"""Plain values that transaction requests take and return."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -27,7 +27,9 @@ class PreparedState(TransactionalProducerId):
 
 class InitialisedProducer(NamedTuple):
     producer: TransactionalProducerId
-    prepared: PreparedState | None = None  # what a former life has left undecided, if it is kept
+    prepared: PreparedState | None = (
+        None  # the prepared transaction of a previous incarnation, if kept
+    )
 
 
 class ListedTransaction(NamedTuple):
@@ -50,7 +52,7 @@ class TransactionDescription:
 
     @property
     def is_open(self) -> bool:
-        """Not decided, or not everywhere known as decided."""
+        """Not decided, or decided and not yet marked in every partition."""
         return self.state in OPEN_STATES
 
     @property
@@ -59,7 +61,7 @@ class TransactionDescription:
 
 
 class OpenTransaction(NamedTuple):
-    """As a partition's leader knows of it."""
+    """An open transaction as a partition's leader reports it."""
 
     partition: TopicPartition
     producer_id: int

@@ -99,7 +99,7 @@ class TransactionalProducer(Producer):
         )
 
     def commit(self, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
-        """Wait for every record, then commit. After TransactionFailed: abort."""
+        """Wait for every record, then commit. After TransactionAbortable, abort."""
         self._step("commit", lambda: self._producer.commit_transaction(timeout_s))
         self._in_transaction.release()
 

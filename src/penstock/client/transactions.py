@@ -1,6 +1,7 @@
-"""Transactions of a cluster: what their producers ask of the coordinator, and what people look for.
+"""Transactions of a cluster: the requests of producers to the coordinator, and of admins.
 
-No batches here: `raw_transaction` writes those. Each request may be sent twice and counts once.
+No batches here: `raw_transaction` writes those. Each request may be sent twice and takes effect
+once.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -57,8 +58,8 @@ class TransactionClient:
         keep_prepared: bool = False,
         timeout_ms: int | None = None,
     ) -> InitialisedProducer:
-        """From here on everybody else with this transactional id is fenced, and what they left open
-        is aborted; with `keep_prepared` it is left to be decided instead, by the new producer.
+        """Fences every other producer with this transactional id and aborts its open transaction;
+        with `keep_prepared` a prepared transaction is kept for the new producer to decide.
 
         `two_phase`: transactions never time out; the broker must allow it
         (transaction.two.phase.commit.enable).
@@ -84,7 +85,8 @@ class TransactionClient:
         *,
         timeout_ms: int | None = None,
     ) -> None:
-        """All or none; what belongs to the transaction already is added again without harm."""
+        """Adds all or none; partitions that belong to the transaction already are accepted
+        again."""
         what = f"add partitions to the transaction of {producer.transactional_id!r}"
         call = add_partitions_call(producer, partitions)
 
@@ -100,7 +102,7 @@ class TransactionClient:
         commit: bool,
         timeout_ms: int | None = None,
     ) -> None:
-        """Decide it. Once decided, the same decision again is no error, and the other one is."""
+        """Commit or abort. Repeating the decision is no error; the opposite decision is."""
         verb = "commit" if commit else "abort"
         what = f"{verb} the transaction of {producer.transactional_id!r}"
         call = end_call(producer, commit=commit)
@@ -120,7 +122,7 @@ class TransactionClient:
         min_duration_ms: int = ANY_DURATION,
         timeout_ms: int | None = None,
     ) -> list[ListedTransaction]:
-        """Of every coordinator, by transactional id."""
+        """Transactions of every coordinator, sorted by transactional id."""
         deadline = self._router.deadline(timeout_ms)
         call = list_call(states, producer_ids, min_duration_ms=min_duration_ms)
         transactions = await self._router.persist_with_all(
@@ -131,7 +133,7 @@ class TransactionClient:
     async def describe(
         self, transactional_id: str, *, timeout_ms: int | None = None
     ) -> TransactionDescription:
-        """Refused with TRANSACTIONAL_ID_NOT_FOUND where there is none."""
+        """Raises TRANSACTIONAL_ID_NOT_FOUND if it does not exist."""
         call = describe_call(transactional_id)
 
         async def ask(node: BrokerMetadata, deadline: Deadline) -> TransactionDescription:
@@ -143,7 +145,8 @@ class TransactionClient:
     async def list_open(
         self, partitions: Collection[TopicPartition], *, timeout_ms: int | None = None
     ) -> list[OpenTransaction]:
-        """What holds back the last stable offset of these partitions, as their leaders know it."""
+        """Open transactions that hold back the last stable offset of these partitions, as their
+        leaders report them."""
         deadline = self._router.deadline(timeout_ms)
 
         async def ask(
@@ -164,7 +167,7 @@ class TransactionClient:
     async def abort_hanging(
         self, hanging: OpenTransaction, *, timeout_ms: int | None = None
     ) -> None:
-        """End a transaction in a partition that its coordinator does not know of any more."""
+        """Abort a transaction in a partition whose coordinator no longer knows it."""
         deadline = self._router.deadline(timeout_ms)
         what = f"abort producer {hanging.producer_id} in {hanging.partition}"
         call = abort_marker_call(hanging)

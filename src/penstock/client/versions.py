@@ -1,4 +1,4 @@
-"""Which version of a request is spoken: what the broker says it serves, cut with what we know."""
+"""Version negotiation: the highest version that both the broker and this client support."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -26,7 +26,7 @@ class VersionRange(NamedTuple):
 
 
 def pick_version(ours: range, served: VersionRange | None) -> int | None:
-    """The highest that both know, or None."""
+    """The highest version that both support, or None."""
     if served is None:
         return None
     version = min(ours[-1], served.highest)

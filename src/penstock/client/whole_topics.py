@@ -38,7 +38,7 @@ class WholeTopics:
         self._looked_at = time.monotonic()
 
     def look_if_due(self) -> None:
-        """Assign partitions that were added since; a broker that is away is asked next time."""
+        """Assign partitions that were added since; if the broker is away, try again next time."""
         if time.monotonic() - self._looked_at < self._look_every_s:
             return
         try:
