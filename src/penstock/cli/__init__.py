@@ -1,1 +1,1 @@
-"""The penstock command: thin commands over the rooms below."""
+"""The penstock command: thin commands over the packages below."""

@@ -1,4 +1,4 @@
-"""`penstock cluster`: how a cluster does, where its partitions live, and who leads them."""
+"""`penstock cluster`: status, reassignments and leader elections."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -104,12 +104,23 @@ def reassign(
         str | None, typer.Argument(metavar="[TOPIC-N]", help="For example orders-0.")
     ] = None,
     to: Annotated[
-        str | None, typer.Option("--to", metavar="ID,ID,...", help="The brokers it is to live on.")
+        str | None,
+        typer.Option(
+            "--to",
+            metavar="ID,ID,...",
+            help="Broker ids of its replicas, the preferred leader first.",
+        ),
     ] = None,
-    cancel: Annotated[bool, typer.Option("--cancel", help="End its move; it stays.")] = False,
+    cancel: Annotated[
+        bool, typer.Option("--cancel", help="Cancel its ongoing reassignment.")
+    ] = False,
     throttle: Annotated[
         int | None,
-        typer.Option(metavar="BYTES", min=1, help="At most so many bytes a second of a broker."),
+        typer.Option(
+            metavar="BYTES",
+            min=1,
+            help="Throttle replication to this many bytes per second per broker.",
+        ),
     ] = None,
     bootstrap: BootstrapOption = None,
     as_json: JsonOption = False,
@@ -166,13 +177,17 @@ def unthrottle(ctx: typer.Context, bootstrap: BootstrapOption = None) -> None:
 def elect_leaders(
     ctx: typer.Context,
     partitions: Annotated[
-        list[str] | None, typer.Argument(metavar="[TOPIC-N]...", help="Default: all.")
+        list[str] | None,
+        typer.Argument(
+            metavar="[TOPIC-N]...", help="Partitions to elect leaders for.  [default: all]"
+        ),
     ] = None,
     unclean: Annotated[
         bool,
         typer.Option(
             "--unclean",
-            help="Where no replica in sync lives, let any other lead. What it lacks is lost.",
+            help="If no in-sync replica is alive, elect any live one. Records that it lacks are "
+            "lost.",
         ),
     ] = False,
     bootstrap: BootstrapOption = None,
@@ -195,7 +210,7 @@ def elect_leaders(
 def _end(
     outcomes: "Mapping[TopicPartition, ReassignmentResult]", done: str, *, as_json: bool
 ) -> None:
-    """Show what came of it; exit code 1 if one was refused."""
+    """Print the result per partition; exit code 1 if any was refused."""
     from penstock.model.errors import ErrorCode
 
     fine = (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED)

@@ -1,6 +1,8 @@
-"""A cluster on this machine in the foreground: says when it serves and who falls, until its end.
+"""Runs a cluster on this machine in the foreground and reports when it is ready and which broker
+fails.
 
-A broker that ends by itself is told of and stays down: the others go on, as on several machines.
+A broker that exits by itself is reported and stays down while the others go on, as on several
+machines.
 """
 
 import signal
@@ -22,7 +24,7 @@ _LOOK_EVERY_S = 0.5
 
 
 def run_cluster(cluster: LocalCluster, report: Report) -> int:
-    """The exit code."""
+    """Returns the exit code."""
     stop = threading.Event()
 
     def on_signal(number: int, frame: FrameType | None) -> None:

@@ -35,7 +35,7 @@ class ClusterStatus:
 
     @property
     def not_preferred(self) -> list[TopicPartition]:
-        """Led by another than the first of their replicas."""
+        """Partitions that are not led by their preferred replica."""
         return [
             name
             for name, partition in self.partitions.items()

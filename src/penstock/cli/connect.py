@@ -1,6 +1,6 @@
-"""What commands that talk to a cluster share: where it is, how results look, how failures end.
+"""Shared by commands that talk to a cluster: its address, the form of results, and error handling.
 
-Exit code 1: the cluster, or the way to it, said no, in one line on stderr. 2: wrong usage.
+Exit code 1: the cluster refused, or cannot be reached; one line on stderr says why. 2: wrong usage.
 """
 
 import json
@@ -22,22 +22,23 @@ BootstrapOption = Annotated[
     typer.Option(
         "--bootstrap",
         metavar="HOST:PORT",
-        help="Any broker of the cluster, or several with commas between.  "
+        help="Bootstrap brokers, separated by commas.  "
         f"[env: {ENVIRONMENT_NAME}; default: {DEFAULT_BOOTSTRAP}]",
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Answer in JSON, for programs.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 class Shared(NamedTuple):
-    """What was said before the subcommand."""
+    """Options that were given before the subcommand."""
 
     bootstrap: str | None = None
     as_json: bool = False
 
 
 def command_group(purpose: str) -> typer.Typer:
-    """Of commands that talk to a cluster: what they share can be said before their names, too."""
+    """A group of commands that talk to a cluster; shared options may also come before their
+    names."""
     group = typer.Typer(
         add_completion=False,
         help=purpose,
@@ -52,7 +53,7 @@ def command_group(purpose: str) -> typer.Typer:
 def keep_shared(
     ctx: typer.Context, bootstrap: BootstrapOption = None, as_json: JsonOption = False
 ) -> None:
-    """Remember for the subcommand; what a nearer callback says wins."""
+    """Store options for the subcommand; the callback nearest to it wins."""
     before = ctx.obj if isinstance(ctx.obj, Shared) else Shared()
     ctx.obj = Shared(bootstrap or before.bootstrap, as_json or before.as_json)
 
@@ -62,7 +63,7 @@ def wants_json(ctx: typer.Context, as_json: bool) -> bool:
 
 
 def get_bootstrap(ctx: typer.Context, given: str | None) -> str:
-    """The nearest of: after the subcommand, before it, the environment, this machine."""
+    """The first of: option after the subcommand, option before it, environment, localhost."""
     from penstock.client.address import parse_bootstrap
     from penstock.client.errors import InvalidAddress
 
@@ -75,7 +76,7 @@ def get_bootstrap(ctx: typer.Context, given: str | None) -> str:
 
 
 def ask_cluster(bootstrap: str, work: Callable[["ClusterClient"], Awaitable[_Result]]) -> _Result:
-    """Connect, do the work, close; a failure ends the command with one line."""
+    """Connect, run `work`, close. A failure ends the command with one line on stderr."""
     import asyncio
 
     from penstock.client.cluster import ClusterClient
@@ -101,7 +102,7 @@ def fail(message: str, code: int) -> NoReturn:
 
 
 def parse_pairs(option: str, texts: list[str]) -> dict[str, str]:
-    """`name=value` texts; wrong usage ends the command."""
+    """Parse `name=value` arguments; a malformed one is wrong usage and ends the command."""
     pairs = {}
     for text in texts:
         name, equals, value = text.partition("=")

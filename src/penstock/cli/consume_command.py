@@ -1,4 +1,4 @@
-"""`penstock consume`: the records of a topic, a value or a JSON object a line."""
+"""`penstock consume`: prints the records of a topic, one value or JSON object per line."""
 
 import base64
 import json
@@ -61,23 +61,23 @@ class IsolationOption(StrEnum):
 @app.command(help=_HELP)
 def consume(
     ctx: typer.Context,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="What to read.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic to read.")],
     from_beginning: Annotated[
-        bool, typer.Option("--from-beginning", help="Begin with the oldest record.")
+        bool, typer.Option("--from-beginning", help="Start at the earliest offset.")
     ] = False,
     group: Annotated[
-        str | None, typer.Option("--group", metavar="GROUP", help="Read as a member of this group.")
+        str | None, typer.Option("--group", metavar="GROUP", help="Join this consumer group.")
     ] = None,
     max_messages: Annotated[
-        int | None, typer.Option("--max-messages", min=1, help="End after so many.")
+        int | None, typer.Option("--max-messages", min=1, help="Exit after this many messages.")
     ] = None,
     timeout_s: Annotated[
         float | None,
-        typer.Option("--timeout-s", min=0, help="End when nothing has come for so long."),
+        typer.Option("--timeout-s", min=0, help="Exit when no message has arrived for this long."),
     ] = None,
     isolation: Annotated[
         IsolationOption,
-        typer.Option("--isolation", help="read_committed leaves out what transactions aborted."),
+        typer.Option("--isolation", help="read_committed skips records of aborted transactions."),
     ] = IsolationOption.READ_UNCOMMITTED,
     bootstrap: BootstrapOption = None,
     as_json: JsonOption = False,
@@ -107,7 +107,7 @@ def consume(
 
 @contextmanager
 def _terminated_like_interrupted() -> Iterator[None]:
-    """Ctrl-C is the usual end, SIGTERM as good: the consumer leaves its group on the way out."""
+    """SIGTERM ends the command like Ctrl-C: the consumer leaves its group on the way out."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
@@ -118,7 +118,7 @@ def _terminated_like_interrupted() -> Iterator[None]:
 
 
 def _check_topic(bootstrap: str, topic: str) -> None:
-    """Fail now and clearly rather than after librdkafka's patience."""
+    """Fail at once with a clear message, not after librdkafka's timeout."""
 
     async def work(client: "ClusterClient") -> None:
         (await client.metadata([topic])).topics[topic].check()
@@ -132,7 +132,7 @@ def _print_all(
     max_messages: int | None,
     timeout_s: float | None,
 ) -> None:
-    """Whatever has come is printed and flushed together, so that a reader waits for nothing."""
+    """Print and flush everything received so far together, so that a reader never waits for it."""
     for messages in _batches(consumer, max_messages, timeout_s):
         _write(b"".join(show(message) + b"\n" for message in messages))
 
@@ -151,7 +151,7 @@ def _batches(
 
 
 def _write(text: bytes) -> None:
-    """Bytes as they are, unless a person looks: a terminal gets what it can show."""
+    """Write raw bytes, except on a terminal, which gets what it can display."""
     if sys.stdout.isatty():
         sys.stdout.write(text.decode(errors="backslashreplace"))
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""`penstock group`: list, describe and delete consumer groups; move what they have committed."""
+"""`penstock group`: list, describe and delete consumer groups, and reset their offsets."""
 
 import time
 from typing import TYPE_CHECKING, Annotated
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 app = command_group("List, describe and delete consumer groups; reset their offsets.")
 
-GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="The group.")]
+GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="The group id.")]
 
 _LIST_HELP = """List the groups of the cluster with their states.
 
@@ -138,34 +138,42 @@ def reset_offsets(
     topic: Annotated[
         list[str] | None,
         typer.Option(
-            "--topic", metavar="TOPIC[:P,P..]", help="A topic, or some partitions. Repeatable."
+            "--topic",
+            metavar="TOPIC[:P,P..]",
+            help="A topic, or some of its partitions. Repeatable.",
         ),
     ] = None,
     all_topics: Annotated[
-        bool, typer.Option("--all-topics", help="Every partition that it has committed.")
+        bool, typer.Option("--all-topics", help="Every partition with a committed offset.")
     ] = False,
     to_earliest: Annotated[
-        bool, typer.Option("--to-earliest", help="To the oldest record.")
+        bool, typer.Option("--to-earliest", help="To the earliest offset.")
     ] = False,
     to_latest: Annotated[
-        bool, typer.Option("--to-latest", help="To the end: what comes from now on.")
+        bool, typer.Option("--to-latest", help="To the log end: only new records.")
     ] = False,
     to_offset: Annotated[int | None, typer.Option("--to-offset", min=0)] = None,
     to_datetime: Annotated[
         str | None,
         typer.Option(
-            "--to-datetime", metavar="ISO", help="To the first record as late as this; else UTC."
+            "--to-datetime",
+            metavar="ISO",
+            help="To the first record at or after this time; UTC unless it has a zone.",
         ),
     ] = None,
     by_duration: Annotated[
         str | None,
-        typer.Option("--by-duration", metavar="SPAN", help="So long before now: PT2H30M or 90m."),
+        typer.Option(
+            "--by-duration", metavar="SPAN", help="To this long before now: PT2H30M or 90m."
+        ),
     ] = None,
     shift_by: Annotated[
-        int | None, typer.Option("--shift-by", help="Forward, or backward if negative.")
+        int | None,
+        typer.Option("--shift-by", help="Shift by this many records; negative: backward."),
     ] = None,
     execute: Annotated[
-        bool, typer.Option("--execute", help="Do it; without this it is only shown.")
+        bool,
+        typer.Option("--execute", help="Commit the new offsets; without this they are only shown."),
     ] = False,
     bootstrap: BootstrapOption = None,
     as_json: JsonOption = False,
@@ -244,7 +252,7 @@ def _parse_target(
 
 
 async def _check_empty(client: "ClusterClient", group: str) -> None:
-    """A group that does not exist is made by the reset."""
+    """A group that does not exist is created by the reset."""
     from penstock.client.errors import RefusedByBroker
     from penstock.model.errors import ErrorCode
 
@@ -307,7 +315,7 @@ def delete(
     ctx: typer.Context,
     group: GroupArgument,
     if_exists: Annotated[
-        bool, typer.Option("--if-exists", help="Do nothing if it does not exist.")
+        bool, typer.Option("--if-exists", help="Succeed if the group does not exist.")
     ] = False,
     bootstrap: BootstrapOption = None,
     as_json: JsonOption = False,

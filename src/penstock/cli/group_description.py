@@ -1,6 +1,6 @@
-"""Everything `penstock group describe` shows: members, what they read, and how far behind they are.
+"""Gathers what `penstock group describe` shows: members, assignments and lag.
 
-What cannot be known at the moment (a topic that is gone, a partition without a leader) is None.
+A value that is unknown at the moment (topic deleted, partition without a leader) is None.
 """
 
 from collections.abc import Collection
@@ -15,7 +15,7 @@ from penstock.model.ids import TopicPartition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadPartition:
-    """A partition that the group has committed, or that a member reads."""
+    """A partition with a committed offset, or assigned to a member."""
 
     partition: TopicPartition
     committed: CommittedOffset | None
@@ -90,7 +90,7 @@ def _member_json(member: GroupMember) -> dict[str, object]:
 
 async def describe_group(client: ClusterClient, group: str) -> GroupReport:
     description = await client.groups.describe(group)
-    # Offsets before ends, so that a group that reads on shows no lag below zero.
+    # Committed offsets are fetched before end offsets, so that lag is never negative.
     committed = await client.groups.fetch_offsets(group)
     owners = {tp: member for member in description.members for tp in member.assignment}
     partitions = sorted({*committed, *owners})

@@ -1,6 +1,6 @@
-"""Subcommands that are imported when they are called: the start of the command is most of its time.
+"""Subcommands are imported when they are called, because importing is most of a command's start.
 
-The table is the only place that knows which module serves which subcommand.
+Only this table knows which module implements which subcommand.
 """
 
 from importlib import import_module

@@ -1,6 +1,7 @@
-"""The command `penstock`: what every subcommand shares. Each group lives in its own module.
+"""The entry point `penstock` and what every subcommand shares. Each command group has its own
+module.
 
-Exit codes: 0 done, 1 the answer is no (message on stderr), 2 wrong usage.
+Exit codes: 0 done, 1 refused or failed (message on stderr), 2 wrong usage.
 """
 
 import os
@@ -59,15 +60,15 @@ def main() -> None:
         finally:
             sys.stdout.flush()
     except OutputFailed as failure:
-        # What is still buffered must not fail once more when Python ends.
+        # Discard the buffer, or flushing it at interpreter exit would fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        if failure.error.errno != EPIPE:  # who reads no further needs no message
+        if failure.error.errno != EPIPE:  # the reader closed the pipe: exit silently
             print(f"penstock: cannot write to stdout: {failure.error.strerror}", file=sys.stderr)
         sys.exit(1)
 
 
 def _take_over_streams() -> None:
-    """Records and file names may hold what the terminal's encoding does not: show it escaped."""
+    """Escape characters that the terminal's encoding lacks, in records and file names."""
     # Python leaves None where a stream was closed from the start.
     sys.stdout = Output.over(sys.stdout)
     reconfigure = getattr(sys.stderr, "reconfigure", None)

@@ -1,6 +1,6 @@
-"""What `penstock group reset-offsets` is going to commit: a plan, made without changing anything.
+"""Plans what `penstock group reset-offsets` will commit, without changing anything.
 
-Invariant: a planned offset lies between the partition's log start offset and its end.
+Invariant: a planned offset lies between the partition's log start offset and its end offset.
 """
 
 import re
@@ -24,7 +24,7 @@ _SHORT_SPAN = re.compile(rf"{_DAYS}{_CLOCK}", re.IGNORECASE)
 
 
 class InvalidReset(ValueError):
-    """What was asked for cannot be read; the text says how to write it."""
+    """A malformed option; the message says how to write it."""
 
 
 class ResetKind(Enum):
@@ -74,7 +74,7 @@ def parse_scope(text: str) -> ResetScope:
 
 
 def parse_time_ms(text: str) -> int:
-    """UTC unless it says otherwise, as Kafka's own tools have it."""
+    """Parse a timestamp; UTC unless it has a zone, as in Kafka's tools."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -87,7 +87,7 @@ def parse_time_ms(text: str) -> int:
 
 
 def parse_duration_ms(text: str) -> int:
-    """ISO 8601 as far as days (P1DT2H30M), or shorter (90m, 1d12h)."""
+    """Parse an ISO 8601 duration up to days (P1DT2H30M), or a short one (90m, 1d12h)."""
     match = _ISO_SPAN.fullmatch(text) or _SHORT_SPAN.fullmatch(text)
     units = {} if match is None else {k: v for k, v in match.groupdict().items() if v is not None}
     if not units:
@@ -102,7 +102,7 @@ def parse_duration_ms(text: str) -> int:
 async def plan_reset(
     client: ClusterClient, group: str, scopes: Sequence[ResetScope] | None, target: ResetTarget
 ) -> list[PlannedReset]:
-    """Scopes None: every partition that the group has committed."""
+    """Plan the reset; scopes None: every partition with a committed offset."""
     committed = await client.groups.fetch_offsets(group)
     partitions = await _choose(client, scopes, committed)
     if not partitions:
@@ -134,7 +134,7 @@ async def _choose(
 ) -> list[TopicPartition]:
     topics = {tp.topic for tp in committed} if scopes is None else {s.topic for s in scopes}
     metadata = await client.metadata(topics)
-    if scopes is None:  # a topic that is gone keeps nobody from resetting the others
+    if scopes is None:  # a deleted topic does not keep the others from being reset
         return sorted(tp for tp in committed if metadata.find_partition(*tp) is not None)
     chosen: set[TopicPartition] = set()
     for scope in scopes:

@@ -1,4 +1,4 @@
-"""Stdout of the command. What it cannot take is told apart from what the command cannot read."""
+"""The command's stdout; its failures are distinguished from failures to read input."""
 
 import io
 import os
@@ -7,7 +7,7 @@ from typing import Self, TextIO
 
 
 class OutputFailed(Exception):
-    """Nothing more can be written to stdout. No OSError: it says nothing about a log's files."""
+    """stdout cannot be written. Not an OSError, so that it is not taken for a log file's error."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__(str(error))
@@ -19,7 +19,7 @@ class Output(io.TextIOWrapper):
 
     @classmethod
     def over(cls, stream: TextIO | None) -> Self:
-        """Takes the place of `stream`, which is not to be used any more."""
+        """Wrap `stream`, which must not be used directly afterwards."""
         if not isinstance(stream, io.TextIOWrapper):
             raise OutputFailed(OSError(EBADF, os.strerror(EBADF)))
         encoding, is_line_buffered = stream.encoding, stream.line_buffering

@@ -1,4 +1,4 @@
-"""`penstock produce`: lines of stdin or of a file become records."""
+"""`penstock produce`: sends lines of stdin or of a file as records."""
 
 import contextlib
 import os
@@ -68,32 +68,39 @@ class Line(NamedTuple):
 
 
 class NoKey(Exception):
-    """A line without the separator."""
+    """A line without the key separator."""
 
 
 @app.command(help=_HELP)
 def produce(
     ctx: typer.Context,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where the records go.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic to write to.")],
     file: Annotated[
-        str | None, typer.Option("--file", metavar="FILE", help="Read this instead of stdin.")
+        str | None,
+        typer.Option("--file", metavar="FILE", help="Read lines from this file instead of stdin."),
     ] = None,
     key_separator: Annotated[
         str | None,
-        typer.Option("--key-separator", metavar="TEXT", help="Ends the key in every line."),
+        typer.Option(
+            "--key-separator", metavar="TEXT", help="Separates key and value in each line."
+        ),
     ] = None,
     partition: Annotated[
         int | None,
-        typer.Option("--partition", min=0, help="Send to this one.  [default: by key]"),
+        typer.Option("--partition", min=0, help="Send to this partition.  [default: by key]"),
     ] = None,
     acks: Annotated[
-        Acks, typer.Option("--acks", help="Who must have a record before it counts as sent.")
+        Acks,
+        typer.Option(
+            "--acks", help="Acknowledgements required: none, leader, or all in-sync replicas."
+        ),
     ] = Acks.ALL,
     compression: Annotated[
-        CompressionOption, typer.Option("--compression", help="How batches are compressed.")
+        CompressionOption, typer.Option("--compression", help="Compression codec.")
     ] = CompressionOption.NONE,
     rate: Annotated[
-        float | None, typer.Option("--rate", metavar="N", help="At most so many records a second.")
+        float | None,
+        typer.Option("--rate", metavar="N", help="Limit to this many records per second."),
     ] = None,
     bootstrap: BootstrapOption = None,
     as_json: JsonOption = False,
@@ -126,8 +133,8 @@ def _open(file: str | None) -> contextlib.AbstractContextManager[BinaryIO]:
 
 
 def _check_topic(bootstrap: str, topic: str) -> None:
-    """Fail now and clearly rather than after librdkafka's patience. Creates the topic where the
-    cluster does that by itself."""
+    """Fail at once with a clear message, not after librdkafka's timeout. Creates the topic if the
+    cluster auto-creates topics."""
     from penstock.model.errors import ErrorCode
 
     async def work(client: "ClusterClient") -> None:
@@ -139,7 +146,7 @@ def _check_topic(bootstrap: str, topic: str) -> None:
 
 
 class _Sender:
-    """Counts what became of the records; delivery is told on another thread."""
+    """Counts delivered and failed records; delivery callbacks run on another thread."""
 
     def __init__(
         self,
@@ -189,7 +196,7 @@ def _send_all(
         with (
             sender.producer,
             byte_progress("sending", total_bytes, wanted=is_file) as progress,
-            contextlib.suppress(KeyboardInterrupt),  # what was read is still delivered
+            contextlib.suppress(KeyboardInterrupt),  # records read so far are still delivered
         ):
             for line in _paced(_read_lines(source, separator), rate):
                 sender.send(line)

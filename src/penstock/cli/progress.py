@@ -1,4 +1,4 @@
-"""A progress bar on stderr for long work, where a person is watching. Never on stdout."""
+"""A progress bar on stderr for long operations on a terminal. Never on stdout."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 def byte_progress(
     title: str, total_bytes: int, *, wanted: bool = True
 ) -> Iterator[Callable[[int], None]]:
-    """A function to be told of every piece of work; it shows something only on a terminal."""
+    """Returns a function to call with the bytes of each step; it draws only on a terminal."""
     if not (wanted and sys.stderr.isatty()):
         yield lambda count: None
         return

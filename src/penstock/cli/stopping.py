@@ -13,8 +13,8 @@ from penstock.model.stop_requests import StopRequests
 
 @contextmanager
 def stopped_by_signals(stop: threading.Event, message: str) -> Iterator[None]:
-    """The first signal sets `stop`, which the work looks at; another one is not waited for.
-    Spark's own handler, which cuts through whatever runs, is put aside."""
+    """The first signal sets `stop`, which the work polls; a second one ends the process at once.
+    Spark's own handler, which interrupts whatever runs, is suspended."""
 
     requests = StopRequests()
 

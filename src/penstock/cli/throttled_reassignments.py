@@ -1,6 +1,6 @@
-"""Moves that must not take all of a network: the settings that say so, and their end.
+"""Reassignments with a replication throttle: the configs that set it, and their removal.
 
-Kafka's names: a rate for each broker, and in the topic the replicas that it holds for.
+Kafka's names: a rate per broker, and in the topic the replicas that it applies to.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +22,7 @@ Changes = dict[Resource, list[AlterConfigOp]]
 async def move_throttled(
     client: ClusterClient, partition: TopicPartition, to: Sequence[int], *, rate: int
 ) -> Mapping[TopicPartition, ReassignmentResult]:
-    """The settings first: a move that has begun copies as fast as it can."""
+    """Set the throttle first, because a reassignment starts copying at full speed."""
     metadata = await client.metadata([partition.topic])
     partition_metadata = metadata.find_partition(*partition)
     if partition_metadata is None:
@@ -48,7 +48,8 @@ def throttle(
     brokers: Iterable[int],
     rate: int,
 ) -> Changes:
-    """Whoever holds it may lead it, and sends; those that are added fetch."""
+    """Current replicas are throttled as leaders, because any of them may lead; added ones as
+    followers."""
     number = partition.partition
     senders = ",".join(f"{number}:{broker}" for broker in held_by)
     fetchers = ",".join(f"{number}:{broker}" for broker in to if broker not in held_by)

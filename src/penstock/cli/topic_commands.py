@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 app = command_group("Create, list, describe, alter and delete topics.")
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The topic.")]
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The topic name.")]
 ConfigOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--config", metavar="NAME=VALUE", help="A setting by Kafka's name. May be repeated."
+        "--config", metavar="NAME=VALUE", help="A topic config by Kafka's name. Repeatable."
     ),
 ]
 
@@ -86,15 +86,19 @@ def create(
     name: NameArgument,
     partitions: Annotated[
         int | None,
-        typer.Option("--partitions", min=1, help="How many.  [default: the cluster's]"),
+        typer.Option("--partitions", min=1, help="Number of partitions.  [default: the cluster's]"),
     ] = None,
     replication_factor: Annotated[
         int | None,
-        typer.Option("--replication-factor", min=1, help="How many.  [default: the cluster's]"),
+        typer.Option(
+            "--replication-factor",
+            min=1,
+            help="Replicas of each partition.  [default: the cluster's]",
+        ),
     ] = None,
     config: ConfigOption = None,
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="Do nothing if it exists already.")
+        bool, typer.Option("--if-not-exists", help="Succeed if the topic exists already.")
     ] = False,
     bootstrap: BootstrapOption = None,
     as_json: JsonOption = False,
@@ -152,9 +156,7 @@ def _size_text(created: "CreatedTopic") -> str:
 @app.command("list", help=_LIST_HELP)
 def list_topics(
     ctx: typer.Context,
-    internal: Annotated[
-        bool, typer.Option("--internal", help="Also those that the cluster keeps for itself.")
-    ] = False,
+    internal: Annotated[bool, typer.Option("--internal", help="Include internal topics.")] = False,
     bootstrap: BootstrapOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -228,7 +230,7 @@ def alter(
     ctx: typer.Context,
     name: NameArgument,
     partitions: Annotated[
-        int | None, typer.Option("--partitions", min=1, help="How many there are to be.")
+        int | None, typer.Option("--partitions", min=1, help="New total number of partitions.")
     ] = None,
     config: ConfigOption = None,
     delete_config: Annotated[
@@ -236,7 +238,7 @@ def alter(
         typer.Option(
             "--delete-config",
             metavar="NAME",
-            help="A setting to go back to its default. May be repeated.",
+            help="Reset this config to its default. Repeatable.",
         ),
     ] = None,
     bootstrap: BootstrapOption = None,
@@ -272,7 +274,7 @@ def delete(
     ctx: typer.Context,
     name: NameArgument,
     if_exists: Annotated[
-        bool, typer.Option("--if-exists", help="Do nothing if it does not exist.")
+        bool, typer.Option("--if-exists", help="Succeed if the topic does not exist.")
     ] = False,
     bootstrap: BootstrapOption = None,
     as_json: JsonOption = False,

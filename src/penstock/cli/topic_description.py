@@ -1,6 +1,6 @@
-"""Everything `penstock topic describe` shows, gathered from Kafka's public requests.
+"""Gathers what `penstock topic describe` shows, from Kafka's public requests.
 
-A partition that cannot answer has None for its offsets: the others are shown all the same.
+Offsets of a partition that cannot answer are None; the others are shown.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -98,7 +98,7 @@ async def _describe_partitions(
         for metadata in topic.partitions
         if metadata.leader != NO_BROKER
     ]
-    # In this order, so that a topic that is written to shows no watermark beyond its end.
+    # In this order, so that under writes no high watermark exceeds its log end offset.
     starts = await _list_offsets(client, led, EARLIEST)
     watermarks = await _list_offsets(client, led, LATEST)
     ends = await _ask_all(led, lambda some: client.log_end_offsets(some, timeout_ms=_TIMEOUT_MS))
@@ -131,7 +131,8 @@ async def _list_offsets(
 async def _ask_all(
     partitions: list[TopicPartition], ask: _Ask[_Answer]
 ) -> Mapping[TopicPartition, _Answer]:
-    """All at once; where one fails, one by one, so that the others are known."""
+    """Ask for all partitions at once; after a failure ask for each, so that the others are
+    shown."""
     try:
         return await ask(partitions)
     except ClientError:

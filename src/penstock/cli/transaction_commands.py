@@ -1,4 +1,4 @@
-"""`penstock transaction`: list, describe and abort transactions; find those that hang."""
+"""`penstock transaction`: list, describe and abort transactions; find hanging ones."""
 
 import re
 import time
@@ -77,15 +77,25 @@ def list_transactions(
     ctx: typer.Context,
     state: Annotated[
         list[str] | None,
-        typer.Option("--state", help="Only in this state, as Kafka names them. Repeatable."),
+        typer.Option(
+            "--state", help="Only transactions in this state (Kafka's names). Repeatable."
+        ),
     ] = None,
     older_than: Annotated[
         str | None,
-        typer.Option("--older-than", metavar="SPAN", help="Only those open for longer: 90m, PT2H."),
+        typer.Option(
+            "--older-than",
+            metavar="SPAN",
+            help="Only transactions open for longer than this: 90m, PT2H.",
+        ),
     ] = None,
     pattern: Annotated[
         str | None,
-        typer.Option("--pattern", metavar="REGEX", help="Only ids that match, as a whole."),
+        typer.Option(
+            "--pattern",
+            metavar="REGEX",
+            help="Only transactional ids that match this pattern entirely.",
+        ),
     ] = None,
     bootstrap: BootstrapOption = None,
     as_json: JsonOption = False,
@@ -160,10 +170,13 @@ def abort(
     transactional_id: Annotated[
         str | None, typer.Argument(metavar="[ID]", help="The transactional id.")
     ] = None,
-    topic: Annotated[str | None, typer.Option("--topic", help="Where it hangs.")] = None,
+    topic: Annotated[
+        str | None, typer.Option("--topic", help="The partition of the hanging transaction.")
+    ] = None,
     partition: Annotated[int | None, typer.Option("--partition", min=0)] = None,
     start_offset: Annotated[
-        int | None, typer.Option("--start-offset", min=0, help="Where it begins.")
+        int | None,
+        typer.Option("--start-offset", min=0, help="Start offset of the hanging transaction."),
     ] = None,
     bootstrap: BootstrapOption = None,
     as_json: JsonOption = False,
@@ -216,12 +229,12 @@ def _abort_in_partition(
 def find_hanging(
     ctx: typer.Context,
     topic: Annotated[
-        list[str] | None, typer.Option("--topic", help="Only in this topic. Repeatable.")
+        list[str] | None, typer.Option("--topic", help="Only search this topic. Repeatable.")
     ] = None,
     older_than: Annotated[
         str,
         typer.Option(
-            "--older-than", metavar="SPAN", help="Only what was last written to so long ago."
+            "--older-than", metavar="SPAN", help="Only transactions without a write for this long."
         ),
     ] = DEFAULT_HANGING_AGE,
     bootstrap: BootstrapOption = None,

@@ -25,7 +25,7 @@ class TransactionReport:
 
     @property
     def age_ms(self) -> int | None:
-        """None: nothing is open."""
+        """None: no transaction is open."""
         if self.description.start_ms is None or not self.description.is_open:
             return None
         return max(0, self.now_ms - self.description.start_ms)
@@ -53,7 +53,8 @@ class TransactionReport:
 async def find_hanging(
     client: ClusterClient, topics: Collection[str] | None, *, min_age_ms: int, now_ms: int
 ) -> list[OpenTransaction]:
-    """Of these topics, or of all; younger ones may just be ending."""
+    """Hanging transactions of these topics, or of all. Younger ones are skipped: they may just be
+    ending."""
     metadata = await client.metadata(topics)
     for topic in metadata.topics.values():
         topic.check()
@@ -89,7 +90,7 @@ async def _describe_producers(
 def unknown_to(
     open_ones: Sequence[OpenTransaction], described: Iterable[TransactionDescription]
 ) -> list[OpenTransaction]:
-    """Those that no coordinator has among its own, or only from before that epoch."""
+    """Transactions that no coordinator knows, or knows only with an older epoch."""
     epochs = {
         (transaction.producer_id, partition): transaction.producer_epoch
         for transaction in described
@@ -104,8 +105,8 @@ def unknown_to(
 
 
 async def abort_by_id(client: ClusterClient, transactional_id: str) -> TransactionDescription:
-    """What was aborted. A transaction that a newer producer has been given to decide can only be
-    aborted by one that is newer still."""
+    """Returns the aborted transaction. If a newer producer was given it to decide, only a still
+    newer producer can abort it."""
     description = await client.transactions.describe(transactional_id)
     if description.state != ONGOING:
         raise RefusedByBroker(
@@ -125,7 +126,7 @@ async def abort_by_id(client: ClusterClient, transactional_id: str) -> Transacti
 async def abort_in_partition(
     client: ClusterClient, partition: TopicPartition, start_offset: int
 ) -> OpenTransaction:
-    """What was aborted: the transaction that began at this offset."""
+    """Returns the aborted transaction: the one that starts at this offset."""
     open_transactions = await client.transactions.list_open([partition])
     for transaction in open_transactions:
         if transaction.start_offset == start_offset:

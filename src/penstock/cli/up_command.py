@@ -1,4 +1,4 @@
-"""`penstock up`: a node in the foreground, until Ctrl-C or SIGTERM."""
+"""`penstock up`: runs a broker in the foreground until Ctrl-C or SIGTERM."""
 
 import sys
 from pathlib import Path
@@ -38,20 +38,22 @@ def up(
     ] = None,
     config: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="A server.properties with Kafka's names."),
+        typer.Option(metavar="FILE", help="A Kafka server.properties file."),
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="One setting, Kafka's name; repeatable."),
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Override one setting by Kafka's name. Repeatable."
+        ),
     ] = None,
     broker_id: Annotated[
-        int | None, typer.Option(help="The broker's number; default 1, or what the data says.")
+        int | None, typer.Option(help="broker.id; default: the one in meta.properties, or 1.")
     ] = None,
     zookeeper: Annotated[
         str | None,
         typer.Option(
             metavar="CONNECT",
-            help="HOST:PORT[,HOST:PORT...][/PATH] of the ZooKeeper that makes brokers a cluster.",
+            help="ZooKeeper connect string of the cluster: HOST:PORT[,HOST:PORT...][/PATH].",
         ),
     ] = None,
     brokers: Annotated[
@@ -59,14 +61,17 @@ def up(
         typer.Option(
             min=1,
             metavar="N",
-            help="A cluster on this machine: N broker processes on ports from that of --listen "
-            "on, and a ZooKeeper for them unless --zookeeper names one.",
+            help="Run a cluster of N broker processes on this machine, on consecutive ports from "
+            "that of --listen; starts a ZooKeeper unless --zookeeper names one.",
         ),
     ] = None,
     zookeepers: Annotated[
         int | None,
         typer.Option(
-            min=1, max=5, metavar="M", help="With --brokers: servers of ZooKeeper; default 1."
+            min=1,
+            max=5,
+            metavar="M",
+            help="With --brokers: size of the ZooKeeper ensemble; default 1.",
         ),
     ] = None,
 ) -> None:
@@ -88,8 +93,8 @@ def up(
         )
     from penstock.server.lean_start import start_broker
 
-    given = _gather(data, listen, config, settings or [], broker_id, zookeeper)
-    raise typer.Exit(start_broker(given, on_ready=_say_ready, report=_report))
+    raw_config = _gather(data, listen, config, settings or [], broker_id, zookeeper)
+    raise typer.Exit(start_broker(raw_config, on_ready=_say_ready, report=_report))
 
 
 def _refuse_contradictions(
@@ -117,14 +122,16 @@ def _run_cluster(
     from penstock.server.local_cluster import LocalCluster
 
     host, first_port = split_address(listen or DEFAULT_LISTEN)
-    given = {} if config is None else {name: raw.text for name, raw in _read(config).values.items()}
+    raw_config = (
+        {} if config is None else {name: raw.text for name, raw in _read(config).values.items()}
+    )
     cluster = LocalCluster(
         data or DEFAULT_DATA,
         host=host,
         ports=[first_port + index if first_port else 0 for index in range(brokers)],
         zookeeper=zookeeper,
         zookeepers=zookeepers,
-        config=given | dict(_split(text) for text in settings),
+        config=raw_config | dict(_split(text) for text in settings),
     )
     return run_cluster(cluster, _report)
 
@@ -137,10 +144,10 @@ def _gather(
     broker_id: int | None,
     zookeeper: str | None,
 ) -> RawConfig:
-    """Later ones count: defaults, the file, options, single settings."""
-    given = _defaults()
+    """Merge defaults, the file, options and --set, where later ones win."""
+    raw_config = _defaults()
     if config is not None:
-        given = given.overlaid_by(_read(config))
+        raw_config = raw_config.overlaid_by(_read(config))
     options: dict[str, str] = {}
     if data is not None:
         options["log.dirs"] = str(data)
@@ -151,9 +158,9 @@ def _gather(
         options["broker.id"] = str(broker_id)
     if zookeeper is not None:
         options["zookeeper.connect"] = zookeeper
-    given = given.overlaid_by(RawConfig.from_mapping(options, where="command line"))
+    raw_config = raw_config.overlaid_by(RawConfig.from_mapping(options, where="command line"))
     single = dict(_split(text) for text in settings)
-    return given.overlaid_by(RawConfig.from_mapping(single, where="--set"))
+    return raw_config.overlaid_by(RawConfig.from_mapping(single, where="--set"))
 
 
 def _defaults() -> RawConfig:

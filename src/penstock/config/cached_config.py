@@ -1,4 +1,4 @@
-"""A room's own settings, read again only when the broker's have changed."""
+"""A package's typed config, re-read only when the broker's effective config changes."""
 
 from collections.abc import Callable
 from typing import Generic, TypeVar
@@ -9,19 +9,19 @@ Config = TypeVar("Config")
 
 
 class CachedConfig(Generic[Config]):
-    """Call it for the settings as of now."""
+    """Call it to get the current config."""
 
     def __init__(
         self, settings: Callable[[], EffectiveConfig], read: Callable[[EffectiveConfig], Config]
     ) -> None:
         self._settings = settings
         self._read = read
-        self._resolved = settings()
-        self._config = read(self._resolved)
+        self._effective = settings()
+        self._config = read(self._effective)
 
     def __call__(self) -> Config:
-        resolved = self._settings()
-        if resolved is not self._resolved:
-            self._resolved = resolved
-            self._config = self._read(resolved)
+        effective = self._settings()
+        if effective is not self._effective:
+            self._effective = effective
+            self._config = self._read(effective)
         return self._config

@@ -1,5 +1,7 @@
-"""What a parsed value must satisfy: a rule and the words that tell a user what is allowed.
-One value at a time; rules between settings are in cross_checks."""
+"""Checks of parsed values: a rule and the words that tell users what is allowed.
+
+One value at a time; rules between settings are in cross_checks.
+"""
 
 import re
 from collections.abc import Callable
@@ -73,7 +75,7 @@ _ANY_CASE = " (any case)"
 
 
 def parse_check(allowed: str) -> ValueCheck:
-    """The check whose `allowed` these words are."""
+    """The check that `allowed` describes."""
     if not allowed:
         return ANYTHING
     if allowed == NOT_EMPTY.allowed:

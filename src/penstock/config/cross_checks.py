@@ -1,5 +1,7 @@
-"""Rules between settings: conflicts stop a broker, doubts are only told. Values are typed already,
-one by one in bounds."""
+"""Rules between settings: a conflict stops the broker, a doubt is a warning.
+
+Values are typed and within their own bounds already.
+"""
 
 from collections.abc import Iterator, Mapping, Set
 from typing import Any, NamedTuple
@@ -14,31 +16,31 @@ class ConfigFinding(NamedTuple):
     message: str
 
 
-def broker_conflicts(values: Values, given: Set[str]) -> list[ConfigFinding]:
-    """What cannot work together in a broker. `given` are the names the user wrote."""
+def broker_conflicts(values: Values, explicit: Set[str]) -> list[ConfigFinding]:
+    """Combinations that cannot work in a broker. `explicit` are the names that the user set."""
     return [
-        *_identity_conflicts(values, given),
+        *_identity_conflicts(values, explicit),
         *_log_conflicts(values),
-        *_listener_conflicts(values, given),
-        *_sasl_conflicts(values, given),
+        *_listener_conflicts(values, explicit),
+        *_sasl_conflicts(values, explicit),
         *_connection_conflicts(values),
         *_order_conflicts(values),
     ]
 
 
 def topic_conflicts(values: Values) -> list[ConfigFinding]:
-    """What cannot work together in a topic."""
+    """Combinations that cannot work in a topic."""
     return list(_check_order(values, "min.compaction.lag.ms", "max.compaction.lag.ms"))
 
 
-def broker_doubts(values: Values, given: Set[str]) -> list[ConfigFinding]:
-    """What works, but hardly as meant."""
-    return [*_shadowed(values, given), *_few_replicas(values)]
+def broker_doubts(values: Values, explicit: Set[str]) -> list[ConfigFinding]:
+    """Combinations that work, but probably not as intended."""
+    return [*_shadowed(values, explicit), *_few_replicas(values)]
 
 
-def _identity_conflicts(values: Values, given: Set[str]) -> Iterator[ConfigFinding]:
+def _identity_conflicts(values: Values, explicit: Set[str]) -> Iterator[ConfigFinding]:
     broker_id = values["broker.id"]
-    if {"broker.id", "node.id"} <= given and broker_id != values["node.id"]:
+    if {"broker.id", "node.id"} <= explicit and broker_id != values["node.id"]:
         other = values["node.id"]
         yield ConfigFinding("node.id", f"is {other} but broker.id is {broker_id}; give one of them")
     largest = values["reserved.broker.max.id"]
@@ -68,17 +70,17 @@ def _log_conflicts(values: Values) -> Iterator[ConfigFinding]:
     )
 
 
-def _listener_conflicts(values: Values, given: Set[str]) -> Iterator[ConfigFinding]:
+def _listener_conflicts(values: Values, explicit: Set[str]) -> Iterator[ConfigFinding]:
     names = {listener.name for listener in get_listeners(values["listeners"])}
     advertised = get_listeners(values["advertised.listeners"])
-    yield from _advertised_conflicts(values, given, names)
+    yield from _advertised_conflicts(values, explicit, names)
     protocols = get_protocol_map(values["listener.security.protocol.map"])
     for name in sorted(names - protocols.keys()):
         yield ConfigFinding(
             "listeners", f"{name} has no protocol in listener.security.protocol.map"
         )
     inter_broker = values["inter.broker.listener.name"]
-    if inter_broker is not None and "security.inter.broker.protocol" in given:
+    if inter_broker is not None and "security.inter.broker.protocol" in explicit:
         yield ConfigFinding(
             "inter.broker.listener.name", "excludes security.inter.broker.protocol; give one"
         )
@@ -89,10 +91,10 @@ def _listener_conflicts(values: Values, given: Set[str]) -> Iterator[ConfigFindi
 
 
 def _advertised_conflicts(
-    values: Values, given: Set[str], names: Set[str]
+    values: Values, explicit: Set[str], names: Set[str]
 ) -> Iterator[ConfigFinding]:
     key = "advertised.listeners"
-    if key not in given:
+    if key not in explicit:
         return  # clients are told the address that they came by, which they can reach
     for listener in get_listeners(values[key]):
         if listener.name not in names:
@@ -105,13 +107,13 @@ def _advertised_conflicts(
             )
 
 
-def _sasl_conflicts(values: Values, given: Set[str]) -> Iterator[ConfigFinding]:
+def _sasl_conflicts(values: Values, explicit: Set[str]) -> Iterator[ConfigFinding]:
     protocols = get_protocol_map(values["listener.security.protocol.map"])
     listener = values["inter.broker.listener.name"]
     protocol = protocols.get((listener or values["security.inter.broker.protocol"]).upper(), "")
     mechanism = values["sasl.mechanism.inter.broker.protocol"]
     # A listener may enable mechanisms of its own, which the general list does not know.
-    own_list = any(name.endswith(".sasl.enabled.mechanisms") for name in given)
+    own_list = any(name.endswith(".sasl.enabled.mechanisms") for name in explicit)
     if not protocol.startswith("SASL") or own_list:
         return
     if mechanism not in values["sasl.enabled.mechanisms"]:
@@ -171,9 +173,9 @@ _SHADOWING = (
 )
 
 
-def _shadowed(values: Values, given: Set[str]) -> Iterator[ConfigFinding]:
+def _shadowed(values: Values, explicit: Set[str]) -> Iterator[ConfigFinding]:
     for chain in _SHADOWING:
-        first, *others = [name for name in chain if name in given] or [""]
+        first, *others = [name for name in chain if name in explicit] or [""]
         for other in others:
             yield ConfigFinding(other, f"is not used, because {first} = {values[first]} is set")
 

@@ -1,4 +1,4 @@
-"""Short hands with which the declaration modules write one setting a line. No settings here."""
+"""Shorthands with which the declaration modules write settings. No settings here."""
 
 from penstock.config.check import ANYTHING, ValueCheck
 from penstock.config.setting import (

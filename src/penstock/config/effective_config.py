@@ -1,5 +1,7 @@
-"""From text to typed values: every setting of a broker or topic with its value and its source.
-A result is complete and consistent, or ConfigError lists all that is wrong with it."""
+"""Parses raw configs into the effective config: every setting's typed value with its source.
+
+The result is complete and consistent, or ConfigError lists every problem.
+"""
 
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
@@ -27,7 +29,7 @@ _PLUGIN_PREFIXES = ("rsm.config.", "rlmm.config.")
 
 
 class SettingSource(StrEnum):
-    """Where a value comes from; of several, the later in this list counts."""
+    """Where a value comes from; a later source overrides an earlier one."""
 
     DEFAULT = "default"
     STATIC_BROKER = "static broker"
@@ -120,42 +122,42 @@ def resolve_broker(
     dynamic_cluster: RawConfig = EMPTY_RAW_CONFIG,
     dynamic_broker: RawConfig = EMPTY_RAW_CONFIG,
 ) -> EffectiveConfig:
-    """A broker's settings from its file and from what was changed while it ran."""
+    """A broker's effective config, from its file and from dynamic configs."""
     layers = (
         (SettingSource.STATIC_BROKER, static),
         (SettingSource.DYNAMIC_CLUSTER, dynamic_cluster),
         (SettingSource.DYNAMIC_BROKER, dynamic_broker),
     )
     problems: list[str] = []
-    given: dict[str, EffectiveValue] = {}
+    explicit: dict[str, EffectiveValue] = {}
     for source, layer in layers:
         problems += layer.problems
-        given.update(_parse_layer(layer, source, SettingScope.BROKER, problems))
-    if problems:  # rules between settings would only repeat what is wrong with one
+        explicit.update(_parse_layer(layer, source, SettingScope.BROKER, problems))
+    if problems:  # cross checks would only repeat the problems of single settings
         raise ConfigError(problems)
     effective_values = {
-        name: _with_fallbacks(setting, given) for name, setting in BROKER_SETTINGS.items()
+        name: _with_fallbacks(setting, explicit) for name, setting in BROKER_SETTINGS.items()
     }
     values = {name: effective.value for name, effective in effective_values.items()}
-    _raise_if_any(broker_conflicts(values, given.keys()), effective_values)
-    doubts = [_located(doubt, effective_values) for doubt in broker_doubts(values, given.keys())]
+    _raise_if_any(broker_conflicts(values, explicit.keys()), effective_values)
+    doubts = [_located(doubt, effective_values) for doubt in broker_doubts(values, explicit.keys())]
     return EffectiveConfig(
         effective_values,
         by_listener={
-            name: effective for name, effective in given.items() if name not in BROKER_SETTINGS
+            name: effective for name, effective in explicit.items() if name not in BROKER_SETTINGS
         },
         warnings=(*(warning for _, layer in layers for warning in layer.warnings), *doubts),
     )
 
 
 def resolve_topic(overrides: RawConfig, broker: EffectiveConfig) -> EffectiveConfig:
-    """A topic's settings: its own, else the broker's in order, else the default."""
+    """A topic's effective config: its own values, else the broker's in order, else the defaults."""
     problems = list(overrides.problems)
-    given = _parse_layer(overrides, SettingSource.TOPIC, SettingScope.TOPIC, problems)
+    explicit = _parse_layer(overrides, SettingSource.TOPIC, SettingScope.TOPIC, problems)
     if problems:
         raise ConfigError(problems)
     effective_values = {
-        name: given.get(name) or _from_broker(setting, broker)
+        name: explicit.get(name) or _from_broker(setting, broker)
         for name, setting in TOPIC_SETTINGS.items()
     }
     _raise_if_any(
@@ -181,7 +183,7 @@ def _parse_layer(
     layer: RawConfig, source: SettingSource, scope: SettingScope, problems: list[str]
 ) -> dict[str, EffectiveValue]:
     parsed: dict[str, EffectiveValue] = {}
-    for name, given in layer.values.items():
+    for name, raw in layer.values.items():
         if scope is SettingScope.BROKER and name.startswith(_PLUGIN_PREFIXES):
             continue
         setting = find_setting(name, scope)
@@ -189,9 +191,9 @@ def _parse_layer(
             setting = find_listener_setting(name)
         problem = _find_name_problem(name, setting, source, scope)
         if problem is not None:
-            problems.append(f"{given.where}: {problem}")
+            problems.append(f"{raw.where}: {problem}")
         elif setting is not None:
-            _parse_one(name, setting, given, source, parsed, problems)
+            _parse_one(name, setting, raw, source, parsed, problems)
     return parsed
 
 
@@ -219,27 +221,27 @@ def _unknown(name: str, scope: SettingScope) -> str:
 def _parse_one(
     name: str,
     setting: Setting,
-    given: RawValue,
+    raw: RawValue,
     source: SettingSource,
     parsed: dict[str, EffectiveValue],
     problems: list[str],
 ) -> None:
     try:
-        value = setting.parse(given.text)
+        value = setting.parse(raw.text)
     except BadValueError as error:
-        problems.append(f"{given.where}: {name} = {setting.show(given.text)} is not valid; {error}")
+        problems.append(f"{raw.where}: {name} = {setting.show(raw.text)} is not valid; {error}")
         return
     parsed[name] = EffectiveValue(
-        setting=setting, value=value, source=source, set_as=name, where=given.where
+        setting=setting, value=value, source=source, set_as=name, where=raw.where
     )
 
 
-def _with_fallbacks(setting: Setting, given: Mapping[str, EffectiveValue]) -> EffectiveValue:
-    if setting.name in given:
-        return given[setting.name]
+def _with_fallbacks(setting: Setting, explicit: Mapping[str, EffectiveValue]) -> EffectiveValue:
+    if setting.name in explicit:
+        return explicit[setting.name]
     for fallback in setting.fallbacks:
-        if fallback.name in given:
-            effective = given[fallback.name]
+        if fallback.name in explicit:
+            effective = explicit[fallback.name]
             return effective._replace(setting=setting, value=fallback.convert(effective.value))
     return EffectiveValue(setting=setting, value=_default_of(setting), source=SettingSource.DEFAULT)
 

@@ -28,7 +28,7 @@ _NUMBERS = re.compile(r"(?:1\.)?(?P<release>\d+)")  # Java 8 calls itself 1.8
 
 
 class JavaMissing(Exception):
-    """No Java here is new enough; the message says what was seen and how to get one."""
+    """No Java is recent enough; the message lists what was seen and how to install one."""
 
 
 class JavaHome(NamedTuple):
@@ -59,7 +59,7 @@ def find_java(
 
 
 def _homes(environment: Mapping[str, str], folders: Sequence[str]) -> Iterator[Path]:
-    """Each place once, the user's choice first."""
+    """Candidate homes, each once, the user's choice first."""
     seen: set[Path] = set()
     for home in _places(environment, folders):
         real = home.resolve()
@@ -105,7 +105,7 @@ def _read_release_file(home: Path) -> str | None:
 
 
 def _ask(command: Path) -> str | None:
-    """Slow: it starts a Java. Older ones, and those that were copied about, have no file."""
+    """Run the Java, which is slow: old ones, and copied ones, have no release file."""
     try:
         answer = subprocess.run(
             [command, "-version"], capture_output=True, text=True, timeout=_ASK_TIMEOUT_S

@@ -1,5 +1,7 @@
-"""The typed settings that storage receives: one LogConfig a topic, one StorageConfig a broker.
-Plain values only, already checked. A field's default is always the declared setting's default."""
+"""Typed configs of storage: a LogConfig per topic, a StorageConfig per broker.
+
+Plain values, checked already. A field's default is always the declared setting's default.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -44,9 +46,9 @@ class LogConfig:
         return "delete" in self.cleanup_policy
 
     @classmethod
-    def from_topic(cls, resolved: Mapping[str, Any]) -> Self:
-        """From a topic's resolved settings: setting name -> typed value, all present."""
-        picked = {field: resolved[name] for field, name in cls.SOURCE_NAMES.items()}
+    def from_topic(cls, config: Mapping[str, Any]) -> Self:
+        """Reads a topic's effective config, which has every setting."""
+        picked = {field: config[name] for field, name in cls.SOURCE_NAMES.items()}
         return cls(**{**picked, "cleanup_policy": frozenset(picked["cleanup_policy"])})
 
 
@@ -69,9 +71,9 @@ class StorageConfig:
     SOURCE_NAMES: ClassVar[Mapping[str, str]]  # field -> the broker setting it is read from
 
     @classmethod
-    def from_broker(cls, resolved: Mapping[str, Any]) -> Self:
-        """From a broker's resolved settings: setting name -> typed value, all present."""
-        picked = {field: resolved[name] for field, name in cls.SOURCE_NAMES.items()}
+    def from_broker(cls, config: Mapping[str, Any]) -> Self:
+        """Reads a broker's effective config, which has every setting."""
+        picked = {field: config[name] for field, name in cls.SOURCE_NAMES.items()}
         # Kafka says "no limit" with the largest double; here that is infinity.
         if picked["cleaner_io_max_bytes_per_second"] >= DOUBLE_MAX:
             picked["cleaner_io_max_bytes_per_second"] = inf

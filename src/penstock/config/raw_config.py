@@ -1,4 +1,4 @@
-"""Settings as a user gave them: text, and where it stands. Not yet checked against any setting."""
+"""Raw config: settings as text with the place where they were written. Nothing is checked yet."""
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
@@ -6,7 +6,7 @@ from typing import NamedTuple, Self
 
 
 class ConfigError(ValueError):
-    """The configuration cannot be used. Carries every problem that was found, not the first."""
+    """The configuration cannot be used. Carries every problem, not only the first."""
 
     def __init__(self, problems: Iterable[str]) -> None:
         self.problems = tuple(problems)
@@ -30,7 +30,7 @@ class RawConfig(NamedTuple):
         return cls(values={name: RawValue(text, where) for name, text in texts.items()})
 
     def overlaid_by(self, other: "RawConfig") -> "RawConfig":
-        """Both together; where both name a setting, the other's value stands."""
+        """Both together; where both have a setting, the other's value wins."""
         return RawConfig(
             values={**self.values, **other.values},
             warnings=self.warnings + other.warnings,

@@ -1,5 +1,5 @@
-"""Settings of a topic that say what table is kept of it. Brokers keep them; `penstock table` reads
-them. Kafka knows none of these."""
+"""Topic settings that describe the table of a topic. Brokers store them; `penstock table` reads
+them. Kafka has none of these."""
 
 from penstock.config.check import one_of
 from penstock.config.declare import topic

@@ -1,4 +1,4 @@
-"""Settings of a topic, each with the broker settings that answer when the topic has none."""
+"""Topic settings, each with the broker settings that it falls back to."""
 
 import re
 

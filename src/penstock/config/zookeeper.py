@@ -14,7 +14,7 @@ DEFAULT_SESSION_TIMEOUT_MS = 18_000
 _SERVER = re.compile(
     r"(?:\[(?P<ipv6>[0-9A-Fa-f:.%]+)\]|(?P<host>[A-Za-z0-9._-]+))(?::(?P<port>[0-9]{1,5}))?"
 )
-# Parts are not empty, . or .., as with every path of the tree; plain names are enough here.
+# Path elements are not empty, . or .., as in every znode path.
 _PATH = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[A-Za-z0-9._-]+)+")
 
 

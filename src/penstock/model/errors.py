@@ -1,6 +1,7 @@
-"""The one error table: Kafka's codes and names, whether a retry may help, and what to tell people.
+"""The one error table: Kafka's codes and names, whether they are retriable, and messages for
+people.
 
-Lower rooms raise typed errors; handlers map them to these. Codes are the protocol's: none is ours.
+Lower packages raise typed errors; request handlers map them to these codes, which are all Kafka's.
 """
 
 from collections.abc import Mapping
@@ -323,7 +324,7 @@ class ErrorCode(IntEnum):
 
 
 class UnknownErrorCode(LookupError):
-    """A code or name that is not in the table: a newer peer, or no Kafka at all."""
+    """A code or name that is not in the table: from a newer peer, or not from Kafka."""
 
 
 def find_error(code: int) -> ErrorCode | None:
@@ -331,7 +332,7 @@ def find_error(code: int) -> ErrorCode | None:
 
 
 def known_error(code: int) -> ErrorCode:
-    """UNKNOWN_SERVER_ERROR in place of a code that is none: of an answer from another release."""
+    """The error of this code, or UNKNOWN_SERVER_ERROR for the code of a newer release."""
     return _BY_CODE.get(code, ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
@@ -358,7 +359,7 @@ _BY_CODE: Mapping[int, ErrorCode] = MappingProxyType({error.value: error for err
 
 
 class Refusal(Exception):
-    """An operation could not be done, for a reason that has a code of Kafka's."""
+    """An operation was refused; the reason has one of Kafka's codes."""
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
         self.code = code

@@ -29,11 +29,11 @@ class TopicPartition(NamedTuple):
 
 
 class InvalidTopicName(ValueError):
-    """The name cannot be a topic's: it also becomes a folder's."""
+    """Not a valid topic name; topic names become directory names."""
 
 
 def check_topic_name(name: str) -> str:
-    """The name itself, or InvalidTopicName: checked before it gets anywhere near a path."""
+    """Returns the name, or raises InvalidTopicName: called before the name is used in a path."""
     if name in (".", ".."):
         raise InvalidTopicName(f"topic name {name!r} is reserved; choose another")
     if _TOPIC_NAME.fullmatch(name) is None:
@@ -45,11 +45,11 @@ def check_topic_name(name: str) -> str:
 
 
 class InvalidPartition(ValueError):
-    """The number cannot be a partition's: requests hold it in 32 bits."""
+    """Not a valid partition number: requests hold it in 32 bits."""
 
 
 def check_partition(partition: int) -> int:
-    """The number itself, or InvalidPartition."""
+    """Returns the number, or raises InvalidPartition."""
     if not 0 <= partition <= MAX_PARTITION:
         raise InvalidPartition(
             f"partition {partition} is not valid: use a number from 0 to {MAX_PARTITION}"

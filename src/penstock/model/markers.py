@@ -1,4 +1,4 @@
-"""The word that ends a transaction in a partition, as coordinators send it and leaders take it."""
+"""The transaction marker that coordinators send and partition leaders append."""
 
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ class TransactionMarker(NamedTuple):
 
     @property
     def last_ended_epoch(self) -> int:
-        """The newest producer epoch whose transaction it may end: not that of the next one."""
+        """The newest producer epoch whose transaction this marker may end; never that of the next
+        one."""
         has_own = self.transaction_version >= FIRST_WITH_EPOCH_OF_ITS_OWN
         return self.producer_epoch - 1 if has_own else self.producer_epoch

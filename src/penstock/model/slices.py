@@ -1,4 +1,4 @@
-"""Pieces of files that stand for bytes: what storage reads and what the network sends. No I/O."""
+"""File slices that stand for bytes: storage reads them, the network sends them. No I/O here."""
 
 from typing import NamedTuple, Protocol
 

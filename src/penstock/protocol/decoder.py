@@ -1,7 +1,7 @@
-"""Bytes to messages: one function per kio class, generated on first use. The safe twin of kio's.
+"""Decodes messages: one function per message class, generated on first use.
 
-Every length and count is compared with the bytes that remain before anything is built from it;
-unknown tagged fields are skipped (KIP-482). `records` come out as views of the caller's buffer.
+Every length and count is compared with the remaining bytes before anything is built from it;
+unknown tagged fields are skipped (KIP-482). `records` are views of the caller's buffer.
 """
 
 import struct
@@ -24,7 +24,7 @@ MAX_STRING_BYTES = 0x7FFF  # what a classic string can hold, and Kafka's limit f
 
 
 def decode(entity: type[WireMessage], buffer: Buffer) -> Any:
-    """The message that fills this buffer to its last byte, or MalformedMessage."""
+    """Decode the message that fills the whole buffer, or raise MalformedMessage."""
     view = memoryview(buffer)
     end = len(view)
     try:
@@ -41,9 +41,9 @@ def decode(entity: type[WireMessage], buffer: Buffer) -> Any:
 
 
 def decoder_of(entity: type[WireMessage]) -> Decoder:
-    """Reads one entity at a position: (view, position, end) to the value and the position after.
+    """The function that reads one entity: (view, position, end) -> (value, next position).
 
-    May leave with struct.error, IndexError, UnicodeDecodeError or OverflowError; see `decode`.
+    It may raise struct.error, IndexError, UnicodeDecodeError or OverflowError; see `decode`.
     """
     decoder = _DECODERS.get(entity)
     if decoder is None:
@@ -52,12 +52,12 @@ def decoder_of(entity: type[WireMessage]) -> Decoder:
 
 
 def decoder_source(entity: type[WireMessage]) -> str:
-    """What was generated, for people who wonder."""
+    """The generated source, for debugging."""
     return _Generator(entity).source.text()
 
 
 def skip_tags(view: memoryview, position: int, end: int) -> int:
-    """The position after a tagged-fields section of which nothing is known."""
+    """Skip a section of unknown tagged fields; returns the position after it."""
     count, position = read_unsigned_varint(view, position)
     if count * 2 > end - position:
         raise MalformedMessage(f"{count} tagged fields in {end - position} bytes")

@@ -1,7 +1,7 @@
-"""Messages to bytes: one function per kio class, generated on first use, byte-equal to kio's own.
+"""Encodes messages: one function per message class, generated on first use.
 
 Not a validator: a value that does not fit raises UnencodableMessage. A message becomes a list of
-parts; a `records` value that is no bytes (a file slice with a length) stays in it as it is.
+parts; a `records` value that is not bytes (a file slice with a length) stays in the list as it is.
 """
 
 import struct
@@ -23,12 +23,12 @@ _LENGTH_CODES = {"string": "h", "bytes": "i", "records": "i"}
 
 
 def encode(message: WireMessage) -> bytes:
-    """The message's bytes, without size or header."""
+    """Encode the message, without size and header."""
     return b"".join(encode_parts(message))
 
 
 def encode_parts(message: WireMessage) -> list[Any]:
-    """Bytes and, as they were given, the `records` among them, in the order of the wire."""
+    """Bytes and, unchanged, the `records` among them, in wire order."""
     parts: list[Any] = []
     entity = type(message)
     try:
@@ -47,7 +47,7 @@ def encoder_of(entity: type[WireMessage]) -> Encoder:
 
 
 def encoder_source(entity: type[WireMessage]) -> str:
-    """What was generated, for people who wonder."""
+    """The generated source, for debugging."""
     return _Generator(entity).source.text()
 
 

@@ -60,7 +60,7 @@ def read_metadata_request(body: Buffer, version: int) -> MetadataRequest:
 
 
 class _Reader:
-    """Goes through a body; what it raises beside MalformedMessage is `_read`'s to translate."""
+    """Reads a body; `_read` translates what it raises besides MalformedMessage."""
 
     __slots__ = ("end", "position", "view")
 

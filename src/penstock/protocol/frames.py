@@ -16,11 +16,11 @@ _SIZE = struct.Struct(">i")
 
 
 class FrameSizeRefused(MalformedMessage):
-    """The size at the head of a frame is impossible or above the limit: nothing was received."""
+    """The frame size is invalid or above the limit: nothing was received."""
 
 
 def read_frame_size(head: bytes | bytearray | memoryview, *, max_bytes: int) -> int:
-    """How many bytes follow these first four, checked before any of them is waited for."""
+    """Number of bytes after these first four, checked before they are received."""
     (size,) = _SIZE.unpack_from(head)
     if 0 < size <= max_bytes:
         return int(size)

@@ -1,6 +1,6 @@
-"""Python source written line by line and compiled once: how encoders and decoders come to be.
+"""Python source assembled line by line and compiled once: how encoders and decoders are made.
 
-The source is made of field names and numbers from kio's schemas, never of anything a peer sent.
+The source consists of field names and numbers from the schemas, never of anything that a peer sent.
 """
 
 from collections.abc import Callable, Iterator

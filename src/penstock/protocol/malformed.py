@@ -1,21 +1,21 @@
-"""What is raised for bytes that are no message: one family, one `except` guards a socket."""
+"""Errors for malformed bytes: one family, so that one `except` guards a socket."""
 
 
 class MalformedMessage(ValueError):
-    """These bytes are not the message they claim to be; the connection cannot be trusted on."""
+    """The bytes are not the message that they claim to be; the connection must be closed."""
 
 
 class MalformedRequest(MalformedMessage):
-    """A client sent it: its connection is closed, nobody else's."""
+    """From a client: only its own connection is closed."""
 
 
 class MalformedResponse(MalformedMessage):
-    """A broker sent it: the client gives up the connection and asks elsewhere."""
+    """From a broker: the client closes the connection and retries elsewhere."""
 
 
 class UnknownSchema(LookupError):
-    """No such (api, version) exists among the schemas: answer UNSUPPORTED_VERSION."""
+    """There is no such API key and version: answer UNSUPPORTED_VERSION."""
 
 
 class UnencodableMessage(ValueError):
-    """A value does not fit its field: a broken caller, never a peer's fault."""
+    """A value does not fit its field: a bug of the caller, never a peer's fault."""

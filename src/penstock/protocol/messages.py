@@ -1,6 +1,6 @@
 """Requests and responses by API key and version: bytes to messages and back.
 
-No sockets, and no opinion on which versions are served: that is the handlers' table.
+No sockets here; which versions are served is decided by `apis.registry`.
 """
 
 from typing import Any
@@ -25,9 +25,9 @@ __all__ = [
 
 
 def decode_request(api_key: int, version: int, body: Buffer) -> Any:
-    """The request of which this is all that follows the header; `records` are views of `body`.
+    """Decode a request body; `records` are views of `body`.
 
-    Raises MalformedRequest for whatever is wrong with the bytes, UnknownSchema for the version.
+    Raises MalformedRequest for malformed bytes, UnknownSchema for an unknown version.
     """
     schema = get_request_schema(api_key, version)
     try:
@@ -37,7 +37,7 @@ def decode_request(api_key: int, version: int, body: Buffer) -> Any:
 
 
 def decode_response(api_key: int, version: int, body: Buffer) -> Any:
-    """As `decode_request`, for the other direction and with MalformedResponse."""
+    """Like `decode_request`, for responses; raises MalformedResponse."""
     schema = get_response_schema(api_key, version)
     try:
         return decode(schema, body)
@@ -46,7 +46,7 @@ def decode_response(api_key: int, version: int, body: Buffer) -> Any:
 
 
 def preload(versions: dict[ApiKey, range]) -> None:
-    """Import these schemas now rather than in front of a waiting client."""
+    """Make these message classes now, so that no client waits for them."""
     for api_key, served in versions.items():
         for version in served:
             get_request_schema(api_key, version)
