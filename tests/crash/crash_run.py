@@ -1,7 +1,7 @@
-"""A log under a scenario that may crash anywhere, and what may be found after it.
+"""A log under a scenario that may crash anywhere, and the states that a crash may leave.
 
-`Run` acts on the engine and notes before each step what a crash within it may leave, and after it
-what is certain: for a kill all that was written, for a power cut all that was said to be durable.
+`Run` acts on the engine. Before each step it notes what a crash within the step may leave, and
+after it what is certain: after a kill everything written, after a power cut everything durable.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A partition that is deleted and made again beside another one, under scenarios that may crash.
+"""A partition that is deleted and recreated beside another one, in scenarios that may crash.
 
-Each life has a topic id of its own: what is found is judged by the life that it belongs to.
+Each incarnation has its own topic id, by which the recovered state is checked.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ _SMALL_NODE = {
 
 
 class KafkaFailedError(Exception):
-    """Kafka did not do what it was asked to; the message carries the end of its log."""
+    """Kafka failed; the message ends with the tail of its log."""
 
 
 class Child:
@@ -112,12 +112,12 @@ class Child:
             return self._lines[number]
 
     def tail(self) -> str:
-        """The last words of both outputs."""
+        """The tail of both outputs."""
         errors = self._log.with_suffix(".err").read_text(errors="replace").splitlines()[-15:]
         return "\n".join([*[line.rstrip() for line in self._lines[-15:]], *errors])
 
     def end(self, *, with_signal: signal.Signals | None, timeout_s: float) -> int:
-        """Close its input, send the signal if any, wait, and kill it when it overstays."""
+        """Close its input, send the signal if any, wait, and kill it after the timeout."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         try:
@@ -162,7 +162,7 @@ class KafkaBroker:
             self.stop() if error is None else self.kill()
 
     def start(self) -> None:
-        """Start and wait until it serves."""
+        """Start and wait until it is ready."""
         self.directory.mkdir(parents=True, exist_ok=True)
         port, controller_port = _free_ports(2)
         self.bootstrap = f"127.0.0.1:{port}"
@@ -326,7 +326,7 @@ class KafkaClients:
 
 
 class ToolOutput(NamedTuple):
-    """What a Java tool said and how it left."""
+    """The output and exit code of a Java tool."""
 
     status: int
     out: str

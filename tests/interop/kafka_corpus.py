@@ -49,7 +49,7 @@ IDEMPOTENT = {"enable.idempotence": "true", "batch.size": "2000"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenPartition:
-    """One partition as the writers know it."""
+    """One partition and the records that were written to it."""
 
     topic: str
     partition: int
@@ -142,7 +142,7 @@ def copy_tree(source: Path, target: Path) -> None:
 
 @dataclass(slots=True)
 class _Journal:
-    """What was written so far; owned by write_corpus."""
+    """The records written so far; owned by write_corpus."""
 
     clients: KafkaClients
     topic_ids: dict[str, str] = field(default_factory=dict)
@@ -241,7 +241,7 @@ def _leave_a_transaction_open(journal: _Journal) -> None:
 
 
 def _write_compacted(journal: _Journal, broker: KafkaBroker) -> None:
-    """Write keyed data, some of it aborted, and wait until Kafka's cleaner has been over it."""
+    """Write keyed data, some of it aborted, and wait until Kafka's cleaner has compacted it."""
     journal.send(COMPACTED, list(make_records(300, seed=3, keys=40)), producer=IDEMPOTENT)
     keyed = list(make_records(16, seed=4, keys=40))
     journal.clients.begin(ABORTING)
@@ -256,7 +256,7 @@ def _write_compacted(journal: _Journal, broker: KafkaBroker) -> None:
 
 
 def _wait_until_cleaned(broker: KafkaBroker, name: str) -> None:
-    """Until a pass has come to the active segment: how many it takes depends on when each began."""
+    """Wait until a pass has reached the active segment; the number of passes depends on timing."""
     active = max(int(path.stem) for path in (broker.data / name).glob("*.log"))
     # "cleaned log compacted-0 (dirty section = [254, 595])"; no other log has enough to clean.
     broker.wait_line(f", {active}])")

@@ -109,12 +109,12 @@ class DumpedProducer(NamedTuple):
 
 
 class Dump(NamedTuple):
-    """The tool's whole answer for some files of one or more partitions."""
+    """The tool's whole output for some files of one or more partitions."""
 
     output: ToolOutput
 
     def section(self, file: Path) -> str:
-        """What the tool printed for one file."""
+        """The tool's output for one file."""
         for name, text in self._sections():
             if name == str(file):
                 return text
@@ -172,7 +172,7 @@ def partition_files(directory: Path) -> list[Path]:
 
 
 def dump_files(jars: KafkaJars, files: Iterable[Path]) -> Dump:
-    """Dump with contents; index entries are looked up in the log on the way."""
+    """Dump with contents; the tool also checks index entries against the log."""
     return _dump(jars, files, "--deep-iteration", "--print-data-log")
 
 
@@ -183,7 +183,7 @@ def check_indexes(jars: KafkaJars, files: Iterable[Path]) -> Dump:
 
 
 def assert_dump_clean(dump: Dump, *, compacted: bool = False) -> None:
-    """Fail on anything the tool complained of; gaps between offsets belong to a compacted log."""
+    """Fail on any complaint of the tool; gaps between offsets are allowed in a compacted log."""
     assert dump.output.status == 0, f"the tool left with {dump.output.status}: {_tail(dump)}"
     assert "Dumping " in dump.output.out, f"the tool dumped nothing: {_tail(dump)}"
     words = [word for word in COMPLAINTS if not (compacted and word == _GAP)]

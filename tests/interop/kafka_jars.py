@@ -41,7 +41,7 @@ Say = Callable[[str], None]
 
 
 class KafkaUnavailableError(Exception):
-    """Kafka's jars cannot be had here; the message says why and what to do."""
+    """Kafka's jars are not available; the message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ class KafkaJars:
         return self._command(options, f"{self.jars}/*", main_class, arguments)
 
     def keep_archive(self) -> None:
-        """Adopt what an archiving command has left, if it left anything."""
+        """Adopt the archive of an archiving command, if there is one."""
         if self._fresh_archive.exists():
             self._fresh_archive.rename(self.archive)
 
@@ -191,7 +191,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def _identity(java: str) -> str:
-    """Of the JVM: another one cannot use its archive."""
+    """The JVM's version, because another JVM cannot use its archive."""
     real = Path(java).resolve()
     return short_hash(str(real), str(real.stat().st_mtime_ns))
 

@@ -30,7 +30,7 @@ LONGEST_INTERVAL_MS = 300_000  # of the engine's upkeep
 
 
 class OurLogs:
-    """All logs of one data directory, opened by the engine; `close` is a clean stop."""
+    """All logs of one data directory, opened by the engine; `close` is a clean shutdown."""
 
     def __init__(
         self, data: Path, config: LogConfig = SMALL_SEGMENTS, *, only_topic: str | None = None
@@ -47,7 +47,7 @@ class OurLogs:
         self.logs = {str(partition): _segmented(log) for partition, log in recovered.items()}
 
     def create(self, name: str, topic_id: UUID) -> SegmentedLog:
-        """A new log; `name` is that of its folder."""
+        """Create a log; `name` is that of its folder."""
         topic, _, number = name.rpartition("-")
         partition = TopicPartition(topic, int(number))
         log = self.engine.create(partition, TopicId(topic_id), self._config, NOW_MS)
@@ -62,7 +62,7 @@ class OurLogs:
         leader_epoch: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,
     ) -> LogAppendInfo:
-        """Append one batch as the leader; everything that is appended counts as replicated."""
+        """Append one batch as the leader; it is replicated at once."""
         item = AppendItem(log, memoryview(batch), LeaderEpoch(leader_epoch), origin)
         (appended,) = self.engine.append([item], NOW_MS)
         assert isinstance(appended, LogAppendInfo), appended
@@ -70,7 +70,7 @@ class OurLogs:
         return appended
 
     def run_upkeep(self) -> list[str]:
-        """All jobs that come due once every interval has passed; their names."""
+        """Run all jobs that are due after every interval; returns their names."""
         self.engine.due_jobs(NOW_MS)
         jobs = self.engine.due_jobs(NOW_MS + LONGEST_INTERVAL_MS)
         for job in jobs:
@@ -82,7 +82,7 @@ class OurLogs:
 
 
 def read_batches(log: SegmentedLog) -> Iterator[tuple[BatchHeader, bytes]]:
-    """Every batch of the log through its own reads, a few at a time."""
+    """Every batch of the log as read, a few at a time."""
     offset = log.log_start_offset
     while offset < log.log_end_offset:
         read = log.read(offset, below=log.log_end_offset, max_bytes=3000, at_least_one=True)
@@ -97,7 +97,7 @@ def read_batches(log: SegmentedLog) -> Iterator[tuple[BatchHeader, bytes]]:
 
 
 def read_records(log: SegmentedLog) -> list[Record]:
-    """Every record but the control ones."""
+    """Every record except control records."""
     return [
         record
         for header, batch in read_batches(log)
@@ -107,7 +107,7 @@ def read_records(log: SegmentedLog) -> list[Record]:
 
 
 def _at_once(function: Callable[[], Result]) -> Result:
-    """The owner is this very thread."""
+    """Run the visit in this thread."""
     return function()
 
 
@@ -117,4 +117,4 @@ def _segmented(log: PartitionLog) -> SegmentedLog:
 
 
 def _no_progress(*, done: int, total: int) -> None:
-    """The tests do not show any."""
+    """No progress is shown."""

@@ -196,7 +196,7 @@ def test_a_clean_shutdown_leaves_end_offsets_marker_and_meta_properties(
 def test_kafka_reads_what_our_codecs_compress(
     kafka_jars: KafkaJars, kafka_corpus: Corpus, tmp_path: Path
 ) -> None:
-    """Kafka's records, compressed again by us: its tool must show the same contents."""
+    """Kafka's records, recompressed by us: its tool must show the same content."""
     source = kafka_corpus.clean.partitions[CODEC_TOPICS[0] + "-0"].written
     records = [Record(*record) for record in source]
     for codec in Codec:

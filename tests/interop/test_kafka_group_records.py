@@ -1,4 +1,4 @@
-"""Records of groups between Kafka and us: its tool reads ours, we load what its broker wrote."""
+"""Group records: Kafka's tool reads ours, and we load those of a Kafka broker."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ async def _use_groups(bootstrap: str) -> None:
 def _be_member(
     bootstrap: str, group: str, partition: TopicPartition, offset: int, config: dict[str, str]
 ) -> Consumer:
-    """Joins and commits; it is for the caller to keep it from leaving."""
+    """Joins and commits; the caller keeps it in the group."""
     assigned = threading.Event()
     consumer = Consumer(
         {

@@ -37,7 +37,7 @@ KEYS = 40
 
 @dataclass(slots=True)
 class Table:
-    """A compacted log of ours: what went in, what was aborted, what a reader of ours sees."""
+    """A compacted log of ours: the records, the aborted ones, and our consumer's view."""
 
     data: Path
     written: dict[int, Record] = field(default_factory=dict)
@@ -140,7 +140,7 @@ def _append(
     producer_id: int = -1,
     sequence: int = -1,
 ) -> dict[int, Record]:
-    """In batches of 10, or as one transactional batch; the records by their offsets."""
+    """Append in batches of 10, or as one transactional batch; returns the records by offset."""
     written: dict[int, Record] = {}
     for start in range(0, len(fresh), 10):
         records = [

@@ -123,7 +123,7 @@ def test_kafka_reads_the_producers_in_our_snapshots(dump: Dump, ours: Ours) -> N
 
 
 def _append_many(logs: OurLogs, log: SegmentedLog, codec: Codec) -> list[Record]:
-    """600 records in batches of 10; of a producer that leads through two epochs."""
+    """600 records in batches of 10, by a producer with two epochs."""
     fresh = _fresh(600, seed=21)
     appended: list[Record] = []
     for start in range(0, len(fresh), 10):
@@ -140,7 +140,8 @@ def _append_many(logs: OurLogs, log: SegmentedLog, codec: Codec) -> list[Record]
 
 
 def _append_transactions(logs: OurLogs, log: SegmentedLog, made: Ours) -> None:
-    """Producer 1 commits, 2 aborts, interleaved; 3 commits once and ends within a transaction."""
+    """Producer 1 commits and 2 aborts, interleaved; 3 commits once and leaves a transaction
+    open."""
     made.appended[TRANSACTIONS] = []
     writer = _Writer(logs, log, made)
     for turn in range(12):
@@ -161,7 +162,7 @@ class _Writer:
     sequences: dict[int, int] = field(default_factory=dict)
 
     def send(self, producer_id: int, seed: int) -> int:
-        """One transactional batch; its base offset."""
+        """Append one transactional batch; returns its base offset."""
         fresh = _fresh(9, seed=seed)
         sequence = self.sequences.get(producer_id, 0)
         batch = build_batch(

@@ -1,4 +1,4 @@
-"""Records of transactions between Kafka and us: its tool reads ours, we load its own."""
+"""Transaction records: Kafka's tool reads ours, and we load Kafka's."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_kafka_reads_our_records_as_we_mean_them(kafka_jars: KafkaJars, tmp_path
 
 
 def _as_kafka_shows(value: Transaction) -> dict[str, Any]:
-    """Tagged fields only where they say something; the one that is ours is passed over."""
+    """Only tagged fields that are set; ours is skipped."""
     shown: dict[str, Any] = {
         "producerId": value.producer_id,
         "producerEpoch": value.producer_epoch,
@@ -132,7 +132,7 @@ def test_we_load_the_transactions_of_a_kafka_broker(kafka_jars: KafkaJars, tmp_p
 
 
 def _transact(bootstrap: str, name: str) -> Producer:
-    """Two records in a transaction that ends as its name says."""
+    """Two records in a transaction that ends as named."""
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": name})
     producer.init_transactions(60)
     producer.begin_transaction()

@@ -177,7 +177,7 @@ def test_kafka_continues_a_log_that_we_appended_to(
 
 
 def _append_to(logs: OurLogs, log: SegmentedLog) -> list[WrittenRecord]:
-    """More records in every codec; all that the log then holds, as a Java consumer sees it."""
+    """Append records in every codec; returns the whole log as a Java consumer reads it."""
     for number, codec in enumerate(Codec):
         new = list(make_records(40, seed=50 + number, keys=40))
         records = [
@@ -189,7 +189,7 @@ def _append_to(logs: OurLogs, log: SegmentedLog) -> list[WrittenRecord]:
 
 
 def _with_markers(partition: WrittenPartition, log: SegmentedLog) -> list[Record]:
-    """Written records and the markers between them: both have a time to be found by."""
+    """Written records and the markers between them, because both have timestamps."""
     markers = [r for h, batch in read_batches(log) if h.is_control for r in iter_records(batch)]
     return sorted([*(Record(*record) for record in partition.written), *markers])
 

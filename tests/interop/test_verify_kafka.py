@@ -1,4 +1,4 @@
-"""The check of files, on what Kafka itself has written: compacted, transactional, killed."""
+"""`log verify` on Kafka's own files: compacted, transactional, killed."""
 
 import shutil
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The log under test and its model, side by side, and how they are compared."""
+"""The log under test beside its model, and their comparison."""
 
 from collections import Counter
 from random import Random
@@ -185,7 +185,7 @@ class Pair:
             read.lease.release()
 
     def _read_batches(self) -> list[Stored]:
-        """All that a reader can get, by one read after the other."""
+        """All batches, by consecutive reads."""
         batches: list[Stored] = []
         position = self.log.log_start_offset
         while position < self.log.log_end_offset:
@@ -206,7 +206,7 @@ class Pair:
 
 
 class Checks(Pair):
-    """Everything that can be asked of both."""
+    """Compares everything that both can answer."""
 
     def check(self) -> None:
         log, model = self.log, self.model
@@ -244,7 +244,7 @@ class Checks(Pair):
         assert stable in [max(model.start, a) for a in allowed], (stable, allowed)
 
     def _check_producers(self, start: int) -> None:
-        """Exactly what the batches tell; what lies below the start may be known or not."""
+        """Exactly the state of the batches; producers below the log start may be present or not."""
         retained, _ = replay(self.model.visible(start))
         for producer_id in range(6):
             entry = self.log.producers.find(producer_id)
@@ -319,7 +319,7 @@ class Checks(Pair):
         self._check_producers(self.model.start)
 
     def _adopt_epochs(self, model: Model) -> None:
-        """Epochs of batches are known; one that had none yet may be forgotten."""
+        """Epochs of batches are present; one without a batch may be missing."""
         epochs = self.log.epochs
         # Deleting records moves the first epoch's start at once, the log's only by a checkpoint.
         first = epochs.entries[0].start_offset if epochs.entries else self.max_start

@@ -1,4 +1,4 @@
-"""Stops the log under test, by kill, power cut or in order, and judges what comes back."""
+"""Stops the log under test by kill, power cut or cleanly, and checks the recovered state."""
 
 from errno import EIO
 
@@ -32,7 +32,7 @@ from penstock.testing.simulated_disk import (
 
 
 class Crashes(Checks):
-    """Afterwards the model is what was found, if that was one of the states allowed."""
+    """After a crash the model becomes the recovered state, if that state is allowed."""
 
     def kill(self) -> None:
         self.witnessed["crash"] += 1
@@ -80,7 +80,7 @@ class Crashes(Checks):
         return KeepEverything() if kind == 1 else SeededChoice(self.random.getrandbits(32))
 
     def _come_back_from_error(self) -> None:
-        """A fenced log takes nothing more; what it said before holds."""
+        """A fenced log accepts nothing more, and its durable offset still holds."""
         assert self.may_fail, f"the log is fenced though nothing failed: {self.reports}"
         self.witnessed["error"] += 1
         self.disk.heal()
@@ -105,7 +105,7 @@ class Crashes(Checks):
         self._settle(is_power_cut=is_torn)
 
     def _crash_in_recovery(self) -> bool:
-        """True if it ended in a power cut."""
+        """Returns whether it ended in a power cut."""
         if self.random.random() < 0.7:
             self.disk.crash_before(self.random.choice([0, 1, 2, 3, 5, 8, 13, 21]))
         else:
@@ -138,7 +138,7 @@ class Crashes(Checks):
             self.log = log
 
     def _settle(self, *, is_power_cut: bool) -> None:
-        """What was found must be one of the states that the crash may leave; go on from it."""
+        """The recovered state must be one that the crash may leave; continue from it."""
         recovered = self._read_batches()
         alternatives = [self.model]
         if self.intended is not None:
@@ -170,7 +170,7 @@ class Crashes(Checks):
         self._adopt(recovered, matching, is_power_cut=is_power_cut)
 
     def _least(self) -> list[Stored]:
-        """After a kill: all but what the interrupted operation was taking away."""
+        """After a kill: everything except what the interrupted operation was removing."""
         if self.intended is None:
             return self.model.batches
         pairs = zip(self.model.batches, self.intended.batches, strict=False)

@@ -1,4 +1,4 @@
-"""What the property test of the log draws: settings, steps, and when the background works."""
+"""Random configs, steps and background timing of the log's property test."""
 
 from collections.abc import Callable, Iterable
 from random import Random
@@ -68,7 +68,7 @@ def draw_steps(seed: int, count: int) -> list[Step]:
 
 
 def draw_steps_with_deletions(seed: int, count: int) -> list[Step]:
-    """The same, and in some examples deletions in between, which takes two partitions."""
+    """The same, in some examples with deletions, which need two partitions."""
     steps = draw_steps(seed, count)
     random = Random(f"deletions {seed}")
     if random.random() >= SHARE_WITH_DELETIONS:
@@ -83,7 +83,7 @@ def draw_steps_with_deletions(seed: int, count: int) -> list[Step]:
 
 
 class Deferred:
-    """A background that works only when asked to, so that the owner goes on meanwhile."""
+    """A background that runs only on request, so that the owner continues meanwhile."""
 
     def __init__(self) -> None:
         self.waiting: list[Callable[[], None]] = []

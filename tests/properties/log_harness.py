@@ -46,7 +46,7 @@ from penstock.testing.simulated_disk import (
 
 
 class Harness(Recreation):
-    """One example: `run` it; `witnessed` counts what it met."""
+    """One example for `run`; `witnessed` counts the events that occurred."""
 
     def run(self, steps: list[Step]) -> None:
         if any(step.operation == "recreate" for step in steps):
@@ -97,7 +97,7 @@ class Harness(Recreation):
         self._append_as_leader(self._batch_of(producer_id, epoch, sequence))
 
     def append_again(self) -> None:
-        """A client sends once more what was stored already."""
+        """A client resends a stored batch."""
         windows = [(p, w) for p, q in self.producers.items() for w in q.window if w[0] >= 0]
         if not windows:
             return
@@ -147,7 +147,7 @@ class Harness(Recreation):
         self._append_as_leader(batch, AppendOrigin.COORDINATOR)
 
     def follow(self) -> None:
-        """Batches of a leader, with gaps where it has compacted."""
+        """Batches of a leader, with gaps from compaction."""
         after, content, position = self.model.copy(), bytearray(), self.model.end
         epoch = max(self.epoch, 0)
         for _ in range(self.random.randint(1, 3)):
@@ -196,7 +196,7 @@ class Harness(Recreation):
         self._adopt_cut(before, after)
 
     def _adopt_empty(self, before: Model, after: Model, offset: int) -> None:
-        """Nothing is left: where the log goes on is a matter of its segments."""
+        """Nothing is left; the segments decide where the log continues."""
         log = self.log
         assert log.log_start_offset <= before.start
         after.start, after.end = log.log_start_offset, log.log_end_offset
@@ -354,7 +354,7 @@ class Harness(Recreation):
         self.is_in_job = False
 
     def _visit(self, function: Callable[[], Any]) -> Any:
-        """The owner lives on between the visits of a job."""
+        """The owner keeps working between the visits of a job."""
         if self.log.failure is None and self.random.random() < 0.05:
             self._move_start(self.log.log_start_offset)
             if self.is_compacting:
@@ -407,7 +407,7 @@ def place_of(error: BaseException) -> tuple[str, str, int]:
 
 
 def shorten(seed: int, steps: list[Step], where: object = None) -> list[Step]:
-    """Leave out whatever is not needed for the run to fail in the same place."""
+    """Drop the steps that are not needed to fail at the same location."""
     size = len(steps) // 2
     while size:
         index = 0

@@ -40,7 +40,7 @@ class Producer:
 
 
 class Ended(NamedTuple):
-    """A transaction that a marker has decided."""
+    """A completed transaction."""
 
     producer_id: int
     first: int
@@ -50,7 +50,7 @@ class Ended(NamedTuple):
 
 @dataclass(slots=True)
 class Model:
-    """Batches are never dropped at the front: what a reader may see begins at `start`."""
+    """Batches are never dropped at the front; consumers see them from `start` on."""
 
     batches: list[Stored] = field(default_factory=list)
     start: int = 0
@@ -82,7 +82,7 @@ class Model:
         self.epochs.append((epoch, start))
 
     def truncate(self, offset: int) -> None:
-        """The log ends where the last batch does that lies wholly below the offset."""
+        """The log ends after the last batch that is wholly below the offset."""
         if offset < self.end:
             self.batches = [batch for batch in self.batches if batch.last < offset]
             self.end = self.batches[-1].last + 1 if self.batches else self.start
@@ -121,7 +121,7 @@ class Model:
 
 @dataclass(slots=True)
 class Incarnation:
-    """All that the test knows of a log that was deleted."""
+    """The expected state of a deleted log."""
 
     topic_id: TopicId
     model: Model
@@ -136,7 +136,7 @@ class Incarnation:
 
 
 def replay(batches: list[Stored]) -> tuple[dict[int, Producer], list[Ended]]:
-    """The producers and transactions that these batches tell of."""
+    """The producers and transactions of these batches."""
     producers: dict[int, Producer] = {}
     ended: list[Ended] = []
     for batch in batches:
@@ -166,7 +166,7 @@ def follow(producers: dict[int, Producer], ended: list[Ended], batch: Stored) ->
 
 
 def find_hole(before: list[Stored], after: list[Stored], *, end_of_decided: int) -> str | None:
-    """Why `after` cannot be what compaction made of `before`; None if it can."""
+    """Why `after` cannot be a compaction of `before`; None if it can."""
     old = {record.offset: (batch, record) for batch in before for record in batch.records}
     kept = {record.offset: record for batch in after for record in batch.records}
     spans = [(batch.base, batch.last) for batch in after]

@@ -1,7 +1,7 @@
-"""Deletes the log under test and makes one of its name anew, beside another that must not notice.
+"""Deletes and recreates the log under test, beside another that must not be affected.
 
-Each life has its own topic id and model. Until the deletion is durable a power cut may bring the
-former life back, whole; a kill never does.
+Each incarnation has its own topic id and model. Until the deletion is durable a power cut may bring
+the previous incarnation back as a whole; a kill never does.
 """
 
 from collections.abc import Callable
@@ -37,7 +37,7 @@ class Recreation(Crashes):
         super().__init__(seed)
 
     def create_other(self) -> None:
-        """Durable from the beginning on: it may never be missing."""
+        """Durable from the start, so it may never be missing."""
         created = self.engine.create(OTHER, TOPIC_ID, OTHER_CONFIG, self.now_ms)
         assert isinstance(created, SegmentedLog)
         self.other = created
@@ -81,7 +81,7 @@ class Recreation(Crashes):
     # -- deleting ------------------------------------------------------------------------------
 
     def recreate(self) -> None:
-        """Flushes of the old log that run or wait end later, with the new one there."""
+        """Running and queued flushes of the old log end while the new one exists."""
         self.intended = None
         self.witnessed["deletion during a job"] += self.is_in_job
         self.witnessed["deletion during a flush"] += bool(self.background.waiting)
@@ -97,7 +97,7 @@ class Recreation(Crashes):
         leased()
 
     def _lease(self) -> Callable[[], None]:
-        """Sometimes a reader is at work: what it has read stays good until it is done."""
+        """Sometimes a reader holds a lease, and its slices stay valid until it is released."""
         log = self.log
         if self.random.random() < 0.5 or log.log_start_offset == log.log_end_offset:
             return lambda: None
@@ -173,7 +173,7 @@ class Recreation(Crashes):
         self.witnessed["deletion and re-creation"] += 1
 
     def remove_folders(self) -> None:
-        """The jobs that deletions have left; whatever else is due is not of interest here."""
+        """Run the removal jobs only; other due jobs are not of interest here."""
         removals: list[Job] = list(self.engine._removals)
         self.engine._removals.clear()
         for job in removals:
@@ -202,8 +202,11 @@ class Recreation(Crashes):
         super()._settle(is_power_cut=is_power_cut)
 
     def _find_former(self) -> Incarnation | None:
-        """Whose log was found, if not the present life's. An id that was not synced may be lost:
-        then the batches tell, or with none left the offset at which the log stands."""
+        """The former incarnation of the recovered log, if it is not the current one.
+
+        A topic id that was not synced may be lost; then the batches decide, or without any the
+        log's offset.
+        """
         topic_id = self.log.topic_id
         if topic_id.int:
             incarnations = [

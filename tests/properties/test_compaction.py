@@ -1,4 +1,4 @@
-"""Random histories of a compacted table, random passes, and what no pass may ever change."""
+"""Random histories of a compacted log, random passes, and what no pass may change."""
 
 from typing import NamedTuple
 
@@ -87,7 +87,7 @@ thorough = settings(
 
 
 class Model:
-    """A table with its whole history beside it."""
+    """A compacted log with its whole history."""
 
     def __init__(self, **config: object) -> None:
         self.table = Table(segment_bytes=600, delete_retention_ms=RETENTION_MS, **config)
@@ -129,7 +129,7 @@ class Model:
         self.table.end(producer, commit=commit, epoch=self.epochs[producer])
 
     def compact(self, map_entries: int = 1_000) -> None:
-        """One pass, and everything that it may not change."""
+        """Run one pass, and check everything that it may not change."""
         table, log = self.table, self.table.log
         before, committed = table.everything(), table.committed()
         end_offset, stable = log.log_end_offset, log.last_stable_offset
@@ -150,7 +150,7 @@ class Model:
         self._check_reopened(committed_after, producers)
 
     def _check_latest_stay(self, before: list[Seen], after: list[Seen]) -> None:
-        """The latest record of a key stays; if it is a tombstone, until it has had its time."""
+        """The latest record of a key stays; a tombstone stays until its delete horizon."""
         latest = {seen.key: seen for seen in before}
         remaining = set(after)
         now_ms = self.table.now_ms

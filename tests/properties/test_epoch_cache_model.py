@@ -24,7 +24,7 @@ ASKED_OFFSETS = [*range(14), MAX_OFFSET - 1, MAX_OFFSET]
 
 
 class AnyOrder(RuleBasedStateMachine):
-    """Epochs and offsets in any order, also ones that no healthy log would see."""
+    """Epochs and offsets in any order, even ones that a valid log never has."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class AnyOrder(RuleBasedStateMachine):
 
 
 class LogOfRecords(RuleBasedStateMachine):
-    """A healthy log: each record carries its epoch, and the cache must know every one of them."""
+    """A valid log: each record has its epoch, and the cache must have all of them."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -57,7 +57,7 @@ def test_seeds_that_found_bugs_pass() -> None:
 
 
 def run_example(seed: int, steps: list[Step]) -> Counter[str]:
-    """What the example met, each event once; a failure is shortened before it is reported."""
+    """The events of the example, each once; a failure is shortened before it is reported."""
     harness = Harness(seed)
     try:
         harness.run(steps)

@@ -51,7 +51,7 @@ class Producer:
 
 
 class Sent(NamedTuple):
-    """What a client sends, before the wire cuts sequences to 31 bits."""
+    """A batch as a client counts it, before sequences wrap to 31 bits."""
 
     producer_id: int
     epoch: int
@@ -83,7 +83,7 @@ class ProducerMachine(RuleBasedStateMachine):
     def begin_anywhere(
         self, producer_id: int, epoch: int, first: int, count: int, transactional: bool
     ) -> None:
-        """A follower or a recovered log begins with whatever the log holds."""
+        """A follower or a recovered log starts with any content of the log."""
         self.append(Sent(producer_id, epoch, first, first + count - 1, transactional))
 
     # What a client may do.
@@ -117,7 +117,7 @@ class ProducerMachine(RuleBasedStateMachine):
 
     @invariant()
     def knows_batches_that_come_again(self) -> None:
-        """The remembered ones by their offsets; of older ones only that they were stored."""
+        """Batches in the window with their offsets; older ones only as duplicates."""
         for producer_id, producer in self.producers.items():
             for age, batch in enumerate(reversed(producer.batches[-9:]), start=1):
                 sent = Sent(producer_id, producer.epoch, batch.first, batch.last, True)
@@ -278,7 +278,7 @@ class ProducerMachine(RuleBasedStateMachine):
 
     @rule(now=SELDOM)
     def restart_from_a_snapshot(self, now: bool) -> None:
-        """All later checks are as without it, but for the depth of the duplicate window."""
+        """Later checks are unchanged, except for the depth of the duplicate window."""
         if not now:
             return
         entries = decode(encode(self.state.producers()))

@@ -1,4 +1,4 @@
-"""Batches of any content come back; damaged ones end in a typed error and in bounded memory."""
+"""Batches of any content are read back; damaged ones raise a typed error in bounded memory."""
 
 import random
 import resource
@@ -109,7 +109,7 @@ SAMPLE_RECORDS = [
 
 
 def refused(read: Callable[[], object]) -> bool:
-    """Whether CorruptBatch was raised; anything else passes through and fails the test."""
+    """Whether CorruptBatch was raised; any other error fails the test."""
     try:
         read()
     except CorruptBatch:
@@ -165,7 +165,8 @@ def seeds() -> list[bytes]:
 
 
 def mutate(rng: random.Random, seed: bytes) -> bytearray:
-    """Random bytes, or a batch with a few bytes changed, cut out or put in; mostly re-measured."""
+    """Random bytes, or a batch with a few bytes changed, removed or inserted; mostly with a new
+    length."""
     if rng.random() < 0.05:
         return bytearray(rng.randbytes(rng.randrange(150)))
     batch = bytearray(seed)
@@ -189,7 +190,7 @@ def mutate(rng: random.Random, seed: bytes) -> bytearray:
 
 
 def exercise(batch: bytearray) -> bool:
-    """Run every reader; True where the records decoded. What decodes must survive a rewrite."""
+    """Run every reader; True if the records decoded, and then they must survive a rewrite."""
     is_crc_valid(batch, 0, len(batch))
     refused(lambda: list(iter_headers(batch)))
     refused(lambda: check_client_batch(read_header(batch)))

@@ -42,7 +42,7 @@ _OUTSIDE_CRC = Struct(">qiib")  # base offset, length, leader epoch, magic
 
 
 class Drawn(NamedTuple):
-    """One batch, told by how it differs from the one that would be usual in its place."""
+    """One batch, described by its differences from an ordinary one."""
 
     producer_id: int = -1
     is_marker: bool = False
@@ -59,7 +59,7 @@ class Drawn(NamedTuple):
 
 
 def batches(**fields: Any) -> Drawn:
-    """Given to `st.builds` in place of the class: what is not named stays as it is usual."""
+    """For `st.builds` instead of the class: unnamed fields keep their ordinary value."""
     return Drawn(**fields)
 
 
@@ -97,7 +97,7 @@ histories = st.tuples(sound, st.lists(wrong, max_size=1), sound).map(
 
 @dataclass
 class Files:
-    """The segments of one log as they are drawn, and where and when its next batch is due."""
+    """The generated segments of one log, and the next batch's offset and epoch."""
 
     offset: int = 0
     epoch: int = 0
@@ -221,7 +221,7 @@ def test_recovery_is_the_same_with_and_without_the_fast_path(
 
 
 def recover(disk: SimulatedDisk, config: LogConfig, point: int) -> dict[str, Any]:
-    """All that a recovered log knows, and the files that it leaves."""
+    """The state of a recovered log and its files."""
     reports: list[str] = []
     log = make_log(disk, config)
     remembered = CheckpointedOffsets(
@@ -261,7 +261,7 @@ def _look_into(segment: Segment) -> dict[str, Any]:
 
 @contextmanager
 def _the_long_way_only() -> Iterator[None]:
-    """For what the result is compared with: nothing is ever taken for a usual batch."""
+    """Disable the fast path, for the result to compare with."""
 
     def take_none(
         segment: Segment, buffer: memoryview, index: int, *_: int, offset: int, epoch: int
@@ -274,7 +274,7 @@ def _the_long_way_only() -> Iterator[None]:
 
 
 def test_ordinary_batches_take_the_fast_path() -> None:
-    """Else the comparison above would compare a thing with itself."""
+    """Otherwise the comparison above would compare the slow path with itself."""
     files = Files()
     for drawn in (Drawn(), Drawn(delta=3), Drawn(payload_bytes=900), Drawn(time_step_ms=-5)):
         files.add(drawn)
