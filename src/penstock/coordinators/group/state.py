@@ -287,7 +287,9 @@ class GroupShardState:
         result = offset_commands.commit(
             request, topics=self._topics, now_ms=now_ms, config=self._config()
         )
-        return replace(result, timers=self.session_timer(request))
+        return CoordinatorResult(
+            reply=result.reply, records=result.records, timers=self.session_timer(request)
+        )
 
     def commit_in_transaction(
         self, request: CommitInTransaction, now_ms: int
@@ -301,7 +303,11 @@ class GroupShardState:
         result = offset_commands.commit(
             request.commit, topics=self._topics, now_ms=now_ms, config=self._config()
         )
-        return replace(result, written_by=WrittenBy(request.producer_id, request.producer_epoch))
+        return CoordinatorResult(
+            reply=result.reply,
+            records=result.records,
+            written_by=WrittenBy(request.producer_id, request.producer_epoch),
+        )
 
     def end_transaction(self, producer_id: int, *, commit: bool) -> None:
         """Replays a marker."""

@@ -16,7 +16,9 @@ class ShardTimers:
 
     def set(self, key: Hashable, delay_ms: int, call: Callable[[], None]) -> None:
         """Replaces the timer with the same key."""
-        self.cancel(key)
+        timer = self._by_key.get(key)
+        if timer is not None:
+            self._timers.cancel(timer)
         self._by_key[key] = self._timers.add_after(delay_ms, partial(self._fire, key, call))
 
     def cancel(self, key: Hashable) -> None:
