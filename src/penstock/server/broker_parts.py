@@ -56,13 +56,7 @@ def build_parts(
     store: BrokerMetadataStore,
     engine: Engine,
 ) -> BrokerParts:
-    handler = ControllerRequestHandler(
-        context.broker_id,
-        replicas=context.replicas,
-        metadata=context.metadata,
-        dynamic_config=dynamic_config,
-        report=context.report,
-    )
+    handler = _build_request_handler(context, dynamic_config)
     links = build_cluster_links(context, handler)
     controller = _build_controller(context, raw_config, links, store)
     producer_ids = BlockProducerIds(store.session, context.broker_id)
@@ -108,6 +102,18 @@ def build_parts(
         transaction_coordinator=transactions,
         dispatcher=Dispatcher(APIS, services, serves_clients=False),
         advertised=advertised,
+    )
+
+
+def _build_request_handler(
+    context: BrokerContext, dynamic_config: DynamicBrokerConfig
+) -> ControllerRequestHandler:
+    return ControllerRequestHandler(
+        context.broker_id,
+        replicas=context.replicas,
+        metadata=context.metadata,
+        dynamic_config=dynamic_config,
+        report=context.report,
     )
 
 
