@@ -75,26 +75,28 @@ class KafkaPython:
         return None if offset is None else int(offset.offset)
 
     def read(self, topic: str, partition: int, start: Start, end_offset: int) -> list[Received]:
-        place = kafka.TopicPartition(topic, partition)
+        tp = kafka.TopicPartition(topic, partition)
         offset = start.offset
         if start.timestamp_ms is not None:
             offset = self.find_offset(topic, partition, start.timestamp_ms)
-        self._consumer.assign([place])
+        self._consumer.assign([tp])
         if offset is None:
-            self._consumer.seek_to_beginning(place)
+            self._consumer.seek_to_beginning(tp)
         else:
-            self._consumer.seek(place, offset)
+            self._consumer.seek(tp, offset)
         received: list[Received] = []
         deadline = time.monotonic() + READ_TIMEOUT_S
-        while self._consumer.position(place) < end_offset and time.monotonic() < deadline:
-            for found in self._consumer.poll(timeout_ms=500).values():
-                received += map(_to_received, found)
+        while self._consumer.position(tp) < end_offset and time.monotonic() < deadline:
+            for record in self._consumer.poll(timeout_ms=500).values():
+                received += map(_to_received, record)
         return received
 
 
-def _to_received(found: Any) -> Received:
-    headers = tuple((name, bytes(content)) for name, content in found.headers)
-    return Received(found.partition, found.offset, found.timestamp, found.key, found.value, headers)
+def _to_received(record: Any) -> Received:
+    headers = tuple((name, bytes(content)) for name, content in record.headers)
+    return Received(
+        record.partition, record.offset, record.timestamp, record.key, record.value, headers
+    )
 
 
 @pytest.fixture(scope="module")

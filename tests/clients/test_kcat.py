@@ -41,14 +41,14 @@ class Kcat:
             assert time.monotonic() < deadline, f"{topic} was not created by being asked for"
 
     def _partition_count(self, topic: str) -> int:
-        asked = self._run("-L", "-J", "-t", topic, "-X", "allow.auto.create.topics=true")
-        topics: list[dict[str, Any]] = json.loads(asked)["topics"]
-        found = [
+        query = self._run("-L", "-J", "-t", topic, "-X", "allow.auto.create.topics=true")
+        topics: list[dict[str, Any]] = json.loads(query)["topics"]
+        offset = [
             topic_data
             for topic_data in topics
             if topic_data["topic"] == topic and "error" not in topic_data
         ]
-        return len(found[0]["partitions"]) if found else 0
+        return len(offset[0]["partitions"]) if offset else 0
 
     def produce(self, topic: str, messages: Sequence[Message], *, codec: str, acks: str) -> None:
         lines = [
@@ -80,8 +80,8 @@ class Kcat:
         elif start.offset is not None:
             first = str(start.offset)
         options = ["-p", str(partition), "-o", first, "-e", "-X", "fetch.wait.max.ms=10"]
-        found = self._run("-C", "-J", "-t", topic, *options)
-        received = [_to_received(json.loads(line)) for line in found.splitlines()]
+        records = self._run("-C", "-J", "-t", topic, *options)
+        received = [_to_received(json.loads(line)) for line in records.splitlines()]
         return [
             received_message
             for received_message in received
@@ -100,18 +100,18 @@ class Kcat:
         return done.stdout.decode()
 
 
-def _to_received(found: dict[str, Any]) -> Received:
-    flat = found.get("headers", [])
+def _to_received(record: dict[str, Any]) -> Received:
+    flat = record.get("headers", [])
     headers = tuple(
         (name, value.encode()) for name, value in zip(flat[::2], flat[1::2], strict=True)
     )
-    key = found["key"]
+    key = record["key"]
     return Received(
-        found["partition"],
-        found["offset"],
-        found["ts"],
+        record["partition"],
+        record["offset"],
+        record["ts"],
         None if key is None else key.encode(),
-        found["payload"].encode(),
+        record["payload"].encode(),
         headers,
     )
 

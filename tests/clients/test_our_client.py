@@ -45,7 +45,7 @@ def values_of(batches: memoryview) -> list[bytes | None]:
 
 
 @pytest.mark.parametrize("codec", list(Codec), ids=lambda codec: codec.name.lower())
-def test_a_batch_comes_back_as_it_was_sent(broker: BrokerUnderTest, codec: Codec) -> None:
+def test_a_fetched_batch_equals_the_produced_one(broker: BrokerUnderTest, codec: Codec) -> None:
     partition = TopicPartition(new_topic(broker, partitions=1), 0)
     batch = batch_of(b"one", b"two" * 500, b"three", codec=codec)
 
@@ -117,8 +117,8 @@ def test_offsets_are_found_by_place_and_by_time(broker: BrokerUnderTest) -> None
     partition = TopicPartition(new_topic(broker, partitions=1), 0)
 
     async def offset_at(client: ClusterClient, time_ms: int) -> tuple[int, int]:
-        found = (await client.list_offsets({partition: time_ms}))[partition]
-        return found.offset, found.timestamp_ms
+        fetched = (await client.list_offsets({partition: time_ms}))[partition]
+        return fetched.offset, fetched.timestamp_ms
 
     async def work(client: ClusterClient) -> None:
         assert await offset_at(client, EARLIEST) == await offset_at(client, LATEST) == (0, -1)
@@ -145,7 +145,7 @@ def test_the_log_end_offset_is_known_also_of_an_empty_partition(broker: BrokerUn
     ask(broker, work)
 
 
-def test_an_offset_that_is_not_there_is_out_of_range(broker: BrokerUnderTest) -> None:
+def test_a_missing_offset_is_out_of_range(broker: BrokerUnderTest) -> None:
     partition = TopicPartition(new_topic(broker, partitions=1), 0)
 
     async def work(client: ClusterClient) -> None:

@@ -33,7 +33,7 @@ def own_broker(tmp_path: Path) -> Iterator[penstock.Broker]:
         broker.stop()
 
 
-def test_the_client_goes_on_when_the_broker_is_back(own_broker: penstock.Broker) -> None:
+def test_the_client_recovers_when_the_broker_is_back(own_broker: penstock.Broker) -> None:
     own_broker.create_topic("t", partitions=1)
 
     async def scenario() -> None:

@@ -39,7 +39,7 @@ BROKER_THEMES: Mapping[str, tuple[Setting, ...]] = MappingProxyType(
 
 
 def by_name(settings: Iterable[Setting]) -> Mapping[str, Setting]:
-    """The settings under their names; a name declared twice breaks the invariant of this room."""
+    """The settings under their names; each name must be declared once."""
     named: dict[str, Setting] = {}
     for setting in settings:
         assert setting.name not in named, f"{setting.name} is declared twice"

@@ -1,1 +1,1 @@
-"""Values that every room shares: ids, offsets, epochs. Standard library only, no I/O."""
+"""Values that every package shares: ids, offsets, epochs. Standard library only, no I/O."""

@@ -50,7 +50,11 @@ class ErrorCode(IntEnum):
     BROKER_NOT_AVAILABLE = 8, False, "the broker is not available"
     REPLICA_NOT_AVAILABLE = 9, True, "the replica is not available here"
     MESSAGE_TOO_LARGE = 10, False, "a record batch is larger than the topic's max.message.bytes"
-    STALE_CONTROLLER_EPOCH = 11, False, "a newer controller exists; this one's orders are refused"
+    STALE_CONTROLLER_EPOCH = (
+        11,
+        False,
+        "a newer controller exists; requests of this one are rejected",
+    )
     OFFSET_METADATA_TOO_LARGE = (
         12,
         False,

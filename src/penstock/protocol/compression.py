@@ -86,7 +86,7 @@ def _decompress_gzip(data: memoryview, limit: int) -> bytes:
 
 def _read_gzip_member(data: memoryview, position: int, limit: int, parts: list[bytes]) -> int:
     """Append the member's content to `parts`; the position after the member."""
-    room = limit - sum(map(len, parts))
+    space_left = limit - sum(map(len, parts))
     inflater = zlib.decompressobj(wbits=_GZIP_WINDOW_BITS)
     while not inflater.eof:
         chunk = data[position : position + _GZIP_CHUNK_BYTES]
@@ -94,11 +94,11 @@ def _read_gzip_member(data: memoryview, position: int, limit: int, parts: list[b
             raise CorruptBatch("gzip data is cut off")
         position += len(chunk)
         try:
-            part = inflater.decompress(chunk, room + 1)
+            part = inflater.decompress(chunk, space_left + 1)
         except zlib.error as error:
             raise CorruptBatch(f"gzip data is damaged: {error}") from None
-        room -= len(part)
-        if room < 0:
+        space_left -= len(part)
+        if space_left < 0:
             raise DecompressedTooLarge(Codec.GZIP, len(data), limit)
         if part:
             parts.append(part)
@@ -137,8 +137,8 @@ def _decompress_snappy(data: memoryview, limit: int) -> bytes:
             continue
         start = _after(data, position, 4)
         position = _after(data, start, int.from_bytes(data[start - 4 : start], "big"))
-        room = limit - len(content)
-        content += _decompress_snappy_block(data[start:position], len(data), room, limit)
+        space_left = limit - len(content)
+        content += _decompress_snappy_block(data[start:position], len(data), space_left, limit)
     return bytes(content)
 
 

@@ -1,7 +1,7 @@
 """Reads and writes the fields of records that coordinators keep in their own topics.
 
-Kafka's plain and flexible encodings, one field a call. The layout of each record is its room's.
-Invariant: a reader never allocates by a count that the bytes left could not hold.
+Kafka's plain and flexible encodings, one field a call. The coordinators define the layout of each
+record. Invariant: a reader never allocates by a count that the bytes left could not hold.
 """
 
 import struct

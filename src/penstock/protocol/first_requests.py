@@ -1,7 +1,7 @@
 """The two requests that every connection begins with, ApiVersions and Metadata, read by position.
 
-kio's classes for them take 25 ms to import, which a client that has just started its broker would
-wait for. Invariant: the same values, and the same refusals, as the generic decoder has for them.
+So the first client of a broker does not wait until message classes and decoders are made.
+Invariant: the same values, and the same refusals, as the generic decoder has for them.
 """
 
 import struct

@@ -89,7 +89,7 @@ def test_wrong_usage_ends_with_2_and_a_message_on_stderr(arguments: list[str]) -
     ],
     ids=" ".join,
 )
-def test_a_broker_that_is_not_there_is_one_clear_line(arguments: list[str]) -> None:
+def test_an_unreachable_broker_is_one_clear_line(arguments: list[str]) -> None:
     address = dead_address()
     result = CliRunner().invoke(app, [*arguments, "--bootstrap", address], input="x\n")
     assert (result.exit_code, result.stdout) == (1, "")
@@ -130,7 +130,7 @@ def test_lines_lose_their_ends_and_keep_all_else() -> None:
     ]
 
 
-def test_a_missing_separator_is_told_with_the_line() -> None:
+def test_a_missing_separator_names_the_line() -> None:
     lines = _read_lines(io.BytesIO(b"k=v\nnone\n"), b"=")
     assert next(lines) == Line(b"k", b"v", 4)
     with pytest.raises(NoKey, match="line 2 has no '='"):

@@ -33,7 +33,7 @@ def test_brokers_keep_their_order(text: str, brokers: list[int]) -> None:
 @pytest.mark.parametrize(
     "text", ["orders", "orders-", "-0", "orders-x", "orders--", "orders-1.5", ""]
 )
-def test_what_is_no_partition_is_refused_with_an_example(text: str) -> None:
+def test_an_invalid_partition_is_rejected_with_an_example(text: str) -> None:
     result = CliRunner().invoke(app, ["cluster", "reassign", "--to", "1", "--", text])
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == (
@@ -42,7 +42,7 @@ def test_what_is_no_partition_is_refused_with_an_example(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "one", "1,,2", "1;2", "1,-2", "1,2,"])
-def test_what_are_no_brokers_is_refused_with_an_example(text: str) -> None:
+def test_invalid_brokers_are_rejected_with_an_example(text: str) -> None:
     result = CliRunner().invoke(app, ["cluster", "reassign", "orders-0", "--to", text])
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == (
@@ -67,7 +67,7 @@ def test_a_command_that_lacks_something_says_what(arguments: list[str], advice: 
     assert advice in result.stderr
 
 
-def test_a_cluster_that_is_not_there_is_one_clear_line() -> None:
+def test_an_unreachable_cluster_is_one_clear_line() -> None:
     result = CliRunner().invoke(app, ["cluster", "status", "--bootstrap", "127.0.0.1:1"])
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.startswith("penstock: cannot reach a broker at 127.0.0.1:1")

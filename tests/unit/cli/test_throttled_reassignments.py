@@ -12,7 +12,7 @@ def broker(number: int) -> Resource:
     return Resource(ResourceKind.BROKER, str(number))
 
 
-def test_who_holds_it_sends_slowly_and_who_is_added_fetches_slowly() -> None:
+def test_current_replicas_are_throttled_as_leaders_and_added_ones_as_followers() -> None:
     changes = throttle(
         TopicPartition("orders", 4), held_by=(1, 2), to=(2, 3), brokers=(1, 2, 3), rate=500
     )
@@ -24,12 +24,12 @@ def test_who_holds_it_sends_slowly_and_who_is_added_fetches_slowly() -> None:
         assert changes[broker(number)] == [AlterConfigOp(name, "500") for name in RATES]
 
 
-def test_a_move_that_adds_nobody_names_no_fetcher() -> None:
+def test_a_reassignment_without_new_replicas_throttles_no_follower() -> None:
     changes = throttle(TopicPartition("orders", 0), held_by=(1, 2), to=(2,), brokers=(1,), rate=9)
     assert [change.name for change in changes[TOPIC]] == ["leader.replication.throttled.replicas"]
 
 
-def test_all_of_it_goes_again() -> None:
+def test_unthrottle_removes_every_throttle_config() -> None:
     changes = unthrottle(["orders"], [1, 2])
     assert set(changes) == {TOPIC, broker(1), broker(2)}
     for ops in changes.values():

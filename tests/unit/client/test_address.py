@@ -21,7 +21,7 @@ def test_an_address_is_read_and_written_back(text: str, address: Address) -> Non
 @pytest.mark.parametrize(
     "text", ["", "host", "host:", ":9092", "host:0", "host:65536", "::1:9092", "a b:1", "h:1/x"]
 )
-def test_what_is_no_address_is_refused_with_an_example(text: str) -> None:
+def test_an_invalid_address_is_rejected_with_an_example(text: str) -> None:
     with pytest.raises(InvalidAddress, match=r"HOST:PORT.*127\.0\.0\.1:9092"):
         parse_address(text)
 

@@ -89,7 +89,7 @@ def test_the_highest_version_that_both_know_is_spoken(
     assert pick_version(ours, served) == picked
 
 
-def test_brokers_are_told_our_true_version() -> None:
+def test_api_versions_sends_our_version() -> None:
     assert API_VERSIONS.fields["client_software_version"] == version("penstock")
 
 

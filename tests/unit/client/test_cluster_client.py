@@ -115,7 +115,7 @@ def test_a_lost_connection_is_opened_again(run: Run) -> None:
     run(scenario)
 
 
-def test_what_retrying_cannot_heal_is_raised_at_once(run: Run) -> None:
+def test_a_fatal_error_is_raised_at_once(run: Run) -> None:
     async def scenario() -> None:
         async with two_brokers() as (_, first, _second), client_of(first) as client:
             first.handlers[PRODUCE] = lambda request: produced(
@@ -152,9 +152,7 @@ def test_retries_end_with_the_time_given_and_tell_the_last_error(run: Run) -> No
         (TopicPartition("t", -1), "2 partitions, none with the number -1"),
     ],
 )
-def test_a_partition_that_is_not_there_is_named(
-    run: Run, partition: TopicPartition, complaint: str
-) -> None:
+def test_a_missing_partition_is_named(run: Run, partition: TopicPartition, complaint: str) -> None:
     async def scenario() -> None:
         async with two_brokers() as (_, first, _second), client_of(first) as client:
             with pytest.raises(OutOfTime, match=complaint):
@@ -375,7 +373,7 @@ def test_any_bootstrap_address_that_answers_will_do(run: Run) -> None:
     run(scenario)
 
 
-def test_closing_ends_what_is_under_way(run: Run) -> None:
+def test_close_fails_pending_operations(run: Run) -> None:
     async def scenario() -> None:
         async with two_brokers() as (_, first, _second):
             fetching = asyncio.Event()
@@ -397,7 +395,7 @@ def test_closing_ends_what_is_under_way(run: Run) -> None:
     run(scenario)
 
 
-def test_a_broker_that_is_away_is_asked_at_most_once_per_back_off(run: Run) -> None:
+def test_an_unreachable_broker_is_tried_once_per_backoff(run: Run) -> None:
     async def scenario() -> None:
         async with two_brokers() as (_, first, second):
             second.handlers[ApiKey.API_VERSIONS] = hang_up

@@ -139,7 +139,7 @@ def test_a_reply_that_makes_no_sense_ends_the_connection(
     run(scenario)
 
 
-def test_a_broker_that_hangs_up_fails_what_was_asked(run: Run) -> None:
+def test_a_closed_connection_fails_in_flight_requests(run: Run) -> None:
     async def scenario() -> None:
         async with ScriptedBroker() as broker:
             broker.handlers[ApiKey.METADATA] = hang_up
@@ -249,7 +249,7 @@ def test_a_request_without_reply_leaves_the_order_alone(run: Run) -> None:
     run(scenario)
 
 
-def test_closing_fails_whoever_waits(run: Run) -> None:
+def test_close_fails_waiting_requests(run: Run) -> None:
     async def scenario() -> None:
         async with ScriptedBroker() as broker:
             received = asyncio.Event()
@@ -268,7 +268,7 @@ def test_closing_fails_whoever_waits(run: Run) -> None:
     run(scenario)
 
 
-def test_an_address_where_nobody_listens_is_named_with_the_reason(run: Run) -> None:
+def test_a_refused_connection_names_address_and_reason(run: Run) -> None:
     async def scenario() -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
             address = Address("127.0.0.1", free.getsockname()[1])

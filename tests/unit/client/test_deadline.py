@@ -9,7 +9,7 @@ def test_waits_double_up_to_a_bound_give_or_take_a_fifth() -> None:
             assert exact * 0.79 <= wait <= exact * 1.21
 
 
-def test_who_has_not_failed_does_not_wait() -> None:
+def test_the_first_attempt_has_no_backoff() -> None:
     assert backoff_ms(0, first_ms=50, most_ms=1_000) == 0
 
 
@@ -20,7 +20,7 @@ def test_a_deadline_leaves_the_broker_a_little_less_than_the_client() -> None:
     assert Deadline(0).left_for_broker_ms == 0
 
 
-def test_running_out_of_time_tells_what_went_wrong_last() -> None:
+def test_a_timeout_names_the_last_error() -> None:
     last = ConnectFailed("a:1", "connection refused")
     error = Deadline(1_500).out_of_time("produce to t-0", last)
     assert str(error) == (

@@ -132,7 +132,7 @@ def test_a_coordinator_that_moved_is_found_again(run: Run) -> None:
     run(scenario)
 
 
-def test_a_coordinator_that_is_still_loading_is_waited_for(run: Run) -> None:
+def test_a_loading_coordinator_is_retried(run: Run) -> None:
     async def scenario() -> None:
         async with two_coordinators() as (both, client):
             attempts = itertools.count()
@@ -185,7 +185,7 @@ def test_a_group_that_is_gone_after_a_lost_reply_was_deleted_by_the_request(run:
 @pytest.mark.parametrize(
     "answer", [described("Dead"), described("", ErrorCode.GROUP_ID_NOT_FOUND)], ids=["old", "new"]
 )
-def test_a_group_that_does_not_exist_is_told_as_such(run: Run, answer: Answer) -> None:
+def test_an_unknown_group_is_reported_as_such(run: Run, answer: Answer) -> None:
     async def scenario() -> None:
         async with two_coordinators() as (both, client):
             both.first.handlers[DESCRIBE] = lambda _: answer
@@ -238,7 +238,7 @@ def test_groups_are_listed_though_a_broker_has_gone_for_good(run: Run) -> None:
     run(scenario)
 
 
-def test_an_assignment_is_read_in_any_version_and_nonsense_is_none() -> None:
+def test_assignments_of_any_version_are_read_and_garbage_is_none() -> None:
     assigned = b"\x00\x00\x00\x01\x00\x01t\x00\x00\x00\x02\x00\x00\x00\x01\x00\x00\x00\x00"
     for version in (b"\x00\x00", b"\x00\x03"):
         assert read_assignment(version + assigned + b"\xff\xff\xff\xff") == (T0, T1)

@@ -34,7 +34,7 @@ def test_sticky_never_leaves_the_partitions_there_are(sends: list[tuple[int, int
 
 
 @pytest.mark.parametrize("answer", [-1, 3, None, "0", 1.0])
-def test_a_function_that_chooses_what_is_not_there_is_told_so(answer: object) -> None:
+def test_a_partitioner_that_picks_an_invalid_partition_raises(answer: object) -> None:
     partitioner = CustomPartitioner(lambda key, value, partitions: answer)  # type: ignore[arg-type,return-value]
     with pytest.raises(ValueError, match="0 to 2"):
         partitioner.choose(None, b"v", 3)

@@ -213,7 +213,7 @@ def test_only_two_phase_transactions_can_be_prepared(run: Run) -> None:
     run(scenario)
 
 
-def test_what_a_former_life_has_prepared_can_be_taken_over(run: Run) -> None:
+def test_a_prepared_transaction_of_a_previous_incarnation_can_be_kept(run: Run) -> None:
     async def scenario() -> None:
         async with coordinator_and_leader() as (made, client):
             made.ongoing = (7, 2)
@@ -254,7 +254,7 @@ def test_a_coordinator_that_has_moved_or_hangs_up_is_looked_for_again(run: Run) 
     run(scenario)
 
 
-def test_the_partition_that_is_to_blame_is_named(run: Run) -> None:
+def test_the_failing_partition_is_named(run: Run) -> None:
     async def scenario() -> None:
         async with coordinator_and_leader() as (made, client):
             codes = {0: ErrorCode.OPERATION_NOT_ATTEMPTED, 1: ErrorCode.TOPIC_AUTHORIZATION_FAILED}

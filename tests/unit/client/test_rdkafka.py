@@ -34,7 +34,7 @@ def test_a_consumers_wrong_settings_are_named() -> None:
         penstock.Consumer("t", bootstrap_servers="127.0.0.1:9092", isolation=isolation)
 
 
-def test_an_address_that_is_none_is_refused_before_anything_starts() -> None:
+def test_an_invalid_address_is_rejected_before_anything_starts() -> None:
     with pytest.raises(InvalidAddress, match="HOST:PORT"):
         penstock.Producer("localhost")
     with pytest.raises(InvalidAddress, match="HOST:PORT"):

@@ -104,7 +104,7 @@ def test_a_topic_and_its_broker_together_cannot_cross_the_lags_either() -> None:
         resolve_topic(overrides, broker)
 
 
-def test_a_setting_that_another_shadows_is_told() -> None:
+def test_a_shadowed_setting_is_a_warning() -> None:
     text = "log.retention.hours=1\nlog.retention.ms=5\nlog.retention.minutes=2"
     warnings = resolve_broker(_file(text)).warnings
     assert warnings == (
@@ -119,7 +119,7 @@ def test_a_setting_that_another_shadows_is_told() -> None:
     )
 
 
-def test_more_in_sync_replicas_than_replicas_is_told() -> None:
+def test_min_isr_above_replication_factor_is_a_warning() -> None:
     (warning,) = resolve_broker(_file("min.insync.replicas=2")).warnings
     assert warning.startswith("server.properties:1: min.insync.replicas: is 2, above default.repl")
     assert (

@@ -7,7 +7,7 @@ from penstock.config.document import document
 _PAGE = Path(__file__).parents[3] / "docs" / "configuration.md"
 
 
-def test_the_committed_page_is_what_the_declarations_print() -> None:
+def test_the_committed_page_matches_the_declarations() -> None:
     assert _PAGE.read_text() == document(), (
         "run: python -m penstock.config.document > docs/configuration.md"
     )

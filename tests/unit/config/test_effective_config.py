@@ -36,12 +36,12 @@ def _retention(
     return effective.value, effective.source
 
 
-def test_what_is_not_given_is_the_default() -> None:
+def test_an_unset_setting_has_its_default() -> None:
     effective = resolve_broker().get_effective("num.partitions")
     assert (effective.value, effective.source, effective.where) == (1, SettingSource.DEFAULT, None)
 
 
-def test_what_the_file_says_knows_its_line() -> None:
+def test_a_value_from_the_file_has_its_line() -> None:
     effective = resolve_broker(_file("", "num.partitions=12")).get_effective("num.partitions")
     assert (effective.value, effective.source) == (12, SettingSource.STATIC_BROKER)
     assert effective.where == "server.properties:2"
@@ -134,7 +134,7 @@ def test_an_impossible_value_names_file_line_key_value_and_what_is_allowed() -> 
     )
 
 
-def test_an_unknown_name_is_told_the_nearest_known_ones() -> None:
+def test_an_unknown_name_suggests_the_nearest_names() -> None:
     (problem,) = _problems(_file("log.retention.hour=1"))
     assert problem.startswith("server.properties:1: log.retention.hour is not a known broker")
     assert "log.retention.hours" in problem
@@ -145,12 +145,12 @@ def test_an_unknown_name_like_no_other_is_only_refused() -> None:
     assert problem.endswith("zzz.qqq is not a known broker setting; remove it")
 
 
-def test_a_broker_name_on_a_topic_is_told_the_topics_name() -> None:
+def test_a_broker_setting_on_a_topic_suggests_the_topic_setting() -> None:
     with pytest.raises(ConfigError, match=r"hours is not a known topic .* mean retention\.ms\?"):
         resolve_topic(_given(log_retention_hours="1"), resolve_broker())
 
 
-def test_a_topic_name_on_a_broker_is_told_the_brokers_name() -> None:
+def test_a_topic_setting_on_a_broker_suggests_the_broker_setting() -> None:
     (problem,) = _problems(_file("file.delete.delay.ms=1"))
     assert problem.endswith("did you mean log.segment.delete.delay.ms?")
 
@@ -218,7 +218,7 @@ def test_plugin_settings_are_accepted_without_a_plugin() -> None:
     assert resolve_broker(_file("rsm.config.bucket=b")).warnings == ()
 
 
-def test_what_was_given_and_does_nothing_is_listed_with_the_reason() -> None:
+def test_explicit_settings_without_effect_are_listed_with_reasons() -> None:
     broker = resolve_broker(_file("num.io.threads=16", "log.segment.bytes=1048576"))
     (inert,) = broker.without_effect()
     assert inert.setting.name == "num.io.threads"
@@ -231,7 +231,7 @@ def test_warnings_of_the_file_are_passed_on() -> None:
     assert any("already set at server.properties:1" in warning for warning in broker.warnings)
 
 
-def test_what_is_laid_over_wins() -> None:
+def test_the_overlaid_config_wins() -> None:
     both = _file("num.partitions=1", "broker.id=3").overlaid_by(_given(num_partitions="9"))
     broker = resolve_broker(both)
     assert (broker["num.partitions"], broker["broker.id"]) == (9, 3)

@@ -32,7 +32,7 @@ def test_java_home_comes_before_the_path_and_the_path_before_folders(tmp_path: P
     assert (third.home, third.release) == (str(tmp_path / "jvm" / "other"), 25)
 
 
-def test_one_that_is_too_old_is_passed_over(tmp_path: Path) -> None:
+def test_a_java_that_is_too_old_is_skipped(tmp_path: Path) -> None:
     old = make_java(tmp_path / "old", release_file="1.8.0_392")
     new = make_java(tmp_path / "jvm" / "new", release_file="17")
     environment = {"JAVA_HOME": str(old), "PATH": ""}
@@ -60,7 +60,7 @@ def test_without_a_release_file_the_command_is_asked(
     assert java.release == release
 
 
-def test_the_refusal_names_what_was_seen_and_what_to_do(tmp_path: Path) -> None:
+def test_the_error_lists_candidates_and_advice(tmp_path: Path) -> None:
     old = make_java(tmp_path / "old", release_file="11.0.2")
     make_java(tmp_path / "jvm" / "broken")
     with pytest.raises(JavaMissing) as refused:

@@ -38,7 +38,7 @@ def test_listeners_need_names_of_their_own() -> None:
     assert not LISTENERS.accepts(())
 
 
-def test_taking_apart_what_is_no_listener_says_so() -> None:
+def test_parsing_an_invalid_listener_raises() -> None:
     with pytest.raises(ValueError, match="'nonsense' is not a listener"):
         get_listeners(("nonsense",))
 

@@ -19,7 +19,7 @@ def _texts(parsed: RawConfig) -> dict[str, str]:
 
 @settings(max_examples=scaled(test=300, verify=3000, release=30_000), deadline=None)
 @given(st.dictionaries(_TEXT.filter(bool), _TEXT, max_size=5))
-def test_what_is_written_is_read_back_equal(values: dict[str, str]) -> None:
+def test_written_properties_read_back_equal(values: dict[str, str]) -> None:
     parsed = parse_properties(write_properties(values), file="f")
     assert _texts(parsed) == values
     assert parsed.warnings == parsed.problems == ()
@@ -27,7 +27,7 @@ def test_what_is_written_is_read_back_equal(values: dict[str, str]) -> None:
 
 @settings(max_examples=scaled(test=300, verify=3000, release=30_000), deadline=None)
 @given(st.dictionaries(_TEXT.filter(bool), _TEXT, max_size=5))
-def test_what_is_written_is_ascii_with_a_line_for_each(values: dict[str, str]) -> None:
+def test_written_properties_are_ascii_one_per_line(values: dict[str, str]) -> None:
     written = write_properties(values)
     assert written.isascii()
     assert len(written.splitlines()) == len(values)
@@ -66,13 +66,13 @@ def test_the_syntax_is_javas(text: str, expected: dict[str, str]) -> None:
     assert parsed.problems == ()
 
 
-def test_a_value_knows_the_line_on_which_it_begins() -> None:
+def test_a_value_has_the_line_it_starts_on() -> None:
     parsed = parse_properties("# one\na=1,\\\n2\n\nb=3", file="server.properties")
     assert parsed.values["a"].where == "server.properties:2"
     assert parsed.values["b"].where == "server.properties:5"
 
 
-def test_of_a_key_given_twice_the_last_counts_and_both_lines_are_told() -> None:
+def test_the_last_of_duplicate_keys_wins_and_the_warning_has_both_lines() -> None:
     parsed = parse_properties("a=1\nb=2\na=3", file="f")
     assert _texts(parsed)["a"] == "3"
     (warning,) = parsed.warnings
@@ -92,7 +92,7 @@ def test_bytes_of_a_file_are_latin_1_as_for_java(tmp_path: Path) -> None:
     assert _texts(read_properties(path)) == {"broker.rack": "café"}
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "absent.properties"
     with pytest.raises(ConfigError, match=r"absent\.properties: cannot be read \(No such file"):
         read_properties(path)

@@ -107,7 +107,7 @@ def test_every_fallback_is_a_broker_setting_of_a_fitting_kind(setting: Setting) 
 
 
 @pytest.mark.parametrize("setting", TOPIC_SETTINGS.values(), ids=lambda item: item.name)
-def test_a_topics_default_is_what_its_broker_settings_default_to(setting: Setting) -> None:
+def test_a_topic_default_equals_its_broker_default(setting: Setting) -> None:
     broker = resolve_broker()
     defaults = {synonym.convert(broker[synonym.name]) for synonym in setting.fallbacks}
     assert defaults - {None} <= {setting.default}
@@ -155,7 +155,7 @@ def test_every_setting_is_described_in_a_sentence() -> None:
     assert [setting.name for setting in _ALL if not setting.doc.endswith(".")] == []
 
 
-def test_no_client_can_change_what_names_a_file_a_class_or_a_login() -> None:
+def test_settings_of_files_classes_and_logins_are_read_only() -> None:
     endings = (".location", ".file", ".url", ".path", ".class", ".class.name", ".cmd")
     dangerous = {setting.name for setting in _ALL if setting.kind is SettingKind.CLASS}
     dangerous |= {setting.name for setting in _ALL if setting.name.endswith(endings)}

@@ -85,7 +85,7 @@ def test_a_formatted_value_parses_to_itself(kind: SettingKind) -> None:
         (SettingKind.CLASS, ""),
     ],
 )
-def test_text_that_is_no_value_of_the_kind_is_refused_with_what_is_allowed(
+def test_text_of_another_kind_is_rejected_with_what_is_allowed(
     kind: SettingKind, text: str
 ) -> None:
     with pytest.raises(BadValueError, match=r"^allowed: "):

@@ -34,7 +34,7 @@ def test_a_connect_string_names_servers_and_a_path(
     "connect",
     [":1", "a:0", "a:65536", "a:1,,b:2", "a b:1", "a:1//x", "a:1/..", "a:1/x/./y", "a:1/é", "a:x"],
 )
-def test_what_is_no_connect_string_is_refused(connect: str) -> None:
+def test_an_invalid_connect_string_is_rejected(connect: str) -> None:
     with pytest.raises(ValueError, match="does not name ZooKeeper"):
         ZooKeeperConfig.parse(connect)
     with pytest.raises(ConfigError, match=r"zookeeper\.connect"):

@@ -78,7 +78,7 @@ def test_a_pattern_matches_whole_names(pattern: str, yes: list[str], no: list[st
         ("(.{0,60}a){0,9}", "too ambiguous"),
     ],
 )
-def test_what_cannot_be_matched_is_refused_with_a_reason(pattern: str, why: str) -> None:
+def test_an_unsupported_pattern_is_rejected_with_a_reason(pattern: str, why: str) -> None:
     with pytest.raises(InvalidPattern, match=why):
         compile_pattern(pattern)
 

@@ -7,7 +7,7 @@ def test_the_first_request_is_never_urgent() -> None:
     assert not StopRequests().is_urgent(1e9)
 
 
-def test_a_request_that_comes_along_with_the_first_is_the_same_one() -> None:
+def test_concurrent_requests_share_one_refresh() -> None:
     requests = StopRequests()
     requests.is_urgent(5.0)
     assert not requests.is_urgent(5.0)

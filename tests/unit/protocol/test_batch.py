@@ -150,7 +150,7 @@ def test_a_compacted_batch_may_hold_fewer_records_than_offsets(count: int) -> No
         {"producer_id": -1, "producer_epoch": 0, "base_sequence": 0},
     ],
 )
-def test_what_producers_send_is_accepted(change: dict[str, int]) -> None:
+def test_batches_of_producers_are_accepted(change: dict[str, int]) -> None:
     check_client_batch(SOUND._replace(**change))
 
 
@@ -168,9 +168,7 @@ def test_what_producers_send_is_accepted(change: dict[str, int]) -> None:
         ({"attributes": TRANSACTIONAL}, "without a producer id"),
     ],
 )
-def test_what_only_a_broker_or_a_forger_writes_is_refused(
-    change: dict[str, int], reason: str
-) -> None:
+def test_control_batches_from_producers_are_rejected(change: dict[str, int], reason: str) -> None:
     with pytest.raises(CorruptBatch, match=reason):
         check_client_batch(SOUND._replace(**change))
 

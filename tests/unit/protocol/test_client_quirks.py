@@ -24,7 +24,7 @@ def test_so_is_the_one_with_a_flag_for_the_clusters_operations(version: int) -> 
     assert request.include_cluster_authorized_operations is True
 
 
-def test_a_short_question_for_all_topics_means_what_it_says() -> None:
+def test_a_short_request_for_all_topics_is_read_as_it_is() -> None:
     request = decode_request(ApiKey.METADATA, 12, bytes.fromhex("00000000"))
     assert request.topics is None
     assert request.allow_auto_topic_creation is False

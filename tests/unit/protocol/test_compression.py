@@ -33,7 +33,7 @@ def peak_of_refusing(expected: type[CorruptBatch], codec: Codec, data: bytes, *,
 
 @pytest.mark.parametrize("codec", Codec)
 @pytest.mark.parametrize("length", [0, 1, 100, 32 * 1024, 65_537, 3 * MIB])
-def test_content_comes_back_at_exactly_its_limit(codec: Codec, length: int) -> None:
+def test_content_of_exactly_the_limit_is_returned(codec: Codec, length: int) -> None:
     for content in (noise(length), bytes(length)):
         compressed = compress(codec, content)
         assert decompress(codec, memoryview(compressed), limit=length) == content
@@ -75,7 +75,7 @@ def test_every_cut_is_corrupt_or_shorter(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
-def test_what_is_not_the_codecs_form_is_corrupt(codec: Codec) -> None:
+def test_data_of_another_codec_is_corrupt(codec: Codec) -> None:
     for junk in (b"", b"\xff" * 40, b"junk", noise(1000)):
         with pytest.raises(CorruptBatch):
             decompress(codec, junk, limit=MIB)

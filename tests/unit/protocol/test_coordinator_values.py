@@ -94,7 +94,7 @@ def test_tagged_fields_end_a_flexible_structure_and_no_plain_one() -> None:
         ("00", False, ValueReader.end),
     ],
 )
-def test_what_does_not_fit_the_bytes_is_malformed(
+def test_lengths_beyond_the_bytes_are_malformed(
     text: str, flexible: bool, read: Callable[[ValueReader], object]
 ) -> None:
     with pytest.raises(MalformedRecord):

@@ -118,13 +118,13 @@ def test_a_body_can_be_written_where_the_frame_can() -> None:
         pytest.param(struct.pack(">hhih", 3, 12, 1, -1) + b"\1\0\5abc", id="tag too long"),
     ],
 )
-def test_a_request_header_that_is_none_is_malformed(frame: bytes) -> None:
+def test_an_invalid_request_header_is_malformed(frame: bytes) -> None:
     with pytest.raises(MalformedRequest):
         read_request_header(frame)
 
 
 @pytest.mark.parametrize("frame", [b"", b"\0\0\0", b"\0\0\0\1", b"\0\0\0\1\1\0\5a"])
-def test_a_response_header_that_is_none_is_malformed(frame: bytes) -> None:
+def test_an_invalid_response_header_is_malformed(frame: bytes) -> None:
     with pytest.raises(MalformedResponse):
         read_response_header(frame, 3, 12)
 
@@ -147,7 +147,7 @@ def test_a_header_that_cannot_be_written_says_so() -> None:
         encode_request_header(3, 1, 1, "x" * 40_000)
 
 
-def test_a_request_frame_comes_back_whole() -> None:
+def test_a_request_frame_round_trips() -> None:
     message = sample(get_request_schema(3, 12), random.Random(1))
     frame = encode_request_frame(message, correlation_id=8, client_id="c")
     assert read_frame_size(frame, max_bytes=1 << 20) == len(frame) - 4
@@ -155,7 +155,7 @@ def test_a_request_frame_comes_back_whole() -> None:
     assert decode_request(header.api_key, header.api_version, header.body) == message
 
 
-def test_a_response_frame_comes_back_whole() -> None:
+def test_a_response_frame_round_trips() -> None:
     message = sample(get_response_schema(3, 12), random.Random(2))
     frame = encode_response_frame(message, correlation_id=8)
     correlation_id, body = read_response_header(frame[4:], 3, 12)

@@ -50,7 +50,7 @@ def test_every_message_is_read_as_kio_reads_it() -> None:
             assert read_by_kio(encoded, 0) == (message, len(encoded)), title(schema)
 
 
-def test_what_is_read_is_of_the_frozen_class_itself() -> None:
+def test_a_decoded_message_is_an_immutable_instance_of_its_class() -> None:
     message = decode(MetadataRequestV1, b"\0\0\0\1\0\1a")
     with pytest.raises(AttributeError):
         message.topics = ()

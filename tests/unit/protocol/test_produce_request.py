@@ -96,14 +96,14 @@ def test_records_are_writable_views_of_the_buffer(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [CLASSIC, FLEXIBLE])
-def test_null_and_empty_records_are_told_apart(version: int) -> None:
+def test_null_and_empty_records_differ(version: int) -> None:
     body = request_body(version, ("t", [(0, None), (1, b""), (2, None)]))
     ((_, entries),) = read(body, version).topics
     assert entries == [(0, None), (1, b""), (2, None)]
 
 
 @pytest.mark.parametrize("version", [CLASSIC, FLEXIBLE])
-def test_a_partition_that_comes_twice_is_malformed(version: int) -> None:
+def test_a_duplicate_partition_is_malformed(version: int) -> None:
     body = request_body(version, ("t", [(0, b"a"), (7, b"b"), (7, b"c")]))
     with pytest.raises(MalformedRequest, match="t-7 comes twice"):
         read(body, version)
