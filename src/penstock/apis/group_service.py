@@ -1,7 +1,7 @@
-"""What the handlers of group APIs ask of a coordinator: `groups.GroupCoordinator`, or a twin.
+"""The interface of the group coordinator to its API handlers. No behaviour.
 
-Every call checks the group's id, whether this broker coordinates it and whether it is loaded, and
-answers a client's fault with a code; none raises for it.
+Every call checks the group id, whether this broker coordinates the group and whether it is loaded.
+A client's fault is an error code, never an exception.
 """
 
 from collections.abc import Awaitable, Mapping, Sequence
@@ -34,7 +34,7 @@ from penstock.model.markers import TransactionMarker
 
 class GroupService(Protocol):
     async def ensure_topic(self) -> ErrorCode:
-        """Create the topic of offsets unless it is there; NONE when this broker knows of it."""
+        """Creates the offsets topic if needed; NONE when this broker's metadata has it."""
 
     def partition_of(self, group: str) -> int:
         """The partition of that topic whose leader coordinates the group."""
@@ -56,8 +56,7 @@ class GroupService(Protocol):
     ) -> Mapping[TopicPartition, ErrorCode]: ...
 
     def end_transaction(self, partition: int, marker: TransactionMarker) -> Awaitable[ErrorCode]:
-        """The marker is written to that partition when this returns, and committed with the answer
-        NONE."""
+        """The marker is written when this returns, and committed when the awaited code is NONE."""
 
     async def fetch(self, request: FetchOffsets) -> FetchedOffsets: ...
 
@@ -72,7 +71,7 @@ class GroupService(Protocol):
     async def list_groups(
         self, states: frozenset[str], kinds: frozenset[str]
     ) -> tuple[ErrorCode, list[GroupSummary]]:
-        """States and kinds in any case of letters; none of them stands for all."""
+        """Filters are case-insensitive; an empty one matches everything."""
 
     async def consumer_heartbeat(self, request: ConsumerHeartbeat) -> ConsumerHeartbeatReply: ...
 

@@ -1,7 +1,6 @@
-"""What handlers ask about transactions: of the coordinator on this broker, or of the one that a
-transaction has, wherever it is.
+"""The interfaces of the transaction coordinator and of the verifier to API handlers.
 
-Every call answers a client's fault with a code; none raises for it.
+A client's fault is an error code, never an exception.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,11 +23,11 @@ Verified = Callable[[Mapping[TopicPartition, ErrorCode]], None]
 
 
 class TransactionService(Protocol):
-    """`transactions.TransactionCoordinator`, or a twin. Every call checks the transactional id,
-    whether this broker coordinates it and whether it is loaded."""
+    """The coordinator on this broker. Every call checks the transactional id, whether this broker
+    coordinates it and whether it is loaded."""
 
     async def ensure_topic(self) -> ErrorCode:
-        """Create the topic of transactions unless it is there; NONE when this broker knows it."""
+        """Creates the transaction topic if needed; NONE when this broker's metadata has it."""
 
     def partition_of(self, transactional_id: str, /) -> int:
         """The partition of that topic whose leader coordinates the transactional id."""
@@ -45,7 +44,7 @@ class TransactionService(Protocol):
         version: int,
         connection: int | None = None,
     ) -> ErrorCode:
-        """`version` of AddPartitionsToTxn; `connection` of the producer, where it asks itself."""
+        """`version` of AddPartitionsToTxn; `connection` of the producer, if it sent the request."""
 
     async def verify_partitions(
         self,
@@ -85,18 +84,18 @@ class VerifiesTransactions(Protocol):
         adds: bool,
         done: Verified,
     ) -> None:
-        """`done` once, now or later, with a code for each of the partitions.
+        """Calls `done` once, now or later, with a code for each partition.
 
-        `adds`: those that do not belong to it are added (transactions v2), and while the one before
-        is still being ended, that is tried again for a short while. The codes are the
-        coordinator's, but that a newer producer's is INVALID_PRODUCER_EPOCH, which clients expect
-        of a partition. Where the coordinator is not known or not reached: COORDINATOR_NOT_AVAILABLE
-        or NETWORK_EXCEPTION; the caller tells its client something that is tried again.
+        `adds`: partitions that do not belong to the transaction are added (transactions v2); while
+        the previous transaction is still ending, this is retried for a short time. The codes are
+        the coordinator's, except that a fenced producer gets INVALID_PRODUCER_EPOCH, which clients
+        expect from a partition. If the coordinator is unknown or cannot be reached, the code is
+        COORDINATOR_NOT_AVAILABLE or NETWORK_EXCEPTION, which the caller maps to a retriable one.
         """
 
 
 class NobodyVerifies:
-    """Of a broker without a coordinator to ask: nothing can be written in a transaction."""
+    """For a broker without a transaction coordinator: no transactional write is accepted."""
 
     def verify(
         self,

@@ -56,9 +56,6 @@ class PendingReplies:
         self._waiters[waiter] = future
         return waiter, future
 
-    def find(self, waiter: Waiter) -> Future | None:
-        return self._waiters.get(waiter)
-
     def reply(self, waiter: Waiter, reply: object) -> None:
         """Once everything written so far is committed. Further replies to it are dropped."""
         future = self._waiters.pop(waiter, None)
