@@ -179,7 +179,7 @@ class Broker(RuleBasedStateMachine):
         for name in NAMES:
             self.observe(name)
         self.is_synchronous = is_synchronous
-        self.harness.tell_topic(
+        self.harness.update_topic(
             flush_messages="1" if is_synchronous else "1000000",
             min_insync_replicas=str(min_in_sync),
         )
@@ -198,7 +198,7 @@ class Broker(RuleBasedStateMachine):
 
     def order(self, name: TopicPartition, leader: BrokerId) -> None:
         led = self.led[name]
-        answers = self.harness.order(
+        answers = self.harness.leader_and_isr(
             name,
             leader=leader,
             epoch=led.epoch,

@@ -1,7 +1,7 @@
 """Applies LeaderAndIsr and StopReplica requests: the partitions of this broker and their roles.
 
-Not reading or writing them. Requests with a stale controller or broker epoch are rejected; a
-repeated request changes nothing.
+Not reading or writing them. `ControllerRequestHandler` has checked the controller and broker epochs
+before; a repeated request changes nothing.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,4 +1,4 @@
-"""A bench that takes requests of other brokers, on the listener that its clients use, too."""
+"""Lets a harness serve requests of other brokers on the listener of its clients."""
 
 from dataclasses import replace
 from typing import Any, cast

@@ -1,4 +1,4 @@
-"""A broker of one test."""
+"""The broker of one test."""
 
 from collections.abc import Iterator
 from pathlib import Path

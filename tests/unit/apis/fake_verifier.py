@@ -1,4 +1,4 @@
-"""A transaction coordinator's word, as a test wants it: given at once, or when the test says so."""
+"""A fake transaction verifier: its results come at once, or when the test says so."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

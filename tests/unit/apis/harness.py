@@ -71,7 +71,7 @@ LISTENER = "PLAINTEXT"
 
 
 class FakeAuthorizer:
-    """Allows what is not denied, and remembers everything that it was asked."""
+    """Allows what is not denied, and records every check."""
 
     def __init__(self) -> None:
         self.denies_all = False
@@ -89,7 +89,7 @@ class FakeAuthorizer:
 
 
 class FakeController:
-    """Makes topics on the bench's broker alone; refuses what a test tells it to."""
+    """Creates topics on the harness's broker alone; refuses what a test says."""
 
     def __init__(self, harness: "ApiHarness") -> None:
         self._harness = harness
@@ -156,7 +156,7 @@ class FakeController:
 
 
 class FakeConnection:
-    """The client's end: keeps what was answered, in order, and reads files as a network would."""
+    """Keeps the responses in order, and reads file slices as the network does."""
 
     memory = ReceiveMemory(total_bytes=100_000_000, max_request_bytes=1_000_000)  # of all
 
@@ -204,7 +204,7 @@ class FakeConnection:
 
 
 def _refuse_views(frame: bytearray) -> None:
-    """Raises BufferError if anybody still holds a view of it."""
+    """Raises BufferError if a view of it is still held."""
     try:
         frame.append(0)
     except BufferError:
@@ -219,7 +219,7 @@ def read_part(part: Any) -> bytes:
 
 
 class Sent:
-    """A request under way."""
+    """A request in flight."""
 
     def __init__(
         self, in_flight: InFlightRequest, key: ApiKey, version: int, correlation_id: int
@@ -252,7 +252,7 @@ class Sent:
 
 
 class ApiHarness:
-    """One broker, id 1, with what it serves."""
+    """Broker 1 with all of its handlers."""
 
     def __init__(
         self,
@@ -311,7 +311,7 @@ class ApiHarness:
         self.dispatcher = Dispatcher(APIS, self.services)
         self.connection = FakeConnection()
         self._correlation_id = 0
-        self.tell(brokers=(node(ME),))
+        self.update_metadata(brokers=(node(ME),))
 
     def settings(self) -> EffectiveConfig:
         return self._settings
@@ -344,7 +344,7 @@ class ApiHarness:
         as_version: int | None = None,
         **values: Any,
     ) -> Sent:
-        """Fields that the version does not have are left out, those not given are defaults."""
+        """Fields that the version does not have are left out; missing ones get defaults."""
         message = build(get_request_schema(key, version), values)
         self._correlation_id += 1
         frame = bytearray(
@@ -372,7 +372,7 @@ class ApiHarness:
 
     # -- the cluster -----------------------------------------------------------------------
 
-    def tell(self, *topics: TopicState, **changes: Any) -> None:
+    def update_metadata(self, *topics: TopicState, **changes: Any) -> None:
         self.cluster.apply(
             UpdateMetadataRequest(
                 controller_id=ME,
@@ -394,7 +394,7 @@ class ApiHarness:
         configs: Mapping[str, str] | None = None,
         topic_id: TopicId | None = None,
     ) -> TopicState:
-        """In the view, and its replicas here."""
+        """In the metadata, with its replicas on this broker."""
         state = topic_state(
             name,
             partitions,
@@ -404,7 +404,7 @@ class ApiHarness:
             configs=configs,
             topic_id=topic_id,
         )
-        self.tell(state)
+        self.update_metadata(state)
         orders = tuple(
             LeaderAndIsrPartition(
                 TopicPartition(name, number), state.topic_id, partition, is_new=True
@@ -426,7 +426,7 @@ class ApiHarness:
         topic = self.cluster.find_topic(name)
         assert topic is not None
         names = tuple(TopicPartition(name, number) for number in range(len(topic.partitions)))
-        self.tell(deleted_topics=(name,))
+        self.update_metadata(deleted_topics=(name,))
         self.replicas.stop_replicas(
             StopReplicaRequest(
                 controller_id=ME,
@@ -438,7 +438,7 @@ class ApiHarness:
         )
 
     def fill(self, topic: str, *batches: bytearray, partition: int = 0) -> None:
-        """Batches at the end of a partition's log, each by a request of its own."""
+        """Append batches to a partition, one request each."""
         for batch in batches:
             reply = self.ask(
                 ApiKey.PRODUCE,
@@ -488,7 +488,7 @@ def topic_id_of(name: str) -> TopicId:
 
 
 def batch(*values: bytes, at_ms: int = NOW_MS, **options: Any) -> bytearray:
-    """One batch, a millisecond between its records."""
+    """One batch with a millisecond between its records."""
     records = [
         Record(position, at_ms + position, b"key", value)
         for position, value in enumerate(values or (b"v",))

@@ -1,4 +1,4 @@
-"""What a client learns of the broker's versions before anything else."""
+"""ApiVersions: what a client learns before anything else."""
 
 from datetime import timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""Fetch: what is read, up to where, how much of it, and when the answer leaves."""
+"""Fetch: what is read, up to which offset, how much of it, and when the response is sent."""
 
 import errno
 from collections.abc import Sequence
@@ -431,7 +431,7 @@ def test_fetches_are_fenced_by_leader_epoch(
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_current_leader_is_sent_from_version_16_on(harness: ApiHarness, version: int) -> None:
-    harness.tell(
+    harness.update_metadata(
         topic_state("orders", epoch=6, replicas=(OTHER,), leader=OTHER),
         brokers=(node(ME), node(OTHER)),
     )
@@ -486,7 +486,7 @@ def test_a_topic_created_again_is_not_the_requested_one(harness: ApiHarness) -> 
 def test_a_log_with_another_topic_id_is_not_read(harness: ApiHarness) -> None:
     """The view has the new id already, the replica is still the old one's."""
     harness.make_topic("orders")
-    harness.tell(topic_state("orders", topic_id=topic_id_of("second")))
+    harness.update_metadata(topic_state("orders", topic_id=topic_id_of("second")))
     sent = harness.send(
         KEY,
         13,

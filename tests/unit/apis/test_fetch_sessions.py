@@ -1,4 +1,4 @@
-"""Fetch sessions (KIP-227): what is remembered, what is left out, and who makes room for whom."""
+"""Fetch sessions (KIP-227): what is cached, what is left out, and which session is evicted."""
 
 from datetime import timedelta
 from typing import Any

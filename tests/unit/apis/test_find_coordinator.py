@@ -47,7 +47,7 @@ def test_the_coordinator_is_the_leader_of_the_groups_partition(
     mine = topic_state(OFFSETS_TOPIC, 2)
     theirs = topic_state(OFFSETS_TOPIC, 1, replicas=(OTHER,), leader=OTHER)
     both = replace(mine, partitions=(*mine.partitions, *theirs.partitions))
-    harness.tell(both, brokers=(node(ME), node(OTHER)))
+    harness.update_metadata(both, brokers=(node(ME), node(OTHER)))
     harness.groups.partition = 2
     assert address(find(harness, version)) == (0, OTHER, "host-2", 9002)
 
@@ -57,7 +57,7 @@ def test_the_coordinator_is_the_leader_of_the_groups_partition(
 def test_a_partition_without_a_reachable_leader_has_no_coordinator(
     harness: ApiHarness, version: int, leader: BrokerId
 ) -> None:
-    harness.tell(topic_state(OFFSETS_TOPIC, leader=leader, replicas=(leader,)))
+    harness.update_metadata(topic_state(OFFSETS_TOPIC, leader=leader, replicas=(leader,)))
     answer = find(harness, version)
     assert address(answer) == (NOT_AVAILABLE, -1, "", -1)
     if version >= 1:
@@ -118,7 +118,7 @@ def test_the_coordinator_is_the_leader_of_the_transactional_ids_partition(
 ) -> None:
     harness.make_topic(OFFSETS_TOPIC, 2)
     theirs = topic_state(TRANSACTIONS_TOPIC, 3, replicas=(OTHER,), leader=OTHER)
-    harness.tell(theirs, brokers=(node(ME), node(OTHER)))
+    harness.update_metadata(theirs, brokers=(node(ME), node(OTHER)))
     harness.transactions.partition = 2
     assert address(find(harness, version, TRANSACTION)) == (0, OTHER, "host-2", 9002)
     assert (harness.groups.requests, harness.transactions.requests) == ([], [])

@@ -1,4 +1,4 @@
-"""Fetches of followers: how far they read, what they tell of themselves, who may be one."""
+"""Fetches of followers: how far they read, the progress they report, and who may be one."""
 
 from collections import Counter
 from dataclasses import replace
@@ -167,7 +167,7 @@ def test_a_follower_without_an_epoch_is_refused(harness: ApiHarness) -> None:
 
 def test_a_follower_with_a_stale_broker_epoch_is_refused(harness: ApiHarness) -> None:
     harness.make_topic("orders", replicas=BOTH)
-    harness.tell(brokers=(node(ME), replace(node(OTHER), epoch=BrokerEpoch(5))))
+    harness.update_metadata(brokers=(node(ME), replace(node(OTHER), epoch=BrokerEpoch(5))))
     for epoch, code in ((4, ErrorCode.STALE_BROKER_EPOCH), (5, 0), (6, 0), (-1, 0)):
         assert only(fetch(harness, 0, broker_epoch=epoch)).error_code == code
 

@@ -1,4 +1,5 @@
-"""ListOffsets: the start, the end, a time, the largest time; and what may not be told."""
+"""ListOffsets: the log start, the log end, a timestamp, the largest timestamp; and what is
+hidden."""
 
 from datetime import timedelta
 from typing import Any
@@ -161,7 +162,7 @@ def test_requests_are_fenced_by_leader_epoch(
 
 
 def test_absent_and_foreign_partitions_are_refused(harness: ApiHarness) -> None:
-    harness.tell(topic_state("far", replicas=(OTHER,), leader=OTHER))
+    harness.update_metadata(topic_state("far", replicas=(OTHER,), leader=OTHER))
     assert ask(harness, 8, LATEST).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert ask(harness, 8, LATEST, topic="far").error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 

@@ -1,4 +1,4 @@
-"""Metadata: who is there, who leads what, and topics that come into being by a question."""
+"""Metadata: brokers, leaders, and auto-created topics."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -202,8 +202,8 @@ def test_a_response_of_all_topics_follows_every_change(harness: ApiHarness) -> N
         == (harness.send(KEY, LATEST, topics=None).bytes[8:])
     )
     harness.make_topic("b", 2)
-    harness.tell(topic_state("a", 1, epoch=9))
-    harness.tell(brokers=(node(ME), node(OTHER)))
+    harness.update_metadata(topic_state("a", 1, epoch=9))
+    harness.update_metadata(brokers=(node(ME), node(OTHER)))
     after = harness.ask(KEY, LATEST, topics=None)
     assert [topic.name for topic in before.topics] == ["a"]
     assert [(topic.name, topic.partitions[0].leader_epoch) for topic in after.topics] == [
@@ -224,11 +224,13 @@ def test_a_response_of_all_topics_is_encoded_once_per_address(harness: ApiHarnes
 
 
 def test_partitions_of_a_dead_leader_have_leader_not_available(harness: ApiHarness) -> None:
-    harness.tell(topic_state("a", 1, replicas=(OTHER, ME), leader=OTHER), brokers=(node(ME),))
+    harness.update_metadata(
+        topic_state("a", 1, replicas=(OTHER, ME), leader=OTHER), brokers=(node(ME),)
+    )
     (partition,) = only(ask(harness, LATEST, "a")).partitions
     assert (partition.error_code, partition.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
     assert partition.offline_replicas == (OTHER,)
-    harness.tell(brokers=(node(ME), node(OTHER)))
+    harness.update_metadata(brokers=(node(ME), node(OTHER)))
     (partition,) = only(ask(harness, LATEST, "a")).partitions
     assert (partition.error_code, partition.leader_id) == (0, OTHER)
 
@@ -236,9 +238,11 @@ def test_partitions_of_a_dead_leader_have_leader_not_available(harness: ApiHarne
 def test_a_replica_on_a_failed_disk_is_offline_while_its_broker_is_alive(
     harness: ApiHarness,
 ) -> None:
-    harness.tell(topic_state("a", 2, replicas=(ME, OTHER)), brokers=(node(ME), node(OTHER)))
+    harness.update_metadata(
+        topic_state("a", 2, replicas=(ME, OTHER)), brokers=(node(ME), node(OTHER))
+    )
     for failed, offline in (({}, ()), ({TopicPartition("a", 1): {OTHER}}, (OTHER,)), ({}, ())):
-        harness.tell(failed={name: frozenset(item) for name, item in failed.items()})
+        harness.update_metadata(failed={name: frozenset(item) for name, item in failed.items()})
         first, second = only(ask(harness, LATEST, "a")).partitions
         assert (first.offline_replicas, second.offline_replicas) == ((), offline)
         (whole,) = harness.ask(KEY, LATEST, topics=None).topics
@@ -252,7 +256,7 @@ def test_a_replica_on_a_failed_disk_is_offline_while_its_broker_is_alive(
 def test_clients_get_the_advertised_addresses(tmp_path: Path) -> None:
     advertised = {"OUT": Endpoint("OUT", "PLAINTEXT", "broker.example.com", 443)}
     harness = ApiHarness(tmp_path, advertised=advertised)
-    harness.tell(brokers=(node(ME, "OUT", "IN"), node(OTHER, "IN")))
+    harness.update_metadata(brokers=(node(ME, "OUT", "IN"), node(OTHER, "IN")))
     outside = harness.send(KEY, 1, topics=[], connection=FakeConnection(listener="OUT"))
     inside = harness.send(
         KEY, 1, topics=[], connection=FakeConnection(listener="IN", host="10.0.0.1")

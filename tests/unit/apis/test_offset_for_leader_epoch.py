@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch: where epochs ended, for consumers that look for a truncation."""
+"""OffsetForLeaderEpoch: where epochs ended, for consumers that detect truncation."""
 
 from typing import Any
 
@@ -62,7 +62,7 @@ def test_requests_are_fenced_by_leader_epoch(
 
 
 def test_absent_and_foreign_partitions_are_refused(harness: ApiHarness) -> None:
-    harness.tell(topic_state("far", replicas=(OTHER,), leader=OTHER))
+    harness.update_metadata(topic_state("far", replicas=(OTHER,), leader=OTHER))
     assert ask(harness, 4, 0) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1)
     assert ask(harness, 4, 0, topic="far") == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, -1)
 

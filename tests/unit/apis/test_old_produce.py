@@ -1,4 +1,4 @@
-"""Produce 0-2, of message formats that are not taken: read, refused, and told so byte by byte."""
+"""Produce 0-2, with unsupported message formats: decoded, refused, and answered byte by byte."""
 
 import struct
 

@@ -1,4 +1,4 @@
-"""Produce: what is written, what is refused and when the answer leaves."""
+"""Produce: what is appended, what is refused, and when the response is sent."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -432,7 +432,7 @@ def test_transactional_batches_need_the_permission_of_their_id(
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_current_leader_is_sent_from_version_10_on(harness: ApiHarness, version: int) -> None:
-    harness.tell(
+    harness.update_metadata(
         topic_state("orders", epoch=6, replicas=(OTHER,), leader=OTHER),
         brokers=(node(ME), node(OTHER)),
     )

@@ -107,7 +107,7 @@ def test_producers_are_described_with_their_open_transactions(harness: ApiHarnes
 def test_producers_of_missing_remote_and_hidden_partitions_are_not_described(
     harness: ApiHarness,
 ) -> None:
-    harness.tell(topic_state("far", replicas=(OTHER,), leader=OTHER))
+    harness.update_metadata(topic_state("far", replicas=(OTHER,), leader=OTHER))
     harness.guard.deny(AclOperation.READ, ResourceType.TOPIC, "hidden")
     codes = {topic: describe(harness, topic).error_code for topic in ("absent", "far", "hidden")}
     assert codes == {

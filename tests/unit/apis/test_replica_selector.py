@@ -1,4 +1,4 @@
-"""A consumer reads from a replica near to it, where the broker is told to care (KIP-392)."""
+"""A consumer reads from a replica in its rack, if the broker selects replicas (KIP-392)."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -24,7 +24,7 @@ SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 def near(tmp_path: Path) -> Iterator[ApiHarness]:
     """Its own rack is rack-1, the other's rack-2."""
     harness = ApiHarness(tmp_path, settings={"replica.selector.class": SELECTOR})
-    harness.tell(brokers=(node(ME), node(OTHER)))
+    harness.update_metadata(brokers=(node(ME), node(OTHER)))
     yield harness
     harness.close()
 
@@ -95,7 +95,7 @@ def test_a_follower_without_the_offset_is_not_selected(near: ApiHarness) -> None
 
 
 def test_without_the_selector_no_consumer_is_redirected(harness: ApiHarness) -> None:
-    harness.tell(brokers=(node(ME), node(OTHER)))
+    harness.update_metadata(brokers=(node(ME), node(OTHER)))
     lead(harness, follower_end=2)
     assert only(fetch(harness)).preferred_read_replica == -1
 

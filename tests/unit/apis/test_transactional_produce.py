@@ -1,4 +1,4 @@
-"""Produce in a transaction: who is asked, what is written, and what a late answer is worth."""
+"""Produce in a transaction: verification, appends, and late verifications."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""A server on the loopback with clients in the same loop, and a clock that tests may move."""
+"""A server on the loopback with clients in the same loop, and a clock that tests can advance."""
 
 import asyncio
 import socket
@@ -13,7 +13,7 @@ from penstock.network.server import NetworkLimits, SendPath, Server
 from penstock.purgatory.loop_timers import LoopTimers, monotonic_ms
 
 LOOPS = ["asyncio", "uvloop"]
-TIMEOUT_S = 30  # a story that takes longer hangs
+TIMEOUT_S = 30  # a scenario that takes longer hangs
 
 
 def framed(body: bytes) -> bytes:
@@ -25,7 +25,7 @@ def echo(request: InFlightRequest) -> None:
 
 
 class Clock:
-    """The machine's time, plus what a test has added to it."""
+    """The machine's time, plus what a test has added."""
 
     def __init__(self) -> None:
         self.added_ms = 0
@@ -43,7 +43,7 @@ class Lease:
 
 
 class Client:
-    """A socket of a client, read and written by the story."""
+    """A client's socket, read and written by the scenario."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
@@ -56,7 +56,7 @@ class Client:
         await self.send(framed(body))
 
     async def read(self, count: int) -> bytes:
-        """So many bytes, or fewer if the server ends the stream before."""
+        """So many bytes, or fewer if the server closes before."""
         received = bytearray()
         while len(received) < count:
             piece = await self._loop.sock_recv(self.sock, count - len(received))
@@ -81,19 +81,19 @@ class Client:
             return True
 
     def reset(self) -> None:
-        """Go without a farewell: the server gets RST."""
+        """Close so that the server gets RST."""
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.sock.close()
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Turns of the loop until it holds; the story's patience bounds it."""
+    """Run the loop until it holds; the scenario's timeout bounds it."""
     while not condition():  # noqa: ASYNC110 - conditions of every kind
         await asyncio.sleep(0.001)
 
 
 class Serving:
-    """What a story has at hand."""
+    """What a scenario works with."""
 
     def __init__(self, server: Server, timers: LoopTimers, clock: Clock) -> None:
         self.server = server
@@ -114,7 +114,7 @@ class Serving:
         return client
 
     def pass_time(self, duration_ms: int) -> None:
-        """As if it had passed: what is due by then expires in the loop's next turns."""
+        """Advance the clock: timers that are due then expire in the loop's next turns."""
         self._clock.added_ms += duration_ms
         self.timers.add(0, lambda: None)  # overdue, so that the wheel looks at the clock now
 
@@ -137,7 +137,7 @@ def serve(
     limits: NetworkLimits | None = None,
     send_path: SendPath = SendPath.SENDFILE,
 ) -> Serving:
-    """Run the story against a server; a callback that raises fails it, like the story itself."""
+    """Run the scenario against a server; a callback that raises fails it, too."""
     errors: list[dict[str, Any]] = []
 
     async def main() -> Serving:

@@ -1,4 +1,4 @@
-"""Who may connect, where a server listens, and what a full house does."""
+"""Connection limits, listening addresses and descriptor exhaustion."""
 
 import asyncio
 import errno

@@ -1,4 +1,4 @@
-"""Clients that ask without reading, or that fill the memory: bounded, and nobody waits for ever."""
+"""Clients that do not read, or that fill the memory: bounded, and no client waits for ever."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""The end of a server: replies leave, nobody new is served, nothing stays open."""
+"""Server shutdown: responses are sent, no new client is served, nothing stays open."""
 
 import asyncio
 

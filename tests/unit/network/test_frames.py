@@ -1,4 +1,4 @@
-"""Frames of every size and in every cut, over real sockets."""
+"""Frames of every size, split at every position, over real sockets."""
 
 import asyncio
 import random

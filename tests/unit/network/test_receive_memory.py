@@ -1,4 +1,4 @@
-"""The memory for unfinished requests, in crowds of inboxes that are fed at random. No sockets."""
+"""The memory for incomplete requests, with many receive buffers fed at random. No sockets."""
 
 import random
 import struct

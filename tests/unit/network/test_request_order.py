@@ -1,4 +1,4 @@
-"""Requests begin and replies leave in order, one connection at a time, many side by side."""
+"""Requests start and responses are sent in order per connection, many connections side by side."""
 
 import asyncio
 from collections.abc import Callable

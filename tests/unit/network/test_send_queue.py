@@ -1,4 +1,4 @@
-"""Replies of bytes and file slices: the same bytes by every path, and leases released once."""
+"""Responses of bytes and file slices: the same bytes by every path, leases released once."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Clients of every kind at once: the good ones are served in order, and nothing is left behind."""
+"""Clients of every kind at once: good ones are served in order, and nothing leaks."""
 
 import asyncio
 import os

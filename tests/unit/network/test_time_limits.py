@@ -1,4 +1,4 @@
-"""Slow, silent and idle clients, under a clock that the tests move."""
+"""Slow, silent and idle clients, under a manual clock."""
 
 import asyncio
 import struct

@@ -1,4 +1,4 @@
-"""Delayed operations against a model that looks at every operation after every change."""
+"""The purgatory against a model that checks every operation after every change."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -13,7 +13,7 @@ from penstock.purgatory.loop_timers import TIMERS_A_TURN, LoopTimers, TimersStop
 
 
 def run_with(scenario: Callable[[LoopTimers], Any], *, tick_ms: int = 1) -> LoopTimers:
-    """Run the timers in a task group beside the story, which ends by stopping them."""
+    """Run the timers in a task group beside the scenario, which ends by stopping them."""
 
     async def main() -> LoopTimers:
         timers = LoopTimers(tick_ms=tick_ms)

@@ -1,4 +1,4 @@
-"""A broker's replicas on the real engine over a simulated disk, under a clock that tests move."""
+"""A ReplicaManager on the real engine over a simulated disk, under a manual clock."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ORDERS_ID = TopicId(UUID(int=7))
 
 
 class Deferred:
-    """A background whose rounds run one by one, when a test lets them."""
+    """A background whose flushes run one by one, when a test says so."""
 
     def __init__(self) -> None:
         self.rounds: list[Callable[[], None]] = []
@@ -67,7 +67,7 @@ class Deferred:
 
 
 class ReplicationHarness:
-    """Broker 1 and what it was told. A later life takes the disk of an earlier one."""
+    """Broker 1. After a restart it takes over the disk of its earlier incarnation."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class ReplicationHarness:
 
     # -- orders ----------------------------------------------------------------------------
 
-    def order(
+    def leader_and_isr(
         self,
         *partitions: TopicPartition,
         leader: int = ME,
@@ -157,8 +157,8 @@ class ReplicationHarness:
             )
         )
 
-    def tell_topic(self, topic: str = "orders", partitions: int = 3, **configs: str) -> None:
-        """The cluster's view learns of a topic; settings with underscores for dots."""
+    def update_topic(self, topic: str = "orders", partitions: int = 3, **configs: str) -> None:
+        """UpdateMetadata with a topic; its config with underscores for dots."""
         state = PartitionState(ME, LeaderEpoch(0), (ME,), (ME,))
         self.cluster.apply(
             UpdateMetadataRequest(
@@ -219,7 +219,7 @@ class ReplicationHarness:
 
 
 class Sent:
-    """A request that was sent, and every answer that came: more than one is a fault."""
+    """A produce request and its results: more than one is an error."""
 
     def __init__(self) -> None:
         self.answers: list[list[PartitionAppended]] = []

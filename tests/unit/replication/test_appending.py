@@ -1,4 +1,4 @@
-"""What a write waits for, and what its client is told."""
+"""When a write is acknowledged, and with which result."""
 
 from errno import EIO
 
@@ -27,7 +27,7 @@ NONE = ErrorCode.NONE
 @pytest.mark.parametrize("acks", [0, 1, -1])
 def test_a_write_to_a_single_replica_is_acknowledged_at_once_and_readable(acks: int) -> None:
     harness = ReplicationHarness()
-    harness.order(P0)
+    harness.leader_and_isr(P0)
     first = harness.append(P0, acks=acks, records=3)
     second = harness.append(P0, acks=acks)
     assert first.waiting is None
@@ -40,7 +40,7 @@ def test_a_write_to_a_single_replica_is_acknowledged_at_once_and_readable(acks: 
 
 def test_results_keep_the_order_of_batches_whatever_fails() -> None:
     harness = ReplicationHarness()
-    harness.order(P0, P2)
+    harness.leader_and_isr(P0, P2)
     unknown = TopicPartition("nowhere", 0)
     damaged = some_batch()
     damaged[-1] ^= 1
@@ -59,15 +59,15 @@ def test_results_keep_the_order_of_batches_whatever_fails() -> None:
 
 def test_a_topic_with_log_append_time_returns_it() -> None:
     harness = ReplicationHarness()
-    harness.tell_topic(message_timestamp_type="LogAppendTime")
-    harness.order(P0)
+    harness.update_topic(message_timestamp_type="LogAppendTime")
+    harness.leader_and_isr(P0)
     assert harness.append(P0).answer[0].log_append_time_ms == WALL_MS
 
 
 @pytest.mark.parametrize("acks", [-2, 2, 32767])
 def test_invalid_acks_append_nothing(acks: int) -> None:
     harness = ReplicationHarness()
-    harness.order(P0)
+    harness.leader_and_isr(P0)
     assert harness.append(P0, acks=acks).codes == [ErrorCode.INVALID_REQUIRED_ACKS]
     assert harness.partition().log_end_offset == 0
 
@@ -75,14 +75,14 @@ def test_invalid_acks_append_nothing(acks: int) -> None:
 def test_only_coordinators_append_to_internal_topics() -> None:
     harness = ReplicationHarness()
     offsets = TopicPartition("__consumer_offsets", 0)
-    harness.order(offsets)
+    harness.leader_and_isr(offsets)
     assert harness.append(offsets).codes == [ErrorCode.INVALID_TOPIC_EXCEPTION]
     assert harness.append(offsets, origin=AppendOrigin.COORDINATOR).codes == [NONE]
 
 
 def test_another_brokers_partition_differs_from_an_unknown_one() -> None:
     harness = ReplicationHarness()
-    harness.tell_topic(partitions=2)
+    harness.update_topic(partitions=2)
     assert harness.append(P0, P2).codes == [
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -94,7 +94,7 @@ def test_another_brokers_partition_differs_from_an_unknown_one() -> None:
 
 def test_acks_all_waits_for_the_slowest_in_sync_replica() -> None:
     harness = ReplicationHarness()
-    harness.order(P0, replicas=(ME, OTHER, THIRD))
+    harness.leader_and_isr(P0, replicas=(ME, OTHER, THIRD))
     sent = harness.append(P0, records=5)
     harness.follower_has(5, follower=OTHER)
     harness.follower_has(4, follower=THIRD)
@@ -107,14 +107,14 @@ def test_acks_all_waits_for_the_slowest_in_sync_replica() -> None:
 
 def test_acks_one_does_not_wait_for_followers_but_readers_do() -> None:
     harness = ReplicationHarness()
-    harness.order(P0, replicas=(ME, OTHER))
+    harness.leader_and_isr(P0, replicas=(ME, OTHER))
     assert harness.append(P0, acks=1).codes == [NONE]
     assert harness.partition().high_watermark == 0
 
 
 def test_a_follower_beyond_the_log_end_commits_nothing_more() -> None:
     harness = ReplicationHarness()
-    harness.order(P0, replicas=(ME, OTHER))
+    harness.leader_and_isr(P0, replicas=(ME, OTHER))
     harness.append(P0)
     harness.follower_has(1000)
     assert harness.partition().high_watermark == 1
@@ -122,13 +122,13 @@ def test_a_follower_beyond_the_log_end_commits_nothing_more() -> None:
 
 def test_acks_all_does_not_wait_for_a_follower_outside_the_isr() -> None:
     harness = ReplicationHarness()
-    harness.order(P0, replicas=(ME, OTHER), in_sync=(ME,))
+    harness.leader_and_isr(P0, replicas=(ME, OTHER), in_sync=(ME,))
     assert harness.append(P0).codes == [NONE]
 
 
 def test_a_request_completes_when_its_last_partition_is_committed() -> None:
     harness = ReplicationHarness()
-    harness.order(P0, P1, P2, replicas=(ME, OTHER))
+    harness.leader_and_isr(P0, P1, P2, replicas=(ME, OTHER))
     sent = harness.append(P0, P1, P2)
     for name in (P1, P2):
         harness.follower_has(1, name)
@@ -139,7 +139,7 @@ def test_a_request_completes_when_its_last_partition_is_committed() -> None:
 
 def test_a_timeout_fails_only_uncommitted_partitions() -> None:
     harness = ReplicationHarness()
-    harness.order(P0, P1, P2, replicas=(ME, OTHER))
+    harness.leader_and_isr(P0, P1, P2, replicas=(ME, OTHER))
     sent = harness.append(P0, P1, P2, timeout_ms=50)
     harness.follower_has(1, P1)
     harness.clock.advance_ms(49)
@@ -154,8 +154,8 @@ def test_a_timeout_fails_only_uncommitted_partitions() -> None:
 
 def test_under_min_isr_refuses_acks_all_and_accepts_acks_one() -> None:
     harness = ReplicationHarness()
-    harness.tell_topic(min_insync_replicas="2")
-    harness.order(P0, replicas=(ME, OTHER, THIRD), in_sync=(ME,))
+    harness.update_topic(min_insync_replicas="2")
+    harness.leader_and_isr(P0, replicas=(ME, OTHER, THIRD), in_sync=(ME,))
     assert harness.append(P0, acks=-1).codes == [ErrorCode.NOT_ENOUGH_REPLICAS]
     assert harness.partition().log_end_offset == 0
     assert harness.append(P0, acks=1).codes == [NONE]
@@ -163,24 +163,24 @@ def test_under_min_isr_refuses_acks_all_and_accepts_acks_one() -> None:
 
 def test_an_isr_that_shrinks_after_the_append_fails_the_write() -> None:
     harness = ReplicationHarness()
-    harness.tell_topic(min_insync_replicas="2")
-    harness.order(P0, replicas=(ME, OTHER))
+    harness.update_topic(min_insync_replicas="2")
+    harness.leader_and_isr(P0, replicas=(ME, OTHER))
     sent = harness.append(P0)
-    harness.order(P0, replicas=(ME, OTHER), in_sync=(ME,), partition_epoch=1)
+    harness.leader_and_isr(P0, replicas=(ME, OTHER), in_sync=(ME,), partition_epoch=1)
     assert sent.codes == [ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND]
     assert sent.answer[0].base_offset == 0
 
 
 def test_min_insync_replicas_is_capped_at_the_replica_count() -> None:
     harness = ReplicationHarness()
-    harness.tell_topic(min_insync_replicas="3")
-    harness.order(P0)
+    harness.update_topic(min_insync_replicas="3")
+    harness.leader_and_isr(P0)
     assert harness.append(P0).codes == [NONE]
 
 
 def test_a_duplicate_waits_for_the_original_offsets() -> None:
     harness = ReplicationHarness()
-    harness.order(P0, replicas=(ME, OTHER))
+    harness.leader_and_isr(P0, replicas=(ME, OTHER))
     batch = some_batch(2, producer_id=9, sequence=0)
     first = harness.append(P0, batch=batch)
     again = harness.append(P0, batch=batch)
@@ -198,8 +198,8 @@ def test_a_duplicate_waits_for_the_original_offsets() -> None:
 
 def make_synchronous() -> ReplicationHarness:
     harness = ReplicationHarness()
-    harness.tell_topic(flush_messages="1")
-    harness.order(P0, P1, P2)
+    harness.update_topic(flush_messages="1")
+    harness.leader_and_isr(P0, P1, P2)
     return harness
 
 
@@ -238,8 +238,8 @@ def test_synchronous_writes_during_a_flush_share_the_next() -> None:
 
 def test_a_synchronous_write_with_followers_waits_for_the_leaders_flush_too() -> None:
     harness = ReplicationHarness()
-    harness.tell_topic(flush_messages="1")
-    harness.order(P0, replicas=(ME, OTHER))
+    harness.update_topic(flush_messages="1")
+    harness.leader_and_isr(P0, replicas=(ME, OTHER))
     sent = harness.append(P0)
     harness.follower_has(1)
     assert not sent.is_answered
@@ -249,8 +249,8 @@ def test_a_synchronous_write_with_followers_waits_for_the_leaders_flush_too() ->
 
 def test_a_synchronous_write_with_acks_one_waits_for_the_leaders_flush_alone() -> None:
     harness = ReplicationHarness()
-    harness.tell_topic(flush_messages="1")
-    harness.order(P0, replicas=(ME, OTHER))
+    harness.update_topic(flush_messages="1")
+    harness.leader_and_isr(P0, replicas=(ME, OTHER))
     sent = harness.append(P0, acks=1)
     assert not sent.is_answered
     harness.background.drain()
@@ -279,8 +279,8 @@ def test_a_duplicate_of_a_synchronous_write_waits_for_the_flush() -> None:
 
 def test_flush_messages_above_one_is_left_to_storage() -> None:
     harness = ReplicationHarness()
-    harness.tell_topic(flush_messages="3")
-    harness.order(P0)
+    harness.update_topic(flush_messages="3")
+    harness.leader_and_isr(P0)
     for _ in range(3):
         assert harness.append(P0).codes == [NONE]
     assert len(harness.background.rounds) == 1
@@ -291,15 +291,15 @@ def test_flush_messages_above_one_is_left_to_storage() -> None:
 def test_a_topic_that_stops_being_synchronous_completes_delayed_writes() -> None:
     harness = make_synchronous()
     sent = harness.append(P0)
-    harness.tell_topic()
+    harness.update_topic()
     assert sent.codes == [NONE]
 
 
 def test_a_topic_that_becomes_synchronous_is_flushed() -> None:
     harness = ReplicationHarness()
-    harness.order(P0)
+    harness.leader_and_isr(P0)
     harness.append(P0, records=4)
-    harness.tell_topic(flush_messages="1")
+    harness.update_topic(flush_messages="1")
     sent = harness.append(P0)
     assert not sent.is_answered
     harness.background.drain()
@@ -312,20 +312,20 @@ def test_a_topic_that_becomes_synchronous_is_flushed() -> None:
 
 def test_losing_leadership_fails_delayed_writes() -> None:
     harness = ReplicationHarness()
-    harness.order(P0, P1, replicas=(ME, OTHER))
+    harness.leader_and_isr(P0, P1, replicas=(ME, OTHER))
     sent = harness.append(P0, P1)
     harness.follower_has(1, P1)
-    harness.order(P0, P1, leader=OTHER, epoch=1, replicas=(ME, OTHER))
+    harness.leader_and_isr(P0, P1, leader=OTHER, epoch=1, replicas=(ME, OTHER))
     assert sent.codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER, NONE]  # P1 was committed before
 
 
 def test_a_later_leadership_does_not_commit_writes_of_an_earlier_one() -> None:
     """Between the two, another leader may have replaced the record."""
     harness = ReplicationHarness()
-    harness.order(P0, P1, replicas=(ME, OTHER))
+    harness.leader_and_isr(P0, P1, replicas=(ME, OTHER))
     sent = harness.append(P0, P1)
-    harness.order(P0, leader=OTHER, epoch=1, replicas=(ME, OTHER))
-    harness.order(P0, epoch=2, replicas=(ME, OTHER))
+    harness.leader_and_isr(P0, leader=OTHER, epoch=1, replicas=(ME, OTHER))
+    harness.leader_and_isr(P0, epoch=2, replicas=(ME, OTHER))
     harness.follower_has(1, P0)
     harness.follower_has(1, P1)
     assert sent.codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER, NONE]
@@ -333,9 +333,9 @@ def test_a_later_leadership_does_not_commit_writes_of_an_earlier_one() -> None:
 
 def test_a_delayed_write_survives_a_later_epoch_of_the_same_leader() -> None:
     harness = ReplicationHarness()
-    harness.order(P0, replicas=(ME, OTHER))
+    harness.leader_and_isr(P0, replicas=(ME, OTHER))
     sent = harness.append(P0)
-    harness.order(P0, epoch=1, replicas=(ME, OTHER))
+    harness.leader_and_isr(P0, epoch=1, replicas=(ME, OTHER))
     assert not sent.is_answered
     harness.follower_has(1)
     assert sent.codes == [NONE]
@@ -343,10 +343,10 @@ def test_a_delayed_write_survives_a_later_epoch_of_the_same_leader() -> None:
 
 def test_losing_leadership_fails_delayed_writes_of_an_earlier_epoch() -> None:
     harness = ReplicationHarness()
-    harness.order(P0, replicas=(ME, OTHER))
+    harness.leader_and_isr(P0, replicas=(ME, OTHER))
     sent = harness.append(P0)
-    harness.order(P0, epoch=1, replicas=(ME, OTHER))
-    harness.order(P0, leader=OTHER, epoch=2, replicas=(ME, OTHER))
+    harness.leader_and_isr(P0, epoch=1, replicas=(ME, OTHER))
+    harness.leader_and_isr(P0, leader=OTHER, epoch=2, replicas=(ME, OTHER))
     assert sent.codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 
@@ -362,7 +362,7 @@ def test_stop_replica_fails_delayed_writes(delete: bool) -> None:
 
 def test_a_cancelled_write_gets_no_response() -> None:
     harness = ReplicationHarness()
-    harness.order(P0, replicas=(ME, OTHER))
+    harness.leader_and_isr(P0, replicas=(ME, OTHER))
     sent = harness.append(P0)
     assert sent.waiting is not None
     assert harness.replicas.produce_purgatory.cancel(sent.waiting)
@@ -373,7 +373,7 @@ def test_a_cancelled_write_gets_no_response() -> None:
 
 def test_a_full_purgatory_times_a_write_out_at_once() -> None:
     harness = ReplicationHarness(max_delayed_operations=1)
-    harness.order(P0, replicas=(ME, OTHER))
+    harness.leader_and_isr(P0, replicas=(ME, OTHER))
     first, second = harness.append(P0), harness.append(P0)
     assert not first.is_answered
     assert second.codes == [ErrorCode.REQUEST_TIMED_OUT]
@@ -385,7 +385,7 @@ def test_a_full_purgatory_times_a_write_out_at_once() -> None:
 def test_a_failed_log_dir_affects_its_own_partitions_only() -> None:
     harness = ReplicationHarness(directories=("/d", "/e"))
     names = [TopicPartition("orders", number) for number in range(4)]
-    harness.order(*names)
+    harness.leader_and_isr(*names)
     homes = {log.tp: log.directory for log in harness.engine.statistics().logs}
     lost = [name for name in names if homes[name].startswith("/d")]
     assert 0 < len(lost) < 4

@@ -1,4 +1,4 @@
-"""How far followers are, who lags, who may join, and which sets count: the rules, by table."""
+"""The rules on follower progress, lag and the ISR, by table."""
 
 import pytest
 from hypothesis import given, settings

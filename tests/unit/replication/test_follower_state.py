@@ -1,4 +1,4 @@
-"""A follower's side: what it asks its leader for, and what each answer does to its log."""
+"""Follower state: what it fetches, and how each response changes its log."""
 
 import pytest
 from tests.unit.replication.harness import ME, OTHER, P0, P1, THIRD, WALL_MS, ReplicationHarness
@@ -44,14 +44,16 @@ class Follower(ReplicationHarness):
     def __init__(self, *, epoch: int = 0, **configs: str) -> None:
         super().__init__()
         if configs:
-            self.tell_topic("orders", 3, **configs)
+            self.update_topic("orders", 3, **configs)
         self.news: list[BrokerId] = []
         self.following = self.replicas.follower_state
         self.following.on_news = self.news.append
         self.follow(epoch)
 
     def follow(self, epoch: int, leader: BrokerId = OTHER) -> None:
-        self.order(P0, leader=leader, replicas=(ME, OTHER, THIRD), in_sync=BOTH, epoch=epoch)
+        self.leader_and_isr(
+            P0, leader=leader, replicas=(ME, OTHER, THIRD), in_sync=BOTH, epoch=epoch
+        )
 
     def ask(self, leader: BrokerId = OTHER) -> FetchFrom:
         (requested,) = self.following.list_wanted(leader)
@@ -162,7 +164,7 @@ def test_a_leader_epoch_without_records_is_forgotten_when_following() -> None:
     """It would stand against what the new leader wrote in its place."""
     harness = Follower(epoch=0)
     harness.take(answer(records=batches(0, 0)))
-    harness.order(P0, leader=ME, replicas=(ME, OTHER, THIRD), in_sync=BOTH, epoch=4)
+    harness.leader_and_isr(P0, leader=ME, replicas=(ME, OTHER, THIRD), in_sync=BOTH, epoch=4)
     assert harness.partition().log.latest_epoch == 4
     harness.follow(5)
     assert harness.ask().last_fetched_epoch == 0
@@ -224,7 +226,7 @@ def test_the_backoff_doubles_up_to_its_limit() -> None:
 
 def test_one_partition_backs_off_and_the_others_continue() -> None:
     harness = Follower()
-    harness.order(P1, leader=OTHER, replicas=BOTH)
+    harness.leader_and_isr(P1, leader=OTHER, replicas=BOTH)
     first, second = harness.following.list_wanted(OTHER)
     harness.following.apply(OTHER, first, answer(error=ErrorCode.KAFKA_STORAGE_ERROR))
     assert [fetch_from.partition for fetch_from in harness.following.list_wanted(OTHER)] == [
@@ -270,15 +272,15 @@ def test_a_partition_that_stops_following_is_not_fetched() -> None:
     harness.stop(P0, delete=False)
     assert harness.following.leaders == []
     harness.follow(1)
-    harness.order(P0, leader=-1, replicas=BOTH, in_sync=BOTH, epoch=2)
+    harness.leader_and_isr(P0, leader=-1, replicas=BOTH, in_sync=BOTH, epoch=2)
     assert harness.following.leaders == []
-    harness.order(P0, leader=ME, replicas=BOTH, in_sync=BOTH, epoch=3)
+    harness.leader_and_isr(P0, leader=ME, replicas=BOTH, in_sync=BOTH, epoch=3)
     assert harness.following.leaders == []
 
 
 def test_a_config_change_does_not_restart_fetching() -> None:
     harness = Follower(retention_ms="1000")
     harness.news.clear()
-    harness.tell_topic(retention_ms="2000")
+    harness.update_topic(retention_ms="2000")
     assert harness.news == []
     assert harness.following.leaders == [OTHER]

@@ -1,4 +1,4 @@
-"""A leader asks for its in-sync set to grow and shrink, and what counts until it is answered."""
+"""ISR expansion and shrinking through AlterPartition, and what counts while one is in flight."""
 
 from itertools import product
 
@@ -85,8 +85,8 @@ def harness() -> Led:
 def test_a_caught_up_follower_is_proposed_and_counts_for_the_high_watermark_at_once(
     harness: Led,
 ) -> None:
-    harness.tell_topic(min_insync_replicas="2")
-    harness.order(P0, replicas=ALL, in_sync=(ME,))
+    harness.update_topic(min_insync_replicas="2")
+    harness.leader_and_isr(P0, replicas=ALL, in_sync=(ME,))
     harness.append(P0, acks=1)
     harness.fetch(OTHER, 1)
     assert harness.controller.wanted == [(ME, OTHER)]
@@ -105,9 +105,9 @@ def test_a_caught_up_follower_is_proposed_and_counts_for_the_high_watermark_at_o
 
 def test_a_follower_below_the_epoch_start_is_not_proposed(harness: Led) -> None:
     """KAFKA-7128: records between its end and there may be committed, by the leader before."""
-    harness.order(P0, replicas=ALL, in_sync=(ME, OTHER))
+    harness.leader_and_isr(P0, replicas=ALL, in_sync=(ME, OTHER))
     harness.append(P0, P0, P0, acks=1)
-    harness.order(P0, replicas=ALL, in_sync=(ME, OTHER), epoch=1, partition_epoch=1)
+    harness.leader_and_isr(P0, replicas=ALL, in_sync=(ME, OTHER), epoch=1, partition_epoch=1)
     assert (harness.partition().high_watermark, harness.partition().epoch_start_offset) == (0, 3)
     harness.fetch(THIRD, 2)
     assert harness.controller.wanted == []
@@ -118,7 +118,7 @@ def test_a_follower_below_the_epoch_start_is_not_proposed(harness: Led) -> None:
 def test_a_lagging_follower_is_awaited_until_the_shrink_is_stored(
     harness: Led,
 ) -> None:
-    harness.order(P0, replicas=ALL, in_sync=ALL)
+    harness.leader_and_isr(P0, replicas=ALL, in_sync=ALL)
     sent = harness.append(P0, timeout_ms=60_000)
     harness.fetch(OTHER, 1)
     harness.clock.advance_ms(LAG_MS + LAG_MS // 2 + 10)
@@ -132,8 +132,8 @@ def test_a_lagging_follower_is_awaited_until_the_shrink_is_stored(
 def test_a_shrink_below_min_isr_counts_the_smaller_isr_at_once(
     harness: Led,
 ) -> None:
-    harness.tell_topic(min_insync_replicas="2")
-    harness.order(P0, replicas=ALL, in_sync=(ME, OTHER))
+    harness.update_topic(min_insync_replicas="2")
+    harness.leader_and_isr(P0, replicas=ALL, in_sync=(ME, OTHER))
     harness.append(P0, acks=1)
     harness.clock.advance_ms(3 * LAG_MS)
     assert harness.controller.wanted == [(ME,)]
@@ -145,7 +145,7 @@ def test_a_catching_up_follower_is_not_awaited_after_its_broker_is_gone(
     harness: Led, restart: str
 ) -> None:
     """Like a broker in controlled shutdown, which fetches until it stops."""
-    harness.order(P0, replicas=ALL, in_sync=(ME, OTHER))
+    harness.leader_and_isr(P0, replicas=ALL, in_sync=(ME, OTHER))
     harness.append(P0, acks=1)
     harness.fetch(OTHER, 1)
     harness.fetch(THIRD, 1)
@@ -165,7 +165,7 @@ def test_a_catching_up_follower_is_not_awaited_after_its_broker_is_gone(
 def test_idle_partitions_never_change_their_isr(harness: Led) -> None:
     """KAFKA-7152."""
     names = [TopicPartition("orders", number) for number in range(100)]
-    harness.order(*names, replicas=ALL, in_sync=ALL)
+    harness.leader_and_isr(*names, replicas=ALL, in_sync=ALL)
     for name, follower in product(names, (OTHER, THIRD)):
         harness.replicas.update_follower_end_offset(harness.replicas.get(name), follower, Offset(0))
     for _ in range(60):
@@ -174,7 +174,7 @@ def test_idle_partitions_never_change_their_isr(harness: Led) -> None:
 
 
 def test_an_unknown_result_is_retried(harness: Led) -> None:
-    harness.order(P0, replicas=ALL, in_sync=(ME,))
+    harness.leader_and_isr(P0, replicas=ALL, in_sync=(ME,))
     harness.fetch(OTHER, 0)
     for _ in range(3):
         harness.controller.answer(ErrorCode.REQUEST_TIMED_OUT)
@@ -186,7 +186,7 @@ def test_an_unknown_result_is_retried(harness: Led) -> None:
 
 def test_a_leader_with_a_stale_partition_epoch_adopts_the_stored_state(harness: Led) -> None:
     """KAFKA-2729: or it could never change its set again."""
-    harness.order(P0, replicas=ALL, in_sync=(ME,))
+    harness.leader_and_isr(P0, replicas=ALL, in_sync=(ME,))
     harness.fetch(OTHER, 0)
     stored = AlterPartitionState(ME, LeaderEpoch(0), (ME, THIRD), 7)
     harness.controller.answer(ErrorCode.INVALID_UPDATE_VERSION, stored)
@@ -198,7 +198,7 @@ def test_a_leader_with_a_stale_partition_epoch_adopts_the_stored_state(harness: 
 
 
 def test_a_deposed_leader_waits_for_leader_and_isr(harness: Led) -> None:
-    harness.order(P0, replicas=ALL, in_sync=(ME, OTHER))
+    harness.leader_and_isr(P0, replicas=ALL, in_sync=(ME, OTHER))
     harness.append(P0, acks=1)
     harness.clock.advance_ms(3 * LAG_MS)
     harness.controller.answer(
@@ -210,7 +210,7 @@ def test_a_deposed_leader_waits_for_leader_and_isr(harness: Led) -> None:
 
 
 def test_a_refused_joiner_is_proposed_again_after_a_pause(harness: Led) -> None:
-    harness.order(P0, replicas=ALL, in_sync=(ME,))
+    harness.leader_and_isr(P0, replicas=ALL, in_sync=(ME,))
     harness.fetch(OTHER, 0)
     harness.controller.answer(ErrorCode.INELIGIBLE_REPLICA)
     assert harness.partition().proposal is None
@@ -222,9 +222,9 @@ def test_a_refused_joiner_is_proposed_again_after_a_pause(harness: Led) -> None:
 
 
 def test_leader_and_isr_ends_the_proposal_and_its_response_is_ignored(harness: Led) -> None:
-    harness.order(P0, replicas=ALL, in_sync=(ME,))
+    harness.leader_and_isr(P0, replicas=ALL, in_sync=(ME,))
     harness.fetch(OTHER, 0)
-    harness.order(P0, replicas=ALL, in_sync=(ME, THIRD), partition_epoch=1)
+    harness.leader_and_isr(P0, replicas=ALL, in_sync=(ME, THIRD), partition_epoch=1)
     assert harness.partition().proposal is None
     harness.controller.store()
     assert harness.partition().state.in_sync == (ME, THIRD)
@@ -235,14 +235,14 @@ def test_a_follower_with_another_broker_epoch_is_not_proposed(
     harness: Led, broker_epoch: int
 ) -> None:
     """KIP-903."""
-    harness.order(P0, replicas=ALL, in_sync=(ME,))
+    harness.leader_and_isr(P0, replicas=ALL, in_sync=(ME,))
     harness.fetch(OTHER, 0, broker_epoch=broker_epoch)
     assert harness.controller.wanted == []
 
 
 def test_a_follower_that_is_not_registered_is_not_proposed(harness: Led) -> None:
     harness.tell_brokers(ME, THIRD)
-    harness.order(P0, replicas=ALL, in_sync=(ME,))
+    harness.leader_and_isr(P0, replicas=ALL, in_sync=(ME,))
     harness.fetch(OTHER, 0)
     assert harness.controller.wanted == []
 
@@ -250,7 +250,7 @@ def test_a_follower_that_is_not_registered_is_not_proposed(harness: Led) -> None
 def test_the_high_watermark_waits_for_a_catching_up_follower(harness: Led) -> None:
     """Or under a steady load it would never be reached."""
     harness.tell_brokers(ME)  # nobody may join, which is not the point here
-    harness.order(P0, replicas=ALL, in_sync=(ME,))
+    harness.leader_and_isr(P0, replicas=ALL, in_sync=(ME,))
     harness.append(P0, acks=1)
     harness.fetch(OTHER, 1)
     harness.append(P0, acks=1)
@@ -261,7 +261,7 @@ def test_the_high_watermark_waits_for_a_catching_up_follower(harness: Led) -> No
 
 def test_lag_in_messages_counts_if_configured() -> None:
     harness = Led(replica_lag_max_messages="2")
-    harness.order(P0, replicas=ALL, in_sync=(ME, OTHER))
+    harness.leader_and_isr(P0, replicas=ALL, in_sync=(ME, OTHER))
     harness.fetch(OTHER, 0)
     harness.append(P0, P0, P0, acks=1)
     harness.clock.advance_ms(LAG_MS // 2 + 10)
@@ -270,7 +270,7 @@ def test_lag_in_messages_counts_if_configured() -> None:
 
 def test_a_single_node_sends_no_alter_partition(harness: Led) -> None:
     harness.replicas.isr_manager.sender = None
-    harness.order(P0, replicas=ALL, in_sync=(ME, OTHER))
+    harness.leader_and_isr(P0, replicas=ALL, in_sync=(ME, OTHER))
     harness.append(P0, acks=1)
     harness.clock.advance_ms(10 * LAG_MS)
     assert harness.partition().proposal is None

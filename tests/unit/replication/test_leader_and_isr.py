@@ -1,4 +1,4 @@
-"""The controller's orders: who leads, who is refused, what is made and what is deleted."""
+"""LeaderAndIsr and StopReplica requests: roles, refusals, creation and deletion."""
 
 from errno import EIO
 from uuid import UUID
@@ -41,7 +41,7 @@ def refusal_of_reading(
 
 def test_a_new_leader_has_an_empty_log_and_has_begun_its_epoch() -> None:
     harness = ReplicationHarness()
-    assert harness.order(P0, epoch=3) == {P0: NONE}
+    assert harness.leader_and_isr(P0, epoch=3) == {P0: NONE}
     partition = harness.partition()
     partition.check_leader()
     partition.check_leader(3)
@@ -52,9 +52,9 @@ def test_a_new_leader_has_an_empty_log_and_has_begun_its_epoch() -> None:
 
 def test_records_carry_the_epoch_they_were_written_in() -> None:
     harness = ReplicationHarness()
-    harness.order(P0, epoch=1)
+    harness.leader_and_isr(P0, epoch=1)
     harness.append(P0, records=2)
-    harness.order(P0, epoch=4)
+    harness.leader_and_isr(P0, epoch=4)
     harness.append(P0)
     log = harness.partition().log
     ends = [log.find_epoch_end(LeaderEpoch(epoch)) for epoch in (1, 4)]
@@ -63,7 +63,7 @@ def test_records_carry_the_epoch_they_were_written_in() -> None:
 
 def test_clients_are_fenced_by_their_leader_epoch() -> None:
     harness = ReplicationHarness()
-    harness.order(P0, epoch=5)
+    harness.leader_and_isr(P0, epoch=5)
     assert refusal_of_reading(harness, epoch=4) is ErrorCode.FENCED_LEADER_EPOCH
     assert refusal_of_reading(harness, epoch=6) is ErrorCode.UNKNOWN_LEADER_EPOCH
 
@@ -71,7 +71,7 @@ def test_clients_are_fenced_by_their_leader_epoch() -> None:
 @pytest.mark.parametrize("leader", [OTHER, -1])
 def test_a_follower_refuses_clients(leader: int) -> None:
     harness = ReplicationHarness()
-    harness.order(P0, leader=leader, replicas=BOTH)
+    harness.leader_and_isr(P0, leader=leader, replicas=BOTH)
     assert refusal_of_reading(harness) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert harness.append(P0).codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
     with pytest.raises(Refusal) as caught:
@@ -81,17 +81,17 @@ def test_a_follower_refuses_clients(leader: int) -> None:
 
 def test_a_leader_that_follows_and_leads_again_takes_writes_again() -> None:
     harness = ReplicationHarness()
-    harness.order(P0, replicas=BOTH, in_sync=(ME,))
+    harness.leader_and_isr(P0, replicas=BOTH, in_sync=(ME,))
     harness.append(P0)
-    harness.order(P0, leader=OTHER, epoch=1, replicas=BOTH)
+    harness.leader_and_isr(P0, leader=OTHER, epoch=1, replicas=BOTH)
     assert harness.partition().role is Role.FOLLOWER
-    harness.order(P0, epoch=2, replicas=BOTH, in_sync=(ME,))
+    harness.leader_and_isr(P0, epoch=2, replicas=BOTH, in_sync=(ME,))
     assert harness.append(P0).answer[0].base_offset == 1
 
 
 def test_a_broker_that_is_no_replica_creates_no_log() -> None:
     harness = ReplicationHarness()
-    assert harness.order(P0, leader=OTHER, replicas=(OTHER,)) == {
+    assert harness.leader_and_isr(P0, leader=OTHER, replicas=(OTHER,)) == {
         P0: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     }
     assert harness.replicas.find(P0) is None
@@ -103,8 +103,8 @@ def test_a_broker_that_is_no_replica_creates_no_log() -> None:
 
 def test_an_older_leader_epoch_is_refused_for_its_partition_alone() -> None:
     harness = ReplicationHarness()
-    harness.order(P0, epoch=5)
-    assert harness.order(P0, P1, leader=OTHER, epoch=4, replicas=BOTH) == {
+    harness.leader_and_isr(P0, epoch=5)
+    assert harness.leader_and_isr(P0, P1, leader=OTHER, epoch=4, replicas=BOTH) == {
         P0: ErrorCode.STALE_CONTROLLER_EPOCH,
         P1: NONE,
     }
@@ -114,19 +114,19 @@ def test_an_older_leader_epoch_is_refused_for_its_partition_alone() -> None:
 
 def test_an_epoch_older_than_the_logs_own_records_is_refused() -> None:
     harness = ReplicationHarness()
-    harness.order(P0, epoch=5)
+    harness.leader_and_isr(P0, epoch=5)
     harness.append(P0)
     harness.background.drain()
     harness.engine.close()
     later = ReplicationHarness(harness.disk)
-    assert later.order(P0, epoch=4) == {P0: ErrorCode.STALE_CONTROLLER_EPOCH}
-    assert later.order(P0, epoch=5) == {P0: NONE}
+    assert later.leader_and_isr(P0, epoch=4) == {P0: ErrorCode.STALE_CONTROLLER_EPOCH}
+    assert later.leader_and_isr(P0, epoch=5) == {P0: NONE}
 
 
 def test_an_older_partition_epoch_is_refused() -> None:
     harness = ReplicationHarness()
-    harness.order(P0, replicas=BOTH, partition_epoch=2)
-    assert harness.order(P0, replicas=BOTH, in_sync=(ME,), partition_epoch=1) == {
+    harness.leader_and_isr(P0, replicas=BOTH, partition_epoch=2)
+    assert harness.leader_and_isr(P0, replicas=BOTH, in_sync=(ME,), partition_epoch=1) == {
         P0: ErrorCode.STALE_CONTROLLER_EPOCH
     }
     assert harness.partition().state.in_sync == BOTH
@@ -134,10 +134,10 @@ def test_an_older_partition_epoch_is_refused() -> None:
 
 def test_a_repeated_leader_and_isr_request_is_harmless() -> None:
     harness = ReplicationHarness()
-    harness.order(P0, replicas=BOTH)
+    harness.leader_and_isr(P0, replicas=BOTH)
     sent = harness.append(P0)
     harness.follower_has(0)
-    assert harness.order(P0, replicas=BOTH) == {P0: NONE}
+    assert harness.leader_and_isr(P0, replicas=BOTH) == {P0: NONE}
     assert not sent.is_answered
     harness.follower_has(1)
     assert sent.codes == [NONE]
@@ -145,9 +145,9 @@ def test_a_repeated_leader_and_isr_request_is_harmless() -> None:
 
 def test_a_growing_isr_does_not_lower_the_high_watermark() -> None:
     harness = ReplicationHarness()
-    harness.order(P0, replicas=BOTH, in_sync=(ME,))
+    harness.leader_and_isr(P0, replicas=BOTH, in_sync=(ME,))
     harness.append(P0)
-    harness.order(P0, replicas=BOTH, partition_epoch=1)
+    harness.leader_and_isr(P0, replicas=BOTH, partition_epoch=1)
     assert harness.partition().high_watermark == 1
     sent = harness.append(P0)
     assert not sent.is_answered
@@ -155,10 +155,10 @@ def test_a_growing_isr_does_not_lower_the_high_watermark() -> None:
 
 def test_an_isr_change_keeps_the_progress_of_remaining_followers() -> None:
     harness = ReplicationHarness()
-    harness.order(P0, replicas=(*BOTH, THIRD))
+    harness.leader_and_isr(P0, replicas=(*BOTH, THIRD))
     sent = harness.append(P0)
     harness.follower_has(1)
-    harness.order(P0, replicas=(*BOTH, THIRD), in_sync=BOTH, partition_epoch=1)
+    harness.leader_and_isr(P0, replicas=(*BOTH, THIRD), in_sync=BOTH, partition_epoch=1)
     assert sent.codes == [NONE]
 
 
@@ -166,10 +166,10 @@ def test_a_new_leader_epoch_resets_follower_progress() -> None:
     """One of them may have cut its log on the way into the epoch."""
     harness = ReplicationHarness()
     replicas = (*BOTH, THIRD)
-    harness.order(P0, replicas=replicas)
+    harness.leader_and_isr(P0, replicas=replicas)
     sent = harness.append(P0)
     harness.follower_has(1, follower=OTHER)
-    harness.order(P0, epoch=1, replicas=replicas)
+    harness.leader_and_isr(P0, epoch=1, replicas=replicas)
     harness.follower_has(1, follower=THIRD)
     assert not sent.is_answered
     harness.follower_has(1, follower=OTHER)
@@ -181,7 +181,7 @@ def test_a_new_leader_epoch_resets_follower_progress() -> None:
 
 def test_a_deleted_replica_loses_its_data() -> None:
     harness = ReplicationHarness()
-    harness.order(P0, P1)
+    harness.leader_and_isr(P0, P1)
     harness.append(P0)
     assert harness.stop(P0, delete=True) == {P0: NONE}
     assert harness.replicas.find(P0) is None
@@ -191,20 +191,20 @@ def test_a_deleted_replica_loses_its_data() -> None:
 
 def test_a_stopped_replica_keeps_its_data_and_refuses_clients() -> None:
     harness = ReplicationHarness()
-    harness.order(P0)
+    harness.leader_and_isr(P0)
     harness.append(P0)
     assert harness.stop(P0, delete=False) == {P0: NONE}
     assert refusal_of_reading(harness) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert harness.partition().role is Role.NONE
-    harness.order(P0, epoch=1, is_new=False)
+    harness.leader_and_isr(P0, epoch=1, is_new=False)
     assert harness.partition().high_watermark == 1
 
 
 def test_a_topic_created_again_starts_empty() -> None:
     harness = ReplicationHarness()
-    harness.order(P0, replicas=BOTH, epoch=6)
+    harness.leader_and_isr(P0, replicas=BOTH, epoch=6)
     sent = harness.append(P0)
-    assert harness.order(P0, topic_id=ANEW) == {P0: NONE}  # though its epochs begin again
+    assert harness.leader_and_isr(P0, topic_id=ANEW) == {P0: NONE}  # though its epochs begin again
     assert sent.codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
     partition = harness.partition()
     assert (partition.topic_id, partition.leader_epoch, partition.log_end_offset) == (ANEW, 0, 0)
@@ -213,12 +213,12 @@ def test_a_topic_created_again_starts_empty() -> None:
 
 def test_a_topic_created_again_while_the_broker_was_down_starts_empty() -> None:
     harness = ReplicationHarness()
-    harness.order(P0, P1)
+    harness.leader_and_isr(P0, P1)
     harness.append(P0, P1)
     harness.engine.close()
     later = ReplicationHarness(harness.disk)
-    later.order(P0, topic_id=ANEW, is_new=False)
-    later.order(P1, is_new=False)
+    later.leader_and_isr(P0, topic_id=ANEW, is_new=False)
+    later.leader_and_isr(P1, is_new=False)
     assert later.partition(P0).log_end_offset == 0
     assert later.partition(P1).log_end_offset == 1
     assert any("created again" in report for report in later.reports)
@@ -226,15 +226,15 @@ def test_a_topic_created_again_while_the_broker_was_down_starts_empty() -> None:
 
 def test_a_log_without_topic_id_takes_it_from_the_request() -> None:
     harness = ReplicationHarness()
-    harness.order(P0)
+    harness.leader_and_isr(P0)
     harness.append(P0)
     harness.engine.close()
     harness.disk.unlink(f"/d/orders-0/{PARTITION_METADATA_FILE}")
     later = ReplicationHarness(harness.disk)
-    later.order(P0, is_new=False)
+    later.leader_and_isr(P0, is_new=False)
     assert later.partition().topic_id == ORDERS_ID
     assert later.partition().log_end_offset == 1
-    assert later.order(P0, topic_id=ANEW, epoch=1) == {P0: NONE}
+    assert later.leader_and_isr(P0, topic_id=ANEW, epoch=1) == {P0: NONE}
     assert later.partition().log_end_offset == 0
 
 
@@ -243,25 +243,25 @@ def test_a_log_without_topic_id_takes_it_from_the_request() -> None:
 
 def test_a_recovered_log_has_no_role_until_leader_and_isr() -> None:
     harness = ReplicationHarness()
-    harness.order(P0)
+    harness.leader_and_isr(P0)
     harness.append(P0, records=3)
     harness.engine.close()
     later = ReplicationHarness(harness.disk)
     assert refusal_of_reading(later) is ErrorCode.NOT_LEADER_OR_FOLLOWER
-    later.order(P0, epoch=1, is_new=False)
+    later.leader_and_isr(P0, epoch=1, is_new=False)
     assert later.partition().readable_end(FetchIsolation.READ_UNCOMMITTED) == 3
 
 
 def test_a_log_keeps_its_config_until_metadata_has_its_topic() -> None:
     """Orders come before the cluster's metadata: in between no promise may be weaker."""
     harness = ReplicationHarness()
-    harness.order(P0)
+    harness.leader_and_isr(P0)
     harness.engine.close()
     rules = resolve_topic_config(
         "orders", {"flush.messages": "1"}, harness.settings, harness.reports.append
     )
     later = ReplicationHarness(harness.disk, opened_as=rules.log)
-    later.order(P0, epoch=1, is_new=False)
+    later.leader_and_isr(P0, epoch=1, is_new=False)
     sent = later.append(P0)
     assert not sent.is_answered
     later.background.drain()
@@ -274,13 +274,13 @@ def test_a_log_keeps_its_config_until_metadata_has_its_topic() -> None:
 
 def test_a_replica_on_a_failed_disk_is_offline_until_the_disk_is_back() -> None:
     harness = ReplicationHarness(directories=("/d", "/e"))
-    harness.order(P0, P1)
+    harness.leader_and_isr(P0, P1)
     harness.engine.close()
     harness.disk.fail_path("/d", EIO, set(OperationKind))
     later = ReplicationHarness(harness.disk, directories=("/d", "/e"))
     [result] = [log.tp for log in later.engine.statistics().logs]
     lost = P1 if result == P0 else P0
-    answers = later.order(P0, P1, epoch=1, is_new=False)
+    answers = later.leader_and_isr(P0, P1, epoch=1, is_new=False)
     assert answers == {result: NONE, lost: ErrorCode.KAFKA_STORAGE_ERROR}
     with pytest.raises(Refusal) as caught:
         later.replicas.get(lost)
@@ -288,21 +288,21 @@ def test_a_replica_on_a_failed_disk_is_offline_until_the_disk_is_back() -> None:
     assert later.append(lost).codes == [ErrorCode.KAFKA_STORAGE_ERROR]
     assert later.stop(lost, delete=True) == {lost: ErrorCode.KAFKA_STORAGE_ERROR}
     assert later.replicas.statistics().offline == (lost,)
-    assert later.order(P2) == {P2: NONE}  # new: no record of it can be lost
+    assert later.leader_and_isr(P2) == {P2: NONE}  # new: no record of it can be lost
 
 
 def test_a_replica_whose_log_failed_takes_no_role() -> None:
     harness = ReplicationHarness()
-    harness.order(P0, P1)
+    harness.leader_and_isr(P0, P1)
     harness.disk.fail_path("/d", EIO, {OperationKind.WRITE})
     harness.append(P0)
-    assert harness.order(P1, epoch=1) == {P1: ErrorCode.KAFKA_STORAGE_ERROR}
+    assert harness.leader_and_isr(P1, epoch=1) == {P1: ErrorCode.KAFKA_STORAGE_ERROR}
     assert refusal_of_reading(harness, P1) is ErrorCode.KAFKA_STORAGE_ERROR
 
 
 def test_a_disk_failure_in_a_background_job_is_handled() -> None:
     harness = ReplicationHarness()
-    harness.order(P0)
+    harness.leader_and_isr(P0)
     harness.disk.fail_path("/d", EIO, set(OperationKind))
     for job in (*harness.engine.due_jobs(0), *harness.engine.due_jobs(10**9)):
         job.run(lambda function: function())
@@ -315,7 +315,7 @@ def test_a_disk_failure_in_a_background_job_is_handled() -> None:
 
 def test_records_are_deleted_up_to_the_high_watermark_at_most() -> None:
     harness = ReplicationHarness()
-    harness.order(P0, replicas=BOTH)
+    harness.leader_and_isr(P0, replicas=BOTH)
     harness.append(P0, acks=1, records=10)
     harness.follower_has(6)
     assert harness.replicas.delete_records(P0, Offset(4)) == 4
@@ -336,8 +336,8 @@ def test_only_topics_with_cleanup_policy_delete_allow_delete_records(
     policy: str, code: ErrorCode | None
 ) -> None:
     harness = ReplicationHarness()
-    harness.tell_topic(cleanup_policy=policy)
-    harness.order(P0)
+    harness.update_topic(cleanup_policy=policy)
+    harness.leader_and_isr(P0)
     harness.append(P0)
     if code is None:
         assert harness.replicas.delete_records(P0, Offset(1)) == 1
@@ -350,7 +350,7 @@ def test_only_topics_with_cleanup_policy_delete_allow_delete_records(
 def test_internal_and_unknown_topics_refuse_delete_records() -> None:
     harness = ReplicationHarness()
     offsets = TopicPartition("__consumer_offsets", 0)
-    harness.order(offsets)
+    harness.leader_and_isr(offsets)
     for name, code in (
         (offsets, ErrorCode.INVALID_TOPIC_EXCEPTION),
         (P0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
@@ -391,8 +391,8 @@ class Reader:
 
 def test_a_delayed_fetch_completes_on_commit_not_on_append() -> None:
     harness = ReplicationHarness()
-    harness.order(P0, P1, replicas=BOTH)
-    harness.order(P2)
+    harness.leader_and_isr(P0, P1, replicas=BOTH)
+    harness.leader_and_isr(P2)
     reader, elsewhere, alone = (
         Reader(harness, P0, 0),
         Reader(harness, P1, 0),
@@ -407,12 +407,12 @@ def test_a_delayed_fetch_completes_on_commit_not_on_append() -> None:
 @pytest.mark.parametrize("what", ["follow", "stop", "delete", "anew", "fail"])
 def test_a_delayed_fetch_completes_when_the_role_changes(what: str) -> None:
     harness = ReplicationHarness()
-    harness.order(P0, P1)
+    harness.leader_and_isr(P0, P1)
     reader = Reader(harness, P0, 0)
     if what == "follow":
-        harness.order(P0, leader=OTHER, epoch=1, replicas=BOTH)
+        harness.leader_and_isr(P0, leader=OTHER, epoch=1, replicas=BOTH)
     elif what == "anew":
-        harness.order(P0, topic_id=ANEW)
+        harness.leader_and_isr(P0, topic_id=ANEW)
     elif what == "fail":
         harness.disk.fail_path("/d/orders-1", EIO, {OperationKind.WRITE})
         harness.append(P1)
@@ -423,7 +423,7 @@ def test_a_delayed_fetch_completes_when_the_role_changes(what: str) -> None:
 
 def test_a_delayed_fetch_completes_when_its_records_are_deleted() -> None:
     harness = ReplicationHarness()
-    harness.order(P0)
+    harness.leader_and_isr(P0)
     harness.append(P0, records=5)
     reader = Reader(harness, P0, 2, above=100)
     harness.replicas.delete_records(P0, Offset(2))
@@ -434,19 +434,19 @@ def test_a_delayed_fetch_completes_when_its_records_are_deleted() -> None:
 
 def test_a_topic_config_change_reaches_its_partitions() -> None:
     harness = ReplicationHarness()
-    harness.tell_topic(min_insync_replicas="2", retention_ms="60000")
-    harness.order(P0, replicas=BOTH, in_sync=(ME,))
+    harness.update_topic(min_insync_replicas="2", retention_ms="60000")
+    harness.leader_and_isr(P0, replicas=BOTH, in_sync=(ME,))
     assert harness.partition().log.config.retention_ms == 60_000
     assert harness.append(P0).codes == [ErrorCode.NOT_ENOUGH_REPLICAS]
-    harness.tell_topic(retention_ms="70000")
+    harness.update_topic(retention_ms="70000")
     assert harness.partition().log.config.retention_ms == 70_000
     assert harness.append(P0).codes == [NONE]
 
 
 def test_broker_settings_are_the_current_topic_defaults() -> None:
     harness = ReplicationHarness(broker={"min.insync.replicas": "2", "log.retention.ms": "1000"})
-    harness.tell_topic(retention_ms="60000")
-    harness.order(P0, replicas=BOTH, in_sync=(ME,))
+    harness.update_topic(retention_ms="60000")
+    harness.leader_and_isr(P0, replicas=BOTH, in_sync=(ME,))
     assert harness.append(P0).codes == [ErrorCode.NOT_ENOUGH_REPLICAS]
     harness.settings = ReplicationHarness().settings
     harness.replicas.reconfigure_all()
@@ -456,28 +456,28 @@ def test_broker_settings_are_the_current_topic_defaults() -> None:
 
 def test_a_topic_created_again_has_none_of_its_old_config() -> None:
     harness = ReplicationHarness()
-    harness.tell_topic(retention_ms="60000")
-    harness.order(P0)
+    harness.update_topic(retention_ms="60000")
+    harness.leader_and_isr(P0)
     harness.stop(P0, delete=True)
     harness.forget_topic()
-    harness.order(P0, topic_id=ANEW)
+    harness.leader_and_isr(P0, topic_id=ANEW)
     assert harness.partition().log.config.retention_ms == LogConfig().retention_ms
-    harness.tell_topic(retention_ms="70000")
+    harness.update_topic(retention_ms="70000")
     assert harness.partition().log.config.retention_ms == 70_000
 
 
 def test_invalid_topic_overrides_are_reported_and_ignored() -> None:
     harness = ReplicationHarness()
-    harness.tell_topic(retention_ms="soon")
-    harness.order(P0)
+    harness.update_topic(retention_ms="soon")
+    harness.leader_and_isr(P0)
     assert harness.append(P0).codes == [NONE]
     assert any("retention.ms" in report for report in harness.reports)
 
 
 def test_statistics_show_every_partition_as_it_is() -> None:
     harness = ReplicationHarness()
-    harness.order(P0, replicas=BOTH, epoch=2)
-    harness.order(P1, leader=OTHER, replicas=BOTH, in_sync=(OTHER,), epoch=3)
+    harness.leader_and_isr(P0, replicas=BOTH, epoch=2)
+    harness.leader_and_isr(P1, leader=OTHER, replicas=BOTH, in_sync=(OTHER,), epoch=3)
     harness.append(P0, records=5)
     harness.follower_has(3)
     harness.replicas.delete_records(P0, Offset(1))

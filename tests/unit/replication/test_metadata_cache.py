@@ -1,4 +1,4 @@
-"""What a broker knows of its cluster is the sum of what controllers have told."""
+"""The metadata cache is the sum of UpdateMetadata requests."""
 
 from uuid import UUID
 

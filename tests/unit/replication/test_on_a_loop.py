@@ -1,4 +1,4 @@
-"""The replicas as a broker runs them: an event loop, real files, flushes on threads."""
+"""ReplicaManager as a broker runs it: an event loop, real files, flushes on threads."""
 
 import asyncio
 from collections.abc import Callable
@@ -87,7 +87,7 @@ def test_synchronous_writes_of_many_clients_are_durable_when_they_are_answered(
             async with asyncio.TaskGroup() as group:
                 timers = LoopTimers()
                 group.create_task(timers.run(), name="timers")
-                group.create_task(scenario(timers, background), name="story")
+                group.create_task(scenario(timers, background), name="scenario")
 
     asyncio.run(main())
 

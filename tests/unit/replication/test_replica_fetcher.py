@@ -1,4 +1,5 @@
-"""A follower and its leader over real sockets: records, marks, other leaders, lost connections."""
+"""A follower and its leader over real sockets: records, offsets, leader changes, lost
+connections."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""Throttled replicas of a broker: what a leader holds back, what a follower does not ask for."""
+"""Replication quotas of a broker, as leader and as follower."""
 
 from tests.unit.replication.harness import ME, OTHER, P0, P1, THIRD, ReplicationHarness
 from tests.unit.replication.test_follower_state import answer, batches
@@ -15,8 +15,8 @@ FOLLOWER = "follower.replication.throttled"
 def leader(replicas: str, rate: int = 1000) -> ReplicationHarness:
     """Broker 1 leads; broker 2 is in sync, broker 3 is not."""
     harness = ReplicationHarness(broker={f"{LEADER}.rate": str(rate)})
-    harness.tell_topic("orders", 3, **{f"{LEADER}.replicas".replace(".", "_"): replicas})
-    harness.order(P0, P1, replicas=ALL, in_sync=(ME, OTHER))
+    harness.update_topic("orders", 3, **{f"{LEADER}.replicas".replace(".", "_"): replicas})
+    harness.leader_and_isr(P0, P1, replicas=ALL, in_sync=(ME, OTHER))
     return harness
 
 
@@ -49,15 +49,15 @@ def test_a_star_throttles_every_partition_until_it_is_removed() -> None:
     harness = leader("*")
     harness.replicas.quota.note_sent(harness.partition(P1), 1 << 30)
     assert holds_back(harness)
-    harness.tell_topic("orders", 3)
+    harness.update_topic("orders", 3)
     assert not holds_back(harness)
 
 
 def follower(replicas: str, rate: int) -> ReplicationHarness:
     """Broker 1 follows broker 2, and has nothing yet."""
     harness = ReplicationHarness(broker={f"{FOLLOWER}.rate": str(rate)})
-    harness.tell_topic("orders", 3, **{f"{FOLLOWER}.replicas".replace(".", "_"): replicas})
-    harness.order(P0, P1, leader=OTHER, replicas=(ME, OTHER), in_sync=(OTHER,))
+    harness.update_topic("orders", 3, **{f"{FOLLOWER}.replicas".replace(".", "_"): replicas})
+    harness.leader_and_isr(P0, P1, leader=OTHER, replicas=(ME, OTHER), in_sync=(OTHER,))
     return harness
 
 

@@ -1,4 +1,4 @@
-"""The rules of throttling, without a broker: who is meant, and how much may pass in a time."""
+"""The throttle's rules, without a broker: which replicas, and how many bytes over time."""
 
 import math
 

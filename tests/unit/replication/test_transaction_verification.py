@@ -1,4 +1,4 @@
-"""Questions about transactions: which answers still count."""
+"""Transaction verifications: which ones still count."""
 
 from penstock.replication.transaction_verification import Verifications
 

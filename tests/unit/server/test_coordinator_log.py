@@ -49,7 +49,7 @@ class Administrator:
         self.created += topics
         if self.error is not None:
             return [self.error]
-        self.harness.tell_topic(OFFSETS_TOPIC, 5)
+        self.harness.update_topic(OFFSETS_TOPIC, 5)
         created = self.harness.cluster.find_topic(OFFSETS_TOPIC)
         assert created is not None
         return [created]
@@ -95,7 +95,7 @@ def append(
 
 def test_a_single_replica_commits_at_once() -> None:
     harness = ReplicationHarness()
-    harness.order(OFFSETS)
+    harness.leader_and_isr(OFFSETS)
     log = log_of(harness)
     assert append(log, 1) == Append(0, NONE)
     assert append(log, 2, 3) == Append(1, NONE)  # two batches in one write
@@ -104,7 +104,7 @@ def test_a_single_replica_commits_at_once() -> None:
 
 def test_an_append_waits_for_the_isr() -> None:
     harness = ReplicationHarness()
-    harness.order(OFFSETS, replicas=(ME, OTHER), in_sync=(ME, OTHER))
+    harness.leader_and_isr(OFFSETS, replicas=(ME, OTHER), in_sync=(ME, OTHER))
     log, codes = log_of(harness), list[ErrorCode]()
     assert append(log, 1, 1, codes=codes) == Append(0, None)
     harness.follower_has(1, OFFSETS)
@@ -115,7 +115,7 @@ def test_an_append_waits_for_the_isr() -> None:
 
 def test_an_append_times_out() -> None:
     harness = ReplicationHarness()
-    harness.order(OFFSETS, replicas=(ME, OTHER), in_sync=(ME, OTHER))
+    harness.leader_and_isr(OFFSETS, replicas=(ME, OTHER), in_sync=(ME, OTHER))
     log, codes = log_of(harness), list[ErrorCode]()
     append(log, 1, codes=codes)
     harness.clock.advance_ms(1001)
@@ -127,9 +127,9 @@ def test_a_rejected_append_is_not_written() -> None:
     harness = ReplicationHarness(broker={"min.insync.replicas": "2"})
     log = log_of(harness)
     assert append(log, 1) == Append(NOT_WRITTEN, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    harness.order(OFFSETS, replicas=(ME, OTHER), in_sync=(ME,))
+    harness.leader_and_isr(OFFSETS, replicas=(ME, OTHER), in_sync=(ME,))
     assert append(log, 1) == Append(NOT_WRITTEN, ErrorCode.NOT_ENOUGH_REPLICAS)
-    harness.order(OFFSETS, leader=OTHER, epoch=1, replicas=(ME, OTHER))
+    harness.leader_and_isr(OFFSETS, leader=OTHER, epoch=1, replicas=(ME, OTHER))
     assert append(log, 1) == Append(NOT_WRITTEN, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     assert log.ends(0).end == 0
 
@@ -139,20 +139,20 @@ def test_every_leadership_has_its_own_identity() -> None:
     log = log_of(harness)
     assert log.find_leadership(0) is None
     assert log.ends(0) == LogEnds(0, 0, 0)
-    harness.order(OFFSETS, replicas=(ME, OTHER))
+    harness.leader_and_isr(OFFSETS, replicas=(ME, OTHER))
     first = log.find_leadership(0)
     assert first is not None
-    harness.order(OFFSETS, epoch=1, replicas=(ME, OTHER))
+    harness.leader_and_isr(OFFSETS, epoch=1, replicas=(ME, OTHER))
     assert log.find_leadership(0) is first  # a later epoch of the same leadership
-    harness.order(OFFSETS, leader=OTHER, epoch=2, replicas=(ME, OTHER))
+    harness.leader_and_isr(OFFSETS, leader=OTHER, epoch=2, replicas=(ME, OTHER))
     assert log.find_leadership(0) is None
-    harness.order(OFFSETS, epoch=3, replicas=(ME, OTHER))
+    harness.leader_and_isr(OFFSETS, epoch=3, replicas=(ME, OTHER))
     assert log.find_leadership(0) not in (None, first)
 
 
 def test_the_whole_log_is_read_in_chunks_even_above_the_high_watermark() -> None:
     harness = ReplicationHarness()
-    harness.order(OFFSETS, replicas=(ME, OTHER), in_sync=(ME, OTHER))
+    harness.leader_and_isr(OFFSETS, replicas=(ME, OTHER), in_sync=(ME, OTHER))
     log = log_of(harness)
     for _ in range(4):
         append(log, 2, codes=[])
@@ -173,7 +173,7 @@ def test_the_whole_log_is_read_in_chunks_even_above_the_high_watermark() -> None
 
 def test_a_read_error_is_a_refusal_that_does_not_end_the_broker() -> None:
     harness = ReplicationHarness()
-    harness.order(OFFSETS)
+    harness.leader_and_isr(OFFSETS)
     log = log_of(harness)
     append(log, 1)
 
@@ -195,7 +195,7 @@ def test_a_read_error_is_a_refusal_that_does_not_end_the_broker() -> None:
 
 def test_when_committed_completes_with_success_or_the_reason_why_not() -> None:
     harness = ReplicationHarness()
-    harness.order(OFFSETS, replicas=(ME, OTHER), in_sync=(ME, OTHER))
+    harness.leader_and_isr(OFFSETS, replicas=(ME, OTHER), in_sync=(ME, OTHER))
     log, codes = log_of(harness), list[ErrorCode]()
     append(log, 1, codes=[])
 
@@ -212,7 +212,7 @@ def test_when_committed_completes_with_success_or_the_reason_why_not() -> None:
     harness.clock.advance_ms(1001)
     assert codes[2:] == [ErrorCode.REQUEST_TIMED_OUT]
     wait(2)
-    harness.order(OFFSETS, leader=OTHER, epoch=1, replicas=(ME, OTHER))
+    harness.leader_and_isr(OFFSETS, leader=OTHER, epoch=1, replicas=(ME, OTHER))
     assert codes[3:] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
     wait(2)
     assert codes[4:] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
@@ -220,7 +220,7 @@ def test_when_committed_completes_with_success_or_the_reason_why_not() -> None:
 
 def test_the_batch_limit_is_the_topics_max_message_bytes() -> None:
     harness = ReplicationHarness(broker={"message.max.bytes": "5000"})
-    harness.order(OFFSETS)
+    harness.leader_and_isr(OFFSETS)
     assert log_of(harness).max_batch_bytes(0) == 5000
 
 

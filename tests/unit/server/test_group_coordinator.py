@@ -64,7 +64,7 @@ class Harness:
 
     def lead(self, leader: BrokerId = ME, epoch: int = 0) -> None:
         """As the controller does: LeaderAndIsr first, then UpdateMetadata."""
-        self.replication.order(
+        self.replication.leader_and_isr(
             OFFSETS, leader=leader, epoch=epoch, replicas=(ME, OTHER), in_sync=(leader,)
         )
         state = PartitionState(leader, LeaderEpoch(epoch), (ME, OTHER), (leader,))

@@ -1,4 +1,4 @@
-"""A broker whose controller is scripted, for every test of a request that administers it."""
+"""A broker with a fake controller, for tests of admin requests."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A broker's services around a scripted controller: requests go through their bytes, both ways."""
+"""A broker's services around a fake controller: requests and responses go through their bytes."""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
@@ -60,7 +60,7 @@ CALLER = Caller(Principal("User", "ada"), "10.0.0.9", "PLAINTEXT")
 
 
 class FakeAuthorizer:
-    """Allows everything but what was forbidden, and remembers what it was asked."""
+    """Allows everything that is not forbidden, and records every check."""
 
     def __init__(self) -> None:
         self.forbidden: set[tuple[AclOperation, ResourceType, str]] = set()
@@ -77,7 +77,7 @@ class FakeAuthorizer:
 
 
 class FakeController:
-    """Administration as far as handlers see it: keeps what it was asked, answers what it is told.
+    """The controller as handlers see it: records requests, returns what the test says.
 
     Where nothing is scripted for a name, all is done, and a topic has what was asked for.
     """
@@ -175,7 +175,7 @@ def topic_state(
     replicas: Iterable[tuple[BrokerId, ...]] = ((OWN_ID,),),
     configs: Mapping[str, str] | None = None,
 ) -> TopicState:
-    """Led by the first of each partition's replicas; the id follows from the name."""
+    """Led by the first replica of each partition; the id is derived from the name."""
     return TopicState(
         name=name,
         topic_id=topic_id_of(name),
@@ -191,7 +191,7 @@ def topic_id_of(name: str) -> TopicId:
 
 
 class _Nobody:
-    """The client's end of the connection: takes answers and has an address."""
+    """A connection that drops responses and has an address."""
 
     def __init__(self, caller: Caller, host: str) -> None:
         self.caller = caller
@@ -211,7 +211,7 @@ class _Nobody:
 
 @dataclass
 class AdminApiHarness:
-    """One broker, number 1, whose cluster is what a test makes it."""
+    """Broker 1, in a cluster that the test describes."""
 
     log_dirs: tuple[Path, ...]
     given: Mapping[str, str] = field(default_factory=dict)
@@ -280,7 +280,7 @@ class AdminApiHarness:
         controller: BrokerId = OWN_ID,
         failed: FailedReplicas | None = None,
     ) -> None:
-        """Tell the broker of it, as its controller does."""
+        """Send the broker an UpdateMetadata request."""
         self.cluster.apply(
             UpdateMetadataRequest(
                 controller_id=controller,
@@ -294,7 +294,7 @@ class AdminApiHarness:
         )
 
     def serve(self, topic: TopicState) -> None:
-        """Tell of the topic, and have the broker's own replicas of it lead or follow."""
+        """Send metadata of the topic, and LeaderAndIsr for this broker's replicas."""
         self.update(topic)
         self.replicas.become_leader_or_follower(
             LeaderAndIsrRequest(
@@ -319,7 +319,7 @@ class AdminApiHarness:
         assert [answer.code for answer in answers] == [ErrorCode.NONE] * len(counts)
 
     def ask(self, api: Api, version: int, **fields: Any) -> Any:
-        """The answer to a request with these fields, after both went over the wire."""
+        """The response to a request with these fields; both are encoded and decoded."""
         return self.ask_with(api, version, build(get_request_schema(api.key, version), fields))
 
     def ask_with(self, api: Api, version: int, message: Any) -> Any:
@@ -362,7 +362,7 @@ def node(broker: BrokerId, *endpoints: Endpoint, rack: str | None = None) -> Bro
 
 
 def build(entity: type, values: Mapping[str, Any]) -> Any:
-    """A message from plain mappings; a field that it does not have is the test's mistake."""
+    """A message from plain mappings; an unknown field is an error in the test."""
     fields = {shape.name: shape for shape in describe_fields(entity)}
     assert values.keys() <= fields.keys(), f"{entity.__name__} has only {sorted(fields)}"
     defaults = {"timeout": timedelta(seconds=30)} if "timeout" in fields else {}
@@ -377,6 +377,6 @@ def _build_field(entity: type | None, value: Any) -> Any:
 
 
 def rows(entities: Iterable[Any], *names: str) -> list[Any]:
-    """Of each entity these fields, as a tuple; a single field as itself."""
+    """These fields of each entity as a tuple; a single field as itself."""
     picked = [tuple(getattr(entity, name) for name in names) for entity in entities]
     return [item[0] for item in picked] if len(names) == 1 else picked

@@ -1,4 +1,4 @@
-"""AlterPartition: for brokers alone, on their own listener, and answered by the controller."""
+"""AlterPartition: for brokers only, on the inter-broker listener, served by the controller."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Whatever a request says, its answer is one that a client can read."""
+"""Whatever a request contains, a client can decode its response."""
 
 import random
 import zlib

@@ -1,4 +1,4 @@
-"""Who may do nothing learns nothing: of every administering request, in every version."""
+"""Without permission nothing is revealed, by any admin request in any version."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""CreatePartitions: one answer for each topic."""
+"""CreatePartitions: one result per topic."""
 
 from datetime import timedelta
 from typing import Any

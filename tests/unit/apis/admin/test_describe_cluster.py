@@ -1,4 +1,4 @@
-"""DescribeCluster, and the addresses that clients are told."""
+"""DescribeCluster, and the addresses that clients get."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""DescribeConfigs: what counts, where it comes from, and what is not told."""
+"""DescribeConfigs: effective values, their sources, and what is hidden."""
 
 from collections.abc import Iterator
 from pathlib import Path

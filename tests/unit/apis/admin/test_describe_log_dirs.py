@@ -1,4 +1,4 @@
-"""DescribeLogDirs over real directories, one of which cannot be used."""
+"""DescribeLogDirs over real directories, one of which has failed."""
 
 import os
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""ElectLeaders, AlterPartitionReassignments and ListPartitionReassignments: from and to bytes."""
+"""ElectLeaders, AlterPartitionReassignments and ListPartitionReassignments, as bytes."""
 
 from datetime import timedelta
 from typing import Any
