@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-pytest.register_assert_rewrite("tests.clients.story")
+pytest.register_assert_rewrite("tests.clients.scenarios")
 
-from tests.clients.story import COMBINATIONS, Client, Written, write_topic  # noqa: E402
+from tests.clients.scenarios import COMBINATIONS, Client, Written, write_topic  # noqa: E402
 from tests.clients.under_test import BrokerUnderTest, broker_under_test  # noqa: E402
 from tests.interop.kafka_jars import KafkaUnavailableError, Say  # noqa: E402
 

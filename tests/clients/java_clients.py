@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.clients.story import HEADERS, Message, Received, Start
+from tests.clients.scenarios import HEADERS, Message, Received, Start
 from tests.interop.kafka_broker import Child
 from tests.interop.kafka_jars import (
     CACHE_ROOT,

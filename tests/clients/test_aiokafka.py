@@ -13,7 +13,14 @@ from aiokafka import (  # type: ignore[import-untyped]
     TopicPartition,
 )
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic  # type: ignore[import-untyped]
-from tests.clients.story import HEADERS, READ_TIMEOUT_S, ClientStory, Message, Received, Start
+from tests.clients.scenarios import (
+    HEADERS,
+    READ_TIMEOUT_S,
+    ClientScenarios,
+    Message,
+    Received,
+    Start,
+)
 from tests.clients.under_test import BrokerUnderTest
 
 pytestmark = pytest.mark.xdist_group("client-aiokafka")
@@ -127,5 +134,5 @@ def client(broker: BrokerUnderTest) -> Iterator[AioKafka]:
     client.close()
 
 
-class TestAioKafka(ClientStory):
+class TestAioKafka(ClientScenarios):
     pass

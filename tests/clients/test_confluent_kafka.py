@@ -17,7 +17,14 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from tests.clients.story import HEADERS, READ_TIMEOUT_S, ClientStory, Message, Received, Start
+from tests.clients.scenarios import (
+    HEADERS,
+    READ_TIMEOUT_S,
+    ClientScenarios,
+    Message,
+    Received,
+    Start,
+)
 from tests.clients.under_test import BrokerUnderTest
 
 pytestmark = pytest.mark.xdist_group("client-confluent-kafka")
@@ -108,5 +115,5 @@ def client(broker: BrokerUnderTest) -> Iterator[ConfluentKafka]:
     client.close()
 
 
-class TestConfluentKafka(ClientStory):
+class TestConfluentKafka(ClientScenarios):
     pass

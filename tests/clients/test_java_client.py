@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 from tests.clients.java_clients import VERSIONS, JavaClient, resolve_java_clients
-from tests.clients.story import ClientStory
+from tests.clients.scenarios import ClientScenarios
 from tests.clients.under_test import BrokerUnderTest
 from tests.interop.kafka_jars import KafkaUnavailableError, Say
 
@@ -39,5 +39,5 @@ def client(request: pytest.FixtureRequest, started: Mapping[str, JavaClient]) ->
     return started[request.param]
 
 
-class TestJavaClient(ClientStory):
+class TestJavaClient(ClientScenarios):
     pass

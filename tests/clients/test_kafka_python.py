@@ -8,7 +8,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from tests.clients.story import HEADERS, READ_TIMEOUT_S, ClientStory, Message, Received, Start
+from tests.clients.scenarios import (
+    HEADERS,
+    READ_TIMEOUT_S,
+    ClientScenarios,
+    Message,
+    Received,
+    Start,
+)
 from tests.clients.under_test import BrokerUnderTest
 
 with warnings.catch_warnings():  # it reads its schemas with a call that Python 3.11 deprecates
@@ -106,5 +113,5 @@ def client(broker: BrokerUnderTest) -> Iterator[KafkaPython]:
     client.close()
 
 
-class TestKafkaPython(ClientStory):
+class TestKafkaPython(ClientScenarios):
     pass

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from tests.clients.story import (
+from tests.clients.scenarios import (
     HEADERS,
     READ_TIMEOUT_S,
     SETTLE_TIMEOUT_S,
-    ClientStory,
+    ClientScenarios,
     Message,
     Received,
     Start,
@@ -124,5 +124,5 @@ def client(broker: BrokerUnderTest, say: Say) -> Kcat:
         pytest.skip(f"skipped: {error}")
 
 
-class TestKcat(ClientStory):
+class TestKcat(ClientScenarios):
     pass

@@ -45,7 +45,7 @@ Figure = Callable[[str, int], None]
 Note = Callable[[str, list[str]], None]
 
 
-class Place(NamedTuple):
+class FlippedBit(NamedTuple):
     batch: int  # its number
     position: int  # of the byte in the batch
     bit: int  # of the byte
@@ -73,13 +73,13 @@ def _crashed() -> tuple[SimulatedDisk, Seen]:
     return survivor, seen
 
 
-def _bits() -> Iterator[tuple[int, Place]]:
+def _bits() -> Iterator[tuple[int, FlippedBit]]:
     """By default all bits of headers and every 16th of the rest."""
     step = scaled(test=16, verify=1, release=1)
     for number, (start, header) in enumerate(iter_headers(_crashed()[0].files()[SEGMENT])):
         for bit in range(8 * header.size):
             if bit < 8 * HEADER_BYTES or bit % step == 0:
-                yield 8 * start + bit, Place(number, *divmod(bit, 8))
+                yield 8 * start + bit, FlippedBit(number, *divmod(bit, 8))
 
 
 def _values(batches: tuple[bytes, ...]) -> list[list[Record]]:
@@ -92,7 +92,7 @@ def _values(batches: tuple[bytes, ...]) -> list[list[Record]]:
     ]
 
 
-def _may_pass(flip: Place, seen: Seen) -> bool:
+def _may_pass(flip: FlippedBit, seen: Seen) -> bool:
     """Whether a flip in the last batch leaves it possible: a later epoch, or a later offset that a
     relative one can still express and that no index entry contradicts."""
     if flip.batch != len(seen.batches) - 1:
@@ -107,7 +107,7 @@ def _may_pass(flip: Place, seen: Seen) -> bool:
     return False
 
 
-def _mask(flip: Place, position: int, width: int) -> int:
+def _mask(flip: FlippedBit, position: int, width: int) -> int:
     return 1 << (8 * (width - 1 - (flip.position - position)) + flip.bit)
 
 
@@ -115,7 +115,7 @@ def _mask(flip: Place, position: int, width: int) -> int:
 def test_a_flipped_bit_ends_the_log_before_its_batch(
     share: int, record_figure: Figure, record_note: Note
 ) -> None:
-    counter, flips, passed = Counter(), 0, list[Place]()
+    counter, flips, passed = Counter(), 0, list[FlippedBit]()
     crashed, whole = _crashed()
     for flips, (bit, flip) in enumerate(list(_bits())[share::SHARES], start=1):
         disk = crashed.copy()
@@ -138,7 +138,7 @@ def test_a_flipped_bit_ends_the_log_before_its_batch(
     )
 
 
-def _describe(passed: list[Place], whole: Seen) -> list[str]:
+def _describe(passed: list[FlippedBit], whole: Seen) -> list[str]:
     """Byte by byte for all shares, because each share has seen only a part of the bits."""
     if not passed:
         return []

@@ -20,7 +20,7 @@ from penstock.model.ids import TopicPartition
 
 pytestmark = pytest.mark.xdist_group("raw transactions")
 
-PLACE = TopicPartition("t", 0)
+TP = TopicPartition("t", 0)
 VERSIONS = CLIENTS["Java, transactions v2"]
 SOON_S = 60.0
 
@@ -28,14 +28,14 @@ SOON_S = 60.0
 @pytest.fixture(name="broker")
 def _broker(tmp_path: Path) -> Iterator[penstock.Broker]:
     with penstock.Broker(data=tmp_path, config=ONE_SHARD) as broker:
-        broker.create_topic(PLACE.topic, partitions=1)
+        broker.create_topic(TP.topic, partitions=1)
         yield broker
 
 
 def test_a_marker_for_a_transaction_that_has_ended_completes(broker: penstock.Broker) -> None:
     with RawClient(broker.bootstrap_servers) as raw:
         client = commit_three(raw)
-        settled(raw, *PLACE)
+        settled(raw, *TP)
     forget_the_last(broker, client)
     with RawClient(broker.bootstrap_servers) as raw:
         check_continues(raw, client)
@@ -49,8 +49,8 @@ def test_a_marker_that_would_end_a_later_transaction_waits_for_an_operator(
     started it."""
     with RawClient(broker.bootstrap_servers) as raw:
         client = commit_three(raw)
-        settled(raw, *PLACE)
-        assert client.write(*PLACE, b"of nobody any more") is NONE
+        settled(raw, *TP)
+        assert client.write(*TP, b"of nobody any more") is NONE
     forget_the_last(broker, client, known_epoch)
     wait_logged(broker, "penstock transaction find-hanging")
     command = commands_to(broker)
@@ -58,7 +58,7 @@ def test_a_marker_that_would_end_a_later_transaction_waits_for_an_operator(
     (hanging,) = command("find-hanging", "--older-than", "0s")
     assert (hanging["producer_id"], hanging["producer_epoch"]) == (client.producer, 3)
     start = str(hanging["start_offset"])
-    command("abort", "--topic", PLACE.topic, "--partition", "0", "--start-offset", start)
+    command("abort", "--topic", TP.topic, "--partition", "0", "--start-offset", start)
     assert command("find-hanging", "--older-than", "0s") == []
     broker.kill()  # the next coordinator sends markers at once
     broker.start()
@@ -70,7 +70,7 @@ def commit_three(raw: RawClient) -> Client:
     client = Client(raw, "lost", VERSIONS)
     assert client.init() is NONE
     for number in range(3):
-        assert client.write(*PLACE, b"%d" % number) is NONE
+        assert client.write(*TP, b"%d" % number) is NONE
         assert client.end(commit=True) is NONE
     assert client.epoch == 3
     return client
@@ -87,7 +87,7 @@ def forget_the_last(broker: penstock.Broker, client: Client, known_epoch: int = 
         last_producer_epoch=known_epoch - 1,
         timeout_ms=60_000,
         state=State.PREPARE_COMMIT,
-        partitions=frozenset({PLACE}),
+        partitions=frozenset({TP}),
         updated_ms=now_ms,
         started_ms=now_ms,
         client_version=BUMPING,
@@ -110,7 +110,7 @@ def check_continues(raw: RawClient, client: Client) -> None:
     client.raw = raw
     assert client.init() is NONE
     assert client.producer != lost  # else its first batch would count as a duplicate
-    assert client.write(*PLACE, b"3") is NONE
+    assert client.write(*TP, b"3") is NONE
     assert client.end(commit=True) is NONE
-    settled(raw, *PLACE)
-    assert read_committed(raw, *PLACE) == [b"0", b"1", b"2", b"3"]
+    settled(raw, *TP)
+    assert read_committed(raw, *TP) == [b"0", b"1", b"2", b"3"]

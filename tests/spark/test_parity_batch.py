@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("jvm_connector")
 
 TOTAL = sum(PER_PARTITION) + 1
 LAST = {"0": -1, "1": -1, "2": -1}
-EACH = {"0": 5, "1": 0, "2": -2}
+OFFSETS_BY_PARTITION = {"0": 5, "1": 0, "2": -2}
 
 Case = Callable[[Corpus], tuple[dict[str, Any], int]]  # options and the expected number of rows
 
@@ -63,7 +63,7 @@ CASES: dict[str, Case] = {
     "subscribePattern that finds none": lambda _: ({"subscribePattern": "corpus$"}, 0),
     "assign": lambda corpus: ({"assign": json.dumps({corpus.events: [0, 2]})},
                               PER_PARTITION[0] + PER_PARTITION[2] + 1),
-    "startingOffsets": events(TOTAL - 5, startingOffsets=offsets(EACH)),
+    "startingOffsets": events(TOTAL - 5, startingOffsets=offsets(OFFSETS_BY_PARTITION)),
     "startingOffsets at the end": events(
         0, startingOffsets=offsets({"0": 41, "1": 25, "2": 10})
     ),

@@ -27,7 +27,9 @@ VERSIONS = range(15, 17)
 
 _NO_SESSION, _NO_SESSION_EPOCH = 0, -1
 _HEAD = struct.Struct(">iiibii")  # wait, bytes at least and most, isolation, session, its epoch
-_ASKED = struct.Struct(">iiqiqiB")  # number, epoch, offset, last epoch, log start, size, no tags
+_FETCH_PARTITION = struct.Struct(
+    ">iiqiqiB"
+)  # number, epoch, offset, last epoch, log start, size, no tags
 _REPLICA = struct.Struct(">BBBiqB")  # one tag: its number, its size, id, epoch, no tags
 _REPLICA_TAG, _REPLICA_BYTES = 1, 13
 _NOTHING_FORGOTTEN = b"\x01"
@@ -87,7 +89,9 @@ def _encode_topics(
 ) -> Iterator[bytes]:
     by_topic: dict[str, list[bytes]] = {}
     for (topic, number), offset, max_bytes, leader_epoch, last_epoch, log_start in wanted:
-        packed = _ASKED.pack(number, leader_epoch, offset, last_epoch, log_start, max_bytes, 0)
+        packed = _FETCH_PARTITION.pack(
+            number, leader_epoch, offset, last_epoch, log_start, max_bytes, 0
+        )
         by_topic.setdefault(topic, []).append(packed)
     for topic, partitions in by_topic.items():
         count = encode_unsigned_varint(len(partitions) + 1)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
-Place = tuple[str, int]
+TopicAndPartition = tuple[str, int]
 POLL_S = 0.05
 ADAPTERS = {
     "confluent-kafka": "tests.clients.groups.member_confluent_kafka",
@@ -52,16 +52,16 @@ class CommitRefused(Exception):
 
 class Adapter(Protocol):
     def join(
-        self, command: Order, gained: Callable[[Iterable[Place]], None],
-        lost: Callable[[Iterable[Place]], None],
+        self, command: Order, gained: Callable[[Iterable[TopicAndPartition]], None],
+        lost: Callable[[Iterable[TopicAndPartition]], None],
     ) -> None: ...  # fmt: skip
 
     def poll(self, timeout_s: float) -> list[Read]: ...
 
-    def commit(self, offsets: dict[Place, int], metadata: str) -> None:
+    def commit(self, offsets: dict[TopicAndPartition, int], metadata: str) -> None:
         """Waits for the reply; CommitRefused if it is an error."""
 
-    def committed(self, places: Sequence[Place]) -> list[tuple[int, str | None] | None]:
+    def committed(self, places: Sequence[TopicAndPartition]) -> list[tuple[int, str | None] | None]:
         """Offset and metadata of each; None if the client does not return metadata."""
 
     def leave(self) -> None: ...
@@ -75,8 +75,8 @@ class MemberLoop:
         self._adapter: Adapter | None = None
         self._commits = False
         self._owes_commit = False
-        self._owned: set[Place] = set()
-        self._handed: dict[Place, int] = {}  # next offsets of owned partitions
+        self._owned: set[TopicAndPartition] = set()
+        self._handed: dict[TopicAndPartition, int] = {}  # next offsets of owned partitions
 
     def run(self) -> None:
         threading.Thread(target=self._listen, daemon=True).start()
@@ -150,15 +150,15 @@ class MemberLoop:
         else:
             self._report("committed", offsets=[[*tp, offset] for tp, offset in offsets.items()])
 
-    def _report_committed(self, places: list[Place]) -> None:
+    def _report_committed(self, places: list[TopicAndPartition]) -> None:
         assert self._adapter is not None
         self._report("found", offsets=self._adapter.committed(places))
 
-    def _on_gained(self, places: Iterable[Place]) -> None:
+    def _on_gained(self, places: Iterable[TopicAndPartition]) -> None:
         self._owned.update(places)
         self._report("owned", places=sorted(self._owned))
 
-    def _on_lost(self, places: Iterable[Place]) -> None:
+    def _on_lost(self, places: Iterable[TopicAndPartition]) -> None:
         for tp in places:
             self._owned.discard(tp)
             self._handed.pop(tp, None)

@@ -13,7 +13,7 @@ from aiokafka.coordinator.assignors.sticky.sticky_assignor import (  # type: ign
     StickyPartitionAssignor,
 )
 from aiokafka.errors import KafkaError  # type: ignore[import-untyped]
-from tests.clients.groups.member import HEARTBEAT_MS, CommitRefused, Order, Place, Read
+from tests.clients.groups.member import HEARTBEAT_MS, CommitRefused, Order, Read, TopicAndPartition
 
 _ASSIGNORS = {
     "range": RangePartitionAssignor,
@@ -27,8 +27,8 @@ class Member:
         self._runner = asyncio.Runner()
 
     def join(
-        self, command: Order, gained: Callable[[Iterable[Place]], None],
-        lost: Callable[[Iterable[Place]], None],
+        self, command: Order, gained: Callable[[Iterable[TopicAndPartition]], None],
+        lost: Callable[[Iterable[TopicAndPartition]], None],
     ) -> None:  # fmt: skip
         async def start() -> AIOKafkaConsumer:
             consumer = AIOKafkaConsumer(**_settings(command))
@@ -50,14 +50,14 @@ class Member:
             for record in records
         ]
 
-    def commit(self, offsets: dict[Place, int], metadata: str) -> None:
+    def commit(self, offsets: dict[TopicAndPartition, int], metadata: str) -> None:
         wanted = {TopicPartition(*tp): (at, metadata) for tp, at in offsets.items()}
         try:
             self._runner.run(self._consumer.commit(wanted))
         except KafkaError as error:
             raise CommitRefused(repr(error)) from error
 
-    def committed(self, places: Sequence[Place]) -> list[tuple[int, str | None] | None]:
+    def committed(self, places: Sequence[TopicAndPartition]) -> list[tuple[int, str | None] | None]:
         records = [self._runner.run(self._consumer.committed(TopicPartition(*p))) for p in places]
         return [None if offset is None else (offset, None) for offset in records]
 
@@ -68,7 +68,9 @@ class Member:
 
 class _Listener(ConsumerRebalanceListener):  # type: ignore[misc] # untyped
     def __init__(
-        self, gained: Callable[[Iterable[Place]], None], lost: Callable[[Iterable[Place]], None]
+        self,
+        gained: Callable[[Iterable[TopicAndPartition]], None],
+        lost: Callable[[Iterable[TopicAndPartition]], None],
     ) -> None:
         self._gained = gained
         self._lost = lost

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-from tests.clients.groups.member import HEARTBEAT_MS, CommitRefused, Order, Place, Read
+from tests.clients.groups.member import HEARTBEAT_MS, CommitRefused, Order, Read, TopicAndPartition
 
 _PASSING = (KafkaError._PARTITION_EOF, KafkaError._MAX_POLL_EXCEEDED)
 _BATCH = 50
@@ -14,8 +14,8 @@ _BATCH = 50
 
 class Member:
     def join(
-        self, command: Order, gained: Callable[[Iterable[Place]], None],
-        lost: Callable[[Iterable[Place]], None],
+        self, command: Order, gained: Callable[[Iterable[TopicAndPartition]], None],
+        lost: Callable[[Iterable[TopicAndPartition]], None],
     ) -> None:  # fmt: skip
         self._consumer = Consumer(_settings(command))
 
@@ -46,7 +46,7 @@ class Member:
                 raise KafkaException(error)
         return committed
 
-    def commit(self, offsets: dict[Place, int], metadata: str) -> None:
+    def commit(self, offsets: dict[TopicAndPartition, int], metadata: str) -> None:
         places = [TopicPartition(*tp, offset, metadata) for tp, offset in offsets.items()]
         try:
             answers = self._consumer.commit(offsets=places, asynchronous=False)
@@ -56,7 +56,7 @@ class Member:
             if answer.error is not None:
                 raise CommitRefused(str(answer.error))
 
-    def committed(self, places: Sequence[Place]) -> list[tuple[int, str | None] | None]:
+    def committed(self, places: Sequence[TopicAndPartition]) -> list[tuple[int, str | None] | None]:
         committed = self._consumer.committed([TopicPartition(*tp) for tp in places], timeout=60)
         return [None if tp.offset < 0 else (tp.offset, tp.metadata or "") for tp in committed]
 

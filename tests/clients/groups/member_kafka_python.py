@@ -15,7 +15,7 @@ from kafka.coordinator.assignors.sticky.sticky_assignor import (  # type: ignore
 )
 from kafka.errors import KafkaError  # type: ignore[import-untyped]
 from kafka.structs import OffsetAndMetadata  # type: ignore[import-untyped]
-from tests.clients.groups.member import HEARTBEAT_MS, CommitRefused, Order, Place, Read
+from tests.clients.groups.member import HEARTBEAT_MS, CommitRefused, Order, Read, TopicAndPartition
 
 _ASSIGNORS = {
     "range": RangePartitionAssignor,
@@ -28,8 +28,8 @@ _JOIN_S = 2.0
 
 class Member:
     def join(
-        self, command: Order, gained: Callable[[Iterable[Place]], None],
-        lost: Callable[[Iterable[Place]], None],
+        self, command: Order, gained: Callable[[Iterable[TopicAndPartition]], None],
+        lost: Callable[[Iterable[TopicAndPartition]], None],
     ) -> None:  # fmt: skip
         self._consumer = KafkaConsumer(**_settings(command))
         self._listener = _Listener(gained, lost)
@@ -48,7 +48,7 @@ class Member:
             for record in records
         ]
 
-    def commit(self, offsets: dict[Place, int], metadata: str) -> None:
+    def commit(self, offsets: dict[TopicAndPartition, int], metadata: str) -> None:
         wanted = {
             TopicPartition(*tp): OffsetAndMetadata(offset, metadata, -1)
             for tp, offset in offsets.items()
@@ -58,7 +58,7 @@ class Member:
         except KafkaError as error:
             raise CommitRefused(repr(error)) from error
 
-    def committed(self, places: Sequence[Place]) -> list[tuple[int, str | None] | None]:
+    def committed(self, places: Sequence[TopicAndPartition]) -> list[tuple[int, str | None] | None]:
         fetched = [self._consumer.committed(TopicPartition(*tp), metadata=True) for tp in places]
         return [None if offset is None else (offset.offset, offset.metadata) for offset in fetched]
 
@@ -68,7 +68,9 @@ class Member:
 
 class _Listener(ConsumerRebalanceListener):  # type: ignore[misc] # untyped
     def __init__(
-        self, gained: Callable[[Iterable[Place]], None], lost: Callable[[Iterable[Place]], None]
+        self,
+        gained: Callable[[Iterable[TopicAndPartition]], None],
+        lost: Callable[[Iterable[TopicAndPartition]], None],
     ) -> None:
         self.has_joined = False
         self._gained = gained

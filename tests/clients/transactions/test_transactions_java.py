@@ -19,10 +19,10 @@ pytestmark = pytest.mark.xdist_group("transactions-java")
 
 NEWEST, OLDER = "4.4.0", "3.9.2"
 # aiokafka and librdkafka use the older protocol too.
-TOLD = (NEWEST, OLDER)[: scaled(test=1, verify=2, release=2)]
+CLIENT_VERSIONS = (NEWEST, OLDER)[: scaled(test=1, verify=2, release=2)]
 
 
-@pytest.fixture(scope="module", params=TOLD)
+@pytest.fixture(scope="module", params=CLIENT_VERSIONS)
 def client(
     request: pytest.FixtureRequest, transaction_broker: BrokerUnderTest, say: Say
 ) -> TransactionClient:

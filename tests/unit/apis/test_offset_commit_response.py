@@ -21,12 +21,16 @@ CODES = [
 ]
 
 
-def asked(name: str, count: int, topic_id: UUID | None) -> Any:
-    partitions = [SimpleNamespace(partition_index=place * 7) for place in range(count)]
+def requested_topic(name: str, count: int, topic_id: UUID | None) -> Any:
+    partitions = [SimpleNamespace(partition_index=number * 7) for number in range(count)]
     return SimpleNamespace(name=name, topic_id=topic_id, partitions=partitions)
 
 
-TOPICS = [asked("orders", 3, UUID(int=5)), asked("n" * 249, 0, UUID(int=6)), asked("t", 1, None)]
+TOPICS = [
+    requested_topic("orders", 3, UUID(int=5)),
+    requested_topic("n" * 249, 0, UUID(int=6)),
+    requested_topic("t", 1, None),
+]
 
 
 def generic(version: int) -> Any:

@@ -131,15 +131,15 @@ def test_times_that_no_calendar_holds_are_plain_numbers(writer: Writer, tmp_path
 
 def test_the_dump_begins_at_an_offset_and_ends_after_so_many_batches(data: Path) -> None:
     whole = of_type("batch", dump_json(data))
-    place = next(i for i, batch in enumerate(whole) if i > 30 and batch["count"] > 2)
-    offset = whole[place]["base_offset"] + 1
+    start = next(i for i, batch in enumerate(whole) if i > 30 and batch["count"] > 2)
+    offset = whole[start]["base_offset"] + 1
     part = of_type("batch", dump_json(data, "--from-offset", offset, "--max-batches", 5))
-    assert part == whole[place : place + 5]
+    assert part == whole[start : start + 5]
     records = of_type(
         "record", dump_json(data, "--from-offset", offset, "--max-batches", 1, "--deep")
     )
     assert [record["offset"] for record in records] == list(
-        range(offset, whole[place]["last_offset"] + 1)
+        range(offset, whole[start]["last_offset"] + 1)
     )
 
 
@@ -147,8 +147,8 @@ def test_every_offset_can_be_the_first_one_of_a_file(data: Path) -> None:
     log = sorted(data.glob("t-0/*.log"))[2]
     batches = of_type("batch", dump_json(log))
     for batch in batches:
-        found = of_type("batch", dump_json(log, "--from-offset", batch["last_offset"]))
-        assert found == batches[batches.index(batch) :]
+        batches_read = of_type("batch", dump_json(log, "--from-offset", batch["last_offset"]))
+        assert batches_read == batches[batches.index(batch) :]
 
 
 def test_a_wrong_index_does_not_lead_astray(data: Path, tmp_path: Path) -> None:
@@ -157,8 +157,8 @@ def test_a_wrong_index_does_not_lead_astray(data: Path, tmp_path: Path) -> None:
     copy.write_bytes(log.read_bytes())
     copy.with_suffix(".index").write_bytes(struct.pack(">II", 1, 17))
     last = of_type("batch", dump_json(log))[-1]
-    found = of_type("batch", dump_json(copy, "--from-offset", last["base_offset"]))
-    assert [batch["base_offset"] for batch in found] == [last["base_offset"]]
+    batches_read = of_type("batch", dump_json(copy, "--from-offset", last["base_offset"]))
+    assert [batch["base_offset"] for batch in batches_read] == [last["base_offset"]]
 
 
 def test_a_folder_is_dumped_file_by_file_in_order(data: Path) -> None:

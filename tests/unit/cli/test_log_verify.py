@@ -35,7 +35,7 @@ def test_every_problem_is_printed_with_its_place_and_the_exit_code_is_1(tmp_path
     assert result.exit_code == 1
     lines = result.stdout.splitlines()
     problems = [line.partition(": ")[0] for line in lines if line.startswith("PROBLEM")]
-    assert problems == [f"PROBLEM [crc] {log}, position {place}" for place in (first, second)]
+    assert problems == [f"PROBLEM [crc] {log}, position {position}" for position in (first, second)]
     assert f"note [unknown] {tmp_path}/t-0/stray.txt: is not a file of a log" in lines
     assert lines[-1].startswith("NOT CLEAN: ")
     assert lines[-1].endswith(", 2 problems, 1 note")

@@ -34,7 +34,7 @@ from penstock.io.disk import (
 from penstock.testing.simulated_disk import SimulatedDisk
 
 
-class Place(NamedTuple):
+class DiskUnderTest(NamedTuple):
     disk: Disk
     root: str
 
@@ -52,10 +52,10 @@ class Place(NamedTuple):
 
 
 @pytest.fixture(params=["kernel", "simulated"])
-def rooted(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+def rooted(request: pytest.FixtureRequest, tmp_path: Path) -> DiskUnderTest:
     if request.param == "kernel":
-        return Place(cast("Disk", RealDisk()), str(tmp_path))
-    return Place(SimulatedDisk("/data"), "/data")
+        return DiskUnderTest(cast("Disk", RealDisk()), str(tmp_path))
+    return DiskUnderTest(SimulatedDisk("/data"), "/data")
 
 
 def errno_of(call: Callable[..., object], *arguments: object) -> int | None:
@@ -64,7 +64,7 @@ def errno_of(call: Callable[..., object], *arguments: object) -> int | None:
     return caught.value.errno
 
 
-def test_writes_append_and_reads_are_short_at_the_end(rooted: Place) -> None:
+def test_writes_append_and_reads_are_short_at_the_end(rooted: DiskUnderTest) -> None:
     descriptor = rooted.disk.open(rooted.path("log"), CREATE)
     assert rooted.disk.write(descriptor, b"abc") == 3
     assert rooted.disk.write(descriptor, memoryview(bytearray(b"def"))) == 3
@@ -76,7 +76,7 @@ def test_writes_append_and_reads_are_short_at_the_end(rooted: Place) -> None:
     rooted.disk.close(descriptor)
 
 
-def test_two_descriptors_append_to_one_file(rooted: Place) -> None:
+def test_two_descriptors_append_to_one_file(rooted: DiskUnderTest) -> None:
     first = rooted.disk.open(rooted.path("log"), CREATE)
     second = rooted.disk.open(rooted.path("log"), APPEND)
     rooted.disk.write(first, b"one")
@@ -87,7 +87,7 @@ def test_two_descriptors_append_to_one_file(rooted: Place) -> None:
     rooted.disk.close(second)
 
 
-def test_a_buffer_can_be_reused_after_its_write(rooted: Place) -> None:
+def test_a_buffer_can_be_reused_after_its_write(rooted: DiskUnderTest) -> None:
     descriptor = rooted.disk.open(rooted.path("log"), CREATE)
     buffer = bytearray(b"first")
     rooted.disk.write(descriptor, buffer)
@@ -96,7 +96,7 @@ def test_a_buffer_can_be_reused_after_its_write(rooted: Place) -> None:
     rooted.disk.close(descriptor)
 
 
-def test_read_into_fills_the_available_bytes(rooted: Place) -> None:
+def test_read_into_fills_the_available_bytes(rooted: DiskUnderTest) -> None:
     descriptor = rooted.disk.open(rooted.put("log", b"abcdef"), READ)
     buffer = bytearray(b"........")
     assert rooted.disk.read_into(descriptor, memoryview(buffer)[1:4], 1) == 3
@@ -107,7 +107,7 @@ def test_read_into_fills_the_available_bytes(rooted: Place) -> None:
     rooted.disk.close(descriptor)
 
 
-def test_truncate_cuts_and_extends_with_zeros(rooted: Place) -> None:
+def test_truncate_cuts_and_extends_with_zeros(rooted: DiskUnderTest) -> None:
     descriptor = rooted.disk.open(rooted.put("log", b"abcdef"), APPEND)
     rooted.disk.truncate(descriptor, 2)
     rooted.disk.truncate(descriptor, 4)
@@ -117,14 +117,14 @@ def test_truncate_cuts_and_extends_with_zeros(rooted: Place) -> None:
     rooted.disk.close(descriptor)
 
 
-def test_replace_flags_empty_the_file_under_other_descriptors(rooted: Place) -> None:
+def test_replace_flags_empty_the_file_under_other_descriptors(rooted: DiskUnderTest) -> None:
     reader = rooted.disk.open(rooted.put("log", b"abcdef"), READ)
     rooted.disk.close(rooted.disk.open(rooted.path("log"), REPLACE))
     assert rooted.disk.pread(reader, 6, 0) == b""
     rooted.disk.close(reader)
 
 
-def test_a_descriptor_for_reading_changes_nothing(rooted: Place) -> None:
+def test_a_descriptor_for_reading_changes_nothing(rooted: DiskUnderTest) -> None:
     descriptor = rooted.disk.open(rooted.put("log", b"abc"), READ)
     assert errno_of(rooted.disk.write, descriptor, b"x") == EBADF
     assert errno_of(rooted.disk.truncate, descriptor, 0) == EINVAL
@@ -134,7 +134,7 @@ def test_a_descriptor_for_reading_changes_nothing(rooted: Place) -> None:
     assert rooted.content("log") == b"abc"
 
 
-def test_a_closed_descriptor_is_bad_for_every_call(rooted: Place) -> None:
+def test_a_closed_descriptor_is_bad_for_every_call(rooted: DiskUnderTest) -> None:
     disk = rooted.disk
     descriptor = disk.open(rooted.put("log", b"abc"), APPEND)
     disk.close(descriptor)
@@ -149,7 +149,7 @@ def test_a_closed_descriptor_is_bad_for_every_call(rooted: Place) -> None:
     assert errno_of(disk.try_lock, descriptor) == EBADF
 
 
-def test_an_unlinked_file_stays_usable_through_its_descriptor(rooted: Place) -> None:
+def test_an_unlinked_file_stays_usable_through_its_descriptor(rooted: DiskUnderTest) -> None:
     descriptor = rooted.disk.open(rooted.put("log", b"abc"), APPEND)
     rooted.disk.unlink(rooted.path("log"))
     assert not rooted.disk.exists(rooted.path("log"))
@@ -160,7 +160,7 @@ def test_an_unlinked_file_stays_usable_through_its_descriptor(rooted: Place) -> 
     rooted.disk.close(descriptor)
 
 
-def test_a_renamed_file_keeps_its_descriptor_and_replaces_the_target(rooted: Place) -> None:
+def test_a_renamed_file_keeps_its_descriptor_and_replaces_the_target(rooted: DiskUnderTest) -> None:
     descriptor = rooted.disk.open(rooted.put("old", b"abc"), APPEND)
     replaced = rooted.disk.open(rooted.put("new", b"gone"), READ)
     rooted.disk.rename(rooted.path("old"), rooted.path("new"))
@@ -172,7 +172,7 @@ def test_a_renamed_file_keeps_its_descriptor_and_replaces_the_target(rooted: Pla
     rooted.disk.close(replaced)
 
 
-def test_a_renamed_directory_keeps_its_files(rooted: Place) -> None:
+def test_a_renamed_directory_keeps_its_files(rooted: DiskUnderTest) -> None:
     rooted.disk.make_directory(rooted.path("topic-0"))
     descriptor = rooted.disk.open(rooted.put("topic-0/log", b"abc"), APPEND)
     rooted.disk.rename(rooted.path("topic-0"), rooted.path("topic-0.delete"))
@@ -182,7 +182,7 @@ def test_a_renamed_directory_keeps_its_files(rooted: Place) -> None:
     assert not rooted.disk.exists(rooted.path("topic-0"))
 
 
-def test_rename_onto_itself_and_onto_an_empty_directory_is_fine(rooted: Place) -> None:
+def test_rename_onto_itself_and_onto_an_empty_directory_is_fine(rooted: DiskUnderTest) -> None:
     rooted.put("file", b"abc")
     rooted.disk.rename(rooted.path("file"), rooted.path("file"))
     assert rooted.content("file") == b"abc"
@@ -194,7 +194,7 @@ def test_rename_onto_itself_and_onto_an_empty_directory_is_fine(rooted: Place) -
     rooted.disk.rename(rooted.path("empty"), rooted.path("empty"))
 
 
-def test_rename_fails_as_in_the_kernel(rooted: Place) -> None:
+def test_rename_fails_as_in_the_kernel(rooted: DiskUnderTest) -> None:
     path, rename = rooted.path, rooted.disk.rename
     rooted.put("file")
     for name in ("empty", "full", "full/inner"):
@@ -211,7 +211,7 @@ def test_rename_fails_as_in_the_kernel(rooted: Place) -> None:
     assert errno_of(rename, path("file/x"), path("new")) == ENOTDIR
 
 
-def test_invalid_paths_fail_as_in_the_kernel(rooted: Place) -> None:
+def test_invalid_paths_fail_as_in_the_kernel(rooted: DiskUnderTest) -> None:
     disk, path = rooted.disk, rooted.path
     rooted.put("file")
     assert errno_of(disk.open, path("missing"), READ) == ENOENT
@@ -232,7 +232,7 @@ def test_invalid_paths_fail_as_in_the_kernel(rooted: Place) -> None:
     assert disk.exists(path("file"))
 
 
-def test_directories_are_created_listed_and_removed(rooted: Place) -> None:
+def test_directories_are_created_listed_and_removed(rooted: DiskUnderTest) -> None:
     disk, path = rooted.disk, rooted.path
     disk.make_directory(path("topic"))
     rooted.put("file")
@@ -253,7 +253,7 @@ def test_directories_are_created_listed_and_removed(rooted: Place) -> None:
     assert disk.list(rooted.root) == [DirectoryEntry("file", False)]
 
 
-def test_a_directory_opens_for_reading_only(rooted: Place) -> None:
+def test_a_directory_opens_for_reading_only(rooted: DiskUnderTest) -> None:
     disk = rooted.disk
     assert errno_of(disk.open, rooted.root, APPEND) == EISDIR
     assert errno_of(disk.open, rooted.root, CREATE) == EISDIR
@@ -267,12 +267,12 @@ def test_a_directory_opens_for_reading_only(rooted: Place) -> None:
     disk.close(descriptor)
 
 
-def test_exclusive_creation_fails_if_the_file_exists(rooted: Place) -> None:
+def test_exclusive_creation_fails_if_the_file_exists(rooted: DiskUnderTest) -> None:
     rooted.disk.close(rooted.disk.open(rooted.path("file"), CREATE | os.O_EXCL))
     assert errno_of(rooted.disk.open, rooted.path("file"), CREATE | os.O_EXCL) == EEXIST
 
 
-def test_a_lock_belongs_to_one_descriptor_until_it_closes(rooted: Place) -> None:
+def test_a_lock_belongs_to_one_descriptor_until_it_closes(rooted: DiskUnderTest) -> None:
     first = rooted.disk.open(rooted.put(".lock"), APPEND)
     second = rooted.disk.open(rooted.path(".lock"), APPEND)
     other = rooted.disk.open(rooted.put("other"), APPEND)
@@ -286,7 +286,7 @@ def test_a_lock_belongs_to_one_descriptor_until_it_closes(rooted: Place) -> None
     rooted.disk.close(other)
 
 
-def test_a_mapping_is_read_only_and_outlives_name_and_descriptor(rooted: Place) -> None:
+def test_a_mapping_is_read_only_and_outlives_name_and_descriptor(rooted: DiskUnderTest) -> None:
     descriptor = rooted.disk.open(rooted.put("log", b"abcdef"), READ)
     mapping = rooted.disk.map(descriptor)
     rooted.disk.close(descriptor)
@@ -301,14 +301,14 @@ def test_a_mapping_is_read_only_and_outlives_name_and_descriptor(rooted: Place) 
     mapping.close()
 
 
-def test_an_empty_file_is_not_mapped(rooted: Place) -> None:
+def test_an_empty_file_is_not_mapped(rooted: DiskUnderTest) -> None:
     descriptor = rooted.disk.open(rooted.put("log"), READ)
     with pytest.raises(ValueError, match="empty"):
         rooted.disk.map(descriptor)
     rooted.disk.close(descriptor)
 
 
-def test_replace_file_leaves_the_new_content_and_no_other_file(rooted: Place) -> None:
+def test_replace_file_leaves_the_new_content_and_no_other_file(rooted: DiskUnderTest) -> None:
     replace_file(rooted.disk, rooted.path("checkpoint"), b"old")
     replace_file(rooted.disk, rooted.path("checkpoint"), b"newer")
     assert rooted.content("checkpoint") == b"newer"

@@ -58,13 +58,13 @@ def test_a_java_that_is_there_is_left_alone(machine: Machine) -> None:
     assert (result.returncode, result.stdout, machine.log.read_text()) == (0, "", "")
 
 
-@pytest.mark.parametrize("known", ["openjdk-17-jre-headless", "default-jre-headless"])
-def test_root_gets_the_first_java_that_apt_has(machine: Machine, known: str) -> None:
+@pytest.mark.parametrize("package", ["openjdk-17-jre-headless", "default-jre-headless"])
+def test_root_gets_the_first_java_that_apt_has(machine: Machine, package: str) -> None:
     machine.become(user=0)
-    machine.add_apt(knows=known)
+    machine.add_apt(knows=package)
     result = machine.run()
     assert result.returncode == 0
-    assert f"Installed {known}." in result.stdout
+    assert f"Installed {package}." in result.stdout
     assert machine.log.read_text().splitlines()[0].endswith("update")
 
 

@@ -1,6 +1,6 @@
 """What every client must be able to do with the broker, whatever language it is written in.
 
-A test module gives its client as the fixture `client` and derives a class from `ClientStory`.
+A test module gives its client as the fixture `client` and derives a class from `ClientScenarios`.
 Groups have their own tests: here partitions are assigned.
 """
 
@@ -59,7 +59,7 @@ class Start(NamedTuple):
 
 
 class Client(Protocol):
-    """A client's own calls behind the few that the story needs."""
+    """A client's own calls behind the few that the scenarios need."""
 
     sets_timestamps: bool  # else messages have the time at which they were sent
 
@@ -113,7 +113,7 @@ def _wait_for_ends(client: Client, topic: str, count: int) -> list[int]:
             return ends
 
 
-class ClientStory:
+class ClientScenarios:
     def test_nothing_is_missing_and_nothing_comes_twice(
         self, written: Written, client: Client
     ) -> None:
