@@ -75,7 +75,7 @@ def _crashed() -> tuple[SimulatedDisk, Seen]:
 
 def _bits() -> Iterator[tuple[int, FlippedBit]]:
     """By default all bits of headers and every 16th of the rest."""
-    step = scaled(test=16, verify=1, release=1)
+    step = scaled(test=32, verify=1, release=1)
     for number, (start, header) in enumerate(iter_headers(_crashed()[0].files()[SEGMENT])):
         for bit in range(8 * header.size):
             if bit < 8 * HEADER_BYTES or bit % step == 0:

@@ -4,7 +4,6 @@ waits, or costs its connection. None raises anything but MalformedMessage, none 
 
 import random
 from collections.abc import Iterator
-from dataclasses import fields
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -130,10 +129,7 @@ def held_files(harness: ApiHarness) -> int:
 
 
 def draw_entity(entity: Any, chance: random.Random) -> Any:
-    shapes = {shape.name: shape for shape in describe_fields(entity)}
-    return entity(
-        **{field.name: draw_field(shapes[field.name], chance) for field in fields(entity)}
-    )
+    return entity(**{shape.name: draw_field(shape, chance) for shape in describe_fields(entity)})
 
 
 def draw_field(shape: FieldShape, chance: random.Random) -> Any:

@@ -342,7 +342,9 @@ def take_late_markers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ask_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.apis.data.transactional_produce._goes_on", lambda *_: True)
+    monkeypatch.setattr(
+        "penstock.apis.data.transactional_produce._has_transaction", lambda *_: True
+    )
 
 
 @pytest.mark.parametrize(

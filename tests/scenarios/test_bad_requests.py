@@ -340,7 +340,7 @@ def test_a_fetch_of_a_hundred_thousand_partitions_is_rejected(
     with broker.growing_less_than(20 * MIB), broker.connect() as other:
         other.try_send(fetch_of_many(100_000))
         assert other.is_cut_off()
-    assert "ask for less at a time" in broker.logs()
+    assert "request less at a time" in broker.logs()
 
 
 def test_a_fetch_of_the_largest_allowed_size_is_answered(

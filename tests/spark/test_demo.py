@@ -8,11 +8,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.profile import is_long
 from tests.spark.local_spark import quick_start
 
 DEMO = Path(__file__).parents[2] / "examples" / "clickstream" / "demo.py"
 
 
+@pytest.mark.skipif(
+    not is_long(), reason="`make demo`; test_pipeline runs the same kind of pipeline"
+)
 @pytest.mark.usefixtures("java")
 def test_demo_succeeds_and_cleans_up(tmp_path: Path) -> None:
     kept = {name: value for name, value in os.environ.items() if name in ("PATH", "JAVA_HOME")}

@@ -132,6 +132,7 @@ def test_at_least_once_duplicates_rows_after_kills(
     assert twice > 0
 
 
+@pytest.mark.skipif(not is_long(), reason="a standalone Spark and three brokers, in `make verify`")
 @pytest.mark.usefixtures("java")
 def test_each_row_is_written_once_when_executors_workers_and_brokers_are_killed(
     tmp_path: Path, say: Say

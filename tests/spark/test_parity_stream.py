@@ -120,6 +120,7 @@ def test_checkpoint_continues_with_new_records_and_new_partitions(
     assert [(row.partition, row.value) for row in rows] == [(0, b"c"), (2, b"d")]
 
 
+@pytest.mark.skipif(not is_long(), reason="tests/unit/spark/source covers it without a JVM")
 def test_pattern_finds_topics_that_are_created_later(
     spark: SparkSession, broker: penstock.Broker, topic_name: str, tmp_path: Path
 ) -> None:
@@ -134,6 +135,7 @@ def test_pattern_finds_topics_that_are_created_later(
     assert [(row.topic[-1], row.value) for row in pair.drain().rows] == [("b", b"b")]
 
 
+@pytest.mark.skipif(not is_long(), reason="tests/unit/spark/source covers it without a JVM")
 @pytest.mark.parametrize("must_fail", ["true", "false"])
 def test_records_deleted_before_reading_fail_the_query_or_are_skipped(
     spark: SparkSession, broker: penstock.Broker, topic_name: str, tmp_path: Path, must_fail: str
@@ -152,6 +154,7 @@ def test_records_deleted_before_reading_fail_the_query_or_are_skipped(
         assert [row.offset for row in pair.drain().rows] == [8, 9, 10, 11]
 
 
+@pytest.mark.skipif(not is_long(), reason="tests/unit/spark/source covers it without a JVM")
 def test_recreated_topic_is_data_loss(
     spark: SparkSession, broker: penstock.Broker, topic_name: str, tmp_path: Path
 ) -> None:

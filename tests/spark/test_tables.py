@@ -50,8 +50,8 @@ class Scenario(NamedTuple):
 SCENARIOS = [
     Scenario(
         TableFormat.DELTA,
-        scaled(test=50_000, verify=1_000_000, release=5_000_000),
-        scaled(test=1, verify=4, release=10),
+        scaled(test=0, verify=1_000_000, release=5_000_000),
+        scaled(test=0, verify=4, release=10),
     ),
     *(
         Scenario(
