@@ -64,7 +64,7 @@ class RequestedPartition:
 
 
 class FetchedPartitionView(Protocol):
-    """What a session needs of one partition of a response."""
+    """One partition of a response, as its session sees it."""
 
     @property
     def requested(self) -> RequestedPartition: ...
@@ -118,7 +118,7 @@ class FetchContext:
     def choose(
         self, answers: list[AnyFetchedPartition]
     ) -> tuple[FetchResponseHead, list[AnyFetchedPartition]]:
-        """What is sent of the response. Called once, when it is built."""
+        """Choose the partitions of the response to send. Called once, when it is built."""
         return FetchResponseHead(ErrorCode.NONE, NO_SESSION), answers
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InterBroker:
-    """What this broker serves other brokers with."""
+    """The parts of this broker that serve other brokers."""
 
     listener: str  # the name of the inter-broker listener
     membership: Membership  # the controller of this broker; it refuses while another leads

@@ -1,4 +1,4 @@
-"""What handlers may use of the broker: its packages, and nothing of each other.
+"""The services of the broker that handlers may use; handlers do not use each other.
 
 Built once at start-up; everything in it belongs to the event loop's thread.
 """

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 
-if TYPE_CHECKING:  # a start does without that room
+if TYPE_CHECKING:  # start-up does not import that package
     from penstock.coordinators.transaction.requests import (
         DescribedTransaction,
         EndTxnReply,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 app = command_group("Look at a cluster, move partitions between its brokers, elect leaders.")
 
-_SHOWN = 10  # partitions by name, before only their number is told
+_SHOWN = 10  # partitions listed by name; beyond that only their number is shown
 
 _STATUS_HELP = """Show the brokers, and which partitions are not as they should be.
 

@@ -55,7 +55,7 @@ def _watch(cluster: LocalCluster, stop: threading.Event, report: Report) -> int:
     while not stop.wait(_LOOK_EVERY_S):
         for broker_id, process in cluster.take_ended():
             logs = process.read_logs(LAST_WORDS_BYTES)
-            process.kill()  # it is gone; its pipes and its log are let go of
+            process.kill()  # it has exited; release its pipes and its log
             report(f"broker {broker_id} has ended by itself; it said at last:\n{logs}")
         if not cluster.processes:
             report("no broker is left: stopping")

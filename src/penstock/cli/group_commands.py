@@ -252,7 +252,7 @@ def _parse_target(
 
 
 async def _check_empty(client: "ClusterClient", group: str) -> None:
-    """A group that does not exist is created by the reset."""
+    """A group that does not exist is accepted: the reset creates it."""
     from penstock.client.errors import RefusedByBroker
     from penstock.model.errors import ErrorCode
 

@@ -1,4 +1,4 @@
-"""The entry point `penstock` and what every subcommand shares. Each command group has its own
+"""The entry point `penstock` and the options of every subcommand. Each command group has its own
 module.
 
 Exit codes: 0 done, 1 refused or failed (message on stderr), 2 wrong usage.
@@ -30,7 +30,7 @@ app = typer.Typer(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version  # 50 ms that nobody else should pay
+        from importlib.metadata import version  # costs 50 ms, so it is imported only here
 
         typer.echo(f"penstock {version('penstock')}")
         raise typer.Exit

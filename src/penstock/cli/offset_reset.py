@@ -32,7 +32,7 @@ class ResetKind(Enum):
     LATEST = auto()
     OFFSET = auto()
     TIME = auto()  # in milliseconds
-    SHIFT = auto()  # from what is committed
+    SHIFT = auto()  # from the committed offset
 
 
 class ResetTarget(NamedTuple):
@@ -61,7 +61,7 @@ class PlannedReset(NamedTuple):
         }
 
 
-# Reading what was asked for.
+# Parsing options.
 
 
 def parse_scope(text: str) -> ResetScope:

@@ -13,12 +13,12 @@ def byte_progress(
     if not (wanted and sys.stderr.isatty()):
         yield lambda count: None
         return
-    # Imported here: a third of the start-up time, for what scripts never see.
+    # Imported here: it takes a third of the start-up time, and scripts never see the bar.
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn(title), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    # What is printed meanwhile must reach stdout; only a terminal may get it from the bar.
+    # Other output must reach stdout; only on a terminal may the bar print it.
     with Progress(
         *columns,
         console=Console(stderr=True),

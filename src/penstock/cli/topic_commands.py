@@ -146,7 +146,7 @@ def _created_json(name: str, created: "CreatedTopic | None") -> dict[str, object
 
 def _size_text(created: "CreatedTopic") -> str:
     if created.partitions < 0:
-        return ""  # the cluster's defaults, and it does not say which
+        return ""  # the cluster's defaults, which it does not return
     plural = "" if created.partitions == 1 else "s"
     return (
         f": {created.partitions} partition{plural}, replication factor {created.replication_factor}"

@@ -66,7 +66,7 @@ class TopicDescription:
     topic_id: str | None
     is_internal: bool
     partitions: list[PartitionDescription]
-    configs: list[DescribedConfig]  # the topic's own
+    configs: list[DescribedConfig]  # set on the topic itself
 
     def as_json(self) -> dict[str, object]:
         return {
@@ -141,7 +141,7 @@ async def _ask_all(
             try:
                 answers.update(await ask([partition]))
             except ClientError:
-                continue  # shown as not known
+                continue  # shown as unknown
         return answers
 
 
@@ -155,7 +155,7 @@ async def _leader_sizes(client: ClusterClient, topic: TopicMetadata) -> dict[Top
             brokers=leaders, partitions=partitions, timeout_ms=_TIMEOUT_MS
         )
     except ClientError:
-        return {}  # not everybody may look at directories
+        return {}  # the caller may not describe log dirs
     return {
         partition: replica.size_bytes
         for broker_id, log_dirs in directories.items()

@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 
 app = command_group("List, describe and abort transactions; find those that hang.")
 
-DEFAULT_HANGING_AGE = (
-    "15m"  # the longest that a transaction may ask for, unless a broker grants more
-)
+DEFAULT_HANGING_AGE = "15m"  # the default maximum of a transaction's timeout
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The transactional id.")]
 

@@ -1,7 +1,7 @@
-"""What `penstock transaction` finds out: how old a transaction is, and which ones hang.
+"""Finds hanging transactions and the age of open ones, for `penstock transaction`.
 
-A transaction hangs where a partition holds it open and no coordinator knows that it is: then nobody
-will ever end it, and readers of committed records wait before it.
+A transaction hangs if a partition holds it open and no coordinator has it: then nobody will ever
+end it, and read_committed consumers stop before it.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -13,7 +13,7 @@ from penstock.client.transaction_values import ONGOING, OpenTransaction, Transac
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 
-NEVER_MS = 2**31 - 1  # the timeout that two-phase commit is described with
+NEVER_MS = 2**31 - 1  # the timeout that is reported for two-phase commit
 _NO_EPOCH = -1
 _FENCED = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
 
@@ -105,8 +105,8 @@ def unknown_to(
 
 
 async def abort_by_id(client: ClusterClient, transactional_id: str) -> TransactionDescription:
-    """Returns the aborted transaction. If a newer producer was given it to decide, only a still
-    newer producer can abort it."""
+    """Returns the aborted transaction. If a newer producer owns it, only an even newer producer can
+    abort it."""
     description = await client.transactions.describe(transactional_id)
     if description.state != ONGOING:
         raise RefusedByBroker(

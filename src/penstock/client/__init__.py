@@ -1,1 +1,1 @@
-"""A small asynchronous client for raw batches, and typed faces on librdkafka."""
+"""An asynchronous client for raw batches, and a typed producer and consumer on librdkafka."""

@@ -1,4 +1,4 @@
-"""Where a broker listens: `host:port`, IPv6 hosts in [brackets], several separated by commas."""
+"""Parses broker addresses: `host:port`, IPv6 hosts in [brackets], several separated by commas."""
 
 import re
 from collections.abc import Iterable
@@ -30,7 +30,7 @@ def parse_address(text: str) -> Address:
 
 
 def parse_bootstrap(bootstrap: str | Iterable[str]) -> tuple[Address, ...]:
-    """The addresses in the order they are to be tried, each once."""
+    """The addresses in the order in which they are tried, without duplicates."""
     texts = bootstrap.split(",") if isinstance(bootstrap, str) else list(bootstrap)
     addresses = dict.fromkeys(parse_address(text) for text in texts if text.strip())
     if not addresses:

@@ -47,7 +47,7 @@ class Admin:
         timeout_ms: int | None = None,
     ) -> list[CreatedTopic]:
         fields = {"topics": [_new_topic(topic) for topic in topics], "validate_only": validate_only}
-        # From 4 on, -1 stands for the cluster's default.
+        # From version 4 on, -1 means the cluster's default.
         answer = await self._change(ApiKey.CREATE_TOPICS, range(4, 8), fields, timeout_ms)
         for topic in answer.topics:
             _check(f"create topic {topic.name!r}", topic)
@@ -216,7 +216,8 @@ class Admin:
         timeout_ms: int | None,
         broker_id: BrokerId | None = None,
     ) -> Any:
-        """A change: once begun, never sent again. For the controller, or for one broker."""
+        """Send a change to the controller or to one broker. It is never resent once a broker may
+        have started on it."""
         deadline = self._router.deadline(timeout_ms)
 
         async def attempt() -> Any:

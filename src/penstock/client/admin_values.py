@@ -36,7 +36,7 @@ class ResourceKind(enum.IntEnum):
 
 class Resource(NamedTuple):
     kind: ResourceKind
-    name: str  # of a broker, its id; empty for what holds for all brokers
+    name: str  # a broker's id; empty: the configs of all brokers
 
 
 class DescribedConfigSource(enum.IntEnum):
@@ -61,7 +61,7 @@ class ConfigSynonym(NamedTuple):
 
 class DescribedConfig(NamedTuple):
     name: str
-    value: str | None  # None also for what is sensitive
+    value: str | None  # also None if the setting is sensitive
     source: DescribedConfigSource
     is_read_only: bool
     is_sensitive: bool
@@ -91,7 +91,7 @@ class LogDirDescription:
     path: str
     error: ErrorCode
     replicas: Mapping[TopicPartition, ReplicaSize]
-    total_bytes: int = -1  # -1: not known
+    total_bytes: int = -1  # -1: unknown
     usable_bytes: int = -1
 
 

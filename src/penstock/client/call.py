@@ -21,7 +21,7 @@ _PLANS: dict[type[WireMessage], Plan] = {}  # one per message class, so bounded
 
 class Call(NamedTuple):
     api_key: ApiKey
-    versions: range  # what this client can say and understand; consecutive
+    versions: range  # supported by this client; consecutive
     fields: Fields
 
     def compose(self, version: int) -> Any:

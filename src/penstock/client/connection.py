@@ -49,8 +49,8 @@ AnyCall = Call | LeanCall | PrivateCall
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLimits:
-    connect_timeout_ms: int = 10_000  # also for the first exchange, that of versions
-    max_in_flight: int = 16  # requests sent and not answered; more wait their turn
+    connect_timeout_ms: int = 10_000  # also covers version negotiation
+    max_in_flight: int = 16  # in-flight requests; further ones are queued
     max_response_bytes: int = 512 * 1024 * 1024
 
 
@@ -62,7 +62,7 @@ class _Pending(NamedTuple):
     version: int
     reply: "asyncio.Future[Any]"
     alarm: asyncio.TimerHandle
-    decode: Callable[[int, memoryview], Any] | None  # where it is not the general way
+    decode: Callable[[int, memoryview], Any] | None  # a special decoder, if there is one
 
 
 class BrokerConnection(asyncio.BufferedProtocol):
@@ -82,7 +82,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._ranges: Mapping[int, VersionRange] = {API_VERSIONS.api_key: VersionRange(0, 3)}
         self._last_correlation_id = 0
         self._transport: asyncio.Transport | None = None
-        self._failure: ClientError | None = None  # set once: why nothing more can be asked
+        self._failure: ClientError | None = None  # set once: why the connection is closed
         self._closed = asyncio.Event()
         self._writable = asyncio.Event()
         self._writable.set()
@@ -187,7 +187,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         except TimeoutError:
             raise self._overdue(call, timeout_ms) from None
         if self._failure is not None:
-            self._slots.release()  # to the next who waits, to learn the same
+            self._slots.release()  # wakes the next waiter, which fails alike
             self._check_open()
 
     def _check_open(self) -> None:
@@ -242,7 +242,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
             request.reply.set_result(message)
 
     def _on_overdue(self, call: AnyCall, timeout_ms: int) -> None:
-        # Replies come in order: behind a late one, no other can arrive either.
+        # Responses come in order, so nothing can arrive behind a late one.
         self._give_up(self._overdue(call, timeout_ms))
 
     def _overdue(self, call: AnyCall, timeout_ms: int) -> RequestTimedOut:
@@ -264,7 +264,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
 
-    # What asyncio calls.
+    # asyncio's callbacks.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -306,7 +306,7 @@ def _decode(request: _Pending, frame: memoryview) -> Any:
 
 
 def _again(failure: ClientError) -> ClientError:
-    """The same error once more: each waiter needs a traceback of its own."""
+    """A copy of the error, because each waiter needs its own traceback."""
     copy = type(failure)(*failure.args)
     copy.__cause__ = failure.__cause__
     return copy

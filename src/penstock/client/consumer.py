@@ -1,7 +1,7 @@
-"""`penstock.Consumer`: a typed face on librdkafka's consumer: iterate it and get messages.
+"""`penstock.Consumer`: a typed wrapper of librdkafka's consumer; iterate it to get messages.
 
-Invariant: an offset is stored for committing only after the program has asked for the message
-behind it, so that a message whose processing failed is read again.
+Invariant: an offset is stored for committing only after the program has asked for the next message,
+so that a message whose processing failed is read again.
 """
 
 import threading
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
     from confluent_kafka import KafkaError
     from confluent_kafka import Message as RdKafkaMessage
 
-_SLICE_S = 0.1  # how long another thread's `close` may have to wait for a poll
+_SLICE_S = 0.1  # upper bound of a poll, for which another thread's `close` may wait
 _MAX_BUFFERED = 500
 _STORE_EVERY_S = 1.0
-_NO_GROUP = "penstock-without-group"  # librdkafka wants one; it is never joined
+_NO_GROUP = "penstock-without-group"  # librdkafka requires a group id; this one is never joined
 _SEEK_PATIENCE_S = 10.0
 
 
 class Consumer:
     """Reads topics; iterate it, or call `poll_batch`. One thread reads; any thread may `close` it.
 
-    With a group, its members share the partitions and commits are remembered: by themselves, or
-    with auto_commit=False when you call `commit`. Without a group it reads every partition of the
+    With a group, its members share the partitions and offsets are committed: automatically, or with
+    auto_commit=False when you call `commit`. Without a group it reads every partition of the
     topics, from the end or the beginning, and commits nothing.
     """
 
@@ -62,9 +62,9 @@ class Consumer:
         client_id: str = "penstock-consumer",
         config: Mapping[str, Any] | None = None,
     ) -> None:
-        """`timeout_s`: iteration ends when no message has come for so long; None waits for ever.
-        `from_beginning`: where a group has no committed offset, or always without a group.
-        `config`: settings of librdkafka by its own names."""
+        """`timeout_s`: iteration ends after this long without a message; None waits forever.
+        `from_beginning`: applies where a group has no committed offset, and always without a group.
+        `config`: librdkafka settings under their own names."""
         self.topics = [topics] if isinstance(topics, str) else list(topics)
         self.group = group
         self._timeout_s = timeout_s
@@ -80,14 +80,14 @@ class Consumer:
         settings = common_settings(bootstrap_servers, client_id, self._trouble, settings)
         with settings_checked():
             self._consumer = RdKafkaConsumer(settings)
-        self._lock = threading.RLock()  # librdkafka's consumer is one thread's at a time
+        self._lock = threading.RLock()  # librdkafka's consumer is used by one thread at a time
         self._closing = threading.Event()
         self._closed = False
-        self._buffer: deque[RdKafkaMessage] = deque()  # read, not handed out yet
-        self._current: tuple[TopicPartition, int] | None = None  # handed out, perhaps still in work
+        self._buffer: deque[RdKafkaMessage] = deque()  # fetched, not returned yet
+        self._current: tuple[TopicPartition, int] | None = None  # returned, maybe in process
         self._done: dict[TopicPartition, int] = {}  # next offsets, not stored yet
-        self._reached: dict[TopicPartition, int] = {}  # next offsets, of all that is read here
-        self._failure: ConsumeFailed | None = None  # to be raised when the buffer is empty
+        self._reached: dict[TopicPartition, int] = {}  # next offsets of every partition read here
+        self._failure: ConsumeFailed | None = None  # raised once the buffer is empty
         self._stored_at = time.monotonic()
         self._whole: WholeTopics | None = None
         try:
@@ -121,7 +121,7 @@ class Consumer:
     ) -> None:
         if error is not None:
             with self._lock:
-                self._current = None  # its processing failed: it is to be read again
+                self._current = None  # its processing failed, so it must be read again
         self.close()
 
     def __iter__(self) -> Iterator[Message]:
@@ -134,7 +134,7 @@ class Consumer:
         return message
 
     def poll_batch(self, max_messages: int, timeout_s: float | None = None) -> list[Message]:
-        """Up to so many messages: waits for the first one only. Empty when the time is over, or
+        """Return up to `max_messages`; waits only for the first one. Empty after the timeout, or
         when the consumer was closed meanwhile."""
         first = self._read_one(timeout_s)
         if first is None:
@@ -150,7 +150,7 @@ class Consumer:
         return messages
 
     def commit(self) -> None:
-        """Commit every message handed out so far, and wait for the group's answer."""
+        """Commit every message returned so far, and wait for the response."""
         if self.group is None:
             raise ConsumeFailed("a consumer without a group has nowhere to commit to; name a group")
         with self._lock:
@@ -159,11 +159,11 @@ class Consumer:
             try:
                 self._consumer.commit(asynchronous=False)
             except KafkaException as error:
-                if error.args[0].code() != LocalCode.NO_OFFSET:  # nothing new: as good as done
+                if error.args[0].code() != LocalCode.NO_OFFSET:  # nothing new to commit
                     raise self._failed(error.args[0]) from error
 
     def reached(self) -> dict[TopicPartition, int]:
-        """The next offset after what was handed out, of each partition that is read here: what
+        """The next offset of each partition read here, after the messages returned so far: what
         `commit` would commit, and what a transaction takes."""
         with self._lock:
             self._check_open()
@@ -171,7 +171,7 @@ class Consumer:
             return dict(self._reached)
 
     def group_metadata(self) -> Any:
-        """Who this is in its group, for `TransactionalProducer.send_offsets`."""
+        """This member's group metadata, for `TransactionalProducer.send_offsets`."""
         if self.group is None:
             raise ConsumeFailed("a consumer without a group has no offsets to commit; name a group")
         return self._consumer.consumer_group_metadata()
@@ -185,14 +185,14 @@ class Consumer:
             }
 
     def seek(self, partition: int, offset: int, *, topic: str | None = None) -> None:
-        """Read on at this offset. `topic` may be left out where there is only one."""
+        """Continue at this offset. `topic` may be omitted if there is only one."""
         with self._lock:
             self._check_open()
             self._seek([Place(self._get_topic(topic), partition, offset)])
 
     def seek_to_time(self, timestamp_ms: int, *, topic: str | None = None) -> None:
-        """Read on, in every partition, at the first message as late as this; where there is none,
-        at the end."""
+        """Continue, in every partition, at the first message at or after this time, or at the end
+        if there is none."""
         with self._lock:
             self._check_open()
             positions = [
@@ -212,7 +212,7 @@ class Consumer:
                 raise self._failed(error.args[0]) from error
 
     def close(self) -> None:
-        """End reading, in this thread or another; with auto_commit, what was handed out is
+        """Stop reading, from this thread or another; with auto_commit, returned messages are
         committed."""
         self._closing.set()
         with self._lock:
@@ -241,8 +241,8 @@ class Consumer:
         return None
 
     def _fill(self, timeout_s: float, max_messages: int) -> None:
-        """Read what there is; waits for the first message only. The buffer is empty before, so a
-        rebalance that librdkafka reports from here takes nothing from under the program."""
+        """Fetch what is available; waits only for the first message. The buffer is empty before, so
+        a rebalance that librdkafka reports from here cannot drop messages of the program."""
         if timeout_s:
             self._store()
             if self._whole is not None:
@@ -258,7 +258,7 @@ class Consumer:
             self._raise_failure()
 
     def _raise_failure(self) -> None:
-        """After the messages that came before it, none of which may be lost."""
+        """Raised after the messages that came before the failure, so that none is lost."""
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
@@ -285,7 +285,7 @@ class Consumer:
     # Offsets.
 
     def _finish_current(self) -> None:
-        """Whoever asks for the next message has done with the last."""
+        """Asking for the next message means that the current one is processed."""
         if self._current is not None:
             partition, next_offset = self._current
             self._done[partition] = self._reached[partition] = next_offset
@@ -305,12 +305,12 @@ class Consumer:
                 offsets=[Place(*partition, offset) for partition, offset in done.items()]
             )
         except KafkaException as error:
-            # Another member has the partition by now, and begins at what was committed.
+            # Another member owns the partition now and starts at the committed offset.
             if error.args[0].code() not in (LocalCode.STATE, LocalCode.UNKNOWN_PARTITION):
                 raise self._failed(error.args[0]) from error
 
     def _on_revoke(self, _: object, positions: list[Place]) -> None:
-        """From within a poll. What was read ahead of these belongs to their next reader."""
+        """Called within a poll. Messages fetched ahead belong to the partitions' next owners."""
         gone = {(position.topic, position.partition) for position in positions}
         self._buffer = deque(
             message
@@ -320,7 +320,7 @@ class Consumer:
         self._done = {tp: offset for tp, offset in self._done.items() if tp not in gone}
         self._reached = {tp: offset for tp, offset in self._reached.items() if tp not in gone}
 
-    # Places.
+    # Seeking.
 
     def _assigned(self) -> list[Place]:
         try:
@@ -342,12 +342,12 @@ class Consumer:
             self._seek_one(position)
 
     def _at_end(self, position: Place) -> Place:
-        """The end as it is now: librdkafka's own is looked up later, and may skip what has come."""
+        """The end offset as of now: librdkafka looks it up later and could skip new messages."""
         _, end = self._consumer.get_watermark_offsets(position, timeout=_SEEK_PATIENCE_S)
         return Place(position.topic, position.partition, end)
 
     def _seek_one(self, position: Place) -> None:
-        """A partition that was only just assigned cannot be sought in yet."""
+        """Retries, because librdkafka cannot seek in a partition that was only just assigned."""
         deadline = time.monotonic() + _SEEK_PATIENCE_S
         while True:
             try:
@@ -377,7 +377,7 @@ class Consumer:
         return ConsumeFailed(text if code else self._trouble.explain(text), code=code)
 
 
-# Passing by themselves; what they lead to (waiting, a new join) is librdkafka's to do.
+# Transient errors: librdkafka itself waits or rejoins.
 _PASSING = frozenset(
     {
         LocalCode.ALL_BROKERS_DOWN,

@@ -1,6 +1,6 @@
-"""Finds the coordinator of a group or of a transactional id, and asks it until it has an answer.
+"""Finds the coordinator of a group or of a transactional id, and retries requests to it.
 
-Remembers who coordinates what, and forgets it as soon as something fails.
+Coordinators are cached, and dropped from the cache as soon as a request fails.
 """
 
 import enum
@@ -20,14 +20,14 @@ _Answer = TypeVar("_Answer")
 
 
 class CoordinatorKind(enum.IntEnum):
-    """With FindCoordinator's numbers."""
+    """The key types of FindCoordinator, with its numbers."""
 
     GROUP = 0
     TRANSACTION = 1
 
 
 class Coordinators:
-    """Of one kind."""
+    """Finds coordinators of one kind."""
 
     def __init__(self, router: Router, kind: CoordinatorKind) -> None:
         self._router = router
@@ -35,7 +35,7 @@ class Coordinators:
         self._cached: dict[str, BrokerMetadata] = {}
 
     async def find(self, name: str, *, timeout_ms: int | None) -> BrokerMetadata:
-        """Asked now, not remembered."""
+        """Look the coordinator up now, bypassing the cache."""
         deadline = self._router.deadline(timeout_ms)
         return await self._router.persist(
             self._what(name), deadline, lambda: self._find(name, deadline)
@@ -48,7 +48,8 @@ class Coordinators:
         ask: Callable[[BrokerMetadata, Deadline], Awaitable[_Answer]],
         timeout_ms: int | None,
     ) -> _Answer:
-        """Found anew after every failure, until `ask` succeeds, fails for good, or time is up."""
+        """Look the coordinator up again after every failure, until `ask` succeeds, fails for good,
+        or the deadline passes."""
         deadline = self._router.deadline(timeout_ms)
 
         async def attempt() -> _Answer:
@@ -74,7 +75,7 @@ class Coordinators:
 
 def find_coordinator_call(kind: CoordinatorKind, name: str) -> Call:
     fields = {"key": name, "key_type": kind, "coordinator_keys": [name]}
-    lowest = 0 if kind is CoordinatorKind.GROUP else 1  # version 0 knows groups alone
+    lowest = 0 if kind is CoordinatorKind.GROUP else 1  # version 0 supports only groups
     return Call(ApiKey.FIND_COORDINATOR, range(lowest, 5), fields)
 
 

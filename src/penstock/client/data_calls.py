@@ -1,7 +1,6 @@
-"""Produce, Fetch and questions about offsets, as values: what is asked, what came back.
-No connections here.
+"""Produce, Fetch, ListOffsets and OffsetForLeaderEpoch as plain values. No connections here.
 
-Followers use `fetch_call` and `read_fetched` on a connection of their own.
+Followers use `fetch_call` and `read_fetched` on their own connections.
 """
 
 import enum
@@ -41,7 +40,7 @@ class IsolationLevel(enum.IntEnum):
 
 class Produced(NamedTuple):
     base_offset: Offset  # -1 with acks 0
-    log_append_time_ms: int = -1  # -1: records keep the times they were sent with
+    log_append_time_ms: int = -1  # -1: records keep their own timestamps
     log_start_offset: Offset = Offset(-1)
 
 
@@ -53,7 +52,7 @@ def produce_call(
     timeout_ms: int,
     transactional_id: str | None = None,
 ) -> Call:
-    """Version 12 changes what a transactional produce means and 13 names topics by id: not sent."""
+    """Up to version 11: 12 changes what a transactional produce means, 13 names topics by id."""
     data = {"index": partition.partition, "records": memoryview(batches)}
     fields = {
         "transactional_id": transactional_id,
@@ -73,9 +72,9 @@ def read_produced(answer: Any) -> tuple[ErrorCode, str | None, Produced]:
 class FetchFrom(NamedTuple):
     partition: TopicPartition
     offset: Offset
-    max_bytes: int = 1024 * 1024  # a larger first batch comes whole
+    max_bytes: int = 1024 * 1024  # a larger first batch is returned whole
     leader_epoch: LeaderEpoch = NO_LEADER_EPOCH  # -1: not checked
-    last_fetched_epoch: LeaderEpoch = NO_LEADER_EPOCH  # followers: finds out if logs diverge
+    last_fetched_epoch: LeaderEpoch = NO_LEADER_EPOCH  # followers: detects diverging logs
     log_start_offset: Offset = Offset(-1)  # followers
 
 
@@ -95,7 +94,7 @@ class AbortedTransactionStart(NamedTuple):
 
 
 class FetchedPartition(NamedTuple):
-    """Of one partition. `batches` is a view of the reply: it lives as long as someone holds it."""
+    """The result for one partition. `batches` is a view of the response, which it keeps alive."""
 
     partition: TopicPartition
     error: ErrorCode
@@ -103,15 +102,15 @@ class FetchedPartition(NamedTuple):
     last_stable_offset: Offset
     log_start_offset: Offset
     aborted: tuple[AbortedTransactionStart, ...]
-    batches: memoryview  # whole batches; the last may be cut off, and the first begin earlier
-    diverging: tuple[LeaderEpoch, Offset] | None = None  # followers: truncate by this
+    batches: memoryview  # the last batch may be incomplete, the first may start earlier
+    diverging: tuple[LeaderEpoch, Offset] | None = None  # followers: truncate to this
 
 
 def fetch_call(
     wanted: Sequence[FetchFrom], options: FetchOptions, topic_ids: Mapping[str, TopicId | None]
 ) -> Call:
-    """Without a session (KIP-227): each request says all it wants. Topics are named by id where
-    every id is known, as versions from 13 on demand."""
+    """A Fetch without a session (KIP-227): each request lists all its partitions. Topics are named
+    by id where every id is known, as required from version 13 on."""
     by_topic: dict[str, list[Mapping[str, Any]]] = {}
     for fetch_from in wanted:
         by_topic.setdefault(fetch_from.partition.topic, []).append(_fetch_partition(fetch_from))
@@ -151,7 +150,7 @@ def _fetch_partition(wanted: FetchFrom) -> Mapping[str, Any]:
 def read_fetched(
     answer: Any, names: Mapping[TopicId, str]
 ) -> tuple[ErrorCode, list[FetchedPartition]]:
-    """The error of the whole request (before version 7 there was none), and each partition's."""
+    """The error of the whole request (none before version 7), and the result of each partition."""
     fetched = []
     for topic in answer.responses:
         name = names.get(topic.topic_id) if hasattr(topic, "topic_id") else topic.topic
@@ -181,7 +180,7 @@ def _read_fetched(topic: str, data: Any) -> FetchedPartition:
 
 
 class ListedOffset(NamedTuple):
-    offset: Offset  # -1: no record is as late as the time asked for
+    offset: Offset  # -1: no record at or after this time
     timestamp_ms: int  # -1 for EARLIEST and LATEST
     leader_epoch: LeaderEpoch
 
@@ -219,12 +218,12 @@ def read_listed(answer: Any) -> dict[TopicPartition, tuple[ErrorCode, ListedOffs
 
 
 class LeaderEpochEnd(NamedTuple):
-    epoch: LeaderEpoch  # the largest up to the one asked for; -1: the log knows none
-    end_offset: Offset  # where it ended; of the leader's own epoch, the log end offset
+    epoch: LeaderEpoch  # the largest at or below the requested one; -1: none in the log
+    end_offset: Offset  # the epoch's end; for the leader's own epoch, the log end offset
 
 
 def epoch_ends_call(wanted: Mapping[TopicPartition, LeaderEpoch]) -> Call:
-    """Asked of the leader in its present epoch; another one refuses."""
+    """Only the leader in its current epoch answers; others reject the request."""
     by_topic = group_by_topic(
         (
             partition,
@@ -264,7 +263,7 @@ def group_by_topic(
 def group_numbers(
     partitions: Iterable[TopicPartition], field: str
 ) -> list[Mapping[str, str | list[int]]]:
-    """Topics by name, with the numbers of their partitions in `field`."""
+    """Topics by name, with their partition numbers in `field`."""
     grouped: dict[str, list[int]] = {}
     for partition in partitions:
         grouped.setdefault(partition.topic, []).append(partition.partition)

@@ -1,11 +1,11 @@
-"""How long is left, and how long to wait before the next attempt."""
+"""Deadlines of operations, and the back-off between attempts."""
 
 import time
 from random import SystemRandom
 
 from penstock.client.errors import ClientError, OutOfTime
 
-# The program's own `random` is not touched from our threads: it may count on its numbers.
+# Not the module `random`: a program that seeded it expects a reproducible sequence.
 CHANCE = SystemRandom()
 
 
@@ -24,7 +24,7 @@ class Deadline:
 
     @property
     def left_for_broker_ms(self) -> int:
-        """A little less: the broker's own "timed out" should arrive before we stop listening."""
+        """A little less than is left, so that the broker's own timeout error arrives in time."""
         return self.left_ms - min(1_000, self.left_ms // 10)
 
     def out_of_time(self, what: str, last: ClientError) -> OutOfTime:
@@ -34,10 +34,10 @@ class Deadline:
 
 
 def backoff_ms(failures: int, *, first_ms: int, most_ms: int) -> int:
-    """Doubling with each failure in a row, up to `most_ms`, a fifth more or less by chance so that
-    clients that failed together do not come back together."""
+    """Exponential in the number of consecutive failures, up to `most_ms`, with 20 % jitter so that
+    clients that failed together do not retry together."""
     if failures < 1:
         return 0
-    # Far beyond any sensible `most_ms`; a larger exponent would only make large numbers.
+    # Bounds the power of two; the result is far beyond any sensible `most_ms`.
     exact = min(most_ms, first_ms << min(failures - 1, 20))
     return round(exact * CHANCE.uniform(0.8, 1.2))

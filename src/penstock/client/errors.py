@@ -1,4 +1,4 @@
-"""Errors of the client: one family. Each message names the address or operation and what to do
+"""The client's errors, one hierarchy. Each message names the address or operation and what to do
 next.
 
 No error codes here: see `model.errors`.
@@ -29,8 +29,8 @@ class ConnectFailed(ClientError):
 
 
 class Disconnected(ClientError):
-    """The connection closed before the response: the broker may have executed the request or
-    not."""
+    """The connection closed before the response: the broker may or may not have done the
+    request."""
 
     is_retriable = True
 
@@ -69,7 +69,7 @@ class SendFailed(ClientError):
 
     def __init__(self, text: str, *, code: ErrorCode | None = None) -> None:
         super().__init__(text)
-        self.code = code  # the broker's; None: it never got there
+        self.code = code  # the broker's; None: the request never reached it
 
 
 class QueueFull(SendFailed):

@@ -1,8 +1,9 @@
-"""Fetch as followers send it, versions 15 and 16, written and read by position.
+"""Fetch as followers send it, versions 15 and 16, encoded and decoded by position.
 
-A broker makes hundreds of them a second, each with every partition that it follows of a leader.
-With 12 partitions a request takes 17 us to write in place of 104, and an answer 59 us to read in
-place of 80: with both, 0.4 of the general way. Invariant: bytes and values are those of that way.
+A broker sends hundreds of these per second, each with every partition that it follows from a
+leader. With 12 partitions, encoding a request takes 17 us instead of 104 and decoding a response 59
+us instead of 80; together 0.4 of the generic codec. Invariant: bytes and values are those of the
+generic codec.
 """
 
 import struct
@@ -26,17 +27,17 @@ from penstock.protocol.unsigned_varint import encode_unsigned_varint, read_unsig
 VERSIONS = range(15, 17)
 
 _NO_SESSION, _NO_SESSION_EPOCH = 0, -1
-_HEAD = struct.Struct(">iiibii")  # wait, bytes at least and most, isolation, session, its epoch
+_HEAD = struct.Struct(">iiibii")  # max wait, min and max bytes, isolation, session, session epoch
 _FETCH_PARTITION = struct.Struct(
     ">iiqiqiB"
-)  # number, epoch, offset, last epoch, log start, size, no tags
-_REPLICA = struct.Struct(">BBBiqB")  # one tag: its number, its size, id, epoch, no tags
+)  # partition, epoch, offset, last epoch, log start, size, no tags
+_REPLICA = struct.Struct(">BBBiqB")  # one tag: its number and size, replica id, epoch, no tags
 _REPLICA_TAG, _REPLICA_BYTES = 1, 13
 _NOTHING_FORGOTTEN = b"\x01"
 _NO_TAGS = b"\x00"
 
 _ANSWER = struct.Struct(">ihi")  # throttle time, error, session
-_PARTITION = struct.Struct(">ihqqq")  # number, error, high watermark, last stable, log start
+_PARTITION = struct.Struct(">ihqqq")  # partition, error, high watermark, last stable, log start
 _ABORTED = struct.Struct(">qqB")
 _INT32_BYTES = 4
 _ID_BYTES = 16
@@ -45,13 +46,13 @@ _DIVERGING_TAG = 0
 _NOBODY_DIVERGES = -1
 _EMPTY = memoryview(b"")
 
-Answer = tuple[ErrorCode, list[FetchedPartition]]  # of the whole request, and of each partition
+Answer = tuple[ErrorCode, list[FetchedPartition]]  # of the request, and by partition
 
 
 def follower_fetch_call(
     wanted: Sequence[FetchFrom], options: FetchOptions, topic_ids: Mapping[str, TopicId]
 ) -> LeanCall:
-    """Without a session (KIP-227): each request says all it wants."""
+    """A Fetch without a session (KIP-227): each request lists all its partitions."""
     names = {
         topic_ids[name].bytes: name
         for name in {fetch_from.partition.topic for fetch_from in wanted}
@@ -99,7 +100,7 @@ def _encode_topics(
 
 
 def read_follower_fetched(names: Mapping[bytes, str], version: int, body: memoryview) -> Answer:
-    """Topics by the bytes of their ids; others are passed over."""
+    """Topics by the bytes of their ids; unknown topics are skipped."""
     try:
         return _read(names, body)
     except (struct.error, IndexError) as error:
@@ -127,7 +128,7 @@ def _read(names: Mapping[bytes, str], body: memoryview) -> Answer:
 def _read_partition(topic: str, body: memoryview, position: int) -> tuple[FetchedPartition, int]:
     number, code, high_watermark, last_stable, log_start = _PARTITION.unpack_from(body, position)
     aborted, position = _read_aborted(body, position + _PARTITION.size)
-    records, position = _read_records(body, position + _INT32_BYTES)  # past the preferred replica
+    records, position = _read_records(body, position + _INT32_BYTES)  # skip the preferred replica
     diverging, position = _read_tags(body, position)
     name = TopicPartition(topic, number)
     marks = Offset(high_watermark), Offset(last_stable), Offset(log_start)
@@ -159,7 +160,7 @@ def _read_records(body: memoryview, position: int) -> tuple[memoryview, int]:
 
 
 def _read_tags(body: memoryview, position: int) -> tuple[tuple[LeaderEpoch, Offset] | None, int]:
-    """Where the logs part, if that is told; other tags are skipped."""
+    """Read the diverging epoch, if it is there; other tags are skipped."""
     count, position = read_unsigned_varint(body, position)
     diverging = None
     for _ in range(count):

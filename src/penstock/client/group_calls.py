@@ -1,4 +1,4 @@
-"""Requests about consumer groups, as values: what is asked, what came back. No connections here."""
+"""Requests about consumer groups as plain values. No connections here."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -23,10 +23,10 @@ from penstock.protocol.coordinator_values import MalformedRecord, ValueReader
 LIST_CALL = Call(ApiKey.LIST_GROUPS, range(6), {})
 _NO_GENERATION = -1
 _NO_OFFSET = -1
-_DEAD = "Dead"  # how brokers before DescribeGroups 6 say that they know no such group
+_DEAD = "Dead"  # sent by brokers before DescribeGroups 6 for an unknown group
 
 
-# What groups there are, and what is in them.
+# List and describe groups.
 
 
 def read_listed(answer: Any) -> list[ListedGroup]:
@@ -49,7 +49,7 @@ def describe_classic_call(group: str) -> Call:
 
 
 def read_classic(answer: Any, coordinator: BrokerMetadata) -> GroupDescription | None:
-    """None: the coordinator knows no such group."""
+    """None: the group does not exist."""
     (group,) = answer.groups
     code = read_error(group.error_code)
     if code is ErrorCode.GROUP_ID_NOT_FOUND or (not code and group.group_state == _DEAD):
@@ -70,7 +70,7 @@ def describe_consumer_call(group: str) -> Call:
 
 
 def read_consumer(answer: Any, coordinator: BrokerMetadata) -> GroupDescription | None:
-    """None: there is no such group of the newer protocol."""
+    """None: no consumer group (KIP-848) has this id."""
     (group,) = answer.groups
     code = read_error(group.error_code)
     if code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
@@ -104,13 +104,13 @@ def _read_classic_member(member: Any) -> GroupMember:
 
 
 def read_assignment(data: bytes | memoryview) -> tuple[TopicPartition, ...]:
-    """What the group's leader gave a consumer. Other kinds of members (Kafka Connect) have other
-    bytes there: they own no partitions that could be shown."""
+    """The partitions that the group's leader assigned to a consumer. Members of other kinds (Kafka
+    Connect) have another format, so no partitions are shown for them."""
     if not data:
         return ()
     reader = ValueReader(data, flexible=False)
     try:
-        reader.int16()  # its version: every one begins alike
+        reader.int16()  # the version; all versions start alike
         topics = reader.array(lambda one: (one.string(), one.array(ValueReader.int32)))
     except MalformedRecord:
         return ()
@@ -139,7 +139,7 @@ def _read_consumer_member(member: Any) -> GroupMember:
 
 
 def fetch_offsets_call(group: str, partitions: Iterable[TopicPartition] | None) -> Call:
-    """None: all that the group has committed. Version 10 names topics by id: not sent."""
+    """None requests all offsets of the group. Version 10 names topics by id and is not sent."""
     topics = None if partitions is None else group_numbers(partitions, "partition_indexes")
     fields = {
         "group_id": group,
@@ -150,7 +150,7 @@ def fetch_offsets_call(group: str, partitions: Iterable[TopicPartition] | None) 
 
 
 def read_offsets(group: str, answer: Any) -> dict[TopicPartition, CommittedOffset]:
-    """Without partitions that have no committed offset."""
+    """Omits partitions that have no committed offset."""
     what = f"committed offsets of group {group!r}"
     result = answer.groups[0] if hasattr(answer, "groups") else answer
     code = read_error(result.error_code)
@@ -172,7 +172,7 @@ def read_offsets(group: str, answer: Any) -> dict[TopicPartition, CommittedOffse
 
 
 def commit_offsets_call(group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> Call:
-    """As nobody's member, which only a group without members accepts."""
+    """Commit without a member id, which only a group without members accepts."""
     by_topic = group_by_topic(
         (
             partition,
@@ -209,7 +209,7 @@ def delete_group_call(group: str) -> Call:
 
 
 def check_partitions(what: str, answer: Any) -> None:
-    """Refused for the first partition that failed."""
+    """Raise the error of the first partition that failed."""
     for topic in answer.topics:
         for partition in topic.partitions:
             code = read_error(partition.error_code)

@@ -7,14 +7,14 @@ from penstock.client.metadata import BrokerMetadata
 from penstock.model.ids import TopicPartition
 
 CLASSIC = "classic"
-CONSUMER = "consumer"  # the newer protocol (KIP-848)
+CONSUMER = "consumer"  # the consumer protocol (KIP-848)
 
 
 class ListedGroup(NamedTuple):
     group: str
-    kind: str  # CLASSIC, CONSUMER or another; empty from a broker that does not tell
-    state: str  # as Kafka names them; empty from a broker that does not tell
-    protocol_type: str  # "consumer" for consumers of either kind; empty without members
+    kind: str  # CLASSIC, CONSUMER or another; empty: an old broker does not return it
+    state: str  # Kafka's names; empty: an old broker does not return it
+    protocol_type: str  # "consumer" for consumers of either protocol; empty without members
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +24,7 @@ class GroupMember:
     client_id: str
     host: str
     assignment: tuple[TopicPartition, ...]
-    epoch: int | None = None  # of the newer protocol
+    epoch: int | None = None  # consumer protocol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,13 +32,13 @@ class GroupDescription:
     group: str
     kind: str
     state: str
-    assignor: str  # empty as long as none is chosen
+    assignor: str  # empty until one is chosen
     members: tuple[GroupMember, ...]
     coordinator: BrokerMetadata
-    epoch: int | None = None  # of the newer protocol; the older one tells its generation to nobody
+    epoch: int | None = None  # consumer protocol; classic generations are not described
 
 
 class CommittedOffset(NamedTuple):
-    offset: int  # the next one to be read
-    leader_epoch: int = -1  # -1: not known
+    offset: int  # the next offset to read
+    leader_epoch: int = -1  # -1: unknown
     metadata: str = ""

@@ -124,7 +124,7 @@ class GroupClient:
         """Delete the group and its offsets. Refused with NON_EMPTY_GROUP while it has members."""
         what = f"delete group {group!r}"
         call = delete_group_call(group)
-        was_lost = False  # the reply to an earlier attempt
+        was_lost = False  # response to an earlier attempt
 
         async def ask(node: BrokerMetadata, deadline: Deadline) -> None:
             nonlocal was_lost
@@ -147,7 +147,7 @@ class GroupClient:
         try:
             return read_consumer(await self._router.ask(node.address, call, deadline), node)
         except UnsupportedByBroker:
-            return None  # then no group of its can be of the newer protocol
+            return None  # an old broker, which has no consumer groups (KIP-848)
 
 
 def _check(what: str, result: Any) -> None:

@@ -1,5 +1,4 @@
-"""Records as a program sees them: those that were read, and the metadata of those that were
-sent."""
+"""Records that were read, and metadata of records that were sent, as plain values."""
 
 from typing import NamedTuple
 
@@ -13,11 +12,11 @@ class Message(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Headers
-    timestamp_ms: int  # -1: it has none
+    timestamp_ms: int  # -1: none
 
 
 class RecordMetadata(NamedTuple):
     topic: str
     partition: int
-    offset: int  # -1 with acks=0: nobody said
-    timestamp_ms: int  # -1: not known
+    offset: int  # -1 with acks=0: unknown
+    timestamp_ms: int  # -1: unknown

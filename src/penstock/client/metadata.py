@@ -32,7 +32,7 @@ class PartitionMetadata(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicMetadata:
     name: str
-    topic_id: TopicId | None  # None: from a broker that has no topic ids
+    topic_id: TopicId | None  # None: an old broker without topic ids
     is_internal: bool
     error: ErrorCode
     partitions: tuple[PartitionMetadata, ...]  # by number, without gaps
@@ -106,7 +106,7 @@ def merge_topics(
 
 
 def read_error(code: Any) -> ErrorCode:
-    """Codes of newer brokers have been read as UNKNOWN_SERVER_ERROR already."""
+    """Codes of newer brokers were mapped to UNKNOWN_SERVER_ERROR already."""
     error = find_error(int(code))
     return ErrorCode.UNKNOWN_SERVER_ERROR if error is None else error
 

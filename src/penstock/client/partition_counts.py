@@ -14,7 +14,7 @@ from penstock.client.rdkafka import find_code
 
 REFRESH_S = 60.0
 _FIRST_ANSWER_S = 10.0
-_PATIENCE_S = 2.0  # with a topic that is not known yet: its creation may be under way
+_PATIENCE_S = 2.0  # while a topic is unknown, because it may be being created
 _PAUSE_S = 0.1
 
 
@@ -38,7 +38,7 @@ class PartitionCounts:
             try:
                 self._counts[topic] = self._ask(topic)
             except SendFailed:
-                del self._counts[topic]  # whoever sends next asks again and gets the error
+                del self._counts[topic]  # the next send looks it up again and gets the error
         self._refreshed_at = time.monotonic()
 
     def _ask(self, topic: str) -> int:

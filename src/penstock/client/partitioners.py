@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable
 from typing import Protocol
 
-# (key, value, number of partitions) to a partition's number.
+# (key, value, number of partitions) -> partition
 Chooser = Callable[[bytes | None, bytes | None, int], int]
 
 
@@ -13,7 +13,7 @@ class Partitioner(Protocol):
 
 
 class RoundRobin:
-    """One partition after the other, whatever the key. Each topic has its own instance."""
+    """One partition after the other, regardless of the key. Each topic has its own instance."""
 
     def __init__(self) -> None:
         self._next = 0
@@ -25,7 +25,7 @@ class RoundRobin:
 
 
 class Sticky:
-    """One partition until a batch is full, then another by chance, whatever the key (KIP-794):
+    """One random partition until a batch is full, then another, regardless of the key (KIP-794):
     few large batches instead of many small ones."""
 
     def __init__(self, batch_bytes: int) -> None:

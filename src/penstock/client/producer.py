@@ -1,4 +1,4 @@
-"""`penstock.Producer`: a typed face on librdkafka's producer; batches, retries and order are its.
+"""`penstock.Producer`: a typed wrapper of librdkafka's producer, which batches, retries and orders.
 
 Invariant: every future that `send` returned is completed, at the latest by `close`.
 """
@@ -30,10 +30,10 @@ Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 HeadersGiven = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
 
 _POLL_S = 0.1
-# librdkafka takes the interpreter's lock once per delivered record. On a thread of their own beside
-# a busy sender each of those turns may wait for the switch interval (5 ms); on the sender's thread
-# they are nearly free. So a busy sender serves deliveries itself, every so many records, and the
-# thread serves those of a quiet one.
+# librdkafka takes the GIL once per delivered record. On a thread beside a busy sender, each
+# acquisition may wait for the switch interval (5 ms); on the sender's thread it is nearly free. So
+# a busy sender polls deliveries itself, every so many records, and the thread polls for an idle
+# one.
 _SENDS_PER_POLL = 64
 _BUSY_PAUSE_S = 0.01
 _ANY = -1
@@ -43,10 +43,10 @@ _NO_OFFSET = -1
 class Producer:
     """Sends records. Any thread may use it; `close` it, or use it in a `with`.
 
-    partitioner: "hash" (of the key, as Java's clients do; without a key, one partition a batch),
-    "round_robin", "sticky" (one partition a batch whatever the key) or a function
-    (key, value, number of partitions) -> partition. Unless turned off, a producer with acks="all"
-    is idempotent: retries neither double nor reorder.
+    partitioner: "hash" (of the key, as in Java's clients; without a key, one partition per batch),
+    "round_robin", "sticky" (one partition per batch regardless of the key) or a function (key,
+    value, number of partitions) -> partition. Unless disabled, a producer with acks="all" is
+    idempotent: retries neither duplicate nor reorder records.
     """
 
     def __init__(
@@ -67,8 +67,8 @@ class Producer:
         client_id: str = "penstock-producer",
         config: Mapping[str, Any] | None = None,
     ) -> None:
-        """`max_block_ms`: how long `send` waits for room in a full queue. `config`: settings of
-        librdkafka by its own names."""
+        """`max_block_ms`: how long `send` waits while the queue is full. `config`: librdkafka
+        settings under their own names."""
         if acks not in _ACKS:
             raise ValueError(f"acks {acks!r} does not exist: use 0, 1 or 'all'")
         acks_number = _ACKS[acks]
@@ -113,7 +113,7 @@ class Producer:
         self.close()
 
     def __len__(self) -> int:
-        """Records that are queued or on their way."""
+        """Records that are queued or in flight."""
         return len(self._producer)
 
     def send(
@@ -126,10 +126,10 @@ class Producer:
         headers: HeadersGiven | None = None,
         timestamp_ms: int | None = None,
     ) -> "Future[RecordMetadata]":
-        """Queue a record and return at once, or as soon as the queue has room.
+        """Queue a record and return at once, or as soon as the queue has space.
 
-        The future has the record's place, or SendFailed. With acks=0 it only says that the record
-        has left.
+        The future's result is the record's metadata, or SendFailed. With acks=0 it only says that
+        the record was sent.
         """
         self._check_open()
         if isinstance(value, str):
@@ -170,7 +170,7 @@ class Producer:
         return future.result(timeout_s)
 
     def flush(self, timeout_s: float | None = None) -> None:
-        """Wait until every record sent so far has its answer."""
+        """Wait until every record sent so far is delivered or has failed."""
         left = self._producer.flush(-1 if timeout_s is None else timeout_s)
         if left:
             raise FlushTimedOut(
@@ -178,7 +178,7 @@ class Producer:
             )
 
     def close(self, timeout_s: float | None = None) -> None:
-        """Flush, then end. What is not delivered in time fails, and this raises FlushTimedOut."""
+        """Flush, then close. Records not delivered in time fail, and FlushTimedOut is raised."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -243,8 +243,8 @@ class Producer:
             self._counts.refresh_if_due()
 
     def _serve(self, timeout_s: float) -> None:
-        """Deliveries, and what librdkafka has to say. An error that ends this producer is raised
-        here, too: every record learns of it, and whoever sends more."""
+        """Poll librdkafka for deliveries and errors. A fatal error is raised here too, and fails
+        every record and later `send`."""
         try:
             self._producer.poll(timeout_s)
         except KafkaException as error:
@@ -293,7 +293,7 @@ def _find_factory(partitioner: str | Chooser, batch_bytes: int) -> Callable[[], 
 
 
 class _Delivery(Future[RecordMetadata]):
-    """What is sent cannot be called back."""
+    """The future of a record, which cannot be cancelled."""
 
     def cancel(self) -> bool:
         return False

@@ -1,8 +1,8 @@
-"""A transaction of raw record batches: written to any partitions, then decided, or prepared to be
-decided later and from elsewhere (two-phase commit, KIP-939).
+"""Writes a transaction of raw record batches, then commits, aborts or prepares it.
 
-Invariant: what is committed or prepared was acknowledged by every in-sync replica; after a failed
-write a transaction can only be aborted.
+A prepared transaction is decided later, by any process (two-phase commit, KIP-939). Invariant:
+everything committed or prepared was acknowledged by every in-sync replica; after a failed write a
+transaction can only be aborted.
 """
 
 import asyncio
@@ -22,8 +22,8 @@ from penstock.protocol.batch import MAX_SEQUENCE, Buffer, read_header, stamp_pro
 class RawTransaction:
     """`await RawTransaction.begin(...)`, `write`, then one of `commit`, `abort` and `prepare`.
 
-    Owned by the event loop of its client. Writes to several partitions may go side by side; those
-    to one partition go in the order in which they were asked for.
+    Owned by the event loop of its client. Partitions are written in parallel; writes to one
+    partition keep the order of the calls.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class RawTransaction:
         self._adding = asyncio.Lock()
         self._next_sequences: dict[TopicPartition, int] = {}
         self._turns: dict[TopicPartition, asyncio.Lock] = {}
-        self._writing = 0  # writes that are under way
+        self._writing = 0  # writes in progress
         self._failure: ClientError | None = None  # the first
         self._is_over = False
 
@@ -50,9 +50,10 @@ class RawTransaction:
         two_phase: bool = False,
         timeout_ms: int | None = None,
     ) -> Self:
-        """Fences and aborts whatever was open under this transactional id, prepared or not.
+        """Fences the previous producer of this transactional id and aborts its open transaction,
+        prepared or not.
 
-        With `two_phase` it may be prepared, and is never aborted for its age.
+        With `two_phase` the transaction may be prepared and never times out.
         """
         initialised = await client.transactions.init_producer(
             transactional_id,
@@ -65,7 +66,7 @@ class RawTransaction:
     async def add(
         self, partitions: Iterable[TopicPartition], *, timeout_ms: int | None = None
     ) -> None:
-        """Tell the coordinator of partitions before they are written: one request for all."""
+        """Add partitions to the transaction before they are written, in one request."""
         self._check_open()
         async with self._adding:
             new = [fromkey for fromkey in dict.fromkeys(partitions) if fromkey not in self._added]
@@ -79,8 +80,8 @@ class RawTransaction:
     async def write(
         self, partition: TopicPartition, batch: Buffer, *, timeout_ms: int | None = None
     ) -> Produced:
-        """Append one record batch, whoever's it was before: it becomes this producer's. A batch
-        that can be written to is changed where it is."""
+        """Append one record batch after stamping it with this producer's id. A writable buffer is
+        changed in place."""
         self._check_open()
         self._writing += 1
         try:
@@ -117,9 +118,9 @@ class RawTransaction:
         return produced
 
     async def prepare(self) -> PreparedState | None:
-        """Promise to be able to commit. What it gives back decides the transaction, by
-        `client.transactions.end`, from any process and whenever it may be; until then, readers of
-        committed records stop before it. None: nothing was written, so nothing is to be decided."""
+        """Prepare to commit. The returned state decides the transaction through
+        `client.transactions.end`, from any process and at any time; until then, read_committed
+        consumers stop before it. None: nothing was written, so there is nothing to decide."""
         if not self._two_phase:
             raise ValueError("only a transaction that began with two_phase=True can be prepared")
         self._end()
@@ -135,7 +136,7 @@ class RawTransaction:
         await self._decide(commit=False, timeout_ms=timeout_ms)
 
     async def _decide(self, *, commit: bool, timeout_ms: int | None) -> None:
-        if self._added:  # else the coordinator knows of no transaction that could be ended
+        if self._added:  # without partitions, the coordinator has no transaction to end
             await self._client.transactions.end(self.producer, commit=commit, timeout_ms=timeout_ms)
 
     def _end(self) -> None:
@@ -163,7 +164,7 @@ class RawTransaction:
 
     @contextmanager
     def _noting_failure(self) -> Iterator[None]:
-        """A write that was cut short may have been done or not: nobody can tell any more."""
+        """An interrupted write may have been appended or not, so only an abort is possible."""
         try:
             yield
         except BaseException as error:

@@ -12,7 +12,7 @@ from penstock.model.errors import ErrorCode, find_error
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
-# Silent unless the program listens to it: librdkafka's own log would write to stderr.
+# Silent unless the program adds a handler: librdkafka would log to stderr.
 LOG = logging.getLogger("penstock.rdkafka")
 LOG.addHandler(logging.NullHandler())
 
@@ -37,7 +37,7 @@ FENCED_CODES = frozenset(
 
 
 class Trouble:
-    """The last thing that went wrong on the way to the brokers: it explains later time-outs."""
+    """The last connection error, which explains a later timeout."""
 
     def __init__(self) -> None:
         self.last: str | None = None
@@ -52,7 +52,7 @@ class Trouble:
 def common_settings(
     bootstrap_servers: str, client_id: str, trouble: Trouble, config: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """`config` is librdkafka's own and wins; the bootstrap is checked before anything starts."""
+    """librdkafka's settings; those in `config` override ours. The bootstrap is checked first."""
     addresses = parse_bootstrap(bootstrap_servers)
     return {
         "bootstrap.servers": ",".join(str(address) for address in addresses),
@@ -65,7 +65,8 @@ def common_settings(
 
 @contextmanager
 def settings_checked() -> Iterator[None]:
-    """librdkafka checks values when a client is made: a wrong one is the caller's mistake."""
+    """Turn librdkafka's refusal of a setting, raised when a client is created, into a
+    ValueError."""
     from confluent_kafka import KafkaException
 
     try:
@@ -75,5 +76,5 @@ def settings_checked() -> Iterator[None]:
 
 
 def find_code(error: "KafkaError") -> ErrorCode | None:
-    """The broker's code; None for librdkafka's own, which are negative."""
+    """The broker's error code; None for librdkafka's own codes, which are negative."""
     return find_error(error.code()) if error.code() > 0 else None

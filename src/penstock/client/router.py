@@ -36,7 +36,7 @@ from penstock.model.ids import TopicPartition
 
 Wanted = TypeVar("Wanted")
 Answer = TypeVar("Answer")
-# One broker's answer for each partition that it was asked about.
+# One broker's result for each of its partitions.
 AskLeader = Callable[
     [BrokerMetadata, Mapping[TopicPartition, Wanted]],
     Awaitable[Mapping[TopicPartition, Answer | ClientError]],
@@ -59,10 +59,10 @@ class Router:
         self.metadata = ClusterMetadata()  # as of the last refresh
         self._bootstrap = bootstrap
         self._links = ConnectionPool(client_id=settings.client_id, limits=settings.limits)
-        self._topics: set[str] = set()  # what this client has asked about
-        self._refreshed_at = float("-inf")  # when the last whole refresh began; monotonic
-        self._asked_last: frozenset[str] = frozenset()  # in that refresh, found or not
-        self._stale_at = float("-inf")  # when something last failed
+        self._topics: set[str] = set()  # topics that this client uses
+        self._refreshed_at = float("-inf")  # start of the last full refresh; monotonic
+        self._asked_last: frozenset[str] = frozenset()  # topics of that refresh, existing or not
+        self._stale_at = float("-inf")  # time of the last failure
         self._refreshing = asyncio.Lock()
 
     async def close(self) -> None:
@@ -124,7 +124,7 @@ class Router:
     def _known_addresses(self) -> list[Address]:
         return [node.address for node in self.metadata.brokers.values()]
 
-    # Asking.
+    # Single requests.
 
     async def ask_any(self, call: Call, deadline: Deadline) -> Any:
         """Ask known brokers in random order, then the bootstrap addresses, until one answers."""
@@ -175,7 +175,7 @@ class Router:
         connection = await self._links.get(address, Lane.REQUESTS, deadline)
         await connection.send(call, timeout_ms=deadline.left_ms)
 
-    # Asking again.
+    # Retries.
 
     async def persist(
         self, what: str, deadline: Deadline, attempt: Callable[[], Awaitable[Answer]]

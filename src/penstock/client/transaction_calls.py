@@ -1,7 +1,7 @@
-"""Requests about transactions, as values: what is asked, what came back. No connections here.
+"""Requests about transactions as plain values. No connections here.
 
-Version 5 of EndTxn and 12 of Produce are another protocol (transactions v2) and are not sent:
-partitions are added with a request of their own, which a prepared transaction shows as written.
+EndTxn 5 and Produce 12 belong to another protocol (transactions v2) and are not sent: partitions
+are added with a separate request, so a prepared transaction lists them as written.
 """
 
 from collections.abc import Iterable, Sequence
@@ -28,7 +28,7 @@ _TWO_PHASE_VERSION = 6
 _NO_START_OFFSET = -1
 
 
-# What a producer asks.
+# Requests of producers.
 
 
 def init_producer_call(
@@ -69,7 +69,7 @@ def add_partitions_call(
 
 
 def check_added(what: str, answer: Any) -> None:
-    """Refused for the partition that kept the others from being added."""
+    """Raise the error of the partition because of which none was added."""
     codes = {
         TopicPartition(topic.name, result.partition_index): read_error(result.partition_error_code)
         for topic in answer.results_by_topic_v3_and_below
@@ -88,11 +88,11 @@ def end_call(producer: TransactionalProducerId, *, commit: bool) -> Call:
     return Call(ApiKey.END_TXN, range(2, 5), {**producer._asdict(), "committed": commit})
 
 
-# What an administrator asks.
+# Requests of admins.
 
 
 def list_call(states: Sequence[str], producer_ids: Sequence[int], *, min_duration_ms: int) -> Call:
-    """A filter that a version lacks would be left out unseen."""
+    """Requires a version with the filters used: an older one would silently ignore them."""
     fields = {
         "state_filters": states,
         "producer_id_filters": producer_ids,
@@ -149,7 +149,7 @@ def describe_producers_call(partitions: Iterable[TopicPartition]) -> Call:
 def read_producers(
     answer: Any,
 ) -> dict[TopicPartition, tuple[ErrorCode, str | None, list[OpenTransaction]]]:
-    """Only those with an open transaction."""
+    """Only producers with an open transaction."""
     producers = {}
     for topic in answer.topics:
         for data in topic.partitions:
@@ -175,7 +175,7 @@ def _read_open(partition: TopicPartition, producer: Any) -> OpenTransaction:
 
 
 def abort_marker_call(hanging: OpenTransaction) -> Call:
-    """As Kafka's own tool sends it: with the last coordinator's epoch, which nobody is after."""
+    """An abort marker as Kafka's own tool sends it: with the epoch of the last coordinator."""
     marker = {
         "producer_id": hanging.producer_id,
         "producer_epoch": hanging.producer_epoch,

@@ -11,7 +11,8 @@ OPEN_STATES = frozenset({ONGOING, "PrepareCommit", "PrepareAbort"})
 
 
 class TransactionalProducerId(NamedTuple):
-    """Who may write to and end a transaction: the last to be given an epoch, nobody before."""
+    """The producer that may write to a transaction and end it: the newest epoch; older ones are
+    fenced."""
 
     transactional_id: str
     producer_id: int
@@ -19,8 +20,8 @@ class TransactionalProducerId(NamedTuple):
 
 
 class PreparedState(TransactionalProducerId):
-    """A transaction that is written and not decided. Whoever has this can decide it, from any
-    process and as often as it takes: keep it where the decision is kept."""
+    """A prepared transaction, written but not decided. Any process that has this can decide it, and
+    may retry: store it together with the decision."""
 
     __slots__ = ()
 
@@ -35,7 +36,7 @@ class InitialisedProducer(NamedTuple):
 class ListedTransaction(NamedTuple):
     transactional_id: str
     producer_id: int
-    state: str  # as Kafka names them
+    state: str  # Kafka's names
     coordinator: int
 
 
@@ -46,13 +47,13 @@ class TransactionDescription:
     state: str
     producer_id: int
     producer_epoch: int
-    timeout_ms: int  # of two-phase commit: as large as it can be, and never up
-    start_ms: int | None  # of the last one; None: there was none
+    timeout_ms: int  # the maximum for two-phase commit, which never times out
+    start_ms: int | None  # of the last transaction; None: there was none
     partitions: tuple[TopicPartition, ...]
 
     @property
     def is_open(self) -> bool:
-        """Not decided, or decided and not yet marked in every partition."""
+        """Undecided, or decided but not yet marked in every partition."""
         return self.state in OPEN_STATES
 
     @property
@@ -67,5 +68,5 @@ class OpenTransaction(NamedTuple):
     producer_id: int
     producer_epoch: int
     coordinator_epoch: int  # of the last marker; -1: there was none
-    start_offset: int  # the last stable offset stays at or before
-    last_timestamp_ms: int  # of its last record
+    start_offset: int  # upper bound of the last stable offset
+    last_timestamp_ms: int  # of the producer's last record

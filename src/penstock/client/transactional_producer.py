@@ -1,7 +1,7 @@
 """`penstock.TransactionalProducer`: a producer whose records are committed together, or not at all.
 
-On librdkafka's transactions. Invariant: a transaction that was begun is committed or aborted before
-the next one.
+Uses librdkafka's transactions. Invariant: a transaction is committed or aborted before the next one
+begins.
 """
 
 import threading
@@ -24,11 +24,11 @@ DEFAULT_TIMEOUT_S = 60.0
 
 
 class TransactionalProducer(Producer):
-    """With a transactional id, of which the newest producer counts: it fences those before it and
-    aborts what they left open, which is what a restart wants.
+    """A producer with a transactional id. It fences older producers with the same id and aborts
+    their open transactions, as is needed after a restart.
 
-    `with producer.transaction(): ...` commits at its end, or aborts if it ends by an exception.
-    Readers with isolation="read_committed" see all of it or nothing.
+    `with producer.transaction(): ...` commits at its end, or aborts if an exception leaves it.
+    Consumers with isolation="read_committed" see all of it or nothing.
     """
 
     def __init__(
@@ -41,11 +41,12 @@ class TransactionalProducer(Producer):
         config: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
-        """`options` are those of `Producer`; `timeout_s` is the time to become the newest one."""
+        """`options` are those of `Producer`; `timeout_s` bounds the initialization, which fences
+        older producers."""
         settings = {
             "transactional.id": transactional_id,
             "transaction.timeout.ms": transaction_timeout_ms,
-            # No longer than a transaction lasts, or librdkafka refuses to begin.
+            # Not above the transaction timeout, or librdkafka refuses to begin.
             "message.timeout.ms": min(
                 transaction_timeout_ms, options.pop("delivery_timeout_ms", 120_000)
             ),
@@ -62,7 +63,7 @@ class TransactionalProducer(Producer):
 
     @contextmanager
     def transaction(self, timeout_s: float = DEFAULT_TIMEOUT_S) -> Iterator[Self]:
-        """One transaction. What its body raises is raised again once everything is aborted."""
+        """One transaction. An exception of the body is re-raised after the abort."""
         self.begin()
         try:
             yield self
@@ -86,8 +87,8 @@ class TransactionalProducer(Producer):
             raise
 
     def send_offsets(self, consumer: Consumer, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
-        """How far the consumer has read, messages handed out so far, becomes part of the
-        transaction: committed with it. The consumer has a group, and auto_commit=False."""
+        """Commit the consumer's position, after the messages returned so far, as part of the
+        transaction. The consumer needs a group and auto_commit=False."""
         reached = consumer.reached()
         if not reached:
             return
@@ -104,7 +105,7 @@ class TransactionalProducer(Producer):
         self._in_transaction.release()
 
     def abort(self, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
-        """Nobody who reads committed records will see any of it."""
+        """Abort: read_committed consumers will see none of its records."""
         try:
             self._step("abort", lambda: self._producer.abort_transaction(timeout_s))
         finally:

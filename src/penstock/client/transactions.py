@@ -1,7 +1,6 @@
 """Transactions of a cluster: the requests of producers to the coordinator, and of admins.
 
-No batches here: `raw_transaction` writes those. Each request may be sent twice and takes effect
-once.
+No batches here: `raw_transaction` writes those. Every request is idempotent.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -47,7 +46,7 @@ class TransactionClient:
         self._router = router
         self._coordinators = Coordinators(router, CoordinatorKind.TRANSACTION)
 
-    # What a producer asks.
+    # Requests of producers.
 
     async def init_producer(
         self,
@@ -58,7 +57,7 @@ class TransactionClient:
         keep_prepared: bool = False,
         timeout_ms: int | None = None,
     ) -> InitialisedProducer:
-        """Fences every other producer with this transactional id and aborts its open transaction;
+        """Fence every other producer with this transactional id and abort its open transaction;
         with `keep_prepared` a prepared transaction is kept for the new producer to decide.
 
         `two_phase`: transactions never time out; the broker must allow it
@@ -85,8 +84,7 @@ class TransactionClient:
         *,
         timeout_ms: int | None = None,
     ) -> None:
-        """Adds all or none; partitions that belong to the transaction already are accepted
-        again."""
+        """Add all partitions or none; partitions already in the transaction are accepted again."""
         what = f"add partitions to the transaction of {producer.transactional_id!r}"
         call = add_partitions_call(producer, partitions)
 
@@ -112,7 +110,7 @@ class TransactionClient:
 
         await self._coordinators.persist(what, producer.transactional_id, ask, timeout_ms)
 
-    # What people look for.
+    # Requests of admins.
 
     async def list_transactions(
         self,

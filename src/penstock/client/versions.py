@@ -40,6 +40,6 @@ def read_ranges(answer: Any) -> Mapping[int, VersionRange]:
 
 
 def decode_api_versions(version: int, body: Buffer) -> Any:
-    """A broker that does not know the version answers in version 0, whatever was asked."""
+    """A broker that does not support the requested version answers in version 0."""
     is_unsupported = bytes(body[:2]) == ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
     return decode_response(ApiKey.API_VERSIONS, 0 if is_unsupported else version, body)

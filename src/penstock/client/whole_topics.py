@@ -1,7 +1,7 @@
-"""Reading whole topics without a group: every partition is assigned here, new ones as they appear.
+"""Reads whole topics without a group: assigns every partition, and new ones as they appear.
 
-Only the thread that reads calls this. Invariant: a partition that appears later is read from its
-beginning, because nothing in it was written before the consumer began.
+Only the reading thread calls this. Invariant: a partition that appears later is read from its
+beginning, because nothing in it was written before the consumer started.
 """
 
 import time
@@ -14,7 +14,7 @@ from penstock.client.errors import ConsumeFailed
 from penstock.client.rdkafka import LOG, find_code
 from penstock.model.ids import TopicPartition
 
-_PATIENCE_S = 1.0  # with a topic that is not known yet: its creation may be under way
+_PATIENCE_S = 1.0  # while a topic is unknown, because it may be being created
 _PAUSE_S = 0.1
 
 
@@ -58,9 +58,9 @@ class WholeTopics:
             self._assigned.update(TopicPartition(tp.topic, tp.partition) for tp in new)
 
     def _resolve(self, partitions: Sequence[TopicPartition], edge: int) -> list[Place]:
-        """The beginning or the end as numbers, asked now: what is sent once the consumer exists is
-        not missed, however late its first read is, and no answer that librdkafka still waits for
-        undoes a seek."""
+        """Resolve the beginning or the end to offsets now. So records sent once the consumer exists
+        are not missed, however late its first read is, and no lookup pending in librdkafka undoes a
+        seek."""
         positions = [Place(tp.topic, tp.partition, edge) for tp in partitions]
         answers = self._consumer.offsets_for_times(positions, timeout=self._timeout_s)
         for answer in answers:

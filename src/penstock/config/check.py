@@ -61,7 +61,7 @@ def subset_of(*names: str) -> ValueCheck:
     )
 
 
-# The words of a check, as its `allowed` says them, and the check they stand for.
+# The text of a check, as in its `allowed`, and the check that it stands for.
 _SPOKEN: tuple[tuple[re.Pattern[str], Callable[..., ValueCheck]], ...] = tuple(
     (re.compile(pattern), make)
     for pattern, make in (

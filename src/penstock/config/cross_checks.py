@@ -1,6 +1,6 @@
-"""Rules between settings: a conflict stops the broker, a doubt is a warning.
+"""Rules between settings: a conflict stops the broker, a doubtful combination is a warning.
 
-Values are typed and within their own bounds already.
+Every value is typed and within its own bounds already.
 """
 
 from collections.abc import Iterator, Mapping, Set
@@ -95,7 +95,7 @@ def _advertised_conflicts(
 ) -> Iterator[ConfigFinding]:
     key = "advertised.listeners"
     if key not in explicit:
-        return  # clients are told the address that they came by, which they can reach
+        return  # clients are given the address that they connected to, which they can reach
     for listener in get_listeners(values[key]):
         if listener.name not in names:
             yield ConfigFinding(key, f"{listener.name} is not among listeners")
@@ -112,7 +112,7 @@ def _sasl_conflicts(values: Values, explicit: Set[str]) -> Iterator[ConfigFindin
     listener = values["inter.broker.listener.name"]
     protocol = protocols.get((listener or values["security.inter.broker.protocol"]).upper(), "")
     mechanism = values["sasl.mechanism.inter.broker.protocol"]
-    # A listener may enable mechanisms of its own, which the general list does not know.
+    # A listener may enable its own mechanisms, which are not in the general list.
     own_list = any(name.endswith(".sasl.enabled.mechanisms") for name in explicit)
     if not protocol.startswith("SASL") or own_list:
         return

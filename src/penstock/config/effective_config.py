@@ -42,7 +42,7 @@ class EffectiveValue(NamedTuple):
     setting: Setting
     value: Value
     source: SettingSource
-    set_as: str | None = None  # the name that carried it, perhaps a fallback's; None: default
+    set_as: str | None = None  # the name that set it, perhaps a fallback's; None: default
     where: str | None = None
 
 
@@ -108,7 +108,7 @@ class EffectiveConfig(Mapping[str, Value]):
         return value
 
     def without_effect(self) -> tuple[EffectiveValue, ...]:
-        """The settings that the user wrote and that change nothing; each one's effect says why."""
+        """The settings that the user set and that change nothing; each one's effect says why."""
         return tuple(
             effective
             for name, effective in self._values.items()

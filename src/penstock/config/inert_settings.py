@@ -17,7 +17,7 @@ _NOT_SET = "-"
 
 @cache
 def inert_settings() -> dict[str, tuple[Setting, ...]]:
-    """Theme of the documentation -> its settings, in the order of the file."""
+    """Section of the documentation -> its settings, in the order of the file."""
     by_theme: dict[str, tuple[Setting, ...]] = {}
     _, *blocks = read_package_file(__file__, "inert_settings.txt").split("\n\n")
     for block in blocks:

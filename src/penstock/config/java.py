@@ -1,7 +1,7 @@
-"""Where this machine's Java is: for ZooKeeper's servers, and for Spark.
+"""Finds this machine's Java, for ZooKeeper's servers and for Spark.
 
-Not a place that starts one, unless a Java does not say in its `release` file how old it is. What
-the user chose comes first: JAVA_HOME, then the `java` of the PATH, then the usual folders.
+Runs a Java only if it has no `release` file to tell its version. The user's choice comes first:
+JAVA_HOME, then the `java` of the PATH, then the usual directories.
 """
 
 import os
@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-MINIMUM = 17  # what Spark 4 needs
-FOLDERS = (  # of one Java each
+MINIMUM = 17  # required by Spark 4
+FOLDERS = (  # one Java in each
     "/usr/lib/jvm/*",
     "/usr/java/*",
     "/opt/java/*",
@@ -32,8 +32,8 @@ class JavaMissing(Exception):
 
 
 class JavaHome(NamedTuple):
-    home: str  # what belongs into JAVA_HOME
-    command: str  # the program to start
+    home: str  # the value for JAVA_HOME
+    command: str  # the executable
     release: int  # 17, 21, ...
 
 
@@ -71,7 +71,7 @@ def _homes(environment: Mapping[str, str], folders: Sequence[str]) -> Iterator[P
 def _places(environment: Mapping[str, str], folders: Sequence[str]) -> Iterator[Path]:
     chosen = environment.get("JAVA_HOME")
     if chosen:
-        yield Path(chosen)  # told to the user also when there is nothing
+        yield Path(chosen)  # named in the message even if it is empty
     on_path = shutil.which("java", path=environment.get("PATH", os.defpath))
     if on_path is not None:
         yield Path(on_path).resolve().parent.parent
@@ -87,7 +87,7 @@ def _command_of(home: Path) -> Path:
 
 
 def _find_release(home: Path) -> int | None:
-    """None where there is no Java that works."""
+    """None: there is no working Java."""
     command = _command_of(home)
     if not os.access(command, os.X_OK):
         return None
@@ -105,7 +105,7 @@ def _read_release_file(home: Path) -> str | None:
 
 
 def _ask(command: Path) -> str | None:
-    """Run the Java, which is slow: old ones, and copied ones, have no release file."""
+    """Run the Java, which is slow; needed because old and copied ones have no release file."""
     try:
         answer = subprocess.run(
             [command, "-version"], capture_output=True, text=True, timeout=_ASK_TIMEOUT_S

@@ -1,5 +1,7 @@
-"""Listener values: `NAME://host:port` lists and `NAME:PROTOCOL` maps, checked and taken apart.
-Nothing is resolved or bound here. An empty host means every address of the machine."""
+"""Parses listener values: `NAME://host:port` lists and `NAME:PROTOCOL` maps.
+
+Nothing is resolved or bound here. An empty host means every address of the machine.
+"""
 
 import re
 from collections.abc import Iterable
@@ -22,7 +24,7 @@ class Listener(NamedTuple):
 
 
 def find_listener(text: str) -> Listener | None:
-    """The listener `text` names, or None when it is not one."""
+    """The listener in `text`, or None if it is not one."""
     match = _LISTENER.fullmatch(text)
     if match is None or int(match["port"]) > 65535:
         return None
@@ -35,7 +37,7 @@ def get_listeners(values: Iterable[str]) -> tuple[Listener, ...]:
 
 
 def get_protocol_map(text: str) -> dict[str, str]:
-    """Listener name to security protocol, of a value that has passed PROTOCOL_MAP."""
+    """Listener name to security protocol, from a value that has passed PROTOCOL_MAP."""
     pairs = (part.strip().split(":") for part in text.split(","))
     return {name.strip().upper(): protocol.strip().upper() for name, protocol in pairs}
 

@@ -54,7 +54,7 @@ class LogConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageConfig:
-    """How one broker's storage recovers, checks and cleans, whatever the topic."""
+    """How one broker's storage recovers, checks and cleans, regardless of the topic."""
 
     log_dirs: tuple[str, ...] = ("/tmp/kafka-logs",)  # noqa: S108 (Kafka's own default)
     retention_check_interval_ms: int = 300_000
@@ -80,7 +80,7 @@ class StorageConfig:
         return cls(**picked)
 
 
-# A topic setting's field is its name with underscores, without exception.
+# A topic setting's field is its name with underscores, always.
 LogConfig.SOURCE_NAMES = {field.name: field.name.replace("_", ".") for field in fields(LogConfig)}
 StorageConfig.SOURCE_NAMES = {
     "log_dirs": "log.dirs",

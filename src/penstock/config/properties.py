@@ -1,5 +1,7 @@
-"""Java's properties syntax, read and written: what Kafka reads in a server.properties, so do we.
-It knows no setting. What write_properties wrote, parse_properties reads back equal."""
+"""Reads and writes Java's properties syntax, as in server.properties.
+
+It knows no settings. `parse_properties` reads back exactly what `write_properties` wrote.
+"""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -20,11 +22,11 @@ _FROM_CONTROL = {control: f"\\{letter}" for letter, control in _TO_CONTROL.items
 class PropertyEntry(NamedTuple):
     key: str
     value: str
-    line: int  # where the entry begins, from 1
+    line: int  # the entry's first line, from 1
 
 
 def read_properties(path: Path) -> RawConfig:
-    """The file's settings. Bytes mean what they mean to Java: Latin-1."""
+    """The file's settings, decoded as Latin-1 like Java's."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -34,7 +36,7 @@ def read_properties(path: Path) -> RawConfig:
 
 
 def parse_properties(text: str, *, file: str) -> RawConfig:
-    """The settings in `text`. Of a key given twice the last counts, and a warning says so."""
+    """The settings in `text`. If a key occurs twice, the last value wins, with a warning."""
     values: dict[str, RawValue] = {}
     warnings: list[str] = []
     problems: list[str] = []
@@ -53,7 +55,7 @@ def parse_properties(text: str, *, file: str) -> RawConfig:
 
 
 def write_properties(values: Mapping[str, str]) -> str:
-    """`values` as a properties file in ASCII, a line each, in the order given."""
+    """`values` as a properties file in ASCII, one line each, in the given order."""
     return "".join(
         f"{_escape(key, everywhere=True)}={_escape(value, everywhere=False)}\n"
         for key, value in values.items()
@@ -61,7 +63,7 @@ def write_properties(values: Mapping[str, str]) -> str:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines without comments and blanks, continued ones joined, each with its first number."""
+    """Lines without comments and blank lines, continuations joined, each with its line number."""
     pending = ""
     first = 0
     for number, natural in enumerate(_LINE_END.split(text), start=1):
@@ -74,11 +76,11 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
         if _continues(stripped):
             pending = pending[:-1]
             if not pending:
-                first = 0  # nothing to continue: to Java too the next line begins afresh
+                first = 0  # nothing to continue: in Java, too, the next line starts a new entry
             continue
         yield first, pending
         pending, first = "", 0
-    if first:  # the last line of the file asked for more
+    if first:  # the last line of the file ends with a continuation
         yield first, pending
 
 
@@ -88,7 +90,7 @@ def _continues(line: str) -> bool:
 
 def _parse_entry(logical: str, line: int) -> PropertyEntry:
     key = _KEY.match(logical)
-    assert key is not None  # the pattern matches the empty text
+    assert key is not None  # the pattern matches the empty string
     separator = _SEPARATOR.match(logical, key.end())
     assert separator is not None
     return PropertyEntry(_unescape(key.group()), _unescape(logical[separator.end() :]), line)
@@ -112,7 +114,7 @@ def _escaped_character(match: re.Match[str]) -> str:
 
 
 def _escape(text: str, *, everywhere: bool) -> str:
-    """In a key every blank is escaped, in a value only those it begins with."""
+    """In a key every blank is escaped, in a value only leading ones."""
     begin = len(text) if everywhere else len(text) - len(text.lstrip(" "))
     return "".join(
         _escape_character(character, blank_too=index < begin)

@@ -30,7 +30,7 @@ class RawConfig(NamedTuple):
         return cls(values={name: RawValue(text, where) for name, text in texts.items()})
 
     def overlaid_by(self, other: "RawConfig") -> "RawConfig":
-        """Both together; where both have a setting, the other's value wins."""
+        """This config with the other on top: the other's values win."""
         return RawConfig(
             values={**self.values, **other.values},
             warnings=self.warnings + other.warnings,

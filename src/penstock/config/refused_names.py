@@ -1,4 +1,4 @@
-"""Names of Kafka that cannot mean anything here and would mislead if they were ignored."""
+"""Names of Kafka settings that have no meaning here and would mislead if they were ignored."""
 
 _KRAFT_NAMES = frozenset(
     {
@@ -24,7 +24,7 @@ _KRAFT_PREFIXES = (
 
 
 def find_refusal(name: str) -> str | None:
-    """Why `name` is refused and what to do instead, or None when it is not."""
+    """Why `name` is refused and what to do instead; None if it is accepted."""
     if name in _KRAFT_NAMES or name.startswith(_KRAFT_PREFIXES):
         return (
             "belongs to KRaft mode; Penstock coordinates through ZooKeeper (zookeeper.connect) "

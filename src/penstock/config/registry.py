@@ -1,4 +1,4 @@
-"""All settings by name. Every name is declared once per scope, checked when this is imported."""
+"""All settings by name. Every name is declared once per scope, which is checked on import."""
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
@@ -17,7 +17,7 @@ from penstock.config.setting import Setting, SettingScope
 from penstock.config.table_settings import TABLE_SETTINGS
 from penstock.config.topic_settings import TOPIC_SETTINGS as _TOPIC_SETTINGS
 
-# Heading of the documentation -> the settings that take effect, in the order a reader wants them.
+# Heading of the documentation -> the settings that take effect, in the order of the page.
 _ACTIVE: Mapping[str, tuple[Setting, ...]] = MappingProxyType(
     {
         "Server": broker_server.SETTINGS,
@@ -60,7 +60,7 @@ def find_setting(name: str, scope: SettingScope) -> Setting | None:
 
 
 def find_listener_setting(name: str) -> Setting | None:
-    """The setting behind `listener.name.<listener>.[<mechanism>.]<setting>`, if there is one."""
+    """The setting behind `listener.name.<listener>.[<mechanism>.]<setting>`, or None."""
     if not name.startswith("listener.name."):
         return None
     parts = name.removeprefix("listener.name.").split(".")
@@ -72,8 +72,8 @@ def find_listener_setting(name: str) -> Setting | None:
 
 
 def nearest_names(name: str, scope: SettingScope) -> list[str]:
-    """Up to three known names: the other scope's name for the same thing, else what looks alike."""
-    from difflib import get_close_matches  # only for who has misspelt a name
+    """Up to three known names: the other scope's name of the same setting, else similar names."""
+    from difflib import get_close_matches  # needed only after a misspelt name
 
     counterparts = _counterparts(name, scope)
     return counterparts or get_close_matches(name, settings_of(scope), n=3, cutoff=0.75)

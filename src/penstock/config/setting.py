@@ -1,5 +1,7 @@
 """One setting: its name, kind, default, bounds and effect, and its value to and from text.
-It knows no file and no other setting. Parsing what format wrote gives the same value back."""
+
+It knows no file and no other setting. Invariant: a formatted value parses back to itself.
+"""
 
 import re
 import sys
@@ -12,7 +14,7 @@ from penstock.config.check import ANYTHING, ValueCheck
 
 SHORT_MAX = 2**15 - 1
 INT_MAX = 2**31 - 1
-LONG_MAX = 2**63 - 1  # Kafka's way to say "never" and "no limit" in a long
+LONG_MAX = 2**63 - 1  # Kafka's "never" and "no limit" in a long
 DOUBLE_MAX = sys.float_info.max  # Java's Double.MAX_VALUE, "no limit" in a double
 
 Value = bool | int | float | str | tuple[str, ...] | None
@@ -22,7 +24,7 @@ NOT_YET = "accepted, not yet in effect"
 
 
 def no_effect(reason: str) -> str:
-    """The effect of a setting that is accepted so that a Kafka file loads, and changes nothing."""
+    """The effect of a setting that is accepted so that a Kafka file loads, but changes nothing."""
     return f"accepted, no effect: {reason}"
 
 
@@ -54,7 +56,7 @@ class BadValueError(ValueError):
 
 
 class FallbackSetting(NamedTuple):
-    """A broker setting that answers when the setting that names it was not given."""
+    """A broker setting whose value is used when the setting that names it is not set."""
 
     name: str
     multiplier: int = 1  # hours and minutes become milliseconds
@@ -74,10 +76,10 @@ class Setting(NamedTuple):
     doc: str
     scope: SettingScope
     check: ValueCheck = ANYTHING
-    effect: str = ACTIVE  # empty: in effect; otherwise why nothing happens
+    effect: str = ACTIVE  # empty: in effect; otherwise why it has none
     update: UpdateMode = UpdateMode.READ_ONLY
-    fallbacks: tuple[FallbackSetting, ...] = ()  # in order: the first that was given wins
-    own: bool = False  # Penstock's, unknown to Kafka
+    fallbacks: tuple[FallbackSetting, ...] = ()  # in order: the first one that is set wins
+    own: bool = False  # Penstock's own, unknown to Kafka
 
     @property
     def active(self) -> bool:
@@ -98,28 +100,28 @@ class Setting(NamedTuple):
         return value
 
     def format(self, value: Value) -> str:
-        """Text that parses to `value`; a value that is not set has no text, hence empty."""
+        """Text that parses to `value`; empty for a value that is not set."""
         return format_value(value)
 
     def show(self, text: str) -> str:
-        """`text` as a message may carry it: a secret never leaves."""
+        """`text` for a message; a secret is hidden."""
         return "[hidden]" if self.sensitive else repr(text)
 
     def allowed(self) -> str:
-        """What a user may write, in words."""
+        """The allowed values, in words."""
         words, bounds = _KIND_IN_WORDS[self.kind], self.check.allowed
         if not bounds:
             return words
         if self.kind not in _LARGEST:
             return f"{words}, {bounds}"
-        # Bounds replace the kind's own range, and it ends those that are open above.
+        # Bounds replace the kind's range, which closes those that are open above.
         bounds = re.sub(r"^at least (\S+?)(?=,|$)", rf"from \1 to {_LARGEST[self.kind]}", bounds)
         comma = "" if bounds.startswith("from ") else ","
         return f"a whole number{comma} {bounds}"
 
 
 def parse_value(kind: SettingKind, text: str) -> Value:
-    """Raises ValueError where the text is no value of its kind."""
+    """Raises ValueError if the text is not a value of its kind."""
     return _PARSERS[kind](text)
 
 
@@ -191,7 +193,7 @@ _KIND_IN_WORDS = {
     SettingKind.PASSWORD: "a secret text",
     SettingKind.CLASS: "a dotted class name",
 }
-# Each raises ValueError where the text is no value of its kind.
+# Each raises ValueError if the text is not a value of its kind.
 _PARSERS: dict[SettingKind, Callable[[str], Value]] = {
     SettingKind.BOOLEAN: _parse_boolean,
     SettingKind.SHORT: _whole_number(SettingKind.SHORT),

@@ -1,7 +1,7 @@
-"""Where ZooKeeper is and how long it waits for a broker: the connect string taken apart.
+"""Parses zookeeper.connect and the session settings.
 
 Nothing is resolved or connected here. A connect string is `host:port,host:port/path`: the path, if
-there is one, is the node below which everything of this cluster lies.
+there is one, is the znode below which everything of this cluster lies.
 """
 
 import re
@@ -29,7 +29,7 @@ class ZooKeeperAddress(NamedTuple):
 class ZooKeeperConfig(NamedTuple):
     servers: tuple[ZooKeeperAddress, ...]  # at least one
     chroot: str = ""  # begins with a slash and ends without; empty: the root
-    session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS  # asked for; the servers have bounds
+    session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS  # as requested; the servers bound it
     connection_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS  # for the first connection
 
     @classmethod
@@ -40,8 +40,8 @@ class ZooKeeperConfig(NamedTuple):
         session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS,
         connection_timeout_ms: int | None = None,
     ) -> Self:
-        """ValueError where it is no connect string. As long for the first connection as for the
-        session, where nothing is said."""
+        """Raises ValueError for an invalid connect string. The connection timeout defaults to the
+        session timeout."""
         parts = _find_parts(connect)
         if parts is None:
             raise ValueError(f"{connect!r} does not name ZooKeeper; {CONNECT_STRING.allowed}")

@@ -82,7 +82,7 @@ class DecisionResult(NamedTuple, Generic[Result]):
 
 
 class ControllerSetup(NamedTuple):
-    """What stays the same for every time that this broker becomes the active controller."""
+    """The dependencies that stay the same each time this broker becomes the active controller."""
 
     broker_id: BrokerId
     static: RawConfig

@@ -35,7 +35,7 @@ class _Pending(NamedTuple):
 
 
 class ChannelDependencies(NamedTuple):
-    """What a request queue needs from its controller."""
+    """Dependencies of a request queue on its controller."""
 
     channel: ControllerChannel
     full_state: Callable[[BrokerId], tuple[ControllerRequestBody, ...]]  # as of now

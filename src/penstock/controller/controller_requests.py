@@ -138,7 +138,7 @@ def update_metadata_requests(
     with_broker_configs: bool = False,
     with_failed: bool = False,
 ) -> tuple[AddressedRequest, ...]:
-    """What changed, sent to `brokers`, or to all live brokers."""
+    """The UpdateMetadata requests with these changes, to `brokers` or to all live brokers."""
     update = UpdateMetadataRequest(
         controller_id=state.controller_id,
         controller_epoch=state.controller_epoch,

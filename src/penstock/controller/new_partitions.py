@@ -30,7 +30,7 @@ _FIRST_EPOCH = LeaderEpoch(0)
 
 
 class CreationDependencies(NamedTuple):
-    """What creation needs besides the state."""
+    """Dependencies of creation besides the state."""
 
     broker_config: EffectiveConfig
     random: Random

@@ -1,1 +1,1 @@
-"""What brokers send each other: controller requests, AlterPartition, markers, verification."""
+"""Requests between brokers: controller requests, AlterPartition, markers, verification."""

@@ -1,4 +1,4 @@
-"""What a broker's config says about talking to other brokers. Values only, already checked."""
+"""The broker settings for requests to other brokers, typed. Values only, already checked."""
 
 from dataclasses import dataclass
 from typing import Self

@@ -59,7 +59,7 @@ class ControlledShutdown:
         return False
 
     async def _try(self, broker_epoch: BrokerEpoch) -> str | None:
-        """What prevents it, for the log."""
+        """Try once. Returns the reason of a failure, for the log; None: done."""
         try:
             remaining = await self._request(broker_epoch)
         except ConnectionError as error:

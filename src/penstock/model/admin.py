@@ -4,7 +4,7 @@ from enum import IntEnum
 
 
 class ConfigOperation(IntEnum):
-    """As in IncrementalAlterConfigs; APPEND and SUBTRACT apply to lists."""
+    """The operations of IncrementalAlterConfigs; APPEND and SUBTRACT apply to lists."""
 
     SET = 0
     DELETE = 1  # back to the default
@@ -13,7 +13,7 @@ class ConfigOperation(IntEnum):
 
 
 class ElectionType(IntEnum):
-    """As in ElectLeaders."""
+    """The election types of ElectLeaders."""
 
     PREFERRED = 0  # the first replica of the assignment, if it is in sync
-    UNCLEAN = 1  # the first live replica, if none in sync is alive; its missing records are lost
+    UNCLEAN = 1  # the first live replica if no in-sync one is alive; loses the records it lacks

@@ -12,14 +12,14 @@ from penstock.model.ids import LeaderEpoch, TopicId
 
 class IsrMember(NamedTuple):
     broker_id: BrokerId
-    broker_epoch: BrokerEpoch  # as the leader knows it; -1 if it does not (KIP-903)
+    broker_epoch: BrokerEpoch  # as known to the leader; -1: unknown (KIP-903)
 
 
 class AlterPartitionProposal(NamedTuple):
     topic_id: TopicId
     partition: int
-    leader_epoch: LeaderEpoch  # of the leader that proposes
-    partition_epoch: int  # of the state that it changes; rejected if that is not the current one
+    leader_epoch: LeaderEpoch  # of the proposing leader
+    partition_epoch: int  # of the state to change; rejected if it is not the current one
     in_sync: tuple[IsrMember, ...]  # the whole new ISR, including the leader
 
 

@@ -77,7 +77,7 @@ class LeaderAndIsrPartition(NamedTuple):
     tp: TopicPartition
     topic_id: TopicId
     state: PartitionState
-    is_new: bool  # just created: no broker can have records of it
+    is_new: bool  # just created: no broker has records of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

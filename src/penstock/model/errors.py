@@ -12,7 +12,7 @@ from types import MappingProxyType
 class ErrorCode(IntEnum):
     """Kafka's error codes, usable as the integers they are on the wire."""
 
-    is_retriable: bool  # the same request may succeed later, as it is or after new metadata
+    is_retriable: bool  # the same request may succeed later, unchanged or after a metadata refresh
     message: str
 
     def __new__(cls, code: int, is_retriable: bool, message: str) -> "ErrorCode":
@@ -328,7 +328,7 @@ class ErrorCode(IntEnum):
 
 
 class UnknownErrorCode(LookupError):
-    """A code or name that is not in the table: from a newer peer, or not from Kafka."""
+    """A code or name that is not in the table: from a newer peer, or not Kafka's."""
 
 
 def find_error(code: int) -> ErrorCode | None:
@@ -336,7 +336,7 @@ def find_error(code: int) -> ErrorCode | None:
 
 
 def known_error(code: int) -> ErrorCode:
-    """The error of this code, or UNKNOWN_SERVER_ERROR for the code of a newer release."""
+    """The error with this code, or UNKNOWN_SERVER_ERROR if a newer release defined it."""
     return _BY_CODE.get(code, ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
@@ -363,9 +363,9 @@ _BY_CODE: Mapping[int, ErrorCode] = MappingProxyType({error.value: error for err
 
 
 class Refusal(Exception):
-    """An operation was refused; the reason has one of Kafka's codes."""
+    """An operation was refused with one of Kafka's error codes."""
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
         self.code = code
-        self.message = message  # None: the code's own text says it all
+        self.message = message  # None: the code's own message suffices
         super().__init__(message or code.name)

@@ -1,4 +1,4 @@
-"""Typed names for the numbers and strings of the log. No behaviour beyond validity."""
+"""Typed names for topics, partitions, offsets and epochs. Their only behaviour is validation."""
 
 import re
 from typing import NamedTuple, NewType
@@ -33,7 +33,7 @@ class InvalidTopicName(ValueError):
 
 
 def check_topic_name(name: str) -> str:
-    """Returns the name, or raises InvalidTopicName: called before the name is used in a path."""
+    """Returns the name, or raises InvalidTopicName. Call it before the name is used in a path."""
     if name in (".", ".."):
         raise InvalidTopicName(f"topic name {name!r} is reserved; choose another")
     if _TOPIC_NAME.fullmatch(name) is None:

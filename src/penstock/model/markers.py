@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-FIRST_WITH_EPOCH_OF_ITS_OWN = 2  # of transaction versions: a marker's epoch is above its data's
+FIRST_WITH_EPOCH_OF_ITS_OWN = 2  # transactions v2: a marker's epoch is above its data's
 
 
 class TransactionMarker(NamedTuple):

@@ -1,8 +1,7 @@
-"""Patterns of names, in the syntax of RE2: matched in time linear in the name, as a whole.
+"""Matches whole names against RE2 patterns, in time linear in the length of the name.
 
-Over the letters that the names are made of: those of topics, unless others are given. No
-back-references, no looking around, no word boundaries and no Unicode classes: those are refused,
-with the place of the fault.
+The alphabet is that of topic names unless another one is given. Back-references, look-around, word
+boundaries and Unicode classes are refused with the position of the error.
 """
 
 from functools import lru_cache
@@ -23,9 +22,9 @@ from penstock.model.name_pattern_syntax import (
 
 __all__ = ["InvalidPattern", "Pattern", "compile_pattern"]
 
-MAX_STEPS = 1000  # into a name, that are looked at for what they may lead to
+MAX_STEPS = 1000  # letters of a name that the width check follows
 MAX_STATES = 2000  # of a pattern
-MAX_AT_ONCE = 100  # that a name may have led to: a letter costs as much
+MAX_AT_ONCE = 100  # concurrent states: each letter costs as much
 MAX_KEPT = 50_000  # states in cached steps; beyond that the cache is dropped and rebuilt
 
 _States = frozenset[int]
@@ -38,20 +37,20 @@ def compile_pattern(
     letters: frozenset[str] = TOPIC_LETTERS,
     max_length: int = MAX_TOPIC_NAME_LENGTH,
 ) -> "Pattern":
-    """For names of these letters and at most this length. InvalidPattern says what is wrong and
-    where."""
+    """Compile for names over this alphabet and of at most this length. InvalidPattern says what is
+    wrong and where."""
     return Pattern(parse(text, letters), max_length)
 
 
 class Pattern:
-    """An automaton without backtracking: it is in every state that the letters so far may lead
+    """An automaton without backtracking: it tracks every state that the letters so far may lead
     to."""
 
     def __init__(self, node: Node, max_length: int) -> None:
         self._max_length = max_length  # of a name
         self._letters: list[frozenset[str]] = []  # per state: the letters that lead on from it
         self._next: list[int] = []  # ... and where to
-        self._branches: list[tuple[int, ...]] = []  # where it leads to without a letter
+        self._branches: list[tuple[int, ...]] = []  # epsilon transitions
         self._asserts: list[type[Begin] | type[End] | None] = []  # ... only here
         self._accept = self._add_state()
         start = self._build(node, self._accept)
@@ -156,7 +155,7 @@ class Pattern:
                 return self._build_repeat(node, then)
 
     def _build_repeat(self, node: Repetition, then: int) -> int:
-        if node.most is None or node.most >= self._max_length:  # no name has more
+        if node.most is None or node.most >= self._max_length:  # no name is longer
             loop = self._add_state()
             self._branches[loop] = (self._build(node.part, loop), then)
             state = loop

@@ -1,6 +1,6 @@
-"""Reads the text of a pattern, in the syntax of RE2, into a tree. Knows no names and matches none.
+"""Parses a pattern in RE2 syntax into a tree. Does not match names.
 
-Sets of letters are cut down to those that the names may have.
+Character classes are reduced to the alphabet of the names.
 """
 
 import string
@@ -13,11 +13,11 @@ MAX_COUNT = 1000  # as RE2
 
 
 class InvalidPattern(ValueError):
-    """The text is no pattern, or none that can be matched here."""
+    """The text is not a pattern, or uses an unsupported feature."""
 
 
 class CharacterClass(NamedTuple):
-    """A letter of these."""
+    """Matches one letter of this set."""
 
     letters: frozenset[str]
 
@@ -37,11 +37,11 @@ class Repetition(NamedTuple):
 
 
 class Begin(NamedTuple):
-    """Nothing before."""
+    """Matches at the start of the name."""
 
 
 class End(NamedTuple):
-    """Nothing after."""
+    """Matches at the end of the name."""
 
 
 Node: TypeAlias = CharacterClass | Concatenation | Alternation | Repetition | Begin | End
@@ -63,7 +63,7 @@ _WORD = _ALPHANUMERIC | {"_"}
 _BLANK = frozenset(" \t")
 _GRAPH = _ALPHANUMERIC | frozenset(string.punctuation)
 _ASCII = frozenset(map(chr, range(128)))
-_CLASSES = {"d": _DIGITS, "w": _WORD, "s": frozenset(" \t\n\f\r")}  # in capitals: all others
+_CLASSES = {"d": _DIGITS, "w": _WORD, "s": frozenset(" \t\n\f\r")}  # upper case negates
 _NAMED_CLASSES = {
     "alnum": _ALPHANUMERIC,
     "alpha": frozenset(string.ascii_letters),
@@ -124,7 +124,7 @@ class _Parser:
         least, most = self._count()
         if least < 0:
             return part
-        self._try("?")  # as little as possible: the same names match
+        self._try("?")  # non-greedy: the same names match
         if self._count() != _NO_COUNT:
             raise self.fault("a repetition of a repetition")
         return Repetition(part, least, most)
@@ -149,7 +149,7 @@ class _Parser:
         return low, high
 
     def _atom(self, depth: int) -> Node | None:
-        """None: it only sets flags."""
+        """None: the group only sets flags."""
         match self._take():
             case "(":
                 return self._group(depth)
@@ -174,7 +174,7 @@ class _Parser:
             if self._try("P<") or self._is_name_ahead():
                 self._skip_name()
             elif not self._flags():
-                return None  # `(?i)`: from here on to the end of the group around it
+                return None  # `(?i)`: up to the end of the enclosing group
         node = self.choice(depth + 1)
         if not self._try(")"):
             raise self.fault("a ( that nothing closes")
@@ -195,7 +195,7 @@ class _Parser:
         self._at += len(name) + 1
 
     def _flags(self) -> bool:
-        """Whether a group follows them; else they were all."""
+        """Reads flags. True if a group follows them, False if the parenthesis closes."""
         value = True
         while True:
             match self._take():
@@ -204,9 +204,9 @@ class _Parser:
                 case "s":
                     self._dot_is_all = value
                 case "m" if "\n" not in self._letters:
-                    pass  # every name is one line
+                    pass  # no effect: every name is one line
                 case "U":
-                    pass  # of greed: a name matches or not
+                    pass  # greediness: no effect on whether a name matches
                 case "-":
                     value = False
                 case ":":
@@ -341,7 +341,7 @@ class _Parser:
 
 
 def _in_both_cases(letters: frozenset[str]) -> frozenset[str]:
-    """Of each the other, where that is one letter."""
+    """These letters in upper and lower case, where the other case is a single letter."""
     both = {letter.upper() for letter in letters} | {letter.lower() for letter in letters}
     return frozenset(letter for letter in both if len(letter) == 1)
 

@@ -1,9 +1,9 @@
-"""The source of producer ids, as controller and transaction coordinator share it. No behaviour."""
+"""The interface that allocates producer ids, shared by controller and transaction coordinator."""
 
 from typing import Protocol
 
 
 class ProducerIds(Protocol):
     async def next_producer_id(self) -> int:
-        """An id that no producer of this cluster has had (blocks of ids are allocated in the
-        metadata store). May raise Refusal."""
+        """An id that no producer of this cluster has had: the metadata store allocates blocks of
+        ids. May raise Refusal."""

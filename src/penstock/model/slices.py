@@ -1,4 +1,4 @@
-"""File slices that stand for bytes: storage reads them, the network sends them. No I/O here."""
+"""File slices in place of bytes: storage creates them, the network sends them. No I/O here."""
 
 from typing import NamedTuple, Protocol
 
@@ -14,7 +14,7 @@ class Releasable(Protocol):
 
 
 class FileRun:
-    """Slices in a row, as one part of a reply; its length is their bytes."""
+    """Consecutive slices as one part of a response; its length is their number of bytes."""
 
     __slots__ = ("_size_bytes", "slices")
 

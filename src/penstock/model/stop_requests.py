@@ -1,20 +1,20 @@
-"""What requests to stop mean: the first asks for an end in order, a later one for an end at once.
+"""Counts stop requests: the first one asks for a clean shutdown, a later one for an immediate exit.
 
-Not the handling of signals, which is the process's edge. Requests that come together are one:
-`timeout`, shells and supervisors signal a process, and then the group that it is in.
+Does not handle signals, which the process's entry point does. Requests that arrive together count
+as one, because `timeout`, shells and supervisors signal a process and then its process group.
 """
 
 TOGETHER_S = 1.0
 
 
 class StopRequests:
-    """Of one process; owned by whoever handles its signals."""
+    """The stop requests of one process; owned by its signal handler."""
 
     def __init__(self) -> None:
         self._first_s: float | None = None
 
     def is_urgent(self, now_s: float) -> bool:
-        """Notes a request. True if it is another one, and not the first told twice."""
+        """Count a request. True if it is a second one, not a duplicate of the first."""
         if self._first_s is None:
             self._first_s = now_s
         return now_s - self._first_s > TOGETHER_S

@@ -30,7 +30,7 @@ DISCARDED_READS = 16  # of unread input, before the socket is closed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionDependencies:
-    """What the connections of a server share."""
+    """Dependencies that the connections of a server share."""
 
     loop: asyncio.AbstractEventLoop
     timers: LoopTimers
@@ -358,7 +358,7 @@ class ClientConnection:
         return True
 
     def _deadlines(self) -> tuple[int | None, int | None, int | None]:
-        """Of the partly received request, of the half-closed stream, and of idleness."""
+        """Deadlines of the partly received request, of the half-closed stream, and of idleness."""
         limits = self._limits
         frame_ms = half_closed_ms = idle_ms = None
         if self._frame_started_ms is not None:

@@ -14,7 +14,7 @@ Call = Callable[[], None]
 
 
 class RequestConnection(Protocol):
-    """What a request needs of its connection."""
+    """A request's dependencies on its connection."""
 
     caller: Caller
     local_host: str

@@ -1,1 +1,1 @@
-"""Bytes and values: record batches, records, compression. No files, no sockets."""
+"""Encodes and decodes record batches, records and messages. No files, no sockets."""

@@ -1,4 +1,4 @@
-"""Kafka's request types: key, name and the first flexible version. Not what a broker serves.
+"""Kafka's request types: key, name and first flexible version. Not the APIs that a broker serves.
 
 From its first flexible version on, a request has header v2 and compact fields (KIP-482).
 """
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from types import MappingProxyType
 
-_NEVER = 1 << 15  # beyond every version
+_NEVER = 1 << 15  # above every version
 
 
 class ApiKey(IntEnum):
@@ -115,7 +115,7 @@ class ApiKey(IntEnum):
 
     @property
     def title(self) -> str:
-        """The name as Kafka's documents write it: OffsetForLeaderEpoch."""
+        """The name as in Kafka's documentation: OffsetForLeaderEpoch."""
         return self.name.title().replace("_", "")
 
     def is_flexible(self, version: int) -> bool:
@@ -132,7 +132,7 @@ def find_api_key(key: int) -> ApiKey | None:
 
 
 def describe_api(key: int, version: int) -> str:
-    """For messages to people, whatever a client may have sent."""
+    """The API's name for messages to people; accepts any key that a client may send."""
     api_key = _BY_KEY.get(key)
     return f"{api_key.title if api_key else f'API key {key}'} v{version}"
 

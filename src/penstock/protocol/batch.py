@@ -1,7 +1,7 @@
 """The 61-byte header of a record batch, message format v2: read, check, stamp, CRC.
 
-Never looks at records or decompresses. What passes `check_header` and `is_crc_valid` can be stored
-and walked safely; whether its records decode is `records.py`'s matter.
+Never looks at records or decompresses. A batch that passes `check_header` and `is_crc_valid` can be
+stored and iterated safely; `records.py` checks whether its records decode.
 """
 
 import struct
@@ -14,7 +14,7 @@ Buffer = bytes | bytearray | memoryview
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES = 61
-LOG_OVERHEAD = 12  # base offset and length: what `batch_length` does not count
+LOG_OVERHEAD = 12  # base offset and length, which `batch_length` does not count
 MIN_BATCH_LENGTH = HEADER_BYTES - LOG_OVERHEAD
 MIN_RECORD_BYTES = 7  # one byte each: length, attributes, two deltas, key, value, header count
 MAGIC = 2
@@ -53,7 +53,7 @@ _PRODUCER = struct.Struct(">qhi")  # id, epoch, base sequence
 
 
 class CorruptBatch(ValueError):
-    """These bytes are no record batch of format v2; `reason` says what was found."""
+    """These bytes are not a record batch of format v2; `reason` says what was found."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -61,7 +61,7 @@ class CorruptBatch(ValueError):
 
 
 class UnsupportedMagic(CorruptBatch):
-    """A batch of another message format, or damage that looks like one: CRC omits the magic."""
+    """A batch of another message format, or damage that looks like one: the CRC omits the magic."""
 
     def __init__(self, magic: int, position: int) -> None:
         advice = (
@@ -83,7 +83,7 @@ class BatchHeader(NamedTuple):
     crc: int
     attributes: int
     last_offset_delta: int
-    base_timestamp: int  # the delete horizon where `has_delete_horizon`
+    base_timestamp: int  # the delete horizon if `has_delete_horizon`
     max_timestamp: int
     producer_id: int
     producer_epoch: int
@@ -135,7 +135,7 @@ class BatchHeader(NamedTuple):
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header as it stands there, unchecked but for its magic."""
+    """The header as stored; only its magic is checked."""
     try:
         header = BatchHeader._make(HEADER.unpack_from(buffer, position))
     except struct.error:
@@ -147,7 +147,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 def _too_short(buffer: Buffer, position: int) -> CorruptBatch:
     available = max(0, len(buffer) - position)
-    # A whole message of an old format may be shorter than a v2 header: name the true cause.
+    # A message of an old format may be shorter than a v2 header: report the real cause.
     if available > MAGIC_POSITION and buffer[position + MAGIC_POSITION] != MAGIC:
         return UnsupportedMagic(buffer[position + MAGIC_POSITION], position)
     return CorruptBatch(
@@ -190,7 +190,7 @@ def _check_counts(header: BatchHeader) -> None:
 
 
 def check_client_batch(header: BatchHeader) -> None:
-    """What a producer may send, beyond `check_header`; the leader stamps offset and epoch."""
+    """Checks of a producer's batch beyond `check_header`; the leader stamps offset and epoch."""
     count = header.record_count
     if count < 1 or count != header.last_offset_delta + 1:
         raise _corrupt(header, f"{count} records with last offset delta {header.last_offset_delta}")
@@ -214,7 +214,7 @@ def _check_producer(header: BatchHeader) -> None:
                 f"and sequence {header.base_sequence}",
             )
         return
-    # Without a producer id some clients leave 0 as sequence or epoch: those mean nothing then.
+    # Without a producer id some clients leave 0 as sequence or epoch, which is ignored.
     if header.producer_id < -1:
         raise _corrupt(header, f"producer id {header.producer_id} is below -1")
     if header.is_transactional:
@@ -226,9 +226,9 @@ def _corrupt(header: BatchHeader, what: str) -> CorruptBatch:
 
 
 def iter_headers(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of each whole batch; stops before a partial one at the end.
+    """Position and header of each complete batch; stops before a partial one at the end.
 
-    Only lengths and magic are checked (a length below the least would never advance).
+    Only lengths and magic are checked (a length below the minimum would never advance).
     """
     end = len(buffer)
     while end - position > MAGIC_POSITION:
@@ -250,12 +250,12 @@ def iter_headers(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, Batch
 
 
 def compute_crc(batch: Buffer) -> int:
-    """CRC-32C of one whole batch, given from its first byte to its last."""
+    """CRC-32C of one complete batch."""
     return crc32c(memoryview(batch)[ATTRIBUTES_POSITION:])
 
 
 def is_crc_valid(buffer: Buffer, position: int, size: int) -> bool:
-    """Whether the batch of `size` bytes at `position` is whole and matches its stored CRC."""
+    """Whether the batch of `size` bytes at `position` is complete and matches its CRC."""
     end = position + size
     if size < HEADER_BYTES or end > len(buffer):
         return False
@@ -267,7 +267,7 @@ def is_crc_valid(buffer: Buffer, position: int, size: int) -> bool:
 def stamp_offset_and_epoch(
     buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int
 ) -> None:
-    """Give the batch its place in the log; both fields lie outside the CRC."""
+    """Stamp the batch's offset and leader epoch; both fields lie outside the CRC."""
     _INT64.pack_into(buffer, position, base_offset)
     _INT32.pack_into(buffer, position + LEADER_EPOCH_POSITION, leader_epoch)
 
@@ -275,7 +275,7 @@ def stamp_offset_and_epoch(
 def stamp_append_time(
     buffer: bytearray | memoryview, position: int, size: int, timestamp_ms: int
 ) -> None:
-    """Make `timestamp_ms` the time of every record; the CRC must have been checked before."""
+    """Make `timestamp_ms` the timestamp of every record; the CRC must have been checked before."""
     attributes: int = _INT16.unpack_from(buffer, position + ATTRIBUTES_POSITION)[0]
     _INT16.pack_into(buffer, position + ATTRIBUTES_POSITION, attributes | APPEND_TIME)
     _INT64.pack_into(buffer, position + MAX_TIMESTAMP_POSITION, timestamp_ms)
@@ -291,7 +291,7 @@ def stamp_producer(
     base_sequence: int,
     transactional: bool,
 ) -> None:
-    """Make the batch, which is all of `buffer`, one of this producer's."""
+    """Stamp the batch, which fills `buffer`, with this producer's id, epoch and sequence."""
     attributes: int = _INT16.unpack_from(buffer, ATTRIBUTES_POSITION)[0]
     if transactional:
         attributes |= TRANSACTIONAL

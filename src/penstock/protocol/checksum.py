@@ -1,8 +1,8 @@
-"""CRC-32C, as record batches and Kafka's snapshots carry it: `crc32c(data, value=0)`.
+"""CRC-32C, as in record batches and Kafka's snapshots: `crc32c(data, value=0)`.
 
-The package `crc32c` reads its own version and builds a command line when it is imported, for 27 ms
-of a broker's start. Only its compiled module is loaded here, and it is left unregistered, so that
-`import crc32c` stays what it is for everybody else.
+On import, the package `crc32c` reads its own version and builds a command line, which adds 27 ms to
+a broker's start. So only its compiled module is loaded here, unregistered, and `import crc32c`
+elsewhere is unaffected.
 """
 
 from importlib.machinery import PathFinder
@@ -17,7 +17,7 @@ __all__ = ["crc32c"]
 
 
 def _find_compiled() -> ModuleType | None:
-    """None where the package is laid out otherwise."""
+    """None: the package has another layout."""
     package = PathFinder.find_spec("crc32c")
     places = None if package is None else package.submodule_search_locations
     spec = None if places is None else PathFinder.find_spec("crc32c._crc32c", places)

@@ -1,19 +1,19 @@
-"""Mistakes of clients in wide use that Kafka does not notice, undone before a request is read.
+"""Repairs malformed requests of widely used clients that Kafka tolerates, before they are decoded.
 
-Each is matched to the byte, so that everything else stays as strict as it was.
+Each pattern is matched to the byte, so that everything else is decoded as strictly as before.
 """
 
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.batch import Buffer
 
-_CLUSTER_OPERATIONS = range(8, 11)  # the versions of Metadata with a flag for them
+_CLUSTER_OPERATIONS = range(8, 11)  # the versions of Metadata with these flags
 _RESERVED = bytes(4)
 
 
 def mend(api_key: int, version: int, body: Buffer) -> Buffer:
     """librdkafka (at least up to 2.16) reserves four bytes for the number of topics, and leaves
     three of them in its flexible Metadata requests when it asks for all topics. Kafka reads the
-    flags from them and takes no notice of what follows."""
+    flags from them and ignores the rest."""
     if api_key != ApiKey.METADATA or version < ApiKey.METADATA.first_flexible_version:
         return body
     flags = 3 if version in _CLUSTER_OPERATIONS else 2

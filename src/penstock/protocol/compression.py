@@ -1,6 +1,6 @@
-"""The five codecs of record batches, with output bounded while it is produced.
+"""The five codecs of record batches, with a bound on the output.
 
-Not a stream interface: batches are whole. Invariant of `decompress`: no more than about twice
+Not a stream interface: batches are complete. Invariant of `decompress`: no more than about twice
 `limit` bytes are ever allocated, whatever sizes the input claims.
 """
 
@@ -22,7 +22,7 @@ class Codec(IntEnum):
 
 
 class DecompressedTooLarge(CorruptBatch):
-    """The content exceeds what the caller allows; it may be sound, or a bomb."""
+    """The content exceeds the caller's limit; it may be valid, or a decompression bomb."""
 
     def __init__(self, codec: Codec, compressed_bytes: int, limit: int) -> None:
         super().__init__(
@@ -32,7 +32,8 @@ class DecompressedTooLarge(CorruptBatch):
 
 
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
-    """What Kafka's Java clients and librdkafka both read; `level` None is the codec's default."""
+    """Compress in the framing that both Kafka's Java clients and librdkafka read; `level` None is
+    the codec's default."""
     match codec:
         case Codec.NONE:
             return bytes(data)
@@ -47,7 +48,7 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
 
 
 def decompress(codec: Codec, data: Buffer, *, limit: int) -> bytes:
-    """The whole content, CorruptBatch, or DecompressedTooLarge once it passes `limit` bytes."""
+    """The whole content; CorruptBatch, or DecompressedTooLarge if it exceeds `limit` bytes."""
     if codec != Codec.NONE and not len(data):
         raise CorruptBatch(f"no bytes where {codec.name.lower()} data should be")
     match codec:
@@ -69,7 +70,7 @@ def decompress(codec: Codec, data: Buffer, *, limit: int) -> bytes:
 
 _GZIP_WINDOW_BITS = 31  # 15, plus 16 for the gzip wrapper
 _GZIP_CHUNK_BYTES = 64 * 1024
-# Producers write one member. zlib copies what follows a member, so their number is a cost factor.
+# Producers write one member. zlib copies the rest after each member, so their number costs time.
 _MAX_GZIP_MEMBERS = 1024
 
 
@@ -85,7 +86,7 @@ def _decompress_gzip(data: memoryview, limit: int) -> bytes:
 
 
 def _read_gzip_member(data: memoryview, position: int, limit: int, parts: list[bytes]) -> int:
-    """Append the member's content to `parts`; the position after the member."""
+    """Append the member's content to `parts`; returns the position after the member."""
     space_left = limit - sum(map(len, parts))
     inflater = zlib.decompressobj(wbits=_GZIP_WINDOW_BITS)
     while not inflater.eof:
@@ -111,7 +112,7 @@ def _read_gzip_member(data: memoryview, position: int, limit: int, parts: list[b
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"  # version, oldest reader
 _XERIAL_BLOCK_BYTES = 32 * 1024
-# Three bytes copy at most 64, so a block that claims more than this is lying.
+# Three bytes copy at most 64, so a block that claims more than this is invalid.
 _SNAPPY_MAX_EXPANSION = 22
 
 
@@ -176,23 +177,24 @@ class _FrameCodec(Protocol):
 _FIRST_GUESS_RATIO = 8
 _FIRST_GUESS_BYTES = 64 * 1024
 _GROWTH = 4  # decoding again costs a third more at worst
-# How the library says that `output` is full; a test holds it to these words.
+# The library's message for a full `output`; a test checks that it still holds.
 _OUTPUT_FULL = "failed to write whole buffer"
 
 
 def _compress_lz4(data: Buffer, level: int | None) -> bytes:
-    # Java reads independent blocks only; level 0 is the fast mode, as is Java's default.
+    # Java reads independent blocks only; level 0 is the fast mode, like Java's default.
     encoder = cramjam.lz4.Compressor(
         level=0 if level is None else level, content_checksum=False, block_linked=False
     )
-    encoder.compress(bytes(data))  # the library takes nothing else here
+    encoder.compress(bytes(data))  # the library accepts nothing else here
     return bytes(memoryview(encoder.finish()))
 
 
 def _decompress_frames(codec: Codec, library: _FrameCodec, data: Buffer, limit: int) -> bytes:
-    """Concatenated frames into a buffer that grows by evidence, never by a size in a header.
+    """Decompress concatenated frames into a buffer that grows with the data, never by a claimed
+    size.
 
-    zstd windows above 128 MiB are refused by the library; smaller ones are reserved, not touched.
+    The library refuses zstd windows above 128 MiB; smaller ones are reserved, not touched.
     """
     capacity = min(limit, max(_FIRST_GUESS_BYTES, _FIRST_GUESS_RATIO * len(data)))
     while True:

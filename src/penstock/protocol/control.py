@@ -1,4 +1,4 @@
-"""Control records that end a transaction; other control types are not for this log."""
+"""Control records that end a transaction; other control types do not occur in these logs."""
 
 import struct
 from typing import NamedTuple
@@ -28,7 +28,7 @@ def build_end_marker_batch(
     base_offset: int = 0,
     leader_epoch: int = -1,
 ) -> bytearray:
-    """The one-record batch that commits or aborts what the producer wrote to this partition."""
+    """The one-record batch that commits or aborts the producer's records in this partition."""
     marker = Record(
         offset=base_offset,
         timestamp_ms=timestamp_ms,
@@ -71,7 +71,7 @@ def _read_type(record: Record) -> int:
 
 
 def _read_coordinator_epoch(record: Record) -> int:
-    # Later versions append fields, so a longer value is read by its known part.
+    # Later versions append fields, so only the known prefix is read.
     value = record.value
     if value is None or len(value) < _VALUE.size:
         raise CorruptBatch(f"end marker at offset {record.offset} has no coordinator epoch")

@@ -1,7 +1,7 @@
-"""Reads and writes the fields of records that coordinators keep in their own topics.
+"""Reads and writes the fields of records in the coordinators' internal topics.
 
-Kafka's plain and flexible encodings, one field a call. The coordinators define the layout of each
-record. Invariant: a reader never allocates by a count that the bytes left could not hold.
+Kafka's plain and flexible encodings, one field per call. The coordinators define the layout of each
+record. Invariant: a reader never allocates for a count that exceeds the remaining bytes.
 """
 
 import struct
@@ -22,15 +22,15 @@ _INT64 = struct.Struct(">q")
 
 
 class MalformedRecord(MalformedMessage):
-    """A coordinator's record does not read as what it says it is."""
+    """A coordinator's record does not match its layout."""
 
 
 class UnknownKey(MalformedRecord):
-    """A kind of record that is not known here; a newer broker may have written it."""
+    """An unknown kind of record; a newer broker may have written it."""
 
 
 class ValueWriter:
-    """`flexible`: compact lengths, and tagged fields at the end of every structure."""
+    """`flexible`: compact lengths, and tagged fields at the end of every struct."""
 
     def __init__(self, *, flexible: bool) -> None:
         self._flexible = flexible
@@ -68,7 +68,7 @@ class ValueWriter:
             write(self, item)
 
     def tags(self, *tagged: tuple[int, bytes]) -> None:
-        """Ends a structure; in increasing order of their numbers."""
+        """Ends a struct; tags come in increasing order."""
         if self._flexible:
             self._parts.append(encode_unsigned_varint(len(tagged)))
             for tag, data in tagged:
@@ -87,7 +87,7 @@ class ValueWriter:
 
 
 class ValueReader:
-    """Raises MalformedRecord for whatever does not fit the bytes."""
+    """Raises MalformedRecord for bytes that do not match the layout."""
 
     def __init__(self, data: Buffer, *, flexible: bool) -> None:
         self._view = memoryview(data)
@@ -149,7 +149,7 @@ class ValueReader:
         return [read(self) for _ in range(count)]
 
     def tags(self) -> dict[int, memoryview]:
-        """The tagged fields that end a structure, by number; those unknown are for the caller."""
+        """The tagged fields that end a struct, by tag; the caller handles unknown ones."""
         if not self._flexible:
             return {}
         tags: dict[int, memoryview] = {}
@@ -159,7 +159,7 @@ class ValueReader:
         return tags
 
     def end(self) -> None:
-        """Nothing may follow."""
+        """Raises MalformedRecord if bytes follow."""
         left = len(self._view) - self._position
         if left:
             raise MalformedRecord(f"{left} bytes follow the end")

@@ -20,7 +20,7 @@ Decoder = Callable[[memoryview, int, int], tuple[Any, int]]
 _LENGTH_CODES = {"string": "h", "bytes": "i", "records": "i"}
 _MAX_CACHED_LENGTH = 256
 _DECODERS: dict[type[WireMessage], Decoder] = {}  # one per message class, so bounded
-MAX_STRING_BYTES = 0x7FFF  # what a classic string can hold, and Kafka's limit for all of them
+MAX_STRING_BYTES = 0x7FFF  # the maximum of a classic string, and Kafka's limit for all strings
 
 
 def decode(entity: type[WireMessage], buffer: Buffer) -> Any:
@@ -72,10 +72,10 @@ def skip_tags(view: memoryview, position: int, end: int) -> int:
 
 
 class _Generator:
-    """Writes one entity's decoder: fixed fields gather in `run` and are unpacked together.
+    """Generates one entity's decoder: fixed-size fields collect in `run` and are unpacked together.
 
-    The run takes the first byte or bytes of a following length too. In the generated code `p` is
-    the position, `n` the end, and every field has a local of its own, `f_` and its name.
+    The run includes the first bytes of a following length, too. In the generated code `p` is the
+    position, `n` the end, and every field has its own local, `f_` and its name.
     """
 
     def __init__(self, entity: type[WireMessage]) -> None:
@@ -84,7 +84,7 @@ class _Generator:
         self.shapes = describe_fields(entity)
         self.source = FunctionSource("def decode(view, p, n):", **_HELPERS)
         self.run: list[tuple[str, str]] = []
-        self.after: list[str] = []  # conversions due once the run is unpacked
+        self.after: list[str] = []  # conversions to do once the run is unpacked
         for shape in self.shapes:
             if shape.tag is None:
                 self._field(shape, f"f_{shape.name}")
@@ -124,7 +124,7 @@ class _Generator:
         self.run, self.after = [], []
 
     def _length(self, code: str) -> str:
-        """Read a length, unpacked with the run before it. In the end, -1 stands for null."""
+        """Read a length, unpacked with the run before it. The result is -1 for null."""
         length = self.source.fresh("length")
         self.run.append(("B" if self.is_flexible else code, length))
         self._flush()
@@ -162,7 +162,7 @@ class _Generator:
             self._flush()
             self.source.line(f"{local}, p = {decoder}(view, p, n)")
             return
-        self.run.append(("b", local))  # KIP-893: a byte says whether it is there
+        self.run.append(("b", local))  # KIP-893: a byte says whether it is present
         self._flush()
         with self.source.block(f"if {local} < 0:"):
             self.source.line(f"{local} = None")
@@ -238,9 +238,8 @@ class _Generator:
             self.source.line("n = outer")
 
     def _build(self) -> None:
-        """Fill a mutable class of the same layout and hand it over to the immutable one: a third of
-        the time of the class's own `__init__`, which goes through its slots' setters.
-        """
+        """Fill a mutable class of the same layout and change its class to the immutable one: a
+        third of the time of the class's own `__init__`, which goes through its slots' setters."""
         members = {
             "__slots__": self.entity.__slots__,
             "__setattr__": object.__setattr__,
@@ -255,7 +254,7 @@ class _Generator:
 
 
 class _Unpackers(dict[int, Callable[[Buffer, int], tuple[Any, ...]]]):
-    """Reads so many numbers of one type; the usual, short lengths are kept."""
+    """Reads arrays of one number type; unpackers of the usual, short lengths are cached."""
 
     def __init__(self, code: str) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
 """Encodes messages: one function per message class, generated on first use.
 
 Not a validator: a value that does not fit raises UnencodableMessage. A message becomes a list of
-parts; a `records` value that is not bytes (a file slice with a length) stays in the list as it is.
+parts; a `records` value that is not bytes (a file slice with a length) stays in the list unchanged.
 """
 
 import struct
@@ -28,7 +28,7 @@ def encode(message: WireMessage) -> bytes:
 
 
 def encode_parts(message: WireMessage) -> list[Any]:
-    """Bytes and, unchanged, the `records` among them, in wire order."""
+    """Bytes and, unchanged, the `records` between them, in wire order."""
     parts: list[Any] = []
     entity = type(message)
     try:
@@ -52,7 +52,8 @@ def encoder_source(entity: type[WireMessage]) -> str:
 
 
 class _Generator:
-    """Writes one entity's encoder: fixed fields gather in `run` and are packed together."""
+    """Generates one entity's encoder: fixed-size fields collect in `run` and are packed
+    together."""
 
     def __init__(self, entity: type[WireMessage]) -> None:
         self.is_flexible = entity.__flexible__
@@ -99,7 +100,7 @@ class _Generator:
     def _length(
         self, local: str, code: str, is_nullable: bool, convert: str = "", empty: str = "()"
     ) -> None:
-        """Put the length of `local` on the wire; a null becomes the empty value after that."""
+        """Encode the length of `local`; from then on null is an empty value."""
         length = self.source.fresh("length")
         plus = " + 1" if self.is_flexible else ""
         if is_nullable:
@@ -127,7 +128,7 @@ class _Generator:
             self.run.flush()
             self.source.line(f"{encoder}({value}, append)")
             return
-        local = self.source.fresh("entity")  # KIP-893: a byte says whether it is there
+        local = self.source.fresh("entity")  # KIP-893: a byte says whether it is present
         self.source.line(f"{local} = {value}")
         self.run.add("b", f"-1 if {local} is None else 1")
         self.run.flush()
@@ -163,7 +164,8 @@ class _Generator:
                 self.source.line(f"write_classic(item{convert}, append, {code})")
 
     def _tags(self, shapes: list[FieldShape]) -> None:
-        """The tagged fields that differ from their defaults, counted, in order of tag."""
+        """The number of tagged fields that differ from their defaults, then those, in order of
+        tag."""
         if not self.is_flexible:
             return
         if not shapes:
@@ -184,7 +186,7 @@ class _Generator:
         with self.source.block(f"if value is not {default} and value != {default}:"):
             self.source.line("encoded = []")
             self.source.line("append = encoded.append")
-            # A nullable tag is null by being absent, so what is written is not nullable.
+            # A nullable tag is absent if it is null, so its value is encoded as not nullable.
             self._field(shape._replace(is_nullable=False), "value")
             self.run.flush()
             self.source.line("append = outer")

@@ -1,7 +1,7 @@
-"""The two requests that every connection begins with, ApiVersions and Metadata, read by position.
+"""Decodes ApiVersions and Metadata, a connection's first requests, by position.
 
-So the first client of a broker does not wait until message classes and decoders are made.
-Invariant: the same values, and the same refusals, as the generic decoder has for them.
+So a broker's first client does not wait until message classes and decoders are generated.
+Invariant: the same values, and the same errors, as from the generic decoder.
 """
 
 import struct
@@ -17,8 +17,8 @@ from penstock.protocol.malformed import MalformedMessage, MalformedRequest
 from penstock.protocol.unsigned_varint import read_unsigned_varint
 from penstock.protocol.wire_types import uuid_of
 
-_FIRST_WITH_SOFTWARE = 3  # of ApiVersions, and its first flexible one
-_FIRST_WITH_NULL = 1  # from here on of Metadata
+_FIRST_WITH_SOFTWARE = 3  # of ApiVersions, and the first flexible one
+_FIRST_WITH_NULL = 1  # of Metadata, like those below
 _FIRST_WITH_CREATION = 4
 _FIRST_WITH_OPERATIONS = 8
 _FIRST_FLEXIBLE = 9
@@ -37,7 +37,7 @@ class ApiVersionsRequest(NamedTuple):
 
 
 class AskedTopic(NamedTuple):
-    """One of the two, by rights; a client may send neither or both."""
+    """A topic by name or by id; a client may send neither or both."""
 
     name: str | None
     topic_id: UUID | None = None
@@ -60,7 +60,7 @@ def read_metadata_request(body: Buffer, version: int) -> MetadataRequest:
 
 
 class _Reader:
-    """Reads a body; `_read` translates what it raises besides MalformedMessage."""
+    """Reads a body; `_read` translates its exceptions other than MalformedMessage."""
 
     __slots__ = ("end", "position", "view")
 
@@ -79,7 +79,7 @@ class _Reader:
         return self.view[self.position - 1] != 0
 
     def read_length(self, classic: struct.Struct, *, is_flexible: bool) -> int:
-        """-1 is null."""
+        """-1 means null."""
         if not is_flexible:
             return self.read(classic)
         length, self.position = read_unsigned_varint(self.view, self.position)
@@ -151,7 +151,7 @@ def _read_topics(reader: _Reader, version: int) -> list[AskedTopic] | None:
     count = reader.read_length(_INT32, is_flexible=is_flexible)
     if count == -1 and version >= _FIRST_WITH_NULL:
         return None
-    if not 0 <= count <= reader.end - reader.position:  # each has at least a byte
+    if not 0 <= count <= reader.end - reader.position:  # each takes at least one byte
         raise MalformedMessage(f"{count} topics cannot stand in {reader.end} bytes")
     return [_read_topic(reader, version, is_flexible=is_flexible) for _ in range(count)]
 

@@ -1,4 +1,4 @@
-"""Frames: a size, a header and a body, as they go over a connection. No sockets here.
+"""Frames of a connection: a size, a header and a body. No sockets here.
 
 Invariant: a frame's size counts every byte after the size itself, file slices included.
 """
@@ -20,7 +20,7 @@ class FrameSizeRefused(MalformedMessage):
 
 
 def read_frame_size(head: bytes | bytearray | memoryview, *, max_bytes: int) -> int:
-    """Number of bytes after these first four, checked before they are received."""
+    """The frame's size from its first four bytes, checked before the rest is received."""
     (size,) = _SIZE.unpack_from(head)
     if 0 < size <= max_bytes:
         return int(size)
@@ -46,7 +46,7 @@ def encode_response_frame(message: WireMessage, *, correlation_id: int) -> bytes
 
 
 def encode_response_parts(message: WireMessage, *, correlation_id: int) -> list[Any]:
-    """The frame as few parts: bytes, and between them the `records` that are no bytes."""
+    """The frame in few parts: bytes, and between them `records` that are not bytes."""
     header = encode_response_header(message.__api_key__, message.__version__, correlation_id)
     return join_bytes(frame_parts([header, *encode_parts(message)]))
 
@@ -61,7 +61,7 @@ def frame_parts(parts: list[Any]) -> list[Any]:
 
 
 def join_bytes(parts: list[Any]) -> list[Any]:
-    """Neighbouring bytes joined; what is no bytes (file slices, views) stays as it is."""
+    """Join adjacent bytes; other parts (file slices, views) stay unchanged."""
     joined: list[Any] = []
     pending: list[bytes] = []
     for part in parts:

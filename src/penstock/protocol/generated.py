@@ -1,4 +1,4 @@
-"""Python source assembled line by line and compiled once: how encoders and decoders are made.
+"""Assembles the Python source of encoders and decoders and compiles it once.
 
 The source consists of field names and numbers from the schemas, never of anything that a peer sent.
 """
@@ -28,7 +28,7 @@ class FunctionSource:
         self._depth -= 1
 
     def name(self, value: object, hint: str) -> str:
-        """A name under which the function finds this object."""
+        """The name under which the function refers to this object."""
         name = self.fresh(hint)
         self._names[name] = value
         return name

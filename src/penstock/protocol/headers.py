@@ -1,4 +1,4 @@
-"""Request and response headers: what stands before a message's body, in all their versions.
+"""Request and response headers, in all their versions.
 
 Invariant: the header's version follows from API key and version alone. Two exceptions are Kafka's:
 a request's client id is never compact, and an ApiVersions response always has header v0 (KIP-511).
@@ -28,16 +28,16 @@ class RequestHeader(NamedTuple):
     api_version: int
     correlation_id: int
     client_id: str | None
-    body: memoryview  # of the frame it was read from: writable if that is
+    body: memoryview  # a view of the frame; writable if the frame is
 
 
 def read_request_header(
     frame: Buffer, flexible_from: Mapping[int, int] = FIRST_FLEXIBLE_VERSIONS
 ) -> RequestHeader:
-    """The header of a frame (without its size). Versions nobody serves are read as well: a client
-    that asks for ApiVersions in an unknown version gets its answer in version 0.
+    """The header of a frame (without its size). Unsupported versions are read as well, because a
+    client that sends ApiVersions in an unknown version is answered in version 0.
 
-    `flexible_from` tells a key's first flexible version; a key that is not in it is malformed.
+    `flexible_from` maps a key to its first flexible version; a key that it lacks is malformed.
     """
     view = memoryview(frame)
     try:
@@ -118,7 +118,7 @@ def read_response_header(
 
 
 def peek_correlation_id(frame: Buffer) -> int:
-    """Whose response this is: needed before its API is known."""
+    """The correlation id of a response, needed before its API is known."""
     try:
         (correlation_id,) = _CORRELATION.unpack_from(frame)
     except struct.error:

@@ -1,4 +1,4 @@
-"""Errors for malformed bytes: one family, so that one `except` guards a socket."""
+"""Errors for malformed bytes: one hierarchy, so that one `except` guards a socket."""
 
 
 class MalformedMessage(ValueError):

@@ -1,6 +1,6 @@
-"""Classes of messages and of the structs in them, made from descriptions of their fields.
+"""Creates the classes of messages and their structs from descriptions of their fields.
 
-Not dataclasses: those compile up to seven functions a class, 0.9 ms each, and a broker needs 600
+Not dataclasses: those compile up to seven functions per class, 0.9 ms each, and a broker needs 600
 of them (docs/decisions/0024-start-up-without-tricks.md). A message is immutable, takes its fields
 by keyword, and equals a message of the same class with equal fields.
 """
@@ -23,7 +23,7 @@ REQUIRED = Required()
 
 
 class FieldShape(NamedTuple):
-    """One field of a message, as it stands on the wire."""
+    """One field of a message and its wire format."""
 
     name: str
     kafka_type: str  # STRUCT, or a primitive
@@ -31,7 +31,7 @@ class FieldShape(NamedTuple):
     is_array: bool
     is_nullable: bool  # of an array: the array itself, not its items
     tag: int | None
-    default: object  # REQUIRED, unless the schema has one; an absent tagged field always has one
+    default: object  # REQUIRED if the schema has none; a tagged field always has one
 
 
 class WireMessage:
@@ -43,7 +43,7 @@ class WireMessage:
     __version__: ClassVar[int]
     __flexible__: ClassVar[bool]  # compact lengths and tagged fields (KIP-482)
 
-    if TYPE_CHECKING:  # fields are slots, which no type checker sees
+    if TYPE_CHECKING:  # fields are slots, which type checkers do not see
 
         def __init__(self, **values: Any) -> None: ...
         def __getattr__(self, name: str) -> Any: ...
@@ -55,7 +55,7 @@ class WireMessage:
         raise AttributeError(f"cannot delete field {name!r} of {type(self).__name__}")
 
     def __replace__(self, **changes: Any) -> Self:
-        """A copy with these fields changed: what copy.replace calls, from Python 3.13 on."""
+        """A copy with these fields changed; copy.replace calls it, from Python 3.13 on."""
         return type(self)(**{name: getattr(self, name) for name in self.__slots__} | changes)
 
     def __repr__(self) -> str:

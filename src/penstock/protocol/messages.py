@@ -46,7 +46,7 @@ def decode_response(api_key: int, version: int, body: Buffer) -> Any:
 
 
 def preload(versions: dict[ApiKey, range]) -> None:
-    """Make these message classes now, so that no client waits for them."""
+    """Generate these message classes now, so that no client waits for them."""
     for api_key, served in versions.items():
         for version in served:
             get_request_schema(api_key, version)

@@ -1,7 +1,7 @@
-"""Produce requests read by position: every partition's records as a view of the receive buffer.
+"""Decodes Produce requests by position: each partition's records are a view of the receive buffer.
 
 Nothing is copied, so a batch can be checked, stamped and written where it was received. The batches
-themselves are not looked at. Invariant: no partition comes twice, every view lies in the body.
+themselves are not read. Invariant: no partition occurs twice, and every view lies in the body.
 """
 
 import struct
@@ -13,16 +13,16 @@ from penstock.protocol.decoder import skip_tags
 from penstock.protocol.malformed import MalformedMessage, MalformedRequest
 from penstock.protocol.unsigned_varint import read_unsigned_varint
 
-OLD_VERSIONS = range(3)  # of message formats 0 and 1, which are not read here
+OLD_VERSIONS = range(3)  # carry message formats 0 and 1, which are not read here
 VERSIONS = range(3, 13)  # 13 names topics by id
 FIRST_FLEXIBLE_VERSION = 9
 
-# Plain tuples: these are made for every partition of every request.
+# Plain tuples, because they are created for every partition of every request.
 PartitionRecords = tuple[int, memoryview | None]
 TopicRecords = tuple[str, list[PartitionRecords]]
 
-# Topics and partitions of a request together: each becomes objects and an answer while nobody else
-# is served, 0.4 s and 60 MB for so many. The largest frame could name 17 million.
+# Limit of topics and partitions in a request: each becomes objects and a result while nothing else
+# is served, 0.4 s and 60 MB for this many. The largest frame could name 17 million.
 MAX_ENTRIES = 50_000
 
 _INT16 = struct.Struct(">h")
@@ -30,7 +30,7 @@ _INT32 = struct.Struct(">i")
 _ACKS_TIMEOUT_COUNT = struct.Struct(">hii")
 _ACKS_TIMEOUT = struct.Struct(">hi")
 _INDEX_LENGTH = struct.Struct(">ii")
-_INDEX_TWO_BYTES = struct.Struct(">iBB")  # a length, or its first byte and the next
+_INDEX_TWO_BYTES = struct.Struct(">iBB")  # a length, or its first byte and the next field
 _LEAST_PARTITION_BYTES = 8  # classic; flexible: index, length, tags
 _LEAST_FLEXIBLE_PARTITION_BYTES = 6
 _LEAST_TOPIC_BYTES = 6
@@ -39,12 +39,12 @@ _LEAST_FLEXIBLE_TOPIC_BYTES = 3
 
 class ProduceRequest(NamedTuple):
     transactional_id: str | None
-    acks: int  # as sent: whether it is allowed is the handler's question
+    acks: int  # as sent: the handler checks it
     timeout_ms: int
-    topics: list[TopicRecords]  # records are None where the client sent null
+    topics: list[TopicRecords]  # records are None if the client sent null
 
     def without_records(self) -> "ProduceRequest":
-        """For who keeps it longer than the receive buffer is there."""
+        """A copy to keep after the receive buffer is reused."""
         topics: list[TopicRecords] = [
             (topic, [(number, None) for number, _ in entries]) for topic, entries in self.topics
         ]
@@ -52,14 +52,14 @@ class ProduceRequest(NamedTuple):
 
 
 def read_produce_request(body: memoryview, version: int) -> ProduceRequest:
-    """The request in this body, which must end with it, or MalformedRequest."""
+    """Decode the request, which must fill the body; raises MalformedRequest."""
     assert version in VERSIONS, version
     read = _read_flexible if version >= FIRST_FLEXIBLE_VERSION else _read_classic
     return _read(read, body, version)
 
 
 def read_old_produce_request(body: memoryview, version: int) -> ProduceRequest:
-    """As `read_produce_request`, of the versions before transactions."""
+    """Like `read_produce_request`, for the versions before transactions."""
     assert version in OLD_VERSIONS, version
     return _read(_read_old, body, version)
 
@@ -166,11 +166,11 @@ def _read_flexible_partitions(
         if length > 0x7F:
             if second > 0x7F:
                 length, position = read_unsigned_varint(body, position - 1)
-            else:  # batches of up to 16 KB, read without a call
+            else:  # batches of up to 16 KB, decoded without a call
                 length += (second << 7) - 0x80
                 position += 1
         after = position + length - 1 if length else position
-        if after >= end:  # at least the byte of the tags follows
+        if after >= end:  # at least the byte of the tags must follow
             raise _too_long("records", length - 1, end - position)
         entries.append((index, body[position:after] if length else None))
         position = after + 1 if body[after] == 0 else skip_tags(body, after, end)
@@ -195,13 +195,13 @@ def _read_text(body: memoryview, position: int, length: int, end: int) -> tuple[
 
 
 def _check_count(what: str, count: int, least_bytes: int, available: int) -> None:
-    """Before anything is made of a count: its entries must fit in what was sent."""
+    """Reject a count whose entries cannot fit into the remaining bytes, before allocating."""
     if count < 0 or count * least_bytes > available:
         raise MalformedMessage(f"{count} {what} cannot stand in {available} bytes")
 
 
 def _count_down(left: int, partitions: int) -> int:
-    """How many more there may be after so many partitions; below 0 is an error, here or soon."""
+    """The remaining limit after this many partitions; below 0 is an error, here or soon."""
     if partitions > left:
         raise MalformedMessage(
             f"names more than {MAX_ENTRIES} topics and partitions; ask for less at a time"
@@ -215,7 +215,7 @@ def _check_null(what: str, length: int) -> None:
 
 
 def _find_duplicate(topics: list[TopicRecords]) -> tuple[str, int] | None:
-    """Two batches for one partition cannot both be answered: the reply has one place for them."""
+    """A partition may occur only once, because the response has one entry for it."""
     count = sum(len(entries) for _, entries in topics)
     if len({(name, index) for name, entries in topics for index, _ in entries}) == count:
         return None

@@ -1,7 +1,7 @@
 """Reads message_schemas.txt, the fields of every Kafka request and response by version.
 
 The file is written by `python -m tests.unit.protocol.schema_table_from_kio` and compared with kio's
-generated classes by a test; nothing else knows its syntax. Only what is asked for is parsed.
+generated classes by a test; nothing else knows its syntax. Only requested messages are parsed.
 """
 
 from collections.abc import Iterator
@@ -25,10 +25,10 @@ _ZEROS = {"int8": 0, "int16": 0, "int32": 0, "int64": 0, "bool": False, "string"
 
 
 class _Row(NamedTuple):
-    """A field in the versions in which it is the same."""
+    """A field and the versions in which it is the same."""
 
     name: str
-    type_name: str  # a primitive, or a struct's class name, which begins with a capital
+    type_name: str  # a primitive, or the capitalized class name of a struct
     is_array: bool
     is_nullable: bool
     versions: range
@@ -48,7 +48,7 @@ class MessageSchema(NamedTuple):
 
 @cache
 def find_message_schema(name: str) -> MessageSchema | None:
-    """Of a message such as "MetadataRequest"."""
+    """The schema of a message such as "MetadataRequest"; None if there is none."""
     block = _blocks().get(name)
     if block is None:
         return None
@@ -58,7 +58,7 @@ def find_message_schema(name: str) -> MessageSchema | None:
 
 @cache
 def _blocks() -> dict[str, str]:
-    """Blank lines divide the file; comments come first."""
+    """Blank lines separate the blocks of the file; comments come first."""
     _, *blocks = read_package_file(__file__, "message_schemas.txt").split("\n\n")
     return {block.split(" ", 1)[0]: block for block in blocks}
 
@@ -69,7 +69,7 @@ def _parse_versions(text: str) -> range:
 
 
 def _parse_rows(lines: Iterator[str]) -> tuple[_Row, ...]:
-    """Children are indented by one blank more than their parent."""
+    """Children are indented by one space more than their parent."""
     levels: list[list[_Row]] = [[]]
 
     def close(depth: int) -> None:
@@ -152,7 +152,7 @@ def _parse_default(row: _Row, text: str) -> object:
         return ()
     match row.type_name:
         case "string":
-            return ""  # the only text that any schema has as a default
+            return ""  # the only string that any schema has as a default
         case "bool":
             return text == "true"
         case "error_code":

@@ -32,7 +32,7 @@ def get_response_schema(api_key: int, version: int) -> type[WireMessage]:
 
 
 def _get_schema(api_key: int, version: int, suffix: str) -> type[WireMessage]:
-    from penstock.protocol.schema_table import find_message_schema  # no start needs it
+    from penstock.protocol.schema_table import find_message_schema  # not needed at start-up
 
     key = find_api_key(api_key)
     schema = None if key is None else find_message_schema(key.title + suffix)

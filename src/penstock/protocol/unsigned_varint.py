@@ -1,6 +1,6 @@
 """Unsigned varints of flexible messages (KIP-482): at most 5 bytes, 32 bits.
 
-Padding within the bound (0x80 0x00 for 0) is read, as Kafka does; what is written is shortest.
+Padding within the bound (0x80 0x00 for 0) is read, as in Kafka; written varints are shortest.
 """
 
 from penstock.protocol.batch import Buffer
@@ -30,7 +30,7 @@ def read_unsigned_varint(buffer: Buffer, position: int) -> tuple[int, int]:
     """The value at `position` and the position after it."""
     try:
         value = buffer[position]
-        if value < 0x80:  # most are
+        if value < 0x80:  # the common case
             return value, position + 1
         value &= 0x7F
         for index, shift in _LATER_BYTES:
@@ -39,7 +39,7 @@ def read_unsigned_varint(buffer: Buffer, position: int) -> tuple[int, int]:
             if byte < 0x80:
                 return _check_range(value, position), position + index + 1
     except IndexError:
-        pass  # as malformed as one that goes on
+        pass  # as malformed as an unterminated one
     raise MalformedMessage(f"varint at position {position} does not end within {_MAX_BYTES} bytes")
 
 

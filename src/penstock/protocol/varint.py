@@ -1,7 +1,7 @@
 """Zigzag varints of records: at most 5 bytes for 32 bits, 10 bytes for 64.
 
 Longer or out-of-range encodings are refused. Padding within the bound (0x80 0x00 for 0) is read, as
-Kafka does; what is written here is always shortest.
+in Kafka; written varints are always shortest.
 """
 
 from penstock.protocol.batch import Buffer, CorruptBatch

@@ -1,4 +1,4 @@
-"""Neighbouring fixed-size fields packed in one call, arrays of numbers among them included.
+"""Packs adjacent fixed-size fields in one call, including arrays of numbers among them.
 
 One `Struct.pack` per run instead of one per field is most of the generated encoder's speed.
 """
@@ -11,7 +11,7 @@ from typing import NamedTuple
 from penstock.protocol.generated import FunctionSource
 from penstock.protocol.unsigned_varint import encode_unsigned_varint
 
-MAX_SHAPES = 1024  # lengths are ours, not a client's, yet nothing grows without bound
+MAX_SHAPES = 1024  # lengths are ours, not a client's, but the cache is bounded anyway
 _ONE_BYTE_LENGTHS = 0x7F  # a compact length is stored plus one, in 7 bits a byte
 
 Pack = Callable[..., bytes]
@@ -47,7 +47,7 @@ class PackRun:
             self._items = []
 
     def flush_with_varint(self, length: str) -> None:
-        """Pack the run and the varint in `length`, in one call where that is a single byte."""
+        """Pack the run and the varint `length`, in one call if the varint is a single byte."""
         with self._source.block(f"if {length} < 128:"):
             self._write([*self._items, _Item("B", length)])
         with self._source.block("else:"):
@@ -72,8 +72,8 @@ class PackRun:
 
 
 class Shapes(dict[tuple[int, ...], Pack]):
-    """How to pack a run with arrays, by the arrays' lengths: a partition's replicas come as 3, 3, 0
-    again and again."""
+    """Caches how to pack a run with arrays, by the arrays' lengths, because the same lengths recur:
+    a partition's replicas are 3, 3, 0 again and again."""
 
     def __init__(self, items: list[_Item]) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class Shapes(dict[tuple[int, ...], Pack]):
         ]
 
     def _pack_long(self, lengths: tuple[int, ...], values: tuple[int, ...]) -> bytes:
-        """The rare way: an array of 127 or more, whose length takes several bytes."""
+        """The slow path: an array of 127 or more, whose length takes several bytes."""
         remaining, rest = iter(lengths), iter(values)
         packed = []
         for item in self._items:

@@ -1,6 +1,7 @@
-"""Kafka's primitive types: their struct codes, and how Python values become their numbers and back.
+"""Kafka's primitive types: their struct codes, and the conversion of Python values to and from
+them.
 
-Invariant: `to_wire` and `from_wire` name functions of `CONVERSIONS`, for generated code to call.
+Invariant: `to_wire` and `from_wire` name functions of `CONVERSIONS`, which generated code calls.
 """
 
 from collections.abc import Mapping
@@ -55,7 +56,7 @@ def bytes_of_uuid(value: UUID | None) -> bytes:
     return _ZERO_UUID if value is None else value.bytes
 
 
-@lru_cache(maxsize=4096)  # the same topic ids come again and again; building one takes 1.5 µs
+@lru_cache(maxsize=4096)  # the same topic ids recur; building one takes 1.5 µs
 def uuid_of(raw: bytes) -> UUID | None:
     return None if raw == _ZERO_UUID else UUID(bytes=raw)
 
@@ -65,7 +66,7 @@ def ms_of_delta(value: timedelta) -> int:
 
 
 def delta_of(ms: int) -> timedelta:
-    """Longer than Python can tell (2.7 million years) is as long as it can."""
+    """A duration beyond Python's range (2.7 million years) becomes the longest possible."""
     if not -_LONGEST_MS <= ms <= _LONGEST_MS:
         ms = _LONGEST_MS if ms > 0 else -_LONGEST_MS
     return timedelta(milliseconds=ms) if ms else _ZERO_DELTA

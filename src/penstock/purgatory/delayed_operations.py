@@ -15,7 +15,7 @@ Call = Callable[[], None]
 
 
 class DelayedOperation(Protocol):
-    """What a request still has to do. The purgatory calls `complete` or `expire`, once."""
+    """The rest of a request's work. The purgatory calls `complete` or `expire`, exactly once."""
 
     def is_satisfied(self) -> bool:
         """Whether it can be completed now. Without side effects: called any number of times."""

@@ -26,7 +26,7 @@ Done = Callable[[list[PartitionAppended]], None]
 
 
 class ProducePartitionStatus(NamedTuple):
-    """What one partition of the request waits for."""
+    """The condition that one partition of the request waits for."""
 
     position: int  # of its result
     partition: Partition

@@ -43,7 +43,7 @@ _TRANSIENT = frozenset(
 
 
 class FollowerDependencies(Protocol):
-    """What follower state needs of `ReplicaManager`."""
+    """Dependencies of follower state on `ReplicaManager`."""
 
     def keep_durable(self, partition: Partition) -> None: ...  # if the topic is synchronous
     def on_fetched(self, partition: Partition) -> None: ...  # there may be more to read
@@ -140,7 +140,7 @@ class FollowerState:
     # -- requests --------------------------------------------------------------------------
 
     def list_wanted(self, leader: BrokerId) -> list["FetchFrom"]:
-        """What to fetch from this leader now. In a synchronous topic a fetch acknowledges
+        """The partitions to fetch from this leader now. In a synchronous topic a fetch acknowledges
         everything below its offset, so a flush comes first, and all partitions of the leader wait
         for it: one that missed the request would wait longer."""
         now_ms, max_bytes = self._now_ms(), self._config().partition_max_bytes

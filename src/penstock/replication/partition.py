@@ -386,7 +386,8 @@ class Partition:
             self._update_derived()
 
     def forget_progress(self, followers: Iterable[BrokerId], now_ms: int) -> None:
-        """Of brokers that are gone, so that the high watermark does not wait for them."""
+        """Forget the progress of brokers that are gone, so that the high watermark does not wait
+        for them."""
         gone = frozenset(followers)
         for follower in gone:
             self.followers[follower] = first_progress(is_in_sync=False, now_ms=now_ms)

@@ -28,7 +28,7 @@ REPORTED_FAILURES = 4  # consecutive; fewer are normal while a leader starts or 
 
 
 class FetcherDependencies(NamedTuple):
-    """What a fetcher needs of its broker."""
+    """Dependencies of a fetcher on its broker."""
 
     follower_state: FollowerState
     broker_id: BrokerId

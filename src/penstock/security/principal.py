@@ -15,7 +15,7 @@ ANONYMOUS = Principal("User", "ANONYMOUS")
 
 
 class Caller(NamedTuple):
-    """What every request carries."""
+    """The identity that every request carries."""
 
     principal: Principal
     host: str  # the client's address

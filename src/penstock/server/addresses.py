@@ -16,14 +16,14 @@ _EVERY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104 (compared, not bound)
 
 
 class Addresses(NamedTuple):
-    """Of bound listeners: ports are real."""
+    """Endpoints of bound listeners, with their actual ports."""
 
     bound: tuple[Endpoint, ...]
     advertised: Mapping[str, Endpoint]  # by listener; only configured ones
 
     @property
     def registered(self) -> tuple[Endpoint, ...]:
-        """What the broker registration has."""
+        """The endpoints in the broker registration."""
         return tuple(
             self.advertised.get(endpoint.listener)
             or endpoint._replace(host=_reachable(endpoint.host))

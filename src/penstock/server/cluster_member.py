@@ -1,4 +1,4 @@
-"""What a broker of a ZooKeeper cluster has besides a single broker's parts: it reaches the others.
+"""The additional parts of a broker in a ZooKeeper cluster, with which it reaches other brokers.
 
 Builds the senders and fetchers and ends them; they decide for themselves.
 """

@@ -1,4 +1,4 @@
-"""What a broker's config says about building the broker itself. Values only, already checked."""
+"""The broker settings for building the broker itself, typed. Values only, already checked."""
 
 from typing import NamedTuple, Self
 

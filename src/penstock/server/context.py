@@ -1,4 +1,4 @@
-"""What the parts of one broker share: identity, config, clocks, log, metadata, replicas, tasks.
+"""BrokerContext: a broker's identity, config, clocks, log, metadata, replicas and tasks.
 
 Not a registry: parts that only some need (controller, coordinators, listeners) are passed as
 arguments. Built once, before all parts, and owned by the event loop.

@@ -58,7 +58,7 @@ class LocalCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Of all brokers, including stopped ones, which may start again."""
+        """Addresses of all brokers, including stopped ones, which may start again."""
         ports = self._ports.items()
         return ",".join(f"{self._location_of(broker).host}:{port}" for broker, port in ports)
 

@@ -22,7 +22,8 @@ class DirectoryOwner(NamedTuple):
 
 
 def read_owner(disk: Disk, directories: Sequence[str]) -> DirectoryOwner:
-    """What all directories agree on; WrongOwner if they name different brokers or clusters."""
+    """The owner that all directories agree on; WrongOwner if they name different brokers or
+    clusters."""
     broker_ids: dict[int, str] = {}
     cluster_ids: dict[str, str] = {}
     for directory in directories:

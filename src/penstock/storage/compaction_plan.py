@@ -16,7 +16,7 @@ NO_HORIZON_MS = LONG_MAX  # the log has no tombstone or marker to drop later
 
 
 class Cleanable(NamedTuple):
-    """What a pass over a log would process."""
+    """The part of a log that a pass would process."""
 
     segment_count: int  # may be rewritten, from the log's first on
     first_dirty_offset: int

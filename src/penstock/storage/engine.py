@@ -24,7 +24,7 @@ NO_TOPIC_ID = TopicId(UUID(int=0))  # of a log whose topic id could not be read
 
 
 class AppendOrigin(Enum):
-    """Who sent the batches, which decides what they may contain."""
+    """The sender of the batches, which decides what they may contain."""
 
     CLIENT = "client"
     COORDINATOR = "coordinator"  # may write control batches and internal topics

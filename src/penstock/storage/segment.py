@@ -16,7 +16,7 @@ from penstock.storage.sparse_index import OFFSET_INDEX, TIME_INDEX
 from penstock.storage.transaction_index import TRANSACTION_INDEX_SUFFIX, TransactionIndex
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
-# Of a header: base offset, length, epoch, magic, CRC, last offset delta, maximum time, producer id.
+# Fields: base offset, length, epoch, magic, CRC, last offset delta, maximum time, producer id.
 _PLAIN = Struct(">qiibI2xi8xqq")
 
 
@@ -227,7 +227,7 @@ class Segment(IndexedSegment):
         self.time_index.write(self._disk)
 
     def encode_indexes(self) -> tuple[bytes, bytes]:
-        """What `write_indexes` would write to empty files."""
+        """The bytes that `write_indexes` would write to empty files."""
         self._add_time_entry()
         return self.offset_index.encode(), self.time_index.encode()
 

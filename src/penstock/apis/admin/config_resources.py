@@ -1,5 +1,6 @@
-"""What DescribeConfigs and the two ways to alter configs share: the resources that settings belong
-to, who may ask for them, and which of them this broker answers for.
+"""The resources that settings belong to: who may access them, and which this broker answers for.
+
+Shared by DescribeConfigs, AlterConfigs and IncrementalAlterConfigs.
 """
 
 import re

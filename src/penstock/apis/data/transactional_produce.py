@@ -160,8 +160,8 @@ class _Verified:
 def _find_rejected(
     headers: dict[TopicPartition, BatchHeader], batches: dict[TopicPartition, memoryview]
 ) -> dict[TopicPartition, PartitionAppended]:
-    """Refusals that need no coordinator. A corrupt batch may tp any producer: its sender must not
-    be told that it is fenced."""
+    """Refusals that need no coordinator. A corrupt batch may name any producer, so its sender must
+    not be told that it is fenced."""
     rejected = {
         tp: _CORRUPT
         for tp, header in headers.items()

@@ -2,7 +2,7 @@
 
 Version 1 added the rebalance time-out, 4 MEMBER_ID_REQUIRED for a new member (KIP-394), 5 static
 members (KIP-345), 7 the protocol type, 8 a reason, 9 leaders that skip the assignment (KIP-814).
-The response waits until the other members have reply.
+The response waits until the other members have joined.
 """
 
 from collections.abc import Coroutine

@@ -1,4 +1,4 @@
-"""What every command to a group has: its inputs besides the request, and its result in the making.
+"""The context of a command to a group: its inputs besides the request, and its result so far.
 
 The contexts of the two protocols extend it. If a command sets the same timer twice, the last call
 counts.

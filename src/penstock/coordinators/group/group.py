@@ -76,7 +76,7 @@ class Group(Protocol):
         """Without members, present or pending, so that its last record may go."""
 
     def snapshot(self) -> object | None:
-        """What is durable; equal for equal states. None: nothing is."""
+        """The durable state; equal for equal states. None: nothing is durable."""
 
     def describe(self) -> DescribedGroup:
         """DescribeGroups, which covers classic groups only."""

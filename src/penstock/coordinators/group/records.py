@@ -120,7 +120,7 @@ class ConsumerTopicsValue(NamedTuple):
 
 
 class ClassicMembership(NamedTuple):
-    """Of a classic member in a consumer group."""
+    """The session and protocols of a classic member in a consumer group."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]

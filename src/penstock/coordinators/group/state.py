@@ -123,7 +123,7 @@ class GroupShardState:
             del self.groups[name]
 
     def snapshot(self) -> object:
-        """What is durable; equal for equal states."""
+        """The durable state; equal for equal states."""
         groups = {name: group.snapshot() for name, group in self.groups.items()}
         stored = {name: snapshot for name, snapshot in groups.items() if snapshot is not None}
         return self.offsets.snapshot(), stored

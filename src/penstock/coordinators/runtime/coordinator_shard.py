@@ -262,7 +262,8 @@ class CoordinatorShard(ABC, Generic[State, RecordType]):
         )
 
     def _sweep(self, sweep: Sweep, names: list[str]) -> None:
-        """What cannot be written now is looked at again in the next pass."""
+        """Sweep in steps. A name whose records cannot be written now is retried in the next
+        pass."""
         some, rest = names[:NAMES_PER_SWEEP_STEP], names[NAMES_PER_SWEEP_STEP:]
         self._execute(lambda _, __, now_ms: sweep.decide(some, now_ms))
         if not self.is_active:

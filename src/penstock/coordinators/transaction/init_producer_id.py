@@ -41,7 +41,7 @@ InitResult = CoordinatorResult[InitProducerIdReply | NeedsProducerId, Transactio
 
 
 def check_init(request: InitProducerId, config: TransactionConfig) -> ErrorCode:
-    """What is wrong with the request regardless of any state."""
+    """The error of a request that is invalid regardless of any state."""
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_EPOCH):
         return ErrorCode.INVALID_REQUEST
     if request.keep_prepared and not request.two_phase:

@@ -126,7 +126,8 @@ class TransactionShard(CoordinatorShard[TransactionShardState, TransactionRecord
             self._delivery.retry_now()
 
     def _send_markers(self) -> None:
-        """Of the decisions that are committed; a write in progress calls this again at its end."""
+        """Send the markers of committed decisions; a write in progress calls this again at its
+        end."""
         if not self.is_active or not self.is_led:
             return
         committed = self._dependencies.log.ends(self.partition).committed

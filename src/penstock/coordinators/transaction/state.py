@@ -44,5 +44,5 @@ class TransactionShardState:
         }
 
     def snapshot(self) -> object:
-        """What is durable; equal for equal states."""
+        """The durable state; equal for equal states."""
         return dict(self._by_id), set(self._ongoing)

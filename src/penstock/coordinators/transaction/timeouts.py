@@ -13,7 +13,7 @@ from penstock.coordinators.transaction.records import State, Transaction, Transa
 def abort_timed_out(
     transactions: Mapping[str, Transaction], transactional_ids: Iterable[str], *, now_ms: int
 ) -> tuple[TransactionRecord, ...]:
-    """Of these ids, those that still exist."""
+    """Abort the timed-out transactions of these ids; ids that no longer exist are skipped."""
     return tuple(
         TransactionRecord(transactional_id, abort(transaction, now_ms=now_ms, may_come_back=True))
         for transactional_id in transactional_ids

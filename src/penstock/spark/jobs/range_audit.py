@@ -37,7 +37,7 @@ class AuditRange(NamedTuple):
 
 
 class RangeReport(NamedTuple):
-    """What a task sends to the driver."""
+    """A task's report to the driver."""
 
     wanted: OffsetRange
     batches: int

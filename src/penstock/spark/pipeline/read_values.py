@@ -23,7 +23,7 @@ class PlainEncoding(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParseContext:
-    """What the sections of a file inherit from its top level."""
+    """The values that the sections of a file inherit from its top level."""
 
     problems: Problems
     read_file: Callable[[str], str]

@@ -24,7 +24,7 @@ class Encoding(StrEnum):
 
 
 class BadValuePolicy(StrEnum):
-    """What a pipeline does with a record that does not parse."""
+    """The policy of a pipeline for a record that does not parse."""
 
     FAIL = "fail"
     SKIP = "skip"

@@ -43,7 +43,7 @@ def plan_tasks(ranges: Sequence[OffsetRange], history: History | None) -> list[I
 
 
 class ReadSettings(NamedTuple):
-    """What a task needs besides its range; sent to every executor."""
+    """The inputs of a task besides its range; sent to every executor."""
 
     client: ClientSettings
     columns: tuple[str, ...]

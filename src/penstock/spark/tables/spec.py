@@ -32,7 +32,7 @@ class ValueKind(enum.StrEnum):
 
 
 class DeadLetterPolicy(enum.StrEnum):
-    """What to do with a record whose value does not fit."""
+    """The policy for a record whose value does not fit."""
 
     DEAD_LETTER = "dead-letter"  # write it to the dead-letter table
     FAIL = "fail"

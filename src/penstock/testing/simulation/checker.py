@@ -203,7 +203,7 @@ class InvariantChecker:
 
 
 def read_bytes(disk: SimulatedDisk, log: SegmentedLog, start: Offset, max_bytes: int) -> memoryview:
-    """What a fetch would send, from `start` on."""
+    """The bytes that a fetch from `start` on would send."""
     read = log.read(start, below=log.log_end_offset, max_bytes=max_bytes, at_least_one=True)
     try:
         content = b"".join(

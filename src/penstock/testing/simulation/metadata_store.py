@@ -138,7 +138,7 @@ class SimulatedMetadataStore:
         return decode_state(path, self._value(path), replicas=replicas)
 
     def read(self, tp: TopicPartition, configs: Mapping[str, str]) -> StoredState:
-        """What a controller reads at failover."""
+        """The state that a controller reads at failover."""
         topic = StoredTopic(
             name=tp.topic,
             node=decode_topic(tp.topic, self.tree.get(topic_path(tp.topic)).data),

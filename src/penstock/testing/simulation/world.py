@@ -1,4 +1,4 @@
-"""What all parts of a simulated cluster share: time, randomness, network, store, live brokers.
+"""World: the time, randomness, network, store and live brokers of a simulated cluster.
 
 Has no rules. There is one topic with one partition: more would only be more of the same.
 """

@@ -98,7 +98,8 @@ def _to_classic(group: ConsumerGroupState) -> ClassicGroupState:
 
 
 def _assignment(context: ConsumerCommandContext, member: ConsumerMember) -> bytes:
-    """What it owns, not its target: it may still consume partitions that it has to revoke."""
+    """The partitions that it owns, not its target: it may still consume some that it has to
+    revoke."""
     classic = member.subscription.classic
     assert classic is not None
     version = read_subscription(classic.protocols[0][1]).version

@@ -44,7 +44,7 @@ def read_subscription(metadata: bytes) -> ConsumerSubscription:
 
 
 def read_assignment(data: bytes, topics: Topics) -> Partitions:
-    """Of the topics that exist; MalformedRecord: it is no assignment."""
+    """The assigned partitions of existing topics; MalformedRecord: it is no assignment."""
     if not data:
         return {}
     reader = ValueReader(data, flexible=False)

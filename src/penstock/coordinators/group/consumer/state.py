@@ -137,7 +137,7 @@ class ConsumerGroupState:
         return ConsumerState.RECONCILING
 
     def snapshot(self) -> object:
-        """What is durable; equal for equal states."""
+        """The durable state; equal for equal states."""
         return (
             (self.epoch, self.target_epoch, self.members, self.targets),
             (self.instances, self.owners),

@@ -1,4 +1,4 @@
-"""What exactly-once needs from a cluster: turns its refusals into errors that say what to do."""
+"""Turns a cluster's refusals of exactly-once requests into errors that say what to do."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager

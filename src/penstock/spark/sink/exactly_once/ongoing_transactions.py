@@ -29,7 +29,7 @@ async def list_ongoing(
     exclude: Collection[str] = (),
     timeout_ms: int,
 ) -> list[OngoingTransaction]:
-    """Of one query or of all, without the transactional ids in `exclude`."""
+    """Ongoing transactions of one query or of all, without the transactional ids in `exclude`."""
     listed = await client.transactions.list_transactions(states=[_ONGOING], timeout_ms=timeout_ms)
     owners = {entry.transactional_id: find_query(entry.transactional_id) for entry in listed}
     wanted = {

@@ -27,7 +27,7 @@ def assign_uniformly(subscribers: Sequence[Subscriber], counts: PartitionCounts)
 
 
 def _retain(subscribers: Sequence[Subscriber], counts: PartitionCounts) -> dict[str, Partitions]:
-    """What members may keep: existing partitions of topics they still subscribe to."""
+    """The partitions that members may keep: existing ones of topics they still subscribe to."""
     taken: dict[TopicId, set[int]] = {}
     retained: dict[str, Partitions] = {}
     for subscriber in subscribers:
