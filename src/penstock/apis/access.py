@@ -13,7 +13,7 @@ from penstock.security.authorizer import CLUSTER_NAME, AclOperation, ResourceTyp
 if TYPE_CHECKING:
     from penstock.apis.services import Services
 
-OPERATIONS_NOT_ASKED = -(2**31)  # in place of the bit field, if not requested
+OPERATIONS_NOT_ASKED = -(2**31)  # in place of the bit field, if it was not requested
 
 # The operations that exist for a resource, as in Kafka, whose clients show all of them.
 _OPERATIONS: Mapping[ResourceType, tuple[AclOperation, ...]] = MappingProxyType(

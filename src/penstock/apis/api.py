@@ -86,7 +86,7 @@ class Api:
     direct: Direct | None = None
     # Reads the body for `answer`, where that is not left to kio's classes.
     read: Callable[[memoryview, int], Any] | None = None
-    # For versions that are not served; without it such a request closes its connection, as in
+    # Answers versions that are not served; without it such a request closes its connection, as in
     # Kafka.
     unsupported: Direct | None = None
     # Small entries cost a microsecond or two each: while a megabyte of them is decoded, no other

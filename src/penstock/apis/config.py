@@ -1,4 +1,4 @@
-"""The broker settings that request handlers read, typed. Nothing here is a topic's own setting."""
+"""The broker settings that request handlers read, typed. No topic settings here."""
 
 from typing import NamedTuple, Self
 
@@ -8,7 +8,7 @@ from penstock.replication.replica_selector import is_rack_aware
 
 class ApiConfig(NamedTuple):
     fetch_max_bytes: int
-    is_rack_aware: bool  # consumers may be sent to a follower in their rack (KIP-392)
+    is_rack_aware: bool  # consumers may fetch from a follower in their rack (KIP-392)
     num_partitions: int
     default_replication_factor: int
     request_timeout_ms: int

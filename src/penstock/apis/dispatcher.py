@@ -1,4 +1,4 @@
-"""From a frame to its handler and back: header, registry, version, decode, call, encode.
+"""Dispatches a frame to its handler: header, registry, version, decode, call, encode.
 
 Decides nothing about an API. Invariant: every request is answered once or closes its connection; a
 bad request affects no other connection.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Dispatcher:
-    """Owned by the event loop's thread, like all that it calls."""
+    """Owned by the event loop's thread, like everything that it calls."""
 
     def __init__(
         self, apis: Mapping[ApiKey, Api], services: "Services", *, serves_clients: bool = True

@@ -1,6 +1,6 @@
-"""Error messages cut to the length that a response carries."""
+"""Truncates error messages to the length that a response carries."""
 
-# A message may contain the client's own names, up to 32 KiB each, as long as it may be itself.
+# A message may quote names of the client, up to 32 KiB each, which is also its own maximum.
 MAX_MESSAGE_CHARACTERS = 4_000
 
 

@@ -176,7 +176,7 @@ class _Incremental(FetchContext):
 
 
 def _note(session: FetchSession, data: FetchedPartitionView) -> bool:
-    """Remember what is sent; whether it is new to the client."""
+    """Remember what is sent. True if it is new to the client."""
     requested = data.requested
     if data.is_error:
         requested.sent_high_watermark = -1  # so that the recovery is sent

@@ -24,8 +24,8 @@ class InterBroker:
     """The parts of this broker that serve other brokers."""
 
     listener: str  # the name of the inter-broker listener
-    membership: Membership  # the controller of this broker; it refuses while another leads
-    configs: AltersConfigs  # the same
+    membership: Membership  # this broker's controller, which refuses while it is not the active one
+    configs: AltersConfigs  # likewise
     handle_controller_request: Callable[[ControllerRequest], None]  # or Refusal
     load_api: Callable[[PrivateKey], Api]  # the handlers of private requests
 

@@ -25,7 +25,7 @@ _REQUESTED_FIRST = (
     ApiKey.HEARTBEAT,
     ApiKey.OFFSET_COMMIT,
 )
-# Read and written by position: no schema is needed for them.
+# Encoded and decoded by position, so they need no schema.
 _WITHOUT_REQUEST_SCHEMA = frozenset((ApiKey.PRODUCE, ApiKey.METADATA, ApiKey.API_VERSIONS))
 _WITHOUT_RESPONSE_SCHEMA = _WITHOUT_REQUEST_SCHEMA | {ApiKey.FETCH}
 

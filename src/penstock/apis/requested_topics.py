@@ -22,7 +22,7 @@ def find_requested_name(services: "Services", topic: Any) -> str | None:
 def refuse_topic(
     request: Request, services: "Services", operation: AclOperation, name: str | None
 ) -> ErrorCode:
-    """NONE, or why nothing may be revealed of it. Whether it exists is not checked here."""
+    """The error with which the topic is refused, or NONE. Does not check whether it exists."""
     if name is None:
         return ErrorCode.UNKNOWN_TOPIC_ID
     if not allows_topic(request, services, operation, name):

@@ -1,5 +1,7 @@
-"""Builds kio's response classes of any version with one call: fields that a version does not have
-are left out. No bytes here; a missing field is kio's TypeError, at once.
+"""Builds kio's response classes of any version with one call; fields that a version lacks are
+omitted.
+
+No bytes here; a missing field raises kio's TypeError at once.
 """
 
 from collections.abc import Mapping

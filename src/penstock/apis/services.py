@@ -41,8 +41,8 @@ class Services:
     authorizer: Authorizer
     timers: Clock  # purgatory.LoopTimers, or a manual clock in tests
     wall_ms: Callable[[], int]
-    config: Callable[[], ApiConfig]  # what handlers read of the broker's settings, as of now
-    effective_config: Callable[[], EffectiveConfig]  # all of them, to describe and to resolve
+    config: Callable[[], ApiConfig]  # the handlers' settings, as of now
+    effective_config: Callable[[], EffectiveConfig]  # in full, to describe and to resolve
     # Listener name -> the advertised endpoint. For a listener that is absent, clients get the
     # address that they connected to.
     advertised: Mapping[str, Endpoint]

@@ -95,7 +95,7 @@ class VerifiesTransactions(Protocol):
 
 
 class NobodyVerifies:
-    """For a broker without a transaction coordinator: no transactional write is accepted."""
+    """A broker without a transaction coordinator accepts no transactional writes."""
 
     def verify(
         self,

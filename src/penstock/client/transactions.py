@@ -100,7 +100,7 @@ class TransactionClient:
         commit: bool,
         timeout_ms: int | None = None,
     ) -> None:
-        """Commit or abort. Repeating the decision is no error; the opposite decision is."""
+        """Commit or abort. Repeating the decision is allowed; the opposite decision is an error."""
         verb = "commit" if commit else "abort"
         what = f"{verb} the transaction of {producer.transactional_id!r}"
         call = end_call(producer, commit=commit)

@@ -401,7 +401,7 @@ class ActiveController:
 def _after_all(
     results: Sequence[object], deliveries: Sequence[Delivery]
 ) -> dict[int, Sequence[Delivery]]:
-    """Every result that is no error waits for all deliveries."""
+    """Every successful result waits for all deliveries."""
     return {
         index: deliveries
         for index, result in enumerate(results)

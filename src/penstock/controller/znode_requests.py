@@ -1,7 +1,8 @@
 """Requests that tools make by creating znodes: topics, deletions, reassignments, elections.
 
 Called by the controller's task, one at a time. The znode of a request is deleted when it is done,
-so that a tool can wait for that. What cannot be done is reported, and its znode is deleted too.
+so that a tool can wait for that. A request that cannot be done is reported, and its znode is
+deleted too.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence

@@ -1,1 +1,1 @@
-"""The seam to the kernel: every file operation of the broker goes through `Disk`."""
+"""All file operations of the broker, through the interface `Disk`."""

@@ -155,7 +155,7 @@ class Acceptor:
 
 
 def plain_host(address: str) -> str:
-    """Without the IPv6 form of an IPv4 address, and without the interface."""
+    """The host without the IPv6 form of an IPv4 address, and without the interface."""
     return address.removeprefix("::ffff:").partition("%")[0]
 
 

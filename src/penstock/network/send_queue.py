@@ -72,7 +72,7 @@ class SendQueue:
             lease.release()
 
     def send(self, sock: socket.socket, at_most: int) -> int:
-        """Send up to so many bytes; the count that the socket took, fewer if it is full."""
+        """Send up to `at_most` bytes; returns the count taken, fewer if the socket is full."""
         total = 0
         try:
             while self.entries and total < at_most:

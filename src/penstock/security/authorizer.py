@@ -9,7 +9,7 @@ CLUSTER_NAME = "kafka-cluster"  # the one resource of its type
 
 
 class AclOperation(IntEnum):
-    """With Kafka's codes."""
+    """The operations of ACLs, with Kafka's codes."""
 
     READ = 3
     WRITE = 4
@@ -27,7 +27,7 @@ class AclOperation(IntEnum):
 
 
 class ResourceType(IntEnum):
-    """With Kafka's codes."""
+    """The types of resources, with Kafka's codes."""
 
     TOPIC = 2
     GROUP = 3

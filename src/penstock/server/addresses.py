@@ -1,4 +1,4 @@
-"""Where a broker listens and which addresses it advertises.
+"""The addresses that a broker listens on and those that it advertises.
 
 A listener without an advertised address gives each client the address that the client connected to,
 which is right on loopback, on every interface and through tunnels that keep the address.
@@ -54,7 +54,7 @@ def listeners_of(config: EffectiveConfig) -> Sequence[Listener]:
 
 
 def inter_broker_listener(config: EffectiveConfig) -> str:
-    """Its name."""
+    """The name of the inter-broker listener."""
     named = config["inter.broker.listener.name"] or config["security.inter.broker.protocol"]
     return str(named).upper()
 

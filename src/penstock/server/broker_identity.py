@@ -1,4 +1,4 @@
-"""Which broker of which cluster this is: config, meta.properties and the metadata store agree.
+"""Establishes broker id and cluster id: config, meta.properties and the metadata store must agree.
 
 Invariant: after `establish_identity` every usable log directory names this broker and cluster.
 """

@@ -98,7 +98,7 @@ class BrokerProcess:
             raise RuntimeError(f"the broker exited with code {code}. Its log:\n{logs}")
 
     def kill(self) -> None:
-        """As a crash does (kill -9)."""
+        """Simulate a crash (kill -9)."""
         self._process.kill()
         self._process.wait()
         self._close()

@@ -1,7 +1,7 @@
-"""Keeps the broker registered and running for controller, over any number of ZooKeeper sessions.
+"""Keeps the broker registered and standing for election, over any number of ZooKeeper sessions.
 
-What the elected controller does is `controller`'s concern. A lost connection is waited for; an
-expired session is replaced, and the broker registers again with a new broker epoch.
+The elected controller's work is in `controller`. A lost connection is waited for; an expired
+session is replaced, and the broker registers again with a new broker epoch.
 """
 
 import asyncio

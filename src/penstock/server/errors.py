@@ -1,4 +1,4 @@
-"""Why a broker does not start. What ends a running one is in `lifecycle`."""
+"""Errors that prevent a broker's start. Those that end a running one are in `lifecycle`."""
 
 
 class StartRefused(Exception):

@@ -29,7 +29,7 @@ def find_descriptor_limit() -> int:
 
 
 def find_warning(limit: int) -> str | None:
-    """For the log, if there are few."""
+    """A warning for the log if there are few descriptors."""
     connections = share_descriptors(limit).connections
     if connections >= FEW_CONNECTIONS:
         return None

@@ -1,4 +1,4 @@
-"""Why work on Spark (a pipeline, a job) cannot run or did not complete.
+"""Errors of work on Spark (a pipeline, a job) that cannot run or did not complete.
 
 Commands print these errors without a stack trace.
 """

@@ -60,7 +60,7 @@ class LocalLog:
         self.cleaned_offset = Offset(0)  # compaction has processed everything below
         self.is_compacting = False  # segments are being replaced: retention waits
         self.uncleanable: str | None = None  # why compaction gave this log up until a restart
-        self.delete_horizon_ms: int | None = None  # when a tombstone may go; None: not known
+        self.delete_horizon_ms: int | None = None  # when a tombstone may be dropped; None: unknown
         # Takes back a swap of segments that is committed but not carried out: before every cut.
         self.undo_swap: Callable[[], None] | None = None
         self.failure: OSError | None = None  # the first write error; no append after it

@@ -29,7 +29,7 @@ _SEPARATOR = re.compile(r"(?<!\\)\s*[=:]\s*")
 
 
 def encode_uuid(value: UUID) -> str:
-    """As Kafka prints its ids: URL-safe base64 of the 16 bytes, without padding."""
+    """The id as Kafka prints it: URL-safe base64 of the 16 bytes, without padding."""
     return base64.urlsafe_b64encode(value.bytes).decode("ascii").rstrip("=")
 
 

@@ -1,4 +1,4 @@
-"""Which segments retention.ms and retention.bytes delete. Pure: no files, no clock.
+"""Selects the segments that retention.ms and retention.bytes delete. Pure: no files, no clock.
 
 Whether records were consumed makes no difference. Invariant: nothing at or above the high watermark
 is ever deleted.

@@ -1,6 +1,6 @@
 """One segment of a log: keeps the indexes of its file up to date while batches are appended.
 
-Which segment is written, read or deleted is the log's decision. Invariant: while `is_active`, the
+The log decides which segment is written, read or deleted. Invariant: while `is_active`, the
 indexes are in memory and cover the file up to the last index interval.
 """
 

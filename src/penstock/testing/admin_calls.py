@@ -1,5 +1,4 @@
-"""Shared by embedded brokers and clusters: config values as text, new topics, a thread to run
-in."""
+"""Config values as text, new topics, and a thread to run in, for embedded brokers and clusters."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
@@ -13,7 +12,7 @@ Answer = TypeVar("Answer")
 
 
 def as_text(value: object) -> str:
-    """As in a properties file."""
+    """The value as in a properties file."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list | tuple):

@@ -115,7 +115,7 @@ class Cluster:
         self._take(broker_id).stop()
 
     def kill(self, broker_id: int) -> None:
-        """As a crash (kill -9)."""
+        """Simulate a crash (kill -9)."""
         self._take(broker_id).kill()
 
     def pause(self, broker_id: int) -> None:

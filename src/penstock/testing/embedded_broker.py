@@ -91,7 +91,7 @@ class Broker:
             self._data = None
 
     def kill(self) -> None:
-        """As a crash (kill -9). The data stays, temporary or not, for the next `start`."""
+        """Simulate a crash (kill -9). The data stays, temporary or not, for the next `start`."""
         if not isinstance(self._serving, BrokerProcess):
             raise BrokerNotStarted("only a running child process can be killed")
         self._serving.kill()
@@ -123,7 +123,7 @@ class Broker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """HOST:PORT, for any Kafka client."""
+        """HOST:PORT for any Kafka client."""
         return self._get_serving().bootstrap_servers
 
     @property

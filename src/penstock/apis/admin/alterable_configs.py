@@ -1,5 +1,7 @@
-"""The settings that a client may change. An allow-list: a setting that names a class, a file or an
-address can be set only in the broker's own file, whatever Kafka lets clients do.
+"""The settings that clients may change.
+
+An allow-list: a setting that names a class, a file or an address can be set only in the broker's
+own file, whatever Kafka lets clients do.
 """
 
 from penstock.config.registry import find_listener_setting, find_setting

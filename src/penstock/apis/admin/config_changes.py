@@ -1,5 +1,6 @@
-"""Shared by AlterConfigs and IncrementalAlterConfigs: checks before the controller is called, and
-one result per resource of the request, in order.
+"""Validates config changes before the controller is called; one result per resource, in order.
+
+Shared by AlterConfigs and IncrementalAlterConfigs.
 """
 
 from collections import Counter

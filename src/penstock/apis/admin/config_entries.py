@@ -1,7 +1,7 @@
-"""Settings as DescribeConfigs and CreateTopics return them: value, source and synonyms. Nothing is
-changed here, and no secret's value is returned.
+"""Settings as DescribeConfigs and CreateTopics return them: value, source and synonyms.
 
-Invariant: an entry's source is that of the first synonym, the value that counts.
+Nothing is changed here, and no secret's value is returned. Invariant: an entry's source is that of
+the first synonym, the effective value.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -26,7 +26,7 @@ _TO_BE_GENERATED = -1
 
 
 class ResponseConfigSource(IntEnum):
-    """With Kafka's codes."""
+    """The sources of a config value, with Kafka's codes."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -42,14 +42,14 @@ class Synonym(NamedTuple):
 
 
 class ResponseConfigEntry(NamedTuple):
-    """Fields have the protocol's names."""
+    """One entry of the response; fields have the protocol's names."""
 
     name: str
     value: str | None  # None: not set, or a secret
     read_only: bool
     config_source: int
     is_sensitive: bool
-    synonyms: tuple[Synonym, ...]  # the effective value first, then what would follow it
+    synonyms: tuple[Synonym, ...]  # the effective value first, then the values that it overrides
     config_type: int
     documentation: str
 
@@ -106,7 +106,7 @@ def shape_entries(
     with_synonyms: bool = False,
     with_documentation: bool = False,
 ) -> tuple[Any, ...]:
-    """As the protocol's classes, without the fields that a version does not have."""
+    """The entries as the protocol's classes, without the fields that a version lacks."""
     return tuple(
         shape(
             **entry._asdict()
@@ -204,10 +204,10 @@ def _entry(
 def _synonyms(
     names: Iterable[str], layers: tuple[Layer, ...], setting: Setting
 ) -> Iterator[Synonym]:
-    """Layer by layer, and in each the names in the order in which they count: Kafka's order.
+    """All values of the setting, by layer and in each by precedence, in Kafka's order.
 
-    Kafka drops those that stand before the setting's own name, and with them a log.retention.hours
-    that is the reason of the value; here they stay.
+    Kafka drops those before the setting's own name, and with them a log.retention.hours that
+    determines the value; here they stay.
     """
     for source, texts in layers:
         for name in names:

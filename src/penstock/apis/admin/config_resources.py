@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ConfigResource(IntEnum):
-    """With Kafka's codes."""
+    """The types of config resources, with Kafka's codes."""
 
     TOPIC = 2
     BROKER = 4

@@ -1,6 +1,6 @@
-"""CreatePartitions (key 37), versions 0-3: one answer per topic, in the order of the request.
+"""CreatePartitions (key 37), versions 0-3: one result per topic, in the order of the request.
 
-The versions differ in how they stand on the wire only. A topic that stands twice is refused.
+The versions differ only in their encoding. A topic that occurs twice is refused.
 """
 
 from collections import Counter

@@ -1,8 +1,8 @@
 """DescribeConfigs (key 32), versions 1-4: all settings of a topic or broker, with their sources.
 
-3 has types and documentation. The broker resource without a name is what was set for all brokers;
-another broker's settings are that broker's to tell. There are no loggers whose level could be set,
-so the resource of type 8 has no entries.
+Version 3 added types and documentation. The broker resource without a name has the settings of all
+brokers; the settings of another broker are described by that broker only. No logger's level can be
+set, so the resource of type 8 has no entries.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ _RESOURCES_A_TURN = 5
 
 
 async def answer(request: Request, services: "Services") -> bytes:
-    """As bytes: tools describe all topics at once, and most have the same settings."""
+    """The response in bytes: tools describe all topics at once, and most have the same settings."""
     description = _Description(request, services)
     requested = dict.fromkeys(map(_requested, request.message.resources))
     results: list[bytes] = []
@@ -61,7 +61,7 @@ API = Api(key=KEY, versions=range(1, 5), answer=answer, max_frame_bytes=1 << 20)
 
 
 class _RequestedResource(NamedTuple):
-    """A resource, once however often the request names it: a result is large."""
+    """A resource, once even if the request names it twice, because a result is large."""
 
     code: int
     name: str
@@ -75,7 +75,7 @@ def _requested(resource: Any) -> _RequestedResource:
 
 
 class _Description:
-    """The response to one request, as it is built."""
+    """The response to one request, while it is built."""
 
     def __init__(self, request: Request, services: "Services") -> None:
         self._request = request
@@ -146,7 +146,7 @@ class _Description:
         return size + b"".join(items)
 
     def _fill(self, message: bytes, array: bytes) -> bytes:
-        """The message with this in count of the empty array at its end."""
+        """The message with `array` in place of the empty array at its end."""
         return message[: -len(self._array([]) + self._tags)] + array + self._tags
 
 

@@ -1,8 +1,10 @@
-"""ApiVersions (key 18): what this broker serves. Versions 0-4, and a response to all others.
+"""ApiVersions (key 18): the APIs that this broker serves. Versions 0-4, and a response to all
+others.
 
-A client that asks in a version nobody serves gets version 0 with UNSUPPORTED_VERSION and the list,
-so that it can ask again (KIP-511). The one API that needs no permission: it tells of the software,
-not of the cluster. Finalized features are what clients may rely on of every broker (KIP-584).
+A client that asks in an unsupported version gets version 0 with UNSUPPORTED_VERSION and the list,
+so that it can ask again (KIP-511). This API alone needs no permission, because it describes the
+software, not the cluster. Finalized features are those that clients may rely on with every broker
+(KIP-584).
 """
 
 import re
@@ -38,7 +40,7 @@ _NO_FEATURES: Features = {}
 
 
 def make_api(served: Mapping[ApiKey, range], features: Features) -> Api:
-    """For a broker that serves these, ApiVersions included."""
+    """The API of a broker that serves these, ApiVersions included."""
 
     @cache
     def body(version: int, error: ErrorCode) -> bytes:
@@ -68,7 +70,7 @@ def encode_body(
     served: Mapping[ApiKey, range],
     features: Features = _NO_FEATURES,
 ) -> bytes:
-    """By position: a broker's first response needs no schema."""
+    """Encodes by position, because a broker's first response should need no schema."""
     is_flexible = version >= _FIRST_FLEXIBLE
     count = encode_unsigned_varint(len(served) + 1) if is_flexible else _INT32.pack(len(served))
     no_tags = b"\0" if is_flexible else b""

@@ -51,7 +51,7 @@ def _is_invalid(request: Request) -> bool:
 
 
 def _refuse(request: Request) -> Any:
-    """With the error at every topic: the response has no other field for it."""
+    """The error is returned for every topic, because the response has no other field for it."""
     shape = response_shape(request.key, request.version)
     names = dict.fromkeys(topic.name for topic in request.message.topics)
     code = ErrorCode.INVALID_REQUEST
@@ -70,7 +70,7 @@ def _names(request: Request, services: "Services") -> Sequence[str]:
 
 
 class _Page:
-    """One response, as it fills."""
+    """One response, while it is filled."""
 
     def __init__(self, request: Request, services: "Services") -> None:
         self._request = request

@@ -1,4 +1,4 @@
-"""Metadata (key 3), versions 0-12: brokers, topics and who leads their partitions.
+"""Metadata (key 3), versions 0-12: brokers, topics and partition leaders.
 
 Version 0 requests all topics with an empty list, later ones with null; version 4 added the flag for
 auto-creation, 10 topic ids in responses, 12 requests by topic id. An auto-created topic is in the
@@ -153,7 +153,7 @@ def _topic_named(
 def _topic_of_id(
     request: Request, services: "Services", encoder: TopicEncoder, topic_id: UUID
 ) -> bytes:
-    """Ids are no secrets, names are: without DESCRIBE the name is left out."""
+    """Ids are not secret but names are, so without DESCRIBE the name is left out."""
     name = services.metadata.find_name(TopicId(topic_id))
     if name is None:
         return encoder.encode_missing(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id.bytes)

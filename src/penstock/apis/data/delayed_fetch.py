@@ -56,7 +56,7 @@ class Leases:
 
 
 class DelayedFetch:
-    """A delayed operation: satisfied by min_bytes, or by an error, which does not wait."""
+    """A delayed operation, satisfied by min_bytes or by an error, which is returned at once."""
 
     __slots__ = (
         "_context",
@@ -92,7 +92,7 @@ class DelayedFetch:
         self._min_bytes = min_bytes
         self._max_bytes = max_bytes
         self._follower = follower  # NO_BROKER: a client fetches
-        self._rack = rack  # of a consumer that may read from followers, too; None: leaders only
+        self._rack = rack  # of a consumer that may also read from followers; None: leaders only
         # Readable bytes at the last look, by partition, with the end offset they reach to.
         self._sizes: dict[TopicPartition, tuple[Offset, int]] = {}
 
@@ -132,8 +132,8 @@ class DelayedFetch:
         return False
 
     def _find_again(self, target: FetchTarget) -> FetchTarget:
-        """After a change of leadership. A follower names the epoch that it fetches in, so its
-        fetch ends with an error here."""
+        """Look the partition up after a leadership change. A follower's fetch names its leader
+        epoch, so it ends with an error here."""
         assert target.tp is not None
         return find_target(
             self._services, target.requested, target.tp, may_be_follower=self._rack is not None
@@ -245,7 +245,7 @@ class DelayedFetch:
     def _slice(
         self, partition: Partition, start: Offset, below: Offset, limit: int, is_first: bool
     ) -> Read | None:
-        """None where not even one batch may be sent."""
+        """None: not even one batch may be sent."""
         try:
             read = partition.log.read(start, below=below, max_bytes=limit, at_least_one=is_first)
         except StorageError as error:
@@ -259,7 +259,7 @@ class DelayedFetch:
         return None
 
     def _is_throttled(self, partition: Partition) -> bool:
-        """Only followers are."""
+        """Whether the replication throttle applies; only to followers."""
         if self._follower == NO_BROKER:
             return False
         return self._services.replicas.quota.holds_back(partition, self._follower)

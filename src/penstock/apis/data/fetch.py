@@ -1,4 +1,4 @@
-"""Fetch (key 1), versions 4-16: whole batches of many partitions, now or as soon as there are some.
+"""Fetch (key 1), versions 4-16: whole batches of many partitions, at once or when there are enough.
 
 Version 7 added sessions, 9 leader epochs, 12 diverging epochs, 13 topic ids instead of names, 16
 the current leader as a hint. Followers fetch like consumers, but up to the log end offset.

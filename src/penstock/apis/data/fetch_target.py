@@ -21,12 +21,12 @@ _NONE = ErrorCode.NONE
 
 class FetchTarget(NamedTuple):
     requested: RequestedPartition
-    tp: TopicPartition | None  # None: the topic is unknown, or may not be told
+    tp: TopicPartition | None  # None: the topic is unknown, or must not be revealed
     error: ErrorCode
     partition: Partition | None = None  # None: not read, because of `error`
     leadership: PartitionLeadership | None = None  # None: a follower is read (KIP-392)
     leader_epoch: LeaderEpoch = NO_LEADER_EPOCH
-    diverging: OffsetAndEpoch | None = None  # where the reader's history leaves this log
+    diverging: OffsetAndEpoch | None = None  # where the reader's log diverges from this one
 
 
 def find_target(

@@ -38,7 +38,7 @@ NO_HINT = LeaderHint(NO_BROKER, NO_LEADER_EPOCH)
 
 
 def find_leader_hint(services: "Services", tp: TopicPartition) -> LeaderHint:
-    """NO_HINT if the leader is not known."""
+    """NO_HINT if the leader is unknown."""
     topic = services.metadata.find_topic(tp.topic)
     if topic is None or not 0 <= tp.partition < len(topic.partitions):
         return NO_HINT
@@ -49,7 +49,7 @@ def find_leader_hint(services: "Services", tp: TopicPartition) -> LeaderHint:
 def find_nodes(
     request: Request, services: "Services", hints: Iterable[LeaderHint]
 ) -> list[HintedBroker]:
-    """The leaders of the hints, once each, with addresses for this client."""
+    """The leaders of the hints, without duplicates, with addresses for this client."""
     nodes: list[HintedBroker] = []
     for leader in dict.fromkeys(hint.leader for hint in hints):
         broker = services.metadata.brokers.get(leader)

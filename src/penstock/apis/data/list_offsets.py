@@ -2,7 +2,7 @@
 
 Version 2 added the isolation level, 4 leader epochs, 7 the largest timestamp (-3), 8 the earliest
 offset on this broker's own disk (-4), which is the log start offset. No caller, client or replica,
-is told of anything above the high watermark.
+gets an offset above the high watermark.
 """
 
 from collections import Counter

@@ -1,9 +1,9 @@
 """Produce (key 0), versions 0-12: batches are checked, stamped and appended in the receive buffer.
 
-Versions 0-2 carry older message formats (see `old_produce`), 3 brought format 2, 5 added log start
-offsets, 7 zstd, 8 error messages, 10 the current leader as a hint, 11 and 12 more of transactions
-(see `transactional_produce`). Nothing is awaited and no records are kept: responses are sent when
-`acks` is satisfied, in order.
+Versions 0-2 carry older message formats (see `old_produce`); 3 added format 2, 5 log start offsets,
+7 zstd, 8 error messages, 10 the current leader as a hint, 11 and 12 additions for transactions (see
+`transactional_produce`). Nothing is awaited and no records are kept: responses are sent when `acks`
+is satisfied, in order.
 """
 
 from functools import partial
@@ -142,7 +142,7 @@ def _sort_out(
 def _may_use_transactions(
     request: Request, services: "Services", transactional_id: str | None
 ) -> bool:
-    """Checked because of the batches, whatever the request declares (CVE-2018-17196)."""
+    """Called if a batch is transactional, whatever the request declares (CVE-2018-17196)."""
     return transactional_id is not None and services.authorizer.allows(
         request.caller, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
     )

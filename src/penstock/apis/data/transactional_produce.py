@@ -28,7 +28,7 @@ from penstock.replication.delayed_produce import PartitionAppended
 if TYPE_CHECKING:
     from penstock.apis.services import Services
 
-FIRST_WITH_ABORTABLE = 11  # older clients take it for a fault of their own
+FIRST_WITH_ABORTABLE = 11  # older clients mistake it for an error of their own
 FIRST_WITH_IMPLICIT_ADD = 12
 FLAGS_POSITION = ATTRIBUTES_POSITION + 1  # the attributes' low byte
 _UNKNOWN = Offset(-1)
@@ -120,7 +120,7 @@ class _Verified:
         self._is_done = False
 
     def verify(self, unverified: list[TopicPartition], tps: list[TopicPartition]) -> None:
-        """Then check all of them again: an open transaction may have ended meanwhile."""
+        """Verify, then check all batches again: an open transaction may have ended meanwhile."""
         self._request.message = None
         self._check.verify(unverified, lambda: self._on_verified(tps))
         # The receive buffer is reused once the handler returns.

@@ -8,5 +8,5 @@ def client_id(request: Request) -> str:
 
 
 def client_host(request: Request) -> str:
-    """With a leading slash, as in Kafka."""
+    """The host with a leading slash, as in Kafka."""
     return f"/{request.caller.host}"

@@ -71,7 +71,7 @@ def _read(request: Request) -> ConsumerHeartbeat:
 
 
 def _read_owned(owned: tuple[Any, ...]) -> tuple[TopicPartitions, ...]:
-    """Without the zero id, which is no topic's."""
+    """The owned partitions, without the zero id, which no topic has."""
     return tuple(
         TopicPartitions(topic.topic_id, tuple(topic.partitions))
         for topic in owned

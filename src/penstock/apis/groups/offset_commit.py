@@ -66,7 +66,7 @@ def _authorize(
 
 
 def _expires_ms(request: Request, services: "Services") -> int | None:
-    """-1 leaves it to the broker; newer versions have no retention."""
+    """-1: the broker's own retention applies; newer versions have no field for it."""
     retention = getattr(request.message, "retention_time", None)
     if retention is None or retention < timedelta():
         return None

@@ -38,7 +38,7 @@ async def _delete(request: Request, services: "Services") -> Any:
 
 
 def _find_refusals(request: Request, services: "Services") -> dict[TopicPartition, ErrorCode]:
-    """NONE for those that may be deleted."""
+    """The error of each partition; NONE: it may be deleted."""
     refused: dict[TopicPartition, ErrorCode] = {}
     for topic in request.message.topics:
         code = refuse_topic(request, services, AclOperation.READ, topic.name)

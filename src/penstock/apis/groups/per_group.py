@@ -1,7 +1,7 @@
-"""Runs a request over several groups or ids, one after the other, each once.
+"""Handles a request for several groups or ids one after the other, each once.
 
-A group that occurs twice in a request is looked up once, so that a few bytes cannot ask for the
-same large reply over and over.
+A group that occurs twice in a request is looked up once, so that a small request cannot ask for the
+same large response over and over.
 """
 
 import asyncio

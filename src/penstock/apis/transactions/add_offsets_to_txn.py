@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 KEY = ApiKey.ADD_OFFSETS_TO_TXN
 FIRST_WITH_FENCED = 2
 ADD_PARTITIONS_VERSION = (
-    3  # the last for producers: senders of this request have no transactions v2
+    3  # the last for producers: those with transactions v2 do not send this request
 )
 
 
@@ -39,7 +39,7 @@ def answer(request: Request, services: "Services") -> Any | Coroutine[Any, Any, 
 
 
 async def _add(request: Request, services: "Services") -> Any:
-    """The topic may not exist yet: a client without group membership never looked it up."""
+    """Ensures that the topic exists: a client without group membership never looked it up."""
     code = await services.groups.ensure_topic()
     if code is not ErrorCode.NONE:
         return _build(request, ErrorCode.COORDINATOR_NOT_AVAILABLE)

@@ -1,6 +1,6 @@
 """DescribeTransactions (key 65), version 0: the state of transactional ids of this coordinator.
 
-Without partitions of topics that the caller may not describe.
+Partitions of topics that the caller may not describe are omitted.
 """
 
 from collections.abc import Coroutine

@@ -1,4 +1,5 @@
-"""InitProducerId (key 22), versions 0-6: gives a producer its id, for idempotence and transactions.
+"""InitProducerId (key 22), versions 0-6: allocates a producer's id, for idempotence and
+transactions.
 
 Version 3 added the id and epoch that the producer had before (KIP-360), 4 PRODUCER_FENCED, 6
 two-phase commit and keeping the transaction that a previous incarnation prepared (KIP-939). Without
@@ -65,7 +66,7 @@ def _check_id_and_epoch(request: Request) -> ErrorCode | None:
 
 
 def _may_be_idempotent(request: Request, services: "Services") -> bool:
-    """A principal that may write to any topic may do so idempotently (KIP-679)."""
+    """Whether the principal may write to any topic, which allows idempotent writes (KIP-679)."""
     return allows_cluster(request, services, AclOperation.IDEMPOTENT_WRITE) or any(
         allows_topic(request, services, AclOperation.WRITE, topic)
         for topic in services.metadata.topics
@@ -99,7 +100,7 @@ async def _init_transactional(request: Request, services: "Services") -> Any:
 
 
 def _field(request: Request, name: str, default: Any) -> Any:
-    """The default for versions without the field."""
+    """The field, or the default in versions that lack it."""
     return getattr(request.message, name, default)
 
 

@@ -49,7 +49,7 @@ class GroupCommandContext:
         )
 
     def fits(self, record: GroupRecord) -> bool:
-        """Checked beforehand: a record that the log refuses makes the whole shard reload."""
+        """Checked before the write, because a record that the log refuses reloads the shard."""
         key, value = encode_record(record)
         size = len(key) + len(value or b"") + _BATCH_OVERHEAD_BYTES
         return size <= self.config.max_record_bytes

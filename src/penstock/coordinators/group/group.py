@@ -1,4 +1,4 @@
-"""Group: what the shard state calls, whichever protocol the group uses. No behaviour.
+"""Group: the interface of both group protocols to the shard state. No behaviour.
 
 `ClassicGroup` and `ConsumerGroup` implement it. A group never changes its protocol: an upgrade or a
 downgrade replaces it by a group of the other class.
@@ -60,7 +60,7 @@ class Group(Protocol):
         """The records have been replayed: every member's session starts now."""
 
     def session_timer(self, member_id: str, config: GroupConfig, /) -> Sequence[SetTimer]:
-        """A commit of this member resets its session, where the protocol says so."""
+        """The session timer to reset after a commit of this member, if the protocol resets it."""
 
     def topics_changed(self) -> None:
         """A topic was created, deleted or got partitions."""
@@ -69,11 +69,11 @@ class Group(Protocol):
 
     @property
     def is_vacant(self) -> bool:
-        """Without members and without a record: the group need not be kept."""
+        """Without members and without a record, so that the group need not be kept."""
 
     @property
     def is_deserted(self) -> bool:
-        """Without members, present or pending, so that its last record may go."""
+        """Without members, present or pending, so that its last record may be deleted."""
 
     def snapshot(self) -> object | None:
         """The durable state; equal for equal states. None: nothing is durable."""

@@ -137,8 +137,9 @@ def _collect_batch(
 
 
 def _is_offset(value: bytes | None) -> bool:
-    """As we write it, because a value that cannot be decoded must not replace one that can. A
-    tombstone is none: it also removes pending offsets, so it must not be overtaken."""
+    """Whether this is an offset record as we write it, because a value that cannot be decoded must
+    not replace one that can. A tombstone is not: it also removes pending offsets, so it must keep
+    its order."""
     if value is None:
         return False
     is_ours = len(value) >= _OFFSET_VALUE_BYTES and value[:2] == _OFFSET_VALUE

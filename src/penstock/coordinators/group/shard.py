@@ -58,7 +58,7 @@ class GroupShard(CoordinatorShard[GroupShardState, GroupRecord]):
         return self.run(lambda *_: CoordinatorResult(reply=ErrorCode.NONE, end_marker=marker))
 
     def delete_of_topics(self, topics: Set[str]) -> None:
-        """Now, or after loading."""
+        """Delete them now, or after loading."""
         if self.is_active:
             deleted = frozenset(topics)
             self._execute(lambda state, _, now_ms: state.delete_of_topics(deleted))

@@ -112,7 +112,7 @@ class GroupShardState:
             del self.groups[name]
 
     def _replay_consumer(self, name: str, record: GroupRecord) -> None:
-        """As for classic groups."""
+        """Like `_replay_classic`, for consumer groups."""
         group = self.groups.get(name)
         if not isinstance(group, ConsumerGroup):
             if record.value is None:
@@ -194,7 +194,7 @@ class GroupShardState:
         return self._cleaned(key.group, group.on_timer(key, self._environment(now_ms)))
 
     def on_loaded(self, now_ms: int) -> CoordinatorResult[None, GroupRecord]:
-        """Every session of every group starts now."""
+        """Start the session of every member of every group."""
         environment = self._environment(now_ms)
         results = [group.on_loaded(environment) for group in self.groups.values()]
         return CoordinatorResult(
@@ -344,7 +344,7 @@ class GroupShardState:
         return CoordinatorResult(reply=None, records=records)
 
     def _expire(self, name: str, now_ms: int) -> Sequence[GroupRecord]:
-        """With its last offset an empty group goes too."""
+        """An empty group is deleted with its last offset."""
         group = self.find_group(name)
         if group is None:
             return ()

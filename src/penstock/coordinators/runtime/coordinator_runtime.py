@@ -24,7 +24,7 @@ MAX_ERRORS_IN_A_ROW = 3  # unexpected ones in a shard, before the broker stops
 
 
 class CoordinatorFailed(Exception):
-    """A shard keeps failing in ways nobody foresaw, so its log or this code is broken."""
+    """A shard keeps failing unexpectedly, so its log or this code is broken."""
 
 
 class CoordinatorRuntime(ABC, Generic[Shard]):
@@ -52,7 +52,7 @@ class CoordinatorRuntime(ABC, Generic[Shard]):
         """How many partitions the topic will have, while it does not exist."""
 
     async def run(self) -> None:
-        """Until `close`. Loads shards as their partitions are taken. Raises CoordinatorFailed."""
+        """Load shards as their partitions are taken, until `close`. Raises CoordinatorFailed."""
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             to_start, self._to_start = self._to_start, []
@@ -63,7 +63,7 @@ class CoordinatorRuntime(ABC, Generic[Shard]):
                 raise self._failure
 
     def close(self) -> None:
-        """Sends everyone who waits to another coordinator; no partition is taken from now on."""
+        """Send all waiting clients to another coordinator; no partition is taken from now on."""
         self._closed.set()
         while self._to_start:
             self._to_start.pop()[0].close()
@@ -117,7 +117,7 @@ class CoordinatorRuntime(ABC, Generic[Shard]):
         self._start(self._load_in_slot(shard), f"load {shard}")
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        """As a task of `run`, now or when that starts."""
+        """Start it as a task of `run`, now or when that starts."""
         if self._closed.is_set():
             work.close()
         elif self._tasks is None:

@@ -1,9 +1,9 @@
 """One led partition of a coordinator's topic: its state and the one path of its commands.
 
 A command decides on the state; its records are appended and replayed at once; replies leave when
-they are committed. Which commands exist is the coordinator's business. Owned by the event loop;
-only loading awaits. Invariant: the state is what a replay of the log gives, plus volatile parts
-that a reload forgets.
+they are committed. The coordinator defines the commands. Owned by the event loop; only loading
+awaits. Invariant: the state is what a replay of the log gives, plus volatile parts that a reload
+forgets.
 """
 
 import asyncio
@@ -100,7 +100,7 @@ class CoordinatorShard(ABC, Generic[State, RecordType]):
 
     @abstractmethod
     def _replay(self, result: CoordinatorResult[Any, RecordType], base_offset: int) -> int:
-        """Into the state; returns the offset after the last record."""
+        """Replay the records into the state; returns the offset after the last one."""
 
     @abstractmethod
     def _on_active(self) -> None:
@@ -118,7 +118,7 @@ class CoordinatorShard(ABC, Generic[State, RecordType]):
         raise AssertionError(f"{self} sets no timers")
 
     def _on_write_done(self, code: ErrorCode) -> None:
-        """An append is committed, or not known to be."""
+        """An append is committed, or its outcome is unknown."""
 
     def _forget_volatile(self) -> None:
         """The shard reloads or ends: drop what lives outside the state."""
@@ -127,7 +127,7 @@ class CoordinatorShard(ABC, Generic[State, RecordType]):
 
     @property
     def is_led(self) -> bool:
-        """Still the same leadership: after any other, another broker may have written."""
+        """Whether the leadership is the same; after another, its broker may have written."""
         leadership = self._shared.log.find_leadership(self.partition)
         return leadership is not None and leadership is self.leadership
 
@@ -309,13 +309,13 @@ class CoordinatorShard(ABC, Generic[State, RecordType]):
             self._fail()
 
     def _fail(self) -> None:
-        """An error that nobody foresaw: the log is the truth, so start again from it."""
+        """Unexpected error: reload from the log, which is authoritative."""
         self.errors_in_a_row += 1
         self._shared.on_unexpected_error(self, traceback.format_exc())
         self.reload(ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def reload(self, code: ErrorCode) -> None:
-        """Drops volatile state and loads again. Everyone who waits gets the code and may retry."""
+        """Drop volatile state and load again. Waiting requests get the code; clients may retry."""
         if self.status is Status.GONE:
             return
         self._drop_volatile()
@@ -325,7 +325,7 @@ class CoordinatorShard(ABC, Generic[State, RecordType]):
         self._shared.load_again(self)
 
     def end(self, code: ErrorCode) -> None:
-        """For good."""
+        """End the shard for good."""
         self.status = Status.GONE
         self._drop_volatile()
         self._replies.fail_all(code)

@@ -50,17 +50,17 @@ class CoordinatorLog(Protocol):
         """An object that identifies the current leadership; None while another broker leads."""
 
     def ends(self, partition: int) -> LogEnds:
-        """All 0 if this broker has no such log."""
+        """The offsets of the log; all 0 if this broker does not have it."""
 
     def max_batch_bytes(self, partition: int) -> int: ...
 
     async def read(self, partition: int, start: int, max_bytes: int) -> LogChunk:
-        """From `start` towards the log end, at most `max_bytes` or one batch. May raise Refusal."""
+        """Read from `start` on, at most `max_bytes` or one batch. May raise Refusal."""
 
     def append(
         self, partition: int, batches: Sequence[bytearray], *, timeout_ms: int, done: Done
     ) -> Append:
-        """All in one write. If the returned code is None, `done` is called later, once."""
+        """Append in one write. If the returned code is None, `done` is called later, once."""
 
     def when_committed(self, partition: int, offset: int, *, timeout_ms: int, done: Done) -> None:
         """Calls `done`, perhaps at once: NONE when all below `offset` is committed, or why not."""

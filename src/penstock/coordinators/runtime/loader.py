@@ -28,7 +28,7 @@ class LoadStopped(Exception):
 
 
 class Reader(Protocol[EntryRead]):
-    """Decodes entries from a log's bytes. None is no entry, only a point where loading may
+    """Decodes entries from a log's bytes. None is not an entry, only a point where loading may
     yield."""
 
     def read(self, data: bytes) -> Iterator[EntryRead | None]: ...

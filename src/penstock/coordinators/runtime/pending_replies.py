@@ -14,7 +14,7 @@ from penstock.model.errors import ErrorCode
 
 
 class Failed(NamedTuple):
-    """In place of a reply: the outcome is unknown, or must not be disclosed."""
+    """Takes the place of a reply: the outcome is unknown, or must not be disclosed."""
 
     code: ErrorCode
 
@@ -57,7 +57,7 @@ class PendingReplies:
         return waiter, future
 
     def reply(self, waiter: Waiter, reply: object) -> None:
-        """Once everything written so far is committed. Further replies to it are dropped."""
+        """Reply once everything written so far is committed. Further replies to it are dropped."""
         future = self._waiters.pop(waiter, None)
         if future is None:
             return
@@ -67,7 +67,7 @@ class PendingReplies:
             _resolve(future, reply)
 
     def fail(self, waiter: Waiter, code: ErrorCode) -> None:
-        """At once, because an error claims nothing about the log."""
+        """Reply at once, because an error claims nothing about the log."""
         future = self._waiters.pop(waiter, None)
         if future is not None:
             _resolve(future, Failed(code))
@@ -100,7 +100,7 @@ class PendingReplies:
                 return
 
     def fail_all(self, code: ErrorCode) -> None:
-        """Everyone who waits, for a write or for another command."""
+        """Fail every request that waits, for a write or for another command."""
         while self._writes:
             _fail_write(self._writes.popleft(), code)
         waiters, self._waiters = self._waiters, {}

@@ -48,7 +48,7 @@ def build_batches(
     codec: Codec = Codec.NONE,
     written_by: WrittenBy = NO_TRANSACTION,
 ) -> list[bytearray]:
-    """As few as the limit allows, in order; TooLarge if one record alone exceeds it. `name`
+    """As few batches as the limit allows, in order; TooLarge if one record alone exceeds it. `name`
     describes a record in the error message."""
     batches: list[bytearray] = []
     pending: list[Record] = []

@@ -1,4 +1,4 @@
-"""CoordinatorResult: what a command decides, as records to write, replies to send, timers to set.
+"""CoordinatorResult: a command's decision, as records to write, replies to send, timers to set.
 
 Deciders return it and do no I/O; the shard carries it out. Invariant: durable state changes only by
 replaying records, so that a replay of the log rebuilds it.
@@ -22,7 +22,7 @@ NOBODY = Waiter(0)  # the waiter of a command that no client sent: a timer's, or
 
 
 class Later:
-    """In place of a reply: the group keeps the waiter, and a later command replies to it."""
+    """Takes the place of a reply: the group keeps the waiter, and a later command replies to it."""
 
 
 LATER = Later()

@@ -1,4 +1,4 @@
-"""The connections that a transactional id was written over: detects late EndTxn of old clients.
+"""The connections of each transactional id, to detect a late EndTxn of old clients.
 
 Before KIP-890 the epoch of a late EndTxn equals that of the next transaction's. But a client that
 gives up on a request also gives up its connection and continues over another. Volatile: a reload

@@ -27,7 +27,7 @@ MarkerCallback = Callable[[TxnMarkerEntry, Mapping[TopicPartition, ErrorCode]], 
 
 
 class MarkerChannel(Protocol):
-    """To the leaders of partitions, on whichever broker they are."""
+    """Sends markers to the leaders of partitions, on any broker."""
 
     def send(self, markers: Sequence[TxnMarkerEntry], done: MarkerCallback) -> None:
         """Calls `done`, now or later, exactly once per partition of each marker, also if the

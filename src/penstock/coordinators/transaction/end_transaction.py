@@ -126,7 +126,7 @@ def _may_end(state: State, *, commit: bool, version: int) -> bool:
 
 
 def _reply_in_state(transaction: Transaction, *, commit: bool, version: int) -> EndResult:
-    """To the owner while nothing is open. Before KIP-890 it may be repeating its request."""
+    """The reply while nothing is open. Before KIP-890 the owner may be repeating its request."""
     state = transaction.state
     is_same = state is not State.EMPTY and commit == state.commits
     if state.is_prepared and (is_same or bumps_epoch(version)):

@@ -1,4 +1,4 @@
-"""InitProducerId: gives a new or restarted producer its id and epoch. Pure.
+"""InitProducerId: assigns a new or restarted producer its id and epoch. Pure.
 
 The new epoch fences the previous holder of the transactional id. A transaction that it left open is
 aborted first, or kept for the new producer to end (KIP-939).
@@ -84,8 +84,8 @@ def _refuse(code: ErrorCode) -> InitResult:
 
 
 def _may_claim(transaction: Transaction, claimed: ProducerIdAndEpoch) -> bool:
-    """The owner, or the owner before its last request, whose reply may have been lost. Once the
-    next transaction is open, that reply must have arrived."""
+    """Whether this is the owner, or the owner before its last request, whose reply may have been
+    lost. Once the next transaction is open, that reply must have arrived."""
     owner = transaction.owner
     if claimed == owner:
         return True
@@ -119,7 +119,7 @@ def _bump_epoch(
     new_producer_id: int | None,
     now_ms: int,
 ) -> InitResult:
-    """Nothing is open: the next epoch, or the first one of another id."""
+    """Assign the next epoch, or the first one of another id, while no transaction is open."""
     owner = transaction.owner
     is_repeated = claimed not in (NO_PRODUCER, owner)
     if is_repeated and owner.epoch != MAX_EPOCH:

@@ -147,7 +147,7 @@ class MarkerDelivery:
         return ErrorCode.NONE if is_deleted else code
 
     def _warn(self, key: EndKey, codes: Mapping[TopicPartition, ErrorCode]) -> None:
-        """Once per end of a transaction."""
+        """Warn once per end of a transaction."""
         if key in self._warned:
             return
         self._warned.add(key)

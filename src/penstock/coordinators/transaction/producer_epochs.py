@@ -1,5 +1,4 @@
-"""Producer ids and epochs of a transactional id: who owns it, who is fenced, what comes next.
-Pure."""
+"""Producer ids and epochs of a transactional id: owner, fenced producers, next epoch. Pure."""
 
 from dataclasses import replace
 from typing import Any
@@ -14,7 +13,7 @@ LAST_EPOCH = MAX_EPOCH - 1  # the last that a producer may have; then it gets an
 
 
 class NeedsProducerId:
-    """In place of a reply: run the command again with a producer id that nobody has had."""
+    """Takes the place of a reply: run the command again with a new producer id."""
 
 
 NEEDS_PRODUCER_ID = NeedsProducerId()

@@ -38,7 +38,7 @@ _INT64 = struct.Struct(">q")
 
 
 class State(Enum):
-    """With the names that DescribeTransactions returns."""
+    """The states, with the names that DescribeTransactions returns."""
 
     EMPTY = "Empty"
     ONGOING = "Ongoing"

@@ -209,7 +209,7 @@ class TransactionShard(CoordinatorShard[TransactionShardState, TransactionRecord
 
 
 def _reserve(records: Sequence[TransactionRecord]) -> int:
-    """Room for the record of its end, so that whatever is opened can also be ended."""
+    """Bytes reserved for the record of its end, so that every open transaction can be ended."""
     values = (record.value for record in records)
     is_open = any(value is not None and value.state is State.ONGOING for value in values)
     return END_BYTES if is_open else 0

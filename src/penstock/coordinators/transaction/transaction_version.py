@@ -12,12 +12,13 @@ _FIRST_BUMPING_ADD = 4
 
 
 def version_of_end(api_version: int) -> int:
-    """From the version of EndTxn."""
+    """The transaction version of an EndTxn request version."""
     return BUMPING if api_version >= _FIRST_BUMPING_END else CLASSIC
 
 
 def version_of_add(api_version: int) -> int:
-    """From the version of AddPartitionsToTxn: brokers send the later ones for newer clients."""
+    """The transaction version of an AddPartitionsToTxn request version; brokers send the later ones
+    for newer clients."""
     return BUMPING if api_version >= _FIRST_BUMPING_ADD else CLASSIC
 
 

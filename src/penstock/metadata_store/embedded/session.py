@@ -112,7 +112,7 @@ class EmbeddedSession:
         raise MultiFailed(result.failed_index, result.error, len(operations))
 
     async def sync(self) -> None:
-        # What is answered is applied, so only the order within the session matters.
+        # Answered writes are applied, so only the order within the session matters.
         await self._read("/", lambda: None)
 
     async def close(self) -> None:

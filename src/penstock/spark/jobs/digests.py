@@ -24,7 +24,7 @@ _MASKS = np.array([(1 << 8 * size) - 1 for size in range(_WORD + 1)], np.uint64)
 
 
 class DigestedColumns(NamedTuple):
-    """Which columns of a record the digest covers."""
+    """The columns of a record that the digest covers."""
 
     columns: tuple[str, ...]  # of `key` and `value`
     skips_tombstones: bool
@@ -49,7 +49,7 @@ def find_duplicate_digests(digests: Iterable[Digests]) -> Digests:
 
 
 def is_among(digests: Digests, wanted: Digests) -> npt.NDArray[np.bool_]:
-    """Which digests are in `wanted`, which is sorted and not empty."""
+    """Tells for each digest whether it is in `wanted`, which is sorted and not empty."""
     indexes = np.minimum(np.searchsorted(wanted, digests), wanted.size - 1)
     return np.asarray(wanted[indexes] == digests)
 

@@ -125,7 +125,7 @@ class RangeAudit:
             self._omitted,
         )
 
-    # Which batches belong to the range.
+    # Batches of the range.
 
     def _without_refetched(self, batches: list[FetchedBatch]) -> list[FetchedBatch]:
         """Drops batches that were already seen, or belong to the range before.
@@ -230,7 +230,7 @@ class RangeAudit:
         self.next_offset = max(self.next_offset, next_offset)
         self.is_done = self.is_done or self.next_offset >= self.task.wanted.end
 
-    # What is recorded.
+    # Results.
 
     def _close_damaged(self, next_offset: int) -> None:
         """Records the damaged batch's offsets up to the next batch: its own fields may be wrong."""

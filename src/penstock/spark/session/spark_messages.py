@@ -17,7 +17,7 @@ _PYTHON_ERROR = re.compile(r"^((?:\w+\.)*\w*(?:Error|Exception)(?:: .+)?)$", re.
 _TRACE = "Traceback (most recent call last)"
 _CLASS = re.compile(r"\[([A-Z][A-Z0-9_.]{3,})\] ")
 _POSITION = re.compile(r"\(line (\d+), pos \d+\)|; line (\d+) pos \d+")
-# What follows is the query, its plan or a stack trace.
+# The query, its plan or a stack trace follows.
 _CONTEXT = re.compile(
     r"; line \d+ pos \d+(?:;\n|$)|\n=== Streaming Query ===|\n\s*== SQL ==|\n\s*\+- |\n\s+at "
     r"|\nJVM stacktrace|\nDriver stacktrace|\nSearch path: "

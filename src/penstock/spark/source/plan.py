@@ -63,7 +63,7 @@ def should_wait(available: int, *, at_least: int, since_last_ms: float, max_dela
     return since_last_ms < max_delay_ms and available < at_least
 
 
-# What a batch reads.
+# Ranges of a batch.
 
 
 class BatchPlan(NamedTuple):

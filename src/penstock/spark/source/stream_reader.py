@@ -193,7 +193,7 @@ class _Driver:
             limit = within if limit is None else min(limit, within)
         return dict(ends) if limit is None else limit_ends(starts, ends, limit)
 
-    # What it reads.
+    # Ranges of a batch.
 
     def plan(self, start: StreamOffset, end: StreamOffset) -> list[InputPartition]:
         lost = self._find_lost(end) if self._fixed_end is not None else set()

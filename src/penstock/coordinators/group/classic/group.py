@@ -76,7 +76,7 @@ class ClassicGroup(ClassicGroupState):
     def leave(
         self, leavers: Sequence[LeavingMember], environment: CommandEnvironment
     ) -> CoordinatorResult[tuple[ErrorCode, tuple[LeaveResult, ...]], GroupRecord]:
-        """Removes all of them, then the rest of the group rebalances once."""
+        """Remove all of them, then rebalance the rest of the group once."""
         context = ClassicCommandContext(self, environment)
         if self.state is ClassicState.DEAD:
             return context.result((ErrorCode.COORDINATOR_NOT_AVAILABLE, ()))
@@ -124,7 +124,7 @@ class ClassicGroup(ClassicGroupState):
         return (SetTimer(TimerKey(self.name, SESSION, member_id), member.session_timeout_ms),)
 
     def topics_changed(self) -> None:
-        """Its leader assigns partitions and watches the topics itself."""
+        """No effect: the group's leader assigns partitions and watches the topics itself."""
 
     # -- queries and deletion --------------------------------------------------------------
 
@@ -160,7 +160,7 @@ class ClassicGroup(ClassicGroupState):
     def release(
         self, error: ErrorCode, environment: CommandEnvironment
     ) -> CoordinatorResult[None, GroupRecord]:
-        """Replies to everyone who waits and stops all timers: a consumer group replaces it."""
+        """Reply to every waiter and stop all timers, because a consumer group replaces this one."""
         context = ClassicCommandContext(self, environment)
         for member in self.members.values():
             context.refuse_join(member, error, member_id=member.id)
@@ -185,7 +185,7 @@ class ClassicGroup(ClassicGroupState):
         )
 
     def check_fetch(self, _: FetchOffsets) -> ErrorCode:
-        """Anyone may fetch."""
+        """Any client may fetch."""
         return ErrorCode.NONE
 
 

@@ -1,4 +1,4 @@
-"""JoinGroup to a classic group: who may join, under which member id, and when that rebalances."""
+"""JoinGroup to a classic group: who may join, under which id, and when that rebalances."""
 
 from collections.abc import Callable
 from typing import cast

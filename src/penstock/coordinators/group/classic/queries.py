@@ -1,4 +1,4 @@
-"""Read-only views of a classic group, and who may change the offsets under its name."""
+"""Read-only views of a classic group, and which clients may change its offsets."""
 
 from penstock.coordinators.group.classic.state import ClassicGroupState, ClassicMember, ClassicState
 from penstock.coordinators.group.classic.subscription import CONSUMER, find_subscribed_topics

@@ -1,6 +1,6 @@
-"""The rebalance of a classic group: every member must join, those who do are the next generation.
+"""The rebalance of a classic group: the members that join form the next generation.
 
-Invariant: everyone who waits when a phase ends gets a reply, and every waiting phase has a timer.
+Invariant: every waiter gets a reply when a phase ends, and every waiting phase has a timer.
 """
 
 from penstock.coordinators.group.classic.context import (
@@ -22,7 +22,7 @@ _MIN_JOIN_PHASE_MS = 1000  # before the join phase repeats because no member cam
 
 
 def prepare_rebalance(context: ClassicCommandContext) -> None:
-    """Asks all members to join again. An empty group first waits for more members to come."""
+    """Ask all members to join again. An empty group first waits for more members."""
     group = context.group
     is_initial = group.state is ClassicState.EMPTY
     _stop_syncing(context)
@@ -39,7 +39,7 @@ def prepare_rebalance(context: ClassicCommandContext) -> None:
 
 
 def maybe_complete_join(context: ClassicCommandContext) -> None:
-    """After a member came or went in the join phase: ends the phase if all members have joined."""
+    """End the join phase if all members have joined; called after a member joined or left."""
     group = context.group
     if group.state is not ClassicState.PREPARING_REBALANCE:
         return
@@ -60,7 +60,7 @@ def on_join_timer(context: ClassicCommandContext) -> None:
     if group.state is not ClassicState.PREPARING_REBALANCE:
         return
     if group.initial_left_ms and group.has_newcomers:
-        # Where some came, others follow: wait again, but in total no longer than a rebalance may.
+        # Some joined, so others may follow: wait again, but no longer than a rebalance in total.
         delay_ms = min(context.config.initial_rebalance_delay_ms, group.initial_left_ms)
         group.initial_left_ms -= delay_ms
         group.has_newcomers = False
@@ -70,9 +70,9 @@ def on_join_timer(context: ClassicCommandContext) -> None:
 
 
 def complete_join(context: ClassicCommandContext) -> None:
-    """Ends the join phase: members that joined form the next generation, others are removed.
+    """End the join phase: members that joined form the next generation, others are removed.
 
-    Static members may be away until their session ends, so they stay. Alone they form no
+    Static members may be away until their session ends, so they stay. On their own they form no
     generation: then the join phase repeats.
     """
     group = context.group
@@ -91,7 +91,7 @@ def complete_join(context: ClassicCommandContext) -> None:
 
 
 def remove_member(context: ClassicCommandContext, member: ClassicMember) -> None:
-    """Requests that still wait in its name get UNKNOWN_MEMBER_ID."""
+    """Pending requests of the member get UNKNOWN_MEMBER_ID."""
     context.refuse_join(member, ErrorCode.UNKNOWN_MEMBER_ID, member_id=UNKNOWN_MEMBER)
     context.reply_to_sync(member, SyncGroupReply(error=ErrorCode.UNKNOWN_MEMBER_ID))
     context.cancel_timer(SESSION, member.id)

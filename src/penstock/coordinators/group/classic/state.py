@@ -25,7 +25,7 @@ NO_ASSIGNMENT = b""
 
 
 class ClassicState(StrEnum):
-    """Named as clients see them."""
+    """The states, with the names that clients see."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"  # members have to join again
@@ -52,8 +52,8 @@ class ClassicMember:
 
     @property
     def is_waiting(self) -> bool:
-        """A member whose request waits cannot be late, unless it is new: it may have gone
-        unseen."""
+        """Whether its request is pending, so that it cannot be late. A new member does not count,
+        because its client may be gone unnoticed."""
         has_waiter = self.join_waiter is not None or self.sync_waiter is not None
         return has_waiter and not self.is_new
 
@@ -171,12 +171,12 @@ class ClassicGroupState:
         return max(votes, key=votes.__getitem__)
 
     def reset_counts(self) -> None:
-        """After `members` was replaced."""
+        """Recount after `members` was replaced."""
         self.joining = sum(1 for _ in self.waiting_to_join())
         self._common = None
 
     def record(self, assignments: Mapping[str, bytes], now_ms: int) -> GroupRecord:
-        """The group with its leader's assignments."""
+        """The record of the group with its leader's assignments."""
         members = tuple(
             _to_value(member, self.protocol, assignments.get(member.id, NO_ASSIGNMENT))
             for member in self.members.values()
@@ -206,7 +206,7 @@ class ClassicGroupState:
         return GroupRecord(GroupKey(self.name), replace(stored, members=members, leader=leader))
 
     def empty_record(self, now_ms: int) -> GroupRecord:
-        """The group without members, in the next generation."""
+        """The record of the group without members, in the next generation."""
         value = GroupValue(
             protocol_type=self.protocol_type or "",
             generation=next_generation(self.generation),

@@ -12,7 +12,7 @@ CONSUMER = "consumer"  # the protocol type of consumers
 
 
 def find_topics(metadata: bytes) -> frozenset[str] | None:
-    """None: this is no consumer's subscription."""
+    """None: this is not a consumer's subscription."""
     reader = ValueReader(metadata, flexible=False)
     try:
         reader.int16()  # version

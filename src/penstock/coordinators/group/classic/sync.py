@@ -1,6 +1,7 @@
-"""SyncGroup to a classic group: the leader brings the assignment, every member gets its part.
+"""SyncGroup to a classic group: the leader sends the assignment, every member gets its part.
 
-Invariant: an assignment is handed out only after it was stored, for the generation it was made for.
+Invariant: an assignment is sent to members only after it was stored, for the generation it was made
+for.
 """
 
 from collections.abc import Mapping

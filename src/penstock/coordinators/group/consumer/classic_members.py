@@ -50,7 +50,7 @@ from penstock.protocol.coordinator_values import MalformedRecord
 def join(
     group: ConsumerGroupState, request: JoinGroup, _: Waiter, environment: CommandEnvironment
 ) -> CoordinatorResult[JoinGroupReply, GroupRecord]:
-    """The group has members; an empty one is replaced by a classic group."""
+    """Join a group that has members; an empty one is replaced by a classic group."""
     context = ConsumerCommandContext(group, environment)
     had_consumer_members = has_consumer_members(group)
     try:

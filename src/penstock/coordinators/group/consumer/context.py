@@ -53,7 +53,7 @@ class ConsumerCommandContext(GroupCommandContext):
         replay(self.group, record)
 
     def prepend(self, other: CoordinatorResult[None, GroupRecord]) -> None:
-        """The records that end another group come before those that begin this one."""
+        """Put the records that end another group before those that begin this one."""
         self._records[:0] = other.records
         self._replies[:0] = other.deferred_replies
         self._timers = {change.key: change for change in other.timers} | self._timers
@@ -61,8 +61,8 @@ class ConsumerCommandContext(GroupCommandContext):
     # -- common to several commands --------------------------------------------------------
 
     def write_member(self, member: str, value: ConsumerMemberValue) -> None:
-        """Refusal: the subscription is too large. If the log refused the record, every group of the
-        shard would reload."""
+        """Refuses a subscription that is too large: if the log refused the record, every group of
+        the shard would reload."""
         record = GroupRecord(ConsumerMemberKey(self.name, member), value)
         if not self.fits(record):
             raise Refusal(
@@ -79,7 +79,7 @@ class ConsumerCommandContext(GroupCommandContext):
         self.write(ConsumerGroupKey(self.name), ConsumerGroupValue(self.group.epoch + 1))
 
     def remove(self, member: str) -> None:
-        """In Kafka's order: the assignments of a member go before the member."""
+        """Remove a member's assignments before the member, in Kafka's order."""
         self.write(CurrentMemberKey(self.name, member), None)
         self.write(TargetMemberKey(self.name, member), None)
         self.write(ConsumerMemberKey(self.name, member), None)

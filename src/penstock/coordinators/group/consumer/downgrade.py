@@ -30,8 +30,8 @@ _POLICIES = ("downgrade", "bidirectional")
 
 
 def remove_members(context: ConsumerCommandContext, members: Iterable[ConsumerMember]) -> None:
-    """The others get their partitions with the next heartbeat, or from the leader if the group
-    becomes classic."""
+    """Remove the members. The others get their partitions with the next heartbeat, or from the
+    leader if the group becomes classic."""
     had_consumer_members = has_consumer_members(context.group)
     for member in members:
         context.remove(member.id)
@@ -108,7 +108,7 @@ def _assignment(context: ConsumerCommandContext, member: ConsumerMember) -> byte
 
 
 def tombstones(group: ConsumerGroupState) -> Sequence[GroupRecord]:
-    """For a group without members; the records of members went with them."""
+    """The tombstones of a group without members; the members' records are gone already."""
     assert not group.members, f"group {group.name} still has {len(group.members)} members"
     return (
         GroupRecord(TargetEpochKey(group.name), None),

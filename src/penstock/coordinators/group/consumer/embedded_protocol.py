@@ -31,7 +31,7 @@ class ConsumerSubscription:
 
 
 def read_subscription(metadata: bytes) -> ConsumerSubscription:
-    """MalformedRecord: it is no subscription."""
+    """MalformedRecord: it is not a subscription."""
     reader = ValueReader(metadata, flexible=False)
     version = _version(reader)
     topics = tuple(reader.array(ValueReader.string))
@@ -44,7 +44,7 @@ def read_subscription(metadata: bytes) -> ConsumerSubscription:
 
 
 def read_assignment(data: bytes, topics: Topics) -> Partitions:
-    """The assigned partitions of existing topics; MalformedRecord: it is no assignment."""
+    """The assigned partitions of existing topics; MalformedRecord: it is not an assignment."""
     if not data:
         return {}
     reader = ValueReader(data, flexible=False)

@@ -99,7 +99,7 @@ def _interval_ms(context: ConsumerCommandContext, member: ConsumerMember) -> int
 def update_member(
     context: ConsumerCommandContext, before: ConsumerMember, subscription: ConsumerMemberValue
 ) -> bool:
-    """Whether the group needs a new target assignment."""
+    """Update the member. True if the group needs a new target assignment."""
     member = context.group.members.get(before.id)
     if member is None or member.subscription != subscription:
         context.write_member(before.id, subscription)
@@ -114,7 +114,7 @@ def update_member(
 def reconcile_member(
     context: ConsumerCommandContext, member_id: str, owned: Partitions | None
 ) -> ConsumerMember:
-    """The member, as close to its target assignment as it may be now."""
+    """The member, moved as far towards its target assignment as is possible now."""
     group, member = context.group, context.group.members[member_id]
     reconciled = reconcile(
         member,

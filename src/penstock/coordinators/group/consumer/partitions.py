@@ -22,7 +22,7 @@ def from_topics(topics: Iterable[TopicPartitions]) -> Partitions:
 
 
 def to_topics(partitions: Partitions) -> tuple[TopicPartitions, ...]:
-    """In a fixed order."""
+    """The partitions by topic, in a fixed order."""
     ordered = sorted(partitions.items(), key=lambda item: item[0].int)
     return tuple(TopicPartitions(topic_id, tuple(sorted(numbers))) for topic_id, numbers in ordered)
 

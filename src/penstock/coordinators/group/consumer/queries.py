@@ -1,4 +1,4 @@
-"""Read-only views of a consumer group, and who may change the offsets under its name."""
+"""Read-only views of a consumer group, and which clients may change its offsets."""
 
 from penstock.coordinators.group.config import GroupConfig
 from penstock.coordinators.group.consumer.partitions import Partitions, to_topics
@@ -110,7 +110,7 @@ def _describe_member(
 
 
 def _named(partitions: Partitions, topics: Topics) -> tuple[NamedPartitions, ...]:
-    """Without deleted topics."""
+    """The partitions with topic names; deleted topics are omitted."""
     return tuple(
         NamedPartitions(topic_id, name, numbers)
         for topic_id, numbers in to_topics(partitions)

@@ -52,7 +52,7 @@ class NamedPartitions(NamedTuple):
 
 
 class MemberKind(IntEnum):
-    """As in ConsumerGroupDescribe version 1."""
+    """The kinds of members, as in ConsumerGroupDescribe version 1."""
 
     UNKNOWN = -1
     CLASSIC = 0

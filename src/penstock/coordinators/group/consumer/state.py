@@ -42,7 +42,7 @@ class MemberState(IntEnum):
 
 
 class ConsumerState(StrEnum):
-    """With the names that clients see."""
+    """The states, with the names that clients see."""
 
     EMPTY = "Empty"
     ASSIGNING = "Assigning"
@@ -117,7 +117,7 @@ class ConsumerGroupState:
     rejoining: set[str] = field(default_factory=set)  # classic members that have to join again
 
     def copy(self) -> Self:
-        """To apply records to."""
+        """A copy to apply records to."""
         return replace(
             self,
             members=dict(self.members),
@@ -155,7 +155,7 @@ class ConsumerGroupState:
         return None if member is None else self.members.get(member)
 
     def free_for(self, member: str, partitions: Partitions) -> Partitions:
-        """Those that no other member owns."""
+        """The partitions that no other member owns."""
         free: dict[TopicId, frozenset[int]] = {}
         for topic, wanted in partitions.items():
             owners = self.owners.get(topic, {})
@@ -214,7 +214,7 @@ def _with_current(member: ConsumerMember, value: CurrentMemberValue) -> Consumer
 
 
 def _without_current(member: ConsumerMember) -> ConsumerMember:
-    """The member left; its other tombstones follow."""
+    """The member after it left; its other tombstones follow."""
     return replace(
         member,
         epoch=LEAVE_EPOCH,

@@ -1,6 +1,6 @@
 """Commands on committed offsets, as pure functions from the store to records and replies.
 
-The caller has asked the group whether the member may. Changes no store.
+The group has allowed them already. Changes no store.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -32,7 +32,7 @@ Codes = Mapping[TopicPartition, ErrorCode]
 def commit(
     request: CommitOffsets, *, topics: Topics, now_ms: int, config: GroupConfig
 ) -> CoordinatorResult[Codes, GroupRecord]:
-    """Each offset on its own: the refusal of one does not affect the others."""
+    """Commit each offset on its own: the refusal of one does not affect the others."""
     codes = {offset.tp: check_offset(offset, topics, config) for offset in request.offsets}
     return CoordinatorResult(
         reply=codes,
@@ -122,7 +122,7 @@ def delete_all(store: OffsetStore, group: str) -> tuple[GroupRecord, ...]:
 
 
 def delete_of_topics(store: OffsetStore, topics: Collection[str]) -> tuple[GroupRecord, ...]:
-    """Every group's offsets of deleted topics, because a new topic of that name starts afresh."""
+    """Delete all offsets of deleted topics, because a new topic of that name starts afresh."""
     return tuple(
         GroupRecord(_key(group, tp), None)
         for group in sorted(store.groups())

@@ -1,4 +1,4 @@
-"""Expiry of committed offsets. Pure.
+"""Expiration of committed offsets. Pure.
 
 The group decides when the retention of an offset starts (KIP-211): never while a member reads its
 topic; otherwise when the last member left, or with the commit itself.

@@ -37,7 +37,7 @@ class OffsetStore:
         return None if stored is None else stored.value
 
     def of_group(self, group: str) -> Iterator[tuple[TopicPartition, OffsetValue]]:
-        """In order of their first commit. The store must not change meanwhile."""
+        """Offsets in order of their first commit. The store must not change meanwhile."""
         for tp, stored in self._by_group.get(group, _NOTHING).items():
             yield tp, stored.value
 
@@ -63,7 +63,7 @@ class OffsetStore:
         return sum(map(len, self._by_group.values()))
 
     def snapshot(self) -> object:
-        """Equal for equal states."""
+        """The state; equal for equal states."""
         groups = {group: dict(offsets) for group, offsets in self._by_group.items()}
         pending = {
             producer_id: {group: dict(offsets) for group, offsets in groups.items()}
@@ -90,7 +90,7 @@ class OffsetStore:
         groups.setdefault(key.group, {})[tp] = Stored(value, record_offset)
 
     def _remove(self, group: str, tp: TopicPartition) -> None:
-        """From open transactions too, so that their commit does not bring it back."""
+        """Remove it from open transactions, too, so that their commit does not restore it."""
         _remove_from(self._by_group, group, tp)
         for producer_id in list(self._pending):
             groups = self._pending[producer_id]

@@ -78,8 +78,8 @@ class ZooKeeperGroupCoordinator(GroupCoordinator):
     async def commit_in_transaction(
         self, request: CommitInTransaction
     ) -> Mapping[TopicPartition, ErrorCode]:
-        """A marker in the log has no effect in ZooKeeper. This is the one code of those that
-        clients handle here that says so."""
+        """Refused, because a marker in the log has no effect in ZooKeeper. No other code that
+        clients handle here says so."""
         return refuse_commit(request.commit, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT)
 
     async def fetch(self, request: FetchOffsets) -> FetchedOffsets:

@@ -60,7 +60,7 @@ class ZooKeeperOffsets:
         return tuple([await self._get(group, tp) for tp in partitions])
 
     async def delete(self, group: str, partitions: Iterable[TopicPartition]) -> None:
-        """Together with parent znodes that become empty."""
+        """Delete the offset and parent znodes that become empty."""
         for tp in partitions:
             path = _path(group, tp)
             await self._remove(path)
@@ -115,7 +115,7 @@ class ZooKeeperOffsets:
                 await self._session.set(path, data)
 
     async def _create(self, path: str) -> None:
-        """With all its parents."""
+        """Create the znode with all its parents."""
         if path == "/" or await self._session.exists(path) is not None:
             return
         await self._create(parent_of(path))

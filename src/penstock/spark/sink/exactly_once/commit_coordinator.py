@@ -189,7 +189,7 @@ class CommitCoordinator(NamedTuple):
         return self.bootstrap, self.query
 
 
-# What this process has read of the decision log, by cluster and query.
+# The decision log as far as this process has read it, by cluster and query.
 _log_states: dict[tuple[str, str], DecisionLogState] = {}
 
 

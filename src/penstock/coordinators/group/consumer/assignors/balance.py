@@ -61,7 +61,7 @@ class Balance:
                 own[least_loaded.take()].add(partition)
 
     def _even_out(self, topic: TopicId) -> bool:
-        """Whether anything moved."""
+        """Whether any partition moved."""
         own = self._own[topic]
         has_moved = False
         while True:

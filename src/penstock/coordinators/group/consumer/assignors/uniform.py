@@ -60,7 +60,7 @@ def _assign_homogeneous(
 
 
 def _first(partitions: Partitions, quota: int) -> Partitions:
-    """As many as the quota allows; whole topics where possible."""
+    """The first partitions up to the quota; whole topics where possible."""
     kept: dict[TopicId, frozenset[int]] = {}
     for topic in sorted(partitions, key=lambda topic_id: topic_id.int):
         own = partitions[topic]
@@ -75,7 +75,7 @@ def _first(partitions: Partitions, quota: int) -> Partitions:
 def _unassigned(
     topics: Iterable[TopicId], kept: dict[str, Partitions], counts: PartitionCounts
 ) -> list[_Slot]:
-    """In reverse order, to be taken from the end."""
+    """The partitions in reverse order, because they are taken from the end."""
     free: list[_Slot] = []
     for topic in sorted(topics, key=lambda topic_id: -topic_id.int):
         taken = frozenset[int]().union(*(own.get(topic, ()) for own in kept.values()))
