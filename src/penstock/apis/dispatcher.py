@@ -65,7 +65,7 @@ class Dispatcher:
         return self._loaded.setdefault(api_key, self._apis[key])
 
     def _find_private(self, api_key: int, in_flight: "InFlightRequest") -> Api | None:
-        """Only on the inter-broker listener."""
+        """Private APIs are found only on the inter-broker listener."""
         key = find_private_key(api_key)
         brokers = self._services.inter_broker
         if key is None or brokers is None or in_flight.caller.listener != brokers.listener:

@@ -25,7 +25,7 @@ class PartitionCounts:
         self._refreshed_at = time.monotonic()
 
     def get(self, topic: str) -> int:
-        """At least 1; SendFailed for a topic that does not exist."""
+        """The count, at least 1; SendFailed for a topic that does not exist."""
         count = self._counts.get(topic)
         if count is None:
             count = self._counts[topic] = self._ask(topic)

@@ -168,7 +168,7 @@ class ActiveController:
     async def create_topics(
         self, topics: Sequence[CreatableTopic], *, validate_only: bool
     ) -> DecisionResult[TopicState]:
-        """In steps of some topics, so that a long request does not block the event loop."""
+        """Create in steps of some topics, so that a long request does not block the event loop."""
         duplicates = find_duplicates(topic.name for topic in topics)
         dependencies, state = self._creation_dependencies(), self.state
         results: list[TopicState | ApiError] = []
@@ -416,7 +416,7 @@ def _is_leaderless(topic: TopicState) -> bool:
 def _complete_after(
     deliveries: Sequence[Delivery], futures: Sequence[asyncio.Future[bool]]
 ) -> None:
-    """Once all deliveries are done, applied or not: no broker serves the old metadata then."""
+    """Complete once all deliveries are done, applied or not: no broker serves old metadata then."""
     remaining = len(deliveries)
 
     def count(_: object) -> None:

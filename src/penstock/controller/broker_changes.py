@@ -107,7 +107,7 @@ def brokers_changed(
 def elect_leaderless(
     state: ClusterState, topics: Iterable[str], allows_unclean: AllowsUnclean
 ) -> ControllerDecision:
-    """After a config change that may have enabled unclean leader election."""
+    """Elect leaders after a config change that may have enabled unclean leader election."""
     selected = {name: state.topics[name] for name in topics if name not in state.deleting}
     partial = replace(state, topics=selected)
     live = frozenset(state.brokers)

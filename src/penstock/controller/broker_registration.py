@@ -108,7 +108,7 @@ async def get_or_create_cluster_id(session: Session) -> str:
 
 
 async def next_generated_broker_id(session: Session, *, reserved_max: int) -> BrokerId:
-    """For a broker without broker.id: above the reserved ids, and never used before."""
+    """An id for a broker without broker.id: above the reserved ids, and never used before."""
     await ensure_znodes(session, (parent_of(BROKER_SEQUENCE), BROKER_SEQUENCE))
     stat = await session.set(BROKER_SEQUENCE, b"")
     return BrokerId(reserved_max + stat.version)

@@ -151,7 +151,8 @@ class Controller:
     # The task.
 
     async def run(self) -> None:
-        """Until `close`. Raises what ends it, including SessionExpired and ConnectionLoss.
+        """Run until `close`. Raises the error that ends it, including SessionExpired and
+        ConnectionLoss.
 
         After ConnectionLoss it may be run again, once the session is connected.
         """
@@ -184,7 +185,7 @@ class Controller:
         self._election = election
 
     async def wait_ready(self) -> None:
-        """Until it is the active controller and its own broker has applied the full state."""
+        """Wait until it is the active controller and its own broker has applied the full state."""
         await self._ready.wait()
 
     def statistics(self) -> ControllerStatistics:

@@ -68,8 +68,9 @@ def _own_configs(sources: Mapping[str, str], broker_config: EffectiveConfig) -> 
 def _min_isr_within(
     factor: int, own: Mapping[str, str], broker_config: EffectiveConfig
 ) -> dict[str, str]:
-    """Unless configured: one less than the replication factor, as with the default of three, but at
-    least one. Otherwise a single broker could never write transaction state."""
+    """Lower min.insync.replicas, unless configured, to one less than the replication factor, as
+    with the default of three, but at least one. Otherwise a single broker could never write
+    transaction state."""
     is_default = broker_config.get_effective(_MIN_IN_SYNC).source is SettingSource.DEFAULT
     if _TOPIC_MIN_IN_SYNC not in own or not is_default:
         return {}

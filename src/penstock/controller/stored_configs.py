@@ -11,7 +11,7 @@ READS_AT_ONCE = 500
 
 
 async def read_topic_configs(session: Session) -> dict[str, dict[str, str]]:
-    """By topic; empty if no controller was ever active."""
+    """Configs by topic; empty if no controller was ever active."""
     try:
         names = iter(await session.children(TOPIC_CONFIGS))
     except NoNode:

@@ -129,7 +129,7 @@ class ZnodeRequests:
             await self._try(ELECTIONS, value, self._elect)
 
     async def remove_finished_reassignments(self) -> None:
-        """After any change: delete the reassignments' znode once the last one is finished."""
+        """Delete the reassignments' znode once the last is finished; called after any change."""
         if self._reassignments is None:
             return
         if self._reassignments.partitions.isdisjoint(find_reassignments(self._active.state)):
@@ -166,7 +166,7 @@ class ZnodeRequests:
             await self._delete(path, value.stat.version)
 
     async def _read(self, path: str, watch: Watch) -> Value | None:
-        """With a watch for its next change, or for its creation."""
+        """Read the znode, with a watch for its next change or for its creation."""
         session = self._active.session
         while True:
             try:
@@ -176,7 +176,7 @@ class ZnodeRequests:
                     return None
 
     async def _delete(self, path: str, version: int) -> None:
-        """Unless it has changed: then its watch has fired, and it is read again."""
+        """Delete the znode unless it has changed: then its watch has it read again."""
         try:
             await self._active.write([Delete(path=path, version=version)])
         except MultiFailed as failed:

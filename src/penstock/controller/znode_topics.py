@@ -79,7 +79,7 @@ def add_edited_partitions(
 
 
 def _writes(topic: TopicState, numbers: range) -> Iterator[WriteStep]:
-    """Including the topic's znode, because the edit may have dropped the topic id."""
+    """The writes include the topic's znode, because the edit may have dropped the topic id."""
     data = encode_topic(topic.topic_id, topic.partitions)
     yield (SetData(path=topic_path(topic.name), data=data),)
     for number in numbers:

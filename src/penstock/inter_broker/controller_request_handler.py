@@ -120,7 +120,7 @@ class ControllerRequestHandler:
             self._report_failures("delete", self._replicas.stop_replicas(stop))
 
     def _find_strays(self) -> Iterator[TopicPartition]:
-        """Only of topics that the metadata has, by id: nothing says that others may be deleted."""
+        """Strays of topics in the metadata, by id; nothing says that others may be deleted."""
         for replica in self._replicas.statistics().partitions:
             name, partition = replica.tp
             topic = self._metadata.find_topic(name)

@@ -135,7 +135,7 @@ class RaceElection:
         return await self._take(epoch, [Delete(path=self._leader_path)])
 
     async def _is_left_over(self, leader: Stat) -> bool:
-        """From this candidate's earlier session, not expired yet (KAFKA-1387, KAFKA-7165)."""
+        """Whether it is of this candidate's unexpired earlier session (KAFKA-1387, KAFKA-7165)."""
         try:
             value = await self._session.get(self._leader_path)
         except NoNode:
@@ -195,7 +195,7 @@ class QueueElection:
                 await _delete_if_there(self._session, self._path(name))
 
     async def _lead(self, entry_path: str) -> ElectionResult | None:
-        """As the first of the queue; None if its entry is gone."""
+        """Lead as the first of the queue; None if its entry is gone."""
         # Epoch first: as long as its version is unchanged, so is the znode read after it.
         epoch = await _read_epoch(self._session, self._epoch_path)
         leader = await self._session.exists(self._leader_path)

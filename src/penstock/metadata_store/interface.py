@@ -171,7 +171,7 @@ class MetadataStore(Protocol):
     async def open_session(self) -> Session: ...
     async def close(self) -> None: ...
     async def wait_end(self) -> None:
-        """Until it is closed; raises the error that stopped it."""
+        """Wait until it is closed; raises the error that stopped it."""
 
 
 # Checks that every implementation makes before it sends a request.

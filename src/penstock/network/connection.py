@@ -372,7 +372,7 @@ class ClientConnection:
         return frame_ms, half_closed_ms, idle_ms
 
     def _set_timer(self, now_ms: int) -> None:
-        """At the next deadline, or before any that may start meanwhile can expire."""
+        """Set it to the next deadline, or before any that may start meanwhile can expire."""
         limits = self._limits
         due_ms = now_ms + limits.started_frame_ms
         if limits.max_idle_ms >= 0:

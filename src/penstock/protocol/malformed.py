@@ -6,11 +6,11 @@ class MalformedMessage(ValueError):
 
 
 class MalformedRequest(MalformedMessage):
-    """From a client: only its own connection is closed."""
+    """Malformed bytes of a client: only its own connection is closed."""
 
 
 class MalformedResponse(MalformedMessage):
-    """From a broker: the client closes the connection and retries elsewhere."""
+    """Malformed bytes of a broker: the client closes the connection and retries elsewhere."""
 
 
 class UnknownSchema(LookupError):

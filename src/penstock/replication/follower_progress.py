@@ -30,7 +30,8 @@ class FollowerProgress(NamedTuple):
 
 
 def first_progress(*, is_in_sync: bool, now_ms: int) -> FollowerProgress:
-    """Before the first fetch in this epoch. An in-sync follower gets replica.lag.time.max.ms."""
+    """Progress before the first fetch in this epoch. An in-sync follower gets
+    replica.lag.time.max.ms."""
     caught_up_ms = now_ms if is_in_sync else NEVER_MS
     return FollowerProgress(UNKNOWN_END, caught_up_ms, now_ms, UNKNOWN_END, NO_BROKER_EPOCH)
 

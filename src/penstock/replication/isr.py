@@ -21,7 +21,7 @@ def maximal(stored: Members, proposed: Members | None) -> Members:
 
 
 def assured(stored: Members, proposed: Members | None) -> Members:
-    """In sync whichever ISR is stored: min.insync.replicas counts them."""
+    """Replicas in sync whichever ISR is stored; min.insync.replicas counts them."""
     if proposed is None:
         return stored
     return tuple(replica for replica in stored if replica in proposed)

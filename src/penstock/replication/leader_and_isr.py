@@ -76,7 +76,7 @@ class LeaderAndIsrHandler:
         return partition
 
     def _remove(self, partition: Partition) -> None:
-        """With its data. Delayed operations on it end even if the deletion fails."""
+        """Remove the replica with its data. Its delayed operations end even if that fails."""
         tp = partition.tp
         partition.stop()
         del self.partitions[tp]

@@ -316,7 +316,7 @@ class Partition:
         return tuple(member.broker_id for member in self.proposal.in_sync)
 
     def propose(self, in_sync: tuple[BrokerId, ...]) -> AlterPartitionProposal:
-        """Until the response or the next LeaderAndIsr request both ISRs count."""
+        """Both ISRs count until the response or the next LeaderAndIsr request."""
         epochs = {id_: progress.broker_epoch for id_, progress in self.followers.items()}
         self.proposal = AlterPartitionProposal(
             self.topic_id,
@@ -395,7 +395,7 @@ class Partition:
         self._update_derived()
 
     def advance_high_watermark(self) -> bool:
-        """To the smallest end offset of the maximal ISR; True if it moved. Only while leading."""
+        """Move to the smallest end offset of the maximal ISR, while leading; True if it moved."""
         log = self.log
         own_end = log.durable_offset if self.is_synchronous else log.log_end_offset
         before = log.high_watermark

@@ -161,7 +161,7 @@ class ReplicaManager:
         self._handler.reconfigure(topic)
 
     def reconfigure_all(self) -> None:
-        """After a change of the broker's settings, which are the topics' defaults."""
+        """Called after a change of the broker's settings, which are the topics' defaults."""
         for topic in self._handler.topics():
             self._handler.reconfigure(topic)
 

@@ -28,7 +28,7 @@ NO_REPLICAS = ReplicaSet(False, frozenset())
 
 
 def parse_replicas(texts: Iterable[str]) -> ReplicaSet:
-    """From partition:broker pairs, or * alone; the config has been validated."""
+    """Parse partition:broker pairs, or * alone; the config has been validated."""
     named = tuple(texts)
     if named == (EVERY_REPLICA,):
         return ReplicaSet(True, frozenset())

@@ -56,7 +56,7 @@ class TopicConfigs:
         return self._cached[key]
 
     def keep(self, config: LogConfig) -> TopicConfig:
-        """For a log whose topic the metadata does not have yet: as storage has opened it."""
+        """The config of a log whose topic is not in the metadata yet: as storage has opened it."""
         return TopicConfig.of(config, _min_in_sync(self._effective_config()))
 
 

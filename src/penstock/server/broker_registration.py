@@ -70,7 +70,7 @@ class BrokerRegistration:
         self._is_registered = True
 
     async def _wait_connected(self) -> None:
-        """Until connected or expired; the pause keeps a flapping connection from a busy loop."""
+        """Wait until connected or expired; the pause prevents a busy loop if the link flaps."""
         await asyncio.sleep(RETRY_PAUSE_S)
         while self._session.state is SessionState.SUSPENDED and not self._controller.is_closing:
             self._state_changed.clear()

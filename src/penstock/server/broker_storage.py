@@ -82,7 +82,7 @@ class BrokerStorage:
         broker_config: Callable[[], EffectiveConfig],
         wall_ms: Callable[[], int],
     ) -> None:
-        """Off the event loop, because after a crash it reads whole logs."""
+        """Recover off the event loop, because after a crash it reads whole logs."""
         self._topic_configs = topic_configs
         self._broker_config = broker_config
         progress = _RecoveryProgress(self._report)

@@ -50,7 +50,7 @@ class ClusterLinks(Protocol):
         """
 
     async def shut_down_controlled(self) -> None:
-        """Before a clean stop: move the leaderships of this broker to other brokers."""
+        """Move the leaderships of this broker to other brokers before a clean stop."""
 
     async def close(self) -> None: ...
 

@@ -83,7 +83,7 @@ class ReplicatedCoordinatorLog:
             self._report(f"could not create {self._topic}: {answer.message}")
 
     def _choose_replication_factor(self) -> int:
-        """As configured; the default is limited to the number of brokers."""
+        """The configured factor; the default is limited to the number of brokers."""
         wanted = self._config().get_effective(self._replication_factor)
         assert isinstance(wanted.value, int)
         if wanted.source is not SettingSource.DEFAULT:
@@ -107,7 +107,7 @@ class ReplicatedCoordinatorLog:
         return min(config.max_message_bytes, config.segment_bytes)
 
     async def read(self, partition: int, start: int, max_bytes: int) -> LogChunk:
-        """Off the event loop, because the files may not be in the page cache."""
+        """Read off the event loop, because the files may not be in the page cache."""
         log = self._replicas.get(self._tp(partition)).log
         try:
             read = log.read(

@@ -23,7 +23,7 @@ def start_broker(
     report: Callable[[str], None],
     watch_stdin: bool = False,
 ) -> int:
-    """As `run_broker`, whose exit code it returns.
+    """Run `run_broker` and return its exit code.
 
     The garbage collector is off until the broker serves, because scanning the modules again and
     again takes a tenth of the start.

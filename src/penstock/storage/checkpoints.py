@@ -31,7 +31,7 @@ def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, Offset]:
 def read_offsets_or_report(
     disk: Disk, path: str, report: Callable[[str], None]
 ) -> dict[TopicPartition, Offset]:
-    """For recovery, which rebuilds what it cannot read: a malformed file counts as empty."""
+    """Used by recovery, which rebuilds what it cannot read: a malformed file counts as empty."""
     try:
         return read_offsets(disk, path)
     except MalformedCheckpoint as error:

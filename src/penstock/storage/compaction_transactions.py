@@ -37,7 +37,7 @@ class CleanedTransactionMetadata:
         self._with_data.add(producer_id)
 
     def try_end(self, producer_id: int) -> bool:
-        """At a marker: whether anything is left of the transaction that it ends."""
+        """End a transaction at its marker. True if anything is left of it."""
         has_data = producer_id in self._with_data
         self._with_data.discard(producer_id)
         return has_data

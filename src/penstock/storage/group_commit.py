@@ -83,7 +83,7 @@ class GroupCommit:
         self._start_round()
 
     def flush_all(self, logs: Iterable[LocalLog]) -> None:
-        """Before closing: sync everything in as few rounds as the descriptors allow."""
+        """Sync everything before closing, in as few rounds as the descriptors allow."""
         for log in logs:
             self._waiting.setdefault(log, [])
         self._start_round()

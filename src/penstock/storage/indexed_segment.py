@@ -48,7 +48,7 @@ class IndexedSegment(SegmentFile):
         return None
 
     def find_last_batch(self) -> LocatedBatch | None:
-        """From the last index entry on; CorruptRecords where the file does not end with a batch."""
+        """Search from the last index entry on; CorruptRecords if the file ends within a batch."""
         if self.size == 0:
             return None
         entry = self.offset_index.find_last()
@@ -110,7 +110,7 @@ class IndexedSegment(SegmentFile):
         return self._max_timestamp_offset if self.max_timestamp >= 0 else self.base_offset
 
     def _load_max_timestamp(self) -> None:
-        """From the last time entry where the log confirms it, else from the log itself."""
+        """Take it from the last time entry if the log confirms it, else from the log itself."""
         last, tail = self.time_index.find_last(), self.find_last_batch()
         if (
             last is not None

@@ -321,7 +321,7 @@ class SegmentedLog(LocalLog):
         return max(unstable, self.log_start_offset)
 
     def advance_high_watermark(self, offset: Offset) -> None:
-        """Never back, and never past the end: a follower may learn of more than it has."""
+        """Never moves back nor past the end: a follower may learn of more than it has."""
         end_offset = self.log_end_offset
         reached = min(end_offset, offset)
         if reached > self.high_watermark:

@@ -283,6 +283,6 @@ class Segment(IndexedSegment):
                 position = batch.end_position
 
     def _check_offset(self, position: int, last_offset: int) -> None:
-        """For batches not checked yet: an index cannot express an offset out of its range."""
+        """Check a new batch: an index cannot express an offset out of its range."""
         if not 0 <= last_offset - self.base_offset <= MAX_RELATIVE_OFFSET:
             raise self._corrupt(position)

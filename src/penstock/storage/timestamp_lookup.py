@@ -41,9 +41,9 @@ def find_max_timestamp(segments: LogSegments, *, start: int, end: int) -> Timest
 
 
 def _find_max_in_segment(segment: Segment, start: int, end: int) -> TimestampAndOffset | None:
-    """From the batch with the segment's maximum, if that record is still in the range.
+    """Search the batch with the segment's maximum, if that record is still in the range.
 
-    Otherwise from all batches: the record may have been deleted or compacted away.
+    Otherwise all batches: the record may have been deleted or compacted away.
     """
     if segment.max_timestamp < 0:
         return None

@@ -87,7 +87,7 @@ class BatchOrder:
             )
 
     def _report_newer(self, path: str, position: int, header: BatchHeader) -> None:
-        """Once per epoch. While a broker runs, or after a crash, the checkpoint may lag."""
+        """Report once per epoch. While a broker runs, or after a crash, the checkpoint may lag."""
         if header.leader_epoch == self._noted_epoch:
             return
         self._noted_epoch = header.leader_epoch

@@ -128,7 +128,7 @@ class Cluster:
         self._paused.discard(broker_id)
 
     def cut_from_zookeeper(self, broker_id: int) -> None:
-        """Only this broker; all other connections stay."""
+        """Cut only this broker from ZooKeeper; all other connections stay."""
         self._get(broker_id)
         for gate in self._gates[broker_id]:
             gate.shut()
@@ -152,7 +152,7 @@ class Cluster:
         self._get_ensemble_server(number).start()
 
     def wait_zookeeper(self) -> None:
-        """Until all servers serve."""
+        """Wait until all servers serve."""
         assert self._local.ensemble is not None
         self._local.ensemble.wait_serving()
 
@@ -208,7 +208,7 @@ class Cluster:
         return tuple(self.partition(topic, partition).in_sync)
 
     def wait_in_sync(self, topic: str, partition: int, count: int) -> None:
-        """Until the ISR has exactly `count` members."""
+        """Wait until the ISR has exactly `count` members."""
         self.wait_partition(topic, partition, lambda state: len(state.in_sync) == count)
 
     def wait_partition(
@@ -260,7 +260,7 @@ class Cluster:
         return process
 
     def _connect_of(self, broker_id: int) -> str:
-        """Through TCP gates of this broker, so that it can be cut off alone."""
+        """A connect string through TCP gates of this broker, so that it can be cut off alone."""
         if broker_id not in self._gates:
             ports = [int(address.rpartition(":")[2]) for address in self._local.connect.split(",")]
             host = LOOPBACK if self._spaces is None else self._spaces.own_host

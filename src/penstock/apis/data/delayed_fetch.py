@@ -177,7 +177,7 @@ class DelayedFetch:
         self.complete()
 
     def _read_all(self, leases: Leases) -> list[FetchPartitionData]:
-        """In session order until max_bytes is used up; the first batch is sent whole."""
+        """Read in session order until max_bytes is used up; the first batch is sent whole."""
         partitions: list[FetchPartitionData] = []
         left_bytes = self._max_bytes
         is_first = True

@@ -49,7 +49,7 @@ class GroupConfig:
 
     @classmethod
     def from_broker(cls, config: Mapping[str, Any]) -> Self:
-        """From the broker's effective config: setting name -> typed value, all present."""
+        """Read the broker's effective config: setting name -> typed value, all present."""
         picked = {field: config[name] for field, name in _SOURCE_NAMES.items()}
         return cls(
             **picked,

@@ -250,7 +250,7 @@ class GroupCoordinator(CoordinatorRuntime[GroupShard]):
     async def list_groups(
         self, states: frozenset[str], kinds: frozenset[str]
     ) -> tuple[ErrorCode, list[GroupSummary]]:
-        """From this broker's shards only."""
+        """List the groups of this broker's shards only."""
         if self._closed.is_set():
             return ErrorCode.COORDINATOR_NOT_AVAILABLE, []
         code = ErrorCode.NONE

@@ -69,11 +69,11 @@ class Group(Protocol):
 
     @property
     def is_vacant(self) -> bool:
-        """Without members and without a record, so that the group need not be kept."""
+        """Whether it has neither members nor a record, so that it need not be kept."""
 
     @property
     def is_deserted(self) -> bool:
-        """Without members, present or pending, so that its last record may be deleted."""
+        """Whether it has no members, present or pending, so that its last record may be deleted."""
 
     def snapshot(self) -> object | None:
         """The durable state; equal for equal states. None: nothing is durable."""

@@ -90,11 +90,11 @@ class OffsetsLoader:
 
 
 def read_latest(data: bytes, latest: Latest, report: Report) -> Iterator[Entry | None]:
-    """As `read_batches`, for a whole log: of offsets only the last of each key is decoded.
+    """Like `read_batches`, for a whole log: only the last offset of each key is decoded.
 
     Most of a log consists of offsets that were overwritten later. They are collected in `latest`,
     and yielded before a transactional batch, because their order matters there, or by `take_latest`
-    at the end. None is no entry, only a point where loading may yield.
+    at the end. None is not an entry, only a point where loading may yield.
     """
     for sound in iter_sound_batches(data, report):
         yield None

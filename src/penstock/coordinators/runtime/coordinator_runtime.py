@@ -143,7 +143,7 @@ class CoordinatorRuntime(ABC, Generic[Shard]):
         return partition_for(name, self._log.partition_count() or self._planned_partitions())
 
     async def ensure_topic(self) -> ErrorCode:
-        """For FindCoordinator: NONE once the topic exists."""
+        """Called by FindCoordinator: NONE once the topic exists."""
         if self._log.partition_count() is not None:
             return ErrorCode.NONE
         return await self._log.ensure_topic()

@@ -24,7 +24,7 @@ class TransactionConfig:
 
     @classmethod
     def from_broker(cls, config: Mapping[str, Any]) -> Self:
-        """From the broker's effective config: setting name -> typed value, all present."""
+        """Read the broker's effective config: setting name -> typed value, all present."""
         return cls(**{field: config[name] for field, name in _SOURCE_NAMES.items()})
 
 

@@ -240,7 +240,7 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionShard]):
         return shard.describe(transactional_id)
 
     def list(self, filters: ListTransactions) -> ListedTransactions:
-        """From this broker's shards only."""
+        """List the transactions of this broker's shards only."""
         if self._closed.is_set():
             return ListedTransactions(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         shards = [shard for shard in self._shards.values() if shard.is_led]

@@ -96,7 +96,7 @@ class Journal:
         self.size_bytes = end
 
     def make_durable(self) -> None:
-        """Also the files' names, and what an earlier process wrote without a sync."""
+        """Sync all files and their names, including an earlier process's unsynced writes."""
         self._disk.sync(self._descriptor)
         self._disk.sync_directory(self._folder)
 

@@ -130,7 +130,7 @@ class EmbeddedMetadataStore:
         self._raise_failed_call()
 
     async def wait_end(self) -> None:
-        """Until it is closed; raises the error that stopped it."""
+        """Wait until it is closed; raises the error that stopped it."""
         await asyncio.shield(self._task)
         if self.failure is not None:
             raise self.failure
@@ -266,7 +266,7 @@ class EmbeddedMetadataStore:
             self._call(watch, WatchEvent(EventKind.SESSION_ENDED, ""))
 
     def _call(self, callback: Callable[[Argument], None], argument: Argument) -> None:
-        """After one that fails its owner is out of date: call the others, then stop the store."""
+        """If a callback fails, its owner is out of date: call the others, then stop the store."""
         try:
             callback(argument)
         except Exception as error:

@@ -28,7 +28,7 @@ def next_beat(now_ms: float, *, heard_ms: float, sent_ms: float, session_timeout
 
 
 def attempt_timeout_ms(session_timeout_ms: float, *, servers: int) -> float:
-    """For one connection attempt: short enough to try all servers within the session timeout."""
+    """One connection attempt's timeout: all servers can be tried within the session timeout."""
     return session_timeout_ms / (servers + 1)
 
 

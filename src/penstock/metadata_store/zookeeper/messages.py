@@ -106,7 +106,7 @@ class Hello(NamedTuple):
 
 
 class WatchedPaths(NamedTuple):
-    """By the znodes' state when the session last read them."""
+    """Watched paths, by the znodes' state when the session last read them."""
 
     present: Sequence[str]
     absent: Sequence[str]

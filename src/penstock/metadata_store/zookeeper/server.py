@@ -231,7 +231,7 @@ class ZooKeeperEnsemble:
                     raise
 
     def wait_serving(self, *, at_least: int | None = None) -> None:
-        """Until so many servers serve; by default all."""
+        """Wait until this many servers serve; by default all."""
         wanted = self._count if at_least is None else at_least
         _wait_until(lambda: self._count_serving() >= wanted, self._refuse_if_ended)
 
@@ -277,7 +277,7 @@ class ZooKeeperEnsemble:
 
 
 def _wait_until(is_so: Callable[[], bool], refuse: Callable[[bool], None]) -> None:
-    """Between polls, `refuse` is called with whether the timeout is over, and may raise."""
+    """Poll; in between, `refuse` is called with whether the timeout is over, and may raise."""
     deadline = time.monotonic() + START_TIMEOUT_S
     while not is_so():
         is_late = time.monotonic() > deadline

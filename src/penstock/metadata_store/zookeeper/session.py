@@ -301,7 +301,7 @@ class ZooKeeperSession:
             self._loop.call_soon(self._call, listener, state)
 
     def _call(self, callback: Callable[[Argument], None], argument: Argument) -> None:
-        """After one that fails its owner is out of date, so the session stops."""
+        """If a callback fails, its owner is out of date, so the session stops."""
         try:
             callback(argument)
         except Exception as error:

@@ -78,7 +78,7 @@ class SessionLink:
         self._task = asyncio.create_task(self._run(), name=f"zookeeper-{self.session_id:#x}")
 
     def send(self, kind: int, body: bytes, answered: Answered) -> None:
-        """Only while there is a connection."""
+        """Call it only while there is a connection."""
         assert self._connection is not None
         self._connection.send(kind, body, answered)
 
@@ -139,7 +139,8 @@ class SessionLink:
             self._owner.on_failed(error)
 
     async def _heartbeat(self, connection: ZooKeeperConnection) -> None:
-        """Until it is lost. After a stall, data that arrived meanwhile is read before the check."""
+        """Run until the connection is lost. After a stall, data that arrived meanwhile is read
+        before the check."""
         loop = asyncio.get_running_loop()
         while not connection.lost.is_set():
             beat = next_beat(

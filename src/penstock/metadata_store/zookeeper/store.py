@@ -55,7 +55,7 @@ class ZooKeeperMetadataStore:
         await self._failed
 
     async def wait_end(self) -> None:
-        """Until it is closed; raises the error that stopped it. An expired session is no error."""
+        """Wait until it is closed; raises the error that stopped it, not an expired session."""
         await asyncio.shield(self._failed)
 
     async def _watch(self, session: ZooKeeperSession) -> None:
@@ -66,7 +66,7 @@ class ZooKeeperMetadataStore:
 
 
 async def _ensure_chroot(config: ZooKeeperConfig) -> None:
-    """In a separate session without chroot."""
+    """Create the chroot in a separate session without chroot."""
     session = ZooKeeperSession(config._replace(chroot=""), report=_say_nothing)
     await session.open()
     try:

@@ -39,7 +39,7 @@ class HeaderColumn(NamedTuple):
 
 
 def byte_column(array: pa.Array | pa.ChunkedArray | None, rows: int) -> ByteColumn:
-    """From binary or string, large or not; None is a column of nulls."""
+    """Convert binary or string, large or not; None is a column of nulls."""
     if array is None or not rows:
         return ByteColumn(_NO_BYTES, np.zeros(rows, np.int64), np.full(rows, NULL, np.int64))
     array = _binary(array)
@@ -53,7 +53,7 @@ def byte_column(array: pa.Array | pa.ChunkedArray | None, rows: int) -> ByteColu
 
 
 def header_column(array: pa.Array | pa.ChunkedArray | None, rows: int) -> HeaderColumn:
-    """From lists of (key, value); a null list has no headers."""
+    """Convert lists of (key, value); a null list has no headers."""
     if array is None or not rows:
         zeros, empty = np.zeros(rows, np.int64), byte_column(None, 0)
         return HeaderColumn(zeros, zeros, empty, empty)

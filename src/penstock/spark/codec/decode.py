@@ -34,8 +34,8 @@ class DecodedFetch(NamedTuple):
 
 
 class Decoder:
-    """For one partition. `path` None chooses by what is installed and how many bytes were decoded.
-    After `max_bytes` of decoded data, the rest of a fetch is left for the next one."""
+    """Decodes one partition. `path` None chooses by what is installed and how many bytes were
+    decoded. After `max_bytes` of decoded data, the rest of a fetch is left for the next one."""
 
     def __init__(
         self,

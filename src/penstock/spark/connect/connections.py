@@ -54,7 +54,7 @@ class ClientSettings(NamedTuple):
 
 
 def client_settings(options: Mapping[str, str]) -> ClientSettings:
-    """From Kafka's client configs, with or without the prefix `kafka.`."""
+    """Read Kafka's client configs, with or without the prefix `kafka.`."""
     raw = RawOptions(options)
     protocol = raw.find_kafka("security.protocol") or "PLAINTEXT"
     if protocol.upper() != "PLAINTEXT":

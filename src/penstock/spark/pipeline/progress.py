@@ -43,7 +43,7 @@ class QueryTotals(NamedTuple):
 
 
 def read_progress(sink: str, progress_json: Mapping[str, Any]) -> PipelineProgress:
-    """From the JSON of Spark's StreamingQueryProgress."""
+    """Parse the JSON of Spark's StreamingQueryProgress."""
     batch_ms = int(progress_json.get("durationMs", {}).get("triggerExecution", 0))
     rows = int(progress_json.get("numInputRows", 0))
     return PipelineProgress(

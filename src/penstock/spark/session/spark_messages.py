@@ -50,7 +50,7 @@ def find_line(text: str) -> int | None:
 
 
 def _innermost(text: str) -> str:
-    """From the innermost error class that says why, up to the context that follows."""
+    """The text from the innermost error class that says why, up to the context that follows."""
     message = _CONTEXT.split(text.strip(), maxsplit=1)[0]
     marks = [match for match in _CLASS.finditer(message) if match[1] not in _WRAPPERS]
     return message[marks[-1].end() :] if marks else message

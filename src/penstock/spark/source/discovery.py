@@ -223,7 +223,7 @@ def _check_same(bound: RangeBound, partitions: list[TopicPartition]) -> None:
 
 
 def _bytes_per_offset(batches: Buffer) -> float:
-    """Over whole batches, including gaps; 0 if there is no batch."""
+    """The average over whole batches, including gaps; 0 if there is no batch."""
     headers = [header for _, header in iter_headers(batches)]
     if not headers:
         return 0.0

@@ -21,7 +21,7 @@ _PUBLISH = "@publish"
 
 
 class GroupOffsetPublisher:
-    """For one group. Does not commit the same offsets again."""
+    """Publishes for one group. Does not commit the same offsets again."""
 
     def __init__(self, client: BlockingClient, group: str) -> None:
         self._client = client

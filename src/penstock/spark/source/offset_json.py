@@ -44,7 +44,7 @@ def write_offset(offset: StreamOffset) -> dict[str, Any]:
 
 
 def read_offset(written: Mapping[str, Any]) -> StreamOffset:
-    """Also reads offsets of Spark's Kafka connector."""
+    """Parse an offset, also one of Spark's Kafka connector."""
     topics = {name: value for name, value in written.items() if not name.startswith("@")}
     return StreamOffset(
         _flatten(topics), _flatten(written.get(_START, {})), bool(written.get(_INITIAL))
@@ -52,7 +52,7 @@ def read_offset(written: Mapping[str, Any]) -> StreamOffset:
 
 
 def nest_by_topic(offsets: Offsets) -> dict[str, Any]:
-    """By topic, then by partition; sorted, so that equal offsets give equal JSON."""
+    """Nest by topic, then by partition; sorted, so that equal offsets give equal JSON."""
     nested: dict[str, Any] = {}
     for tp in sorted(offsets):
         nested.setdefault(tp.topic, {})[str(tp.partition)] = offsets[tp]
@@ -71,7 +71,7 @@ def _flatten(nested: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, in
 
 
 def parse_offsets(option: str, text: str) -> dict[TopicPartition, int]:
-    """For each partition an offset, EARLIEST or LATEST."""
+    """Parse an offset, EARLIEST or LATEST for each partition."""
     return _parse_numbers(option, text, least=EARLIEST, form=_OFFSETS_FORM)
 
 
@@ -129,7 +129,7 @@ def _is_whole(value: object) -> bool:
 
 
 def format_partitions(partitions: Iterable[TopicPartition], *, at_most: int = 10) -> str:
-    """For messages: the first few names, separated by commas."""
+    """The first few names for a message, separated by commas."""
     names = [str(tp) for tp in sorted(partitions)]
     more = f" and {len(names) - at_most} more" if len(names) > at_most else ""
     return ", ".join(names[:at_most]) + more

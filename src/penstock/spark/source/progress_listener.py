@@ -25,8 +25,8 @@ from penstock.spark.source.progress import parse_reported
 
 
 class GroupOffsetsListener(StreamingQueryListener):
-    """For all queries of a session. Publishes only when a query ends, because events arrive late
-    and could move the group of a running query back."""
+    """Listens to all queries of a session. Publishes only when a query ends, because events arrive
+    late and could move the group of a running query back."""
 
     def __init__(self) -> None:
         self._ended_at: dict[str, dict[PublishedGroup, Offsets]] = {}  # by run id

@@ -74,7 +74,7 @@ def read_range(wanted: OffsetRange, settings: ReadSettings) -> "Iterator[pa.Reco
 
 
 def _decode(decoder: "Decoder", piece: FetchedPiece) -> "Iterator[pa.RecordBatch]":
-    """In several steps if a piece is far larger than its compressed size suggests."""
+    """Decode in several steps if a piece is far larger than its compressed size suggests."""
     start, fetched = piece.start, piece.fetched
     while start < piece.end:
         decoded = decoder.decode(

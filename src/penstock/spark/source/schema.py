@@ -21,7 +21,7 @@ COLUMN_TYPES = {
 
 
 def full_schema(*, include_headers: bool) -> str:
-    """As DDL; every column is nullable."""
+    """The schema as DDL; every column is nullable."""
     names = [name for name in COLUMN_TYPES if include_headers or name != HEADERS]
     return ", ".join(f"`{name}` {COLUMN_TYPES[name]}" for name in names)
 

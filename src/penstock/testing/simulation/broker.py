@@ -222,7 +222,7 @@ class SimulatedBroker(Process):
         wanted: list[FetchFrom],
         fetched: list[FetchedPartition],
     ) -> None:
-        """Also for an answer that has timed out long ago: it must do no harm."""
+        """Also called with an answer that has timed out long ago: it must do no harm."""
         for request, answer in zip(wanted, fetched, strict=True):
             self.replicas.follower_state.apply(leader, request, answer)
         self._give_up(leader, token)

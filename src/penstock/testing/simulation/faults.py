@@ -42,7 +42,7 @@ class Faults:
         self._end(broker, broker.disk.survivor_of_power_cut(choice))
 
     def _crash_soon(self, broker: SimulatedBroker) -> None:
-        """Within an action: after some more disk operations."""
+        """Crash within an action, after some more disk operations."""
         broker.disk.crash_before(len(broker.disk.trace) + self._random.randint(0, 40))
 
     def _on_crash(self, broker: SimulatedBroker) -> None:
@@ -75,15 +75,16 @@ class Faults:
     # -- links -----------------------------------------------------------------------------
 
     def _isolate(self, broker: SimulatedBroker) -> None:
-        """From the metadata store and all brokers."""
+        """Cut the broker from the metadata store and all brokers."""
         self._cut(both_ways(broker.broker_id, [STORE, *self._others(broker)]))
 
     def _cut_from_brokers(self, broker: SimulatedBroker) -> None:
-        """But not from the metadata store: it stays leader, and no follower reaches it."""
+        """Cut it from brokers but not from the metadata store: it stays leader, but no follower
+        reaches it."""
         self._cut(both_ways(broker.broker_id, self._others(broker)))
 
     def _cut_from_store(self, broker: SimulatedBroker) -> None:
-        """But not from brokers: a zombie, once its session has expired."""
+        """Cut it from the store but not from brokers: a zombie, once its session has expired."""
         self._cut(both_ways(broker.broker_id, [STORE]))
 
     def _cut_one_way(self, broker: SimulatedBroker) -> None:

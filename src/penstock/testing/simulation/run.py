@@ -92,7 +92,7 @@ class _Run:
             self._world.schedule.after(pause_ms, self._write)
 
     def _write_once(self) -> None:
-        """To the leader in some broker's metadata, which may be long out of date."""
+        """Write to the leader in some broker's metadata, which may be long out of date."""
         world = self._world
         caches = [broker.metadata for broker in world.brokers.values()]
         if not caches:

@@ -54,7 +54,7 @@ class World:
         return self.store.state(TP)
 
     def deliver(self, target: BrokerId, action: Callable[["SimulatedBroker"], None]) -> None:
-        """To whichever process is that broker now: it must reject what is stale itself."""
+        """Deliver to the broker's current process, which must reject stale messages itself."""
         broker = self.brokers.get(target)
         if broker is not None:
             broker.run(lambda: action(broker))

@@ -88,7 +88,7 @@ class ClassicGroupState:
 
     @property
     def is_vacant(self) -> bool:
-        """Without members and without a record: the group need not be kept."""
+        """Whether it has neither members nor a record, so that it need not be kept."""
         is_new = self.state is ClassicState.EMPTY and self.stored is None
         return self.state is ClassicState.DEAD or (is_new and not (self.members or self.pending))
 

@@ -253,7 +253,7 @@ def _remove_instance(group: ConsumerGroupState, member: ConsumerMember) -> None:
 
 
 def _remove_owner(group: ConsumerGroupState, member: ConsumerMember) -> None:
-    """In a compacted log the record of the next owner may come before the one that releases."""
+    """A compacted log may have the record of the next owner before the one that releases."""
     for owned in (member.assigned, member.pending_revocation):
         for topic, partitions in owned.items():
             owners = group.owners.get(topic, {})

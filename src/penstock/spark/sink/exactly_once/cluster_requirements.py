@@ -60,7 +60,7 @@ def _explaining(advice_by_code: Mapping[ErrorCode, str]) -> Iterator[None]:
 
 
 def _find_advice(advice_by_code: Mapping[ErrorCode, str], error: ClientError) -> str | None:
-    """By the error's code, or by that of the last attempt."""
+    """Find advice by the error's code, or by that of the last attempt."""
     for candidate in (error, error.__cause__):
         if isinstance(candidate, RefusedByBroker) and candidate.code in advice_by_code:
             return advice_by_code[candidate.code]

@@ -83,7 +83,7 @@ def plan_commit(
 def plan_recovery(
     last: CommitDecision | None, ongoing: Collection[TransactionalProducerId]
 ) -> CommitPlan:
-    """Without a batch to commit: finish what was decided, abort the rest."""
+    """Plan without a batch to commit: finish what was decided, abort the rest."""
     last = last or CommitDecision(NO_BATCH, ())
     commits = tuple(state for state in last.committed if state in ongoing)
     aborts = tuple(state for state in ongoing if state not in last.committed)
