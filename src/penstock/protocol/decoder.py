@@ -51,11 +51,6 @@ def decoder_of(entity: type[WireMessage]) -> Decoder:
     return decoder
 
 
-def decoder_source(entity: type[WireMessage]) -> str:
-    """The generated source, for debugging."""
-    return _Generator(entity).source.text()
-
-
 def skip_tags(view: memoryview, position: int, end: int) -> int:
     """Skip a section of unknown tagged fields; returns the position after it."""
     count, position = read_unsigned_varint(view, position)

@@ -46,11 +46,6 @@ def encoder_of(entity: type[WireMessage]) -> Encoder:
     return encoder
 
 
-def encoder_source(entity: type[WireMessage]) -> str:
-    """The generated source, for debugging."""
-    return _Generator(entity).source.text()
-
-
 class _Generator:
     """Generates one entity's encoder: fixed-size fields collect in `run` and are packed
     together."""

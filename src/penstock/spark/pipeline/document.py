@@ -13,7 +13,6 @@ from penstock.spark.pipeline.problems import PipelineInvalid, Problem, Problems,
 _Choice = TypeVar("_Choice", bound=StrEnum)
 _NULL = "tag:yaml.org,2002:null"
 _BOOL = "tag:yaml.org,2002:bool"
-_INT = "tag:yaml.org,2002:int"
 
 
 class Text(NamedTuple):
@@ -131,15 +130,6 @@ class Section:
             self.wrong(name, f"{name!r} is {text.value!r}, but must be true or false")
             return default
         return text.value.lower() in ("true", "yes", "on")
-
-    def find_number(self, name: str) -> int | None:
-        text = self.find_text(name)
-        if text is None:
-            return None
-        if self._entries[name].tag != _INT or not text.value.isdigit():
-            self.wrong(name, f"{name!r} is {text.value!r}, but must be a whole number")
-            return None
-        return int(text.value)
 
     def find_choice(self, name: str, choices: type[_Choice]) -> _Choice | None:
         value = self.find_value(name)
