@@ -1,6 +1,7 @@
 """`penstock up`: runs a broker in the foreground until Ctrl-C or SIGTERM."""
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +21,12 @@ app = typer.Typer(
 
 DEFAULT_DATA = Path("penstock-data")
 DEFAULT_LISTEN = "127.0.0.1:9092"
+_LISTENER_SETTINGS = (
+    "listeners",
+    "listener.security.protocol.map",
+    "inter.broker.listener.name",
+    "security.inter.broker.protocol",
+)
 
 
 @app.command()
@@ -125,15 +132,29 @@ def _run_cluster(
     raw_config = (
         {} if config is None else {name: raw.text for name, raw in _read(config).values.items()}
     )
+    raw_config |= dict(_split(text) for text in settings)
+    _refuse_secured_listeners(raw_config)
     cluster = LocalCluster(
         data or DEFAULT_DATA,
         host=host,
         ports=[first_port + index if first_port else 0 for index in range(brokers)],
         zookeeper=zookeeper,
         zookeepers=zookeepers,
-        config=raw_config | dict(_split(text) for text in settings),
+        config=raw_config,
     )
     return run_cluster(cluster, _report)
+
+
+def _refuse_secured_listeners(texts: Mapping[str, str]) -> None:
+    """The brokers of a local cluster get listeners of their own, which are PLAINTEXT: what the
+    file asks for must not vanish in silence."""
+    from penstock.config.effective_config import resolve_broker
+
+    named = {name: texts[name] for name in _LISTENER_SETTINGS if name in texts}
+    try:
+        resolve_broker(RawConfig.from_mapping(named, where="--config or --set"))
+    except ConfigError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def _gather(

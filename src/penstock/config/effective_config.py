@@ -22,6 +22,7 @@ from penstock.config.registry import (
     find_setting,
     nearest_names,
 )
+from penstock.config.security_checks import security_conflicts
 from penstock.config.setting import BadValueError, Setting, SettingScope, UpdateMode, Value
 
 # Settings of plugins, whose names only the plugin knows; there are no plugins here.
@@ -139,7 +140,11 @@ def resolve_broker(
         name: _with_fallbacks(setting, explicit) for name, setting in BROKER_SETTINGS.items()
     }
     values = {name: effective.value for name, effective in effective_values.items()}
-    _raise_if_any(broker_conflicts(values, explicit.keys()), effective_values)
+    conflicts = [
+        *broker_conflicts(values, explicit.keys()),
+        *security_conflicts(values, explicit.keys()),
+    ]
+    _raise_if_any(conflicts, {**explicit, **effective_values})
     doubts = [_located(doubt, effective_values) for doubt in broker_doubts(values, explicit.keys())]
     return EffectiveConfig(
         effective_values,

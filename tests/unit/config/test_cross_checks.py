@@ -66,22 +66,14 @@ def test_settings_that_cannot_work_together_are_refused(text: str, expected: str
         "listeners=PLAINTEXT://0.0.0.0:9092",
         "listeners=PLAINTEXT://0.0.0.0:9092\nadvertised.listeners=PLAINTEXT://host:9092",
         (
-            "listeners=IN://:1,OUT://[::1]:2\nlistener.security.protocol.map=IN:PLAINTEXT,OUT:SSL\n"
+            "listeners=IN://:1,OUT://[::1]:2\n"
+            "listener.security.protocol.map=IN:PLAINTEXT,OUT:PLAINTEXT\n"
             "inter.broker.listener.name=IN"
         ),
         "broker.id=5000\nbroker.id.generation.enable=false",
         "max.connections.per.ip=0\nmax.connections.per.ip.overrides=h:1",
         "connections.max.idle.ms=-1",
         "queued.max.request.bytes=104857600",
-        (
-            "listeners=SASL_SSL://h:1\nsecurity.inter.broker.protocol=SASL_SSL\n"
-            "sasl.mechanism.inter.broker.protocol=PLAIN\nsasl.enabled.mechanisms=PLAIN"
-        ),
-        (
-            "listeners=SASL_SSL://h:1\nsecurity.inter.broker.protocol=SASL_SSL\n"
-            "sasl.mechanism.inter.broker.protocol=PLAIN\n"
-            "listener.name.sasl_ssl.sasl.enabled.mechanisms=PLAIN"
-        ),
     ],
 )
 def test_settings_that_fit_are_accepted(text: str) -> None:

@@ -1,0 +1,111 @@
+"""Refuses security that is configured and would not be in effect: TLS, SASL and authorizers.
+
+Nothing is secured here. Invariant: no broker serves plaintext on a listener that asks for more, or
+everybody where an authorizer is named. Settings that no listener depends on are left alone.
+"""
+
+from collections.abc import Iterator, Set
+
+from penstock.config.cross_checks import ConfigFinding, Values
+from penstock.config.listeners import get_listeners, get_protocol_map
+from penstock.config.registry import BROKER_SETTINGS, find_listener_setting
+from penstock.config.setting import Setting
+
+_PLAINTEXT = "PLAINTEXT"
+_AUTHORIZER = "authorizer.class.name"
+_INTER_BROKER = "security.inter.broker.protocol"
+_FAMILIES = {"SSL": ("ssl.",), "SASL_PLAINTEXT": ("sasl.",), "SASL_SSL": ("ssl.", "sasl.")}
+# What an authorizer reads besides its class.
+_AUTHORIZER_SETTINGS = ("super.users", "allow.everyone.if.no.acl.found")
+_WHAT_NEXT = (
+    "use a PLAINTEXT listener on an address that only trusted machines reach, such as that of a "
+    "proxy that ends TLS, and remove the settings of SSL and SASL"
+)
+
+
+def security_conflicts(values: Values, explicit: Set[str]) -> list[ConfigFinding]:
+    """Security settings that an active listener or the authorizer needs and that change nothing.
+
+    `explicit` are the names that the user set.
+    """
+    secured = secured_listeners(values)
+    return [
+        *_listener_findings(secured),
+        *_dependent_findings(secured, explicit),
+        *_inter_broker_findings(values, explicit),
+        *_authorizer_findings(values, explicit),
+    ]
+
+
+def secured_listeners(values: Values) -> dict[str, str]:
+    """Listeners that ask for more than plaintext -> their security protocol."""
+    protocols = get_protocol_map(values["listener.security.protocol.map"])
+    names = [listener.name for listener in get_listeners(values["listeners"])]
+    return {
+        name: protocols[name] for name in names if protocols.get(name, _PLAINTEXT) != _PLAINTEXT
+    }
+
+
+def _listener_findings(secured: dict[str, str]) -> Iterator[ConfigFinding]:
+    for name, protocol in secured.items():
+        mapped = "" if name == protocol else f" ({protocol} in listener.security.protocol.map)"
+        yield ConfigFinding(
+            "listeners",
+            f"{name}{mapped} is not in effect: TLS and SASL are not implemented, and it would "
+            f"serve plaintext to anybody; {_WHAT_NEXT}",
+        )
+
+
+def _dependent_findings(secured: dict[str, str], explicit: Set[str]) -> Iterator[ConfigFinding]:
+    for name in sorted(explicit):
+        setting = _get_setting(name)
+        dependents = [
+            listener
+            for listener, protocol in secured.items()
+            if setting.name.startswith(_FAMILIES[protocol]) and _is_read_by(listener, name)
+        ]
+        if dependents and not setting.active:
+            yield ConfigFinding(
+                name,
+                f"is not in effect, and listener {', '.join(dependents)} depends on it; remove it "
+                "together with that listener",
+            )
+
+
+def _is_read_by(listener: str, name: str) -> bool:
+    """Whether a setting is the listener's own or everybody's."""
+    if not name.startswith("listener.name."):
+        return True
+    return name.startswith(f"listener.name.{listener.lower()}.")
+
+
+def _get_setting(name: str) -> Setting:
+    setting = BROKER_SETTINGS.get(name) or find_listener_setting(name)
+    assert setting is not None, f"{name} was parsed, but is not declared"
+    return setting
+
+
+def _inter_broker_findings(values: Values, explicit: Set[str]) -> Iterator[ConfigFinding]:
+    protocol = values[_INTER_BROKER].upper()
+    if _INTER_BROKER in explicit and protocol != _PLAINTEXT:
+        yield ConfigFinding(
+            _INTER_BROKER,
+            f"{protocol} is not in effect: brokers would send everything in plaintext; set it to "
+            "PLAINTEXT and keep that listener inside a network that you trust",
+        )
+
+
+def _authorizer_findings(values: Values, explicit: Set[str]) -> Iterator[ConfigFinding]:
+    name = values[_AUTHORIZER]
+    if not name:
+        return
+    yield ConfigFinding(
+        _AUTHORIZER,
+        f"{name} is not in effect: there are no ACLs, and everybody may do everything; remove it "
+        "and let only trusted machines reach the listeners",
+    )
+    for dependent in _AUTHORIZER_SETTINGS:
+        if dependent in explicit:
+            yield ConfigFinding(
+                dependent, f"is not in effect, and {_AUTHORIZER} depends on it; remove both"
+            )

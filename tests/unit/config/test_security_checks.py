@@ -1,0 +1,85 @@
+"""Security that is configured and not in effect stops the broker."""
+
+import pytest
+
+from penstock.config.effective_config import resolve_broker
+from penstock.config.properties import parse_properties
+from penstock.config.raw_config import ConfigError
+
+_PLAIN_AND = (
+    "listeners=PLAINTEXT://:1,OUT://:2\nlistener.security.protocol.map=PLAINTEXT:PLAINTEXT,"
+)
+
+
+def _problems(text: str) -> tuple[str, ...]:
+    with pytest.raises(ConfigError) as caught:
+        resolve_broker(parse_properties(text, file="server.properties"))
+    return caught.value.problems
+
+
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
+def test_a_listener_that_would_serve_plaintext_is_refused(protocol: str) -> None:
+    problems = _problems(f"listeners=PLAINTEXT://:1,{protocol}://:2")
+    (problem,) = problems
+    assert problem.startswith(f"server.properties:1: listeners: {protocol} is not in effect")
+    assert "plaintext to anybody; use a PLAINTEXT listener" in problem
+
+
+def test_a_protocol_hidden_in_the_map_is_refused() -> None:
+    (problem,) = _problems(f"{_PLAIN_AND}OUT:SASL_SSL")
+    assert "listeners: OUT (SASL_SSL in listener.security.protocol.map) is not in effect" in problem
+
+
+def test_every_setting_that_the_listener_depends_on_is_named() -> None:
+    problems = _problems(
+        f"{_PLAIN_AND}OUT:SASL_SSL\nssl.client.auth=required\nsasl.enabled.mechanisms=PLAIN\n"
+        "listener.name.out.plain.sasl.jaas.config=x\n"
+        "listener.name.plaintext.ssl.keystore.location=/elsewhere\nsuper.users=User:a"
+    )
+    assert [problem.split(": ")[:2] for problem in problems] == [
+        ["server.properties:1", "listeners"],
+        ["server.properties:5", "listener.name.out.plain.sasl.jaas.config"],
+        ["server.properties:4", "sasl.enabled.mechanisms"],
+        ["server.properties:3", "ssl.client.auth"],
+    ]
+    assert all("depends on it; remove it" in problem for problem in problems[1:])
+
+
+def test_a_listener_with_sasl_alone_does_not_depend_on_certificates() -> None:
+    problems = _problems(f"{_PLAIN_AND}OUT:SASL_PLAINTEXT\nssl.client.auth=required")
+    assert [problem.split(": ")[1] for problem in problems] == ["listeners"]
+
+
+def test_an_authorizer_that_is_not_in_effect_is_refused_with_what_it_reads() -> None:
+    problems = _problems(
+        "authorizer.class.name=kafka.security.authorizer.AclAuthorizer\nsuper.users=User:a"
+    )
+    assert [problem.split(": ")[1] for problem in problems] == [
+        "authorizer.class.name",
+        "super.users",
+    ]
+    assert "everybody may do everything; remove it" in problems[0]
+
+
+def test_a_protocol_among_brokers_that_is_not_in_effect_is_refused_by_name() -> None:
+    problems = _problems("listeners=SSL://h:1\nsecurity.inter.broker.protocol=SSL")
+    assert [problem.split(": ")[1] for problem in problems] == [
+        "listeners",
+        "security.inter.broker.protocol",
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ssl.client.auth=required",
+        "ssl.keystore.location=/etc/key\nssl.keystore.password=secret",
+        "sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-512",
+        "listener.name.sasl_ssl.ssl.client.auth=required",
+        f"{_PLAIN_AND}OUT:PLAINTEXT,SASL_SSL:SASL_SSL",
+        "authorizer.class.name=\nsuper.users=User:a",
+        "security.inter.broker.protocol=PLAINTEXT",
+    ],
+)
+def test_settings_that_no_listener_and_no_authorizer_depends_on_are_no_refusal(text: str) -> None:
+    assert resolve_broker(parse_properties(text, file="server.properties")).warnings == ()
