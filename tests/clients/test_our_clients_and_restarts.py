@@ -68,3 +68,20 @@ def test_producer_and_consumer_go_on_when_the_broker_is_back(
         producer.send_and_wait("t", b"after")
         read = [message.value for message in itertools.islice(consumer, 3)]
     assert read == [b"before", b"meanwhile", b"after"]
+
+
+def test_reading_does_not_end_as_if_all_were_read_when_the_broker_goes_away(
+    own_broker: penstock.Broker,
+) -> None:
+    own_broker.create_topic("t", partitions=1)
+    servers = own_broker.bootstrap_servers
+    with penstock.Producer(servers) as producer:
+        producer.send_and_wait("t", b"one")
+    with penstock.Consumer(
+        "t", bootstrap_servers=servers, from_beginning=True, timeout_s=0.5
+    ) as consumer:
+        assert consumer.poll_batch(1, 30)[0].value == b"one"
+        assert list(consumer) == []  # the broker says that there is no more
+        own_broker.stop()
+        with pytest.raises(penstock.BrokersUnreachable, match=f"bootstrap {servers}"):
+            list(consumer)

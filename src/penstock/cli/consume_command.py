@@ -133,18 +133,20 @@ def _print_all(
     timeout_s: float | None,
 ) -> None:
     """Print and flush everything received so far together, so that a reader never waits for it."""
-    for messages in _batches(consumer, max_messages, timeout_s):
+    for messages in read_batches(consumer, max_messages, timeout_s):
         _write(b"".join(show(message) + b"\n" for message in messages))
 
 
-def _batches(
+def read_batches(
     consumer: "Consumer", max_messages: int | None, timeout_s: float | None
 ) -> Iterator[list["Message"]]:
+    """Ends after `max_messages`, or `timeout_s` without one if a broker answers then."""
     left = max_messages
     while left is None or left > 0:
         count = _BATCH if left is None else min(left, _BATCH)
         messages = consumer.poll_batch(count, _LONG_S if timeout_s is None else timeout_s)
         if not messages and timeout_s is not None:
+            consumer.check_reachable()
             return
         yield messages
         left = None if left is None else left - len(messages)

@@ -4,10 +4,12 @@ Invariant: an offset is stored for committing only after the program has asked f
 so that a message whose processing failed is read again.
 """
 
+import math
 import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -15,7 +17,7 @@ from confluent_kafka import Consumer as RdKafkaConsumer
 from confluent_kafka import KafkaException
 from confluent_kafka import TopicPartition as Place
 
-from penstock.client.errors import ClientClosed, ConsumeFailed
+from penstock.client.errors import BrokersUnreachable, ClientClosed, ConsumeFailed
 from penstock.client.message import Message
 from penstock.client.rdkafka import (
     LOG,
@@ -37,6 +39,7 @@ _MAX_BUFFERED = 500
 _STORE_EVERY_S = 1.0
 _NO_GROUP = "penstock-without-group"  # librdkafka requires a group id; this one is never joined
 _SEEK_PATIENCE_S = 10.0
+_REACH_AGAIN_S = 2.0  # for an answer of any broker while librdkafka reports connection errors
 
 
 class Consumer:
@@ -62,13 +65,17 @@ class Consumer:
         client_id: str = "penstock-consumer",
         config: Mapping[str, Any] | None = None,
     ) -> None:
-        """`timeout_s`: iteration ends after this long without a message; None waits forever.
+        """`timeout_s`: iteration ends after this long without a message, if a broker answers then;
+        None waits forever. `connect_timeout_s`: how long a broker may take to answer at all.
         `from_beginning`: applies where a group has no committed offset, and always without a group.
         `config`: librdkafka settings under their own names."""
         self.topics = [topics] if isinstance(topics, str) else list(topics)
+        if not self.topics:
+            raise ValueError("a consumer needs a topic to read; name at least one")
         self.group = group
         self._timeout_s = timeout_s
-        self._trouble = Trouble()
+        self._connect_timeout_s = connect_timeout_s
+        self._trouble = Trouble(bootstrap_servers)
         settings = {
             "group.id": group or _NO_GROUP,
             "auto.offset.reset": "earliest" if from_beginning else "latest",
@@ -77,7 +84,7 @@ class Consumer:
             "isolation.level": isolation,
             **(config or {}),
         }
-        settings = common_settings(bootstrap_servers, client_id, self._trouble, settings)
+        settings = common_settings(client_id, self._trouble, settings)
         with settings_checked():
             self._consumer = RdKafkaConsumer(settings)
         self._lock = threading.RLock()  # librdkafka's consumer is used by one thread at a time
@@ -129,13 +136,16 @@ class Consumer:
 
     def __next__(self) -> Message:
         message = self._read_one(self._timeout_s)
-        if message is None:
-            raise StopIteration
-        return message
+        if message is not None:
+            return message
+        with suppress(ClientClosed):  # by another thread: the iteration ends
+            self.check_reachable()
+        raise StopIteration
 
     def poll_batch(self, max_messages: int, timeout_s: float | None = None) -> list[Message]:
         """Return up to `max_messages`; waits only for the first one. Empty after the timeout, or
-        when the consumer was closed meanwhile."""
+        when the consumer was closed meanwhile. While no broker can be reached it is empty, too,
+        so that a loop outlasts a restart; `check_reachable` tells them apart."""
         first = self._read_one(timeout_s)
         if first is None:
             return []
@@ -148,6 +158,21 @@ class Consumer:
                     break
                 messages.append(self._next_buffered())
         return messages
+
+    def check_reachable(self) -> None:
+        """Raise BrokersUnreachable unless a broker answers."""
+        with self._lock:
+            self._check_open()
+            is_down = self._trouble.last is not None
+            patience_s = min(self._connect_timeout_s, _REACH_AGAIN_S if is_down else math.inf)
+            try:
+                self._consumer.list_topics(self.topics[0], timeout=patience_s)
+            except KafkaException as error:
+                text = f"cannot read {', '.join(self.topics)}: no broker answers within"
+                raise BrokersUnreachable(
+                    self._trouble.explain(f"{text} {patience_s:g} s: {error.args[0].str()}")
+                ) from error
+            self._trouble.clear()
 
     def commit(self) -> None:
         """Commit every message returned so far, and wait for the response."""
@@ -254,7 +279,9 @@ class Consumer:
         self._take(first)
         for message in self._consumer.consume(max_messages, 0):
             self._take(message)
-        if not self._buffer:
+        if self._buffer:
+            self._trouble.clear()
+        else:
             self._raise_failure()
 
     def _raise_failure(self) -> None:
@@ -374,19 +401,14 @@ class Consumer:
     def _failed(self, error: "KafkaError") -> ConsumeFailed:
         code = find_code(error)
         text = f"cannot read {', '.join(self.topics)}: {error.str()}"
+        if error.code() in _NO_CONNECTION:
+            return BrokersUnreachable(self._trouble.explain(text))
         return ConsumeFailed(text if code else self._trouble.explain(text), code=code)
 
 
+_NO_CONNECTION = frozenset({LocalCode.ALL_BROKERS_DOWN, LocalCode.TRANSPORT, LocalCode.RESOLVE})
 # Transient errors: librdkafka itself waits or rejoins.
-_PASSING = frozenset(
-    {
-        LocalCode.ALL_BROKERS_DOWN,
-        LocalCode.TRANSPORT,
-        LocalCode.RESOLVE,
-        LocalCode.MAX_POLL_EXCEEDED,
-        LocalCode.PARTITION_EOF,
-    }
-)
+_PASSING = _NO_CONNECTION | {LocalCode.MAX_POLL_EXCEEDED, LocalCode.PARTITION_EOF}
 
 
 def _read(raw: "RdKafkaMessage") -> Message:

@@ -72,6 +72,10 @@ class SendFailed(ClientError):
         self.code = code  # the broker's; None: the request never reached it
 
 
+class SendTimedOut(SendFailed, TimeoutError):
+    """A record was not acknowledged within the time that the caller waits; it may be stored yet."""
+
+
 class QueueFull(SendFailed):
     """The producer's queue stayed full for max_block_ms: the broker is too slow."""
 
@@ -98,3 +102,9 @@ class ConsumeFailed(ClientError):
     def __init__(self, text: str, *, code: ErrorCode | None = None) -> None:
         super().__init__(text)
         self.code = code
+
+
+class BrokersUnreachable(ConsumeFailed):
+    """No broker answers, so that nobody can say whether everything was read; try again later."""
+
+    is_retriable = True

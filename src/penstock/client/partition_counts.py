@@ -10,7 +10,7 @@ from typing import Any
 from confluent_kafka import KafkaException
 
 from penstock.client.errors import SendFailed
-from penstock.client.rdkafka import find_code
+from penstock.client.rdkafka import Trouble, find_code
 
 REFRESH_S = 60.0
 _FIRST_ANSWER_S = 10.0
@@ -19,8 +19,9 @@ _PAUSE_S = 0.1
 
 
 class PartitionCounts:
-    def __init__(self, list_topics: Callable[[str, float], Any]) -> None:
+    def __init__(self, list_topics: Callable[[str, float], Any], trouble: Trouble) -> None:
         self._list_topics = list_topics
+        self._trouble = trouble
         self._counts: dict[str, int] = {}
         self._refreshed_at = time.monotonic()
 
@@ -47,9 +48,8 @@ class PartitionCounts:
             try:
                 topic_metadata = self._list_topics(topic, _FIRST_ANSWER_S).topics[topic]
             except KafkaException as error:
-                raise SendFailed(
-                    f"cannot ask for the partitions of topic {topic!r}: {error.args[0].str()}"
-                ) from error
+                text = f"cannot ask for the partitions of topic {topic!r}: {error.args[0].str()}"
+                raise SendFailed(self._trouble.explain(text)) from error
             if topic_metadata.partitions:
                 return len(topic_metadata.partitions)
             if time.monotonic() >= patience_ends:

@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from confluent_kafka import KafkaException
 from confluent_kafka import Producer as RdKafkaProducer
 
-from penstock.client.errors import ClientClosed, FlushTimedOut, QueueFull, SendFailed
+from penstock.client.errors import (
+    ClientClosed,
+    FlushTimedOut,
+    QueueFull,
+    SendFailed,
+    SendTimedOut,
+)
 from penstock.client.message import RecordMetadata
 from penstock.client.partition_counts import PartitionCounts
 from penstock.client.partitioners import Chooser, CustomPartitioner, Partitioner, RoundRobin, Sticky
@@ -74,7 +80,7 @@ class Producer:
         acks_number = _ACKS[acks]
         if idempotent is None:
             idempotent = acks_number == -1 and retries > 0
-        self._trouble = Trouble()
+        self._trouble = Trouble(bootstrap_servers)
         settings = {
             "acks": acks_number,
             "enable.idempotence": idempotent,
@@ -88,13 +94,13 @@ class Producer:
             "partitioner": "murmur2_random",
             **(config or {}),
         }
-        settings = common_settings(bootstrap_servers, client_id, self._trouble, settings)
+        settings = common_settings(client_id, self._trouble, settings)
         with settings_checked():
             self._producer = RdKafkaProducer(settings)
         self._max_block_s = max_block_ms / 1000
         self._make_partitioner = _find_factory(partitioner, batch_size)
         self._partitioners: dict[str, Partitioner] = {}
-        self._counts = PartitionCounts(self._producer.list_topics)
+        self._counts = PartitionCounts(self._producer.list_topics, self._trouble)
         self._sends = 0
         self._is_closed = False
         self._stopping = threading.Event()
@@ -163,11 +169,18 @@ class Producer:
         timestamp_ms: int | None = None,
         timeout_s: float | None = None,
     ) -> RecordMetadata:
-        """Send and wait until it is stored; SendFailed says why it was not."""
+        """Send and wait until it is stored; SendFailed says why it was not. SendTimedOut, after
+        `timeout_s`, leaves that open: the record stays queued until delivery_timeout_ms."""
         future = self.send(
             topic, value, key=key, partition=partition, headers=headers, timestamp_ms=timestamp_ms
         )
-        return future.result(timeout_s)
+        try:
+            return future.result(timeout_s)
+        except TimeoutError:
+            text = f"a record for topic {topic!r} is not acknowledged after {timeout_s:g} s"
+            raise SendTimedOut(
+                self._trouble.explain(f"{text}; it stays queued and may be stored yet")
+            ) from None
 
     def flush(self, timeout_s: float | None = None) -> None:
         """Wait until every record sent so far is delivered or has failed."""

@@ -37,25 +37,30 @@ FENCED_CODES = frozenset(
 
 
 class Trouble:
-    """The last connection error, which explains a later timeout."""
+    """The brokers' addresses and the last connection error, which explain a later timeout."""
 
-    def __init__(self) -> None:
-        self.last: str | None = None
+    def __init__(self, bootstrap_servers: str) -> None:
+        """The addresses are checked."""
+        self.addresses = ",".join(str(address) for address in parse_bootstrap(bootstrap_servers))
+        self.last: str | None = None  # None: no error since a broker was reached
 
     def note(self, error: "KafkaError") -> None:
-        self.last = error.str()
+        if self.last is None or error.code() != LocalCode.ALL_BROKERS_DOWN:  # it names no cause
+            self.last = error.str()
+
+    def clear(self) -> None:
+        """A broker was reached."""
+        self.last = None
 
     def explain(self, text: str) -> str:
-        return f"{text} (last trouble: {self.last})" if self.last else text
+        last = f"; last trouble: {self.last}" if self.last else ""
+        return f"{text} (bootstrap {self.addresses}{last})"
 
 
-def common_settings(
-    bootstrap_servers: str, client_id: str, trouble: Trouble, config: Mapping[str, Any]
-) -> dict[str, Any]:
-    """librdkafka's settings; those in `config` override ours. The bootstrap is checked first."""
-    addresses = parse_bootstrap(bootstrap_servers)
+def common_settings(client_id: str, trouble: Trouble, config: Mapping[str, Any]) -> dict[str, Any]:
+    """librdkafka's settings; those in `config` override ours."""
     return {
-        "bootstrap.servers": ",".join(str(address) for address in addresses),
+        "bootstrap.servers": trouble.addresses,
         "client.id": client_id,
         "logger": LOG,
         "error_cb": trouble.note,

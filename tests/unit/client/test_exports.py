@@ -20,6 +20,18 @@ def test_the_faces_are_found_by_name() -> None:
     assert {"Producer", "Consumer", "Message", "RecordMetadata"} <= set(dir(penstock))
 
 
+def test_every_error_of_the_client_is_exported() -> None:
+    from penstock.client import errors
+
+    names = {name for name, value in vars(errors).items() if _is_client_error(value)}
+    assert names <= set(penstock.__all__)
+    assert all(getattr(penstock, name) is getattr(errors, name) for name in names)
+
+
+def _is_client_error(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, penstock.ClientError)
+
+
 def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="Nonsense"):
         penstock.Nonsense  # noqa: B018
