@@ -25,7 +25,7 @@ TABLE_SETTINGS: tuple[Setting, ...] = (
     topic(
         "penstock.table.schema",
         SettingKind.STRING,
-        None,
+        "",
         "Columns of JSON values, as in user STRING, at TIMESTAMP; or the schema of Avro values.",
         own=True,
     ),

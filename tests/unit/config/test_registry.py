@@ -70,7 +70,7 @@ _PENSTOCKS_OWN: dict[str, Value] = {
     "penstock.table.format": "none",
     "penstock.table.partition.by": (),
     "penstock.table.registry.prefix": False,
-    "penstock.table.schema": None,
+    "penstock.table.schema": "",
     "penstock.table.upsert": False,
     "penstock.table.value": "raw",
     "replica.lag.max.messages": -1,
@@ -83,6 +83,13 @@ _PENSTOCKS_OWN: dict[str, Value] = {
 @pytest.mark.parametrize("name", _KAFKAS_BROKER_DEFAULTS)
 def test_a_well_known_default_is_kafkas(name: str) -> None:
     assert BROKER_SETTINGS[name].default == _KAFKAS_BROKER_DEFAULTS[name]
+
+
+def test_every_topic_default_is_a_text_that_can_be_set_back() -> None:
+    """A client that reads a topic's settings and sets them back cannot send a null."""
+    for setting in TOPIC_SETTINGS.values():
+        assert setting.default is not None, setting.name
+        assert setting.parse(setting.format(setting.default)) == setting.default
 
 
 def test_our_own_settings_are_marked_and_no_others() -> None:
