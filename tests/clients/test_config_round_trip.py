@@ -7,13 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    NewTopic,
-)
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.cimpl import NewTopic
 from tests.clients.under_test import BrokerUnderTest
 
 from penstock.config.registry import TOPIC_SETTINGS
@@ -57,8 +53,8 @@ def _describe(librdkafka: AdminClient, topic: str) -> dict[str, ConfigEntry]:
     return described
 
 
-def _values(librdkafka: AdminClient, topic: str) -> dict[str, str | None]:
-    return {name: entry.value for name, entry in _describe(librdkafka, topic).items()}
+def _values(librdkafka: AdminClient, topic: str) -> dict[str, str]:
+    return {name: str(entry.value) for name, entry in _describe(librdkafka, topic).items()}
 
 
 @pytest.mark.parametrize("how", ["incremental_alter_configs", "alter_configs"])

@@ -26,7 +26,7 @@ from penstock.controller.interface import (
 )
 from penstock.controller.new_partitions import MAX_PARTITIONS_PER_REQUEST, CreationDependencies
 from penstock.controller.offline_replicas import fail_replicas
-from penstock.controller.reassignment import alter_reassignments, find_reassignments
+from penstock.controller.reassignment import alter_reassignments
 from penstock.controller.refusals import check_topic_configs, find_duplicates
 from penstock.controller.state import AddressedRequest, ClusterState, ControllerDecision
 from penstock.controller.state_loader import (
@@ -54,7 +54,6 @@ from penstock.model.cluster import (
     BrokerEpoch,
     BrokerId,
     ControllerEpoch,
-    PartitionState,
     StopReplicaRequest,
     TopicState,
 )
@@ -242,9 +241,6 @@ class ActiveController:
         )
         await self.apply(decision)
         return DecisionResult(results, {})
-
-    async def list_reassignments(self) -> DecisionResult[Mapping[TopicPartition, PartitionState]]:
-        return DecisionResult([find_reassignments(self.state)], {})
 
     async def alter_partition(
         self,

@@ -27,7 +27,11 @@ from penstock.controller.channel_manager import (
     Delivery,
 )
 from penstock.controller.controller_requests import full_state_requests
-from penstock.controller.event_queue import MAX_QUEUED_REQUESTS, ControllerEventQueue
+from penstock.controller.event_queue import (
+    MAX_QUEUED_REQUESTS,
+    NOT_CONTROLLER,
+    ControllerEventQueue,
+)
 from penstock.controller.interface import (
     ApiError,
     ConfigResourceChange,
@@ -38,6 +42,7 @@ from penstock.controller.interface import (
 )
 from penstock.controller.new_partitions import MAX_PARTITIONS_PER_REQUEST
 from penstock.controller.persistent_znodes import ensure_znodes
+from penstock.controller.reassignment import find_reassignments
 from penstock.controller.state import ClusterState
 from penstock.controller.write_batches import TRANSACTION_BYTES
 from penstock.controller.znodes import PERSISTENT_ZNODES, TOPICS
@@ -59,6 +64,13 @@ from penstock.model.ids import TopicId, TopicPartition
 __all__ = ["MAX_QUEUED_REQUESTS", "Controller", "ControllerStatistics"]
 
 ALTER_CONFIGS_TIMEOUT_MS = 30_000  # AlterConfigs has no timeout
+
+
+def _elected_late(
+    results: dict[TopicPartition, ApiError | None], error: ApiError
+) -> dict[TopicPartition, ApiError | None]:
+    """Partitions that needed no election, or cannot have one, keep their results."""
+    return {tp: refused or error for tp, refused in results.items()}
 
 
 async def _sleep_ms(duration_ms: int) -> None:
@@ -250,7 +262,7 @@ class Controller:
         timeout_ms: int,
     ) -> dict[TopicPartition, ApiError | None] | ApiError:
         return await self._queue.ask_one(
-            lambda active: active.elect_leaders(election, partitions), timeout_ms
+            lambda active: active.elect_leaders(election, partitions), timeout_ms, _elected_late
         )
 
     async def alter_reassignments(
@@ -268,10 +280,11 @@ class Controller:
             timeout_ms,
         )
 
-    async def list_reassignments(
-        self, *, timeout_ms: int
-    ) -> Mapping[TopicPartition, PartitionState] | ApiError:
-        return await self._queue.ask_one(ActiveController.list_reassignments, timeout_ms)
+    async def list_reassignments(self) -> Mapping[TopicPartition, PartitionState] | ApiError:
+        """Read from the state at once: nothing is decided, so there is nothing to wait for."""
+        if self._active is None or not self._queue.accepts_requests:
+            return NOT_CONTROLLER
+        return find_reassignments(self._active.state)
 
     # Membership.
 

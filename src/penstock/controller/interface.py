@@ -113,9 +113,7 @@ class Administration(CreatesTopics, AltersConfigs, Protocol):
         timeout_ms: int,
     ) -> list[ApiError | None]: ...
 
-    async def list_reassignments(
-        self, *, timeout_ms: int
-    ) -> Mapping[TopicPartition, PartitionState] | ApiError:
+    async def list_reassignments(self) -> Mapping[TopicPartition, PartitionState] | ApiError:
         """The partitions with a reassignment in progress."""
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from penstock.client.call import Call
+from penstock.controller.event_queue import DECISION_MS
 from penstock.controller.interface import (
     Administration,
     ApiError,
@@ -54,7 +55,9 @@ class ForwardingAdministration:
             )
         call = _create_call(topics, validate_only, timeout_ms)
         try:
-            response = await self._controller.call(call, timeout_ms=timeout_ms + NETWORK_MS)
+            response = await self._controller.call(
+                call, timeout_ms=max(timeout_ms, DECISION_MS) + NETWORK_MS
+            )
         except ConnectionError as error:
             return [_unreachable(error)] * len(topics)
         return _read_created(response, topics)
@@ -112,10 +115,8 @@ class ForwardingAdministration:
             timeout_ms=timeout_ms,
         )
 
-    async def list_reassignments(
-        self, *, timeout_ms: int
-    ) -> Mapping[TopicPartition, PartitionState] | ApiError:
-        return await self._local.list_reassignments(timeout_ms=timeout_ms)
+    async def list_reassignments(self) -> Mapping[TopicPartition, PartitionState] | ApiError:
+        return await self._local.list_reassignments()
 
 
 def _unreachable(error: ConnectionError) -> ApiError:

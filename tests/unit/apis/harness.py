@@ -149,9 +149,7 @@ class FakeController:
     ) -> list[ApiError | None]:
         raise NotImplementedError
 
-    async def list_reassignments(
-        self, *, timeout_ms: int
-    ) -> Mapping[TopicPartition, PartitionState] | ApiError:
+    async def list_reassignments(self) -> Mapping[TopicPartition, PartitionState] | ApiError:
         raise NotImplementedError
 
 

@@ -30,7 +30,7 @@ from penstock.controller.interface import (
 )
 from penstock.metadata_store.errors import ConnectionLoss, SessionExpired
 from penstock.metadata_store.interface import Operation, Result
-from penstock.model.admin import ConfigOperation
+from penstock.model.admin import ConfigOperation, ElectionType
 from penstock.model.cluster import (
     NO_BROKER,
     BrokerId,
@@ -592,7 +592,24 @@ def test_the_request_queue_is_bounded_and_times_out() -> None:
     run_scenario(scenario)
 
 
-def test_a_request_whose_caller_timed_out_is_not_started() -> None:
+def test_a_request_whose_caller_timed_out_is_carried_out() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        session = GatedSession(cluster.sessions[0])
+        async with cluster.controlled(session=session) as controller:
+            gate = session.gate = asyncio.Event()
+            first = asyncio.create_task(create(controller, CreatableTopic(name="first")))
+            await settled()
+            codes = await create(controller, CreatableTopic(name="late"), timeout_ms=SOON_MS)
+            assert codes == [ErrorCode.REQUEST_TIMED_OUT]
+            gate.set()
+            assert await first == [ErrorCode.NONE]
+            assert await create(controller, CreatableTopic(name="last")) == [ErrorCode.NONE]
+            assert list(cluster.channel.broker().topics) == ["first", "late", "last"]
+
+    run_scenario(scenario)
+
+
+def test_a_request_whose_caller_was_cancelled_is_not_started() -> None:
     async def scenario(cluster: Cluster) -> None:
         session = GatedSession(cluster.sessions[0])
         async with cluster.controlled(session=session) as controller:
@@ -612,13 +629,61 @@ def test_a_request_whose_caller_timed_out_is_not_started() -> None:
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1])
-def test_a_zero_timeout_times_out(timeout_ms: int) -> None:
+def test_a_zero_timeout_is_answered_timed_out_and_the_work_is_done(timeout_ms: int) -> None:
     async def scenario(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
-            codes = await create(controller, CreatableTopic(name="t"), timeout_ms=timeout_ms)
+            await create(controller, CreatableTopic(name="there"))
+            codes = await create(
+                controller,
+                CreatableTopic(name="t", partitions=1),
+                CreatableTopic(name="there"),
+                timeout_ms=timeout_ms,
+            )
+            assert codes == [ErrorCode.REQUEST_TIMED_OUT, ErrorCode.TOPIC_ALREADY_EXISTS]
+            [added] = await controller.create_partitions(
+                [NewPartitions(name="t", total=3)], validate_only=False, timeout_ms=timeout_ms
+            )
+            assert code_of(added) == ErrorCode.REQUEST_TIMED_OUT
+            codes = await delete(controller, "there", timeout_ms=timeout_ms)
             assert codes == [ErrorCode.REQUEST_TIMED_OUT]
+            await settled()
+            topics = cluster.channel.broker().topics
+            assert {name: len(topic.partitions) for name, topic in topics.items()} == {"t": 3}
 
     run_scenario(scenario)
+
+
+def test_a_zero_timeout_does_not_matter_where_nothing_takes_effect() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        async with cluster.controlled() as controller:
+            [made] = await controller.create_topics(
+                [CreatableTopic(name="t")], validate_only=True, timeout_ms=0
+            )
+            assert code_of(made) == ErrorCode.NONE
+            assert await controller.list_reassignments() == {}
+
+    run_scenario(scenario)
+
+
+def test_an_election_with_a_zero_timeout_is_held_and_reported_late_by_partition() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        async with cluster.controlled() as controller:
+            await create(controller, replicated("t", (1, 2), (0, 1)))
+            for change in (cluster.leave(2), cluster.leave(1), cluster.join(2)):
+                await change
+                await settled()
+            tps = [TopicPartition("t", 0), TopicPartition("t", 1)]
+            elected = await controller.elect_leaders(ElectionType.UNCLEAN, tps, timeout_ms=0)
+            assert isinstance(elected, dict)
+            assert [code_of(elected[tp]) for tp in tps] == [
+                ErrorCode.REQUEST_TIMED_OUT,
+                ErrorCode.ELECTION_NOT_NEEDED,
+            ]
+            state = controller.find_state()
+            assert state is not None
+            assert [partition.leader for partition in state.topics["t"].partitions] == [2, 0]
+
+    run_scenario(scenario, 0, 1, 2)
 
 
 def test_statistics_show_the_cluster() -> None:

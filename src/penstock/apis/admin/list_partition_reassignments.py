@@ -1,4 +1,7 @@
-"""ListPartitionReassignments (key 46), version 0: reassignments in progress (KIP-455)."""
+"""ListPartitionReassignments (key 46), version 0: reassignments in progress (KIP-455).
+
+The request's timeout is not used: the controller answers from memory.
+"""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -13,7 +16,6 @@ from penstock.model.cluster import PartitionState
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.protocol.api_keys import ApiKey
-from penstock.protocol.wire_types import ms_of_delta
 from penstock.security.authorizer import AclOperation
 
 if TYPE_CHECKING:
@@ -29,9 +31,7 @@ async def answer(request: Request, services: "Services") -> Any:
             f"{request.caller.principal} needs DESCRIBE on the cluster",
         )
         return _response(request, refused, {})
-    reassignments = await services.administration.list_reassignments(
-        timeout_ms=ms_of_delta(request.message.timeout)
-    )
+    reassignments = await services.administration.list_reassignments()
     if isinstance(reassignments, ApiError):
         return _response(request, reassignments, {})
     return _response(request, None, _requested(request, reassignments))

@@ -149,10 +149,7 @@ class FakeController:
         )
         return [self.refusals.get(move.tp.topic) for move in reassignments]
 
-    async def list_reassignments(
-        self, *, timeout_ms: int
-    ) -> Mapping[TopicPartition, PartitionState] | ApiError:
-        self.timeout_ms = timeout_ms
+    async def list_reassignments(self) -> Mapping[TopicPartition, PartitionState] | ApiError:
         return self.moving
 
 

@@ -176,7 +176,6 @@ class TestListPartitionReassignments:
         assert topic.name == "a"
         fields = ("partition_index", "replicas", "adding_replicas", "removing_replicas")
         assert rows(topic.partitions, *fields) == [(3, (2, 1, 0), (2,), (0,))]
-        assert harness.controller.timeout_ms == 77
 
     def test_only_requested_partitions_are_returned(self, harness: AdminApiHarness) -> None:
         names = [TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)]
