@@ -337,6 +337,7 @@ def as_found(entry: ProducerStateEntry) -> Producer:
     return Producer(
         entry.producer_epoch,
         [last] if entry.last_offset >= 0 else [],
-        entry.coordinator_epoch,
-        entry.current_txn_first_offset,
+        coordinator_epoch=entry.coordinator_epoch,
+        marker=-1 if entry.coordinator_epoch < 0 else 0,  # somewhere
+        open_since=entry.current_txn_first_offset,
     )

@@ -102,18 +102,22 @@ class Harness(Recreation):
         if not windows:
             return
         producer_id, (first, last, base, end) = self.random.choice(windows)
-        epoch = self.producers[producer_id].epoch
+        producer = self.producers[producer_id]
         count = end - base + 1
-        batch = self._batch_of(producer_id, epoch, first, count=count)
+        batch = self._batch_of(producer_id, producer.epoch, first, count=count)
         [result] = self._send(batch)
         if isinstance(result, LogFenced):
             raise result
-        if isinstance(result, LogAppendInfo):
+        if end < producer.marker:
+            assert isinstance(result, OutOfOrderSequence), "no duplicate before the last marker"
+        elif isinstance(result, LogAppendInfo):
             assert result.duplicate
             assert (result.base_offset, result.end_offset) == (base, end + 1), (first, last)
         else:
-            assert isinstance(result, DuplicateSequence), result
-            assert self.is_reloaded, "the batch is in the window"
+            is_marked = producer.marker >= 0
+            assert isinstance(result, OutOfOrderSequence if is_marked else DuplicateSequence)
+            is_unsure = self.is_reloaded or (is_marked and self.is_compacted)
+            assert is_unsure, "the batch is in the window"
 
     def append_gap(self) -> None:
         producer_id = self.random.randint(0, 5)

@@ -36,6 +36,7 @@ class Producer:
     epoch: int
     window: list[tuple[int, int, int, int]] = field(default_factory=list)  # sequences, offsets
     coordinator_epoch: int = -1
+    marker: int = -1  # offset of the last one
     open_since: int | None = None
 
 
@@ -160,6 +161,7 @@ def follow(producers: dict[int, Producer], ended: list[Ended], batch: Stored) ->
             producer.open_since = batch.base
         return
     producer.coordinator_epoch = marker.coordinator_epoch
+    producer.marker = batch.base
     if producer.open_since is not None:
         first, producer.open_since = producer.open_since, None
         ended.append(Ended(header.producer_id, first, batch.base, not marker.commit))

@@ -40,8 +40,10 @@ class Batch(NamedTuple):
 class Producer:
     epoch: int
     batches: list[Batch] = field(default_factory=list)  # all of this epoch
-    remembered: int = 0  # so many of them, the last ones, may be known by offset
+    # So many of them, the last ones, may be known by offset; none before the last marker.
+    remembered: int = 0
     coordinator_epoch: int = -1
+    marker: int = -1  # offset of the last one
     transaction: int | None = None
     timestamp_ms: int = -1
 
@@ -117,7 +119,8 @@ class ProducerMachine(RuleBasedStateMachine):
 
     @invariant()
     def knows_batches_that_come_again(self) -> None:
-        """Batches in the window with their offsets; older ones only as duplicates."""
+        """Batches in the window with their offsets; older ones only as duplicates, and those
+        before the last marker not at all."""
         for producer_id, producer in self.producers.items():
             for age, batch in enumerate(reversed(producer.batches[-9:]), start=1):
                 sent = Sent(producer_id, producer.epoch, batch.first, batch.last, True)
@@ -127,7 +130,10 @@ class ProducerMachine(RuleBasedStateMachine):
                     assert duplicate[:2] == (batch.base_offset, batch.last_offset)
                 else:
                     assert duplicate is None
-                    assert self.send(sent) in (DuplicateSequence, OutOfOrderSequence)
+                    refusals = {DuplicateSequence, OutOfOrderSequence}
+                    if batch.last_offset < producer.marker:
+                        refusals = {OutOfOrderSequence}
+                    assert self.send(sent) in refusals
 
     @rule(producer_id=IDS, step=st.integers(1, 2), first=st.sampled_from([1, 2, 5, 0]))
     def send_with_new_epoch(self, producer_id: int, step: int, first: int) -> None:
@@ -184,7 +190,7 @@ class ProducerMachine(RuleBasedStateMachine):
         return None
 
     def is_long_ago(self, sent: Sent, producer: Producer) -> bool:
-        if sent.epoch != producer.epoch or not producer.remembered:
+        if sent.epoch != producer.epoch or not producer.remembered or producer.marker >= 0:
             return False
         oldest = producer.batches[-producer.remembered].first
         same_round = sent.last // SEQUENCES == oldest // SEQUENCES
@@ -245,6 +251,7 @@ class ProducerMachine(RuleBasedStateMachine):
             producer_id, epoch, coordinator_epoch, commit, offset, self.now_ms
         )
         producer.coordinator_epoch = coordinator_epoch
+        producer.marker, producer.remembered = offset, 0
         producer.timestamp_ms = self.now_ms
         if producer.transaction is None:
             assert completed is None
@@ -286,7 +293,9 @@ class ProducerMachine(RuleBasedStateMachine):
         self.state.load(entries, map_end_offset=self.end_offset)
         self.completed = []  # a log starts anew with all it has below its high watermark
         for producer in self.producers.values():
-            producer.remembered = min(producer.remembered, 1)
+            # Once there was a marker, only a batch of an open transaction is surely after it.
+            is_unsure = producer.marker >= 0 and producer.transaction is None
+            producer.remembered = 0 if is_unsure else min(producer.remembered, 1)
 
     @invariant()
     def shows_what_the_model_knows(self) -> None:

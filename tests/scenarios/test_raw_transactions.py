@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.profile import is_long
 from tests.scenarios.raw_client import RawClient
 from tests.scenarios.raw_transactions import (
     CLIENTS,
@@ -81,6 +82,60 @@ def test_a_batch_after_end_txn_is_rejected_and_blocks_no_reader(client: Client) 
     assert code is expected[client.versions.produce]
     assert settled(raw, out) == end
     assert read_committed(raw, out) == [b"in time"]
+
+
+@pytest.mark.parametrize("is_restarted", [False, True] if is_long() else [False])
+def test_a_sequence_used_again_after_an_abort_is_never_taken_for_the_aborted_batch(
+    client: Client, broker: penstock.Broker, is_restarted: bool
+) -> None:
+    """As a client does that purges what it has sent: an acknowledged record is in the log."""
+    out = client.name
+    client.add(out, 0)
+    assert client.write(out, 0, b"aborted") is NONE
+    assert client.end(commit=False) is NONE
+    end = settled(client.raw, out)
+    if is_restarted:  # a snapshot knows only the producer's last batch
+        broker.stop()
+        broker.start()
+    has_own_epoch = client.versions.add is None
+    with RawClient(broker.bootstrap_servers) as raw:
+        client.raw = raw
+        client.add(out, 0)
+        code = client.send(out, 0, b"again", sequence=0, epoch=client.epoch)
+        assert code is (NONE if has_own_epoch else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+        assert client.send(out, 0, b"next", sequence=1, epoch=client.epoch) is NONE
+        assert client.end(commit=True) is NONE
+        assert settled(raw, out) == end + (3 if has_own_epoch else 2)
+        committed = [b"again", b"next"] if has_own_epoch else [b"next"]
+        assert read_committed(raw, out) == committed
+
+
+def test_a_delayed_copy_of_a_committed_batch_stays_out_of_the_next_transaction(
+    client: Client,
+) -> None:
+    out, raw = client.name, client.raw
+    client.add(out, 0)
+    first_epoch = client.epoch
+    for value in (b"first", b"second"):
+        assert client.write(out, 0, value) is NONE
+    assert client.end(commit=True) is NONE
+    settled(raw, out)
+    refusal = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    if client.versions.add is None:
+        refusal = ErrorCode.INVALID_PRODUCER_EPOCH
+    client.add(out, 0)
+    for written in range(7):  # the window of duplicates holds five batches
+        for sequence, copied in enumerate((b"first", b"second")):
+            code = client.send(out, 0, copied, sequence=sequence, epoch=first_epoch)
+            assert code is refusal
+        assert client.write(out, 0, b"%d" % written) is NONE
+    copied_sequence = client.sequences[out, 0] - 1
+    code = client.send(out, 0, b"6", sequence=copied_sequence, epoch=client.epoch)
+    assert code is NONE, "a copy within the open transaction is a duplicate"
+    assert client.end(commit=True) is NONE
+    settled(raw, out)
+    values = [b"first", b"second", *(b"%d" % written for written in range(7))]
+    assert read_committed(raw, out) == values
 
 
 def test_a_partition_that_was_not_added_is_rejected(client: Client) -> None:

@@ -55,7 +55,7 @@ class ProducerStateEntry(NamedTuple):
 
 
 class _Batch(NamedTuple):
-    first_sequence: int
+    first_sequence: int  # NO_SEQUENCE: before the producer's last marker, so never a duplicate
     last_sequence: int
     last_offset: Offset
     offset_delta: int
@@ -86,6 +86,14 @@ class _Producer:
         if producer_epoch != self.producer_epoch:
             self.producer_epoch = producer_epoch
             self.batches = ()
+
+    def end_batches(self) -> None:
+        """A marker has ended them: a batch sent now with their sequences is no copy of theirs.
+
+        The last one stays for its last sequence, where the next batch continues.
+        """
+        if self.batches:
+            self.batches = (self.batches[-1]._replace(first_sequence=NO_SEQUENCE),)
 
     def touch(self, timestamp_ms: int, now_ms: int | None) -> None:
         self.timestamp_ms = TimestampMs(timestamp_ms)
@@ -122,7 +130,12 @@ class ProducerStateManager:
     def find_duplicate(
         self, producer_id: int, producer_epoch: int, base_sequence: int, last_sequence: int
     ) -> BatchMetadata | None:
-        """The stored copy of this batch, if there is one. Call it before `check`."""
+        """The stored copy of this batch, if there is one. Call it before `check`.
+
+        Only batches after the producer's last marker count. A client that purges what it has sent
+        and aborts may use the sequences again, so the same sequences before the marker are not
+        proof that these records are stored.
+        """
         producer = self._producers.get(producer_id)
         if producer is None or producer.producer_epoch != producer_epoch or base_sequence < 0:
             return None
@@ -254,6 +267,7 @@ class ProducerStateManager:
         """Apply a stored marker; None if it ended nothing: a repeated one, or one without data."""
         producer = self._producer_at(producer_id, producer_epoch)
         producer.coordinator_epoch = coordinator_epoch
+        producer.end_batches()
         producer.touch(timestamp_ms, now_ms)
         self.map_end_offset = Offset(offset + 1)
         first_offset = producer.txn_first_offset
@@ -357,6 +371,10 @@ class ProducerStateManager:
             producer.batches = (_last_batch(entry),)
         if entry.current_txn_first_offset is not None:
             self._open_transaction(producer, entry.producer_id, entry.current_txn_first_offset)
+        elif entry.coordinator_epoch != NO_COORDINATOR_EPOCH:
+            # The snapshot does not say where the last marker is. Transactional batches open a
+            # transaction, so with none open the last batch lies before it.
+            producer.end_batches()
 
     def _producer_at(self, producer_id: int, producer_epoch: int) -> _Producer:
         producer = self._producers.get(producer_id)
@@ -390,7 +408,9 @@ class ProducerStateManager:
         expected = (batches[-1].last_sequence + 1) % _SEQUENCES if batches else 0
         if base_sequence == expected:
             return
-        if batches and _is_long_before(last_sequence, batches[0].first_sequence):
+        # After a marker, earlier sequences may be those of a transaction that it has ended.
+        is_marked = producer.coordinator_epoch != NO_COORDINATOR_EPOCH
+        if batches and not is_marked and _is_long_before(last_sequence, batches[0].first_sequence):
             raise DuplicateSequence(
                 f"{self._name}: producer {producer_id} sent sequences {base_sequence} to "
                 f"{last_sequence} again; they are stored, at offsets that are no longer known"

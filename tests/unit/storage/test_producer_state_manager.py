@@ -311,6 +311,52 @@ def test_sequences_continue_after_a_marker_of_the_same_epoch(log: Log) -> None:
     assert log.state.first_unstable_offset == 4
 
 
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_batch_before_the_last_marker_is_no_duplicate(log: Log, commit: bool) -> None:
+    for sequence in range(3):
+        log.append(sequence, transactional=True)
+    log.mark(commit=commit)
+    for sequence in range(3):
+        log.refuses(OutOfOrderSequence, sequence, transactional=True)
+    log.append(3, transactional=True)
+    assert log.state.find_duplicate(0, 0, 3, 3) == (4, 4, 1000)
+    log.refuses(OutOfOrderSequence, 2, transactional=True)
+
+
+def test_a_batch_long_before_the_last_marker_is_no_duplicate(log: Log) -> None:
+    """Clients count a duplicate as stored, and it may have been aborted."""
+    for sequence in range(7):
+        log.append(sequence, transactional=True)
+    log.refuses(DuplicateSequence, 1, transactional=True)
+    log.mark(commit=False)
+    for sequence in range(7, 14):
+        log.append(sequence, transactional=True)
+        log.refuses(OutOfOrderSequence, 1, transactional=True)
+
+
+def test_a_snapshot_tells_a_batch_of_the_open_transaction_from_one_before_the_marker(
+    log: Log,
+) -> None:
+    log.append(0, pid=1, transactional=True)
+    log.append(0, pid=2, transactional=True)
+    log.mark(pid=1, commit=False)
+    log.mark(pid=2, commit=False)
+    log.append(1, pid=2, transactional=True)
+    log.append(0, pid=3)
+    log.state.load(decode(encode(log.state.producers())), map_end_offset=log.end_offset)
+    log.refuses(OutOfOrderSequence, 0, pid=1, transactional=True)
+    assert log.state.find_duplicate(2, 0, 1, 1) == (4, 4, 1000)
+    assert log.state.find_duplicate(3, 0, 0, 0) == (5, 5, 1000)
+    log.append(1, pid=1, transactional=True)
+
+
+def test_a_plain_batch_after_a_marker_is_recognised_when_it_is_sent_again(log: Log) -> None:
+    log.append(0, transactional=True)
+    log.mark()
+    log.append(1)
+    assert log.state.find_duplicate(0, 0, 1, 1) == (2, 2, 1000)
+
+
 def test_a_marker_of_a_higher_epoch_fences_the_one_before(log: Log) -> None:
     log.append(0, transactional=True, epoch=32764)
     assert log.mark(epoch=32765, commit=False) == (0, 0, 1, True)
