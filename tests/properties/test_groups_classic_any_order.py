@@ -18,8 +18,9 @@ from tests.unit.coordinators.group.classic_harness import (
     replay_log,
 )
 
-from penstock.coordinators.group.classic.state import ClassicState
+from penstock.coordinators.group.classic.state import ClassicMember, ClassicState
 from penstock.coordinators.group.config import GroupConfig
+from penstock.coordinators.group.member_bytes import PENDING_BYTES
 from penstock.coordinators.group.requests import JoinGroupReply, LeavingMember, SyncGroupReply
 from penstock.coordinators.group.timer_key import TimerKey
 from penstock.model.errors import ErrorCode
@@ -240,6 +241,8 @@ class AnyOrder(RuleBasedStateMachine):
         assert group.instances == names
         assert not group.pending & group.members.keys()
         assert group.unsynced <= group.members.keys()
+        assert group.member_bytes == sum(map(ClassicMember.count_bytes, group.members.values()))
+        assert group.pending.bytes == sum(PENDING_BYTES + len(member) for member in group.pending)
         assert not group.members or group.leader in group.members
         assert (group.state is ClassicState.EMPTY) <= (not group.members)
         offers = [member.protocols for member in group.members.values()]

@@ -36,7 +36,12 @@ from penstock.coordinators.group.consumer.requests import (
     ConsumerHeartbeat,
     ConsumerHeartbeatReply,
 )
-from penstock.coordinators.group.consumer.state import ConsumerMember, ConsumerState
+from penstock.coordinators.group.consumer.state import (
+    ConsumerMember,
+    ConsumerState,
+    count_partitions,
+)
+from penstock.coordinators.group.member_bytes import PARTITION_BYTES
 from penstock.model.errors import ErrorCode
 
 INDEXES = st.integers(0, 5)
@@ -260,6 +265,15 @@ class AnyOrder(RuleBasedStateMachine):
         current = [who for who in self.consumers if who.id in members and not who.is_removed]
         for one, other in itertools.combinations(current, 2):
             assert not overlap(one.owned, other.owned), f"{one.id} and {other.id}"
+
+    @invariant()
+    def memory_is_counted_to_the_byte(self) -> None:
+        group = self.harness.group
+        if not isinstance(group, ConsumerGroup):
+            return
+        targets = sum(map(count_partitions, group.targets.values()))
+        members = sum(map(ConsumerMember.count_bytes, group.members.values()))
+        assert group.member_bytes == members + PARTITION_BYTES * targets
 
     @rule(data=st.data())
     def log_replays_to_the_same_state(self, data: st.DataObject) -> None:

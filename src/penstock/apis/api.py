@@ -4,17 +4,19 @@ The list of them is `registry`. A handler calls the authorizer before it acts or
 and responds to every request exactly once.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.entry_counts import Excess
 from penstock.protocol.frames import encode_response_parts, frame_parts, join_bytes
 from penstock.protocol.headers import encode_response_header
 from penstock.protocol.private_keys import FIRST_FLEXIBLE_OF_ALL, PrivateKey
 from penstock.security.principal import Caller
 
 if TYPE_CHECKING:
+    from penstock.apis.config import ApiConfig
     from penstock.apis.services import Services
     from penstock.network.in_flight_request import InFlightRequest
 
@@ -77,6 +79,14 @@ Direct = Callable[[Request, "Services"], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EntryBounds:
+    """Limits of a request's arrays, checked before it is decoded."""
+
+    limits: Callable[["ApiConfig"], Mapping[str, int]]  # by field
+    refuse: Callable[[int, Excess], Any]  # the response of a version to a request above them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Api:
     """Exactly one of `answer` and `direct`."""
 
@@ -86,6 +96,7 @@ class Api:
     direct: Direct | None = None
     # Reads the body for `answer`, where that is not left to kio's classes.
     read: Callable[[memoryview, int], Any] | None = None
+    bounds: EntryBounds | None = None
     # Answers versions that are not served; without it such a request closes its connection, as in
     # Kafka.
     unsupported: Direct | None = None

@@ -17,6 +17,9 @@ class ApiConfig(NamedTuple):
     max_described_partitions: int  # of one DescribeTopicPartitions response
     verifies_transactions: bool
     log_dirs: tuple[str, ...]
+    max_group_protocols: int  # of one JoinGroup
+    max_group_entries: int  # topics of one heartbeat, assignments of one SyncGroup
+    max_owned_partitions: int  # of one heartbeat
 
     @classmethod
     def from_broker(cls, config: EffectiveConfig) -> Self:
@@ -31,4 +34,7 @@ class ApiConfig(NamedTuple):
             max_described_partitions=config.get_int("max.request.partition.size.limit"),
             verifies_transactions=config.get_bool("transaction.partition.verification.enable"),
             log_dirs=config.get_list("log.dirs"),
+            max_group_protocols=config.get_int("group.member.max.protocols"),
+            max_group_entries=config.get_int("group.request.max.entries"),
+            max_owned_partitions=config.get_int("group.member.max.partitions"),
         )

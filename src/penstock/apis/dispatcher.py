@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.apis.api import Api, Request
 from penstock.protocol.api_keys import ApiKey, describe_api, find_api_key
+from penstock.protocol.entry_counts import Excess, find_excess
 from penstock.protocol.headers import RequestHeader, read_request_header
-from penstock.protocol.messages import decode_request
+from penstock.protocol.messages import decode_request, get_request_schema
 from penstock.protocol.private_keys import FIRST_FLEXIBLE_OF_ALL, find_private_key
 
 if TYPE_CHECKING:
@@ -81,6 +82,12 @@ class Dispatcher:
 
     def _answer(self, api: Api, header: RequestHeader, in_flight: "InFlightRequest") -> None:
         assert api.answer is not None, f"{api.key.title} has no handler"
+        excess = self._find_excess(api, header)
+        if excess is not None:
+            assert api.bounds is not None
+            refused = api.bounds.refuse(header.api_version, excess)
+            _request(api, header, in_flight, None).reply(refused)
+            return
         if api.read is not None:
             message = api.read(header.body, header.api_version)
         else:
@@ -91,6 +98,12 @@ class Dispatcher:
             self._services.run(self._finish(request, answer))
         else:
             request.reply(answer)
+
+    def _find_excess(self, api: Api, header: RequestHeader) -> Excess | None:
+        if api.bounds is None:
+            return None
+        schema = get_request_schema(header.api_key, header.api_version)
+        return find_excess(schema, header.body, api.bounds.limits(self._services.config()))
 
     async def _finish(self, request: Request, answer: Awaitable[Any]) -> None:
         """An unexpected error closes this connection, as it does without an await."""

@@ -24,6 +24,7 @@ from penstock.coordinators.group.requests import (
     JoinGroupReply,
     LeaveResult,
     LeavingMember,
+    RequestOrigin,
     SyncGroup,
     SyncGroupReply,
 )
@@ -39,7 +40,8 @@ class GroupService(Protocol):
     def partition_of(self, group: str) -> int:
         """The partition of that topic whose leader coordinates the group."""
 
-    async def join(self, request: JoinGroup) -> JoinGroupReply: ...
+    async def join(self, request: JoinGroup, origin: RequestOrigin | None = None) -> JoinGroupReply:
+        """A new member whose connection closes before it is in a generation is forgotten."""
 
     async def sync(self, request: SyncGroup) -> SyncGroupReply: ...
 

@@ -61,6 +61,43 @@ _CONSUMER: tuple[Setting, ...] = (
     ),
 )
 
+_BOUNDS: tuple[Setting, ...] = tuple(
+    broker(name, SettingKind.INT, default, doc, at_least(1), own=True)
+    for name, default, doc in (
+        ("group.member.max.protocols", 1000, "Protocols (assignors) that a JoinGroup may name."),
+        (
+            "group.member.max.bytes",
+            2 << 20,
+            "Bytes of names and metadata that a member may send; more is an invalid request.",
+        ),
+        (
+            "group.member.max.partitions",
+            200_000,
+            "Partitions that a member may report as its own in one heartbeat.",
+        ),
+        (
+            "group.request.max.entries",
+            20_000,
+            "Topics that a heartbeat, or members that a SyncGroup may name.",
+        ),
+        (
+            "group.max.pending.members",
+            10_000,
+            "Members of a group that were given an id and have not joined with it yet.",
+        ),
+        (
+            "group.max.bytes",
+            64 << 20,
+            "Memory of one group's members; a member that needs more is not admitted.",
+        ),
+        (
+            "group.coordinator.max.bytes",
+            256 << 20,
+            "Memory of all members of all groups that a broker coordinates; as above.",
+        ),
+    )
+)
+
 _OFFSETS: tuple[Setting, ...] = (
     broker(
         "offset.metadata.max.bytes",
@@ -126,4 +163,4 @@ _OFFSETS: tuple[Setting, ...] = (
     ),
 )
 
-SETTINGS: tuple[Setting, ...] = (*_CLASSIC, *_CONSUMER, *_OFFSETS)
+SETTINGS: tuple[Setting, ...] = (*_CLASSIC, *_CONSUMER, *_BOUNDS, *_OFFSETS)

@@ -9,7 +9,7 @@ import asyncio
 import socket
 import traceback
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from penstock.network.in_flight_request import InFlightRequest
@@ -49,6 +49,7 @@ class ClientConnection:
     __slots__ = (
         "_active_ms",
         "_dependencies",
+        "_disconnect_callbacks",
         "_eof_ms",
         "_fd",
         "_frame_started_ms",
@@ -102,6 +103,7 @@ class ClientConnection:
         )
         self._send_queue = SendQueue(dependencies.send_path)
         self._in_flight: deque[InFlightRequest] = deque()  # started, not yet queued to send
+        self._disconnect_callbacks: tuple[Callable[[], None], ...] = ()
         self._gate: InFlightRequest | None = None  # the request that the next one waits for
         self._is_in_turn = False
         self._is_scheduled = False
@@ -143,6 +145,9 @@ class ClientConnection:
 
     def try_keep(self, count: int) -> Kept | None:
         return self._dependencies.memory.try_keep(count)
+
+    def on_disconnect(self, call: Callable[[], None]) -> None:
+        self._disconnect_callbacks += (call,)
 
     def close(self, reason: str) -> None:
         """The client violated the protocol. Earlier responses are sent as far as the socket
@@ -437,11 +442,16 @@ class ClientConnection:
                 if request.lease is not None:
                     request.lease.release()
                 continue
-            for call in request.take_close_callbacks():
-                try:
-                    call()
-                except Exception:
-                    self._fail("the end of a request")
+            self._call(request.take_close_callbacks(), "the end of a request")
+        callbacks, self._disconnect_callbacks = self._disconnect_callbacks, ()
+        self._call(callbacks, "the end of a connection")
+
+    def _call(self, callbacks: Sequence[Callable[[], None]], what: str) -> None:
+        for call in callbacks:
+            try:
+                call()
+            except Exception:
+                self._fail(what)
 
     def _fail(self, what: str) -> None:
         """A bug in a handler closes this connection and is reported in full."""

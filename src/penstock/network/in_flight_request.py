@@ -30,6 +30,8 @@ class RequestConnection(Protocol):
 
     def close(self, reason: str) -> None: ...
 
+    def on_disconnect(self, call: Call) -> None: ...
+
 
 class InFlightRequest:
     """Owned by the event loop. One that is never answered blocks its connection for ever."""
@@ -114,6 +116,14 @@ class InFlightRequest:
             self._close_callbacks = [call]
         else:
             self._close_callbacks.append(call)
+
+    def on_disconnect(self, call: Call) -> None:
+        """Call this once when the connection closes, even after the response. Callers limit their
+        calls to a few for each connection: it keeps them until then."""
+        if self._connection.is_closed:
+            call()
+        else:
+            self._connection.on_disconnect(call)
 
     def take_close_callbacks(self) -> Sequence[Call]:
         """The close callbacks, for the connection; handed over once."""

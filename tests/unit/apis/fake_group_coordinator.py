@@ -20,6 +20,7 @@ from penstock.coordinators.group.requests import (
     JoinGroupReply,
     LeaveResult,
     LeavingMember,
+    RequestOrigin,
     SyncGroup,
     SyncGroupReply,
 )
@@ -56,7 +57,7 @@ class FakeGroupCoordinator:
     def partition_of(self, group: str) -> int:
         return self.partition
 
-    async def join(self, request: JoinGroup) -> JoinGroupReply:
+    async def join(self, request: JoinGroup, origin: RequestOrigin | None = None) -> JoinGroupReply:
         self.requests.append(request)
         return self.joined
 

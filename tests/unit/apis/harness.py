@@ -6,7 +6,7 @@ The client's end of a connection, the clock and the controller are the test's ow
 import asyncio
 import gc
 import os
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -169,6 +169,7 @@ class FakeConnection:
         self.holds_leases = False  # what was answered has not left yet
         self.held: list[Releasable] = []
         self._waiting: list[InFlightRequest] = []
+        self._disconnect_callbacks: list[Callable[[], None]] = []
 
     def take_answer(self, in_flight: InFlightRequest) -> None:
         if in_flight in self._waiting:
@@ -194,6 +195,11 @@ class FakeConnection:
             for call in in_flight.take_close_callbacks():
                 call()
         self._waiting.clear()
+        for call in self._disconnect_callbacks:
+            call()
+
+    def on_disconnect(self, call: Callable[[], None]) -> None:
+        self._disconnect_callbacks.append(call)
 
     def begin(self, frame: memoryview) -> InFlightRequest:
         in_flight = InFlightRequest(self, frame, 0)

@@ -70,6 +70,25 @@ def test_a_heartbeat_is_decoded_in_every_version(harness: ApiHarness, version: i
 
 
 @pytest.mark.parametrize("version", APIS[BEAT].versions)
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"subscribed_topic_names": ["t"] * 20_001},
+        {"topic_partitions": [{"topic_id": ORDERS, "partitions": []}] * 20_001},
+        {"topic_partitions": [{"topic_id": ORDERS, "partitions": range(200_001)}]},
+    ],
+    ids=["topics", "owned topics", "owned partitions"],
+)
+def test_a_heartbeat_with_more_entries_than_allowed_is_refused(
+    harness: ApiHarness, version: int, values: dict[str, Any]
+) -> None:
+    reply = harness.ask(BEAT, version, **(WHOLE | values))
+    assert reply.error_code == ErrorCode.INVALID_REQUEST
+    assert "at most" in reply.error_message
+    assert harness.groups.requests == []
+
+
+@pytest.mark.parametrize("version", APIS[BEAT].versions)
 def test_unchanged_fields_are_none(harness: ApiHarness, version: int) -> None:
     harness.ask(BEAT, version, group_id="g", member_id="m-1", member_epoch=-2)
     assert harness.groups.requests == [

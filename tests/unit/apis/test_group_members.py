@@ -141,7 +141,25 @@ def test_a_thousand_protocols_reach_the_group_in_order(harness: ApiHarness) -> N
     ]
 
 
+@pytest.mark.parametrize("version", APIS[JOIN].versions)
+def test_more_protocols_than_allowed_are_refused_before_they_are_decoded(
+    harness: ApiHarness, version: int
+) -> None:
+    protocols = [{"name": "p", "metadata": b""}] * 1001
+    reply = harness.ask(JOIN, version, group_id="g", protocols=protocols)
+    assert reply.error_code == ErrorCode.INVALID_REQUEST
+    assert harness.groups.requests == []
+
+
 # -- SyncGroup -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", APIS[SYNC].versions)
+def test_more_assignments_than_allowed_are_refused(harness: ApiHarness, version: int) -> None:
+    assignments = [{"member_id": "m", "assignment": b""}] * 20_001
+    reply = harness.ask(SYNC, version, group_id="g", assignments=assignments)
+    assert reply.error_code == ErrorCode.INVALID_REQUEST
+    assert harness.groups.requests == []
 
 
 def ask_to_sync(harness: ApiHarness, version: int, **values: Any) -> Any:

@@ -66,6 +66,13 @@ _KAFKAS_BROKER_DEFAULTS: dict[str, Value] = {
 }
 _PENSTOCKS_OWN: dict[str, Value] = {
     "controller.election": "race",
+    "group.coordinator.max.bytes": 268_435_456,
+    "group.max.bytes": 67_108_864,
+    "group.max.pending.members": 10_000,
+    "group.member.max.bytes": 2_097_152,
+    "group.member.max.partitions": 200_000,
+    "group.member.max.protocols": 1000,
+    "group.request.max.entries": 20_000,
     "offsets.storage": "kafka",
     "penstock.table.format": "none",
     "penstock.table.partition.by": (),

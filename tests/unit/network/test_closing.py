@@ -75,6 +75,26 @@ def test_closing_aborts_connections_after_the_drain_time() -> None:
     serve(scenario, on_request=on_request)
 
 
+def test_a_disconnect_is_told_once_even_after_the_response() -> None:
+    ended: list[str] = []
+
+    def on_request(request: InFlightRequest) -> None:
+        request.on_disconnect(lambda: ended.append("closed"))
+        request.reply([b"\0\0\0\0"])
+
+    async def scenario(serving: Serving) -> None:
+        one, other = await serving.connect(), await serving.connect()
+        await one.ask(b"one")
+        await other.ask(b"other")
+        one.sock.close()
+        await serving.until(lambda: bool(ended))
+        assert serving.server.statistics().connections == 1
+        assert len(ended) == 1
+
+    serve(scenario, on_request=on_request)
+    assert len(ended) == 2
+
+
 def test_no_client_connects_after_close() -> None:
     async def scenario(serving: Serving) -> None:
         await (await serving.connect()).ask(b"x")

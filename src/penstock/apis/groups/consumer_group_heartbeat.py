@@ -4,12 +4,13 @@ The response carries the assignment (KIP-848). Version 1 added subscriptions by 
 ids that the client generates. A member may subscribe by name only to topics that it may describe.
 """
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from penstock.apis.access import allows_group, allows_topic
-from penstock.apis.api import Api, Request
+from penstock.apis.api import Api, EntryBounds, Request
+from penstock.apis.config import ApiConfig
 from penstock.apis.error_text import clip
 from penstock.apis.groups.client_identity import client_host, client_id
 from penstock.apis.response_shapes import response_shape
@@ -17,6 +18,7 @@ from penstock.coordinators.group.consumer.requests import ConsumerHeartbeat, Con
 from penstock.coordinators.group.records import TopicPartitions
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.entry_counts import Excess
 from penstock.protocol.wire_types import ms_of_delta
 from penstock.security.authorizer import AclOperation
 
@@ -28,6 +30,10 @@ FIRST_WITH_OWN_MEMBER_IDS = 1
 
 
 def answer(request: Request, services: "Services") -> Any | Coroutine[Any, Any, Any]:
+    owned = sum(len(topic.partitions) for topic in request.message.topic_partitions or ())
+    if owned > services.config().max_owned_partitions:
+        limit = services.config().max_owned_partitions
+        return _refuse(request.version, Excess("topic_partitions", owned, limit))
     denied = _find_denial(request, services)
     if denied is not None:
         refused = ConsumerHeartbeatReply(error=denied, message=denied.message)
@@ -101,4 +107,21 @@ def _build(version: int, reply: ConsumerHeartbeatReply) -> Any:
     )
 
 
-API = Api(key=KEY, versions=range(2), answer=answer)
+def _limits(config: ApiConfig) -> Mapping[str, int]:
+    return {
+        "subscribed_topic_names": config.max_group_entries,
+        "topic_partitions": config.max_group_entries,
+    }
+
+
+def _refuse(version: int, excess: Excess) -> Any:
+    refused = ConsumerHeartbeatReply(error=ErrorCode.INVALID_REQUEST, message=str(excess))
+    return _build(version, refused)
+
+
+API = Api(
+    key=KEY,
+    versions=range(2),
+    answer=answer,
+    bounds=EntryBounds(limits=_limits, refuse=_refuse),
+)

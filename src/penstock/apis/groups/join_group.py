@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from penstock.apis.access import allows_group
-from penstock.apis.api import Api, Request
+from penstock.apis.api import Api, EntryBounds, Request
 from penstock.apis.groups.client_identity import client_host, client_id
 from penstock.apis.response_shapes import response_shape
 from penstock.coordinators.group.requests import (
@@ -21,6 +21,7 @@ from penstock.coordinators.group.requests import (
 )
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.entry_counts import Excess
 from penstock.protocol.wire_types import ms_of_delta
 from penstock.security.authorizer import AclOperation
 
@@ -41,7 +42,7 @@ def answer(request: Request, services: "Services") -> Any | Coroutine[Any, Any, 
 
 
 async def _join(request: Request, services: "Services") -> Any:
-    return _build(request.version, await services.groups.join(_read(request)))
+    return _build(request.version, await services.groups.join(_read(request), request.in_flight))
 
 
 def _read(request: Request) -> JoinGroup:
@@ -89,4 +90,15 @@ def _build(version: int, reply: JoinGroupReply) -> Any:
     )
 
 
-API = Api(key=KEY, versions=range(10), answer=answer)
+def _refuse(version: int, _: Excess) -> Any:
+    return _build(version, JoinGroupReply(error=ErrorCode.INVALID_REQUEST, member=UNKNOWN_MEMBER))
+
+
+API = Api(
+    key=KEY,
+    versions=range(10),
+    answer=answer,
+    bounds=EntryBounds(
+        limits=lambda config: {"protocols": config.max_group_protocols}, refuse=_refuse
+    ),
+)

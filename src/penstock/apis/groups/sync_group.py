@@ -9,11 +9,12 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from penstock.apis.access import allows_group
-from penstock.apis.api import Api, Request
+from penstock.apis.api import Api, EntryBounds, Request
 from penstock.apis.response_shapes import response_shape
 from penstock.coordinators.group.requests import SyncGroup, SyncGroupReply
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.entry_counts import Excess
 from penstock.security.authorizer import AclOperation
 
 if TYPE_CHECKING:
@@ -59,4 +60,15 @@ def _build(version: int, reply: SyncGroupReply) -> Any:
     )
 
 
-API = Api(key=KEY, versions=range(6), answer=answer)
+def _refuse(version: int, _: Excess) -> Any:
+    return _build(version, SyncGroupReply(error=ErrorCode.INVALID_REQUEST))
+
+
+API = Api(
+    key=KEY,
+    versions=range(6),
+    answer=answer,
+    bounds=EntryBounds(
+        limits=lambda config: {"assignments": config.max_group_entries}, refuse=_refuse
+    ),
+)

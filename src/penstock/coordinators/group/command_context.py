@@ -7,6 +7,7 @@ counts.
 from collections.abc import Hashable
 from typing import NamedTuple, TypeVar
 
+from penstock.config.setting import INT_MAX
 from penstock.coordinators.group.config import GroupConfig
 from penstock.coordinators.group.dependencies import Topics
 from penstock.coordinators.group.records import GroupRecord, encode_record
@@ -28,6 +29,7 @@ class CommandEnvironment(NamedTuple):
     now_ms: int  # of the wall clock, for records; time-outs are delays
     config: GroupConfig
     topics: Topics
+    free_bytes: int = INT_MAX  # that the coordinator has left for members
 
 
 class GroupCommandContext:
@@ -35,7 +37,7 @@ class GroupCommandContext:
 
     def __init__(self, name: str, environment: CommandEnvironment) -> None:
         self.name = name
-        self.now_ms, self.config, self.topics = environment
+        self.now_ms, self.config, self.topics, self.free_bytes = environment
         self._records: list[GroupRecord] = []
         self._replies: list[DeferredReply] = []
         self._timers: dict[Hashable, SetTimer | CancelTimer] = {}

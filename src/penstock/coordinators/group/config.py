@@ -26,6 +26,12 @@ class GroupConfig:
     )
     max_pending_members: int = 10_000  # sent MEMBER_ID_REQUIRED (KIP-394), not joined yet
 
+    # Memory, of both protocols.
+    member_max_protocols: int = 1000
+    member_max_bytes: int = 2 << 20
+    group_max_bytes: int = 64 << 20
+    coordinator_max_bytes: int = 256 << 20
+
     # Consumer groups (KIP-848).
     consumer_session_timeout_ms: int = 45_000
     consumer_heartbeat_interval_ms: int = 5000
@@ -64,6 +70,11 @@ _SOURCE_NAMES: Mapping[str, str] = {
     "min_session_timeout_ms": "group.min.session.timeout.ms",
     "max_session_timeout_ms": "group.max.session.timeout.ms",
     "max_size": "group.max.size",
+    "max_pending_members": "group.max.pending.members",
+    "member_max_protocols": "group.member.max.protocols",
+    "member_max_bytes": "group.member.max.bytes",
+    "group_max_bytes": "group.max.bytes",
+    "coordinator_max_bytes": "group.coordinator.max.bytes",
     "initial_rebalance_delay_ms": "group.initial.rebalance.delay.ms",
     "consumer_session_timeout_ms": "group.consumer.session.timeout.ms",
     "consumer_heartbeat_interval_ms": "group.consumer.heartbeat.interval.ms",

@@ -16,6 +16,8 @@ from penstock.coordinators.group.consumer.requests import (
     DescribedConsumerGroup,
 )
 from penstock.coordinators.group.dependencies import Topics
+from penstock.coordinators.group.joining_connections import JoiningConnections, PendingJoin
+from penstock.coordinators.group.member_bytes import MemberBudget
 from penstock.coordinators.group.offsets.commands import MAX_TEXT_BYTES, Codes, refuse_commit
 from penstock.coordinators.group.records import GroupRecord
 from penstock.coordinators.group.requests import (
@@ -30,6 +32,7 @@ from penstock.coordinators.group.requests import (
     JoinGroupReply,
     LeaveResult,
     LeavingMember,
+    RequestOrigin,
     SyncGroup,
     SyncGroupReply,
 )
@@ -39,7 +42,7 @@ from penstock.coordinators.runtime.coordinator_runtime import CoordinatorRuntime
 from penstock.coordinators.runtime.coordinator_shard import Status
 from penstock.coordinators.runtime.dependencies import CoordinatorLog, CoordinatorTimers
 from penstock.coordinators.runtime.pending_replies import Failed
-from penstock.coordinators.runtime.result import Command, CoordinatorResult
+from penstock.coordinators.runtime.result import LATER, Command, CoordinatorResult, Waiter
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.model.markers import TransactionMarker
@@ -59,6 +62,8 @@ class GroupCoordinatorStatistics:
     offsets: int
     waiting: int  # requests that wait for a reply
     unexpected_errors: int  # each reloaded a shard from its log
+    member_bytes: int  # of all groups, by `member_bytes`
+    pending_joins: int  # ids that were given out, as far as connections have to be watched
 
 
 class GroupCoordinator(CoordinatorRuntime[GroupShard]):
@@ -76,12 +81,15 @@ class GroupCoordinator(CoordinatorRuntime[GroupShard]):
     ) -> None:
         super().__init__(log=log, timers=timers, report=report)
         self._config = config
+        self._budget = MemberBudget()
+        self._joining = JoiningConnections(self._is_pending, self._abandon_pending)
         self._dependencies = GroupDependencies(
             log=log,
             topics=topics,
             timers=timers,
             wall_ms=wall_ms,
             config=config,
+            budget=self._budget,
             report=report,
             load_again=self._load_again,
             on_unexpected_error=self._on_unexpected_error,
@@ -122,16 +130,45 @@ class GroupCoordinator(CoordinatorRuntime[GroupShard]):
 
     # -- members ---------------------------------------------------------------------------
 
-    async def join(self, request: JoinGroup) -> JoinGroupReply:
-        if not _fits_into_record(request):
+    async def join(self, request: JoinGroup, origin: RequestOrigin | None = None) -> JoinGroupReply:
+        if not (_is_within_limits(request, self._config()) and _fits_into_record(request)):
             return refuse_join(request, ErrorCode.INVALID_REQUEST)
+        if origin is not None:
+            self._joining.discard(origin, PendingJoin(request.group, request.member))
         reply = await self._run(
             request.group,
-            lambda state, waiter, now_ms: state.join(request, waiter, now_ms),
+            lambda state, waiter, now_ms: self._join(state, request, origin, waiter, now_ms),
             is_volatile=True,
             requires_name=True,
         )
-        return refuse_join(request, reply.code) if isinstance(reply, Failed) else reply
+        if isinstance(reply, Failed):
+            return refuse_join(request, reply.code)
+        if origin is not None and reply.error is ErrorCode.MEMBER_ID_REQUIRED:
+            self._joining.add(origin, PendingJoin(request.group, reply.member))
+        return reply
+
+    def _join(
+        self,
+        state: GroupShardState,
+        request: JoinGroup,
+        origin: RequestOrigin | None,
+        waiter: Waiter,
+        now_ms: int,
+    ) -> CoordinatorResult[JoinGroupReply, GroupRecord]:
+        result = state.join(request, waiter, now_ms)
+        shard = self._find_shard(request.group)
+        if origin is not None and result.reply is LATER and isinstance(shard, GroupShard):
+            origin.on_close(lambda: shard.abandon_join(request.group, waiter))
+        return result
+
+    def _is_pending(self, pending: PendingJoin) -> bool:
+        shard = self._find_shard(pending.group)
+        return isinstance(shard, GroupShard) and shard.state.is_pending(*pending)
+
+    def _abandon_pending(self, pending: PendingJoin) -> None:
+        shard = self._find_shard(pending.group)
+        if isinstance(shard, GroupShard):
+            shard.abandon_pending(*pending)
 
     async def sync(self, request: SyncGroup) -> SyncGroupReply:
         reply = await self._run(
@@ -277,6 +314,8 @@ class GroupCoordinator(CoordinatorRuntime[GroupShard]):
             offsets=sum(shard.state.offsets.count() for shard in shards),
             waiting=sum(shard.waiting for shard in shards),
             unexpected_errors=self._unexpected_errors,
+            member_bytes=self._budget.used_bytes,
+            pending_joins=self._joining.count(),
         )
 
 
@@ -296,6 +335,13 @@ class _MarkerReply:
         pending = self._reply
         reply = pending if isinstance(pending, ErrorCode) else (yield from pending)
         return reply.code if isinstance(reply, Failed) else reply
+
+
+def _is_within_limits(request: JoinGroup, config: GroupConfig) -> bool:
+    """Checked before anything is built from the request."""
+    sizes = (len(protocol.name) + len(protocol.metadata) for protocol in request.protocols)
+    is_few = len(request.protocols) <= config.member_max_protocols
+    return is_few and sum(sizes) <= config.member_max_bytes
 
 
 def _fits_into_record(request: JoinGroup) -> bool:

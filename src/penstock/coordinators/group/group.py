@@ -68,6 +68,10 @@ class Group(Protocol):
     # -- queries and deletion --------------------------------------------------------------
 
     @property
+    def memory_bytes(self) -> int:
+        """What the group costs in memory, by `member_bytes`."""
+
+    @property
     def is_vacant(self) -> bool:
         """Whether it has neither members nor a record, so that it need not be kept."""
 

@@ -5,7 +5,7 @@ Handlers convert messages of any version to and from these. An error is an Error
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicId, TopicPartition
@@ -22,6 +22,20 @@ class MemberProtocol(NamedTuple):
 
     name: str
     metadata: bytes
+
+
+class RequestOrigin(Protocol):
+    """The connection that a request came on."""
+
+    @property
+    def connection(self) -> int:
+        """Its number; no other connection ever has it."""
+
+    def on_close(self, call: Callable[[], None], /) -> None:
+        """Call this if it closes before the response."""
+
+    def on_disconnect(self, call: Callable[[], None], /) -> None:
+        """Call this when it closes, whether there was a response or not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from penstock.coordinators.group.config import GroupConfig
 from penstock.coordinators.group.dependencies import Topics
+from penstock.coordinators.group.member_bytes import MemberBudget
 from penstock.coordinators.group.record_batches import Entry, OffsetsLoader, build_batches
 from penstock.coordinators.group.records import GroupRecord
 from penstock.coordinators.group.state import GroupShardState
@@ -22,7 +23,7 @@ from penstock.coordinators.runtime.coordinator_shard import (
 )
 from penstock.coordinators.runtime.dependencies import Report
 from penstock.coordinators.runtime.pending_replies import Failed
-from penstock.coordinators.runtime.result import CoordinatorResult
+from penstock.coordinators.runtime.result import CoordinatorResult, Waiter
 from penstock.model.errors import ErrorCode
 from penstock.model.markers import TransactionMarker
 from penstock.protocol.compression import Codec
@@ -35,6 +36,7 @@ class GroupDependencies(ShardDependencies):
 
     topics: Topics
     config: Callable[[], GroupConfig]
+    budget: MemberBudget
 
 
 class GroupShard(CoordinatorShard[GroupShardState, GroupRecord]):
@@ -56,6 +58,22 @@ class GroupShard(CoordinatorShard[GroupShardState, GroupRecord]):
         """Written when this returns; NONE when it is committed. Replaying the marker commits or
         drops the transaction's offsets."""
         return self.run(lambda *_: CoordinatorResult(reply=ErrorCode.NONE, end_marker=marker))
+
+    def abandon_join(self, group: str, waiter: Waiter) -> None:
+        """The connection of this request has closed. Waiters are the shard's own."""
+        if self.is_active:
+            self._execute(
+                lambda state, _, now_ms: state.abandon_join(group, waiter, now_ms),
+                is_volatile=True,
+            )
+
+    def abandon_pending(self, group: str, member: str) -> None:
+        """Like `abandon_join`, for a member that was only given an id."""
+        if self.is_active:
+            self._execute(
+                lambda state, _, now_ms: state.abandon_pending(group, member, now_ms),
+                is_volatile=True,
+            )
 
     def delete_of_topics(self, topics: Set[str]) -> None:
         """Delete them now, or after loading."""
@@ -106,7 +124,13 @@ class GroupShard(CoordinatorShard[GroupShardState, GroupRecord]):
         self._execute(lambda state, _, now_ms: state.on_timer(timer_key, now_ms), is_volatile=True)
 
     def _new_state(self) -> GroupShardState:
-        return GroupShardState(topics=self._dependencies.topics, config=self._dependencies.config)
+        dependencies = self._dependencies
+        return GroupShardState(
+            topics=dependencies.topics, config=dependencies.config, budget=dependencies.budget
+        )
+
+    def _forget_volatile(self) -> None:
+        self.state.release_memory()
 
     def _new_reader(self, report: Report) -> OffsetsLoader:
         return OffsetsLoader(report)

@@ -22,6 +22,7 @@ from penstock.coordinators.group.consumer.requests import (
 from penstock.coordinators.group.consumer.upgrade import upgrade_on_heartbeat
 from penstock.coordinators.group.dependencies import Topics
 from penstock.coordinators.group.group import Group
+from penstock.coordinators.group.member_bytes import GroupCharges, MemberBudget
 from penstock.coordinators.group.offsets import commands as offset_commands
 from penstock.coordinators.group.offsets.commands import Codes
 from penstock.coordinators.group.offsets.expiration import expire
@@ -69,14 +70,32 @@ from penstock.model.ids import NO_PRODUCER_ID, TopicPartition
 class GroupShardState:
     """Owned by its shard."""
 
-    def __init__(self, *, topics: Topics, config: Callable[[], GroupConfig]) -> None:
+    def __init__(
+        self,
+        *,
+        topics: Topics,
+        config: Callable[[], GroupConfig],
+        budget: MemberBudget | None = None,
+    ) -> None:
         self.offsets = OffsetStore()
         self.groups: dict[str, Group] = {}
+        self._charges = GroupCharges(budget or MemberBudget())
         self._topics = topics
         self._config = config
 
     def _environment(self, now_ms: int) -> CommandEnvironment:
-        return CommandEnvironment(now_ms, self._config(), self._topics)
+        config = self._config()
+        free_bytes = self._charges.free_bytes(config)
+        return CommandEnvironment(now_ms, config, self._topics, free_bytes)
+
+    def _charge(self, name: str) -> None:
+        """Called after every change of the group's members."""
+        group = self.groups.get(name)
+        self._charges.charge(name, 0 if group is None else group.memory_bytes)
+
+    def release_memory(self) -> None:
+        """This state is no longer in use."""
+        self._charges.release()
 
     # -- replaying -------------------------------------------------------------------------
 
@@ -110,6 +129,7 @@ class GroupShardState:
         classic_state.replay(group, value)
         if value is None:
             del self.groups[name]
+        self._charge(name)
 
     def _replay_consumer(self, name: str, record: GroupRecord) -> None:
         """Like `_replay_classic`, for consumer groups."""
@@ -121,6 +141,7 @@ class GroupShardState:
         consumer_state.replay(group, record)
         if not group.is_stored:
             del self.groups[name]
+        self._charge(name)
 
     def snapshot(self) -> object:
         """The durable state; equal for equal states."""
@@ -144,6 +165,7 @@ class GroupShardState:
         if not _is_admitted(result):
             return result
         self.groups[request.group] = new
+        self._charge(request.group)
         old = () if group is None else group.tombstones()  # an empty consumer group is replaced
         return replace(result, records=(*old, *result.records))
 
@@ -153,7 +175,9 @@ class GroupShardState:
         group = self.groups.get(request.group)
         if group is None:
             return CoordinatorResult(reply=SyncGroupReply(error=ErrorCode.UNKNOWN_MEMBER_ID))
-        return group.sync(request, waiter, self._environment(now_ms))
+        result = group.sync(request, waiter, self._environment(now_ms))
+        self._charge(request.group)
+        return result
 
     def heartbeat(
         self, request: Heartbeat, now_ms: int
@@ -175,6 +199,29 @@ class GroupShardState:
             return CoordinatorResult(reply=(ErrorCode.NONE, results))
         return self._cleaned(name, group.leave(leavers, self._environment(now_ms)))
 
+    def abandon_join(
+        self, name: str, waiter: Waiter, now_ms: int
+    ) -> CoordinatorResult[None, GroupRecord]:
+        """The connection of a join that waits has closed."""
+        group = self.groups.get(name)
+        if not isinstance(group, ClassicGroup):
+            return CoordinatorResult(reply=None)
+        return self._cleaned(name, group.abandon_join(waiter, self._environment(now_ms)))
+
+    def abandon_pending(
+        self, name: str, member_id: str, now_ms: int
+    ) -> CoordinatorResult[None, GroupRecord]:
+        """The connection of a member that was given an id, and has not joined, has closed."""
+        group = self.groups.get(name)
+        if not isinstance(group, ClassicGroup):
+            return CoordinatorResult(reply=None)
+        return self._cleaned(name, group.abandon_pending(member_id, self._environment(now_ms)))
+
+    def is_pending(self, name: str, member_id: str) -> bool:
+        """Whether the id was given out and nobody has joined with it."""
+        group = self.groups.get(name)
+        return isinstance(group, ClassicGroup) and member_id in group.pending
+
     def consumer_heartbeat(
         self, request: ConsumerHeartbeat, now_ms: int
     ) -> CoordinatorResult[ConsumerHeartbeatReply, GroupRecord]:
@@ -182,7 +229,9 @@ class GroupShardState:
         group = self.groups.get(request.group)
         environment = self._environment(now_ms)
         if isinstance(group, ClassicGroup):
-            return upgrade_on_heartbeat(group, request, environment)
+            upgraded = upgrade_on_heartbeat(group, request, environment)
+            self._charge(request.group)
+            return upgraded
         if not isinstance(group, ConsumerGroup):
             group = ConsumerGroup(name=request.group)
         return group.consumer_heartbeat(request, environment)
@@ -213,6 +262,7 @@ class GroupShardState:
         """Drops a group that never got a member: its pending ones left, or timed out."""
         if not result.records and self.groups[name].is_vacant:
             del self.groups[name]
+        self._charge(name)
         return result
 
     # -- queries and deletion --------------------------------------------------------------

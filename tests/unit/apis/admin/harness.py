@@ -1,7 +1,7 @@
 """A broker's services around a fake controller: requests and responses go through their bytes."""
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from inspect import isawaitable
@@ -204,6 +204,8 @@ class _Nobody:
     def try_keep(self, count: int) -> None: ...
 
     def close(self, reason: str) -> None: ...
+
+    def on_disconnect(self, call: Callable[[], None]) -> None: ...
 
 
 @dataclass

@@ -32,12 +32,11 @@ def request(member: str = "anna", epoch: int = 0, **more: Any) -> ConsumerHeartb
     joining: dict[str, Any] = {"rebalance_timeout_ms": 60_000, "topics": ("orders",), "owned": ()}
     given = joining if epoch == 0 else {}
     return ConsumerHeartbeat(
-        group=GROUP,
         member=member,
         member_epoch=epoch,
         client_id="app",
         client_host="/10.0.0.1",
-        **(given | more),
+        **({"group": GROUP} | given | more),
     )
 
 

@@ -41,7 +41,7 @@ from penstock.coordinators.group.requests import (
     SyncGroupReply,
 )
 from penstock.coordinators.group.timer_key import TimerKey
-from penstock.coordinators.runtime.result import CoordinatorResult, SetTimer
+from penstock.coordinators.runtime.result import CoordinatorResult, SetTimer, Waiter
 from penstock.model.errors import ErrorCode
 
 
@@ -90,6 +90,37 @@ class ClassicGroup(ClassicGroupState):
         else:
             maybe_complete_join(context)
         return context.result((ErrorCode.NONE, results))
+
+    def abandon_join(
+        self, waiter: Waiter, environment: CommandEnvironment
+    ) -> CoordinatorResult[None, GroupRecord]:
+        """The connection of a waiting join has closed. A member that was never in a generation is
+        removed; any other may come back on another connection until its session ends."""
+        context = ClassicCommandContext(self, environment)
+        member = self.members.get(self.join_waiters.get(waiter, ""))
+        if member is not None and member.is_new:
+            remove_member(context, member)
+            if self.members or self.stored is not None:
+                prepare_rebalance_or_complete_join(context)
+            else:
+                self._begin_again(context)
+        return context.result(None)
+
+    def _begin_again(self, context: ClassicCommandContext) -> None:
+        """Nobody was ever in a generation, so there is nothing to store."""
+        context.cancel_timer(JOIN)
+        self.initial_left_ms = None
+        self.enter(ClassicState.EMPTY, context.now_ms)
+
+    def abandon_pending(
+        self, member_id: str, environment: CommandEnvironment
+    ) -> CoordinatorResult[None, GroupRecord]:
+        """The connection that was told MEMBER_ID_REQUIRED has closed."""
+        context = ClassicCommandContext(self, environment)
+        if member_id in self.pending:
+            _drop_pending(context, member_id)
+            maybe_complete_join(context)
+        return context.result(None)
 
     # -- timers ----------------------------------------------------------------------------
 

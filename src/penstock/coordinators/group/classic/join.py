@@ -18,6 +18,7 @@ from penstock.coordinators.group.classic.rebalance import (
 from penstock.coordinators.group.classic.state import ClassicGroupState, ClassicMember, ClassicState
 from penstock.coordinators.group.classic.subscription import has_same_subscription
 from penstock.coordinators.group.command_context import CommandEnvironment
+from penstock.coordinators.group.member_bytes import has_room
 from penstock.coordinators.group.records import GroupRecord
 from penstock.coordinators.group.requests import (
     UNKNOWN_MEMBER,
@@ -57,7 +58,7 @@ def _find_refusal(context: ClassicCommandContext, request: JoinGroup) -> JoinGro
         return _refused(request, ErrorCode.INVALID_SESSION_TIMEOUT)
     if group.state is ClassicState.DEAD:
         return _refused(request, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    if not _has_room(context, request):
+    if not (_has_place(context, request) and _has_memory(context, request)):
         _reject_full(context, request.member)
         return JoinGroupReply(error=ErrorCode.GROUP_MAX_SIZE_REACHED, member=UNKNOWN_MEMBER)
     if not group.supports(request.protocol_type, request.protocols):
@@ -65,7 +66,7 @@ def _find_refusal(context: ClassicCommandContext, request: JoinGroup) -> JoinGro
     return None
 
 
-def _has_room(context: ClassicCommandContext, request: JoinGroup) -> bool:
+def _has_place(context: ClassicCommandContext, request: JoinGroup) -> bool:
     """An existing member stays, unless group.max.size was lowered: then the first to join stay."""
     group, max_size = context.group, context.config.max_size
     member = group.members.get(_id_of(group, request))
@@ -74,6 +75,20 @@ def _has_room(context: ClassicCommandContext, request: JoinGroup) -> bool:
     if group.state is ClassicState.PREPARING_REBALANCE:
         return group.joining < max_size or (member is not None and member.join_waiter is not None)
     return member is not None or len(group.members) < max_size
+
+
+def _has_memory(context: ClassicCommandContext, request: JoinGroup) -> bool:
+    """Whether the member fits into the group's memory and the coordinator's. An id that is only
+    given out costs less, but its owner joins next."""
+    group = context.group
+    member = group.members.get(_id_of(group, request))
+    now_bytes = 0 if member is None else member.charged_bytes
+    return has_room(
+        _member_of(request, request.member).count_bytes() - now_bytes,
+        group.memory_bytes,
+        config=context.config,
+        free_bytes=context.free_bytes,
+    )
 
 
 def _id_of(group: ClassicGroupState, request: JoinGroup) -> str:
@@ -254,10 +269,10 @@ def _update(
     # A second request of this member: it gave up the connection of the first one.
     context.refuse_join(member, ErrorCode.REBALANCE_IN_PROGRESS, member_id=member.id)
     updated = _member_of(request, member.id)
-    context.group.set_protocols(member, updated.protocols)
     member.session_timeout_ms = updated.session_timeout_ms
     member.rebalance_timeout_ms = updated.rebalance_timeout_ms
     member.client_id, member.client_host = updated.client_id, updated.client_host
+    context.group.set_protocols(member, updated.protocols)
     context.group.wait_for_generation(member, waiter)
 
 

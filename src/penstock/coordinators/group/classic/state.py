@@ -10,6 +10,13 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from penstock.config.setting import INT_MAX
+from penstock.coordinators.group.member_bytes import (
+    GROUP_BYTES,
+    MEMBER_BYTES,
+    PendingMembers,
+    protocol_bytes,
+    text_bytes,
+)
 from penstock.coordinators.group.records import (
     NO_TIME,
     GroupKey,
@@ -46,6 +53,7 @@ class ClassicMember:
     rebalance_timeout_ms: int
     protocols: tuple[MemberProtocol, ...]  # in order of preference
     assignment: bytes = NO_ASSIGNMENT
+    charged_bytes: int = 0  # its share of its group's `member_bytes`
     is_new: bool = False  # no reply to its join yet, so it cannot send heartbeats
     join_waiter: Waiter | None = None  # set and cleared by its group, which counts them
     sync_waiter: Waiter | None = None
@@ -56,6 +64,10 @@ class ClassicMember:
         because its client may be gone unnoticed."""
         has_waiter = self.join_waiter is not None or self.sync_waiter is not None
         return has_waiter and not self.is_new
+
+    def count_bytes(self) -> int:
+        texts = text_bytes((self.id, self.instance, self.client_id, self.client_host))
+        return MEMBER_BYTES + texts + protocol_bytes(self.protocols) + len(self.assignment)
 
     def find_metadata(self, protocol: str | None) -> bytes | None:
         return next((mine.metadata for mine in self.protocols if mine.name == protocol), None)
@@ -75,15 +87,18 @@ class ClassicGroupState:
     leader: str | None = None
     members: dict[str, ClassicMember] = field(default_factory=dict)
     instances: dict[str, str] = field(default_factory=dict)  # instance -> id of its member
-    pending: set[str] = field(
-        default_factory=set
+    pending: PendingMembers = field(
+        default_factory=PendingMembers
     )  # MEMBER_ID_REQUIRED sent, not joined yet (KIP-394)
     unsynced: set[str] = field(
         default_factory=set
     )  # members of this generation that have not synced
     initial_left_ms: int | None = None  # set during the initial rebalance delay
     has_newcomers: bool = False  # some joined during the current initial delay
-    joining: int = 0  # members whose join waits; a count, because thousands may join at once
+    join_waiters: dict[Waiter, str] = field(
+        default_factory=dict
+    )  # -> the member that waits; thousands may join at once
+    member_bytes: int = 0  # of `memory_bytes`
     _common: set[str] | None = None  # protocols that all members support; None: unknown
 
     @property
@@ -91,6 +106,16 @@ class ClassicGroupState:
         """Whether it has neither members nor a record, so that it need not be kept."""
         is_new = self.state is ClassicState.EMPTY and self.stored is None
         return self.state is ClassicState.DEAD or (is_new and not (self.members or self.pending))
+
+    @property
+    def memory_bytes(self) -> int:
+        """What the group costs in memory."""
+        return GROUP_BYTES + len(self.name) + self.pending.bytes + self.member_bytes
+
+    @property
+    def joining(self) -> int:
+        """How many members wait for the next generation."""
+        return len(self.join_waiters)
 
     @property
     def everyone_joined(self) -> bool:
@@ -110,23 +135,32 @@ class ClassicGroupState:
     def wait_for_generation(self, member: ClassicMember, waiter: Waiter) -> None:
         assert member.join_waiter is None, f"{member.id} waits already"
         member.join_waiter = waiter
-        self.joining += 1
+        self.join_waiters[waiter] = member.id
 
     def take_join_waiter(self, member: ClassicMember) -> Waiter | None:
         """The waiter of its join, for a reply now."""
         waiter, member.join_waiter = member.join_waiter, None
-        self.joining -= waiter is not None
+        if waiter is not None:
+            del self.join_waiters[waiter]
         return waiter
 
     def set_protocols(self, member: ClassicMember, protocols: tuple[MemberProtocol, ...]) -> None:
         if member.protocols != protocols:
             member.protocols = protocols
             self._common = None
+        self.charge(member)
+
+    def charge(self, member: ClassicMember) -> None:
+        """Count what it costs now."""
+        count = member.count_bytes()
+        self.member_bytes += count - member.charged_bytes
+        member.charged_bytes = count
 
     def add(self, member: ClassicMember) -> None:
         assert member.join_waiter is None, "a member waits only after it was added"
         self._common = self._common_protocols() & _names(member.protocols) if self.members else None
         self.members[member.id] = member
+        self.charge(member)
         self.pending.discard(member.id)
         if member.instance is not None:
             self.instances[member.instance] = member.id
@@ -136,6 +170,7 @@ class ClassicGroupState:
     def remove(self, member: ClassicMember) -> None:
         assert member.join_waiter is None, "its join would never get a reply"
         del self.members[member.id]
+        self.member_bytes -= member.charged_bytes
         self._common = None
         self.unsynced.discard(member.id)
         if member.instance is not None:
@@ -172,7 +207,15 @@ class ClassicGroupState:
 
     def reset_counts(self) -> None:
         """Recount after `members` was replaced."""
-        self.joining = sum(1 for _ in self.waiting_to_join())
+        self.join_waiters = {
+            member.join_waiter: member.id
+            for member in self.members.values()
+            if member.join_waiter is not None
+        }
+        self.member_bytes = 0
+        for member in self.members.values():
+            member.charged_bytes = 0
+            self.charge(member)
         self._common = None
 
     def record(self, assignments: Mapping[str, bytes], now_ms: int) -> GroupRecord:
@@ -249,12 +292,12 @@ def replay(group: ClassicGroupState, value: GroupValue | None) -> None:
     group.instances = {
         member.instance: member.member for member in members if member.instance is not None
     }
-    group.pending -= group.members.keys()
+    group.pending.discard_all(group.members)
     group.unsynced &= group.members.keys()
     group.initial_left_ms = None
     group.reset_counts()
     if value is None:
-        group.pending.clear()
+        group.pending = PendingMembers()
         group.state = ClassicState.DEAD
         return
     group.protocol_type = value.protocol_type or None

@@ -28,14 +28,19 @@ from penstock.coordinators.group.consumer.requests import (
     ConsumerHeartbeat,
     ConsumerHeartbeatReply,
 )
-from penstock.coordinators.group.consumer.state import ConsumerMember, MemberState
+from penstock.coordinators.group.consumer.state import (
+    ConsumerMember,
+    MemberState,
+    count_subscription,
+)
 from penstock.coordinators.group.consumer.target_assignment import (
     check_assignor,
     check_pattern,
     update_target,
 )
+from penstock.coordinators.group.member_bytes import MEMBER_BYTES, has_room
 from penstock.coordinators.group.records import ConsumerMemberValue
-from penstock.model.errors import ErrorCode
+from penstock.model.errors import ErrorCode, Refusal
 
 WAITING_INTERVAL_MS = 500
 
@@ -102,6 +107,7 @@ def update_member(
     """Update the member. True if the group needs a new target assignment."""
     member = context.group.members.get(before.id)
     if member is None or member.subscription != subscription:
+        _check_memory(context, before.id, subscription)
         context.write_member(before.id, subscription)
     old = before.subscription
     return (
@@ -109,6 +115,27 @@ def update_member(
         or subscription.topics != old.topics
         or subscription.topic_regex != old.topic_regex
     )
+
+
+def _check_memory(
+    context: ConsumerCommandContext, member_id: str, subscription: ConsumerMemberValue
+) -> None:
+    group, config = context.group, context.config
+    member = group.members.get(member_id)
+    count = count_subscription(member_id, subscription)
+    if count > MEMBER_BYTES + config.member_max_bytes:
+        raise Refusal(
+            ErrorCode.INVALID_REQUEST,
+            f"member {member_id} needs {count} bytes, above group.member.max.bytes; "
+            "subscribe by a pattern",
+        )
+    growth = count if member is None else count - count_subscription(member_id, member.subscription)
+    if not has_room(growth, group.memory_bytes, config=config, free_bytes=context.free_bytes):
+        raise Refusal(
+            ErrorCode.GROUP_MAX_SIZE_REACHED,
+            f"member {member_id} needs {growth} bytes more than the group or its coordinator may "
+            "use (group.max.bytes, group.coordinator.max.bytes)",
+        )
 
 
 def reconcile_member(

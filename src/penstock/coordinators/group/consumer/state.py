@@ -14,6 +14,14 @@ from penstock.coordinators.group.consumer.partitions import (
     to_topics,
 )
 from penstock.coordinators.group.consumer.requests import LEAVE_EPOCH
+from penstock.coordinators.group.member_bytes import (
+    GROUP_BYTES,
+    MEMBER_BYTES,
+    NAME_BYTES,
+    PARTITION_BYTES,
+    protocol_bytes,
+    text_bytes,
+)
 from penstock.coordinators.group.records import (
     ConsumerGroupKey,
     ConsumerGroupValue,
@@ -83,6 +91,10 @@ class ConsumerMember:
     def is_classic(self) -> bool:
         return self.subscription.classic is not None
 
+    def count_bytes(self) -> int:
+        owned = count_partitions(self.assigned) + count_partitions(self.pending_revocation)
+        return count_subscription(self.id, self.subscription) + PARTITION_BYTES * owned
+
     def is_reconciled(self, target_epoch: int) -> bool:
         return self.state is MemberState.STABLE and self.epoch == target_epoch
 
@@ -109,6 +121,7 @@ class ConsumerGroupState:
     # Derived from the above:
     instances: dict[str, str] = field(default_factory=dict)  # instance -> id of its member
     owners: dict[TopicId, dict[int, str]] = field(default_factory=dict)  # at most one per partition
+    member_bytes: int = 0  # of `memory_bytes`, with their targets
     # Volatile, forgotten by a reload:
     checked_topics_ms: int | None = (
         None  # None: topics may have changed since the last target assignment
@@ -135,6 +148,11 @@ class ConsumerGroupState:
         if all(member.is_reconciled(self.target_epoch) for member in self.members.values()):
             return ConsumerState.STABLE
         return ConsumerState.RECONCILING
+
+    @property
+    def memory_bytes(self) -> int:
+        """What the group costs in memory."""
+        return GROUP_BYTES + len(self.name) + self.member_bytes
 
     def snapshot(self) -> object:
         """The durable state; equal for equal states."""
@@ -183,8 +201,10 @@ def replay(group: ConsumerGroupState, record: GroupRecord) -> None:
         case TargetEpochKey(), None:
             group.target_epoch = NO_TARGET
         case TargetMemberKey(), TargetMemberValue():
-            group.targets[key.member], group.is_stored = from_topics(value.assigned), True
+            _put_target(group, key.member, from_topics(value.assigned))
+            group.is_stored = True
         case TargetMemberKey(), None:
+            _put_target(group, key.member, NOTHING)
             group.targets.pop(key.member, None)
         case ConsumerMemberKey(), ConsumerMemberValue():
             member = group.members.get(key.member) or ConsumerMember(id=key.member)
@@ -225,9 +245,29 @@ def _without_current(member: ConsumerMember) -> ConsumerMember:
     )
 
 
+def count_subscription(member_id: str, value: ConsumerMemberValue) -> int:
+    """What a member costs in memory, besides its partitions."""
+    texts = (value.instance, value.rack, value.client_id, value.client_host, value.topic_regex)
+    topics = sum(NAME_BYTES + len(topic) for topic in value.topics)
+    protocols = 0 if value.classic is None else protocol_bytes(value.classic.protocols)
+    return MEMBER_BYTES + len(member_id) + text_bytes(texts) + topics + protocols
+
+
+def count_partitions(partitions: Partitions) -> int:
+    return sum(map(len, partitions.values()))
+
+
+def _put_target(group: ConsumerGroupState, member: str, target: Partitions) -> None:
+    growth = count_partitions(target) - count_partitions(group.target(member))
+    group.member_bytes += PARTITION_BYTES * growth
+    group.targets[member] = target
+
+
 def _put(group: ConsumerGroupState, member: ConsumerMember) -> None:
     before = group.members.get(member.id)
+    group.member_bytes += member.count_bytes()
     if before is not None:
+        group.member_bytes -= before.count_bytes()
         _remove_owner(group, before)
         _remove_instance(group, before)
     group.members[member.id] = member
@@ -242,6 +282,7 @@ def _put(group: ConsumerGroupState, member: ConsumerMember) -> None:
 def _remove(group: ConsumerGroupState, member_id: str) -> None:
     member = group.members.pop(member_id, None)
     if member is not None:
+        group.member_bytes -= member.count_bytes()
         _remove_owner(group, member)
         _remove_instance(group, member)
     group.rejoining.discard(member_id)
@@ -266,6 +307,7 @@ def _remove_owner(group: ConsumerGroupState, member: ConsumerMember) -> None:
 
 def _clear(group: ConsumerGroupState) -> None:
     group.epoch, group.target_epoch, group.is_stored = 0, 0, False
+    group.member_bytes = 0
     for table in (group.members, group.targets, group.instances, group.owners):
         table.clear()
     group.rejoining.clear()
