@@ -141,8 +141,21 @@ def test_a_group_is_listed_and_described_with_its_member_and_lag(
             "member": member["member"],
         },
     ]
+    assert report["partitions_without_lag"] == 1
+    assert "lag         3 (1 partition without a committed or an end offset)" in text
     assert text[-2].split() == [topic, "0", "2", "5", "3", member["member"], member["host"]]
     assert text[-1].split() == [topic, "1", "-", "0", "-", member["member"], member["host"]]
+
+
+def test_a_group_that_committed_nothing_has_no_lag(
+    broker: BrokerUnderTest, group_command: Command
+) -> None:
+    group, topic = new_name(), topic_with(broker, 5, 3)
+    with reading(broker, group, topic):
+        report = group_command("describe", group, "--json").json
+        text = group_command("describe", group).lines
+    assert (report["lag"], report["partitions_without_lag"]) == (None, 2)
+    assert "lag         - (2 partitions without a committed or an end offset)" in text
 
 
 def test_an_empty_group_is_described_by_what_it_has_committed(

@@ -36,7 +36,8 @@ Examples:
 _DESCRIBE_HELP = """Show a group's members, what they read, and how far behind they are.
 
 For every partition: the committed offset (the next to be read), the end offset (the high
-watermark), the lag between them, and the member that reads it.
+watermark), the lag between them, and the member that reads it. Where nothing is committed there is
+no lag: the group's auto.offset.reset decides where it starts.
 
 \b
 Examples:
@@ -110,7 +111,7 @@ def _show_report(report: "GroupReport") -> None:
     assignor = f", {description.assignor}" if description.assignor else ""
     print(f"kind        {description.kind}{assignor}")
     print(f"coordinator {description.coordinator.id} ({description.coordinator.address})")
-    print(f"lag         {report.lag}")
+    print(f"lag         {report.lag_text}")
     if description.members:
         print()
         show_table(

@@ -57,8 +57,25 @@ class GroupReport:
     partitions: list[ReadPartition]
 
     @property
-    def lag(self) -> int:
-        return sum(partition.lag or 0 for partition in self.partitions)
+    def lag(self) -> int | None:
+        """Of the partitions whose lag is known; None if no partition's is."""
+        lags = [partition.lag for partition in self.partitions if partition.lag is not None]
+        return sum(lags) if lags else None
+
+    @property
+    def partitions_without_lag(self) -> int:
+        return sum(partition.lag is None for partition in self.partitions)
+
+    @property
+    def lag_text(self) -> str:
+        without = self.partitions_without_lag
+        known = "-" if self.lag is None else str(self.lag)
+        if not self.partitions:
+            return f"{known} (nothing is committed)"
+        if not without:
+            return known
+        plural = "" if without == 1 else "s"
+        return f"{known} ({without} partition{plural} without a committed or an end offset)"
 
     def as_json(self) -> dict[str, object]:
         return {
@@ -69,6 +86,7 @@ class GroupReport:
             "epoch": self.description.epoch,
             "coordinator": self.description.coordinator.id,
             "lag": self.lag,
+            "partitions_without_lag": self.partitions_without_lag,
             "members": [_member_json(member) for member in self.description.members],
             "partitions": [partition.as_json() for partition in self.partitions],
         }
