@@ -1,5 +1,6 @@
 """Leaders and followers fail with diverging logs: which records survive, and why."""
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -12,7 +13,9 @@ from tests.cluster.records import (
     stored,
     wait_stored,
 )
+from typer.testing import CliRunner
 
+from penstock.cli.main import app
 from penstock.model.admin import ElectionType
 from penstock.model.cluster import NO_BROKER
 from penstock.model.errors import ErrorCode
@@ -61,6 +64,7 @@ def test_three_messages_survive_a_lost_leader(cluster: Cluster) -> None:
     cluster.resume(b)
     _wait_led_by(cluster, "story", a)
     wait_stored(cluster, b, "story", ["first", "second"])
+    assert_strict_status_names_missing(cluster, leader)
     cluster.start(leader)
     wait_stored(cluster, leader, "story", ["first", "second"])
 
@@ -69,6 +73,17 @@ def test_three_messages_survive_a_lost_leader(cluster: Cluster) -> None:
     assert send(cluster, "story", "third") == 2
     assert read(cluster, "story") == ["first", "second", "third"]
     _lead_again(cluster)
+
+
+def assert_strict_status_names_missing(cluster: Cluster, broker: int) -> None:
+    arguments = ["--bootstrap", cluster.bootstrap_servers, "cluster", "status", "--json"]
+    lenient, strict = (
+        CliRunner().invoke(app, [*arguments, *flags]) for flags in ([], ["--strict"])
+    )
+    assert (lenient.exit_code, strict.exit_code) == (0, 1)
+    for done in (lenient, strict):
+        status = json.loads(done.stdout)
+        assert (status["status"], status["missing_brokers"]) == ("under-replicated", [broker])
 
 
 def test_a_paused_leader_truncates_its_uncommitted_tail(cluster: Cluster) -> None:

@@ -1,5 +1,7 @@
 """`penstock cluster`: status, reassignments and leader elections."""
 
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,13 +26,18 @@ if TYPE_CHECKING:
 
 app = command_group("Look at a cluster, move partitions between its brokers, elect leaders.")
 
+_HEALTH_COLOURS = {"healthy": "green", "under-replicated": "yellow", "offline": "red"}
 _SHOWN = 10  # partitions listed by name; beyond that only their number is shown
 
 _STATUS_HELP = """Show the brokers, and which partitions are not as they should be.
 
+The first line says healthy, under-replicated (replicas are not in sync) or offline (partitions have
+no leader). A broker that has replicas and is not registered is MISSING.
+
 \b
 Examples:
   penstock cluster status
+  penstock cluster status --strict || echo 'look at it'
   penstock cluster status --json | jq .under_replicated
 """
 
@@ -66,28 +73,47 @@ Examples:
 
 @app.command(help=_STATUS_HELP)
 def status(
-    ctx: typer.Context, bootstrap: BootstrapOption = None, as_json: JsonOption = False
+    ctx: typer.Context,
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="Exit with 1 unless the cluster is healthy."),
+    ] = False,
+    bootstrap: BootstrapOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    from penstock.cli.cluster_status import find_status
+    from penstock.cli.cluster_status import ClusterHealth, find_status
 
     status = ask_cluster(get_bootstrap(ctx, bootstrap), find_status)
     if wants_json(ctx, as_json):
         show_json(status.as_json())
     else:
-        _show_status(status)
+        show_status(status)
+    if strict and status.health is not ClusterHealth.HEALTHY:
+        raise typer.Exit(1)
 
 
-def _show_status(status: "ClusterStatus") -> None:
+def show_status(status: "ClusterStatus") -> None:
     from penstock.cli.tables import show_table
 
-    print(f"cluster {status.cluster_id or '-'}\n")
+    health = _in_colour(status.health.value, _HEALTH_COLOURS[status.health.value])
+    print(f"cluster {status.cluster_id or '-'}: {health}\n")
     columns = ("broker", "address", "rack", "leads", "replicas", "")
     show_table(columns, status.broker_rows())
+    if status.missing_brokers:
+        missing = ", ".join(map(str, status.missing_brokers))
+        print(f"\nmissing brokers: {missing}; start them, or move their replicas elsewhere")
     print(f"\n{len(status.partitions)} partitions")
     _show_partitions("without a leader", status.leaderless)
     _show_partitions("with replicas that are not in sync", status.under_replicated)
     _show_partitions("led by another than their preferred replica", status.not_preferred)
     _show_partitions("being moved", list(status.moving))
+
+
+def _in_colour(text: str, colour: str) -> str:
+    """On a terminal, unless NO_COLOR is set."""
+    if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
+        return text
+    return typer.style(text, fg=colour, bold=True)
 
 
 def _show_partitions(what: str, partitions: "Sequence[TopicPartition]") -> None:

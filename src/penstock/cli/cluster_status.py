@@ -1,5 +1,6 @@
 """Everything `penstock cluster status` shows, from Kafka's public requests."""
 
+import enum
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,6 +10,12 @@ from penstock.client.metadata import BrokerMetadata, PartitionMetadata
 from penstock.client.reassignments import PartitionReassignment
 from penstock.model.cluster import NO_BROKER, BrokerId
 from penstock.model.ids import TopicPartition
+
+
+class ClusterHealth(enum.StrEnum):
+    HEALTHY = "healthy"
+    UNDER_REPLICATED = "under-replicated"
+    OFFLINE = "offline"  # partitions without a leader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,11 +34,25 @@ class ClusterStatus:
 
     @property
     def under_replicated(self) -> list[TopicPartition]:
+        """Partitions with fewer in-sync replicas than they have apart from those being added."""
         return [
             name
             for name, partition in self.partitions.items()
-            if partition.leader != NO_BROKER and len(partition.in_sync) < len(partition.replicas)
+            if partition.leader != NO_BROKER
+            and len(partition.in_sync) < len(self._settled_replicas(name))
         ]
+
+    @property
+    def health(self) -> ClusterHealth:
+        if self.leaderless:
+            return ClusterHealth.OFFLINE
+        return ClusterHealth.UNDER_REPLICATED if self.under_replicated else ClusterHealth.HEALTHY
+
+    @property
+    def missing_brokers(self) -> list[BrokerId]:
+        """Brokers that have replicas and are not registered."""
+        assigned = {broker for tp in self.partitions.values() for broker in tp.replicas}
+        return sorted(assigned - self.brokers.keys())
 
     @property
     def not_preferred(self) -> list[TopicPartition]:
@@ -44,12 +65,18 @@ class ClusterStatus:
             and partition.leader != partition.replicas[0]
         ]
 
+    def _settled_replicas(self, name: TopicPartition) -> set[BrokerId]:
+        reassignment = self.moving.get(name)
+        adding = () if reassignment is None else reassignment.adding
+        return set(self.partitions[name].replicas).difference(adding)
+
     def broker_rows(self) -> list[list[object]]:
+        """Registered brokers, then the missing ones."""
         leads = Counter(partition.leader for partition in self.partitions.values())
         holds = Counter(
             broker for partition in self.partitions.values() for broker in partition.replicas
         )
-        return [
+        registered: list[list[object]] = [
             [
                 node.id,
                 str(node.address),
@@ -60,13 +87,19 @@ class ClusterStatus:
             ]
             for _, node in sorted(self.brokers.items())
         ]
+        return registered + [
+            [broker, None, None, leads[broker], holds[broker], "MISSING"]
+            for broker in self.missing_brokers
+        ]
 
     def as_json(self) -> dict[str, object]:
         names = ("broker", "address", "rack", "leads", "replicas")
         return {
             "cluster_id": self.cluster_id,
             "controller": self.controller_id,
+            "status": self.health.value,
             "brokers": [dict(zip(names, row, strict=False)) for row in self.broker_rows()],
+            "missing_brokers": self.missing_brokers,
             "partitions": len(self.partitions),
             "leaderless": [str(tp) for tp in self.leaderless],
             "under_replicated": [str(tp) for tp in self.under_replicated],

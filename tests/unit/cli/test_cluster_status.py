@@ -1,0 +1,98 @@
+"""What `penstock cluster status` says about a cluster, by its metadata."""
+
+import io
+import sys
+
+import pytest
+
+from penstock.cli.cluster_commands import show_status
+from penstock.cli.cluster_status import ClusterHealth, ClusterStatus
+from penstock.client.address import Address
+from penstock.client.metadata import BrokerMetadata, PartitionMetadata
+from penstock.client.reassignments import PartitionReassignment
+from penstock.model.cluster import NO_BROKER, BrokerId
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import LeaderEpoch, TopicPartition
+
+ORDERS = TopicPartition("orders", 0)
+
+
+def ids(*numbers: int) -> tuple[BrokerId, ...]:
+    return tuple(BrokerId(number) for number in numbers)
+
+
+def status_of(
+    *,
+    in_sync: tuple[int, ...],
+    replicas: tuple[int, ...] = (1, 2, 3),
+    alive: tuple[int, ...] = (1, 2, 3),
+    leader: int = 1,
+    adding: tuple[int, ...] = (),
+) -> ClusterStatus:
+    partition = PartitionMetadata(
+        0, BrokerId(leader), LeaderEpoch(0), ids(*replicas), ids(*in_sync), (), ErrorCode.NONE
+    )
+    moving = {ORDERS: PartitionReassignment(ids(*replicas), ids(*adding), ())} if adding else {}
+    return ClusterStatus(
+        cluster_id="c",
+        controller_id=BrokerId(1),
+        brokers={
+            broker: BrokerMetadata(broker, Address("127.0.0.1", 9091 + broker))
+            for broker in ids(*alive)
+        },
+        partitions={ORDERS: partition},
+        moving=moving,
+    )
+
+
+def test_a_cluster_is_healthy_when_every_replica_is_in_sync() -> None:
+    assert status_of(in_sync=(1, 2, 3)).health is ClusterHealth.HEALTHY
+
+
+def test_a_replica_out_of_sync_makes_it_under_replicated() -> None:
+    assert status_of(in_sync=(1, 2)).health is ClusterHealth.UNDER_REPLICATED
+
+
+def test_a_partition_without_a_leader_makes_it_offline() -> None:
+    assert status_of(in_sync=(1,), leader=NO_BROKER).health is ClusterHealth.OFFLINE
+
+
+def test_replicas_being_added_are_not_missed() -> None:
+    status = status_of(in_sync=(1, 2), adding=(3,))
+    assert (status.under_replicated, status.health) == ([], ClusterHealth.HEALTHY)
+
+
+def test_a_broker_that_has_replicas_and_is_not_registered_is_named(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    status = status_of(in_sync=(1, 2), alive=(1, 2))
+    show_status(status)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "cluster c: under-replicated"
+    assert lines[5].split() == ["3", "-", "-", "0", "1", "MISSING"]
+    assert "missing brokers: 3; start them, or move their replicas elsewhere" in lines
+    document = status.as_json()
+    assert (document["status"], document["missing_brokers"]) == ("under-replicated", [3])
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("in_sync", "leader", "colour"), [((1, 2, 3), 1, 32), ((1,), 1, 33), ((1,), NO_BROKER, 31)]
+)
+def test_a_terminal_gets_the_word_in_a_colour(
+    monkeypatch: pytest.MonkeyPatch, in_sync: tuple[int, ...], leader: int, colour: int
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setattr(sys, "stdout", terminal := _Terminal())
+    status = status_of(in_sync=in_sync, leader=leader)
+    show_status(status)
+    word = f"\x1b[{colour}m\x1b[1m{status.health}\x1b[0m"
+    assert terminal.getvalue().startswith(f"cluster c: {word}\n")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setattr(sys, "stdout", plain := _Terminal())
+    show_status(status)
+    assert plain.getvalue().startswith(f"cluster c: {status.health}\n")
