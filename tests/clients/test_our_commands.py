@@ -122,6 +122,19 @@ def test_describe_shows_every_partitions_leader_replicas_and_offsets(
     ]
 
 
+def test_producing_nothing_creates_no_topic(command: Command) -> None:
+    typo = new_name()
+    done = command("produce", typo)
+    assert (done.status, done.out) == (1, b"")
+    assert done.errors.startswith(f"penstock: topic '{typo}': it does not exist")
+    assert typo not in command("topic", "list").out.decode()
+    assert command("produce", typo, stdin=b"one\n").lines == [f"1 record sent to {typo}"]
+
+
+def test_a_strict_status_of_a_healthy_cluster_succeeds(command: Command) -> None:
+    assert command("cluster", "status", "--strict").lines[0].endswith(": healthy")
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [

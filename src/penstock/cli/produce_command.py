@@ -25,6 +25,7 @@ from penstock.cli.progress import byte_progress
 
 if TYPE_CHECKING:
     from penstock.client.cluster import ClusterClient
+    from penstock.client.errors import RefusedByBroker
     from penstock.client.message import RecordMetadata
 
 app = typer.Typer(
@@ -111,13 +112,14 @@ def produce(
         fail("--key-separator must not be empty", 2)
     address = get_bootstrap(ctx, bootstrap)
     with _open(file) as source:
-        _check_topic(address, topic)
-        sent = _send_all(
-            source,
-            _Sender(address, topic, partition, acks, compression),
-            None if key_separator is None else key_separator.encode(),
-            rate,
-        )
+        missing = _find_missing(address, topic)
+        lines = _read_lines(source, None if key_separator is None else key_separator.encode())
+        if missing is not None:
+            lines = _create_before(lines, address, topic)
+        sender = _Sender(address, topic, partition, acks, compression)
+        sent = _send_all(source, sender, _paced(lines, rate))
+    if missing is not None and not sent.records:
+        fail(f"{missing}; nothing was read, so nothing was sent", 1)
     _report(topic, sent, as_json=wants_json(ctx, as_json))
 
 
@@ -132,9 +134,28 @@ def _open(file: str | None) -> contextlib.AbstractContextManager[BinaryIO]:
         fail(f"cannot read {file}: {error.strerror}", 2)
 
 
-def _check_topic(bootstrap: str, topic: str) -> None:
-    """Fail at once with a clear message, not after librdkafka's timeout. Creates the topic if the
-    cluster auto-creates topics."""
+def _find_missing(bootstrap: str, topic: str) -> "RefusedByBroker | None":
+    """The error of a topic that does not exist, which creates nothing. Other errors end the command
+    at once with a clear message, not after librdkafka's timeout."""
+    from penstock.client.errors import RefusedByBroker
+    from penstock.model.errors import ErrorCode
+
+    async def work(client: "ClusterClient") -> RefusedByBroker | None:
+        topic_metadata = (await client.metadata([topic])).topics[topic]
+        try:
+            topic_metadata.check()
+        except RefusedByBroker as error:
+            if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                return error
+            if error.code is not ErrorCode.LEADER_NOT_AVAILABLE:  # being created
+                raise
+        return None
+
+    return ask_cluster(bootstrap, work)
+
+
+def _create_before(lines: Iterator[Line], bootstrap: str, topic: str) -> Iterator[Line]:
+    """Create the topic when the first line is read, if the cluster auto-creates topics."""
     from penstock.model.errors import ErrorCode
 
     async def work(client: "ClusterClient") -> None:
@@ -142,7 +163,10 @@ def _check_topic(bootstrap: str, topic: str) -> None:
         if topic_metadata.error is not ErrorCode.LEADER_NOT_AVAILABLE:  # being created
             topic_metadata.check()
 
-    ask_cluster(bootstrap, work)
+    for number, line in enumerate(lines):
+        if number == 0:
+            ask_cluster(bootstrap, work)
+        yield line
 
 
 class _Sender:
@@ -185,9 +209,7 @@ class _Sender:
                 self.first_failure = self.first_failure or error
 
 
-def _send_all(
-    source: BinaryIO, sender: _Sender, separator: bytes | None, rate: float | None
-) -> _Sender:
+def _send_all(source: BinaryIO, sender: _Sender, lines: Iterator[Line]) -> _Sender:
     from penstock.client.errors import ClientError
 
     is_file = sys.stdin is None or source is not sys.stdin.buffer
@@ -198,7 +220,7 @@ def _send_all(
             byte_progress("sending", total_bytes, wanted=is_file) as progress,
             contextlib.suppress(KeyboardInterrupt),  # records read so far are still delivered
         ):
-            for line in _paced(_read_lines(source, separator), rate):
+            for line in lines:
                 sender.send(line)
                 progress(line.size_bytes)
     except NoKey as error:
