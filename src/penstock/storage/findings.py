@@ -68,6 +68,18 @@ class LogFindings:
     ) -> None:
         self._add(LogFinding(kind, path, position, line, message, False))
 
+    def absorb(
+        self, other: "LogFindings", is_wanted: Callable[[LogFinding], bool] = lambda finding: True
+    ) -> None:
+        """Add what another check counted, and those of its findings that are wanted."""
+        self.files += other.files
+        self.batches += other.batches
+        self.records += other.records
+        self.size_bytes += other.size_bytes
+        for finding in other.all:
+            if is_wanted(finding):
+                self._add(finding)
+
     def count_file(self, size_bytes: int) -> None:
         self.files += 1
         self.size_bytes += size_bytes

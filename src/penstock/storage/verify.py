@@ -1,7 +1,8 @@
 """Checks a data directory or a partition's folder and reports every inconsistency it finds.
 
 Reads only, takes no lock and needs no broker. Small files are read before the log they describe, so
-that appends of a running broker do not look like a contradiction.
+that appends of a running broker do not look like a contradiction; a partition whose files come and
+go meanwhile is checked again.
 """
 
 import os
@@ -31,6 +32,7 @@ from penstock.storage.partition_metadata import (
     decode_meta_properties,
 )
 from penstock.storage.verify_partition import PartitionCheck
+from penstock.storage.verify_running import check_running
 from penstock.storage.verify_segment import Progress
 
 _OFFSET_FILES = {
@@ -128,8 +130,10 @@ class _DirectoryCheck:
             if tp is None:
                 self._check_folder_name(entry)
                 continue
-            end_offset = self._check_partition(f"{self._path}/{entry.name}", is_clean, cleaned)
-            ends[tp] = 0 if end_offset is None else end_offset
+            folder = f"{self._path}/{entry.name}"
+            end_offset = self._check_partition(folder, is_clean, cleaned)
+            if end_offset is not None or self._disk.exists(folder):
+                ends[tp] = 0 if end_offset is None else end_offset
         for name, offsets in checkpoints.items():
             self._compare(name, offsets, ends, is_clean)
 
@@ -147,11 +151,17 @@ class _DirectoryCheck:
             progress=self._progress,
         )
         try:
-            return check.run()
+            return check_running(check)
         except OSError as error:
+            self._report_unreadable(folder, error)
+            return None
+
+    def _report_unreadable(self, folder: str, error: OSError) -> None:
+        if isinstance(error, FileNotFoundError) and not self._disk.exists(folder):
+            self.findings.note("gone", folder, "was removed while the directory was being read")
+        else:
             path = error.filename or folder
             self.findings.problem("unreadable", path, f"cannot be read: {error.strerror}")
-            return None
 
     # -- names -----------------------------------------------------------------------------
 

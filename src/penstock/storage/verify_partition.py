@@ -80,11 +80,18 @@ class PartitionCheck:
     def _check_companions(self, names: list[FileName], bases: set[int]) -> None:
         for name in names:
             if name.kind in _INDEXES and name.base_offset not in bases:
-                self.findings.problem(
-                    "orphan",
-                    f"{self.directory}/{name.name}",
-                    "has no log file; the next start removes it",
-                )
+                path = f"{self.directory}/{name.name}"
+                if self._may_be_created(name, bases):
+                    self.findings.note("orphan", path, "belongs to a segment that is being created")
+                else:
+                    self.findings.problem(
+                        "orphan", path, "has no log file; the next start removes it"
+                    )
+
+    def _may_be_created(self, name: FileName, bases: set[int]) -> bool:
+        """A listing takes time: it may show a new segment's index and miss its log."""
+        newest = max(bases, default=-1)
+        return not self.is_clean_stop and name.base_offset is not None and name.base_offset > newest
 
     # -- small files -----------------------------------------------------------------------
 
@@ -206,11 +213,12 @@ class PartitionCheck:
             )
 
     def _check_epoch_file(self, order: BatchOrder) -> None:
-        """There may be none until the first flush of a running broker."""
+        """Unless the stop was clean there may be none: the first flush writes it."""
         path = f"{self.directory}/{EPOCH_FILE}"
-        if order.latest_epoch >= 0 and not self.disk.exists(path):
-            report = self.findings.problem if self.is_clean_stop else self.findings.note
-            report("missing", path, "is missing; the next start rebuilds it from the log")
+        if self.is_clean_stop and order.latest_epoch >= 0 and not self.disk.exists(path):
+            self.findings.problem(
+                "missing", path, "is missing; the next start rebuilds it from the log"
+            )
 
     def _check_epoch_starts(self, epochs: list[EpochEntry] | None, end_offset: int) -> None:
         for line, entry in enumerate(epochs or (), start=3):
