@@ -23,6 +23,18 @@ if TYPE_CHECKING:
 
 app = command_group("Create, list, describe, alter and delete topics.")
 
+PARTITION_COLUMNS = (
+    "partition",
+    "leader",
+    "epoch",
+    "replicas",
+    "in sync",
+    "log start",
+    "high watermark",
+    "log end",
+    "bytes",
+)
+
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The topic name.")]
 ConfigOption = Annotated[
     list[str] | None,
@@ -211,18 +223,7 @@ def _show_description(description: "TopicDescription") -> None:
     for entry in description.configs:
         print(f"set   {entry.name}={entry.value}")
     print()
-    columns = (
-        "partition",
-        "leader",
-        "epoch",
-        "replicas",
-        "in sync",
-        "log start",
-        "high watermark",
-        "log end",
-        "bytes",
-    )
-    show_table(columns, [partition.as_row() for partition in description.partitions])
+    show_table(PARTITION_COLUMNS, [partition.as_row() for partition in description.partitions])
 
 
 @app.command(help=_ALTER_HELP)
