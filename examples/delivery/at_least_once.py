@@ -4,8 +4,7 @@ The usual choice, if processing a message twice does no harm or is detected late
 Run it with `python at_least_once.py BOOTSTRAP OUTPUT`.
 """
 
-import sys
-
+from by_hand import run
 from worst_moment import worst_moment
 
 import penstock
@@ -31,4 +30,4 @@ def main(bootstrap: str, output: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    run(main)

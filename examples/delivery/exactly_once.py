@@ -5,8 +5,7 @@ transaction; the restarted program aborts it and continues at the last commit.
 Run it with `python exactly_once.py BOOTSTRAP OUTPUT`, where OUTPUT is a topic.
 """
 
-import sys
-
+from by_hand import run
 from worst_moment import worst_moment
 
 import penstock
@@ -34,4 +33,4 @@ def main(bootstrap: str, output: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    run(main)

@@ -6,9 +6,9 @@ Run it with `python exactly_once_in_a_table.py BOOTSTRAP OUTPUT`.
 """
 
 import sqlite3
-import sys
 from contextlib import closing
 
+from by_hand import run
 from worst_moment import worst_moment
 
 import penstock
@@ -40,4 +40,4 @@ def main(bootstrap: str, output: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    run(main)

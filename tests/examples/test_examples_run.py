@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import penstock
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
@@ -24,3 +26,29 @@ def test_demo_succeeds_and_cleans_up(name: str, tmp_path: Path) -> None:
     assert (result.returncode, result.stderr) == (0, "")
     assert "All steps held" in result.stdout
     assert list(tmp_path.iterdir()) == []
+
+
+def by_hand(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    program = EXAMPLES / "delivery" / "exactly_once.py"
+    command = [sys.executable, str(program), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_exactly_once_by_hand_says_how_to_run_it() -> None:
+    done = by_hand()
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Run it with `python exactly_once.py BOOTSTRAP OUTPUT`" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_exactly_once_by_hand_says_what_it_needs_and_then_works() -> None:
+    with penstock.Broker() as broker:
+        done = by_hand(broker.bootstrap_servers, "ledger")
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.startswith("cannot read payments: ")
+        assert "penstock topic create payments" in done.stderr
+        assert "Traceback" not in done.stderr
+        with penstock.Producer(broker.bootstrap_servers) as producer:
+            producer.send_and_wait("payments", "payment 1")
+        done = by_hand(broker.bootstrap_servers, "ledger")
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
