@@ -69,13 +69,13 @@ class GroupReport:
     @property
     def lag_text(self) -> str:
         without = self.partitions_without_lag
-        known = "-" if self.lag is None else str(self.lag)
+        total = "-" if self.lag is None else str(self.lag)
         if not self.partitions:
-            return f"{known} (nothing is committed)"
+            return f"{total} (nothing is committed)"
         if not without:
-            return known
+            return total
         plural = "" if without == 1 else "s"
-        return f"{known} ({without} partition{plural} without a committed or an end offset)"
+        return f"{total} ({without} partition{plural} without a committed or an end offset)"
 
     def as_json(self) -> dict[str, object]:
         return {
