@@ -58,25 +58,15 @@ CASES: dict[str, Case] = {
     "subscribe, several": lambda corpus: (
         {"subscribe": f"{corpus.events} , {corpus.more},"}, TOTAL + 1
     ),
-    "subscribe to nothing yet": lambda corpus: ({"subscribe": corpus.empty}, 0),
     "subscribePattern": lambda _: ({"subscribePattern": "corpus-(events|mo.+)"}, TOTAL + 1),
-    "subscribePattern that finds none": lambda _: ({"subscribePattern": "corpus$"}, 0),
     "assign": lambda corpus: ({"assign": json.dumps({corpus.events: [0, 2]})},
                               PER_PARTITION[0] + PER_PARTITION[2] + 1),
     "startingOffsets": events(TOTAL - 5, startingOffsets=offsets(OFFSETS_BY_PARTITION)),
-    "startingOffsets at the end": events(
-        0, startingOffsets=offsets({"0": 41, "1": 25, "2": 10})
-    ),
     "endingOffsets": events(13, endingOffsets=offsets({"0": 10, "1": 3, "2": 0})),
     "starting and ending": events(
         6 + 1 + 10,
         startingOffsets=offsets({"0": 4, "1": 24, "2": -2}),
         endingOffsets=offsets({"0": 10, "1": 25, "2": -1}),
-    ),
-    "nothing between": events(
-        0,
-        startingOffsets=offsets({"0": 4, "1": 4, "2": 4}),
-        endingOffsets=offsets({"0": 4, "1": 4, "2": 4}),
     ),
     "startingTimestamp": events(since(9), startingTimestamp=at(9)),
     "startingOffsetsByTimestamp": events(
@@ -84,15 +74,6 @@ CASES: dict[str, Case] = {
         startingOffsetsByTimestamp=offsets(
             {"0": time_ms(39), "1": time_ms(20), "2": time_ms(0) - 1}
         ),
-    ),
-    "startingTimestamp before startingOffsetsByTimestamp": events(
-        since(5),
-        startingTimestamp=at(5),
-        startingOffsetsByTimestamp=offsets({"0": time_ms(1), "1": time_ms(1), "2": time_ms(1)}),
-        startingOffsets="earliest",
-    ),
-    "startingTimestamp too late, latest": events(
-        since(20), startingTimestamp=at(20), startingOffsetsByTimestampStrategy="latest"
     ),
     "endingTimestamp": events(10 + 10 + 10, endingTimestamp=at(10)),
     "endingOffsetsByTimestamp": events(
@@ -104,13 +85,7 @@ CASES: dict[str, Case] = {
     "options that change no row": events(
         TOTAL, **{name: value for options in NEUTRAL.values() for name, value in options.items()}
     ),
-    "kafka.group.id": events(TOTAL, **{"kafka.group.id": "parity-batch"}),
-    "names in any case": events(TOTAL, FAILONDATALOSS="FALSE", STARTINGOFFSETS="earliest"),
-    "options of streams": events(
-        TOTAL, maxOffsetsPerTrigger="3", minOffsetsPerTrigger="2", maxTriggerDelay="1s"
-    ),
     "includeHeaders": lambda corpus: ({"subscribe": corpus.headed, "includeHeaders": "true"}, 7),
-    "times of the log": lambda corpus: ({"subscribe": corpus.stamped}, 2),
     "trimmed": lambda corpus: ({"subscribe": corpus.trimmed}, 15),
     "codecs": lambda corpus: (
         {"subscribe": ",".join(map(corpus.codec, CODECS)), "includeHeaders": "true"},
@@ -119,6 +94,31 @@ CASES: dict[str, Case] = {
 }  # fmt: skip
 
 VARIANTS: dict[str, Case] = {
+    "subscribe to nothing yet": lambda corpus: ({"subscribe": corpus.empty}, 0),
+    "subscribePattern that finds none": lambda _: ({"subscribePattern": "corpus$"}, 0),
+    "startingOffsets at the end": events(
+        0, startingOffsets=offsets({"0": 41, "1": 25, "2": 10})
+    ),
+    "nothing between": events(
+        0,
+        startingOffsets=offsets({"0": 4, "1": 4, "2": 4}),
+        endingOffsets=offsets({"0": 4, "1": 4, "2": 4}),
+    ),
+    "startingTimestamp before startingOffsetsByTimestamp": events(
+        since(5),
+        startingTimestamp=at(5),
+        startingOffsetsByTimestamp=offsets({"0": time_ms(1), "1": time_ms(1), "2": time_ms(1)}),
+        startingOffsets="earliest",
+    ),
+    "startingTimestamp too late, latest": events(
+        since(20), startingTimestamp=at(20), startingOffsetsByTimestampStrategy="latest"
+    ),
+    "kafka.group.id": events(TOTAL, **{"kafka.group.id": "parity-batch"}),
+    "names in any case": events(TOTAL, FAILONDATALOSS="FALSE", STARTINGOFFSETS="earliest"),
+    "options of streams": events(
+        TOTAL, maxOffsetsPerTrigger="3", minOffsetsPerTrigger="2", maxTriggerDelay="1s"
+    ),
+    "times of the log": lambda corpus: ({"subscribe": corpus.stamped}, 2),
     "subscribePattern, a part of the name": lambda _: ({"subscribePattern": "s-even"}, TOTAL),
     "assign of two topics": lambda corpus: (
         {"assign": json.dumps({corpus.events: [1], corpus.more: [0]})}, PER_PARTITION[1] + 1

@@ -39,22 +39,9 @@ def forbidden(*settings: tuple[str, str]) -> dict[str, Case]:
 GENERAL: dict[str, Case] = {
     "no subscription": Case("subscribe", {}, subscribe=False),
     "two subscriptions": Case("subscribePattern", {"subscribePattern": "corpus.*"}),
-    "assign, not JSON": Case("assign", {"assign": "corpus-events"}, subscribe=False),
-    "a broken pattern": Case("subscribePattern", {"subscribePattern": "corpus-("}, subscribe=False),
     "no servers": Case("bootstrap.servers", {}, bootstrap=False),
-    "minPartitions, a word": Case("minPartitions", {"minPartitions": "many"}),
-    "maxRecordsPerPartition 0": Case("maxRecordsPerPartition", {"maxRecordsPerPartition": "0"}),
-    "failOnDataLoss, a word": Case("failOnDataLoss", {"failOnDataLoss": "maybe"}),
     "startingOffsets without a partition": Case(
         "startingOffsets", {"startingOffsets": offsets(_0=1, _1=1)}
-    ),
-    "startingTimestamp after all": Case("startingTimestamp", {"startingTimestamp": str(10**14)}),
-    "startingOffsetsByTimestamp without a partition": Case(
-        "startingOffsetsByTimestamp", {"startingOffsetsByTimestamp": offsets(_0=time_ms(1))}
-    ),
-    "an unknown strategy": Case(
-        "startingOffsetsByTimestampStrategy",
-        {"startingTimestamp": "1", "startingOffsetsByTimestampStrategy": "guess"},
     ),
     "min above max": Case(
         "maxOffsetsPerTrigger", {"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}
@@ -70,6 +57,19 @@ BATCH: dict[str, Case] = {
 }
 
 BATCH_VARIANTS: dict[str, Case] = {
+    "assign, not JSON": Case("assign", {"assign": "corpus-events"}, subscribe=False),
+    "a broken pattern": Case("subscribePattern", {"subscribePattern": "corpus-("}, subscribe=False),
+    "minPartitions, a word": Case("minPartitions", {"minPartitions": "many"}),
+    "maxRecordsPerPartition 0": Case("maxRecordsPerPartition", {"maxRecordsPerPartition": "0"}),
+    "failOnDataLoss, a word": Case("failOnDataLoss", {"failOnDataLoss": "maybe"}),
+    "startingTimestamp after all": Case("startingTimestamp", {"startingTimestamp": str(10**14)}),
+    "startingOffsetsByTimestamp without a partition": Case(
+        "startingOffsetsByTimestamp", {"startingOffsetsByTimestamp": offsets(_0=time_ms(1))}
+    ),
+    "an unknown strategy": Case(
+        "startingOffsetsByTimestampStrategy",
+        {"startingTimestamp": "1", "startingOffsetsByTimestampStrategy": "guess"},
+    ),
     "subscribe to no name": Case("subscribe", {"subscribe": " , "}, subscribe=False),
     "an empty pattern": Case("subscribePattern", {"subscribePattern": " "}, subscribe=False),
     "minPartitions 0": Case("minPartitions", {"minPartitions": "0"}),

@@ -30,20 +30,20 @@ EARLIEST = {"startingOffsets": "earliest"}
 
 # Options, and the number of rows.
 CASES: dict[str, tuple[dict[str, Any], int]] = {
-    "the default": ({}, 0),
     "earliest": (EARLIEST, TOTAL),
     "specific": ({"startingOffsets": {"0": 38, "1": -2, "2": -1}}, 3 + 25),
     "startingTimestamp": ({"startingTimestamp": str(time_ms(9))}, 31 + 16 + 1 + 1),
     "maxOffsetsPerTrigger": ({**EARLIEST, "maxOffsetsPerTrigger": "30"}, TOTAL),
+    "maxRecordsPerPartition": ({**EARLIEST, "maxRecordsPerPartition": "15"}, TOTAL),
+}  # fmt: skip
+
+VARIANTS: dict[str, tuple[dict[str, Any], int]] = {
+    "the default": ({}, 0),
     "minOffsetsPerTrigger and max": (
         {**EARLIEST, "minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "40"}, TOTAL
     ),
     "minPartitions": ({**EARLIEST, "minPartitions": "5"}, TOTAL),
-    "maxRecordsPerPartition": ({**EARLIEST, "maxRecordsPerPartition": "15"}, TOTAL),
     "includeHeaders": ({**EARLIEST, "includeHeaders": "true"}, TOTAL),
-}  # fmt: skip
-
-VARIANTS: dict[str, tuple[dict[str, Any], int]] = {
     "latest": ({"startingOffsets": "latest"}, 0),
     "maxOffsetsPerTrigger, fewer than partitions": (
         {"startingOffsets": {"0": 35, "1": 20, "2": 9}, "maxOffsetsPerTrigger": "2"}, 6 + 5 + 1
