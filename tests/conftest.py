@@ -17,6 +17,8 @@ from tests.schedule import SideBySide
 from tests.seconds import FolderSeconds
 from tests.zookeeper import zookeeper_connect as zookeeper_connect
 
+gc.disable()  # until all tests are collected
+
 _FIGURES: Counter[str] = Counter()
 _NOTES: dict[str, set[str]] = {}
 
@@ -42,6 +44,7 @@ def pytest_collection_finish() -> None:
     """Ten thousand collected tests live until the end: keep the garbage collector off them."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def record_figure(name: str, value: int = 1) -> None:

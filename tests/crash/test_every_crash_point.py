@@ -454,7 +454,7 @@ def _torn(length: int) -> list[int]:
 
 def _choices(ordinal: int, kept: int | None) -> list[CrashChoice]:
     """Fewer samples suffice for torn writes, which differ only in their last bytes."""
-    count = scaled(test=3, verify=20, release=100)
+    count = scaled(test=2, verify=20, release=100)
     seeds = range(count if kept is None else count // 4)
     drawn = [SeededChoice(1000 * ordinal + seed) for seed in seeds]
     return [LoseEverything(), KeepEverything(), *drawn]

@@ -26,6 +26,7 @@ from tests.interop.kafka_dump import (
 )
 from tests.interop.kafka_jars import KafkaJars
 from tests.interop.our_logs import OurLogs, read_batches, read_records
+from tests.profile import is_long
 
 from penstock.model.ids import Offset, TimestampMs
 from penstock.protocol.compression import Codec
@@ -155,7 +156,7 @@ def test_epochs_and_topic_ids_are_kafkas(taken: Taken) -> None:
         assert encode_uuid(log.topic_id) == partition.topic_id
 
 
-@pytest.mark.parametrize("kind", ["clean", "killed"])
+@pytest.mark.parametrize("kind", ["clean", "killed"] if is_long() else ["killed"])
 def test_kafka_continues_a_log_that_we_appended_to(
     kafka_jars: KafkaJars, kafka_corpus: Corpus, tmp_path: Path, kind: str
 ) -> None:

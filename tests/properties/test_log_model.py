@@ -10,7 +10,7 @@ from tests.properties.log_harness import Harness, find_failure, place_of, shorte
 
 STEPS = 50
 EXAMPLES_A_PART = 250  # large enough for the shares below to be no matter of luck
-PARTS = scaled(test=4, verify=20, release=80)
+PARTS = scaled(test=3, verify=20, release=80)
 LEAST_SHARES = {
     "crash": 0.3,
     "truncation": 0.3,

@@ -6,7 +6,7 @@ from tests.simulation.regressions import SEEDS
 
 from penstock.testing.simulation import SimulationResult, run_seed
 
-COUNT = scaled(test=300, verify=5000, release=50_000)
+COUNT = scaled(test=240, verify=5000, release=50_000)
 CHUNKS = 10
 EVENTFUL = 0.3  # of the seeds: with a leader change, a truncation and an ISR shrink
 
