@@ -91,7 +91,6 @@ _FAILED = ErrorCode.UNKNOWN_SERVER_ERROR
 
 _FAILURE = "Kafka's handler fails on it, and the client would try again"
 _STRICT = "what has no meaning today is not stored: it may have one tomorrow"
-_UNSEEN = "records are looked at only where the topic needs it"
 
 
 def header_cases(now_ms: int) -> list[Case]:
@@ -161,11 +160,9 @@ def count_cases(now_ms: int) -> list[Case]:
             "3 records and as many offsets, where 2 are",
             changed(one, record_count=3, last_offset_delta=2),
             _INVALID,
-            ours=_NONE,
-            why=_UNSEEN,
         ),
         Case(
-            "3 records and as many offsets, where 2 are, and somebody looks",
+            "3 records and as many offsets, where 2 are, compacted",
             changed(one, record_count=3, last_offset_delta=2),
             _INVALID,
             COMPACTED,
@@ -242,7 +239,14 @@ def producer_cases(now_ms: int) -> list[Case]:
 
 
 def record_cases(now_ms: int) -> list[Case]:
-    """On a topic whose batches are decoded."""
+    no_key = Case("a record without a key", good(now_ms, key=None), _INVALID, COMPACTED)
+    return [no_key, *(case for topic in (PLAIN, COMPACTED) for case in _malformed(now_ms, topic))]
+
+
+def _malformed(now_ms: int, topic: str) -> list[Case]:
+    def case(name: str, records: bytes, kafka: ErrorCode = _INVALID, why: str = "") -> Case:
+        ours = _INVALID if why else None
+        return Case(f"{name}, {topic}", records, kafka, topic, ours=ours, why=why)
 
     def of(payload: bytes, count: int = 1, codec: int = 0) -> bytes:
         return with_payload(codec, payload, count=count, now_ms=now_ms)
@@ -258,31 +262,14 @@ def record_cases(now_ms: int) -> list[Case]:
         "a key longer than the record": bytes([0, 0, 0, 120]) + b"k" + bytes([2]) + b"v\0",
         "a varint of 6 bytes": bytes([0, 0]) + b"\xff" * 5 + b"\1" + bytes([2]) + b"k\2v\0",
     }
+    kept = "Kafka numbers the records anew, here they are stored as they came"
     return [
-        Case("a record without a key", good(now_ms, key=None), _INVALID, COMPACTED),
-        Case(
-            "noise for records",
-            of(b"\xff" * 100, 2),
-            _FAILED,
-            COMPACTED,
-            ours=_INVALID,
-            why=_FAILURE,
-        ),
-        Case("more records than claimed", of(record + record), _INVALID, COMPACTED),
-        Case("fewer records than claimed", of(record + bytes(50), 2), _INVALID, COMPACTED),
+        case("noise for records", of(b"\xff" * 100, 2), _FAILED, _FAILURE),
+        case("more records than claimed", of(record + record)),
+        case("fewer records than claimed", of(record + bytes(50), 2)),
+        *(case(name, of(encode_varint(len(body)) + body)) for name, body in bodies.items()),
         *(
-            Case(name, of(encode_varint(len(body)) + body), _INVALID, COMPACTED)
-            for name, body in bodies.items()
-        ),
-        *(
-            Case(
-                name,
-                of(encode_varint(len(body)) + body),
-                _NONE,
-                COMPACTED,
-                ours=_INVALID,
-                why="Kafka numbers the records anew, here they are stored as they came",
-            )
+            case(name, of(encode_varint(len(body)) + body), _NONE, kept)
             for name, body in misplaced.items()
         ),
     ]

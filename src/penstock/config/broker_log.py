@@ -237,6 +237,21 @@ _MESSAGES: tuple[Setting, ...] = (
         one_of(*COMPRESSION_TYPES),
     ),
     _default(
+        "penstock.validate.records",
+        SettingKind.BOOLEAN,
+        True,
+        "Default of the topics' penstock.validate.records.",
+        own=True,
+    ),
+    _default(
+        "penstock.max.decompressed.bytes",
+        SettingKind.INT,
+        33_554_432,
+        "Default of the topics' penstock.max.decompressed.bytes.",
+        at_least(1),
+        own=True,
+    ),
+    _default(
         "log.message.timestamp.type",
         SettingKind.STRING,
         "CreateTime",

@@ -34,6 +34,8 @@ class LogConfig:
     message_timestamp_type: Literal["CreateTime", "LogAppendTime"] = "CreateTime"
     message_timestamp_before_max_ms: int = LONG_MAX
     message_timestamp_after_max_ms: int = 3_600_000
+    penstock_validate_records: bool = True
+    penstock_max_decompressed_bytes: int = 33_554_432
 
     SOURCE_NAMES: ClassVar[Mapping[str, str]]  # field -> the topic setting it is read from
 

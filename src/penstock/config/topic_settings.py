@@ -308,4 +308,21 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         "Whether remote segments are deleted when remote storage is switched off.",
         effect=NO_TIERS,
     ),
+    topic(
+        "penstock.validate.records",
+        SettingKind.BOOLEAN,
+        True,
+        "Whether the leader checks every record of a produced batch, not only its header and CRC.",
+        synonyms=named("penstock.validate.records"),
+        own=True,
+    ),
+    topic(
+        "penstock.max.decompressed.bytes",
+        SettingKind.INT,
+        33_554_432,
+        "Largest decompressed size of a produced batch, or 16 times max.message.bytes if more.",
+        at_least(1),
+        synonyms=named("penstock.max.decompressed.bytes"),
+        own=True,
+    ),
 )

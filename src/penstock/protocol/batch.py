@@ -283,6 +283,12 @@ def stamp_append_time(
     _UINT32.pack_into(buffer, position + CRC_POSITION, crc)
 
 
+def stamp_max_timestamp(batch: bytearray | memoryview, timestamp_ms: int) -> None:
+    """Correct the maximum timestamp of the batch that fills `batch`; check its CRC before."""
+    _INT64.pack_into(batch, MAX_TIMESTAMP_POSITION, timestamp_ms)
+    _UINT32.pack_into(batch, CRC_POSITION, compute_crc(batch))
+
+
 def stamp_producer(
     buffer: bytearray | memoryview,
     *,

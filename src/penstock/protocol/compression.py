@@ -206,6 +206,7 @@ def _decompress_frames(codec: Codec, library: _FrameCodec, data: Buffer, limit: 
                 raise CorruptBatch(f"{codec.name.lower()} data is damaged: {error}") from None
             if capacity == limit:
                 raise DecompressedTooLarge(codec, len(data), limit) from None
+            del output  # before the next one is allocated
             capacity = min(limit, _GROWTH * capacity)
         else:
             return bytes(memoryview(output)[:length])

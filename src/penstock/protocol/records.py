@@ -93,14 +93,15 @@ def walk_records(
 
 
 def default_limit(compressed_bytes: int) -> int:
-    """The limit of a compressed batch's content: 1,000 times its size, between 1 MiB and 256 MiB.
+    """The limit of a compressed batch's content: 1,000 times its size, between 32 and 256 MiB.
 
     Snappy expands at most 22 times, lz4 255 and gzip 1,032 times; only zstd goes far beyond (30,000
-    on zeros), and there the factor separates data from bombs. Small batches of one repeated record
-    may legitimately exceed it, so 1 MiB is always allowed. 256 MiB is more than twice the largest
+    on zeros), and there the factor separates data from bombs. Repeated content may exceed it
+    legitimately, so what a broker accepts by default (penstock.max.decompressed.bytes) can always
+    be read. 256 MiB is more than twice the largest
     request frame, and bounds the memory that one batch costs the process.
     """
-    return max(_MIB, min(256 * _MIB, 1000 * compressed_bytes))
+    return max(32 * _MIB, min(256 * _MIB, 1000 * compressed_bytes))
 
 
 def _read_payload(header: BatchHeader, batch: Buffer, limit: int | None) -> bytes:

@@ -11,6 +11,8 @@ from penstock.model.errors import ErrorCode
 from penstock.model.ids import Offset, TimestampMs
 from penstock.replication.partition import Partition, PartitionLeadership
 
+RecordErrors = tuple[tuple[int, str], ...]  # index in the batch, message
+
 
 class PartitionAppended(NamedTuple):
     """One partition of a produce response; offsets and times are -1 where unknown."""
@@ -20,6 +22,7 @@ class PartitionAppended(NamedTuple):
     log_append_time_ms: TimestampMs  # -1 unless the topic uses LogAppendTime
     log_start_offset: Offset
     message: str | None
+    record_errors: RecordErrors = ()  # the records that the batch is refused for
 
 
 Done = Callable[[list[PartitionAppended]], None]

@@ -41,6 +41,7 @@ from penstock.replication.isr_manager import IsrManager
 from penstock.replication.leader_and_isr import LeaderAndIsrHandler
 from penstock.replication.metadata_cache import MetadataCache
 from penstock.replication.partition import Partition, PartitionStatistics, Role
+from penstock.replication.record_validator import find_refusal
 from penstock.replication.replication_quota import ReplicationQuota
 from penstock.replication.storage_errors import as_refusal, code_of, message_of
 from penstock.replication.topic_config import Report
@@ -219,10 +220,11 @@ class ReplicaManager:
         called. Batches are stamped in place and no longer needed when this returns.
         """
         items: list[AppendItem] = []
+        now_ms = self._wall_ms()
         accepted: list[Partition] = []
         refused: list[tuple[int, PartitionAppended]] = []
         find = self._partitions.get
-        # The hot path: one attribute per partition, no call but what makes the item.
+        # The hot path: one attribute per partition, no call but for the records and the item.
         for tp, records in batches:
             partition = find(tp)
             if partition is None or not partition.accepts_writes or acks < _ALL or acks > 1:
@@ -231,11 +233,15 @@ class ReplicaManager:
                     refused.append((len(items) + len(refused), _refuse(code)))
                     continue
                 assert partition is not None
+            invalid = _find_invalid(partition, records, origin, now_ms)
+            if invalid is not None:
+                refused.append((len(items) + len(refused), invalid))
+                continue
             items.append(
                 new_tuple(AppendItem, (partition.log, records, partition.leader_epoch, origin))
             )
             accepted.append(partition)
-        appended = self._engine.append(items, self._wall_ms())
+        appended = self._engine.append(items, now_ms)
         results, indexes = _lay_out(len(accepted), refused)
         writes: list[ProducePartitionStatus] = []
         moved: list[TopicPartition] = []
@@ -251,7 +257,8 @@ class ReplicaManager:
             log = partition.log
             base_offset, end_offset, append_time_ms, _ = written
             results[index] = new_tuple(
-                PartitionAppended, (_NONE, base_offset, append_time_ms, log.log_start_offset, None)
+                PartitionAppended,
+                (_NONE, base_offset, append_time_ms, log.log_start_offset, None, ()),
             )
             if partition.is_single_replica:  # the only end offset: 1 µs less than the rule
                 log.advance_high_watermark(end_offset)
@@ -425,6 +432,18 @@ class ReplicaManager:
 
 def _refuse(code: ErrorCode, message: str | None = None) -> PartitionAppended:
     return PartitionAppended(code, _UNKNOWN, NO_TIMESTAMP, _UNKNOWN, message)
+
+
+def _find_invalid(
+    partition: Partition, records: memoryview, origin: AppendOrigin, now_ms: int
+) -> PartitionAppended | None:
+    """The refusal of a client's batch for its records, unless the topic lets them pass."""
+    log = partition.log
+    config = log.config
+    if origin is not AppendOrigin.CLIENT or not config.penstock_validate_records:
+        return None
+    refusal = find_refusal(records, config, partition.tp, now_ms)
+    return None if refusal is None else refusal._replace(log_start_offset=log.log_start_offset)
 
 
 def _lay_out(

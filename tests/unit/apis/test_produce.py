@@ -125,6 +125,18 @@ CASES: dict[str, tuple[list[PartitionAppended], dict[int, LeaderHint], list[Hint
         {},
         [],
     ),
+    "record errors": (
+        [
+            appended(
+                ErrorCode.INVALID_RECORD,
+                message="twö records",
+                record_errors=((0, "no key"), (2**31 - 1, "nö key")),
+            ),
+            appended(ErrorCode.INVALID_TIMESTAMP, record_errors=((7, "m" * 300),)),
+        ],
+        {1: HINT},
+        [],
+    ),
     "long message": ([appended(ErrorCode.INVALID_RECORD, message="m" * 300), appended()], {}, []),
     "another leader": (
         [appended(ErrorCode.NOT_LEADER_OR_FOLLOWER), appended()],
@@ -177,6 +189,12 @@ def generic(
                 "record_errors": (),
                 "error_message": answer.message,
             }
+            if answer.record_errors and "record_errors" in partition_shape:
+                error_shape = partition_shape["record_errors"]
+                values["record_errors"] = tuple(
+                    error_shape(batch_index=number, batch_index_error_message=text)
+                    for number, text in answer.record_errors
+                )
             if position in hints and "current_leader" in partition_shape:
                 leader, leader_epoch = hints[position]
                 values["current_leader"] = partition_shape["current_leader"](

@@ -259,13 +259,13 @@ def test_more_records_than_bytes_are_refused_after_decompression(codec: Codec) -
 
 
 def test_a_batch_that_unpacks_beyond_the_limit_is_refused() -> None:
-    records = [Record(0, 0, None, bytes(4 * MIB))]
+    records = [Record(0, 0, None, bytes(33 * MIB))]
     bomb = build_batch(records, codec=Codec.ZSTD)
     with pytest.raises(DecompressedTooLarge):
         list(iter_records(bomb))
     with pytest.raises(DecompressedTooLarge):
         list(iter_keys(bomb))
-    assert list(iter_records(bomb, limit=5 * MIB)) == records
+    assert list(iter_records(bomb, limit=34 * MIB)) == records
 
 
 def test_large_uncompressed_batches_need_no_allowance() -> None:
@@ -273,9 +273,9 @@ def test_large_uncompressed_batches_need_no_allowance() -> None:
     assert list(iter_records(build_batch(records))) == records
 
 
-def test_the_limit_grows_with_the_batch_between_1_and_256_mib() -> None:
-    assert default_limit(0) == default_limit(1_000) == MIB
-    assert default_limit(10_000) == 10_000_000
+def test_the_limit_grows_with_the_batch_between_32_and_256_mib() -> None:
+    assert default_limit(0) == default_limit(10_000) == 32 * MIB
+    assert default_limit(100_000) == 100_000_000
     assert default_limit(100 * MIB) == 256 * MIB
 
 

@@ -31,8 +31,8 @@ def test_a_write_to_a_single_replica_is_acknowledged_at_once_and_readable(acks: 
     first = harness.append(P0, acks=acks, records=3)
     second = harness.append(P0, acks=acks)
     assert first.waiting is None
-    assert first.answer == [(NONE, 0, -1, 0, None)]
-    assert second.answer == [(NONE, 3, -1, 0, None)]
+    assert first.answer == [(NONE, 0, -1, 0, None, ())]
+    assert second.answer == [(NONE, 3, -1, 0, None, ())]
     partition = harness.partition()
     assert (partition.high_watermark, partition.log_end_offset) == (4, 4)
     assert harness.background.rounds == []  # nobody asked for a flush
@@ -101,7 +101,7 @@ def test_acks_all_waits_for_the_slowest_in_sync_replica() -> None:
     assert not sent.is_answered
     assert harness.partition().high_watermark == 4
     harness.follower_has(5, follower=THIRD)
-    assert sent.answer == [(NONE, 0, -1, 0, None)]
+    assert sent.answer == [(NONE, 0, -1, 0, None, ())]
     assert harness.partition().high_watermark == 5
 
 
@@ -188,7 +188,7 @@ def test_a_duplicate_waits_for_the_original_offsets() -> None:
     assert not first.is_answered
     assert not again.is_answered
     harness.follower_has(2)
-    assert first.answer == again.answer == [(NONE, 0, -1, 0, None)]
+    assert first.answer == again.answer == [(NONE, 0, -1, 0, None, ())]
     assert not later.is_answered
     assert harness.append(P0, batch=batch).codes == [NONE]  # committed long since
 
@@ -274,7 +274,7 @@ def test_a_duplicate_of_a_synchronous_write_waits_for_the_flush() -> None:
     again = harness.append(P0, acks=1, batch=batch)
     assert not again.is_answered
     harness.background.drain()
-    assert again.answer == [(NONE, 0, -1, 0, None)]
+    assert again.answer == [(NONE, 0, -1, 0, None, ())]
 
 
 def test_flush_messages_above_one_is_left_to_storage() -> None:

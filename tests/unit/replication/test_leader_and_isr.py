@@ -208,7 +208,7 @@ def test_a_topic_created_again_starts_empty() -> None:
     assert sent.codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
     partition = harness.partition()
     assert (partition.topic_id, partition.leader_epoch, partition.log_end_offset) == (ANEW, 0, 0)
-    assert harness.append(P0).answer == [(NONE, 0, -1, 0, None)]
+    assert harness.append(P0).answer == [(NONE, 0, -1, 0, None, ())]
 
 
 def test_a_topic_created_again_while_the_broker_was_down_starts_empty() -> None:

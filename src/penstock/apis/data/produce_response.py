@@ -17,7 +17,7 @@ from penstock.apis.data.leader_hints import (
 )
 from penstock.protocol.produce_request import FIRST_FLEXIBLE_VERSION, TopicRecords
 from penstock.protocol.unsigned_varint import encode_unsigned_varint
-from penstock.replication.delayed_produce import PartitionAppended
+from penstock.replication.delayed_produce import PartitionAppended, RecordErrors
 
 FIRST_WITH_LOG_START = 5
 FIRST_WITH_MESSAGES = 8
@@ -65,17 +65,18 @@ def encode_produce_response(
     for name, entries in topics:
         pieces += (_name(name, is_flexible), _count(len(entries), is_flexible))
         for index, _ in entries:
-            code, base_offset, time_ms, log_start_offset, message = results[position]
+            code, base_offset, time_ms, log_start_offset, message, record_errors = results[position]
             if has_log_start:
                 pieces.append(
                     _PARTITION_5.pack(index, code, base_offset, time_ms, log_start_offset)
                 )
             else:
                 pieces.append(_PARTITION.pack(index, code, base_offset, time_ms))
-            if message is None and position not in hints:
+            if message is None and not record_errors and position not in hints:
                 pieces.append(plain_tail)
             else:
-                pieces.append(_tail(version, message, hints.get(position, NO_HINT)))
+                hint = hints.get(position, NO_HINT)
+                pieces.append(_tail(version, message, record_errors, hint))
             position += 1
         if is_flexible:
             pieces.append(NO_TAGS)
@@ -89,15 +90,25 @@ def encode_produce_response(
     return _FRAME.pack(len(body) + 4, correlation_id) + body
 
 
-def _tail(version: int, message: str | None, hint: LeaderHint) -> bytes:
+def _tail(
+    version: int, message: str | None, record_errors: RecordErrors, hint: LeaderHint
+) -> bytes:
     if version < FIRST_WITH_MESSAGES:
         return b""
-    encoded = b"" if message is None else message.encode()
-    if version < FIRST_FLEXIBLE_VERSION:
-        return b"\0\0\0\0" + _INT16.pack(-1 if message is None else len(encoded)) + encoded
-    length = encode_unsigned_varint(0 if message is None else len(encoded) + 1)
-    tags = encode_leader_tags(hint, 0) if version >= FIRST_WITH_HINTS else NO_TAGS
-    return b"\1" + length + encoded + tags
+    is_flexible = version >= FIRST_FLEXIBLE_VERSION
+    pieces = [_count(len(record_errors), is_flexible)]
+    for index, text in record_errors:
+        pieces += (_INT32.pack(index), _name(text, is_flexible))
+        if is_flexible:
+            pieces.append(NO_TAGS)
+    if message is not None:
+        pieces.append(_name(message, is_flexible))
+    else:
+        pieces.append(b"\0" if is_flexible else _INT16.pack(-1))
+    if is_flexible:
+        has_hint = version >= FIRST_WITH_HINTS
+        pieces.append(encode_leader_tags(hint, 0) if has_hint else NO_TAGS)
+    return b"".join(pieces)
 
 
 def _count(count: int, is_flexible: bool) -> bytes:
