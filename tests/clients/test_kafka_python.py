@@ -31,6 +31,16 @@ CODECS = {"none": None}  # the others have their usual names
 ACKS = {"0": 0, "1": 1}
 
 
+def test_the_brokers_age_is_that_of_the_kafka_it_behaves_like(broker: BrokerUnderTest) -> None:
+    """It is told from single versions, such as that of Fetch, and decides what the client dares."""
+    admin = kafka.KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
+    try:
+        (node,) = admin.describe_cluster()["brokers"]
+        assert admin.get_broker_version_data(node["broker_id"]).broker_version >= (3, 9)
+    finally:
+        admin.close()
+
+
 class KafkaPython:
     sets_timestamps = True
 

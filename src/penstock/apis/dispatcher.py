@@ -10,6 +10,7 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
 from penstock.apis.api import Api, Request
+from penstock.apis.refused_versions import RefusedVersions
 from penstock.protocol.api_keys import ApiKey, describe_api, find_api_key
 from penstock.protocol.entry_counts import Excess, find_excess
 from penstock.protocol.headers import RequestHeader, read_request_header
@@ -31,6 +32,7 @@ class Dispatcher:
         self._serves_clients = serves_clients  # else only brokers' private requests
         self._loaded: dict[int, Api] = {}  # the requested ones of `apis`, by key
         self._services = services
+        self._refused = RefusedVersions()
 
     def open(self) -> None:
         """Serve clients from here on: this broker has the cluster's metadata."""
@@ -76,7 +78,8 @@ class Dispatcher:
     def _refuse(self, header: RequestHeader, in_flight: "InFlightRequest") -> None:
         name = describe_api(header.api_key, header.api_version)
         if self._serves_clients:
-            in_flight.close(f"{name} is not served here; ApiVersions lists what is")
+            reason = f"{name} is not served here; ApiVersions lists what is"
+            in_flight.close(reason, is_logged=self._is_first(header, in_flight))
         else:
             in_flight.close(f"{name} is not served yet: this broker has no metadata of its cluster")
 
@@ -123,8 +126,14 @@ class Dispatcher:
         name = describe_api(header.api_key, header.api_version)
         in_flight.close(
             f"{name} is not served here, only versions {api.versions[0]} to {api.versions[-1]}; "
-            "ApiVersions lists them"
+            "ApiVersions lists them. It is logged once for this client",
+            is_logged=self._is_first(header, in_flight),
         )
+
+    def _is_first(self, header: RequestHeader, in_flight: "InFlightRequest") -> bool:
+        """Some clients ask again with every connection, for hours."""
+        client = in_flight.caller.host, header.client_id
+        return self._refused.is_first((*client, header.api_key, header.api_version))
 
 
 def _request(

@@ -149,13 +149,14 @@ class ClientConnection:
     def on_disconnect(self, call: Callable[[], None]) -> None:
         self._disconnect_callbacks += (call,)
 
-    def close(self, reason: str) -> None:
+    def close(self, reason: str, *, is_logged: bool = True) -> None:
         """The client violated the protocol. Earlier responses are sent as far as the socket
         takes."""
         if self.is_closed:
             return
         self._dependencies.counters.closed_malformed += 1
-        self._report(reason)
+        if is_logged:
+            self._report(reason)
         self._send()
         self.end()
 

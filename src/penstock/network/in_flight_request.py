@@ -28,7 +28,7 @@ class RequestConnection(Protocol):
 
     def try_keep(self, count: int) -> Releasable | None: ...
 
-    def close(self, reason: str) -> None: ...
+    def close(self, reason: str, *, is_logged: bool = True) -> None: ...
 
     def on_disconnect(self, call: Call) -> None: ...
 
@@ -101,10 +101,10 @@ class InFlightRequest:
         """The client expects no response (acks=0), but its next request may start."""
         self.reply(())
 
-    def close(self, reason: str) -> None:
+    def close(self, reason: str, *, is_logged: bool = True) -> None:
         """Close the connection because of a protocol violation; earlier responses may still be
-        sent."""
-        self._connection.close(reason)
+        sent. `is_logged`: false for what the log has said before."""
+        self._connection.close(reason, is_logged=is_logged)
 
     def on_close(self, call: Call) -> None:
         """Call this if the connection closes before the response, to cancel what waits for it."""

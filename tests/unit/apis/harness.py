@@ -165,6 +165,7 @@ class FakeConnection:
         self.number = 1
         self.is_closed = False
         self.closed_because: str | None = None
+        self.is_close_logged = False
         self.may_start_next = 0
         self.holds_leases = False  # what was answered has not left yet
         self.held: list[Releasable] = []
@@ -188,8 +189,9 @@ class FakeConnection:
     def try_keep(self, count: int) -> Kept | None:
         return self.memory.try_keep(count)
 
-    def close(self, reason: str) -> None:
+    def close(self, reason: str, *, is_logged: bool = True) -> None:
         self.is_closed = True
+        self.is_close_logged = is_logged
         self.closed_because = reason
         for in_flight in self._waiting:
             for call in in_flight.take_close_callbacks():

@@ -9,6 +9,7 @@ from tests.unit.apis.harness import ApiHarness, FakeConnection, build
 from penstock.apis.api import Api, Request
 from penstock.apis.dispatcher import Dispatcher
 from penstock.apis.preload import load_ahead
+from penstock.apis.refused_versions import RefusedVersions
 from penstock.apis.registry import APIS, SERVED
 from penstock.apis.services import Services
 from penstock.protocol.api_keys import ApiKey
@@ -48,6 +49,34 @@ def test_versions_that_are_not_served_close_the_connection(
         in_flight = harness.send_frame(frame(key, version, bytes(1)), connection)
         assert (in_flight.is_answered, connection.is_closed) == (False, True)
         assert f"{versions[0]} to {versions[-1]}" in str(connection.closed_because)
+
+
+@pytest.mark.parametrize("refused", [(ApiKey.FETCH, 99), (ApiKey.STOP_REPLICA, 0)])
+def test_a_refused_version_is_logged_once_for_each_client(
+    harness: ApiHarness, refused: tuple[ApiKey, int]
+) -> None:
+    def is_logged(name: bytes) -> bool:
+        connection = FakeConnection()
+        client = len(name).to_bytes(2, "big") + name
+        head = frame(*refused)[:8]
+        harness.send_frame(bytearray(head + client + bytes(1)), connection)
+        assert connection.is_closed
+        return connection.is_close_logged
+
+    assert [is_logged(name) for name in (b"a", b"a", b"b", b"a", b"b")] == [
+        True,
+        False,
+        True,
+        False,
+        False,
+    ]
+
+
+def test_the_memory_of_refused_versions_is_bounded() -> None:
+    refused = RefusedVersions()
+    assert all(refused.is_first(("host", "client", 1, number)) for number in range(1001))
+    assert not refused.is_first(("host", "client", 1, 1000))
+    assert refused.is_first(("host", "client", 1, 0))  # the oldest was forgotten
 
 
 @pytest.mark.parametrize("key", sorted(APIS))

@@ -16,7 +16,7 @@ from penstock.security.authorizer import AclOperation, ResourceType
 KEY = ApiKey.LIST_OFFSETS
 VERSIONS = APIS[KEY].versions
 P0 = TopicPartition("orders", 0)
-LATEST, EARLIEST, LARGEST, EARLIEST_LOCAL = -1, -2, -3, -4
+LATEST, EARLIEST, LARGEST, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 
 
 def ask(
@@ -76,10 +76,21 @@ def test_the_earliest_local_offset_is_the_logs_start_from_version_8_on(
     assert result(answer) == expected
 
 
-@pytest.mark.parametrize("timestamp", [-5, -6, -(2**63)])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_without_tiered_storage_there_is_no_latest_tiered_offset(
+    harness: ApiHarness, version: int
+) -> None:
+    harness.make_topic("orders")
+    harness.fill("orders", batch(b"a"), batch(b"b"))
+    code = ErrorCode.NONE if version >= 9 else ErrorCode.UNSUPPORTED_VERSION
+    assert result(ask(harness, version, LATEST_TIERED)) == (code, -1, -1)
+
+
+@pytest.mark.parametrize("timestamp", [-6, -(2**63)])
 def test_other_negative_times_are_not_served(harness: ApiHarness, timestamp: int) -> None:
     harness.make_topic("orders")
-    assert result(ask(harness, 8, timestamp)) == (ErrorCode.UNSUPPORTED_VERSION, -1, -1)
+    answer = ask(harness, VERSIONS[-1], timestamp)
+    assert result(answer) == (ErrorCode.UNSUPPORTED_VERSION, -1, -1)
 
 
 @pytest.mark.parametrize("timestamp", [LARGEST, 0, 2**63 - 1])

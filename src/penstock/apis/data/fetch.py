@@ -1,7 +1,8 @@
-"""Fetch (key 1), versions 4-16: whole batches of many partitions, at once or when there are enough.
+"""Fetch (key 1), versions 4-17: whole batches of many partitions, at once or when there are enough.
 
 Version 7 added sessions, 9 leader epochs, 12 diverging epochs, 13 topic ids instead of names, 16
-the current leader as a hint. Followers fetch like consumers, but up to the log end offset.
+the current leader as a hint, 17 the directory id of a KRaft voter, which is not used. Followers
+fetch like consumers, but up to the log end offset.
 """
 
 from collections.abc import Iterator
@@ -178,4 +179,4 @@ def _find_topic(request: Request, services: "Services", topic: Topic) -> str | E
     return name
 
 
-API = Api(key=KEY, versions=range(4, 17), direct=fetch, max_frame_bytes=1 << 20)
+API = Api(key=KEY, versions=range(4, 18), direct=fetch, max_frame_bytes=1 << 20)

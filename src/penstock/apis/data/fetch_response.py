@@ -1,7 +1,7 @@
 """Fetch's response written by position: bytes, and between them the runs of files with the records.
 
 2.6 us for a partition alone and 1 us for one of many; through kio's dataclasses 14 and 6.
-Invariant: the bytes are those of the generic encoder, in every version from 4 to 16.
+Invariant: the bytes are those of the generic encoder, in every version from 4 to 17.
 """
 
 import struct

@@ -1,8 +1,9 @@
-"""ListOffsets (key 2), versions 1-8: the offset at a time, at the start or at the end of a log.
+"""ListOffsets (key 2), versions 1-9: the offset at a time, at the start or at the end of a log.
 
 Version 2 added the isolation level, 4 leader epochs, 7 the largest timestamp (-3), 8 the earliest
-offset on this broker's own disk (-4), which is the log start offset. No caller, client or replica,
-gets an offset above the high watermark.
+offset on this broker's own disk (-4), which is the log start offset, 9 the latest tiered offset
+(-5), which is -1 because there is no tiered storage. No caller, client or replica, gets an offset
+above the high watermark.
 """
 
 from collections import Counter
@@ -37,7 +38,14 @@ LATEST = -1
 EARLIEST = -2
 LARGEST_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
-_FIRST_VERSIONS = {LATEST: 1, EARLIEST: 1, LARGEST_TIMESTAMP: 7, EARLIEST_LOCAL: 8}
+LATEST_TIERED = -5
+_FIRST_VERSIONS = {
+    LATEST: 1,
+    EARLIEST: 1,
+    LARGEST_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+}
 _FIRST_WITH_NOT_AVAILABLE = 5
 UNKNOWN = TimestampAndOffset(Offset(-1), NO_TIMESTAMP, NO_LEADER_EPOCH)
 
@@ -109,6 +117,8 @@ def _find(
             return TimestampAndOffset(end, NO_TIMESTAMP, partition.leader_epoch)
         if requested.timestamp in (EARLIEST, EARLIEST_LOCAL):
             return TimestampAndOffset(partition.log_start_offset, NO_TIMESTAMP, NO_LEADER_EPOCH)
+        if requested.timestamp == LATEST_TIERED:
+            return UNKNOWN
         if requested.timestamp == LARGEST_TIMESTAMP:
             return _below(request, partition, isolation, partition.log.find_max_timestamp)
         time_ms = TimestampMs(requested.timestamp)
@@ -147,4 +157,4 @@ def _refuse_lagging(request: Request, partition: Partition) -> None:
         raise Refusal(ErrorCode.LEADER_NOT_AVAILABLE)
 
 
-API = Api(key=KEY, versions=range(1, 9), answer=answer, max_frame_bytes=1 << 20)
+API = Api(key=KEY, versions=range(1, 10), answer=answer, max_frame_bytes=1 << 20)
