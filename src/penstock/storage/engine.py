@@ -170,6 +170,11 @@ class Engine(Protocol):
         """
         ...
 
+    def short(self) -> Mapping[TopicPartition, Offset]:
+        """The logs that ended below their checkpointed high watermark when `recover` opened them,
+        each with that high watermark: records that were committed are gone."""
+        ...
+
     def create(
         self,
         tp: TopicPartition,

@@ -22,6 +22,7 @@ META_PROPERTIES_FILE = "meta.properties"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 
 UNKNOWN_BROKER_EPOCH = -1
+_INCARNATION = "penstock.incarnation"
 _UUID_TEXT = re.compile(r"[A-Za-z0-9_-]{22}")
 _SPECIAL = re.compile(r"([\\=:#! ])")  # what Java's properties put a backslash before
 _ESCAPED = re.compile(r"\\(.)")
@@ -87,6 +88,7 @@ class MetaProperties:
     node_id: int | None = None
     cluster_id: str | None = None
     directory_id: UUID | None = None
+    incarnation: int | None = None  # of its broker, at its latest registration; not Kafka's
 
 
 def read_meta_properties(disk: Disk, directory: str) -> MetaProperties | None:
@@ -109,6 +111,8 @@ def encode_meta_properties(properties: MetaProperties) -> bytes:
         lines.append(f"cluster.id={_escape(properties.cluster_id)}")
     if properties.directory_id is not None:
         lines.append(f"directory.id={encode_uuid(properties.directory_id)}")
+    if properties.incarnation is not None:
+        lines.append(f"{_INCARNATION}={properties.incarnation}")
     return "\n".join([*lines, ""]).encode("ascii")
 
 
@@ -123,6 +127,7 @@ def decode_meta_properties(content: bytes, path: str) -> MetaProperties:
         node_id=_number_of(properties, _node_id_key(version), path),
         cluster_id=properties.get("cluster.id", (None, 0))[0],
         directory_id=_directory_id_of(properties, path),
+        incarnation=_number_of(properties, _INCARNATION, path),
     )
     if version == 1 and (meta.node_id is None or meta.cluster_id is None):
         raise MalformedCheckpoint(path, 1, "version 1 needs both node.id and cluster.id")

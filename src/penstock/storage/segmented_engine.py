@@ -87,6 +87,7 @@ class SegmentedEngine:
         self._logs: dict[TopicPartition, SegmentedLog] = {}
         self._homes: dict[TopicPartition, LocalLogDirectory] = {}
         self._missing: set[TopicPartition] = set()  # named by checkpoints, without a folder
+        self._short: dict[TopicPartition, Offset] = {}  # opened below that high watermark
         self._removals: list[RemovalJob] = []
         # One for all passes, because the limit is the broker's.
         self._throttle = CleanerThrottler(config.cleaner_io_max_bytes_per_second)
@@ -139,6 +140,9 @@ class SegmentedEngine:
 
     def missing(self) -> Set[TopicPartition]:
         return frozenset(self._missing)
+
+    def short(self) -> Mapping[TopicPartition, Offset]:
+        return dict(self._short)
 
     def lock(self) -> None:
         """Lock all directories that work, or none: a refused start leaves no lock behind."""
@@ -199,6 +203,8 @@ class SegmentedEngine:
             return
         except LogFenced:
             return  # its directory is offline already
+        if log.log_end_offset < remembered.high_watermark:
+            self._short[tp] = remembered.high_watermark
         self._register(directory, log)
 
     def _names(self, folder: str) -> set[str]:

@@ -353,6 +353,9 @@ class MemoryEngine:
     def missing(self) -> Set[TopicPartition]:
         return frozenset(self._missing)
 
+    def short(self) -> Mapping[TopicPartition, Offset]:
+        return {}
+
     def create(
         self,
         tp: TopicPartition,
