@@ -17,6 +17,13 @@ from penstock.controller.channel_manager import ControllerChannelManager, Delive
 from penstock.controller.config import ControllerConfig
 from penstock.controller.config_change import ConfigBasis, alter_configs, resolve_dynamic_config
 from penstock.controller.create_partitions import create_partitions
+from penstock.controller.incomplete_replicas import (
+    MESSAGES_AT_ONCE,
+    describe_open,
+    describe_settled,
+    list_reported,
+    settle_reports,
+)
 from penstock.controller.interface import (
     ApiError,
     ConfigResourceChange,
@@ -33,7 +40,7 @@ from penstock.controller.state_loader import (
     LoadWatches,
     find_restarted,
     find_topic_znodes,
-    read_brokers,
+    read_registered,
     read_stored_state,
     repair,
 )
@@ -127,6 +134,7 @@ class ActiveController:
         self.channels = channels
         self.znode_requests = ZnodeRequests(self)
         self._deletions: dict[str, asyncio.Future[bool]] = {}  # done once the topic is gone
+        self._waiting: frozenset[TopicPartition] = frozenset()  # without a leader, and reported
 
     async def fail_over(self) -> list[Delivery]:
         """Load the state, complete what was begun, elect leaders, send every broker the full state.
@@ -287,8 +295,12 @@ class ActiveController:
         await self.apply(decision)
 
     async def brokers_changed(self) -> None:
-        brokers = await read_brokers(self.session, self.signals.brokers_changed, self.setup.report)
-        decision = broker_changes.brokers_changed(self.state, brokers, self._allows_unclean)
+        brokers, reports = await read_registered(
+            self.session, self.signals.brokers_changed, self.setup.report, self.state.brokers
+        )
+        decision = broker_changes.brokers_changed(
+            self.state, brokers, self._allows_unclean, reports
+        )
         await self.apply(decision)
 
     async def replicas_deleted(self, broker: BrokerId, topics: tuple[str, ...]) -> None:
@@ -307,6 +319,8 @@ class ActiveController:
 
     async def apply(self, decision: ControllerDecision) -> list[Delivery]:
         """Write, adopt the state, send. One delivery per request of the decision."""
+        if decision.state.reports:
+            decision = self._settle(decision)
         for batch in batch_writes(decision.writes, self.setup.transaction_bytes):
             try:
                 await self.write(batch)
@@ -321,6 +335,23 @@ class ActiveController:
             self._watch_deletion(addressed, delivery)
         await self.znode_requests.remove_finished_reassignments()
         return deliveries
+
+    def _settle(self, decision: ControllerDecision) -> ControllerDecision:
+        """Remove the reports that the decision settles, and say what is lost or waits."""
+        settled = settle_reports(decision)
+        open_partitions = list_reported(settled.state)
+        new = [tp for tp in open_partitions if tp not in self._waiting]
+        self._waiting = frozenset(open_partitions)
+        messages = [
+            *describe_settled(self.state, decision.state),
+            *describe_open(settled.state, new[:MESSAGES_AT_ONCE]),
+        ]
+        for message in messages[:MESSAGES_AT_ONCE]:
+            self.setup.report(message)
+        unsaid = max(0, len(messages) - MESSAGES_AT_ONCE) + max(0, len(new) - MESSAGES_AT_ONCE)
+        if unsaid > 0:
+            self.setup.report(f"the same for {unsaid} more replicas that have lost records")
+        return settled
 
     async def write(self, operations: Sequence[Operation]) -> None:
         """Atomic, and only while no other controller has been elected."""

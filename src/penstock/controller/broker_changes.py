@@ -14,6 +14,7 @@ from penstock.controller.controller_requests import (
     stop_topic_requests,
     update_metadata_requests,
 )
+from penstock.controller.incomplete_replicas import list_reported
 from penstock.controller.leader_election import elect_leader
 from penstock.controller.partition_changes import (
     Changes,
@@ -23,6 +24,7 @@ from penstock.controller.partition_changes import (
 )
 from penstock.controller.reassignment import finish_reassignments
 from penstock.controller.state import AddressedRequest, ClusterState, ControllerDecision
+from penstock.model.broker_report import BrokerReport
 from penstock.model.cluster import BrokerId, BrokerNode, PartitionState, TopicState
 from penstock.model.ids import TopicPartition
 
@@ -31,6 +33,7 @@ from penstock.model.ids import TopicPartition
 AllowsUnclean = Callable[[TopicState], bool]
 
 NO_BROKERS: Mapping[TopicPartition, Collection[BrokerId]] = MappingProxyType({})
+NO_REPORTS: Mapping[BrokerId, BrokerReport] = MappingProxyType({})
 
 
 def fail_over(
@@ -46,9 +49,10 @@ def fail_over(
     """
     live = frozenset(state.brokers)
     changes = dict(_elect_where_needed(state, live, live, allows_unclean))
-    for tp, brokers in restarted.items():
+    for tp in (*restarted, *list_reported(state)):
         if tp.topic not in state.deleting:
-            elected = elect_partition(state, tp, live.difference(brokers), allows_unclean)
+            stayed = live.difference(restarted.get(tp, ()))
+            elected = elect_partition(state, tp, stayed, allows_unclean)
             if elected is not None:
                 changes[tp.topic] = {**changes.get(tp.topic, {}), tp.partition: elected}
     after = with_changes(state, changes)
@@ -67,8 +71,12 @@ def brokers_changed(
     state: ClusterState,
     brokers: Mapping[BrokerId, BrokerNode],
     allows_unclean: AllowsUnclean,
+    reports: Mapping[BrokerId, BrokerReport] = NO_REPORTS,
 ) -> ControllerDecision:
-    """A broker whose epoch changed has restarted: it failed, then registered again."""
+    """A broker whose epoch changed has restarted: it failed, then registered again.
+
+    `reports`: of the brokers that have registered, written before that.
+    """
     stayed = frozenset(
         broker
         for broker, node in state.brokers.items()
@@ -78,7 +86,8 @@ def brokers_changed(
         return ControllerDecision(state=state)
     failed = _still_failed(state, stayed)
     failed_changed = failed != state.failed
-    state = replace(state, failed=failed)
+    remaining = {broker: state.reports[broker] for broker in stayed & state.reports.keys()}
+    state = replace(state, failed=failed, reports={**remaining, **reports})
     changes = _elect_where_needed(state, frozenset(brokers), stayed, allows_unclean)
     after = replace(
         with_changes(state, changes),
@@ -194,12 +203,14 @@ def _elect(
     stayed: frozenset[BrokerId],
     allows_unclean: AllowsUnclean,
 ) -> PartitionState | None:
-    failed = state.failed.get(TopicPartition(topic.name, number), ())
+    tp = TopicPartition(topic.name, number)
+    failed = state.failed.get(tp, ())
     return elect_leader(
         topic.partitions[number],
         live=live.difference(failed),
         stayed=stayed.difference(failed),
         shutting_down=state.shutting_down,
+        incomplete=state.incomplete_replicas(tp),
         allows_unclean=lambda: allows_unclean(topic),
         controller_epoch=state.controller_epoch,
     )

@@ -8,7 +8,11 @@ from dataclasses import replace
 
 from penstock.controller.alter_partition import check_broker_epoch
 from penstock.controller.interface import ApiError
-from penstock.controller.leader_election import find_successor, with_new_leader_epoch
+from penstock.controller.leader_election import (
+    find_successor,
+    find_unclean_leader,
+    with_new_leader_epoch,
+)
 from penstock.controller.partition_changes import by_topic, change_partitions
 from penstock.controller.reassignment import finish_reassignments, is_reassigning
 from penstock.controller.refusals import get_partition, to_api_error
@@ -33,7 +37,7 @@ def elect_leaders(
     results: dict[TopicPartition, ApiError | None] = {}
     for tp in _all_partitions(state) if partitions is None else partitions:
         try:
-            changed[tp] = elect(state, get_partition(state, tp), state.online_brokers(tp))
+            changed[tp] = elect(state, tp, get_partition(state, tp))
             results[tp] = None
         except Refusal as refusal:
             if partitions is not None or refusal.code is not ErrorCode.ELECTION_NOT_NEEDED:
@@ -70,11 +74,12 @@ def _can_elect_preferred(state: ClusterState, partition: PartitionState) -> bool
 
 
 def _preferred(
-    state: ClusterState, partition: PartitionState, online: frozenset[BrokerId]
+    state: ClusterState, tp: TopicPartition, partition: PartitionState
 ) -> PartitionState:
     first = partition.replicas[0]
     if partition.leader == first:
         raise Refusal(ErrorCode.ELECTION_NOT_NEEDED)
+    online = state.online_brokers(tp).difference(state.incomplete_replicas(tp))
     if first not in partition.in_sync or first not in online or first in state.shutting_down:
         raise Refusal(
             ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
@@ -83,12 +88,12 @@ def _preferred(
     return _led_by(state, partition, first, partition.in_sync)
 
 
-def _unclean(
-    state: ClusterState, partition: PartitionState, online: frozenset[BrokerId]
-) -> PartitionState:
+def _unclean(state: ClusterState, tp: TopicPartition, partition: PartitionState) -> PartitionState:
     if partition.leader != NO_BROKER:
         raise Refusal(ErrorCode.ELECTION_NOT_NEEDED)
-    leader = find_successor(partition.replicas, online, state.shutting_down)
+    leader = find_unclean_leader(
+        partition, state.online_brokers(tp), state.shutting_down, state.incomplete_replicas(tp)
+    )
     if leader is None:
         raise Refusal(
             ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from penstock.metadata_store.interface import Operation
+from penstock.model.broker_report import BrokerReport, LogPosition
 from penstock.model.cluster import (
     BrokerId,
     BrokerNode,
@@ -37,6 +38,9 @@ class ClusterState:
     # Replicas whose log has failed, at their broker's current epoch. Not in the metadata store:
     # brokers report them again to the next controller.
     failed: FailedReplicas = field(default_factory=dict)
+    # What live brokers reported before they registered, without empty reports. Between two
+    # decisions: only in-sync replicas of partitions without a leader.
+    reports: Mapping[BrokerId, BrokerReport] = field(default_factory=dict)
     unreadable: frozenset[str] = (
         frozenset()
     )  # topic znodes that cannot be parsed; names are reserved
@@ -48,6 +52,16 @@ class ClusterState:
     def online_brokers(self, tp: TopicPartition) -> frozenset[BrokerId]:
         """The live brokers whose replica of the partition has not failed."""
         return frozenset(self.brokers).difference(self.failed.get(tp, ()))
+
+    def incomplete_replicas(self, tp: TopicPartition) -> dict[BrokerId, LogPosition]:
+        """The live brokers whose replica has lost records, each with what is left of its log."""
+        topic = self.topics[tp.topic]
+        reported = ((broker, report.replicas.get(tp)) for broker, report in self.reports.items())
+        return {
+            broker: replica.position
+            for broker, replica in reported
+            if replica is not None and replica.topic_id == topic.topic_id
+        }
 
     def with_topics(self, topics: Iterable[TopicState]) -> "ClusterState":
         changed = {topic.name: topic for topic in topics}

@@ -6,6 +6,8 @@ Writes nothing: completing what an earlier controller began is part of the decis
 
 import asyncio
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from penstock.controller.new_partitions import new_partition, partition_creation
@@ -23,12 +25,14 @@ from penstock.controller.znodes import (
     broker_path,
     decode_broker,
     decode_configs,
+    decode_report,
     decode_state,
     decode_topic,
     deletion_path,
     encode_configs,
     encode_topic,
     partitions_path,
+    report_path,
     state_path,
     topic_config_path,
     topic_path,
@@ -42,6 +46,7 @@ from penstock.metadata_store.interface import (
     Value,
     Watch,
 )
+from penstock.model.broker_report import BrokerReport
 from penstock.model.cluster import (
     BrokerId,
     BrokerNode,
@@ -98,6 +103,36 @@ class StoredState(NamedTuple):
     marked: Collection[str]  # for deletion
     configured: Collection[str]  # topics with a config znode
     broker_configs: Mapping[str, Mapping[str, str]]
+    reports: Mapping[BrokerId, BrokerReport] = MappingProxyType({})  # of those brokers
+
+
+class Registered(NamedTuple):
+    """The registered brokers, and what some of them reported before."""
+
+    brokers: dict[BrokerId, BrokerNode]
+    reports: dict[BrokerId, BrokerReport]  # without empty ones
+
+
+async def read_registered(
+    session: Session,
+    watch: Watch | None,
+    report: Report = _say_nothing,
+    before: Mapping[BrokerId, BrokerNode] = MappingProxyType({}),
+) -> Registered:
+    """The reports of brokers that have registered since `before`. A broker whose report cannot be
+    read counts as not registered, because it may have lost its logs."""
+    brokers = await read_brokers(session, watch, report)
+    registered = [broker for broker in brokers if brokers[broker] != before.get(broker)]
+    values = await _find_all(session, [report_path(broker) for broker in registered])
+    reports: dict[BrokerId, BrokerReport] = {}
+    for broker, value in zip(registered, values, strict=True):
+        try:
+            if value is not None and (decoded := decode_report(broker, value)).replicas:
+                reports[broker] = decoded
+        except DamagedZnode as damaged:
+            report(f"ignoring the registration of broker {broker}: {damaged}")
+            del brokers[broker]
+    return Registered(brokers, reports)
 
 
 async def read_brokers(
@@ -124,13 +159,15 @@ async def read_stored_state(
     names = await session.children(TOPICS, watches.topics)
     configured = await session.children(TOPIC_CONFIGS)
     topics, unreadable = await read_topics(session, names)
+    registered = await read_registered(session, watches.brokers, report)
     return StoredState(
-        brokers=await read_brokers(session, watches.brokers, report),
+        brokers=registered.brokers,
         topics=topics,
         unreadable=unreadable,
         marked=await session.children(DELETIONS, watches.deletions),
         configured=configured,
         broker_configs=await _read_broker_configs(session),
+        reports=registered.reports,
     )
 
 
@@ -151,6 +188,17 @@ async def read_topics(
                 raise
             unreadable.append(UnreadableTopic(name, str(problem)))
     return await _read_topics(session, nodes), unreadable
+
+
+async def read_topic_nodes(session: Session, names: Sequence[str]) -> dict[str, TopicZnode]:
+    """The topics that exist and can be read; the controller reports the others."""
+    nodes: dict[str, TopicZnode] = {}
+    values = await _find_all(session, [topic_path(name) for name in names])
+    for name, value in zip(names, values, strict=True):
+        with suppress(DamagedZnode, InvalidTopicName):
+            if value is not None:
+                nodes[name] = decode_topic(check_topic_name(name), value.data)
+    return nodes
 
 
 async def read_topic_values(
@@ -203,6 +251,7 @@ def repair(
         topics=topics,
         deleting=deleting,
         broker_configs=stored.broker_configs,
+        reports=stored.reports,
         unreadable=frozenset(topic.name for topic in stored.unreadable),
     )
     return ControllerDecision(state=state, writes=tuple(writes))

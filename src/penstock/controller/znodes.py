@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from penstock.metadata_store.interface import Value
+from penstock.model.broker_report import NO_LOG, BrokerReport, LogPosition, ReportedReplica
 from penstock.model.cluster import (
     BrokerEpoch,
     BrokerId,
@@ -20,12 +21,13 @@ from penstock.model.cluster import (
     Endpoint,
     PartitionState,
 )
-from penstock.model.ids import LeaderEpoch, TopicId, TopicPartition
+from penstock.model.ids import LeaderEpoch, Offset, TopicId, TopicPartition
 
 CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
 BROKER_IDS = "/brokers/ids"
 BROKER_SEQUENCE = "/brokers/seqid"
+BROKER_REPORTS = "/brokers/penstock_reports"
 TOPICS = "/brokers/topics"
 DELETIONS = "/admin/delete_topics"
 REASSIGNMENTS = "/admin/reassign_partitions"
@@ -62,6 +64,10 @@ class DamagedZnode(Exception):
 
 def broker_path(broker: int) -> str:
     return f"{BROKER_IDS}/{broker}"
+
+
+def report_path(broker: int) -> str:
+    return f"{BROKER_REPORTS}/{broker}"
 
 
 def topic_path(topic: str) -> str:
@@ -142,6 +148,46 @@ def _endpoints(node: "_Reader") -> Iterable[Endpoint]:
             raise node.damaged(f"endpoint {text!r} is not NAME://host:port")
         name, host, port = match.groups()
         yield Endpoint(name, str(protocols.get(name, name)), host, int(port))
+
+
+# Broker reports, which Kafka has not. Grouped by topic: an empty disk lists every replica.
+
+
+def encode_report(report: BrokerReport) -> bytes:
+    topics: dict[str, dict[str, Any]] = {}
+    for tp, (topic_id, position) in report.replicas.items():
+        fields = topics.setdefault(
+            tp.topic, {"topic_id": format_uuid(topic_id), "missing": [], "short": {}}
+        )
+        if position == NO_LOG:
+            fields["missing"].append(tp.partition)
+        else:
+            fields["short"][str(tp.partition)] = list(position)
+    return _write({"version": 1, "incarnation": report.incarnation, "incomplete": topics})
+
+
+def decode_report(broker: int, value: Value) -> BrokerReport:
+    node = _Reader(report_path(broker), value.data)
+    replicas: dict[TopicPartition, ReportedReplica] = {}
+    for topic, fields in node.get("incomplete", dict).items():
+        try:
+            replicas.update(_reported_replicas(topic, fields))
+        except (AttributeError, KeyError, TypeError, ValueError):
+            raise node.damaged(f"the replicas of {topic} are {fields!r}") from None
+    return BrokerReport(
+        incarnation=node.get("incarnation", int), replicas=replicas, version=value.stat.version
+    )
+
+
+def _reported_replicas(
+    topic: str, fields: Mapping[str, Any]
+) -> Iterable[tuple[TopicPartition, ReportedReplica]]:
+    topic_id = TopicId(parse_uuid(fields["topic_id"]))
+    for partition in fields["missing"]:
+        yield TopicPartition(topic, int(partition)), ReportedReplica(topic_id, NO_LOG)
+    for partition, (epoch, end_offset) in fields["short"].items():
+        position = LogPosition(LeaderEpoch(int(epoch)), Offset(int(end_offset)))
+        yield TopicPartition(topic, int(partition)), ReportedReplica(topic_id, position)
 
 
 # Topics.
