@@ -18,6 +18,7 @@ from penstock.model.cluster import BrokerEpoch, BrokerId, BrokerNode, Endpoint
 from penstock.server.config import ServerConfig
 from penstock.server.context import BrokerContext
 from penstock.server.current_session import CurrentSession
+from penstock.server.incarnation import BrokerIncarnation
 from penstock.server.metadata_store import BrokerMetadataStore
 
 RETRY_PAUSE_S = 0.2
@@ -101,8 +102,11 @@ def build_registration(
     controller: Controller,
     handler: ControllerRequestHandler,
     endpoints: tuple[Endpoint, ...],
+    incarnation: BrokerIncarnation | None,  # None: a single broker, which has no other replicas
 ) -> BrokerRegistration:
     async def register(session: Session, own_sessions: list[SessionId]) -> None:
+        if incarnation is not None:
+            await incarnation.record(session)
         node = BrokerNode(
             id=context.broker_id,
             epoch=BrokerEpoch(-1),

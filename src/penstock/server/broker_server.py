@@ -33,6 +33,7 @@ from penstock.server.file_descriptors import (
     find_warning,
     share_descriptors,
 )
+from penstock.server.incarnation import BrokerIncarnation, RecoveredLogs, report_lost
 from penstock.server.listeners import bind_listeners, build_server
 from penstock.server.meta_properties import WrongOwner, read_owner
 from penstock.server.metadata_store import BrokerMetadataStore, open_broker_store
@@ -68,6 +69,7 @@ class BrokerServer:
         # Built by `open`, in this order.
         self._tasks: asyncio.TaskGroup
         self._storage: BrokerStorage | None = None
+        self._incarnation: BrokerIncarnation | None = None  # in a cluster
         self._store: BrokerMetadataStore
         self._timers: LoopTimers
         self._context: BrokerContext
@@ -105,6 +107,7 @@ class BrokerServer:
         dynamic_config = DynamicBrokerConfig(self._raw_config, identity.broker_id, self._report)
         topic_configs = await self._store.ask_at_startup(read_topic_configs)
         await storage.recover(topic_configs, dynamic_config, wall_ms)
+        await self._check_replicas(config, identity, storage)
         self._context = self._build_context(identity, storage, dynamic_config)
         self._parts = build_parts(
             self._context,
@@ -136,6 +139,19 @@ class BrokerServer:
             disk=self._disk,
             directories=directories,
         )
+
+    async def _check_replicas(
+        self, config: EffectiveConfig, identity: BrokerIdentity, storage: BrokerStorage
+    ) -> None:
+        """Find what was lost while the broker was down, before it can be elected."""
+        recovered = RecoveredLogs(storage.engine, storage.recovered)
+        if not ServerConfig.from_broker(config).is_clustered:
+            await report_lost(self._store, identity.broker_id, recovered, self._report)
+            return
+        self._incarnation = BrokerIncarnation(
+            identity.broker_id, disk=self._disk, directories=storage.lock(), report=self._report
+        )
+        await self._incarnation.check_replicas(self._store, recovered)
 
     def _build_context(
         self,
@@ -213,6 +229,7 @@ class BrokerServer:
             controller=parts.controller,
             handler=parts.handler,
             endpoints=self.addresses.registered,
+            incarnation=self._incarnation,
         )
         await retry_at_startup(
             registration.register,

@@ -1,6 +1,7 @@
 """Reads and writes meta.properties; rejects a log dir that belongs to another broker or cluster."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 from uuid import uuid4
 
@@ -62,9 +63,25 @@ def write_owner(disk: Disk, directories: Sequence[str], *, broker_id: int, clust
     for directory in directories:
         stored = read_meta_properties(disk, directory)
         if stored is None or stored.node_id is None or stored.cluster_id is None:
-            directory_id = uuid4() if stored is None else stored.directory_id
-            write_meta_properties(
-                disk,
-                directory,
-                MetaProperties(node_id=broker_id, cluster_id=cluster_id, directory_id=directory_id),
+            complete = replace(
+                stored or MetaProperties(directory_id=uuid4()),
+                node_id=broker_id,
+                cluster_id=cluster_id,
             )
+            write_meta_properties(disk, directory, complete)
+
+
+def read_incarnations(disk: Disk, directories: Sequence[str]) -> dict[str, int]:
+    """By directory: the incarnation of the last registration that it took part in; 0 if none."""
+    stored = {directory: read_meta_properties(disk, directory) for directory in directories}
+    return {
+        directory: (properties.incarnation if properties else None) or 0
+        for directory, properties in stored.items()
+    }
+
+
+def write_incarnation(disk: Disk, directory: str, incarnation: int) -> None:
+    """Durably; OSError if the directory cannot be written."""
+    stored = read_meta_properties(disk, directory)
+    if stored is not None:
+        write_meta_properties(disk, directory, replace(stored, incarnation=incarnation))

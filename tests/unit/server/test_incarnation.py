@@ -1,0 +1,175 @@
+"""A broker's incarnation over restarts: which disks are the ones of its latest registration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from errno import EIO
+
+from tests.unit.controller.cluster import Cluster, run_scenario
+from tests.unit.storage.several_logs import Shelf
+
+from penstock.controller.broker_reports import read_report, write_report
+from penstock.controller.interface import CreatableTopic
+from penstock.model.broker_report import NO_LOG, LogPosition
+from penstock.model.cluster import BrokerId, TopicState
+from penstock.model.ids import TopicPartition
+from penstock.server.incarnation import BrokerIncarnation, RecoveredLogs, report_lost
+from penstock.server.meta_properties import read_incarnations, write_owner
+from penstock.server.metadata_store import BrokerMetadataStore
+from penstock.storage.log import SegmentedLog
+from penstock.testing.simulated_disk import SimulatedDisk
+
+ME = BrokerId(0)
+TP = TopicPartition("t", 0)
+
+
+class Restarts:
+    """A broker with a real store and engine that is started again and again."""
+
+    def __init__(self, cluster: Cluster, directories: Sequence[str] = ("/d",)) -> None:
+        self.cluster = cluster
+        self.directories = tuple(directories)
+        self.reports: list[str] = []
+
+    @property
+    def store(self) -> BrokerMetadataStore:
+        return BrokerMetadataStore(
+            self.cluster.store, self.cluster.sessions[0], startup_timeout_ms=0
+        )
+
+    async def start(self, disk: SimulatedDisk, *, registers: bool = True) -> Shelf:
+        for directory in self.directories:
+            if not disk.exists(directory):
+                disk.make_directory(directory)
+        write_owner(disk, self.directories, broker_id=ME, cluster_id="c")
+        shelf = Shelf(disk, directories=self.directories)
+        incarnation = BrokerIncarnation(
+            ME, disk=disk, directories=self.directories, report=self.reports.append
+        )
+        await incarnation.check_replicas(self.store, RecoveredLogs(shelf.engine, shelf.logs))
+        if registers:
+            await incarnation.record(self.store.session)
+        return shelf
+
+    async def find_reported(self) -> LogPosition | None:
+        replica = (await read_report(self.store.session, ME)).replicas.get(TP)
+        return None if replica is None else replica.position
+
+    async def create_topic(self, shelf: Shelf) -> SegmentedLog:
+        async with self.cluster.controlled(0) as controller:
+            new = CreatableTopic(name="t", partitions=1, replication_factor=1)
+            [created] = await controller.create_topics([new], validate_only=False, timeout_ms=9999)
+        assert isinstance(created, TopicState)
+        return shelf.create(TP, topic_id=created.topic_id.int)
+
+
+def test_a_restart_with_the_same_disk_reports_nothing() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        broker, disk = Restarts(cluster), SimulatedDisk("/d")
+        await broker.create_topic(await broker.start(disk))
+        for _ in range(2):
+            disk = disk.survivor_of_kill()
+            await broker.start(disk)
+        assert await broker.find_reported() is None
+        assert not broker.reports
+        assert read_incarnations(disk, ["/d"]) == {"/d": 3}
+        assert (await read_report(broker.store.session, ME)).incarnation == 3
+
+    run_scenario(scenario)
+
+
+def test_an_empty_disk_is_reported_again_until_the_controller_has_decided() -> None:
+    """Also if the broker dies between its report and its registration, or has created a log."""
+
+    async def scenario(cluster: Cluster) -> None:
+        broker = Restarts(cluster)
+        log = await broker.create_topic(await broker.start(SimulatedDisk("/d")))
+        disk = SimulatedDisk("/d")
+        await broker.start(disk, registers=False)
+        assert await broker.find_reported() == NO_LOG
+        shelf = await broker.start(disk.survivor_of_kill())
+        shelf.create(TP, topic_id=log.topic_id.int)
+        await broker.start(shelf.disk.survivor_of_kill())
+        assert await broker.find_reported() == NO_LOG
+        assert "t-0 lacks records" in broker.reports[0]
+
+    run_scenario(scenario)
+
+
+def test_an_older_copy_of_a_disk_is_recognized_by_its_incarnation() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        broker, disk = Restarts(cluster), SimulatedDisk("/d")
+        shelf = await broker.start(disk)
+        shelf.append(await broker.create_topic(shelf), 2)
+        copy = disk.survivor_of_kill()
+        await broker.start(disk.survivor_of_kill())
+        log = (await broker.start(copy, registers=False)).logs[TP]
+        expected = LogPosition(log.latest_epoch, log.log_end_offset)
+        assert await broker.find_reported() == expected
+        await broker.start(copy.survivor_of_kill())
+        assert await broker.find_reported() == expected
+        assert "an older copy" in broker.reports[0]
+
+    run_scenario(scenario)
+
+
+def test_a_new_log_directory_makes_no_other_suspect() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        broker, disk = Restarts(cluster), SimulatedDisk("/d")
+        await broker.create_topic(await broker.start(disk))
+        broker.directories = ("/d", "/e")
+        await broker.start(disk.survivor_of_kill())
+        assert await broker.find_reported() is None
+
+    run_scenario(scenario)
+
+
+def test_what_the_controller_has_removed_from_the_report_stays_removed() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        broker = Restarts(cluster)
+        log = await broker.create_topic(await broker.start(SimulatedDisk("/d")))
+        disk = SimulatedDisk("/d")
+        shelf = await broker.start(disk)
+        assert await broker.find_reported() == NO_LOG
+        await write_report(broker.store.session, ME, lambda stored: replace(stored, replicas={}))
+        shelf.create(TP, topic_id=log.topic_id.int)
+        await broker.start(disk.survivor_of_kill())
+        assert await broker.find_reported() is None
+
+    run_scenario(scenario)
+
+
+def test_a_directory_that_cannot_be_written_does_not_stop_a_registration() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        broker, disk = Restarts(cluster), SimulatedDisk("/d")
+        write_owner(disk, ["/d"], broker_id=ME, cluster_id="c")
+        incarnation = BrokerIncarnation(
+            ME, disk=disk, directories=["/d"], report=broker.reports.append
+        )
+        disk.fail_path("/d", EIO)
+        await incarnation.record(broker.store.session)
+        assert "/d cannot be written" in broker.reports[0]
+        assert (await read_report(broker.store.session, ME)).incarnation == 1
+
+    run_scenario(scenario)
+
+
+def test_a_single_broker_says_what_it_has_lost() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        broker, disk = Restarts(cluster), SimulatedDisk("/d")
+        shelf = await broker.start(disk)
+        shelf.append(await broker.create_topic(shelf))
+        shelf.engine.close()
+        for path in [path for path in disk.files() if path.startswith("/d/t-0/")]:
+            disk.remove(path)
+        disk.remove_directory("/d/t-0")
+        again = Shelf(disk.copy())
+        said: list[str] = []
+        recovered = RecoveredLogs(again.engine, again.logs)
+        await report_lost(broker.store, ME, recovered, said.append)
+        (message,) = said
+        assert message.startswith("t-0 lacks records: it is assigned to this broker, which has")
+        assert message.endswith("there is no other replica: it is served with what is left")
+
+    run_scenario(scenario)

@@ -1,0 +1,91 @@
+"""Which replicas have lost records while the broker was down, by what is on its disks."""
+
+from uuid import UUID
+
+from penstock.model.broker_report import NO_LOG, LogPosition, ReportedReplica
+from penstock.model.ids import LeaderEpoch, Offset, TopicId, TopicPartition
+from penstock.server.replica_check import (
+    MESSAGES_AT_ONCE,
+    OpenedLog,
+    describe_damaged,
+    find_damaged,
+    find_outdated,
+    merge_reports,
+)
+from penstock.storage.engine import NO_TOPIC_ID
+
+TP = TopicPartition("t", 0)
+ID, OTHER_ID = TopicId(UUID(int=7)), TopicId(UUID(int=8))
+ASSIGNED = {TP: ID}
+END = LogPosition(LeaderEpoch(2), Offset(40))
+
+
+def opened(topic_id: TopicId = ID, directory: str = "/a") -> dict[TopicPartition, OpenedLog]:
+    return {TP: OpenedLog(topic_id, directory, END)}
+
+
+def damaged_position(
+    logs: dict[TopicPartition, OpenedLog],
+    *,
+    short: dict[TopicPartition, Offset] | None = None,
+    outdated: tuple[str, ...] = (),
+) -> LogPosition | None:
+    damaged = find_damaged(ASSIGNED, logs, short=short or {}, outdated=outdated)
+    return damaged[TP].replica.position if TP in damaged else None
+
+
+def test_a_log_that_reaches_its_high_watermark_is_whole() -> None:
+    assert damaged_position(opened()) is None
+    assert damaged_position(opened(NO_TOPIC_ID)) is None
+
+
+def test_an_assigned_replica_without_a_log_is_missing() -> None:
+    assert damaged_position({}) == NO_LOG
+
+
+def test_the_log_of_a_deleted_topic_of_the_same_name_does_not_count() -> None:
+    assert damaged_position(opened(OTHER_ID)) == NO_LOG
+
+
+def test_a_log_that_ends_below_its_high_watermark_has_lost_records() -> None:
+    assert damaged_position(opened(), short={TP: Offset(50)}) == END
+
+
+def test_every_log_of_an_outdated_directory_is_suspect() -> None:
+    assert damaged_position(opened(), outdated=("/a",)) == END
+    assert damaged_position(opened(), outdated=("/b",)) is None
+
+
+def test_a_log_that_is_not_assigned_is_ignored() -> None:
+    assert find_damaged({}, opened(), short={TP: Offset(50)}, outdated=("/a",)) == {}
+
+
+def test_a_directory_is_outdated_if_it_missed_the_latest_registration() -> None:
+    assert find_outdated({"/a": 5, "/b": 4, "/c": 0, "/d": 6}, latest=5) == ["/b", "/c"]
+    assert find_outdated({"/a": 0}, latest=0) == []
+
+
+def test_a_report_stays_until_the_controller_removes_it() -> None:
+    """The replica has got an empty log since: it is still the one that has nothing."""
+    earlier = {TP: ReportedReplica(ID, NO_LOG)}
+    assert merge_reports(earlier, {}, ASSIGNED, opened()) == earlier
+    short = find_damaged(ASSIGNED, opened(), short={TP: Offset(50)}, outdated=())
+    assert merge_reports(earlier, short, ASSIGNED, opened()) == earlier
+
+
+def test_an_earlier_report_of_a_short_log_gets_its_present_end() -> None:
+    earlier = {TP: ReportedReplica(ID, END._replace(end_offset=Offset(3)))}
+    assert merge_reports(earlier, {}, ASSIGNED, opened()) == {TP: ReportedReplica(ID, END)}
+
+
+def test_reports_of_deleted_topics_are_dropped() -> None:
+    earlier = {TP: ReportedReplica(OTHER_ID, NO_LOG)}
+    assert merge_reports(earlier, {}, ASSIGNED, opened()) == {}
+
+
+def test_many_lost_replicas_take_a_few_lines() -> None:
+    assigned = {TopicPartition("t", number): ID for number in range(100)}
+    lines = list(describe_damaged(find_damaged(assigned, {}, short={}, outdated=())))
+    assert len(lines) == MESSAGES_AT_ONCE + 1
+    assert lines[0].startswith("t-0 lacks records: ")
+    assert lines[-1] == f"{100 - MESSAGES_AT_ONCE} more partitions lack records"
