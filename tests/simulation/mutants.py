@@ -10,6 +10,7 @@ from unittest.mock import patch
 
 from penstock.client.data_calls import FetchFrom
 from penstock.controller import state_loader
+from penstock.controller.state import ClusterState
 from penstock.inter_broker.controller_request_handler import ControllerRequestHandler
 from penstock.metadata_store.election import ElectionResult
 from penstock.metadata_store.interface import Operation
@@ -23,7 +24,10 @@ from penstock.replication.follower_progress import FollowerProgress
 from penstock.replication.follower_state import FollowerState
 from penstock.replication.partition import Partition
 from penstock.replication.replica_manager import FollowerFetch, ReplicaManager
+from penstock.server import replica_check
 from penstock.storage.leader_epoch_cache import OffsetAndEpoch
+from penstock.storage.segmented_engine import SegmentedEngine
+from penstock.testing.simulation import incarnation
 
 Planted = Callable[[], Any]  # returns a context manager that plants the bug
 
@@ -164,6 +168,46 @@ def lead_again_in_the_same_epoch() -> Iterator[None]:
     with patch.object(state_loader, "find_restarted", lambda stored: {}):
         yield
 
+
+@contextmanager
+def elect_despite_reports() -> Iterator[None]:
+    """A replica that lost its log, and has said so, leads as if it were whole."""
+    with patch.object(ClusterState, "incomplete_replicas", lambda self, tp: {}):
+        yield
+
+
+@contextmanager
+def trust_any_disk() -> Iterator[None]:
+    """A broker with an older copy of its disk does not compare incarnations."""
+    with patch.object(incarnation, "find_outdated", lambda numbers, *, latest: []):
+        yield
+
+
+@contextmanager
+def trust_short_logs() -> Iterator[None]:
+    """A log that ends below its checkpointed high watermark is taken for whole."""
+    with patch.object(SegmentedEngine, "short", lambda self: {}):
+        yield
+
+
+@contextmanager
+def forget_reports_at_restart() -> Iterator[None]:
+    """A broker that restarts before the controller has decided reports only what it finds then."""
+    merge = replica_check.merge_reports
+
+    def merge_nothing(earlier: Any, *others: Any) -> Any:
+        return merge({}, *others)
+
+    with patch.object(incarnation, "merge_reports", merge_nothing):
+        yield
+
+
+LOST_DATA_MUTANTS: dict[Planted, int] = {  # in runs that lose data
+    elect_despite_reports: 0,
+    trust_any_disk: 100,
+    trust_short_logs: 13,
+    forget_reports_at_restart: 60,
+}
 
 MUTANTS: dict[Planted, int] = {  # each with a seed that shows it
     truncate_to_high_watermark: 1,

@@ -4,10 +4,11 @@ import pytest
 from tests.profile import scaled
 from tests.simulation.regressions import SEEDS
 
-from penstock.testing.simulation import SimulationResult, run_seed
+from penstock.testing.simulation import SimulationPlan, SimulationResult, run_seed
 
 COUNT = scaled(test=240, verify=5000, release=50_000)
 CHUNKS = 10
+LOST_DATA_COUNT = scaled(test=10, verify=1000, release=10_000)
 EVENTFUL = 0.3  # of the seeds: with a leader change, a truncation and an ISR shrink
 
 
@@ -17,6 +18,11 @@ def test_committed_records_survive_all_faults(chunk: int) -> None:
     eventful = sum(result.is_eventful for result in results)
     assert eventful >= EVENTFUL * len(results)
     assert all(result.acknowledged for result in results)
+
+
+def test_committed_records_survive_if_one_of_all_brokers_comes_back_without_its_data() -> None:
+    plan = SimulationPlan(loses_data=True)
+    assert all(run_seed(seed, plan).acknowledged for seed in range(LOST_DATA_COUNT))
 
 
 @pytest.mark.quick

@@ -34,6 +34,7 @@ from penstock.testing.simulation.controller import (
     try_become_controller,
 )
 from penstock.testing.simulation.follower_fetch import DelayedFollowerFetch
+from penstock.testing.simulation.incarnation import SimulatedIncarnation
 from penstock.testing.simulation.process import Process
 from penstock.testing.simulation.schedule import BrokerClock
 from penstock.testing.simulation.world import World
@@ -79,7 +80,13 @@ class SimulatedBroker(Process):
             wall_ms=world.schedule.wall_ms,
             report=_ignore,
         )
-        self.replicas.adopt(self.engine.recover(_no_progress, world.schedule.wall_ms()))
+        logs = self.engine.recover(_no_progress, world.schedule.wall_ms())
+        self.replicas.adopt(logs)
+        self._incarnation = (
+            SimulatedIncarnation(world, broker_id, disk, self.engine, logs)
+            if world.loses_data
+            else None
+        )
         self.request_handler = ControllerRequestHandler(
             broker_id,
             replicas=self.replicas,
@@ -100,7 +107,8 @@ class SimulatedBroker(Process):
 
     def start(self) -> None:
         self.later(self.world.random.randint(0, HEARTBEAT_MS), self._heartbeat)
-        self.later(JOBS_MS, self._run_jobs)
+        if not self.world.loses_data:
+            self.later(JOBS_MS, self._run_jobs)
 
     def on_acted(self) -> None:
         self.world.checker.check(self)
@@ -133,6 +141,10 @@ class SimulatedBroker(Process):
         """Initially, or after its session expired; its controller resigns a moment later."""
         if self.active is not None:
             self.later(self.world.random.randint(0, HEARTBEAT_MS), self.active.resign)
+        if self._incarnation is not None:
+            self._incarnation.record()
+            if self.session == NO_SESSION:
+                self.later(JOBS_MS, self._run_jobs)  # they change checkpoints, which it compares
         self.session = self.world.store.open_session()
         self.epoch = self.world.store.register(self.session, self.broker_id)
         self.request_handler.set_broker_epoch(self.epoch)

@@ -125,14 +125,21 @@ class InvariantChecker:
         mirror.agreed = end
 
     def _check_holds_all(self, broker: "SimulatedBroker", partition: Partition) -> None:
-        """The stored leader and the stored ISR have every record that was ever committed."""
+        """The stored leader and the stored ISR have every record that was ever committed, except
+        for a member that has reported its loss, or is about to, and that nobody counts on."""
         stored = self._stored
         leads = partition.leadership is not None and partition.leader_epoch == stored.leader_epoch
-        if leads or broker.broker_id in stored.in_sync:
+        is_in_sync = broker.broker_id in stored.in_sync and not self._may_lack(broker)
+        if leads or is_in_sync:
             if len(broker.mirror.numbers) < len(self.committed):
                 role = "leads" if leads else "is in sync"
                 raise self._violation(broker, f"it {role} without all committed records")
             self._agree(broker, broker.mirror, len(self.committed))
+
+    def _may_lack(self, broker: "SimulatedBroker") -> bool:
+        if not self._world.loses_data:
+            return False
+        return broker.epoch < 0 or bool(self._world.store.report(broker.broker_id).replicas)
 
     def _check_members(self) -> None:
         for broker in self._world.brokers.values():

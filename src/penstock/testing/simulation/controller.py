@@ -11,6 +11,7 @@ from typing import Protocol
 
 from penstock.controller import broker_changes, state_loader
 from penstock.controller.alter_partition import alter_partition
+from penstock.controller.incomplete_replicas import settle_reports
 from penstock.controller.state import ClusterState, ControllerDecision
 from penstock.controller.znodes import CONTROLLER, CONTROLLER_EPOCH
 from penstock.metadata_store.election import ElectionResult
@@ -72,8 +73,12 @@ class SimulatedActiveController:
     # -- events ----------------------------------------------------------------------------
 
     def brokers_changed(self) -> None:
-        brokers = self._world.store.brokers()
-        self._apply(broker_changes.brokers_changed(self.state, brokers, lambda topic: False))
+        brokers, before = self._world.store.brokers(), self.state.brokers
+        registered = [broker for broker in brokers if brokers[broker] != before.get(broker)]
+        reports = self._world.store.reports(registered)
+        self._apply(
+            broker_changes.brokers_changed(self.state, brokers, lambda topic: False, reports)
+        )
 
     def alter_partition(
         self, broker: BrokerId, broker_epoch: BrokerEpoch, proposal: AlterPartitionProposal
@@ -89,7 +94,8 @@ class SimulatedActiveController:
     # -- from decision to effect
     # --------------------------------------------------------------------
 
-    def _apply(self, decision: ControllerDecision) -> bool:
+    def _apply(self, decided: ControllerDecision) -> bool:
+        decision = settle_reports(decided)
         for writes in decision.writes:
             session = self.owner.session
             if self._world.write_as_controller(session, self._elected, writes):

@@ -3,9 +3,16 @@
 Randomness comes from the world's seed alone. Every fault ends by itself after a while.
 """
 
+from functools import partial
+
 from penstock.model.cluster import BrokerId
 from penstock.testing.simulated_disk import SeededChoice, SimulatedDisk
 from penstock.testing.simulation.broker import SimulatedBroker
+from penstock.testing.simulation.lost_data import (
+    lose_everything,
+    lose_folder,
+    lose_newest_segment,
+)
 from penstock.testing.simulation.network import STORE
 from penstock.testing.simulation.world import SESSION_MS, World
 
@@ -17,6 +24,7 @@ class Faults:
         self._world = world
         self._random = world.random
         self._away: dict[BrokerId, SimulatedDisk] = {}  # the surviving disks of those that are down
+        self._copies: dict[BrokerId, SimulatedDisk] = {}  # disks before the latest starts
         self.counts: dict[str, int] = {}
         world.on_crash = self._on_crash
 
@@ -24,6 +32,8 @@ class Faults:
 
     def start(self, broker_id: BrokerId, disk: SimulatedDisk | None = None) -> None:
         disk = disk or self._away.pop(broker_id)
+        if self._world.loses_data:
+            self._copies[broker_id] = disk.copy()
         broker = SimulatedBroker(self._world, broker_id, disk)
         self._world.brokers[broker_id] = broker
         broker.start()
@@ -61,6 +71,36 @@ class Faults:
     def _restart(self, broker_id: BrokerId) -> None:
         if broker_id in self._away:
             self.start(broker_id)
+
+    def _black_out(self, broker: SimulatedBroker) -> None:
+        """Kill all, and damage the disk of one that has not all committed records alone. All come
+        back after their sessions have expired, in any order."""
+        for victim in list(self._world.brokers.values()):
+            victim.is_over = True
+            del self._world.brokers[victim.broker_id]
+            self._away[victim.broker_id] = victim.disk.survivor_of_kill()
+        self._world.schedule.after(SESSION_MS + 20, self._damage_one)
+
+    def _damage_one(self) -> None:
+        is_dark = not self._world.brokers and not self._world.store.brokers()
+        in_sync = self._world.checker.stored.in_sync
+        victims = [broker for broker in sorted(self._away) if in_sync != (broker,)]
+        if victims and is_dark:  # none has restarted meanwhile, after an earlier fault
+            victim = self._random.choice(victims)
+            self._away[victim] = self._damaged(victim)
+            first = self._random.choice([victim, *self._away])
+            self._restart(first)
+        for broker_id in self._away:
+            self._world.schedule.after(
+                self._random.randint(5, 2 * SESSION_MS), partial(self._restart, broker_id)
+            )
+
+    def _damaged(self, victim: BrokerId) -> SimulatedDisk:
+        kinds = [lose_folder, lose_newest_segment, lose_everything]
+        kind = self._random.randrange(len(kinds) + 1)
+        if kind == len(kinds):
+            return self._copies[victim]
+        return kinds[kind](self._away[victim], self._world.tp)
 
     def _pause(self, broker: SimulatedBroker) -> None:
         broker.pause()
@@ -125,6 +165,8 @@ class Faults:
         ]
         if self._world.is_synchronous:
             kinds.append(self._cut_power)
+        if self._world.loses_data:
+            kinds += [self._black_out] * 3
         kind = self._random.choice(kinds)
         self.counts[kind.__name__] = self.counts.get(kind.__name__, 0) + 1
         kind(victim)

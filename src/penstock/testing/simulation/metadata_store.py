@@ -4,22 +4,26 @@ Requests are answered at once; a broker that is partitioned from it makes none. 
 watches: brokers poll with every heartbeat, as late as a watch would be at worst.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from penstock.controller.state_loader import StoredState, StoredTopic
 from penstock.controller.znodes import (
     BROKER_IDS,
+    BROKER_REPORTS,
     CONTROLLER,
     CONTROLLER_EPOCH,
     PERSISTENT_ZNODES,
     broker_path,
     decode_broker,
+    decode_report,
     decode_state,
     decode_topic,
     encode_broker,
     encode_controller,
+    encode_report,
     partition_path,
     partitions_path,
+    report_path,
     state_path,
     topic_path,
 )
@@ -38,6 +42,7 @@ from penstock.metadata_store.interface import (
     SetData,
     Value,
 )
+from penstock.model.broker_report import BrokerReport
 from penstock.model.cluster import (
     BrokerEpoch,
     BrokerId,
@@ -54,7 +59,7 @@ class SimulatedMetadataStore:
         self._now_ms = now_ms
         self._registrations: dict[int, BrokerNode] = {}  # by czxid
         self._setup = self.open_session()
-        for path in (*PERSISTENT_ZNODES, CONTROLLER_EPOCH):
+        for path in (*PERSISTENT_ZNODES, BROKER_REPORTS, CONTROLLER_EPOCH):
             self.write(self._setup, [Create(path=path)])
 
     def create_topic(self, tp: TopicPartition, data: bytes, state: bytes) -> None:
@@ -93,6 +98,15 @@ class SimulatedMetadataStore:
         assert failure is None, failure
         return BrokerEpoch(self.tree.get(path).czxid)
 
+    def write_report(self, broker: BrokerId, report: BrokerReport) -> None:
+        """Of a broker that starts: no controller changes it at the same time."""
+        path, data = report_path(broker), encode_report(report)
+        create = [Create(path=path, data=data)]
+        failure = self.write(
+            self._setup, create if report.version < 0 else [SetData(path=path, data=data)]
+        )
+        assert failure is None, failure
+
     def try_elect(self, session: SessionId, broker: BrokerId) -> tuple[ControllerEpoch, int] | None:
         """The controller epoch, and the version that its writes check; None if it lost the race."""
         version = self.tree.get(CONTROLLER_EPOCH).version
@@ -124,6 +138,17 @@ class SimulatedMetadataStore:
         ids = map(BrokerId, map(int, self.tree.children(BROKER_IDS)))
         return {broker: self._broker(broker) for broker in ids}
 
+    def report(self, broker: BrokerId) -> BrokerReport:
+        path = report_path(broker)
+        if self.tree.find(path) is None:
+            return BrokerReport()
+        return decode_report(broker, self._value(path))
+
+    def reports(self, brokers: Iterable[BrokerId]) -> dict[BrokerId, BrokerReport]:
+        """Without empty ones."""
+        reports = {broker: self.report(broker) for broker in brokers}
+        return {broker: report for broker, report in reports.items() if report.replicas}
+
     def _broker(self, broker: BrokerId) -> BrokerNode:
         """Decoded once per registration, because brokers poll and a registration never changes."""
         czxid = self.tree.get(broker_path(broker)).czxid
@@ -154,6 +179,7 @@ class SimulatedMetadataStore:
             marked=(),
             configured=(tp.topic,),
             broker_configs={},
+            reports=self.reports(self.brokers()),
         )
 
     def _value(self, path: str) -> Value:

@@ -21,6 +21,7 @@ class SimulationPlan(NamedTuple):
     trouble_ms: int = 1500
     fault_every_ms: int = 100  # on average
     write_every_ms: int = 8
+    loses_data: bool = False  # all brokers are killed at once, and one has lost data
 
 
 class SimulationResult(NamedTuple):
@@ -52,7 +53,9 @@ class _Run:
     def __init__(self, seed: int, plan: SimulationPlan) -> None:
         self._seed = seed
         self._plan = plan
-        world = self._world = World(seed, brokers=plan.brokers, configs=_configs(seed))
+        world = self._world = World(
+            seed, brokers=plan.brokers, configs=_configs(seed), loses_data=plan.loses_data
+        )
         self._checker = world.checker = InvariantChecker(world)
         self._faults = Faults(world)
         self._written = 0

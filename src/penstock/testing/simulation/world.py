@@ -27,8 +27,11 @@ SESSION_MS = 120
 
 
 class World:
-    def __init__(self, seed: int, *, brokers: int, configs: dict[str, str]) -> None:
+    def __init__(
+        self, seed: int, *, brokers: int, configs: dict[str, str], loses_data: bool = False
+    ) -> None:
         self.tp = TP
+        self.loses_data = loses_data  # brokers come back without some of their data
         self.random = Random(seed)
         self.schedule = Schedule()
         self.network = Network(self.schedule, Random(self.random.random()))
