@@ -17,6 +17,7 @@ from penstock.controller.channel_manager import ControllerChannelManager, Delive
 from penstock.controller.config import ControllerConfig
 from penstock.controller.config_change import ConfigBasis, alter_configs, resolve_dynamic_config
 from penstock.controller.create_partitions import create_partitions
+from penstock.controller.damaged_leaders import replace_damaged_leaders
 from penstock.controller.incomplete_replicas import (
     MESSAGES_AT_ONCE,
     describe_open,
@@ -281,6 +282,12 @@ class ActiveController:
         await self.apply(
             fail_replicas(self.state, broker, broker_epoch, partitions, self._allows_unclean)
         )
+        return DecisionResult([None], {})
+
+    async def replace_damaged_leaders(
+        self, broker: BrokerId, broker_epoch: BrokerEpoch, partitions: Sequence[TopicPartition]
+    ) -> DecisionResult[None]:
+        await self.apply(replace_damaged_leaders(self.state, broker, broker_epoch, partitions))
         return DecisionResult([None], {})
 
     # Events.

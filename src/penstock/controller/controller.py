@@ -319,6 +319,19 @@ class Controller:
             lambda active: active.fail_replicas(broker, broker_epoch, partitions), timeout_ms
         )
 
+    async def replace_damaged_leaders(
+        self,
+        broker: BrokerId,
+        broker_epoch: BrokerEpoch,
+        partitions: Sequence[TopicPartition],
+        *,
+        timeout_ms: int,
+    ) -> None:
+        await self._queue.ask_or_raise(
+            lambda active: active.replace_damaged_leaders(broker, broker_epoch, partitions),
+            timeout_ms,
+        )
+
     # Election.
 
     async def _campaign(self) -> ElectionResult | None:

@@ -146,6 +146,17 @@ class Membership(Protocol):
         """The broker's logs of these partitions have failed: elect other leaders and take it out of
         their ISRs."""
 
+    async def replace_damaged_leaders(
+        self,
+        broker: BrokerId,
+        broker_epoch: BrokerEpoch,
+        partitions: Sequence[TopicPartition],
+        *,
+        timeout_ms: int,
+    ) -> None:
+        """The broker leads these partitions with a damaged log: elect other leaders from the ISRs
+        and take it out of them, where that is possible."""
+
 
 class ControllerChannel(Protocol):
     """Sends controller requests to a broker, in process or over the network."""

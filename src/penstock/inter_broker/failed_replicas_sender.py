@@ -34,11 +34,13 @@ class FailedReplicasSender:
         membership: Membership,  # of this broker's own controller
         broker_epoch: Callable[[], BrokerEpoch],
         wait_ms: Callable[[int], Awaitable[None]],
+        is_damaged: bool = False,  # reports leaders with a damaged log instead
     ) -> None:
         self._controller = controller
         self._membership = membership
         self._broker_epoch = broker_epoch
         self._wait_ms = wait_ms
+        self._is_damaged = is_damaged
         self._pending: dict[TopicPartition, None] = {}  # an ordered set
         self._wake = asyncio.Event()
 
@@ -71,11 +73,16 @@ class FailedReplicasSender:
     async def _send(self, partitions: tuple[TopicPartition, ...]) -> None:
         own_id, epoch = self._controller.own_id, self._broker_epoch()
         if self._controller.is_here:
-            await self._membership.fail_replicas(own_id, epoch, partitions, timeout_ms=TIMEOUT_MS)
+            membership = self._membership
+            handle = (
+                membership.replace_damaged_leaders if self._is_damaged else membership.fail_replicas
+            )
+            await handle(own_id, epoch, partitions, timeout_ms=TIMEOUT_MS)
             return
+        request = FailedReplicasRequest(own_id, epoch, TIMEOUT_MS, partitions, self._is_damaged)
         await self._controller.call_private(
             PrivateKey.FAILED_REPLICAS,
             FAILED_REPLICAS_VERSIONS,
-            encode_failed_replicas(FailedReplicasRequest(own_id, epoch, TIMEOUT_MS, partitions)),
+            encode_failed_replicas(request),
             timeout_ms=2 * TIMEOUT_MS,
         )

@@ -15,7 +15,8 @@ class PrivateKey(IntEnum):
     CONTROLLER_REQUEST = 31_001  # LeaderAndIsr, StopReplica or UpdateMetadata, to any broker
     CONTROLLED_SHUTDOWN = 31_002  # a stopping broker asks the controller to move its leaderships
     FORWARDED_CONFIGS = 31_003  # config changes received by a broker that is not the controller
-    FAILED_REPLICAS = 31_004  # replicas of a broker whose log has failed
+    FAILED_REPLICAS = 31_004  # replicas of a broker whose log has failed, or is damaged
+    REFUSED_BATCH = 31_005  # a follower cannot append what it fetched from this leader
 
     @property
     def title(self) -> str:

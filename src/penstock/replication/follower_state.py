@@ -14,11 +14,16 @@ from penstock.model.errors import ErrorCode
 from penstock.model.ids import NO_LEADER_EPOCH, Offset, TopicPartition
 from penstock.replication.config import FollowerConfig
 from penstock.replication.partition import Partition, Role
+from penstock.replication.refused_batches import (
+    RefusedBatch,
+    damaged_offset_to_drop,
+    refusal_pause_ms,
+)
 from penstock.replication.replication_quota import ReplicationQuota
 from penstock.replication.topic_config import Report
 from penstock.replication.truncation import restart_offset, truncation_offset
 from penstock.storage.engine import AppendItem, AppendOrigin, Engine
-from penstock.storage.errors import LogFenced, StorageError
+from penstock.storage.errors import CorruptRecords, LogFenced, StorageError
 from penstock.storage.leader_epoch_cache import OffsetAndEpoch
 
 if TYPE_CHECKING:
@@ -55,11 +60,13 @@ class FollowedPartition:
 
     __slots__ = (
         "failures",
+        "has_reported_refusal",
         "is_behind",
         "leader",
         "leader_epoch",
         "not_before_ms",
         "partition",
+        "refusals",
         "reported",
     )
 
@@ -68,6 +75,8 @@ class FollowedPartition:
         self.leader = partition.state.leader
         self.leader_epoch = partition.leader_epoch
         self.failures = 0  # consecutive
+        self.refusals = 0  # consecutive: batches that cannot be appended
+        self.has_reported_refusal = False  # refusals are reported once, and once when they end
         self.not_before_ms = 0  # backoff after an error
         self.is_behind = True  # the leader's high watermark
         self.reported: ErrorCode | None = None  # an error is reported once
@@ -98,6 +107,8 @@ class FollowerState:
         ] = {}  # no empty entries
         # Called when there is something new to fetch from this leader.
         self.on_news: Callable[[BrokerId], None] = lambda leader: None
+        # Called with a batch that the leader should check in its own log.
+        self.on_refused: Callable[[RefusedBatch], None] = lambda refused: None
 
     # -- roles -----------------------------------------------------------------------------
 
@@ -129,9 +140,31 @@ class FollowerState:
         followed = FollowedPartition(partition)
         self._followed[partition.tp] = followed
         self._by_leader.setdefault(followed.leader, {})[partition.tp] = followed
-        # Forget an epoch that this broker began as leader without appending (KAFKA-7415).
-        self._truncate_to(followed, partition.log_end_offset)
+        if not self._drop_damage(followed):
+            # Forget an epoch that this broker began as leader without appending (KAFKA-7415).
+            self._truncate_to(followed, partition.log_end_offset)
         self.on_news(followed.leader)
+
+    def _drop_damage(self, followed: FollowedPartition) -> bool:
+        """Fetch what was found damaged here again, from the leader that replaces this broker."""
+        partition = followed.partition
+        log, offset = partition.log, partition.damaged_at
+        partition.damaged_at = None
+        offset = damaged_offset_to_drop(offset, partition.state, partition.broker_id)
+        if offset is None or offset >= log.log_end_offset:
+            return False
+        self._report(
+            f"{log.tp} is truncated from {log.log_end_offset} to {offset}, where its log is "
+            f"damaged, and fetched again from broker {followed.leader}"
+        )
+        try:
+            log.truncate_to(offset, self._wall_ms())
+        except CorruptRecords:
+            log.restart_at(log.log_start_offset, self._wall_ms())
+        except StorageError as error:
+            self._on_failure(followed, error)
+        self._dependencies.on_fetched(partition)
+        return True
 
     @property
     def leaders(self) -> list[BrokerId]:
@@ -182,8 +215,10 @@ class FollowerState:
         if fetched.diverging is not None:
             self._truncate(followed, OffsetAndEpoch(*fetched.diverging))
             return
-        if len(fetched.batches) and not self._try_append(followed, fetched.batches):
-            return
+        if len(fetched.batches):
+            if not self._try_append(followed, fetched.batches):
+                return
+            self._end_refusals(followed)
         self._quota.note_fetched(requested.partition, len(fetched.batches))
         self._follow_offsets(followed.partition, fetched)
         followed.is_behind = followed.partition.log_end_offset < fetched.high_watermark
@@ -244,6 +279,9 @@ class FollowerState:
             if offset is not None and offset >= 0:
                 self._restart(followed, offset)
                 return
+        if fetched.error is ErrorCode.CORRUPT_MESSAGE:
+            self._refuse(followed, "the leader cannot read it")
+            return
         self._back_off(followed)
         if fetched.error not in _TRANSIENT and fetched.error is not followed.reported:
             followed.reported = fetched.error
@@ -264,13 +302,36 @@ class FollowerState:
             self._on_failure(followed, error)
 
     def _on_failure(self, followed: FollowedPartition, error: StorageError) -> None:
-        """Corrupt batch: back off this partition. Disk error: take the log dir's replicas
+        """Corrupt batch: the leader has to check it. Disk error: take the log dir's replicas
         offline."""
-        self._back_off(followed)
         if isinstance(error, LogFenced):
+            self._back_off(followed)
             self._dependencies.handle_log_failures()
         else:
-            self._report(f"records from broker {followed.leader} cannot be appended: {error}")
+            self._refuse(followed, str(error))
+
+    def _refuse(self, followed: FollowedPartition, reason: str) -> None:
+        """Back off this partition, longer each time, and ask the leader to check its log."""
+        followed.refusals += 1
+        pause_ms = refusal_pause_ms(followed.refusals)
+        followed.not_before_ms = self._now_ms() + pause_ms
+        tp, offset = followed.partition.tp, followed.partition.log_end_offset
+        if not followed.has_reported_refusal:
+            followed.has_reported_refusal = True
+            self._report(
+                f"records of {tp} from broker {followed.leader} at offset {offset} cannot be "
+                f"appended: {reason}; asking it to check its log, and retrying ever less often"
+            )
+        self.on_refused(RefusedBatch(tp, followed.leader, followed.leader_epoch, offset))
+
+    def _end_refusals(self, followed: FollowedPartition) -> None:
+        followed.refusals = 0
+        if followed.has_reported_refusal:
+            followed.has_reported_refusal = False
+            self._report(
+                f"records of {followed.partition.tp} from broker {followed.leader} are appended "
+                "again"
+            )
 
     def _back_off(self, followed: FollowedPartition) -> None:
         """Short at first: usually a LeaderAndIsr request is about to reach the leader."""

@@ -94,6 +94,7 @@ class Partition:
         "_maximal_isr",
         "accepts_writes",
         "broker_id",
+        "damaged_at",
         "epoch_start_offset",
         "failure",
         "followers",
@@ -118,6 +119,7 @@ class Partition:
         self.topic_id = log.topic_id
         self.log = log
         self.is_internal = log.tp.topic in INTERNAL_TOPICS
+        self.damaged_at: Offset | None = None  # of a batch found damaged while this broker led
         self.failure: str | None = None  # why its log is offline; then it has no role
         self.state = NO_STATE
         self.leader_epoch = NO_LEADER_EPOCH

@@ -42,6 +42,7 @@ from penstock.replication.leader_and_isr import LeaderAndIsrHandler
 from penstock.replication.metadata_cache import MetadataCache
 from penstock.replication.partition import Partition, PartitionStatistics, Role
 from penstock.replication.record_validator import find_refusal
+from penstock.replication.refused_batches import DamageVerdict, describe_damage, judge_damage
 from penstock.replication.replication_quota import ReplicationQuota
 from penstock.replication.storage_errors import as_refusal, code_of, message_of
 from penstock.replication.topic_config import Report
@@ -100,6 +101,8 @@ class ReplicaManager:
         self._config = CachedConfig(effective_config, ReplicationConfig.from_broker)
         self._timers = timers
         self._wall_ms = wall_ms
+        self._report = report
+        self._on_damaged: Callable[[TopicPartition], None] = lambda tp: None
         self._handler = LeaderAndIsrHandler(
             broker_id=broker_id,
             engine=engine,
@@ -394,6 +397,35 @@ class ReplicaManager:
     def listen_for_log_failures(self, on_failed: Callable[[TopicPartition], None]) -> None:
         """Call it for every replica whose log has failed, perhaps more than once."""
         self._handler.on_failed = on_failed
+
+    def listen_for_damage(self, on_damaged: Callable[[TopicPartition], None]) -> None:
+        """Call it for every partition that another in-sync replica should lead, perhaps more than
+        once."""
+        self._on_damaged = on_damaged
+
+    def check_refused(
+        self, tp: TopicPartition, leader_epoch: int, offset: Offset, *, follower: BrokerId
+    ) -> None:
+        """A follower refuses what this broker sent it from `offset` on. Refusal: CORRUPT_MESSAGE
+        if the log is damaged there; another code if it cannot be checked."""
+        partition = self.get(tp)
+        partition.check_leader()
+        if leader_epoch != partition.leader_epoch:
+            raise Refusal(ErrorCode.FENCED_LEADER_EPOCH)
+        max_bytes = self.follower_config().partition_max_bytes
+        try:
+            damaged = partition.log.find_damage(offset, max_bytes)
+        except StorageError as error:
+            raise as_refusal(error) from error
+        if damaged is None:
+            return
+        verdict = judge_damage(partition.state, partition.broker_id)
+        if damaged.offset != partition.damaged_at:
+            partition.damaged_at = damaged.offset
+            self._report(describe_damage(tp, damaged, verdict, follower))
+        if verdict is DamageVerdict.MOVES:
+            self._on_damaged(tp)
+        raise Refusal(ErrorCode.CORRUPT_MESSAGE, f"{tp} is damaged at offset {damaged.offset}")
 
     def handle_log_failures(self) -> None:
         """Take partitions whose log has failed offline and end their delayed operations. Appends

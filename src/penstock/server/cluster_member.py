@@ -19,6 +19,7 @@ from penstock.inter_broker.controller_request_handler import ControllerRequestHa
 from penstock.inter_broker.failed_replicas_sender import FailedReplicasSender
 from penstock.inter_broker.forwarding import ForwardingAdministration
 from penstock.inter_broker.local_controller_channel import LocalControllerChannel
+from penstock.inter_broker.refused_batches_sender import RefusedBatchesSender
 from penstock.inter_broker.remote_controller_channel import RemoteControllerChannel
 from penstock.model.cluster import BrokerEpoch, BrokerId
 from penstock.server.context import BrokerContext
@@ -86,12 +87,29 @@ class ClusterMember:
         failures = FailedReplicasSender(
             client, membership=controller, broker_epoch=self._broker_epoch, wait_ms=_sleep_ms
         )
-        self._context.replicas.isr_manager.sender = isr_changes
-        self._context.replicas.listen_for_log_failures(failures.add)
+        damages = FailedReplicasSender(
+            client,
+            membership=controller,
+            broker_epoch=self._broker_epoch,
+            wait_ms=_sleep_ms,
+            is_damaged=True,
+        )
+        refusals = RefusedBatchesSender(
+            self._context.broker_id,
+            metadata=self._context.metadata,
+            connections=self._connections,
+        )
+        replicas = self._context.replicas
+        replicas.isr_manager.sender = isr_changes
+        replicas.listen_for_log_failures(failures.add)
+        replicas.listen_for_damage(damages.add)
+        replicas.follower_state.on_refused = refusals.add
         tasks = self._context.tasks
         self._senders = [
             tasks.create_task(isr_changes.run(), name="alter-partition"),
             tasks.create_task(failures.run(), name="failed-replicas"),
+            tasks.create_task(damages.run(), name="damaged-leaders"),
+            tasks.create_task(refusals.run(), name="refused-batches"),
         ]
 
     def _watch_leaders(self) -> None:

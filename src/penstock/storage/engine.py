@@ -43,6 +43,13 @@ class Read(NamedTuple):
         return sum(piece.length for piece in self.slices)
 
 
+class DamagedBatch(NamedTuple):
+    """A batch in a log that is not what was appended."""
+
+    offset: Offset  # everything before it, from where the check began, is whole
+    reason: str
+
+
 class LogAppendInfo(NamedTuple):
     base_offset: Offset
     end_offset: Offset  # one past the last record
@@ -122,6 +129,10 @@ class PartitionLog(Protocol):
     def latest_epoch(self) -> LeaderEpoch: ...
     def advance_high_watermark(self, offset: Offset) -> None: ...
     def read(self, start: Offset, *, below: Offset, max_bytes: int, at_least_one: bool) -> Read: ...
+    def find_damage(self, start: Offset, max_bytes: int) -> DamagedBatch | None:
+        """The first damaged batch that a read from `start` returns; None: all are whole."""
+        ...
+
     def find_by_time(self, timestamp_ms: TimestampMs) -> TimestampAndOffset | None: ...
     def find_max_timestamp(self) -> TimestampAndOffset | None: ...
     def find_epoch_end(self, epoch: LeaderEpoch) -> OffsetAndEpoch | None: ...

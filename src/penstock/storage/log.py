@@ -19,14 +19,17 @@ from penstock.model.values import new_tuple
 from penstock.protocol.batch import (
     BatchHeader,
 )
+from penstock.storage.damage import find_damaged
 from penstock.storage.engine import (
     AppendOrigin,
+    DamagedBatch,
     LogAppendInfo,
     LogStatistics,
     Read,
     TimestampAndOffset,
 )
 from penstock.storage.errors import (
+    CorruptRecords,
     LogFenced,
     OffsetOutOfRange,
     UnknownPartition,
@@ -239,6 +242,20 @@ class SegmentedLog(LocalLog):
                     start, min(below, self.log_end_offset), max_bytes, at_least_one
                 )
         return Read((), start, self._handles.lease()) if read is None else read
+
+    def find_damage(self, start: Offset, max_bytes: int) -> DamagedBatch | None:
+        try:
+            read = self.read(
+                start, below=self.log_end_offset, max_bytes=max_bytes, at_least_one=True
+            )
+        except CorruptRecords as error:
+            return DamagedBatch(start, str(error))
+        try:
+            if not read.slices and start < self.log_end_offset:
+                return DamagedBatch(start, f"no batch has offset {start}")
+            return find_damaged(self._disk, read, start)
+        finally:
+            read.lease.release()
 
     def _find_and_read(
         self, start: int, below: int, max_bytes: int, at_least_one: bool

@@ -32,6 +32,7 @@ from penstock.inter_broker.controller_request_handler import ControllerRequestHa
 from penstock.inter_broker.failed_replicas_sender import FailedReplicasSender
 from penstock.inter_broker.forwarding import ForwardingAdministration
 from penstock.inter_broker.local_controller_channel import LocalControllerChannel
+from penstock.inter_broker.refused_batches_sender import RefusedBatchesSender
 from penstock.inter_broker.remote_controller_channel import RemoteControllerChannel
 from penstock.metadata_store.election import Election
 from penstock.metadata_store.embedded.store import EmbeddedMetadataStore
@@ -130,6 +131,18 @@ class BrokerHarness:
             wait_ms=sleep_ms,
         )
         self.replicas.listen_for_log_failures(self.failed_replicas.add)
+        self.damaged_leaders = FailedReplicasSender(
+            to_controller,
+            membership=self.controller,
+            broker_epoch=lambda: self.handler.broker_epoch,
+            wait_ms=sleep_ms,
+            is_damaged=True,
+        )
+        self.replicas.listen_for_damage(self.damaged_leaders.add)
+        self.refused_batches = RefusedBatchesSender(
+            self.id, metadata=self.metadata, connections=self.connections
+        )
+        self.replicas.follower_state.on_refused = self.refused_batches.add
         self.shutdown = ControlledShutdown(
             to_controller,
             metadata=self.metadata,
@@ -153,6 +166,8 @@ class BrokerHarness:
             self.registration.run(),
             self.alter_partition.run(),
             self.failed_replicas.run(),
+            self.damaged_leaders.run(),
+            self.refused_batches.run(),
             self.timers.run(),
         )
         for work in works:

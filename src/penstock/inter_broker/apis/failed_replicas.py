@@ -1,7 +1,7 @@
 """FailedReplicas (private key 31004), version 0: the logs of these replicas have failed.
 
 The controller elects other leaders for them and does not elect these replicas again until their
-broker re-registers.
+broker re-registers. With the tag `damaged` it only replaces a leader by another in-sync replica.
 """
 
 from typing import TYPE_CHECKING
@@ -29,7 +29,10 @@ async def answer(request: Request, services: "Services") -> bytes:
     message: FailedReplicasRequest = request.message
     try:
         membership = check_broker(request, services).membership
-        await membership.fail_replicas(
+        handle = (
+            membership.replace_damaged_leaders if message.is_damaged else membership.fail_replicas
+        )
+        await handle(
             message.broker, message.broker_epoch, message.partitions, timeout_ms=message.timeout_ms
         )
     except Refusal as refusal:

@@ -9,6 +9,7 @@ from penstock.protocol.coordinator_values import ValueReader, ValueWriter
 from penstock.protocol.private_response import read_topic_partition, write_topic_partition
 
 FAILED_REPLICAS_VERSIONS = range(1)
+_DAMAGED_TAG = 0
 
 
 class FailedReplicasRequest(NamedTuple):
@@ -16,6 +17,7 @@ class FailedReplicasRequest(NamedTuple):
     broker_epoch: BrokerEpoch
     timeout_ms: int
     partitions: tuple[TopicPartition, ...]
+    is_damaged: bool = False  # they are led here, and readable but for some batches
 
 
 def encode_failed_replicas(request: FailedReplicasRequest) -> bytes:
@@ -24,7 +26,7 @@ def encode_failed_replicas(request: FailedReplicasRequest) -> bytes:
     writer.int64(request.broker_epoch)
     writer.int32(request.timeout_ms)
     writer.array(request.partitions, write_topic_partition)
-    writer.tags()
+    writer.tags(*([(_DAMAGED_TAG, b"\1")] if request.is_damaged else []))
     return writer.done()
 
 
@@ -36,6 +38,6 @@ def decode_failed_replicas(body: Buffer) -> FailedReplicasRequest:
         reader.int32(),
         tuple(reader.array(read_topic_partition)),
     )
-    reader.tags()
+    tagged = reader.tags()
     reader.end()
-    return request
+    return request._replace(is_damaged=_DAMAGED_TAG in tagged)

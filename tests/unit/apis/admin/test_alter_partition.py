@@ -65,6 +65,16 @@ class FakeController:
     ) -> None:
         raise NotImplementedError
 
+    async def replace_damaged_leaders(
+        self,
+        broker: BrokerId,
+        broker_epoch: BrokerEpoch,
+        partitions: Sequence[TopicPartition],
+        *,
+        timeout_ms: int,
+    ) -> None:
+        raise NotImplementedError
+
 
 @pytest.fixture
 def controller(harness: AdminApiHarness) -> FakeController:

@@ -30,9 +30,11 @@ from penstock.protocol.batch import (
     stamp_offset_and_epoch,
 )
 from penstock.protocol.records import Record, iter_records
+from penstock.storage.damage import check_batches
 from penstock.storage.engine import (
     AppendItem,
     AppendOrigin,
+    DamagedBatch,
     EngineStatistics,
     Job,
     LogAppendInfo,
@@ -214,6 +216,14 @@ class MemoryLog:
             return Read((), start, _Nothing())
         file = _MemoryFile(b"".join(taken))
         return Read((FileSlice(file.descriptor, 0, sum(map(len, taken))),), end_offset, file)
+
+    def find_damage(self, start: Offset, max_bytes: int) -> DamagedBatch | None:
+        read = self.read(start, below=self.log_end_offset, max_bytes=max_bytes, at_least_one=True)
+        try:
+            pieces = [os.pread(piece.fd, piece.length, piece.position) for piece in read.slices]
+        finally:
+            read.lease.release()
+        return check_batches(b"".join(pieces), start)[0]
 
     def _records(self) -> list[tuple[Record, int]]:
         try:
