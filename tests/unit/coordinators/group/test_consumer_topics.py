@@ -100,6 +100,7 @@ def test_a_pattern_matches_new_topics() -> None:
     harness = ConsumerGroupHarness(orders_eu=1, bills=1)
     anna = Consumer(harness, "anna", None, regex="orders_.*")
     anna.join()
+    anna.beat()
     assert anna.work == {"orders_eu-0"}
     harness.topics.create("orders_us", 1)
     harness.change_topics()
@@ -111,6 +112,7 @@ def test_a_pattern_can_be_combined_with_names_and_removed() -> None:
     harness = ConsumerGroupHarness(orders=1, bills=1)
     anna = Consumer(harness, "anna", ("orders",), regex="b.*")
     anna.join()
+    anna.beat()
     assert anna.work == {"orders-0", "bills-0"}
     anna.beat(topic_regex="")
     settle(anna)
@@ -118,10 +120,48 @@ def test_a_pattern_can_be_combined_with_names_and_removed() -> None:
     assert harness.consumer.members["anna"].subscription.topic_regex is None
 
 
+def test_topics_by_name_come_first_and_matches_with_the_next_heartbeat() -> None:
+    harness = ConsumerGroupHarness(orders=1, bills=1, books=1)
+    anna = Consumer(harness, "anna", ("orders",), regex="bi.*")
+    joined = anna.join()
+    assert anna.work == {"orders-0"}
+    assert joined.heartbeat_interval_ms < harness.config.consumer_heartbeat_interval_ms
+    beaten = anna.beat()
+    assert anna.work == {"orders-0", "bills-0"}
+    assert beaten.heartbeat_interval_ms == harness.config.consumer_heartbeat_interval_ms
+    anna.beat(topics=("bills",), topic_regex="bo.*")
+    settle(anna)
+    assert anna.work == {"bills-0", "books-0"}
+
+
+def test_a_new_pattern_alone_takes_nothing_away_before_its_matches_are_known() -> None:
+    harness = ConsumerGroupHarness(a1=1, a2=1)
+    anna = Consumer(harness, "anna", None, regex="a.*")
+    anna.join()
+    anna.beat()
+    epoch = anna.epoch
+    anna.beat(topic_regex="a1.*|a2.*")
+    assert (anna.work, anna.epoch) == ({"a1-0", "a2-0"}, epoch)
+    anna.beat()
+    assert (anna.work, anna.epoch) == ({"a1-0", "a2-0"}, epoch)
+
+
+def test_a_pattern_that_another_member_has_is_matched_at_once() -> None:
+    harness = ConsumerGroupHarness(a1=2)
+    anna = Consumer(harness, "anna", None, regex="a.*")
+    anna.join()
+    anna.beat()
+    harness.restart()
+    Consumer(harness, "bob", None, regex="a.*").join()
+    targets = harness.consumer.targets
+    assert {len(partitions) for partitions in targets["bob"].values()} == {1}
+
+
 def test_a_pattern_does_not_match_internal_topics() -> None:
     harness = ConsumerGroupHarness(orders=1, __consumer_offsets=50)
     anna = Consumer(harness, "anna", None, regex=".*")
     anna.join()
+    anna.beat()
     assert anna.work == {"orders-0"}
 
 

@@ -39,10 +39,13 @@ class ConsumerCommandContext(GroupCommandContext):
         self.group = group  # with the records so far applied; before the first, the group itself
         self._live = group
         self.has_checked_topics = False
+        self.checks_topics_next = False  # at the next heartbeat, whenever it comes
 
     def result(self, reply: ReplyType | Later) -> CoordinatorResult[ReplyType, GroupRecord]:
         if self.has_checked_topics:
             self._live.checked_topics_ms = self.now_ms
+        if self.checks_topics_next:
+            self._live.topics_changed()
         return super().result(reply)
 
     def write(self, key: Key, value: Value | None) -> None:

@@ -29,6 +29,7 @@ from penstock.coordinators.group.consumer.requests import (
     ConsumerHeartbeatReply,
 )
 from penstock.coordinators.group.consumer.state import (
+    ConsumerGroupState,
     ConsumerMember,
     MemberState,
     count_subscription,
@@ -76,8 +77,11 @@ def _update(context: ConsumerCommandContext, request: ConsumerHeartbeat) -> Cons
     is_member = request.member in context.group.members
     before = find_or_join(context, request)
     subscription = _updated(before.subscription, request)
+    new_regex = _find_new_regex(context.group, before, subscription)
     has_changed = update_member(context, before, subscription)
-    update_target(context, has_changed=has_changed)
+    if new_regex is not None and is_member and subscription.topics == before.subscription.topics:
+        has_changed = False  # nothing is to be assigned before the pattern's matches are known
+    update_target(context, has_changed=has_changed, new_regex=new_regex)
     is_repeated_join = is_member and request.member_epoch == JOIN_EPOCH
     owned = None if request.owned is None or is_repeated_join else from_topics(request.owned)
     after = reconcile_member(context, before.id, owned)
@@ -87,16 +91,30 @@ def _update(context: ConsumerCommandContext, request: ConsumerHeartbeat) -> Cons
         error=ErrorCode.NONE,
         member=after.id,
         member_epoch=after.epoch,
-        heartbeat_interval_ms=_interval_ms(context, after),
+        heartbeat_interval_ms=_interval_ms(context, after, new_regex),
         assignment=to_topics(after.assigned) if sends_assignment else None,
     )
 
 
-def _interval_ms(context: ConsumerCommandContext, member: ConsumerMember) -> int:
-    """A member that waits for others to revoke partitions comes back soon: nobody consumes those
-    partitions meanwhile, and the broker cannot notify it."""
+def _find_new_regex(
+    group: ConsumerGroupState, before: ConsumerMember, subscription: ConsumerMemberValue
+) -> str | None:
+    """The member's new pattern; None if it is the old one, or if another member has it."""
+    regex = subscription.topic_regex
+    if regex is None or regex == before.subscription.topic_regex or regex in group.matches:
+        return None
+    others = (member for member in group.members.values() if member.id != before.id)
+    is_shared = any(member.subscription.topic_regex == regex for member in others)
+    return None if is_shared else regex
+
+
+def _interval_ms(
+    context: ConsumerCommandContext, member: ConsumerMember, new_regex: str | None
+) -> int:
+    """A member that waits for others to revoke partitions, or for the matches of its pattern,
+    comes back soon: nobody consumes those partitions meanwhile, and the broker cannot notify it."""
     interval_ms = context.config.consumer_heartbeat_interval_ms
-    if member.state is MemberState.UNRELEASED_PARTITIONS:
+    if member.state is MemberState.UNRELEASED_PARTITIONS or new_regex is not None:
         return min(interval_ms, WAITING_INTERVAL_MS)
     return interval_ms
 

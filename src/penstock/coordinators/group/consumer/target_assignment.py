@@ -1,7 +1,9 @@
 """The subscriptions of a consumer group's members and the target assignment that follows.
 
 Invariant: a new target assignment covers every partition of every existing subscribed topic, once.
-So if it no longer does, the topics have changed, and no other state is needed to detect that.
+So if it no longer does, the topics have changed, and no other state is needed to detect that. A
+pattern that is new to the group is the exception: topics by name come first, its matches with a
+later heartbeat, as in Kafka.
 """
 
 from collections import Counter
@@ -28,12 +30,19 @@ from penstock.model.name_pattern import InvalidPattern, compile_pattern
 DEFAULT_ASSIGNOR = "uniform"
 
 
-def update_target(context: ConsumerCommandContext, *, has_changed: bool) -> None:
-    """`has_changed`: a member joined, or changed its subscription."""
-    if _topics_have_changed(context) or has_changed:
+def update_target(
+    context: ConsumerCommandContext, *, has_changed: bool, new_regex: str | None = None
+) -> None:
+    """`has_changed`: a member joined, or changed its subscription. `new_regex` is matched with the
+    topics at the next heartbeat."""
+    if new_regex is not None:
+        context.checks_topics_next = True
+    elif _topics_have_changed(context):
+        has_changed = True
+    if has_changed:
         context.bump_epoch()
     if context.group.epoch > context.group.target_epoch:
-        _assign(context)
+        _assign(context, new_regex)
 
 
 def _topics_have_changed(context: ConsumerCommandContext) -> bool:
@@ -52,9 +61,9 @@ def _topics_have_changed(context: ConsumerCommandContext) -> bool:
     return covered != counts
 
 
-def _assign(context: ConsumerCommandContext) -> None:
+def _assign(context: ConsumerCommandContext, new_regex: str | None) -> None:
     group = context.group
-    subscribers, counts = _subscribers(group, context.topics)
+    subscribers, counts = _subscribers(group, context.topics, new_regex)
     assigned = ASSIGNORS[preferred_assignor(group, context.config)](subscribers, counts)
     for member in sorted(group.members):
         if member not in group.targets or assigned[member] != group.targets[member]:
@@ -64,13 +73,14 @@ def _assign(context: ConsumerCommandContext) -> None:
 
 
 def _subscribers(
-    group: ConsumerGroupState, topics: Topics
+    group: ConsumerGroupState, topics: Topics, new_regex: str | None = None
 ) -> tuple[list[Subscriber], dict[TopicId, int]]:
     counts: dict[TopicId, int] = {}
     resolved: dict[tuple[tuple[str, ...], str | None], frozenset[TopicId]] = {}
     subscribers: list[Subscriber] = []
     for member in group.members.values():
-        wanted = (member.subscription.topics, member.subscription.topic_regex)
+        regex = member.subscription.topic_regex
+        wanted = (member.subscription.topics, None if regex == new_regex else regex)
         if wanted not in resolved:
             existing = map(topics.find, _names(group, *wanted, topics))
             views = [view for view in existing if view is not None and view.partitions]
