@@ -3,12 +3,13 @@
 All groups are in one partition of the offsets topic, and one of them has a steady member.
 """
 
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.scenarios.raw_client import CutOff, RawClient, request_frame
+from tests.scenarios.raw_client import PATIENCE_S, CutOff, RawClient, request_frame
 from tests.scenarios.watched_broker import TOPIC, WatchedBroker
 
 from penstock.apis.registry import APIS
@@ -135,6 +136,33 @@ def test_a_thousand_protocols_are_accepted(bad: RawClient) -> None:
     protocols = [{"name": f"p{number}", "metadata": b""} for number in range(1000)]
     joined = bad.ask(JOIN, 2, group_id="many", protocols=protocols, **SESSION)
     assert (joined.error_code, joined.protocol_name) == (0, "p0")
+
+
+@pytest.mark.parametrize("version", [2, 9])
+def test_two_hundred_thousand_protocols_are_an_invalid_request(
+    bad: RawClient, version: int
+) -> None:
+    protocols = [{"name": f"p{number}", "metadata": b""} for number in range(200_000)]
+    reply = bad.ask(JOIN, version, group_id="countless", protocols=protocols, **SESSION)
+    assert reply.error_code == ErrorCode.INVALID_REQUEST
+    assert "countless" not in groups_of(bad)
+
+
+def test_a_group_of_pending_members_is_gone_with_their_connection(
+    broker: WatchedBroker, bad: RawClient
+) -> None:
+    longest = {**SESSION, "session_timeout": timedelta(minutes=30)}
+    with broker.connect() as client:
+        reply = client.ask(JOIN, 9, group_id="brief", protocols=RANGE, **longest)
+        assert reply.error_code == ErrorCode.MEMBER_ID_REQUIRED
+        assert "brief" in groups_of(bad)
+    deadline = time.monotonic() + PATIENCE_S
+    while "brief" in groups_of(bad):  # until the broker has noticed
+        assert time.monotonic() < deadline, "it is kept for the session timeout"
+
+
+def groups_of(client: RawClient) -> set[str]:
+    return {group.group_id for group in client.ask(ApiKey.LIST_GROUPS, 4).groups}
 
 
 @pytest.mark.parametrize("version", [0, 5, 9])

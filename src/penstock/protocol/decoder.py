@@ -168,7 +168,7 @@ class _Generator:
         length = self._length("i")
         with self.source.block(f"if {length} < 0:"):
             self._null(shape, local, length)
-        item_bytes = _least_item_bytes(shape, self.is_flexible)
+        item_bytes = least_item_bytes(shape, self.is_flexible)
         with self.source.block(f"elif {length} * {item_bytes} > n - p:"):
             self.source.line(f"raise too_many({shape.name!r}, {length}, n - p)")
         with self.source.block("else:"):
@@ -278,7 +278,7 @@ def _least_field_bytes(shape: FieldShape, is_flexible: bool) -> int:
     return 1 if is_flexible else struct.calcsize(_LENGTH_CODES[shape.kafka_type])
 
 
-def _least_item_bytes(shape: FieldShape, is_flexible: bool) -> int:
+def least_item_bytes(shape: FieldShape, is_flexible: bool) -> int:
     """Never 0: a count must cost its sender at least as many bytes."""
     item = shape._replace(is_array=False, is_nullable=False)
     return max(1, _least_field_bytes(item, is_flexible))

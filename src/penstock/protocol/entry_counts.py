@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from penstock.protocol.batch import Buffer
-from penstock.protocol.decoder import skip_tags
+from penstock.protocol.decoder import least_item_bytes, skip_tags
 from penstock.protocol.malformed import MalformedMessage
 from penstock.protocol.schemas import FieldShape, WireMessage, describe_fields
 from penstock.protocol.unsigned_varint import read_unsigned_varint
@@ -43,7 +43,9 @@ def find_excess(
                 return None
             if shape.name in limits:
                 left.discard(shape.name)
-                count = walk.peek_count()
+                count, available = walk.peek_count()
+                if count * least_item_bytes(shape, schema.__flexible__) > available:
+                    return None
                 if count > limits[shape.name]:
                     return Excess(shape.name, count, limits[shape.name])
             if left:
@@ -61,9 +63,11 @@ class _Walk:
         self._is_flexible = is_flexible
         self._position = 0
 
-    def peek_count(self) -> int:
-        """The entries of the array that starts here; -1 for null."""
-        return self._read_length(_INT32)[0]
+    def peek_count(self) -> tuple[int, int]:
+        """The entries of the array that starts here (-1 for null), and the bytes after the
+        count."""
+        count, position = self._read_length(_INT32)
+        return count, len(self._view) - position
 
     def skip(self, shape: FieldShape) -> None:
         if shape.is_array:

@@ -36,9 +36,12 @@ def test_a_later_array_is_found_behind_any_earlier_one(
 
 @pytest.mark.parametrize("version", range(10))
 def test_a_count_is_checked_without_its_entries(version: int) -> None:
-    """The entries that it claims are not there: nothing was read but the count."""
+    """The entries are garbage: nothing was read but the count."""
     schema = get_request_schema(ApiKey.JOIN_GROUP, version)
     body = bytes(encode(build(schema, {"protocols": [{"name": "p", "metadata": b""}] * 5000})))
     excess = Excess("protocols", 5000, 1000)
-    assert find_excess(schema, body[: len(body) // 2], {"protocols": 1000}) == excess
+    half = len(body) // 2
+    garbage = body[:half] + b"\xff" * half
+    assert find_excess(schema, garbage, {"protocols": 1000}) == excess
+    assert find_excess(schema, body[:half], {"protocols": 1000}) is None, "malformed: too few bytes"
     assert str(excess) == "protocols has 5000 entries, at most 1000 are accepted"
