@@ -11,7 +11,7 @@ PYSPARK = import tomllib; extras = tomllib.load(open("pyproject.toml", "rb"))["p
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo java up compiled quick test verify lint format bench chaos soak docs clean
+.PHONY: help demo java up compiled compiled-build quick test verify lint format bench chaos soak docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -46,6 +46,9 @@ format: $(STAMP) ## rewrite the sources in the house format
 
 compiled: $(STAMP)
 	@$(BIN)/pytest --collect-only -q > /dev/null || true # what is wrong the tests will tell
+
+compiled-build: $(STAMP) ## build/compiled: a copy of src with the listed modules compiled (needs a C compiler)
+	$(BIN)/python tools/compile_modules.py build/compiled
 
 quick: export PYTHONHASHSEED = 0
 quick: lint java ## lint, unit tests, 20 simulation seeds, one librdkafka and one Spark round trip: 3 minutes (needs Java)

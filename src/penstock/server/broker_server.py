@@ -19,6 +19,7 @@ from penstock.network.server import Server
 from penstock.purgatory.loop_timers import LoopTimers
 from penstock.replication.metadata_cache import MetadataCache
 from penstock.replication.replica_manager import ReplicaManager
+from penstock.replication.validation_cost import find_validation_warning
 from penstock.server.addresses import Addresses
 from penstock.server.broker_identity import BrokerIdentity, establish_identity
 from penstock.server.broker_parts import BrokerParts, build_parts
@@ -97,6 +98,9 @@ class BrokerServer:
         too_few = find_warning(limit)
         if too_few is not None:
             self._report(too_few)
+        slow = find_validation_warning()
+        if slow is not None:
+            self._report(slow)
         storage = self._storage = BrokerStorage(
             StorageConfig.from_broker(config),
             disk=self._disk,

@@ -1,0 +1,64 @@
+"""The compiled build of the listed modules, for tests: built once, found by its hash."""
+
+import hashlib
+import importlib
+import importlib.util
+import os
+import shutil
+import sys
+from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader
+from importlib.metadata import version
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from tools.compile_modules import ROOT, compile_modules, listed_modules
+
+_CACHE = ROOT / ".cache" / "compiled"
+
+
+def compiled_directory(temporary: Path) -> Path:
+    """A copy of src with extensions; skips aloud where there is no C compiler."""
+    if shutil.which(os.environ.get("CC", "cc")) is None:
+        pytest.skip("there is no C compiler here: the compiled build cannot be tested")
+    digest = hashlib.sha256(f"{sys.version} {version('mypy')}".encode())
+    for path in [*map(source_of, listed_modules()), ROOT / "tools" / "compile_modules.py"]:
+        digest.update(path.read_bytes())
+    kept = _CACHE / digest.hexdigest()[:16]
+    if not kept.exists():
+        built = temporary / "compiled"
+        compile_modules(built, listed_modules())
+        _CACHE.mkdir(parents=True, exist_ok=True)
+        partial = _CACHE / f"{kept.name}.{os.getpid()}"
+        shutil.copytree(built, partial)
+        try:
+            partial.rename(kept)
+        except OSError:  # another worker was faster
+            shutil.rmtree(partial)
+    return kept
+
+
+def source_of(module: str) -> Path:
+    return ROOT / "src" / (module.replace(".", "/") + ".py")
+
+
+def load_compiled(directory: Path, module: str) -> ModuleType:
+    """The compiled module beside the plain one, which stays the imported one."""
+    path = directory / module.replace(".", "/")
+    plain = importlib.import_module(module)
+    group = f"{module}__mypyc"  # which holds the code, and is looked up by its name
+    try:
+        if group not in sys.modules:
+            sys.modules[group] = _load(group, f"{path}__mypyc")
+        return _load(module, str(path))
+    finally:
+        sys.modules[module] = plain
+
+
+def _load(name: str, stem: str) -> ModuleType:
+    loader = ExtensionFileLoader(name, stem + EXTENSION_SUFFIXES[0])
+    spec = importlib.util.spec_from_loader(name, loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
