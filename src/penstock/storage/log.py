@@ -251,8 +251,6 @@ class SegmentedLog(LocalLog):
         except CorruptRecords as error:
             return DamagedBatch(start, str(error))
         try:
-            if not read.slices and start < self.log_end_offset:
-                return DamagedBatch(start, f"no batch has offset {start}")
             return find_damaged(self._disk, read, start)
         finally:
             read.lease.release()

@@ -47,6 +47,18 @@ def test_reads_return_at_most_max_bytes(case: Case) -> None:
     assert case.read(0, max_bytes=0) == [(0, 0)]
 
 
+@pytest.mark.parametrize("max_bytes", [0, 100, 1 << 20])
+def test_a_whole_log_has_no_damage_wherever_the_check_begins(case: Case, max_bytes: int) -> None:
+    """Also inside of a batch, in a gap that compaction left, and at the end."""
+    case.follow(0, 3)
+    case.follow(9, 1)
+    case.follow(12, 2)
+    for offset in range(15):
+        assert case.log.find_damage(Offset(offset), max_bytes) is None
+    with pytest.raises(OffsetOutOfRange):
+        case.log.find_damage(Offset(15), max_bytes)
+
+
 def test_consecutive_reads_return_all_batches(case: Case) -> None:
     counts = [1, 3, 2, 4, 1, 1, 2, 5]
     case.fill(*counts)
