@@ -45,7 +45,9 @@ class NetworkSpaces:
             return
         for number in range(1, self._count + 1):
             with suppress(NoNamespaces):  # if it was never created
-                _ip("netns", "del", self._name(number))  # its device goes with it
+                _ip("link", "del", self._device(number))  # a namespace may outlive its name
+            with suppress(NoNamespaces):
+                _ip("netns", "del", self._name(number))
         _ip("link", "del", _bridge(self._net))
         self._net = 0
 
@@ -68,8 +70,11 @@ class NetworkSpaces:
         host = self.location(target).host
         _ip("-n", self._name(source), "neigh", "del", host, "dev", _DEVICE)
 
+    def _device(self, number: int) -> str:
+        return f"{_bridge(self._net)}-{number}"
+
     def _add(self, number: int) -> None:
-        name, device = self._name(number), f"{_bridge(self._net)}-{number}"
+        name, device = self._name(number), self._device(number)
         _ip("netns", "add", name)
         _ip("link", "add", device, "type", "veth", "peer", "name", _DEVICE, "netns", name)
         _ip("link", "set", device, "master", _bridge(self._net), "up")

@@ -299,4 +299,12 @@ def test_a_consumer_above_the_limit_of_a_member_is_an_invalid_request() -> None:
         assert "group.member.max.bytes" in (refused.message or "")
         assert used_bytes(harness) == 0
 
-    run_scenario(scenario, harness_with(member_max_bytes=20_000))
+    run_scenario(scenario, harness_with(member_max_bytes=2000))
+
+
+def test_twenty_thousand_topics_are_within_the_defaults() -> None:
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        topics = tuple(f"a-usual-name-of-a-topic-{number}" for number in range(20_000))
+        assert (await beat(harness, "anna", topics=topics)).error is NONE
+
+    run_scenario(scenario)

@@ -32,6 +32,7 @@ from penstock.coordinators.group.consumer.state import (
     ConsumerGroupState,
     ConsumerMember,
     MemberState,
+    count_sent,
     count_subscription,
 )
 from penstock.coordinators.group.consumer.target_assignment import (
@@ -39,7 +40,7 @@ from penstock.coordinators.group.consumer.target_assignment import (
     check_pattern,
     update_target,
 )
-from penstock.coordinators.group.member_bytes import MEMBER_BYTES, has_room
+from penstock.coordinators.group.member_bytes import has_room
 from penstock.coordinators.group.records import ConsumerMemberValue
 from penstock.model.errors import ErrorCode, Refusal
 
@@ -140,13 +141,14 @@ def _check_memory(
 ) -> None:
     group, config = context.group, context.config
     member = group.members.get(member_id)
-    count = count_subscription(member_id, subscription)
-    if count > MEMBER_BYTES + config.member_max_bytes:
+    sent_bytes = count_sent(subscription)
+    if sent_bytes > config.member_max_bytes:
         raise Refusal(
             ErrorCode.INVALID_REQUEST,
-            f"member {member_id} needs {count} bytes, above group.member.max.bytes; "
-            "subscribe by a pattern",
+            f"the subscription of member {member_id} has {sent_bytes} bytes, above "
+            "group.member.max.bytes; subscribe by a pattern",
         )
+    count = count_subscription(member_id, subscription)
     growth = count if member is None else count - count_subscription(member_id, member.subscription)
     if not has_room(growth, group.memory_bytes, config=config, free_bytes=context.free_bytes):
         raise Refusal(

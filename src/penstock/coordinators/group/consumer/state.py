@@ -253,6 +253,13 @@ def count_subscription(member_id: str, value: ConsumerMemberValue) -> int:
     return MEMBER_BYTES + len(member_id) + text_bytes(texts) + topics + protocols
 
 
+def count_sent(value: ConsumerMemberValue) -> int:
+    """The names and metadata of a subscription, without what their objects cost."""
+    protocols = () if value.classic is None else value.classic.protocols
+    metadata = sum(len(name) + len(metadata) for name, metadata in protocols)
+    return text_bytes((*value.topics, value.topic_regex)) + metadata
+
+
 def count_partitions(partitions: Partitions) -> int:
     return sum(map(len, partitions.values()))
 
