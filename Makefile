@@ -11,7 +11,7 @@ PYSPARK = import tomllib; extras = tomllib.load(open("pyproject.toml", "rb"))["p
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo java up compiled compiled-build quick test verify lint format bench chaos soak docs clean
+.PHONY: help demo java up compiled compiled-build quick test verify lint format bench outside chaos soak docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -63,6 +63,9 @@ test: $(STAMP) ## everything, about 15 minutes on 2 cores with the installation 
 
 verify: lint java ## the long form of every class, up to 60 minutes (needs Java)
 	PROFILE=verify $(BIN)/pytest -n $(WORKERS) --dist loadgroup --timeout 3000
+
+outside: java ## clients in other languages, Kafka's tools, Streams, Connect, MirrorMaker: a table of what passed (needs Java)
+	$(BIN)/python -m tests.outside
 
 chaos: $(STAMP) ## long fault campaigns
 	PROFILE=release $(BIN)/pytest -n $(WORKERS) --dist loadgroup --timeout 7200 tests/properties tests/crash
