@@ -10,11 +10,9 @@ from crc32c import crc32c
 
 from bench.measure import alternate, ratio
 from bench.storage.harness import NOW_MS, append, create_log, data_directory, open_engine
-from penstock.config.log_config import LogConfig, StorageConfig
-from penstock.io.disk import RealDisk
+from penstock.config.log_config import LogConfig
 from penstock.model.ids import Offset
 from penstock.protocol.records import Record, build_batch
-from penstock.storage.compaction import CompactionJob
 from penstock.storage.engine import Result
 
 RECORDS_A_BATCH = 100
@@ -45,9 +43,7 @@ def measure(
             log.advance_high_watermark(log.log_end_offset)
             files = [segment.file.path for segment in log.segments]
             before = log.segments.size_bytes
-            job = CompactionJob(
-                log, disk=RealDisk(), storage=StorageConfig(log_dirs=(path,)), now_ms=NOW_MS
-            )
+            job = engine.make_compaction_job(log, NOW_MS)
             share = keys / records
             once = alternate(
                 1,

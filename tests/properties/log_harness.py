@@ -29,7 +29,6 @@ from tests.properties.log_recreation import Recreation
 from penstock.model.ids import LeaderEpoch, Offset, TimestampMs
 from penstock.protocol.control import build_end_marker_batch
 from penstock.protocol.records import build_batch
-from penstock.storage.compaction import CompactionJob
 from penstock.storage.engine import AppendItem, AppendOrigin, Job, LogAppendInfo
 from penstock.storage.errors import (
     DuplicateSequence,
@@ -263,10 +262,7 @@ class Harness(Recreation):
         before, size = self.model.copy(), self.log.segments.size_bytes
         log, decided = self.log, self.log.last_stable_offset
         self.is_compacting = True
-        job = CompactionJob(
-            self.log, disk=self.disk, storage=self.engine._config, now_ms=self.now_ms
-        )
-        self._run(job)
+        self._run(self.engine.make_compaction_job(self.log, self.now_ms))
         self.is_compacting = False
         if self.log.failure is not None:
             self.is_compacting = True

@@ -147,7 +147,18 @@ class Model:
         assert set(after) <= set(before)
         assert [seen.offset for seen in after] == sorted({seen.offset for seen in after})
         self._check_latest_stay(committed, committed_after)
+        self._check_empty_batches()
         self._check_reopened(committed_after, producers)
+
+    def _check_empty_batches(self) -> None:
+        """A batch without records stays only as its producer's last, or as the log's last."""
+        log = self.table.log
+        cleaned_end = min(log.cleaned_offset, log.segments.active.base_offset)
+        lasts = {entry.last_offset for entry in log.producers.producers()}
+        for header, _ in self.table.batches():
+            if not header.record_count and header.last_offset < cleaned_end:
+                is_end = header.next_offset == log.log_end_offset
+                assert header.last_offset in lasts or is_end, f"{header} is not needed"
 
     def _check_latest_stay(self, before: list[Seen], after: list[Seen]) -> None:
         """The latest record of a key stays; a tombstone stays until its delete horizon."""
@@ -250,7 +261,7 @@ def test_recovery_after_a_kill_finds_a_compacted_log_whole(history: list[Step]) 
     nothing = Offset(0)
     remembered = CheckpointedOffsets(
         clean=False,
-        recovery_point=nothing,
+        recovery_point=log.durable_offset,
         log_start_offset=nothing,
         high_watermark=log.high_watermark,
         cleaned_offset=nothing,

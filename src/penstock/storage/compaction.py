@@ -2,7 +2,9 @@
 
 A job makes one pass over one log, off the owner thread, and visits the owner only to plan and to
 install each new segment. Invariant: new segments replace old ones in offset order, so that a
-tombstone or marker gets its delete horizon only after all that it deletes is gone.
+tombstone or marker gets its delete horizon only after all that it deletes is gone. A segment may
+end before the next one begins, or hold no batch at all; the recovery point on disk is beyond it, so
+that recovery does not take the hole for a loss.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -73,6 +75,7 @@ class _Plan:
     later_index_paths: list[str]  # transaction indexes of sealed segments after the sources
     active_aborted: list[AbortedTxn]
     producers: dict[int, LastBatch]
+    held_offset: int  # the batch that ends here must stay, even without records; -1: none
 
 
 @dataclass(slots=True)
@@ -82,6 +85,7 @@ class _Tally:
     bytes_after: int = 0
     next_horizon_ms: int = NO_HORIZON_MS
     problem: str | None = None
+    is_secured: bool = False  # recovery takes no hole that the pass leaves for a loss
 
 
 class CompactionJob:
@@ -94,6 +98,7 @@ class CompactionJob:
         disk: Disk,
         storage: StorageConfig,
         now_ms: int,
+        checkpoint: Callable[[OnOwner], Offset],
         throttle: CleanerThrottler | None = None,
         on_done: Callable[[CompactionResult], None] = lambda result: None,
     ) -> None:
@@ -102,6 +107,7 @@ class CompactionJob:
         self._disk = disk
         self._storage = storage
         self._now_ms = now_ms
+        self._checkpoint = checkpoint  # writes the log's recovery point; returns the one on disk
         self._throttle = throttle or CleanerThrottler(storage.cleaner_io_max_bytes_per_second)
         self._on_done = on_done
 
@@ -147,6 +153,7 @@ class CompactionJob:
                 entry.producer_id: LastBatch(entry.last_offset, entry.producer_epoch)
                 for entry in log.producers.producers()
             },
+            held_offset=_find_held_offset(log, cleanable.end_offset),
         )
 
     def _commit(self, plan: _Plan, run: list[Segment], swap: Swap) -> bool:
@@ -222,6 +229,7 @@ class CompactionJob:
             end_offset=keys.end_offset,
             transactions=CleanedTransactionMetadata(aborted),
             producers=plan.producers,
+            held_offset=plan.held_offset,
             now_ms=self._now_ms,
             delete_retention_ms=plan.config.delete_retention_ms,
         )
@@ -325,6 +333,7 @@ class CompactionJob:
             has_changed = self._write(plan, group, batch_filter, output)
             aborted = batch_filter.take_aborted()
             if has_changed:
+                self._secure(plan, tally, on_owner)
                 output.finish(aborted)
         except BaseException:
             self._discard(swap)
@@ -344,14 +353,12 @@ class CompactionJob:
         output: CleanedSegment,
     ) -> bool:
         """False if the group is one segment that stays unchanged; then nothing was written."""
-        last = next((source for source in reversed(group) if source.size), None)
         has_changed = len(group) > 1
         for source in group:
             descriptor = self._disk.open(source.path, READ)
             try:
                 for position, header, content in self._scan_open(plan, source, descriptor):
-                    ends_run = source is last and position + header.size == source.size
-                    kept = batch_filter.apply(header, content, ends_run=ends_run)
+                    kept = batch_filter.apply(header, content)
                     if kept is not content and not has_changed:
                         has_changed = True
                         output.copy(descriptor, position)
@@ -360,6 +367,19 @@ class CompactionJob:
             finally:
                 self._disk.close(descriptor)
         return has_changed
+
+    def _secure(self, plan: _Plan, tally: _Tally, on_owner: OnOwner) -> None:
+        """Prepare for holes between segments, before the first one appears.
+
+        The recovery point on disk must cover the sources, and the folder must have the name of the
+        active segment, because it may be all that tells where the log ends.
+        """
+        if tally.is_secured:
+            return
+        self._disk.sync_directory(plan.directory)
+        if self._checkpoint(on_owner) < plan.end_offset:
+            raise _Overtaken
+        tally.is_secured = True
 
     def _put(
         self,
@@ -404,3 +424,12 @@ class CompactionJob:
     def _discard(self, swap: Swap) -> None:
         with suppress(OSError):  # the next start removes the rest
             swap.discard()
+
+
+def _find_held_offset(log: SegmentedLog, end_offset: int) -> int:
+    """The last offset of the part to clean, if nothing durable and committed follows it; else -1.
+
+    A replica or consumer that reads the log from its start could otherwise never get to its end.
+    """
+    settled = min(log.high_watermark, log.durable_offset)
+    return end_offset - 1 if settled <= end_offset else -1

@@ -55,6 +55,7 @@ class BatchFilter:
         end_offset: int,
         transactions: CleanedTransactionMetadata,
         producers: Mapping[int, LastBatch],
+        held_offset: int,
         now_ms: int,
         delete_retention_ms: int,
     ) -> None:
@@ -63,21 +64,18 @@ class BatchFilter:
         self._end_offset = end_offset  # batches from here on are not part of this pass
         self._transactions = transactions
         self._producers = producers
+        self._held_offset = held_offset  # the batch that ends here is at least kept empty
         self._now_ms = now_ms
         self._delete_retention_ms = delete_retention_ms
         self._aborted: list[AbortedTxn] = []
 
-    def apply(self, header: BatchHeader, content: memoryview, *, ends_run: bool) -> Buffer | None:
-        """The batch to write, or None to drop it; `content` itself if it stays unchanged.
-
-        The batch that `ends_run` is at least kept empty, so that a segment's range of offsets does
-        not depend on its content.
-        """
+    def apply(self, header: BatchHeader, content: memoryview) -> Buffer | None:
+        """The batch to write, or None to drop it; `content` itself if it stays unchanged."""
         if header.attributes & CONTROL:
-            return self._filter_marker(header, content, ends_run)
+            return self._filter_marker(header, content)
         kept: Buffer | None = content
         if header.base_offset < self._end_offset:
-            kept = self._filter_data(header, content, ends_run)
+            kept = self._filter_data(header, content)
         if kept is not None and header.attributes & TRANSACTIONAL:
             self._transactions.keep(header.producer_id)
         return kept
@@ -89,15 +87,14 @@ class BatchFilter:
 
     # -- data ------------------------------------------------------------------------------
 
-    def _filter_data(
-        self, header: BatchHeader, content: memoryview, ends_run: bool
-    ) -> Buffer | None:
+    def _filter_data(self, header: BatchHeader, content: memoryview) -> Buffer | None:
         picked = _NOTHING
         if header.record_count and not self._transactions.is_aborted(header):
             picked = self._pick(header, content)
         if not picked.record_count:
-            # Dropping it would lose its last sequence (KAFKA-5490).
-            is_needed = ends_run or self._is_last_of_producer(header)
+            # Dropping it would lose its last sequence (KAFKA-5490). Others go, because some clients
+            # do not get past a response without records.
+            is_needed = self._is_held(header) or self._is_last_of_producer(header)
             return self._emptied(header, content) if is_needed else None
         kept: Buffer = content
         if picked.record_count < header.record_count:
@@ -143,6 +140,9 @@ class BatchFilter:
             pieces.append(data[piece:start])
         return _Picked(count, max_timestamp_ms, b"".join(pieces), has_tombstones)
 
+    def _is_held(self, header: BatchHeader) -> bool:
+        return header.last_offset == self._held_offset
+
     def _is_last_of_producer(self, header: BatchHeader) -> bool:
         last = self._producers.get(header.producer_id)
         if last is None:
@@ -154,11 +154,9 @@ class BatchFilter:
 
     # -- markers ---------------------------------------------------------------------------
 
-    def _filter_marker(
-        self, header: BatchHeader, content: memoryview, ends_run: bool
-    ) -> Buffer | None:
+    def _filter_marker(self, header: BatchHeader, content: memoryview) -> Buffer | None:
         if not header.record_count:
-            return content if ends_run else None  # emptied before, to keep the range of offsets
+            return content if self._is_held(header) else None  # emptied before, to hold the end
         marker = read_end_marker(content)
         if marker is None:
             return content
@@ -169,17 +167,15 @@ class BatchFilter:
                 self._aborted.append(entry)
         if has_data or header.base_offset >= self._end_offset:
             return content
-        return self._filter_lone_marker(header, content, ends_run)
+        return self._filter_lone_marker(header, content)
 
-    def _filter_lone_marker(
-        self, header: BatchHeader, content: memoryview, ends_run: bool
-    ) -> Buffer | None:
+    def _filter_lone_marker(self, header: BatchHeader, content: memoryview) -> Buffer | None:
         """Nothing is left of its transaction, so it is dropped like a tombstone: a consumer that
         has read the data must still see how it ended (KAFKA-8522)."""
         if self._is_last_of_producer(header):
             return content
         if header.has_delete_horizon and header.base_timestamp <= self._now_ms:
-            return self._emptied(header, content) if ends_run else None
+            return self._emptied(header, content) if self._is_held(header) else None
         return self._with_horizon(header, content)
 
     # -- rebuilding ------------------------------------------------------------------------

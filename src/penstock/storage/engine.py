@@ -128,7 +128,15 @@ class PartitionLog(Protocol):
     @property
     def latest_epoch(self) -> LeaderEpoch: ...
     def advance_high_watermark(self, offset: Offset) -> None: ...
-    def read(self, start: Offset, *, below: Offset, max_bytes: int, at_least_one: bool) -> Read: ...
+    def read(
+        self,
+        start: Offset,
+        *,
+        below: Offset,
+        max_bytes: int,
+        at_least_one: bool,
+        skip_empty: bool = False,
+    ) -> Read: ...
     def find_damage(self, start: Offset, max_bytes: int) -> DamagedBatch | None:
         """The first damaged batch that a read from `start` returns; None: all are whole."""
         ...

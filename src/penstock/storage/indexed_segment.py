@@ -12,6 +12,8 @@ from penstock.storage.handles import Handles
 from penstock.storage.segment_file import LocatedBatch, SegmentFile
 from penstock.storage.sparse_index import OFFSET_INDEX, TIME_INDEX, SparseIndex
 
+_SKIPPED_BYTES = 1 << 20  # of batches without records, in one read
+
 
 class IndexedSegment(SegmentFile):
     """Owned by its log."""
@@ -59,6 +61,17 @@ class IndexedSegment(SegmentFile):
         return batch
 
     # -- by position -----------------------------------------------------------------------
+
+    def find_batch_with_records(self, start: int) -> LocatedBatch | None:
+        """The first batch from this batch boundary on that compaction has not emptied.
+
+        After many without records it is just the next one, so that no read takes long.
+        """
+        for position, _, _, _, content, cursor in self._steps(start):
+            header = BatchHeader._make(HEADER.unpack_from(content, cursor))
+            if header.record_count or position - start >= _SKIPPED_BYTES:
+                return LocatedBatch(position, header)
+        return None
 
     def find_end_offset(self, boundary: int) -> Offset:
         """The end offset of the batches before this batch boundary."""

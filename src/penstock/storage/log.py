@@ -47,6 +47,7 @@ from penstock.storage.log_validator import (
 )
 from penstock.storage.producer_replay import apply_batch, check_batch
 from penstock.storage.segment import MAX_RELATIVE_OFFSET, Segment
+from penstock.storage.segment_file import LocatedBatch
 from penstock.storage.timestamp_lookup import find_by_time, find_max_timestamp
 from penstock.storage.transaction_index import AbortedTxn, collect_aborted
 
@@ -226,8 +227,20 @@ class SegmentedLog(LocalLog):
 
     # -- reading ---------------------------------------------------------------------------
 
-    def read(self, start: Offset, *, below: Offset, max_bytes: int, at_least_one: bool) -> Read:
-        """Whole batches from the one that holds `start`, all of whose offsets are below `below`."""
+    def read(
+        self,
+        start: Offset,
+        *,
+        below: Offset,
+        max_bytes: int,
+        at_least_one: bool,
+        skip_empty: bool = False,
+    ) -> Read:
+        """Whole batches from the one that holds `start`, all of whose offsets are below `below`.
+
+        With `skip_empty` the first one has records, unless only batches without any are left: some
+        consumers do not get past a response without records. Followers need every batch.
+        """
         if self.is_retired:
             raise UnknownPartition(self.tp)
         if not self.log_start_offset <= start <= self.log_end_offset:
@@ -235,11 +248,13 @@ class SegmentedLog(LocalLog):
         read = None
         # A fetch over many logs leaves those without a free descriptor to the next fetch.
         if start < below and (at_least_one or self._handles.has_room):
+            # Only compaction leaves batches without records.
+            skip_empty = skip_empty and self.config.compact
             if self._read_end[0] == start:
-                read = self._continue_read(start, below, max_bytes)
+                read = self._continue_read(start, below, max_bytes, skip_empty)
             if read is None:
                 read = self._find_and_read(
-                    start, min(below, self.log_end_offset), max_bytes, at_least_one
+                    start, min(below, self.log_end_offset), max_bytes, at_least_one, skip_empty
                 )
         return Read((), start, self._handles.lease()) if read is None else read
 
@@ -256,30 +271,51 @@ class SegmentedLog(LocalLog):
             read.lease.release()
 
     def _find_and_read(
-        self, start: int, below: int, max_bytes: int, at_least_one: bool
+        self, start: int, below: int, max_bytes: int, at_least_one: bool, skip_empty: bool
     ) -> Read | None:
         segments = self.segments
-        for index in range(segments.index_of(start), len(segments)):
-            segment = segments[index]
+        first = self._find_first(start, below, skip_empty)
+        if first is None:
+            return None
+        index, batch = first
+        segment = segments[index]
+        limit = batch.position + max_bytes
+        if batch.end_position > limit:
+            if not at_least_one:
+                return None
+            limit = batch.end_position
+        if below < segments.end_offset_of(index, self.log_end_offset):
+            limit = min(limit, self._position_of(segment, below))
+        end, end_offset = segment.find_whole_end(batch.position, limit)
+        if end_offset is None:
+            end_offset = segments.end_offset_of(index, self.log_end_offset)
+        return self._slice(segment, batch.position, end, end_offset)
+
+    def _find_first(
+        self, start: int, below: int, skip_empty: bool
+    ) -> tuple[int, LocatedBatch] | None:
+        """The batch where a read begins, and the index of its segment."""
+        first: tuple[int, LocatedBatch] | None = None
+        for index in range(self.segments.index_of(start), len(self.segments)):
+            segment = self.segments[index]
             batch = segment.find_batch(start)
             if batch is None:
                 continue
-            if batch.header.last_offset >= below:
-                return None
-            limit = batch.position + max_bytes
-            if batch.end_position > limit:
-                if not at_least_one:
-                    return None
-                limit = batch.end_position
-            if below < segments.end_offset_of(index, self.log_end_offset):
-                limit = min(limit, self._position_of(segment, below))
-            end, end_offset = segment.find_whole_end(batch.position, limit)
-            if end_offset is None:
-                end_offset = segments.end_offset_of(index, self.log_end_offset)
-            return self._slice(segment, batch.position, end, end_offset)
-        return None
+            first = first or (index, batch)
+            if skip_empty and not batch.header.record_count:
+                batch = segment.find_batch_with_records(batch.position)
+                if batch is None:
+                    continue
+            if batch.header.last_offset < below:
+                return index, batch
+            break
+        if first is None or first[1].header.last_offset >= below:
+            return None
+        return first
 
-    def _continue_read(self, start: int, below: int, max_bytes: int) -> Read | None:
+    def _continue_read(
+        self, start: int, below: int, max_bytes: int, skip_empty: bool
+    ) -> Read | None:
         """Read from where the last read ended, as a consumer does: without an index look-up, and at
         the log's end without reading the file. None if that position may be stale."""
         _, segment, position, generation = self._read_end
@@ -288,6 +324,8 @@ class SegmentedLog(LocalLog):
             return None  # rolled, replaced, removed or cut since
         segment_end_offset = self.segments.end_offset_of(index, self.log_end_offset)
         if below < segment_end_offset or position >= segment.size:
+            return None
+        if skip_empty and not segment.header_at(position).record_count:
             return None
         end, end_offset = segment.find_whole_end(position, position + max_bytes)
         if end == position:

@@ -143,6 +143,10 @@ class LocalLogDirectory:
             cleaned_offset=checkpoints.cleaned.get(tp, zero),
         )
 
+    def recovery_point(self, tp: TopicPartition) -> Offset:
+        """As it is on disk."""
+        return self._checkpoints.recovery_points.get(tp, Offset(0))
+
     def make_folder(self, tp: TopicPartition) -> str:
         check_topic_name(tp.topic)
         if tp.topic == METADATA_TOPIC:
@@ -179,7 +183,8 @@ class LocalLogDirectory:
             {tp: log.durable_offset for tp, log in logs},
             {tp: log.log_start_offset for tp, log in logs},
             {tp: log.high_watermark for tp, log in logs},
-            {tp: log.cleaned_offset for tp, log in logs if log.cleaned_offset},
+            # A pass that is running may leave gaps, of which `log verify` must know.
+            {tp: log.cleaned_offset for tp, log in logs if log.cleaned_offset or log.is_compacting},
         )
         return self._gathered
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from penstock.io.disk import Disk
+from penstock.model.ids import Offset, TopicPartition
+from penstock.storage.checkpoints import CLEANER_FILE, RECOVERY_POINT_FILE
 from penstock.storage.engine import OnOwner
 from penstock.storage.errors import LogFenced
 from penstock.storage.log import SegmentedLog
@@ -39,6 +41,19 @@ class CheckpointJob:
                 directory.write(checkpoints, self._names)
             except OSError as error:
                 on_owner(partial(self._on_failed, directory, error))
+
+
+def write_recovery_point(
+    directory: LocalLogDirectory, tp: TopicPartition, on_owner: OnOwner
+) -> Offset:
+    """Checkpoint what is durable now; returns the recovery point that is on disk then.
+
+    It may be lower, if another job or a cut has made this one's offsets stale.
+    """
+    checkpoints = on_owner(directory.gather)
+    directory.sync_names()
+    directory.write(checkpoints, (RECOVERY_POINT_FILE, CLEANER_FILE))
+    return directory.recovery_point(tp)
 
 
 class RetentionJob:

@@ -221,8 +221,9 @@ class _Opening:
         check.run([self._segment(base) for base in self._bases[first:]])
 
     def _find_whole_end(self) -> int:
-        """Below this offset a hole is no loss: Kafka's compaction may have removed the last batches
-        of a segment there, also in an interrupted pass; ours leaves at least an empty one."""
+        """Below this offset a hole is no loss: compaction may have removed the last batches of a
+        segment there. Ours first moves the recovery point beyond it; of an interrupted pass of
+        Kafka's the leftovers tell."""
         remembered = self._remembered
         end = max(remembered.recovery_point, remembered.cleaned_offset)
         if not self._log.config.compact or self._last_replaced < 0:

@@ -44,7 +44,12 @@ from penstock.storage.handles import Handles
 from penstock.storage.local_log import LocalLog
 from penstock.storage.log import SegmentedLog
 from penstock.storage.log_directory import LocalLogDirectory
-from penstock.storage.maintenance_jobs import CheckpointJob, RemovalJob, RetentionJob
+from penstock.storage.maintenance_jobs import (
+    CheckpointJob,
+    RemovalJob,
+    RetentionJob,
+    write_recovery_point,
+)
 from penstock.storage.partition_metadata import (
     PARTITION_METADATA_FILE,
     encode_topic_id,
@@ -381,20 +386,22 @@ class SegmentedEngine:
         if not any(log.config.compact for log in self._logs.values()):
             return []
         # Imported here, and preloaded by the broker, because it would add 8 ms to every start.
-        from penstock.storage.compaction import CompactionJob, find_filthiest
+        from penstock.storage.compaction import find_filthiest
 
         log = find_filthiest(self._logs.values(), now_ms)
-        if log is None:
-            return []
-        return [
-            CompactionJob(
-                log,
-                disk=self._disk,
-                storage=self._config,
-                now_ms=now_ms,
-                throttle=self._throttle,
-            )
-        ]
+        return [] if log is None else [self.make_compaction_job(log, now_ms)]
+
+    def make_compaction_job(self, log: SegmentedLog, now_ms: int) -> Job:
+        from penstock.storage.compaction import CompactionJob
+
+        return CompactionJob(
+            log,
+            disk=self._disk,
+            storage=self._config,
+            now_ms=now_ms,
+            checkpoint=partial(write_recovery_point, self._homes[log.tp], log.tp),
+            throttle=self._throttle,
+        )
 
     def _due_checkpoints(self, now_ms: int) -> frozenset[str]:
         config = self._config

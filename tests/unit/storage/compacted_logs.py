@@ -124,6 +124,7 @@ class Table:
             disk=self.disk,
             storage=StorageConfig() if storage is None else storage,
             now_ms=self.now_ms,
+            checkpoint=lambda on_owner: self.log.durable_offset,
             on_done=results.append,
         )
         job.run(directly)

@@ -8,9 +8,9 @@ from tests.unit.storage.compacted_logs import FOLDER, Table, directly, lasting, 
 
 from penstock.config.log_config import StorageConfig
 from penstock.model.ids import Offset, TimestampMs
-from penstock.protocol.batch import APPEND_TIME
+from penstock.protocol.batch import APPEND_TIME, iter_headers, read_header
 from penstock.protocol.compression import Codec
-from penstock.protocol.records import iter_records
+from penstock.protocol.records import Record, build_batch, iter_records, replace_records
 from penstock.storage.compaction import CompactionJob, CompactionResult
 from penstock.storage.compaction_throttle import CleanerThrottler
 from penstock.storage.offset_map import ENTRY_BYTES
@@ -298,7 +298,21 @@ def test_a_producer_with_only_a_marker_stays_in_the_producer_state() -> None:
 # -- shape ---------------------------------------------------------------------------------------
 
 
-def test_the_last_batch_of_a_run_keeps_its_range_of_offsets() -> None:
+def test_no_batch_without_records_stays_at_the_end_of_a_segment() -> None:
+    table = make_table(segment_bytes=200)
+    for number in range(20):
+        table.put((b"k%d" % number, b"v" * 100))
+        table.put((b"same", b"v" * 100))
+    table.roll()
+    table.put((b"last", b"1"))
+    table.compact()
+    assert len(table.log.segments) > 10
+    assert all(header.record_count for header, _ in table.batches())
+    assert len(table.everything()) == 22
+
+
+def test_a_batch_without_records_holds_the_end_of_the_log_until_others_follow() -> None:
+    """A new replica gets as far as the last batch: it must reach the leader's log end offset."""
     table = make_table()
     table.put((b"a", b"1"))
     table.roll()
@@ -308,6 +322,142 @@ def test_the_last_batch_of_a_run_keeps_its_range_of_offsets() -> None:
     table.now_ms += RETENTION_MS
     table.compact()
     assert [(h.base_offset, h.record_count) for h, _ in table.batches()] == [(0, 1), (1, 0)]
+    table.put((b"c", b"1"))
+    table.compact()
+    assert [(h.base_offset, h.record_count) for h, _ in table.batches()] == [(0, 1), (2, 1)]
+
+
+def test_a_batch_that_may_be_lost_does_not_hold_the_end_of_the_log() -> None:
+    table = make_table()
+    table.put((b"a", b"1"), (b"b", b"1"))
+    table.put((b"a", b"1"))
+    table.put((b"a", b"1"), pid=1, transactional=True)
+    table.end(1, commit=False)
+    table.log.producers.expire(now_ms=10**9, expiration_ms=1)
+    table.roll()
+    table.put((b"c", b"1"))
+    table.log.durable_offset = Offset(5)
+    table.compact()
+    table.now_ms += RETENTION_MS
+    table.compact()
+    shape = [(h.base_offset, h.record_count) for h, _ in table.batches()]
+    assert shape == [(0, 1), (2, 1), (4, 0), (5, 1)]
+    table.settle()
+    table.compact()
+    assert [header.base_offset for header, _ in table.batches()] == [0, 2, 5]
+
+
+def test_empty_batches_of_an_earlier_pass_are_removed() -> None:
+    """Earlier versions left one at the end of each new segment."""
+    table = make_table()
+    table.put((b"a", b"1"))
+    for offset in (1, 2):
+        batch = build_batch([Record(offset, 1_000, b"a", b"1")], base_offset=offset)
+        header = read_header(batch)
+        empty = replace_records(header, b"", record_count=0, max_timestamp_ms=-1)
+        table.log.append_as_follower(memoryview(empty), table.now_ms)
+        table.settle()
+        table.roll()
+    table.put((b"b", b"1"))
+    assert [header.record_count for header, _ in table.batches()] == [1, 0, 0, 1]
+    table.compact()
+    assert [header.record_count for header, _ in table.batches()] == [1, 1]
+
+
+def test_a_segment_may_lose_all_its_batches() -> None:
+    table = make_table(segment_bytes=300)
+    for key in (b"a", b"b", b"a"):
+        table.put((key, b"v" * 200))
+        table.roll()
+    table.put((b"b", b"w" * 200))
+    table.roll()
+    table.put((b"c", b"1"))
+    table.compact()
+    assert [segment.size > 0 for segment in table.log.segments] == [False, False, True, True, True]
+    assert [seen.offset for seen in table.everything()] == [2, 3, 4]
+    assert table.reopened().log_end_offset == 5
+    table.compact()
+    assert len(table.log.segments) == 3, "empty segments combine with their neighbours"
+
+
+def test_nothing_is_replaced_before_the_recovery_point_is_on_disk() -> None:
+    table = filled()
+    results: list[CompactionResult] = []
+    CompactionJob(
+        table.log,
+        disk=table.disk,
+        storage=StorageConfig(),
+        now_ms=table.now_ms,
+        checkpoint=lambda on_owner: Offset(2),
+        on_done=results.append,
+    ).run(directly)
+    assert results[0].problem is not None
+    assert table.list_keys() == [b"a", b"b", b"a", b"c"]
+    assert not leftovers(table)
+    assert table.log.failure is None
+
+
+# -- reading what a pass leaves ------------------------------------------------------------------
+
+
+def read_offsets(table: Table, start: int, *, skip_empty: bool, max_bytes: int = 1) -> list[int]:
+    read = table.log.read(
+        Offset(start),
+        below=table.log.high_watermark,
+        max_bytes=max_bytes,
+        at_least_one=True,
+        skip_empty=skip_empty,
+    )
+    content = b"".join(table.disk.pread(p.fd, p.length, p.position) for p in read.slices)
+    read.lease.release()
+    return [header.base_offset for _, header in iter_headers(content)]
+
+
+def with_empty_batches() -> Table:
+    """Offsets 0 to 2 and 4 are the last of producers, without records; 4 and 5 are in a segment of
+    their own."""
+    table = make_table(segment_bytes=600)
+    for producer in (1, 2, 3):
+        table.put((b"a", b"1"), pid=producer)
+    table.put((b"b", b"v" * 300))
+    table.roll()
+    table.put((b"a", b"1"), pid=4)
+    table.put((b"a", b"v" * 400))
+    table.roll()
+    table.put((b"c", b"1"))
+    table.compact()
+    shape = [(h.base_offset, h.record_count) for h, _ in table.batches()]
+    assert shape == [(0, 0), (1, 0), (2, 0), (3, 1), (4, 0), (5, 1), (6, 1)]
+    return table
+
+
+def test_a_consumer_is_given_records_and_a_follower_every_batch() -> None:
+    table = with_empty_batches()
+    assert read_offsets(table, 0, skip_empty=True) == [3]
+    assert read_offsets(table, 0, skip_empty=False) == [0]
+    assert read_offsets(table, 4, skip_empty=True) == [5], "also where the last read ended"
+    assert read_offsets(table, 4, skip_empty=False) == [4]
+    assert read_offsets(table, 1, skip_empty=True, max_bytes=10_000) == [3]
+
+
+def test_batches_without_records_are_given_to_a_consumer_if_nothing_else_is_left() -> None:
+    """Its position must still reach the end."""
+    table = with_empty_batches()
+    table.put((b"d", b"1"), pid=9)
+    table.put((b"d", b"1"))
+    table.roll()
+    table.put((b"e", b"1"))
+    table.compact()
+    table.log.truncate_to(Offset(8), 0)
+    assert [(h.base_offset, h.record_count) for h, _ in table.batches()][-1] == (7, 0)
+    assert read_offsets(table, 7, skip_empty=True) == [7]
+
+
+def test_a_first_batch_larger_than_max_bytes_is_given_whole() -> None:
+    table = with_empty_batches()
+    size = next(header.size for header, _ in table.batches() if header.base_offset == 3)
+    for max_bytes in (0, 1, size - 1, size):
+        assert read_offsets(table, 0, skip_empty=True, max_bytes=max_bytes) == [3]
 
 
 def test_neighbours_combine_up_to_the_size_of_a_segment() -> None:
@@ -415,6 +565,7 @@ def run(table: Table, on_owner: Meddler) -> CompactionResult:
         disk=table.disk,
         storage=StorageConfig(),
         now_ms=table.now_ms,
+        checkpoint=lambda on_owner: table.log.durable_offset,
         on_done=results.append,
     ).run(on_owner)
     return results[0]
@@ -585,6 +736,7 @@ def test_a_pass_spends_the_bytes_that_it_reads_and_writes() -> None:
         disk=table.disk,
         storage=StorageConfig(),
         now_ms=0,
+        checkpoint=lambda on_owner: table.log.durable_offset,
         throttle=CleanerThrottler(1, clock=lambda: clock[0], pause=pause),
     )
     job.run(directly)

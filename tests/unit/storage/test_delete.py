@@ -386,7 +386,8 @@ def test_truncating_a_deleted_log_does_not_affect_its_successor() -> None:
 
 
 class Racing(SimulatedDisk):
-    """A disk that lets the owner act once between two calls of a job."""
+    """A disk that lets the owner act once between two calls of a job, but not while the job writes
+    checkpoints: the owner waits for those."""
 
     CALLS = frozenset({"open", "exists", "unlink", "rename", "list", "size_of", "sync_directory"})
 
@@ -394,11 +395,12 @@ class Racing(SimulatedDisk):
         super().__init__("/d")
         self.calls_left: int | None = None
         self.act: Callable[[], None] = lambda: None
+        self.is_waited_for: Callable[[], bool] = lambda: False
 
     def __getattribute__(self, name: str) -> object:
         if name in Racing.CALLS and self.calls_left is not None:
             self.calls_left -= 1
-            if self.calls_left < 0:
+            if self.calls_left < 0 and not self.is_waited_for():
                 self.calls_left = None
                 self.act()
         return super().__getattribute__(name)
@@ -436,6 +438,7 @@ def test_a_job_survives_the_deletion_of_its_log_at_every_call(
 def meet_deletion(name: str, config: LogConfig, *, calls: int, again: bool) -> bool:
     disk = Racing()
     shelf = Shelf(disk, config)
+    disk.is_waited_for = shelf.engine._directories[0]._writing.locked
     log = shelf.create()
     other = shelf.create(SECOND)
     shelf.append(log, 20)

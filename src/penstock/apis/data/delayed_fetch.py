@@ -247,7 +247,13 @@ class DelayedFetch:
     ) -> Read | None:
         """None: not even one batch may be sent."""
         try:
-            read = partition.log.read(start, below=below, max_bytes=limit, at_least_one=is_first)
+            read = partition.log.read(
+                start,
+                below=below,
+                max_bytes=limit,
+                at_least_one=is_first,
+                skip_empty=self._isolation is not FetchIsolation.LOG_END,
+            )
         except StorageError as error:
             raise as_refusal(error) from error
         except OSError as error:

@@ -200,7 +200,15 @@ class MemoryLog:
 
     # -- reading ---------------------------------------------------------------------------
 
-    def read(self, start: Offset, *, below: Offset, max_bytes: int, at_least_one: bool) -> Read:
+    def read(
+        self,
+        start: Offset,
+        *,
+        below: Offset,
+        max_bytes: int,
+        at_least_one: bool,
+        skip_empty: bool = False,
+    ) -> Read:
         if not self.log_start_offset <= start <= self.log_end_offset:
             raise OffsetOutOfRange(start, self.log_start_offset, self.log_end_offset)
         wanted = [b for b in self._batches if start <= b.header.last_offset < below]
