@@ -1,15 +1,19 @@
 """A full disk: produce fails, the broker ends with a clear log line, no acknowledged record is
 lost."""
 
+import asyncio
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from tests.scenarios.up_process import penstock_up
 
 import penstock
-from penstock.client.errors import SendFailed
+from penstock.client.admin_values import AlterConfigOp, Resource, ResourceKind
+from penstock.client.cluster import ClusterClient
+from penstock.client.errors import ClientError, SendFailed
 
 
 @pytest.fixture
@@ -57,3 +61,29 @@ def test_a_broker_whose_only_log_dir_is_full_ends_and_loses_no_acknowledged_reco
                     break
         assert received == acknowledged
         assert up.end() == 0
+
+
+def test_a_broker_whose_metadata_store_cannot_write_ends_with_one_line(tmp_path: Path) -> None:
+    """The journal may not grow beyond 16 KiB."""
+    limited = ("sh", "-c", 'ulimit -f 16; exec "$@"', "sh")
+    arguments = ("--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0")
+    with penstock_up(*arguments, prefix=limited) as up:
+        asyncio.run(alter_until_refused(up.bootstrap_servers))
+        assert up.wait() == 3
+    assert "Traceback" not in "\n".join(up.logs)
+    assert "never awaited" not in "\n".join(up.logs)
+    assert up.logs[-1].startswith(
+        f"stopped, as it cannot go on: the metadata store in {tmp_path}/data/.coordination"
+    )
+    assert "File too large" in up.logs[-1]
+    assert up.logs[-1].endswith("repair or replace the disk and restart the broker")
+
+
+async def alter_until_refused(bootstrap: str) -> None:
+    """Change a setting of the broker, which only the metadata store stores."""
+    resource = Resource(ResourceKind.BROKER, "1")
+    async with ClusterClient(bootstrap) as client:
+        with suppress(ClientError):
+            for number in range(10_000):
+                change = AlterConfigOp("log.retention.ms", str(10**15 + number))
+                await client.admin.incremental_alter_configs({resource: [change]}, timeout_ms=5_000)

@@ -5,12 +5,13 @@ bad request affects no other connection.
 """
 
 import traceback
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Coroutine, Mapping
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
 from penstock.apis.api import Api, Request
 from penstock.apis.refused_versions import RefusedVersions
+from penstock.model.stop_requests import BrokerEnding
 from penstock.protocol.api_keys import ApiKey, describe_api, find_api_key
 from penstock.protocol.entry_counts import Excess, find_excess
 from penstock.protocol.headers import RequestHeader, read_request_header
@@ -98,9 +99,17 @@ class Dispatcher:
         request = _request(api, header, in_flight, message)
         answer = api.answer(request, self._services)
         if isawaitable(answer):
-            self._services.run(self._finish(request, answer))
+            self._run(request, answer)
         else:
             request.reply(answer)
+
+    def _run(self, request: Request, answer: Awaitable[Any]) -> None:
+        try:
+            self._services.run(self._finish(request, answer))
+        except BrokerEnding as ending:
+            if isinstance(answer, Coroutine):
+                answer.close()
+            request.in_flight.close(str(ending))
 
     def _find_excess(self, api: Api, header: RequestHeader) -> Excess | None:
         if api.bounds is None:

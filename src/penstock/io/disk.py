@@ -10,7 +10,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable
-from errno import EINVAL, ENXIO
+from errno import EDQUOT, EINVAL, ENOSPC, ENXIO
 from typing import NamedTuple, Protocol
 
 READ = os.O_RDONLY | os.O_CLOEXEC
@@ -55,6 +55,12 @@ class Disk(Protocol):
     def rename(self, source: str, target: str) -> None: ...  # replaces the target
     def unlink(self, path: str) -> None: ...
     def try_lock(self, descriptor: int) -> bool: ...  # held until the descriptor closes
+
+
+def advise(error: BaseException) -> str:
+    """What an operator does about a failed write."""
+    is_full = isinstance(error, OSError) and error.errno in (ENOSPC, EDQUOT)
+    return "make room on that disk" if is_full else "repair or replace the disk"
 
 
 class RealDisk:

@@ -7,6 +7,10 @@ as one, because `timeout`, shells and supervisors signal a process and then its 
 TOGETHER_S = 1.0
 
 
+class BrokerEnding(Exception):
+    """A part of the broker has failed, so that it ends; it starts no more work."""
+
+
 class StopRequests:
     """The stop requests of one process; owned by its signal handler."""
 

@@ -60,8 +60,10 @@ class BrokerRegistration:
                     await self.register()
                 await self._controller.run()
             except ConnectionLoss:
+                _raise_if_cancelled()
                 await self._wait_connected()
             except SessionExpired:
+                _raise_if_cancelled()
                 self._is_registered = False
                 await self.replace_session()
 
@@ -93,6 +95,13 @@ class BrokerRegistration:
 
     def _on_state(self, state: SessionState) -> None:
         self._state_changed.set()
+
+
+def _raise_if_cancelled() -> None:
+    """A resignation that fails on the way out replaces the CancelledError that caused it."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 def build_registration(

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 from penstock.config.effective_config import EffectiveConfig
 from penstock.model.cluster import BrokerId
+from penstock.model.stop_requests import BrokerEnding
 from penstock.purgatory.timing_wheel import Timer
 from penstock.replication.metadata_cache import MetadataCache
 from penstock.replication.replica_manager import Clock, ReplicaManager
@@ -38,7 +39,12 @@ class BrokerContext(NamedTuple):  # a frozen dataclass costs 10 times the start-
     logs_ready: asyncio.Event
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
-        self.tasks.create_task(work)
+        """BrokerEnding if a part has failed already: the task group cancels the others."""
+        try:
+            self.tasks.create_task(work)
+        except RuntimeError as error:
+            work.close()
+            raise BrokerEnding("the broker is ending, because a part of it failed") from error
 
     def run_when_logs_ready(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
         async def wait_and_run() -> None:

@@ -6,6 +6,7 @@ An OSError is not one of them until a log has fenced itself because of it.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from penstock.io.disk import advise
 from penstock.model.ids import Offset, TopicPartition
 
 if TYPE_CHECKING:  # the index raises the error that carries its entries
@@ -97,7 +98,7 @@ class LogFenced(StorageError):
     def __init__(self, where: object, first_error: BaseException) -> None:
         super().__init__(
             f"{where} takes no writes because one failed with {type(first_error).__name__}: "
-            f"{first_error}; repair the disk and restart the broker"
+            f"{first_error}; {advise(first_error)} and restart the broker"
         )
         self.first_error = first_error
 
@@ -108,7 +109,7 @@ class DirectoryFailed(StorageError):
     def __init__(self, directory: str, first_error: BaseException) -> None:
         super().__init__(
             f"log directory {directory} is offline because of {type(first_error).__name__}: "
-            f"{first_error}; repair or replace the disk and restart the broker"
+            f"{first_error}; {advise(first_error)} and restart the broker"
         )
         self.directory = directory
         self.first_error = first_error

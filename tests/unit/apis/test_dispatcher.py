@@ -2,6 +2,10 @@
 
 import subprocess
 import sys
+from collections.abc import Coroutine
+from dataclasses import replace
+from inspect import CORO_CLOSED, getcoroutinestate
+from typing import Any
 
 import pytest
 from tests.unit.apis.harness import ApiHarness, FakeConnection, build
@@ -12,6 +16,7 @@ from penstock.apis.preload import load_ahead
 from penstock.apis.refused_versions import RefusedVersions
 from penstock.apis.registry import APIS, SERVED
 from penstock.apis.services import Services
+from penstock.model.stop_requests import BrokerEnding
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.frames import encode_request_frame
 from penstock.protocol.malformed import MalformedRequest
@@ -175,3 +180,28 @@ def test_after_loading_ahead_no_request_waits_for_a_schema(harness: ApiHarness) 
 def empty(key: ApiKey, version: int) -> bytearray:
     message = build(get_request_schema(key, version), {"client_software_name": "a"})
     return bytearray(encode_request_frame(message, correlation_id=1, client_id=None)[4:])
+
+
+def test_a_request_that_comes_while_the_broker_ends_closes_its_connection_quietly(
+    harness: ApiHarness,
+) -> None:
+    def refuse(work: Coroutine[Any, Any, None]) -> None:
+        work.close()
+        raise BrokerEnding("the broker is ending")
+
+    async def answer() -> None:
+        raise AssertionError("nothing starts any more")
+
+    started: list[Coroutine[Any, Any, None]] = []
+
+    def handle(request: Request, services: Services) -> Coroutine[Any, Any, None]:
+        started.append(answer())
+        return started[0]
+
+    api = Api(key=ApiKey.METADATA, versions=range(1), answer=handle)
+    services = replace(harness.services, run=refuse)
+    harness.dispatcher = Dispatcher({ApiKey.METADATA: api}, services)
+    in_flight = harness.send_frame(frame(ApiKey.METADATA, 0, bytes(4)))
+    assert (in_flight.is_answered, harness.reports) == (False, [])
+    assert str(harness.connection.closed_because) == "the broker is ending"
+    assert getcoroutinestate(started[0]) == CORO_CLOSED

@@ -174,13 +174,16 @@ def test_after_a_disk_error_nothing_is_accepted(error: int, kind: OperationKind)
         states: list[SessionState] = []
         session.listen(states.append)
         disk.fail_path(JOURNAL, error, {kind})
+        remedy = "make room on that disk" if error == ENOSPC else "repair or replace the disk"
         writes = [session.create("/b"), session.set("/a", b"x"), session.get("/a")]
         for outcome in await asyncio.gather(*writes, return_exceptions=True):
             assert isinstance(outcome, ConnectionLoss)
         disk.heal()
         for request in (session.create("/c"), session.get("/a"), store.open_session()):
-            with pytest.raises(ConnectionLoss, match="repair the disk"):
+            with pytest.raises(ConnectionLoss, match=remedy):
                 await request
+        with pytest.raises(ConnectionLoss, match=f"in {FOLDER} has stopped .*{remedy}"):
+            await store.wait_end()
         assert states == [SessionState.SUSPENDED]
         assert isinstance(store.failure, OSError)
         await store.close()
@@ -347,8 +350,9 @@ def test_wait_end_raises_the_disk_error() -> None:
         disk.fail_path(JOURNAL, EIO, {OperationKind.SYNC})
         with pytest.raises(ConnectionLoss):
             await session.create("/a")
-        with pytest.raises(OSError, match="error"):
+        with pytest.raises(ConnectionLoss, match=FOLDER) as lost:
             await supervisor
+        assert isinstance(lost.value.__cause__, OSError)
         disk.heal()
         await store.close()
 

@@ -57,8 +57,8 @@ class Journal:
     def __init__(self, disk: Disk, folder: str, lock: int) -> None:
         self.size_bytes = 0
         self.snapshot_bytes = 0
+        self.folder = folder
         self._disk = disk
-        self._folder = folder
         self._lock = lock
         self._path = os.path.join(folder, JOURNAL_FILE)
         self._descriptor = disk.open(self._path, CREATE)
@@ -74,7 +74,7 @@ class Journal:
         """Replace all commands so far by their image."""
         body = encode_image(image)
         content = _SNAPSHOT.pack(_SNAPSHOT_MAGIC, zlib.crc32(body)) + body
-        replace_file(self._disk, os.path.join(self._folder, SNAPSHOT_FILE), content)
+        replace_file(self._disk, os.path.join(self.folder, SNAPSHOT_FILE), content)
         self.snapshot_bytes = len(content)
         # Not earlier: after a crash the old snapshot needs the commands, the new one covers them.
         self._cut(0)
@@ -98,7 +98,7 @@ class Journal:
     def make_durable(self) -> None:
         """Sync all files and their names, including an earlier process's unsynced writes."""
         self._disk.sync(self._descriptor)
-        self._disk.sync_directory(self._folder)
+        self._disk.sync_directory(self.folder)
 
     def close(self) -> None:
         self._disk.close(self._descriptor)

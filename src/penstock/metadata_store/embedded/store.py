@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Generic, NamedTuple, Self, TypeVar
 
-from penstock.io.disk import Disk
+from penstock.io.disk import Disk, advise
 from penstock.metadata_store.embedded.journal import Recovered, recover
 from penstock.metadata_store.embedded.records import encode_command
 from penstock.metadata_store.embedded.session import EmbeddedSession
@@ -130,8 +130,11 @@ class EmbeddedMetadataStore:
         self._raise_failed_call()
 
     async def wait_end(self) -> None:
-        """Wait until it is closed; raises the error that stopped it."""
+        """Wait until it is closed; raises the error that stopped it: ConnectionLoss for a failed
+        disk, which says where and what next."""
         await asyncio.shield(self._task)
+        if isinstance(self.failure, OSError):
+            raise self._lost(self.failure) from self.failure
         if self.failure is not None:
             raise self.failure
 
@@ -168,7 +171,7 @@ class EmbeddedMetadataStore:
 
     def check_serving(self) -> None:
         if self.failure is not None:
-            raise _lost(self.failure)
+            raise self._lost(self.failure)
         if self._is_closing:
             raise ConnectionLoss("the metadata store is closed; open it again")
 
@@ -281,19 +284,19 @@ class EmbeddedMetadataStore:
         self.failure = error
         for item in (*self._round, *self._queue):
             if not item.answer.done():
-                item.answer.set_exception(_lost(error))
+                item.answer.set_exception(self._lost(error))
         self._round.clear()
         self._queue.clear()
         for session in self._sessions.values():
             self._call(session.enter, SessionState.SUSPENDED)
 
-
-def _lost(failure: BaseException) -> ConnectionLoss:
-    remedy = "repair the disk and restart" if isinstance(failure, OSError) else "restart"
-    return ConnectionLoss(
-        f"the metadata store has stopped after {type(failure).__name__}: {failure}; operations in "
-        f"progress may be done or not: {remedy} the broker"
-    )
+    def _lost(self, failure: BaseException) -> ConnectionLoss:
+        remedy = f"{advise(failure)} and restart" if isinstance(failure, OSError) else "restart"
+        return ConnectionLoss(
+            f"the metadata store in {self._journal.folder} has stopped after "
+            f"{type(failure).__name__}: {failure}; operations in progress may be done or not: "
+            f"{remedy} the broker"
+        )
 
 
 async def _off_loop(executor: Executor | None, work: Callable[[], Answer]) -> Answer:
