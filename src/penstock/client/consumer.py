@@ -17,6 +17,7 @@ from confluent_kafka import Consumer as RdKafkaConsumer
 from confluent_kafka import KafkaException
 from confluent_kafka import TopicPartition as Place
 
+from penstock.client.damaged_batches import DamagedBatches, describe_damage
 from penstock.client.errors import BrokersUnreachable, ClientClosed, ConsumeFailed
 from penstock.client.message import Message
 from penstock.client.rdkafka import (
@@ -73,6 +74,7 @@ class Consumer:
         if not self.topics:
             raise ValueError("a consumer needs a topic to read; name at least one")
         self.group = group
+        self._from_beginning = from_beginning
         self._timeout_s = timeout_s
         self._connect_timeout_s = connect_timeout_s
         self._trouble = Trouble(bootstrap_servers)
@@ -97,6 +99,7 @@ class Consumer:
         self._failure: ConsumeFailed | None = None  # raised once the buffer is empty
         self._stored_at = time.monotonic()
         self._whole: WholeTopics | None = None
+        self._damaged = DamagedBatches(self._consumer, bootstrap_servers, self._start_of)
         try:
             if group is None:
                 self._whole = WholeTopics(
@@ -160,7 +163,8 @@ class Consumer:
         return messages
 
     def check_reachable(self) -> None:
-        """Raise BrokersUnreachable unless a broker answers."""
+        """Raise BrokersUnreachable unless a broker answers, and ConsumeFailed if a damaged batch
+        is the reason why nothing comes."""
         with self._lock:
             self._check_open()
             is_down = self._trouble.last is not None
@@ -173,6 +177,7 @@ class Consumer:
                     self._trouble.explain(f"{text} {patience_s:g} s: {error.args[0].str()}")
                 ) from error
             self._trouble.clear()
+            self._damaged.look()
 
     def commit(self) -> None:
         """Commit every message returned so far, and wait for the response."""
@@ -275,12 +280,15 @@ class Consumer:
         self._raise_failure()
         first = self._consumer.poll(timeout_s)
         if first is None:
+            if timeout_s:
+                self._damaged.look_if_due()
             return
         self._take(first)
         for message in self._consumer.consume(max_messages, 0):
             self._take(message)
         if self._buffer:
             self._trouble.clear()
+            self._damaged.note_progress()
         else:
             self._raise_failure()
 
@@ -297,6 +305,10 @@ class Consumer:
         elif error.retriable() or error.code() in _PASSING:
             self._trouble.note(error)
             LOG.warning("reading %s: %s", self.topics, error)
+        elif error.code() in _DAMAGE:
+            tp = TopicPartition(str(message.topic()), int(message.partition() or 0))
+            text = describe_damage(tp, int(message.offset() or 0), error.str())
+            self._failure = ConsumeFailed(text)
         else:
             self._failure = self._failed(error)
 
@@ -346,6 +358,14 @@ class Consumer:
         )
         self._done = {tp: offset for tp, offset in self._done.items() if tp not in gone}
         self._reached = {tp: offset for tp, offset in self._reached.items() if tp not in gone}
+
+    def _start_of(self, tp: TopicPartition) -> int:
+        """Where reading of a partition began of which nothing has come; negative: unknown."""
+        if self._whole is not None:
+            return self._whole.start_of(tp)
+        low, _ = self._consumer.get_watermark_offsets(Place(*tp), cached=True)
+        [committed] = self._consumer.committed([Place(*tp)], timeout=_REACH_AGAIN_S)
+        return committed.offset if committed.offset >= 0 or not self._from_beginning else low
 
     # Seeking.
 
@@ -409,6 +429,10 @@ class Consumer:
 _NO_CONNECTION = frozenset({LocalCode.ALL_BROKERS_DOWN, LocalCode.TRANSPORT, LocalCode.RESOLVE})
 # Transient errors: librdkafka itself waits or rejoins.
 _PASSING = _NO_CONNECTION | {LocalCode.MAX_POLL_EXCEEDED, LocalCode.PARTITION_EOF}
+
+
+# A batch that librdkafka cannot read; it comes again with every fetch.
+_DAMAGE = frozenset({LocalCode.BAD_COMPRESSION, LocalCode.BAD_MSG})
 
 
 def _read(raw: "RdKafkaMessage") -> Message:

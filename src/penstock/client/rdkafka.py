@@ -20,6 +20,8 @@ LOG.addHandler(logging.NullHandler())
 class LocalCode(enum.IntEnum):
     """librdkafka's own errors that matter here; confluent-kafka has them as private names."""
 
+    BAD_MSG = -199
+    BAD_COMPRESSION = -198
     TRANSPORT = -195
     RESOLVE = -193
     PARTITION_EOF = -191

@@ -32,7 +32,7 @@ class WholeTopics:
         self._topics = topics
         self._look_every_s = look_every_s
         self._timeout_s = timeout_s
-        self._assigned: set[TopicPartition] = set()
+        self._assigned: dict[TopicPartition, int] = {}  # with the offset to start at
         partitions = self._find_all()
         self._assign(self._resolve(partitions, OFFSET_BEGINNING if from_beginning else OFFSET_END))
         self._looked_at = time.monotonic()
@@ -47,6 +47,10 @@ class WholeTopics:
             LOG.warning("cannot look for new partitions of %s: %s", self._topics, error)
         self._looked_at = time.monotonic()
 
+    def start_of(self, tp: TopicPartition) -> int:
+        """The offset at which reading of an assigned partition began."""
+        return self._assigned.get(tp, -1)
+
     def _assign(self, positions: Sequence[Place]) -> None:
         new = [
             position
@@ -55,7 +59,9 @@ class WholeTopics:
         ]
         if new:
             self._consumer.incremental_assign(new)
-            self._assigned.update(TopicPartition(tp.topic, tp.partition) for tp in new)
+            for position in new:
+                tp = TopicPartition(position.topic, position.partition)
+                self._assigned[tp] = max(position.offset, 0)  # the beginning, of new partitions
 
     def _resolve(self, partitions: Sequence[TopicPartition], edge: int) -> list[Place]:
         """Resolve the beginning or the end to offsets now. So records sent once the consumer exists
