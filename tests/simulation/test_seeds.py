@@ -22,7 +22,10 @@ def test_committed_records_survive_all_faults(chunk: int) -> None:
 
 def test_committed_records_survive_if_one_of_all_brokers_comes_back_without_its_data() -> None:
     plan = SimulationPlan(loses_data=True)
-    assert all(run_seed(seed, plan).acknowledged for seed in range(LOST_DATA_COUNT))
+    results = [run_seed(seed, plan) for seed in range(LOST_DATA_COUNT)]
+    assert all(result.committed for result in results)
+    acknowledged = sum(bool(result.acknowledged) for result in results)
+    assert acknowledged >= 0.9 * len(results)  # in the others a leader died before each answer
 
 
 @pytest.mark.quick

@@ -25,6 +25,7 @@ class Faults:
         self._random = world.random
         self._away: dict[BrokerId, SimulatedDisk] = {}  # the surviving disks of those that are down
         self._copies: dict[BrokerId, SimulatedDisk] = {}  # disks before the latest starts
+        self._damaged_in: dict[BrokerId, int] = {}  # leader epochs; until an election
         self.counts: dict[str, int] = {}
         world.on_crash = self._on_crash
 
@@ -83,17 +84,27 @@ class Faults:
 
     def _damage_one(self) -> None:
         is_dark = not self._world.brokers and not self._world.store.brokers()
-        in_sync = self._world.checker.stored.in_sync
-        victims = [broker for broker in sorted(self._away) if in_sync != (broker,)]
+        victims = self._list_victims()
         if victims and is_dark:  # none has restarted meanwhile, after an earlier fault
             victim = self._random.choice(victims)
             self._away[victim] = self._damaged(victim)
+            self._damaged_in[victim] = self._world.checker.stored.leader_epoch
             first = self._random.choice([victim, *self._away])
             self._restart(first)
         for broker_id in self._away:
             self._world.schedule.after(
                 self._random.randint(5, 2 * SESSION_MS), partial(self._restart, broker_id)
             )
+
+    def _list_victims(self) -> list[BrokerId]:
+        """Brokers without which an in-sync replica is left that nothing has damaged. After an
+        election all in-sync replicas are whole again."""
+        stored = self._world.checker.stored
+        if stored.leader >= 0:
+            epoch = stored.leader_epoch
+            self._damaged_in = {b: e for b, e in self._damaged_in.items() if e >= epoch}
+        whole = set(stored.in_sync).difference(self._damaged_in)
+        return [broker for broker in sorted(self._away) if whole - {broker}]
 
     def _damaged(self, victim: BrokerId) -> SimulatedDisk:
         kinds = [lose_folder, lose_newest_segment, lose_everything]
