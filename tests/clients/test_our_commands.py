@@ -122,6 +122,28 @@ def test_describe_shows_every_partitions_leader_replicas_and_offsets(
     ]
 
 
+def test_a_setting_without_effect_is_not_reported_as_altered(
+    broker: BrokerUnderTest, command: Command
+) -> None:
+    if broker.is_kafka:
+        pytest.skip("Kafka acts on it")
+    topic, inert, active = new_topic(broker, partitions=1), "preallocate=true", "segment.ms=7000"
+    done = command("topic", "alter", topic, "--config", inert)
+    assert done.lines == [f"nothing has changed for topic {topic}"]
+    complaint = "penstock: preallocate is stored, but changes nothing here: no effect: files grow "
+    assert done.errors.startswith(complaint)
+    both = command("topic", "alter", topic, "--config", inert, "--config", active)
+    assert both.lines == [f"altered topic {topic}"]
+    assert both.errors.startswith(complaint)
+    report = command("topic", "alter", topic, "--config", inert, "--json").json
+    assert report["altered"] is False
+    assert list(report["without_effect"]) == ["preallocate"]
+    created = command("topic", "create", new_name(), "--config", inert)
+    assert created.status == 0
+    assert created.errors.startswith(complaint)
+    assert command("topic", "alter", topic, "--config", active).errors == ""
+
+
 def test_producing_nothing_creates_no_topic(command: Command) -> None:
     typo = new_name()
     done = command("produce", typo)

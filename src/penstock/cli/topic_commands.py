@@ -117,7 +117,10 @@ def create(
 ) -> None:
     configs = parse_pairs("--config", config or [])
 
+    without_effect: dict[str, str] = {}
+
     async def work(client: "ClusterClient") -> "CreatedTopic | None":
+        from penstock.cli.settings_without_effect import find_without_effect
         from penstock.client.admin_values import NewTopicSpec
         from penstock.client.errors import RefusedByBroker
         from penstock.model.errors import ErrorCode
@@ -129,13 +132,16 @@ def create(
             configs=configs,
         )
         try:
-            return (await client.admin.create_topics([topic]))[0]
+            created = (await client.admin.create_topics([topic]))[0]
         except RefusedByBroker as error:
             if if_not_exists and error.code is ErrorCode.TOPIC_ALREADY_EXISTS:
                 return None
             raise
+        without_effect.update(await find_without_effect(client, name, configs))
+        return created
 
     created = ask_cluster(get_bootstrap(ctx, bootstrap), work)
+    _warn(without_effect)
     if wants_json(ctx, as_json):
         show_json(_created_json(name, created))
     elif created is None:
@@ -249,7 +255,10 @@ def alter(
     if partitions is None and not configs and not delete_config:
         fail("nothing to alter: give --partitions, --config or --delete-config", 2)
 
-    async def work(client: "ClusterClient") -> None:
+    names = {*configs, *(delete_config or [])}
+
+    async def work(client: "ClusterClient") -> dict[str, str]:
+        from penstock.cli.settings_without_effect import find_without_effect
         from penstock.client.admin_values import AlterConfigOp, Resource, ResourceKind
         from penstock.model.admin import ConfigOperation
 
@@ -262,12 +271,24 @@ def alter(
             await client.admin.incremental_alter_configs({topic: changes})
         if partitions is not None:
             await client.admin.create_partitions({name: partitions})
+        return await find_without_effect(client, name, names)
 
-    ask_cluster(get_bootstrap(ctx, bootstrap), work)
+    without_effect = ask_cluster(get_bootstrap(ctx, bootstrap), work)
+    is_altered = partitions is not None or bool(names - without_effect.keys())
+    _warn(without_effect)
     if wants_json(ctx, as_json):
-        show_json({"name": name, "altered": True})
-    else:
+        show_json({"name": name, "altered": is_altered, "without_effect": without_effect})
+    elif is_altered:
         print(f"altered topic {name}")
+    else:
+        print(f"nothing has changed for topic {name}")
+
+
+def _warn(without_effect: dict[str, str]) -> None:
+    if without_effect:
+        from penstock.cli.settings_without_effect import warn
+
+        warn(without_effect)
 
 
 @app.command(help=_DELETE_HELP)
