@@ -2,6 +2,7 @@
 
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -31,6 +32,21 @@ def test_a_broker_that_cannot_start_says_why_and_leaves_no_files(
     with pytest.raises(BrokerNotStarted, match=r"did you mean log\.segment\.bytes"):
         broker.start()
     assert list(temporary.iterdir()) == []
+
+
+def test_a_single_broker_says_which_partition_has_lost_its_folder_and_serves_the_rest(
+    tmp_path: Path,
+) -> None:
+    broker = penstock.Broker(data=tmp_path).start()
+    broker.create_topic("orders", partitions=2)
+    broker.stop()
+    shutil.rmtree(tmp_path / "orders-1")
+    with broker:
+        assert (
+            "orders-1 lacks records: it is assigned to this broker, which has no" in broker.logs()
+        )
+        assert "orders-0 lacks" not in broker.logs()
+        assert (tmp_path / "orders-1").is_dir()
 
 
 def test_a_failed_restart_keeps_the_records(temporary: Path) -> None:
