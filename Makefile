@@ -85,6 +85,7 @@ bench: java ## benchmarks as ratios to a peer in the same run; writes bench/resu
 	$(BIN)/python -m bench.groups
 	$(BIN)/python -m bench.transactions
 	$(BIN)/python -m bench.cluster
+	$(BIN)/python -m bench.lag_time
 	$(BIN)/python -m bench.spark
 
 docs: $(STAMP) ## regenerate docs/configuration.md and the module index of ARCHITECTURE.md
