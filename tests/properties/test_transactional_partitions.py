@@ -1,8 +1,8 @@
 """Partitions between a producer, a slow network and a coordinator that repeats its markers.
 
-In whatever order messages arrive, no transaction stays open that its coordinator has ended, and no
-batch ends up in another transaction. The coordinator epoch of a marker identifies what it ends
-here.
+In whatever order messages arrive, no transaction stays open that its coordinator has ended, no
+batch ends up in another transaction, and every batch that was acknowledged is in the log. The
+coordinator epoch of a marker identifies what it ends here.
 """
 
 import os
@@ -22,6 +22,7 @@ from tests.unit.apis.harness import ApiHarness, FakeConnection, Sent, batch
 from penstock.model.errors import ErrorCode, get_error
 from penstock.model.ids import TopicPartition
 from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.batch import read_header
 from penstock.protocol.control import read_end_marker
 from penstock.protocol.records import iter_records
 from penstock.replication.transaction_verification import Verifications
@@ -94,7 +95,7 @@ class World:
         self.verified_transactions: list[int] = []  # the transaction of each verification
         self.next_verification = 0  # index of the first that the coordinator has not seen
         self.seen: Counter[str] = Counter()
-        self.sent: list[Sent] = []
+        self.sent: list[tuple[Batch, Sent]] = []
 
     # -- what can happen -------------------------------------------------------------------
 
@@ -140,7 +141,7 @@ class World:
             topic_data=[topic],
             connection=FakeConnection(),
         )
-        self.sent.append(sent)
+        self.sent.append((made, sent))
         if len(self.harness.verifier.requests) > len(self.verified_transactions):
             self.verified_transactions.append(made.transaction)
 
@@ -177,9 +178,12 @@ class World:
                 )
 
     def _next_sequence(self, name: TopicPartition) -> int:
-        """A client continues after what was acknowledged."""
+        """A client continues after what was acknowledged, or one before if it purged that."""
         producer_state = self.harness.replicas.get(name).log.producers.find(PRODUCER)
-        return 0 if producer_state is None else producer_state.last_sequence + 1
+        if producer_state is None:
+            return 0
+        has_purged = self.chance.random() < 0.3
+        return max(0, producer_state.last_sequence + 1 - has_purged)
 
     def is_past_telling(self, transaction: int, partition: TopicPartition) -> bool:
         """With transactions v1, a late batch looks like a part of the producer's next transaction,
@@ -234,7 +238,7 @@ class World:
             self.deliver_answer()
             self.deliver_marker()
         assert not self.coordinator.unmarked
-        assert all(sent.is_answered for sent in self.sent)
+        assert all(sent.is_answered for _, sent in self.sent)
 
     @property
     def is_asking(self) -> bool:
@@ -247,6 +251,21 @@ class World:
             assert partition.leadership is not None
             assert len(partition.leadership.verifications) == 0
             self._check_log(name)
+            self._check_acknowledged(name)
+
+    def _check_acknowledged(self, name: TopicPartition) -> None:
+        stored = {
+            (int.from_bytes(record.value or b"", "big"), read_header(content).base_sequence)
+            for content in self._batches(name)
+            if read_end_marker(content) is None
+            for record in iter_records(content)
+        }
+        for made, sent in self.sent:
+            if made.partition == name:
+                code = get_error(sent.reply.responses[0].partition_responses[0].error_code)
+                self.seen[f"batch {code.name}"] += 1
+                is_stored = (made.transaction, made.sequence) in stored
+                assert is_stored or code is not NONE, f"{name}: {made} is lost"
 
     def _check_log(self, name: TopicPartition) -> None:
         open_: set[int] = set()  # transactions with a batch and no marker yet
@@ -302,7 +321,14 @@ def live(seed: int, version: int) -> Counter[str]:
 
 
 SCENARIOS = {
-    1: ("NONE", "CONCURRENT_TRANSACTIONS", "TRANSACTION_ABORTABLE", "marker late NONE", "ended"),
+    1: (
+        "NONE",
+        "CONCURRENT_TRANSACTIONS",
+        "TRANSACTION_ABORTABLE",
+        "batch OUT_OF_ORDER_SEQUENCE_NUMBER",
+        "marker late NONE",
+        "ended",
+    ),
     2: (
         "NONE",
         "CONCURRENT_TRANSACTIONS",
