@@ -250,3 +250,16 @@ def test_a_broker_whose_first_log_dir_fails_says_so(tmp_path: Path) -> None:
     refused = try_up("--data", str(path), "--listen", ANY)
     assert refused.returncode == 1
     assert f"data directory {path} cannot be used" in refused.stderr
+
+
+@pytest.mark.parametrize("existed", [False, True])
+def test_a_failed_start_leaves_no_files_behind(tmp_path: Path, existed: bool) -> None:
+    data = tmp_path / "some" / "data"
+    if existed:
+        data.mkdir(parents=True)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        done = try_up("--data", str(data), "--listen", address)
+    assert done.returncode == 1
+    assert address in done.stderr
+    assert list(tmp_path.rglob("*")) == ([data.parent, data] if existed else [])

@@ -37,7 +37,8 @@ from penstock.server.file_descriptors import (
 from penstock.server.incarnation import BrokerIncarnation, RecoveredLogs, report_lost
 from penstock.server.listeners import bind_listeners, build_server
 from penstock.server.meta_properties import WrongOwner, read_owner
-from penstock.server.metadata_store import BrokerMetadataStore, open_broker_store
+from penstock.server.metadata_store import BrokerMetadataStore, find_zookeeper, open_broker_store
+from penstock.server.new_directories import NewDirectories, find_missing
 from penstock.server.startup_retry import retry_at_startup
 from penstock.server.storage_jobs import StorageJobs
 from penstock.storage.errors import MalformedCheckpoint, StorageError
@@ -70,6 +71,7 @@ class BrokerServer:
         # Built by `open`, in this order.
         self._tasks: asyncio.TaskGroup
         self._storage: BrokerStorage | None = None
+        self._new_directories: NewDirectories | None = None
         self._incarnation: BrokerIncarnation | None = None  # in a cluster
         self._store: BrokerMetadataStore
         self._timers: LoopTimers
@@ -111,6 +113,8 @@ class BrokerServer:
         dynamic_config = DynamicBrokerConfig(self._raw_config, identity.broker_id, self._report)
         topic_configs = await self._store.ask_at_startup(read_topic_configs)
         await storage.recover(topic_configs, dynamic_config, wall_ms)
+        if find_zookeeper(config) is not None:
+            self._keep_directories()  # ZooKeeper is about to learn of them
         await self._check_replicas(config, identity, storage)
         self._context = self._build_context(identity, storage, dynamic_config)
         self._parts = build_parts(
@@ -122,10 +126,13 @@ class BrokerServer:
             engine=storage.engine,
         )
         self._bind(shares.connections)
+        self._keep_directories()
         await self._serve(storage)
 
     async def _identify(self, config: EffectiveConfig, storage: BrokerStorage) -> BrokerIdentity:
+        missing = find_missing(self._disk, StorageConfig.from_broker(config).log_dirs)
         directories = storage.lock()
+        self._new_directories = NewDirectories(self._disk, directories, missing)
         owner = read_owner(self._disk, directories)
         self._store = await open_broker_store(
             config,
@@ -272,6 +279,13 @@ class BrokerServer:
         await self._store.close()
 
     def abandon(self) -> None:
-        """Release what `close` did not, as a crash would: the next start recovers."""
+        """Release what `close` did not, as a crash would: the next start recovers. A start that
+        was refused leaves no new directory behind."""
+        if self._new_directories is not None:
+            self._new_directories.remove(self._report)
         if self._storage is not None:
             self._storage.abandon()
+
+    def _keep_directories(self) -> None:
+        assert self._new_directories is not None
+        self._new_directories.keep()

@@ -1,0 +1,55 @@
+"""What a failed start removes: what it has made, and nothing else."""
+
+from pathlib import Path
+
+from penstock.io.disk import RealDisk
+from penstock.server.new_directories import NewDirectories, find_missing
+from penstock.storage.log_directory import LocalLogDirectory
+
+DISK = RealDisk()
+
+
+def start_in(*directories: Path) -> NewDirectories:
+    """As far as a start comes that cannot bind its listeners."""
+    paths = [str(directory) for directory in directories]
+    missing = find_missing(DISK, paths)
+    for path in paths:
+        LocalLogDirectory(DISK, path).lock()
+    new = NewDirectories(DISK, paths, missing)
+    for directory in directories:
+        (directory / ".coordination").mkdir(exist_ok=True)
+        (directory / ".coordination" / "journal").write_bytes(b"x")
+        (directory / "meta.properties").write_bytes(b"x")
+    return new
+
+
+def test_directories_and_parents_that_the_start_made_are_removed(tmp_path: Path) -> None:
+    reports: list[str] = []
+    new = start_in(tmp_path / "a" / "b" / "one", tmp_path / "a" / "two")
+    new.remove(reports.append)
+    assert (list(tmp_path.iterdir()), reports) == ([], [])
+
+
+def test_an_empty_directory_of_the_operator_stays_and_is_empty_again(tmp_path: Path) -> None:
+    start_in(tmp_path).remove(lambda message: None)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_that_holds_anything_is_left_as_it_is(tmp_path: Path) -> None:
+    old = tmp_path / "old"
+    (old / "orders-0").mkdir(parents=True)
+    start_in(old, tmp_path / "new").remove(lambda message: None)
+    assert sorted(path.name for path in old.iterdir()) == [
+        ".coordination",
+        ".lock",
+        "meta.properties",
+        "orders-0",
+    ]
+    assert list(tmp_path.iterdir()) == [old]
+
+
+def test_nothing_is_removed_once_others_may_know_of_the_broker(tmp_path: Path) -> None:
+    new = start_in(tmp_path / "data")
+    new.keep()
+    new.remove(lambda message: None)
+    assert (tmp_path / "data" / "meta.properties").exists()
