@@ -60,6 +60,7 @@ _SERVED_BY_PACKAGE: Mapping[str, Mapping[ApiKey, range]] = MappingProxyType(
             ApiKey.ELECT_LEADERS: range(3),
             ApiKey.ALTER_PARTITION_REASSIGNMENTS: range(2),
             ApiKey.LIST_PARTITION_REASSIGNMENTS: range(1),
+            ApiKey.LIST_CONFIG_RESOURCES: range(2),
         },
         "cluster": {
             ApiKey.METADATA: range(13),

@@ -33,6 +33,27 @@ def topic_conflicts(values: Values) -> list[ConfigFinding]:
     return list(_check_order(values, "min.compaction.lag.ms", "max.compaction.lag.ms"))
 
 
+def group_conflicts(values: Values, broker: Values) -> list[ConfigFinding]:
+    """Values that the broker's bounds do not allow, or that cannot work together."""
+    return [
+        *_bound_conflicts(values, broker, "session.timeout.ms"),
+        *_bound_conflicts(values, broker, "heartbeat.interval.ms"),
+        *_check_order(values, "consumer.heartbeat.interval.ms", "consumer.session.timeout.ms"),
+    ]
+
+
+def _bound_conflicts(values: Values, broker: Values, name: str) -> Iterator[ConfigFinding]:
+    value = values[f"consumer.{name}"]
+    for bound, is_broken in (
+        (f"group.consumer.min.{name}", int.__lt__),
+        (f"group.consumer.max.{name}", int.__gt__),
+    ):
+        if is_broken(value, broker[bound]):
+            yield ConfigFinding(
+                f"consumer.{name}", f"is {value}, but the brokers have {bound} = {broker[bound]}"
+            )
+
+
 def broker_doubts(values: Values, explicit: Set[str]) -> list[ConfigFinding]:
     """Combinations that work, but probably not as intended."""
     return [*_shadowed(values, explicit), *_few_replicas(values)]

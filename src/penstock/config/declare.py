@@ -66,6 +66,27 @@ def topic(
     )
 
 
+def group(
+    name: str,
+    kind: SettingKind,
+    default: Value,
+    doc: str,
+    check: ValueCheck = ANYTHING,
+    *,
+    synonyms: tuple[FallbackSetting, ...] = (),
+) -> Setting:
+    return Setting(
+        name=name,
+        kind=kind,
+        default=default,
+        doc=doc,
+        scope=SettingScope.GROUP,
+        check=check,
+        update=UpdateMode.CLUSTER_WIDE,
+        fallbacks=synonyms,
+    )
+
+
 def named(*names: str) -> tuple[FallbackSetting, ...]:
     """Fallbacks in the same unit."""
     return tuple(FallbackSetting(name=name) for name in names)

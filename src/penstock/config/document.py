@@ -6,7 +6,7 @@ A test keeps the committed file equal to this output.
 import sys
 from collections.abc import Iterable
 
-from penstock.config.registry import BROKER_THEMES, TOPIC_SETTINGS
+from penstock.config.registry import BROKER_THEMES, GROUP_SETTINGS, TOPIC_SETTINGS
 from penstock.config.setting import DOUBLE_MAX, LONG_MAX, Setting, format_value
 
 _INTRODUCTION = """\
@@ -35,6 +35,7 @@ may be as small as 3.9 allows). This page is printed by `python -m penstock.conf
 def document() -> str:
     """The whole page."""
     parts = [_INTRODUCTION, _section("Topic settings", TOPIC_SETTINGS.values(), level=2)]
+    parts.append(_section("Group settings", GROUP_SETTINGS.values(), level=2))
     parts.append("## Broker settings\n")
     parts += [_section(title, theme, level=3) for title, theme in BROKER_THEMES.items()]
     return "\n".join(parts)

@@ -11,12 +11,14 @@ from penstock.config.cross_checks import (
     ConfigFinding,
     broker_conflicts,
     broker_doubts,
+    group_conflicts,
     topic_conflicts,
 )
 from penstock.config.raw_config import EMPTY_RAW_CONFIG, ConfigError, RawConfig, RawValue
 from penstock.config.refused_names import find_refusal
 from penstock.config.registry import (
     BROKER_SETTINGS,
+    GROUP_SETTINGS,
     TOPIC_SETTINGS,
     find_listener_setting,
     find_setting,
@@ -37,6 +39,7 @@ class SettingSource(StrEnum):
     DYNAMIC_CLUSTER = "dynamic cluster"
     DYNAMIC_BROKER = "dynamic broker"
     TOPIC = "topic"
+    GROUP = "group"
 
 
 class EffectiveValue(NamedTuple):
@@ -172,6 +175,22 @@ def resolve_topic(overrides: RawConfig, broker: EffectiveConfig) -> EffectiveCon
     return EffectiveConfig(effective_values, by_listener={}, warnings=overrides.warnings)
 
 
+def resolve_group(overrides: RawConfig, broker: EffectiveConfig) -> EffectiveConfig:
+    """A consumer group's effective config: its own values, else the broker's."""
+    problems = list(overrides.problems)
+    explicit = _parse_layer(overrides, SettingSource.GROUP, SettingScope.GROUP, problems)
+    if problems:
+        raise ConfigError(problems)
+    effective_values = {
+        name: explicit.get(name) or _from_broker(setting, broker)
+        for name, setting in GROUP_SETTINGS.items()
+    }
+    values = {name: effective.value for name, effective in effective_values.items()}
+    if explicit:  # the brokers' own values are theirs to check
+        _raise_if_any(group_conflicts(values, broker), effective_values)
+    return EffectiveConfig(effective_values, by_listener={}, warnings=overrides.warnings)
+
+
 def _raise_if_any(
     conflicts: list[ConfigFinding], effective_values: Mapping[str, EffectiveValue]
 ) -> None:
@@ -208,7 +227,7 @@ def _find_name_problem(
     if setting is None:
         refusal = find_refusal(name) if scope is SettingScope.BROKER else None
         return f"{name} {refusal}" if refusal else _unknown(name, scope)
-    if source in (SettingSource.STATIC_BROKER, SettingSource.TOPIC):
+    if source in (SettingSource.STATIC_BROKER, SettingSource.TOPIC, SettingSource.GROUP):
         return None
     if setting.update is UpdateMode.READ_ONLY:
         return f"{name} is read-only: set it in the broker's file and restart the broker"

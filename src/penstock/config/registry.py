@@ -12,6 +12,7 @@ from penstock.config import (
     broker_transactions,
     broker_zookeeper,
 )
+from penstock.config.group_settings import GROUP_SETTINGS as _GROUP_SETTINGS
 from penstock.config.inert_settings import inert_settings
 from penstock.config.setting import Setting, SettingScope
 from penstock.config.table_settings import TABLE_SETTINGS
@@ -49,9 +50,12 @@ def by_name(settings: Iterable[Setting]) -> Mapping[str, Setting]:
 
 BROKER_SETTINGS = by_name(setting for theme in BROKER_THEMES.values() for setting in theme)
 TOPIC_SETTINGS = by_name((*_TOPIC_SETTINGS, *TABLE_SETTINGS))
+GROUP_SETTINGS = by_name(_GROUP_SETTINGS)
 
 
 def settings_of(scope: SettingScope) -> Mapping[str, Setting]:
+    if scope is SettingScope.GROUP:
+        return GROUP_SETTINGS
     return BROKER_SETTINGS if scope is SettingScope.BROKER else TOPIC_SETTINGS
 
 
@@ -80,11 +84,11 @@ def nearest_names(name: str, scope: SettingScope) -> list[str]:
 
 
 def _counterparts(name: str, scope: SettingScope) -> list[str]:
-    if scope is SettingScope.TOPIC:
+    if scope is not SettingScope.BROKER:
         return [
-            topic.name
-            for topic in _TOPIC_SETTINGS
-            if any(synonym.name == name for synonym in topic.fallbacks)
+            setting.name
+            for setting in settings_of(scope).values()
+            if any(synonym.name == name for synonym in setting.fallbacks)
         ]
     topic_setting = TOPIC_SETTINGS.get(name)
     return [synonym.name for synonym in topic_setting.fallbacks[:1]] if topic_setting else []

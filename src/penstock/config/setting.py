@@ -43,6 +43,7 @@ class SettingKind(StrEnum):
 class SettingScope(StrEnum):
     BROKER = "broker"
     TOPIC = "topic"
+    GROUP = "group"
 
 
 class UpdateMode(StrEnum):

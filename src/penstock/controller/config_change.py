@@ -1,4 +1,4 @@
-"""AlterConfigs and IncrementalAlterConfigs: validates changes of topic and broker configs.
+"""AlterConfigs and IncrementalAlterConfigs: validates changes of topic, broker and group configs.
 
 Pure. The changes of one resource are applied all together or not at all. The `config` package
 validates the values, together with all other configs of the resource.
@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from penstock.config.effective_config import EffectiveConfig, resolve_broker
+from penstock.config.effective_config import EffectiveConfig, resolve_broker, resolve_group
 from penstock.config.raw_config import EMPTY_RAW_CONFIG, ConfigError, RawConfig
 from penstock.config.registry import find_setting
 from penstock.config.setting import SettingKind, SettingScope, format_value
@@ -27,11 +27,17 @@ from penstock.controller.refusals import (
     unknown_topic,
 )
 from penstock.controller.state import ClusterState, ControllerDecision, WriteStep
-from penstock.controller.znodes import broker_config_path, encode_configs, topic_config_path
-from penstock.metadata_store.interface import Create, SetData
+from penstock.controller.znodes import (
+    broker_config_path,
+    encode_configs,
+    group_config_path,
+    topic_config_path,
+)
+from penstock.metadata_store.interface import Create, Delete, SetData
 from penstock.model.admin import ConfigOperation
 from penstock.model.errors import ErrorCode, Refusal
 
+MAX_CONFIGURED_GROUPS = 10_000  # all of them are in one UpdateMetadata request
 MAX_CONFIGS_BYTES = 256 * 1024  # of one resource; with its topic they fit one transaction
 
 
@@ -62,7 +68,7 @@ def alter_configs(
     for change in changes:
         try:
             _check_request(change, counts[change.scope, change.name])
-            alter = _alter_topic if change.scope is ConfigScope.TOPIC else _alter_broker
+            alter = _ALTER[change.scope]
             decision = decision.then(alter(decision.state, change, basis))
             results.append(None)
         except Refusal as refusal:
@@ -129,6 +135,52 @@ def _alter_broker(
         writes=(_broker_write(state, change.name, _encode(change, configs)),),
         requests=update_metadata_requests(after, with_broker_configs=True),
     )
+
+
+def _alter_group(
+    state: ClusterState, change: ConfigResourceChange, basis: ConfigBasis
+) -> ControllerDecision:
+    """A group need not exist: it gets its configs before its first member."""
+    if not change.name:
+        raise _invalid("groups have no common config; set the broker's group.consumer.* instead")
+    before = state.group_configs.get(change.name, {})
+    if not before and len(state.group_configs) >= MAX_CONFIGURED_GROUPS:
+        raise Refusal(
+            ErrorCode.POLICY_VIOLATION,
+            f"{MAX_CONFIGURED_GROUPS} groups have configs of their own, which is the limit; delete "
+            "those of groups that are gone",
+        )
+    configs = _changed(change, before, SettingScope.GROUP, lambda name: "")
+    try:
+        resolve_group(_raw_config(configs, _named(change)), basis.broker_config)
+    except ConfigError as error:
+        raise invalid_config(error) from None
+    others = {name: own for name, own in state.group_configs.items() if name != change.name}
+    after = replace(state, group_configs={**others, change.name: configs} if configs else others)
+    return ControllerDecision(
+        state=after,
+        writes=_group_writes(change, before, configs),
+        requests=update_metadata_requests(after, with_group_configs=True),
+    )
+
+
+def _group_writes(
+    change: ConfigResourceChange, before: Mapping[str, str], configs: Mapping[str, str]
+) -> tuple[WriteStep, ...]:
+    path = group_config_path(change.name)
+    if not configs:
+        return ((Delete(path=path),),) if before else ()
+    data = _encode(change, configs)
+    return ((SetData(path=path, data=data) if before else Create(path=path, data=data),),)
+
+
+_ALTER: Mapping[
+    ConfigScope, Callable[[ClusterState, ConfigResourceChange, ConfigBasis], ControllerDecision]
+] = {
+    ConfigScope.TOPIC: _alter_topic,
+    ConfigScope.BROKER: _alter_broker,
+    ConfigScope.GROUP: _alter_group,
+}
 
 
 def _checked_config(

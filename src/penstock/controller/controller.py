@@ -6,6 +6,7 @@ owns everything; callers put requests into its bounded queue. An unexpected erro
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from enum import IntEnum
 from functools import partial
 from itertools import count
@@ -45,9 +46,9 @@ from penstock.controller.persistent_znodes import ensure_znodes
 from penstock.controller.reassignment import find_reassignments
 from penstock.controller.state import ClusterState
 from penstock.controller.write_batches import TRANSACTION_BYTES
-from penstock.controller.znodes import PERSISTENT_ZNODES, TOPICS
+from penstock.controller.znodes import CONTROLLER, PERSISTENT_ZNODES, TOPICS
 from penstock.metadata_store.election import Election, ElectionResult
-from penstock.metadata_store.errors import ConnectionLoss, SessionExpired
+from penstock.metadata_store.errors import ConnectionLoss, NoNode, SessionExpired
 from penstock.metadata_store.interface import Session, WatchEvent
 from penstock.model.admin import ElectionType
 from penstock.model.alter_partition import AlterPartitionProposal, AlterPartitionResult
@@ -342,9 +343,19 @@ class Controller:
             await asyncio.wait((campaign, closing), return_when=asyncio.FIRST_COMPLETED)
             return await campaign if campaign.done() else None
         finally:
-            campaign.cancel()
+            is_cut_short = campaign.cancel()
             closing.cancel()
             await asyncio.gather(campaign, closing, return_exceptions=True)
+            if is_cut_short and self._is_closing:
+                await self._withdraw()
+
+    async def _withdraw(self) -> None:
+        """Delete the znode of an election that was won while it was cancelled, so that another
+        broker need not wait for the end of this session."""
+        with suppress(ConnectionLoss, SessionExpired, NoNode):
+            leader = await self._session.exists(CONTROLLER)
+            if leader is not None and leader.ephemeral_owner == self._session.id:
+                await self._session.delete(CONTROLLER)
 
     async def _wait_closing(self) -> None:
         while not self._is_closing:

@@ -125,6 +125,7 @@ def full_update_metadata(state: ClusterState) -> UpdateMetadataRequest:
         topics=tuple(_published_topics(state)),
         broker_configs=state.broker_configs,
         failed=state.failed,
+        group_configs=state.group_configs,
     )
 
 
@@ -137,6 +138,7 @@ def update_metadata_requests(
     with_brokers: bool = False,
     with_broker_configs: bool = False,
     with_failed: bool = False,
+    with_group_configs: bool = False,
 ) -> tuple[AddressedRequest, ...]:
     """The UpdateMetadata requests with these changes, to `brokers` or to all live brokers."""
     update = UpdateMetadataRequest(
@@ -148,6 +150,7 @@ def update_metadata_requests(
         deleted_topics=tuple(deleted),
         broker_configs=state.broker_configs if with_broker_configs else None,
         failed=state.failed if with_failed else None,
+        group_configs=state.group_configs if with_group_configs else None,
     )
     targets = state.brokers if brokers is None else brokers
     return tuple(AddressedRequest(broker, update) for broker in targets)

@@ -50,6 +50,7 @@ class NewPartitions:
 class ConfigScope(Enum):
     TOPIC = "topic"  # name: the topic
     BROKER = "broker"  # name: the broker's id, or "" for every broker
+    GROUP = "group"  # name: the consumer group
 
 
 class ConfigEntryChange(NamedTuple):

@@ -32,6 +32,7 @@ class ClusterState:
     broker_configs: Mapping[str, Mapping[str, str]] = field(
         default_factory=dict
     )  # "": every broker
+    group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     # Brokers in controlled shutdown, at their current broker epoch. Not in the metadata store: a
     # broker repeats its request to the next controller.
     shutting_down: frozenset[BrokerId] = frozenset()

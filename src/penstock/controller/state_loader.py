@@ -18,6 +18,7 @@ from penstock.controller.znodes import (
     BROKER_CONFIGS,
     BROKER_IDS,
     DELETIONS,
+    GROUP_CONFIGS,
     TOPIC_CONFIGS,
     TOPICS,
     DamagedZnode,
@@ -31,6 +32,7 @@ from penstock.controller.znodes import (
     deletion_path,
     encode_configs,
     encode_topic,
+    group_of_config,
     partitions_path,
     report_path,
     state_path,
@@ -104,6 +106,7 @@ class StoredState(NamedTuple):
     configured: Collection[str]  # topics with a config znode
     broker_configs: Mapping[str, Mapping[str, str]]
     reports: Mapping[BrokerId, BrokerReport] = MappingProxyType({})  # of those brokers
+    group_configs: Mapping[str, Mapping[str, str]] = MappingProxyType({})
 
 
 class Registered(NamedTuple):
@@ -168,6 +171,7 @@ async def read_stored_state(
         configured=configured,
         broker_configs=await _read_broker_configs(session),
         reports=registered.reports,
+        group_configs=await _read_group_configs(session),
     )
 
 
@@ -251,6 +255,7 @@ def repair(
         topics=topics,
         deleting=deleting,
         broker_configs=stored.broker_configs,
+        group_configs=stored.group_configs,
         reports=stored.reports,
         unreadable=frozenset(topic.name for topic in stored.unreadable),
     )
@@ -381,6 +386,17 @@ async def _read_broker_configs(session: Session) -> dict[str, dict[str, str]]:
     values = await _find_all(session, paths)
     return {
         "" if name == ALL_BROKERS else name: decode_configs(path, value.data)
+        for name, path, value in zip(names, paths, values, strict=True)
+        if value is not None
+    }
+
+
+async def _read_group_configs(session: Session) -> dict[str, dict[str, str]]:
+    names = await session.children(GROUP_CONFIGS)
+    paths = [f"{GROUP_CONFIGS}/{name}" for name in names]
+    values = await _find_all(session, paths)
+    return {
+        group_of_config(name): decode_configs(path, value.data)
         for name, path, value in zip(names, paths, values, strict=True)
         if value is not None
     }

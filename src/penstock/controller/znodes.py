@@ -9,6 +9,7 @@ import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
+from urllib.parse import quote, unquote
 from uuid import UUID
 
 from penstock.metadata_store.interface import Value
@@ -34,6 +35,7 @@ REASSIGNMENTS = "/admin/reassign_partitions"
 ELECTIONS = "/admin/preferred_replica_election"
 TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
+GROUP_CONFIGS = "/config/groups"
 CLUSTER_ID = "/cluster/id"
 PRODUCER_IDS = "/latest_producer_id_block"
 
@@ -49,6 +51,7 @@ PERSISTENT_ZNODES = (
     "/config",
     TOPIC_CONFIGS,
     BROKER_CONFIGS,
+    GROUP_CONFIGS,
 )
 
 _ENDPOINT = re.compile(r"([^:/]+)://\[?([^\[\]]*)\]?:(-?[0-9]+)")
@@ -97,6 +100,16 @@ def topic_config_path(topic: str) -> str:
 def broker_config_path(broker: str) -> str:
     """`broker` is an id as text; empty means all brokers."""
     return f"{BROKER_CONFIGS}/{broker or ALL_BROKERS}"
+
+
+def group_config_path(group: str) -> str:
+    """A group's id is any text, so it is quoted; dots too, because `.` and `..` are no names."""
+    return f"{GROUP_CONFIGS}/{quote(group, safe='').replace('.', '%2E')}"
+
+
+def group_of_config(name: str) -> str:
+    """The group whose configs the znode of this name has."""
+    return unquote(name)
 
 
 # Brokers.

@@ -115,6 +115,7 @@ class UpdateMetadataRequest:
         None  # by broker id, "" for all brokers; None: unchanged
     )
     failed: FailedReplicas | None = None  # all of them; None: unchanged
+    group_configs: Mapping[str, Mapping[str, str]] | None = None  # of all groups; None: unchanged
 
 
 ControllerRequestBody = LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest

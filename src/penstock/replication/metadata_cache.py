@@ -29,6 +29,7 @@ class MetadataCache:
         self.controller_epoch = ControllerEpoch(-1)  # never moves back
         self.brokers: Mapping[BrokerId, BrokerNode] = {}  # alive, by id
         self.broker_configs: Mapping[str, Mapping[str, str]] = {}  # "": the cluster-wide default
+        self.group_configs: Mapping[str, Mapping[str, str]] = {}  # of groups that have some
         self.failed: FailedReplicas = {}
         self._topics: dict[str, TopicState] = {}
         self._names: dict[TopicId, str] = {}  # of exactly the topics above
@@ -47,6 +48,8 @@ class MetadataCache:
             self.brokers = {node.id: node for node in update.brokers}
         if update.broker_configs is not None:
             self.broker_configs = update.broker_configs
+        if update.group_configs is not None:
+            self.group_configs = update.group_configs
         if update.failed is not None:
             self.failed = update.failed
         self._remove(update.deleted_topics)
@@ -73,6 +76,7 @@ class MetadataCache:
     def _clear(self) -> None:
         self.brokers = {}
         self.broker_configs = {}
+        self.group_configs = {}
         self.failed = {}
         self._topics.clear()
         self._names.clear()

@@ -4,6 +4,8 @@ Only translates; decides nothing about groups. Owned by the event loop.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
+from operator import is_not
 
 from penstock.config.cached_config import CachedConfig
 from penstock.controller.interface import CreatesTopics
@@ -25,7 +27,7 @@ def build_group_coordinator(
     context: BrokerContext, *, administration: CreatesTopics, session: Session
 ) -> GroupCoordinator:
     """Its task is running when this returns; `close` ends it."""
-    config = CachedConfig(context.config, GroupConfig.from_broker)
+    config = CurrentGroupConfig(context)
     log = ReplicatedCoordinatorLog(
         OFFSETS_TOPIC,
         replication_factor="offsets.topic.replication.factor",
@@ -55,6 +57,23 @@ def build_group_coordinator(
     context.metadata.listen(_MetadataListener(coordinator, context).on_update)
     context.run_when_logs_ready(coordinator.run, "group-coordinator")
     return coordinator
+
+
+class CurrentGroupConfig:
+    """The broker's settings with those of single groups, as of now."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        self._broker = CachedConfig(context.config, GroupConfig.from_broker)
+        self._metadata = context.metadata
+        self._read_from: tuple[object, object] | None = None
+        self._config = self._broker()
+
+    def __call__(self) -> GroupConfig:
+        sources = self._broker(), self._metadata.group_configs
+        if self._read_from is None or any(map(is_not, sources, self._read_from)):
+            self._read_from = sources
+            self._config = replace(sources[0], by_group=sources[1])
+        return self._config
 
 
 class _MetadataListener:

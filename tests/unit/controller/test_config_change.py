@@ -12,7 +12,7 @@ from tests.unit.controller.states import alive, cluster_state, partition, topic
 
 from penstock.config.effective_config import resolve_broker
 from penstock.config.raw_config import EMPTY_RAW_CONFIG, RawConfig
-from penstock.controller.config_change import ConfigBasis, alter_configs
+from penstock.controller.config_change import MAX_CONFIGURED_GROUPS, ConfigBasis, alter_configs
 from penstock.controller.interface import (
     ApiError,
     ConfigEntryChange,
@@ -20,7 +20,8 @@ from penstock.controller.interface import (
     ConfigScope,
 )
 from penstock.controller.state import ClusterState, ControllerDecision
-from penstock.metadata_store.interface import Create, SetData
+from penstock.controller.znodes import group_of_config
+from penstock.metadata_store.interface import Create, Delete, SetData
 from penstock.model.admin import ConfigOperation
 from penstock.model.cluster import BrokerId, UpdateMetadataRequest
 from penstock.model.errors import ErrorCode
@@ -122,6 +123,68 @@ class TestBrokerConfigs:
         [[write]] = decision.writes
         assert isinstance(write, SetData)
         assert decision.state.broker_configs == {"1": {}}
+
+
+def group_change(
+    name: str, *changes: tuple[str, ConfigOperation, str | None], replace_all: bool = False
+) -> ConfigResourceChange:
+    entries = tuple(ConfigEntryChange(*entry) for entry in changes)
+    return ConfigResourceChange(
+        scope=ConfigScope.GROUP, name=name, changes=entries, replace=replace_all
+    )
+
+
+class TestGroupConfigs:
+    def test_are_stored_under_a_quoted_name_and_sent_to_every_broker(self) -> None:
+        change = group_change("a/b.c", ("consumer.session.timeout.ms", SET, "50000"))
+        decision, results = alter(change)
+        assert results == [None]
+        [[write]] = decision.writes
+        assert isinstance(write, Create)
+        assert write.path == "/config/groups/a%2Fb%2Ec"
+        assert group_of_config("a%2Fb%2Ec") == "a/b.c"
+        expected = {"a/b.c": {"consumer.session.timeout.ms": "50000"}}
+        assert decision.state.group_configs == expected
+        updates = [addressed.request for addressed in decision.requests]
+        assert len(updates) == 2
+        for update in updates:
+            assert isinstance(update, UpdateMetadataRequest)
+            assert update.group_configs == expected
+
+    def test_are_gone_with_the_last_one(self) -> None:
+        first, _ = alter(group_change("g", ("consumer.session.timeout.ms", SET, "50000")))
+        change = group_change("g", ("consumer.session.timeout.ms", DELETE, None))
+        decision, results = alter(change, state=first.state)
+        assert results == [None]
+        assert decision.state.group_configs == {}
+        assert decision.writes == ((Delete(path="/config/groups/g"),),)
+        again, _ = alter(change, state=decision.state)
+        assert again.writes == ()
+
+    @pytest.mark.parametrize(
+        ("name", "setting", "value", "code"),
+        [
+            ("", "consumer.session.timeout.ms", "50000", ErrorCode.INVALID_REQUEST),
+            ("g", "consumer.session.timeout.ms", "1", ErrorCode.INVALID_CONFIG),
+            ("g", "consumer.session.timeout.ms", "60001", ErrorCode.INVALID_CONFIG),
+            ("g", "consumer.session.timeout.ms", "soon", ErrorCode.INVALID_CONFIG),
+            ("g", "consumer.heartbeat.interval.ms", "4999", ErrorCode.INVALID_CONFIG),
+            ("g", "share.record.lock.duration.ms", "30000", ErrorCode.INVALID_CONFIG),
+        ],
+    )
+    def test_outside_the_brokers_bounds_are_refused(
+        self, name: str, setting: str, value: str, code: ErrorCode
+    ) -> None:
+        decision, results = alter(group_change(name, (setting, SET, value)))
+        assert (list(map(code_of, results)), decision.writes) == ([code], ())
+
+    def test_of_more_groups_than_the_limit_are_refused(self) -> None:
+        configs = {"consumer.session.timeout.ms": "50000"}
+        full = {str(number): configs for number in range(MAX_CONFIGURED_GROUPS)}
+        state = replace(STATE, group_configs=full)
+        one_more = group_change("g", ("consumer.session.timeout.ms", SET, "50000"))
+        _, results = alter(one_more, state=state)
+        assert list(map(code_of, results)) == [ErrorCode.POLICY_VIOLATION]
 
 
 @pytest.mark.parametrize(

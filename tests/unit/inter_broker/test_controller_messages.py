@@ -112,6 +112,7 @@ def controller_requests(draw: st.DrawFn) -> ControllerRequest:
                 deleted_topics=tuples(text),
                 broker_configs=st.none() | st.dictionaries(text, configs, max_size=2),
                 failed=st.none() | st.dictionaries(partitions, brokers.map(frozenset), max_size=3),
+                group_configs=st.none() | st.dictionaries(text, configs, max_size=3),
             ),
         )
     )

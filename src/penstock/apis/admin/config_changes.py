@@ -114,6 +114,10 @@ def _check_resource(
         return ConfigScope.BROKER, str(services.broker_id)
     if kind is ConfigResource.BROKER_LOGGER:
         raise _invalid("this broker has no loggers whose level could be set")
+    if kind is ConfigResource.GROUP:
+        if not name:
+            raise _invalid("a group needs a name; defaults of all groups are settings of brokers")
+        return ConfigScope.GROUP, name
     raise refuse_unsupported(kind)
 
 
@@ -127,9 +131,7 @@ def _check_changes(changes: Sequence[ConfigEntryChange], scope: ConfigScope) -> 
             continue
         if change.value is None:
             raise _invalid(f"{change.name} has no value; delete it to get the default back")
-        refusal = find_refusal(
-            change.name, SettingScope.TOPIC if scope is ConfigScope.TOPIC else SettingScope.BROKER
-        )
+        refusal = find_refusal(change.name, SettingScope(scope.value))
         if refusal is not None:
             raise refusal
 

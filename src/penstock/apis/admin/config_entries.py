@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.apis.admin.alterable_configs import is_alterable
 from penstock.apis.response_shapes import Shape
-from penstock.config.effective_config import EffectiveValue, SettingSource, resolve_topic
+from penstock.config.effective_config import (
+    EffectiveValue,
+    SettingSource,
+    resolve_group,
+    resolve_topic,
+)
 from penstock.config.raw_config import RawConfig
 from penstock.config.registry import BROKER_SETTINGS, find_listener_setting, find_setting
 from penstock.config.setting import Setting, SettingKind, SettingScope, Value
@@ -33,6 +38,7 @@ class ResponseConfigSource(IntEnum):
     DYNAMIC_CLUSTER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    GROUP = 8
 
 
 class Synonym(NamedTuple):
@@ -69,6 +75,20 @@ def topic_entries(
         _topic_entry(config.get_effective(name), layers)
         for name in config
         if only is None or name in only
+    ]
+
+
+def group_entries(
+    name: str, services: "Services", only: Collection[str] | None = None
+) -> list[ResponseConfigEntry]:
+    """Every setting of a group; ConfigError if the brokers' bounds have changed meanwhile."""
+    own = services.metadata.group_configs.get(name, {})
+    config = resolve_group(RawConfig.from_mapping(own, where="group"), services.effective_config())
+    layers = broker_layers(services)
+    return [
+        _topic_entry(config.get_effective(setting), layers)
+        for setting in config
+        if only is None or setting in only
     ]
 
 
@@ -153,9 +173,9 @@ def _default_texts() -> Mapping[str, str]:
 def _topic_entry(effective: EffectiveValue, layers: tuple[Layer, ...]) -> ResponseConfigEntry:
     setting = effective.setting
     names = tuple(fallback.name for fallback in setting.fallbacks)
-    own = Synonym(setting.name, _text(setting, effective.value), ResponseConfigSource.TOPIC)
+    own = Synonym(setting.name, _text(setting, effective.value), _SOURCES[effective.source])
     others = _synonyms(names, layers, setting)
-    is_own = effective.source is SettingSource.TOPIC
+    is_own = effective.source in (SettingSource.TOPIC, SettingSource.GROUP)
     return _entry(
         setting.name, setting, effective, synonyms=(own, *others) if is_own else tuple(others)
     )
@@ -226,6 +246,7 @@ def _documentation(setting: Setting) -> str:
 _SOURCES: Mapping[SettingSource, ResponseConfigSource] = MappingProxyType(
     {
         SettingSource.TOPIC: ResponseConfigSource.TOPIC,
+        SettingSource.GROUP: ResponseConfigSource.GROUP,
         SettingSource.DYNAMIC_BROKER: ResponseConfigSource.DYNAMIC_BROKER,
         SettingSource.DYNAMIC_CLUSTER: ResponseConfigSource.DYNAMIC_CLUSTER,
         SettingSource.STATIC_BROKER: ResponseConfigSource.STATIC_BROKER,

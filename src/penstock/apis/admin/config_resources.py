@@ -31,7 +31,8 @@ def get_resource(code: int) -> ConfigResource:
     except ValueError:
         raise Refusal(
             ErrorCode.INVALID_REQUEST,
-            f"there are no resources of type {code}; topics are type 2, brokers type 4",
+            f"there are no resources of type {code}; topics are type 2, brokers type 4, groups "
+            "type 32",
         ) from None
 
 
@@ -71,7 +72,7 @@ def refuse_unsupported(resource: ConfigResource) -> Refusal:
     kind = resource.name.lower().replace("_", " ")
     return Refusal(
         ErrorCode.INVALID_REQUEST,
-        f"there are no {kind} settings here; only topics and brokers have some",
+        f"there are no {kind} settings here; only topics, brokers and groups have some",
     )
 
 

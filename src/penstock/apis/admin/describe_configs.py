@@ -1,4 +1,4 @@
-"""DescribeConfigs (key 32), versions 1-4: all settings of a topic or broker, with their sources.
+"""DescribeConfigs (key 32), versions 1-4: all settings of a topic, broker or group.
 
 Version 3 added types and documentation. The broker resource without a name has the settings of all
 brokers; the settings of another broker are described by that broker only. No logger's level can be
@@ -14,6 +14,7 @@ from penstock.apis.admin.config_entries import (
     ResponseConfigEntry,
     broker_entries,
     cluster_default_entries,
+    group_entries,
     shape_entries,
     topic_entries,
 )
@@ -123,6 +124,8 @@ class _Description:
         if resource is ConfigResource.BROKER_LOGGER:
             check_this_broker(requested.name, services)
             return self._encode([])
+        if resource is ConfigResource.GROUP:
+            return self._encode(_group_entries(requested.name, requested.only, services))
         raise refuse_unsupported(resource)
 
     def _remember(self, key: Hashable, make: Callable[[], list[ResponseConfigEntry]]) -> bytes:
@@ -172,6 +175,21 @@ def _topic_entries(
             ErrorCode.INVALID_CONFIG,
             f"the stored settings of topic {topic.name!r} do not hold any more, it runs with the "
             f"broker's; set or delete what is wrong: {error}",
+        ) from None
+
+
+def _group_entries(
+    name: str, only: Collection[str] | None, services: "Services"
+) -> list[ResponseConfigEntry]:
+    if not name:
+        raise Refusal(ErrorCode.INVALID_REQUEST, "a group needs a name; describe one group")
+    try:
+        return group_entries(name, services, only)
+    except ConfigError as error:
+        raise Refusal(
+            ErrorCode.INVALID_CONFIG,
+            f"the stored settings of group {name!r} do not fit the brokers' any more; set or "
+            f"delete what is wrong: {error}",
         ) from None
 
 

@@ -4,9 +4,10 @@ Kafka's names and defaults, in milliseconds and bytes throughout.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
+from penstock.config.group_settings import HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS
 from penstock.config.setting import INT_MAX
 
 _MINUTE_MS = 60_000
@@ -53,6 +54,17 @@ class GroupConfig:
     offsets_storage: str = "kafka"  # or "zookeeper"
     max_record_bytes: int = 1_048_588  # of a batch of __consumer_offsets
 
+    # Group -> its own settings, validated by the controller, for groups that have some.
+    by_group: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    def for_group(self, name: str) -> "GroupConfig":
+        """With the group's own settings, where it has some."""
+        own = self.by_group.get(name)
+        if not own:
+            return self
+        fields = {_GROUP_NAMES[setting]: int(text) for setting, text in own.items()}
+        return replace(self, **fields)  # type: ignore[arg-type]
+
     @classmethod
     def from_broker(cls, config: Mapping[str, Any]) -> Self:
         """Read the broker's effective config: setting name -> typed value, all present."""
@@ -66,6 +78,10 @@ class GroupConfig:
         )
 
 
+_GROUP_NAMES: Mapping[str, str] = {
+    SESSION_TIMEOUT_MS: "consumer_session_timeout_ms",
+    HEARTBEAT_INTERVAL_MS: "consumer_heartbeat_interval_ms",
+}
 _SOURCE_NAMES: Mapping[str, str] = {
     "min_session_timeout_ms": "group.min.session.timeout.ms",
     "max_session_timeout_ms": "group.max.session.timeout.ms",

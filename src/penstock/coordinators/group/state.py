@@ -328,7 +328,9 @@ class GroupShardState:
     def session_timer(self, request: CommitOffsets) -> Sequence[SetTimer]:
         """A commit shows that the member is alive."""
         group = self.groups.get(request.group)
-        return () if group is None else group.session_timer(request.member, self._config())
+        if group is None:
+            return ()
+        return group.session_timer(request.member, self._config().for_group(request.group))
 
     def commit(self, request: CommitOffsets, now_ms: int) -> CoordinatorResult[Codes, GroupRecord]:
         refusal = self.check_commit(request)

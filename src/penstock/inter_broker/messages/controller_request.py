@@ -36,6 +36,7 @@ _LEADER_AND_ISR = 0
 _STOP_REPLICA = 1
 _UPDATE_METADATA = 2
 _FAILED_REPLICAS_TAG = 0
+_GROUP_CONFIGS_TAG = 1
 
 
 def encode_controller_request(request: ControllerRequest) -> bytes:
@@ -143,22 +144,34 @@ def _write_update(writer: ValueWriter, update: UpdateMetadataRequest) -> None:
 
 
 def _tagged(body: ControllerRequestBody) -> tuple[tuple[int, bytes], ...]:
-    if not isinstance(body, UpdateMetadataRequest) or body.failed is None:
+    if not isinstance(body, UpdateMetadataRequest):
         return ()
-    writer = ValueWriter(flexible=True)
-    writer.array(tuple(body.failed.items()), _write_failed_replicas)
-    return ((_FAILED_REPLICAS_TAG, writer.done()),)
+    tagged: list[tuple[int, bytes]] = []
+    if body.failed is not None:
+        writer = ValueWriter(flexible=True)
+        writer.array(tuple(body.failed.items()), _write_failed_replicas)
+        tagged.append((_FAILED_REPLICAS_TAG, writer.done()))
+    if body.group_configs is not None:
+        writer = ValueWriter(flexible=True)
+        writer.array(tuple(body.group_configs.items()), _write_named_configs)
+        tagged.append((_GROUP_CONFIGS_TAG, writer.done()))
+    return tuple(tagged)
 
 
 def _with_tagged(
     body: ControllerRequestBody, tagged: Mapping[int, memoryview]
 ) -> ControllerRequestBody:
-    if not isinstance(body, UpdateMetadataRequest) or _FAILED_REPLICAS_TAG not in tagged:
+    if not isinstance(body, UpdateMetadataRequest):
         return body
-    reader = ValueReader(tagged[_FAILED_REPLICAS_TAG], flexible=True)
-    failed = dict(reader.array(_read_failed_replicas))
-    reader.end()
-    return replace(body, failed=failed)
+    if _FAILED_REPLICAS_TAG in tagged:
+        reader = ValueReader(tagged[_FAILED_REPLICAS_TAG], flexible=True)
+        body = replace(body, failed=dict(reader.array(_read_failed_replicas)))
+        reader.end()
+    if _GROUP_CONFIGS_TAG in tagged:
+        reader = ValueReader(tagged[_GROUP_CONFIGS_TAG], flexible=True)
+        body = replace(body, group_configs=dict(reader.array(_read_named_configs)))
+        reader.end()
+    return body
 
 
 def _write_failed_replicas(

@@ -19,7 +19,7 @@ from penstock.protocol.coordinator_values import MalformedRecord, ValueReader, V
 from penstock.protocol.private_response import PrivateResponse, PrivateResult
 
 FORWARDED_CONFIGS_VERSIONS = range(1)
-_SCOPES = (ConfigScope.TOPIC, ConfigScope.BROKER)  # by their numbers on the wire
+_SCOPES = (ConfigScope.TOPIC, ConfigScope.BROKER, ConfigScope.GROUP)  # by their wire numbers
 
 
 class ForwardedConfigsRequest(NamedTuple):

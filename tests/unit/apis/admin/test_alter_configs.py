@@ -169,7 +169,7 @@ def test_an_operation_that_does_not_exist_is_refused(
 
 
 @BOTH
-@pytest.mark.parametrize("kind", [LOGGER, CLIENT_METRICS, GROUP, 0, 99])
+@pytest.mark.parametrize("kind", [LOGGER, CLIENT_METRICS, 0, 99])
 def test_only_topics_and_brokers_have_settings_to_change(
     harness: AdminApiHarness, api: Any, kind: int
 ) -> None:
@@ -273,3 +273,17 @@ def test_no_setting_that_clients_may_set_names_a_class_a_file_or_an_address() ->
         "penstock.table.schema",  # the columns themselves, not a place to find them
         "penstock.table.value",  # one of four words
     }
+
+
+def test_settings_of_a_group_reach_the_controller(harness: AdminApiHarness) -> None:
+    setting = ("consumer.session.timeout.ms", "50000")
+    codes = alter(harness, INCREMENTAL, resource(GROUP, "g", setting), resource(GROUP, "", setting))
+    assert codes == [ErrorCode.NONE, ErrorCode.INVALID_REQUEST]
+    assert harness.controller.changed == [
+        ConfigResourceChange(
+            scope=ConfigScope.GROUP,
+            name="g",
+            changes=(ConfigEntryChange(setting[0], ConfigOperation.SET, setting[1]),),
+            replace=False,
+        )
+    ]

@@ -299,7 +299,7 @@ class TestOtherResources:
     ) -> None:
         assert describe(harness, LOGGER, name).error_code == ErrorCode.INVALID_REQUEST
 
-    @pytest.mark.parametrize("kind", [CLIENT_METRICS, GROUP, 0, 3, -1, 127])
+    @pytest.mark.parametrize("kind", [CLIENT_METRICS, 0, 3, -1, 127])
     def test_other_resources_have_no_settings_here(
         self, harness: AdminApiHarness, kind: int
     ) -> None:

@@ -36,6 +36,7 @@ TIMERS = (SESSION, REBALANCE, JOIN, SYNC)
 class ConsumerCommandContext(GroupCommandContext):
     def __init__(self, group: ConsumerGroupState, environment: CommandEnvironment) -> None:
         super().__init__(group.name, environment)
+        self.config = environment.config.for_group(group.name)
         self.group = group  # with the records so far applied; before the first, the group itself
         self._live = group
         self.has_checked_topics = False
