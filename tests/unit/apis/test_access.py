@@ -390,6 +390,9 @@ def rows(topic: str) -> dict[ApiKey, list[Row]]:
         ApiKey.LIST_PARTITION_REASSIGNMENTS: [
             Row({"topics": None}, on_cluster(AclOperation.DESCRIBE), CLUSTER_DENIED)
         ],
+        ApiKey.LIST_CONFIG_RESOURCES: [
+            Row({}, on_cluster(AclOperation.DESCRIBE_CONFIGS), CLUSTER_DENIED)
+        ],
         ApiKey.ALTER_PARTITION: [
             Row({"broker_id": 1}, on_cluster(AclOperation.CLUSTER_ACTION), CLUSTER_DENIED)
         ],
