@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
-from tests.cluster.records import Correspondent, create_on, read, send, wait_stored
+from tests.cluster.records import Correspondent, create_on, read, send, stored, wait_stored
 from tests.profile import is_long
 
 from penstock.model.admin import ElectionType
@@ -33,10 +33,14 @@ def lose_folder(cluster: Cluster, topic: str, copy: Path) -> None:
 
 
 def lose_newest_segments(cluster: Cluster, topic: str, copy: Path) -> None:
-    """Index and snapshot files, too, as if they had never been written."""
-    logs = sorted((cluster.data(1) / f"{topic}-0").glob("*.log"))
-    assert len(logs) > 2
-    for log in logs[1:]:
+    keep_segments(cluster, 1, topic, 1)
+
+
+def keep_segments(cluster: Cluster, broker: int, topic: str, count: int) -> None:
+    """Remove the others with their indexes and snapshots, as if they had never been written."""
+    logs = sorted((cluster.data(broker) / f"{topic}-0").glob("*.log"))
+    assert len(logs) > count
+    for log in logs[count:]:
         for file in log.parent.glob(f"{log.stem}.*"):
             file.unlink()
 
@@ -85,6 +89,31 @@ def test_a_broker_that_lost_data_and_starts_first_does_not_lead(
 
 
 @pytest.mark.skipif(not is_long(), reason="a variant, for verify")
+def test_if_all_in_sync_replicas_lost_records_the_longest_log_leads(cluster: Cluster) -> None:
+    """As after a power cut of all: their checkpoints are above their log ends."""
+    create_on(cluster, "short", (1, 2, 3), {"segment.bytes": "400"})
+    values = [f"acknowledged {number}" for number in range(16)]
+    _send_all(cluster, "short", values)
+    for broker in (1, 2, 3):
+        _wait_checkpointed(cluster, "short", len(values), broker)
+    for broker in (1, 2, 3):
+        cluster.kill(broker)
+    _wait_unregistered(cluster)
+    for broker, count in ((1, 1), (2, 2), (3, 1)):
+        keep_segments(cluster, broker, "short", count)
+    left = stored(cluster, 2, "short")
+    assert 0 < len(left) < len(values)
+
+    for broker in (1, 2, 3):
+        cluster.start(broker)
+    cluster.wait_in_sync("short", 0, 3)
+    for broker in (1, 2, 3):
+        wait_stored(cluster, broker, "short", left)
+    logs = "".join(cluster.logs(broker) for broker in (1, 2, 3))
+    assert "short-0: broker 2 leads although it has lost records" in logs
+
+
+@pytest.mark.skipif(not is_long(), reason="a variant, for verify")
 def test_the_only_in_sync_replica_without_its_log_waits_for_an_operator(cluster: Cluster) -> None:
     create_on(cluster, "sole", (1, 2, 3))
     send(cluster, "sole", "on all")
@@ -110,9 +139,9 @@ def _send_all(cluster: Cluster, topic: str, values: list[str]) -> None:
             client.send(topic, value)
 
 
-def _wait_checkpointed(cluster: Cluster, topic: str, offset: int) -> None:
-    """Broker 1 has written its high watermark."""
-    checkpoint = cluster.data(1) / "replication-offset-checkpoint"
+def _wait_checkpointed(cluster: Cluster, topic: str, offset: int, broker: int = 1) -> None:
+    """The broker has written its high watermark."""
+    checkpoint = cluster.data(broker) / "replication-offset-checkpoint"
     line = f"{topic} 0 {offset}"
     cluster.wait(
         lambda: checkpoint.read_text().splitlines() if checkpoint.exists() else [],
