@@ -287,7 +287,7 @@ async def _commit(client: "ClusterClient", group: str, planned: "list[PlannedRes
     from penstock.client.group_values import CommittedOffset
     from penstock.model.errors import ErrorCode
 
-    offsets = {reset.partition: CommittedOffset(reset.offset) for reset in planned}
+    offsets = {reset.tp: CommittedOffset(reset.offset) for reset in planned}
     try:
         await client.groups.commit_offsets(group, offsets)
     except RefusedByBroker as error:
@@ -301,8 +301,7 @@ def _show_planned(group: str, planned: "list[PlannedReset]", executed: bool) -> 
     from penstock.cli.tables import show_table
 
     rows = [
-        [reset.partition.topic, reset.partition.partition, reset.committed, reset.offset]
-        for reset in planned
+        [reset.tp.topic, reset.tp.partition, reset.committed, reset.offset] for reset in planned
     ]
     show_table(("topic", "partition", "committed", "new"), rows)
     if executed:

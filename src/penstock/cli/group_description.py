@@ -17,7 +17,7 @@ from penstock.model.ids import TopicPartition
 class ReadPartition:
     """A partition with a committed offset, or assigned to a member."""
 
-    partition: TopicPartition
+    tp: TopicPartition
     committed: CommittedOffset | None
     end_offset: int | None  # the high watermark
     member: GroupMember | None
@@ -30,8 +30,8 @@ class ReadPartition:
 
     def as_row(self) -> list[object]:
         return [
-            self.partition.topic,
-            self.partition.partition,
+            self.tp.topic,
+            self.tp.partition,
             None if self.committed is None else self.committed.offset,
             self.end_offset,
             self.lag,
@@ -41,8 +41,8 @@ class ReadPartition:
 
     def as_json(self) -> dict[str, object]:
         return {
-            "topic": self.partition.topic,
-            "partition": self.partition.partition,
+            "topic": self.tp.topic,
+            "partition": self.tp.partition,
             "committed_offset": None if self.committed is None else self.committed.offset,
             "metadata": None if self.committed is None else self.committed.metadata,
             "end_offset": self.end_offset,
@@ -117,7 +117,7 @@ async def describe_group(client: ClusterClient, group: str) -> GroupReport:
         description=description,
         partitions=[
             ReadPartition(
-                partition=partition,
+                tp=partition,
                 committed=committed.get(partition),
                 end_offset=ends.get(partition),
                 member=owners.get(partition),

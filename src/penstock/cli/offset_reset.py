@@ -48,14 +48,14 @@ class ResetScope(NamedTuple):
 
 
 class PlannedReset(NamedTuple):
-    partition: TopicPartition
+    tp: TopicPartition
     committed: int | None  # before
     offset: int  # after
 
     def as_json(self) -> dict[str, object]:
         return {
-            "topic": self.partition.topic,
-            "partition": self.partition.partition,
+            "topic": self.tp.topic,
+            "partition": self.tp.partition,
             "committed_offset": self.committed,
             "new_offset": self.offset,
         }

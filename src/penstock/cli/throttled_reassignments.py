@@ -41,7 +41,7 @@ async def end_throttles(client: ClusterClient) -> None:
 
 
 def throttle(
-    partition: TopicPartition,
+    tp: TopicPartition,
     *,
     held_by: Sequence[int],
     to: Sequence[int],
@@ -50,7 +50,7 @@ def throttle(
 ) -> Changes:
     """Current replicas are throttled as leaders, because any of them may lead; added ones as
     followers."""
-    number = partition.partition
+    number = tp.partition
     senders = ",".join(f"{number}:{broker}" for broker in held_by)
     fetchers = ",".join(f"{number}:{broker}" for broker in to if broker not in held_by)
     replicas = [AlterConfigOp(LEADER_REPLICAS, senders, ConfigOperation.APPEND)]
@@ -61,7 +61,7 @@ def throttle(
             _broker(broker): [AlterConfigOp(name, str(rate)) for name in RATES]
             for broker in brokers
         },
-        Resource(ResourceKind.TOPIC, partition.topic): replicas,
+        Resource(ResourceKind.TOPIC, tp.topic): replicas,
     }
 
 

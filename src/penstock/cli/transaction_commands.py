@@ -220,7 +220,7 @@ def _abort_in_partition(
     if wants_json(ctx, as_json):
         show_json(_open_json(aborted))
     else:
-        print(f"aborted producer {aborted.producer_id} in {aborted.partition}")
+        print(f"aborted producer {aborted.producer_id} in {aborted.tp}")
 
 
 @app.command("find-hanging", help=_HANGING_HELP)
@@ -262,8 +262,8 @@ def find_hanging(
 def _open_row(transaction: "OpenTransaction") -> list[object]:
     age_ms = max(0, _now_ms() - transaction.last_timestamp_ms)
     return [
-        transaction.partition.topic,
-        transaction.partition.partition,
+        transaction.tp.topic,
+        transaction.tp.partition,
         transaction.producer_id,
         transaction.producer_epoch,
         transaction.start_offset,
@@ -273,8 +273,8 @@ def _open_row(transaction: "OpenTransaction") -> list[object]:
 
 def _open_json(transaction: "OpenTransaction") -> dict[str, object]:
     return {
-        "topic": transaction.partition.topic,
-        "partition": transaction.partition.partition,
+        "topic": transaction.tp.topic,
+        "partition": transaction.tp.partition,
         "producer_id": transaction.producer_id,
         "producer_epoch": transaction.producer_epoch,
         "start_offset": transaction.start_offset,

@@ -100,7 +100,7 @@ def unknown_to(
     return [
         one
         for one in open_ones
-        if one.producer_epoch > epochs.get((one.producer_id, one.partition), _NO_EPOCH)
+        if one.producer_epoch > epochs.get((one.producer_id, one.tp), _NO_EPOCH)
     ]
 
 

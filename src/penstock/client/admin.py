@@ -318,8 +318,7 @@ _SOURCES = frozenset(DescribedConfigSource)
 
 def _delete_records_call(before: Mapping[TopicPartition, Offset], deadline: Deadline) -> Call:
     by_topic = group_by_topic(
-        (partition, {"partition_index": partition.partition, "offset": offset})
-        for partition, offset in before.items()
+        (tp, {"partition_index": tp.partition, "offset": offset}) for tp, offset in before.items()
     )
     fields = {
         "topics": [
@@ -344,8 +343,8 @@ def _read_deleted(answer: Any) -> Mapping[TopicPartition, Offset | ClientError]:
 
 def _group_numbers(partitions: Iterable[TopicPartition]) -> list[Mapping[str, Any]]:
     grouped: dict[str, list[int]] = {}
-    for partition in partitions:
-        grouped.setdefault(partition.topic, []).append(partition.partition)
+    for tp in partitions:
+        grouped.setdefault(tp.topic, []).append(tp.partition)
     return [{"topic": name, "partitions": numbers} for name, numbers in grouped.items()]
 
 

@@ -170,7 +170,7 @@ class ClusterClient:
             if timeout_ms is None
             else timeout_ms
         )
-        by_partition = {fetch_from.partition: fetch_from for fetch_from in wanted}
+        by_partition = {fetch_from.tp: fetch_from for fetch_from in wanted}
 
         async def attempt() -> list[FetchedPartition]:
             async def ask(
@@ -179,7 +179,7 @@ class ClusterClient:
                 return await self._fetch_from(node, list(part.values()), options, deadline)
 
             answers = await self._router.ask_leaders("fetch", by_partition, ask, deadline)
-            return self._settle([answers[fetch_from.partition] for fetch_from in wanted], wanted)
+            return self._settle([answers[fetch_from.tp] for fetch_from in wanted], wanted)
 
         return await self._router.persist("fetch", deadline, attempt)
 
@@ -192,8 +192,7 @@ class ClusterClient:
     ) -> Mapping[TopicPartition, FetchedPartition | ClientError]:
         metadata = self._router.metadata
         ids = {
-            fetch_from.partition.topic: metadata.find_topic_id(fetch_from.partition.topic)
-            for fetch_from in part
+            fetch_from.tp.topic: metadata.find_topic_id(fetch_from.tp.topic) for fetch_from in part
         }
         names = {topic_id: name for name, topic_id in ids.items() if topic_id is not None}
         call = fetch_call(part, options, ids)
@@ -201,7 +200,7 @@ class ClusterClient:
         code, fetched = read_fetched(answer, names)
         if code:
             raise RefusedByBroker("fetch", code)
-        return {fetched_partition.partition: fetched_partition for fetched_partition in fetched}
+        return {fetched_partition.tp: fetched_partition for fetched_partition in fetched}
 
     def _settle(
         self, answers: Sequence[FetchedPartition | ClientError], wanted: Sequence[FetchFrom]
@@ -217,9 +216,7 @@ class ClusterClient:
         if failures and len(failures) == len(answers):
             raise failures[0]
         return [
-            answer
-            if isinstance(answer, FetchedPartition)
-            else _failed(fetch_from.partition, answer)
+            answer if isinstance(answer, FetchedPartition) else _failed(fetch_from.tp, answer)
             for fetch_from, answer in zip(wanted, answers, strict=True)
         ]
 
@@ -281,7 +278,7 @@ def _failure(answer: FetchedPartition | ClientError) -> ClientError | None:
     if isinstance(answer, ClientError):
         return answer
     if answer.error.is_retriable:
-        return RefusedByBroker(f"fetch from {answer.partition}", answer.error)
+        return RefusedByBroker(f"fetch from {answer.tp}", answer.error)
     return None
 
 

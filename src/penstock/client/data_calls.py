@@ -45,7 +45,7 @@ class Produced(NamedTuple):
 
 
 def produce_call(
-    partition: TopicPartition,
+    tp: TopicPartition,
     batches: Buffer,
     *,
     acks: int,
@@ -53,12 +53,12 @@ def produce_call(
     transactional_id: str | None = None,
 ) -> Call:
     """Up to version 11: 12 changes what a transactional produce means, 13 names topics by id."""
-    data = {"index": partition.partition, "records": memoryview(batches)}
+    data = {"index": tp.partition, "records": memoryview(batches)}
     fields = {
         "transactional_id": transactional_id,
         "acks": acks,
         "timeout": timedelta(milliseconds=timeout_ms),
-        "topic_data": [{"name": partition.topic, "partition_data": [data]}],
+        "topic_data": [{"name": tp.topic, "partition_data": [data]}],
     }
     return Call(ApiKey.PRODUCE, range(3, 12), fields)
 
@@ -70,7 +70,7 @@ def read_produced(answer: Any) -> tuple[ErrorCode, str | None, Produced]:
 
 
 class FetchFrom(NamedTuple):
-    partition: TopicPartition
+    tp: TopicPartition
     offset: Offset
     max_bytes: int = 1024 * 1024  # a larger first batch is returned whole
     leader_epoch: LeaderEpoch = NO_LEADER_EPOCH  # -1: not checked
@@ -96,7 +96,7 @@ class AbortedTransactionStart(NamedTuple):
 class FetchedPartition(NamedTuple):
     """The result for one partition. `batches` is a view of the response, which it keeps alive."""
 
-    partition: TopicPartition
+    tp: TopicPartition
     error: ErrorCode
     high_watermark: Offset
     last_stable_offset: Offset
@@ -113,7 +113,7 @@ def fetch_call(
     by id where every id is known, as required from version 13 on."""
     by_topic: dict[str, list[Mapping[str, Any]]] = {}
     for fetch_from in wanted:
-        by_topic.setdefault(fetch_from.partition.topic, []).append(_fetch_partition(fetch_from))
+        by_topic.setdefault(fetch_from.tp.topic, []).append(_fetch_partition(fetch_from))
     topics = [
         {"topic": name, "topic_id": topic_ids.get(name), "partitions": partitions}
         for name, partitions in by_topic.items()
@@ -138,7 +138,7 @@ def fetch_call(
 
 def _fetch_partition(wanted: FetchFrom) -> Mapping[str, Any]:
     return {
-        "partition": wanted.partition.partition,
+        "partition": wanted.tp.partition,
         "current_leader_epoch": wanted.leader_epoch,
         "fetch_offset": wanted.offset,
         "last_fetched_epoch": wanted.last_fetched_epoch,
@@ -168,7 +168,7 @@ def _read_fetched(topic: str, data: Any) -> FetchedPartition:
     if diverging is not None:
         diverging = (diverging.epoch, diverging.end_offset) if diverging.end_offset >= 0 else None
     return FetchedPartition(
-        partition=TopicPartition(topic, data.partition_index),
+        tp=TopicPartition(topic, data.partition_index),
         error=read_error(data.error_code),
         high_watermark=data.high_watermark,
         last_stable_offset=data.last_stable_offset,
@@ -188,8 +188,7 @@ class ListedOffset(NamedTuple):
 def list_offsets_call(wanted: Mapping[TopicPartition, int], *, isolation: IsolationLevel) -> Call:
     """Times in milliseconds, or EARLIEST, LATEST, MAX_TIMESTAMP (which needs version 7)."""
     by_topic = group_by_topic(
-        (partition, {"partition_index": partition.partition, "timestamp": time})
-        for partition, time in wanted.items()
+        (tp, {"partition_index": tp.partition, "timestamp": time}) for tp, time in wanted.items()
     )
     fields = {
         "replica_id": NO_REPLICA,
@@ -226,14 +225,14 @@ def epoch_ends_call(wanted: Mapping[TopicPartition, LeaderEpoch]) -> Call:
     """Only the leader in its current epoch answers; others reject the request."""
     by_topic = group_by_topic(
         (
-            partition,
+            tp,
             {
-                "partition": partition.partition,
+                "partition": tp.partition,
                 "current_leader_epoch": epoch,
                 "leader_epoch": epoch,
             },
         )
-        for partition, epoch in wanted.items()
+        for tp, epoch in wanted.items()
     )
     topics = [{"topic": name, "partitions": partitions} for name, partitions in by_topic.items()]
     fields = {"replica_id": NO_REPLICA, "topics": topics}
@@ -265,8 +264,8 @@ def group_numbers(
 ) -> list[Mapping[str, str | list[int]]]:
     """Topics by name, with their partition numbers in `field`."""
     grouped: dict[str, list[int]] = {}
-    for partition in partitions:
-        grouped.setdefault(partition.topic, []).append(partition.partition)
+    for tp in partitions:
+        grouped.setdefault(tp.topic, []).append(tp.partition)
     return [{"name": name, field: numbers} for name, numbers in grouped.items()]
 
 

@@ -53,10 +53,7 @@ def follower_fetch_call(
     wanted: Sequence[FetchFrom], options: FetchOptions, topic_ids: Mapping[str, TopicId]
 ) -> LeanCall:
     """A Fetch without a session (KIP-227): each request lists all its partitions."""
-    names = {
-        topic_ids[name].bytes: name
-        for name in {fetch_from.partition.topic for fetch_from in wanted}
-    }
+    names = {topic_ids[name].bytes: name for name in {fetch_from.tp.topic for fetch_from in wanted}}
     return LeanCall(
         ApiKey.FETCH,
         VERSIONS,

@@ -175,15 +175,15 @@ def commit_offsets_call(group: str, offsets: Mapping[TopicPartition, CommittedOf
     """Commit without a member id, which only a group without members accepts."""
     by_topic = group_by_topic(
         (
-            partition,
+            tp,
             {
-                "partition_index": partition.partition,
+                "partition_index": tp.partition,
                 "committed_offset": committed.offset,
                 "committed_leader_epoch": committed.leader_epoch,
                 "committed_metadata": committed.metadata,
             },
         )
-        for partition, committed in offsets.items()
+        for tp, committed in offsets.items()
     )
     fields = {
         "group_id": group,
@@ -197,9 +197,7 @@ def commit_offsets_call(group: str, offsets: Mapping[TopicPartition, CommittedOf
 
 
 def delete_offsets_call(group: str, partitions: Iterable[TopicPartition]) -> Call:
-    by_topic = group_by_topic(
-        (partition, {"partition_index": partition.partition}) for partition in partitions
-    )
+    by_topic = group_by_topic((tp, {"partition_index": tp.partition}) for tp in partitions)
     topics = [{"name": name, "partitions": partitions} for name, partitions in by_topic.items()]
     return Call(ApiKey.OFFSET_DELETE, range(1), {"group_id": group, "topics": topics})
 

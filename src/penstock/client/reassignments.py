@@ -129,8 +129,8 @@ def _timeout(deadline: Deadline) -> Mapping[str, timedelta]:
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     topics: dict[str, list[int]] = {}
-    for partition in partitions:
-        topics.setdefault(partition.topic, []).append(partition.partition)
+    for tp in partitions:
+        topics.setdefault(tp.topic, []).append(tp.partition)
     return topics
 
 

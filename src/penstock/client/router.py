@@ -282,23 +282,23 @@ class Router:
         return answers
 
 
-def _no_leader(what: str, metadata: ClusterMetadata, partition: TopicPartition) -> RefusedByBroker:
-    topic = metadata.topics.get(partition.topic)
+def _no_leader(what: str, metadata: ClusterMetadata, tp: TopicPartition) -> RefusedByBroker:
+    topic = metadata.topics.get(tp.topic)
     if topic is None:
         return RefusedByBroker(
             what,
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            f"topic {partition.topic!r} does not exist; create it first",
+            f"topic {tp.topic!r} does not exist; create it first",
         )
-    if metadata.find_partition(*partition) is None:
+    if metadata.find_partition(*tp) is None:
         return RefusedByBroker(
             what,
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            f"topic {partition.topic!r} has {len(topic.partitions)} partitions, "
-            f"none with the number {partition.partition}",
+            f"topic {tp.topic!r} has {len(topic.partitions)} partitions, "
+            f"none with the number {tp.partition}",
         )
     return RefusedByBroker(
-        what, ErrorCode.LEADER_NOT_AVAILABLE, f"{partition} has no leader at the moment"
+        what, ErrorCode.LEADER_NOT_AVAILABLE, f"{tp} has no leader at the moment"
     )
 
 

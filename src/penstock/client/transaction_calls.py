@@ -180,7 +180,7 @@ def abort_marker_call(hanging: OpenTransaction) -> Call:
         "producer_id": hanging.producer_id,
         "producer_epoch": hanging.producer_epoch,
         "transaction_result": False,
-        "topics": group_numbers([hanging.partition], "partition_indexes"),
+        "topics": group_numbers([hanging.tp], "partition_indexes"),
         "coordinator_epoch": max(hanging.coordinator_epoch, 0),
         "transaction_version": 0,
     }

@@ -64,7 +64,7 @@ class TransactionDescription:
 class OpenTransaction(NamedTuple):
     """An open transaction as a partition's leader reports it."""
 
-    partition: TopicPartition
+    tp: TopicPartition
     producer_id: int
     producer_epoch: int
     coordinator_epoch: int  # of the last marker; -1: there was none

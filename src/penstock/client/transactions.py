@@ -167,7 +167,7 @@ class TransactionClient:
     ) -> None:
         """Abort a transaction in a partition whose coordinator no longer knows it."""
         deadline = self._router.deadline(timeout_ms)
-        what = f"abort producer {hanging.producer_id} in {hanging.partition}"
+        what = f"abort producer {hanging.producer_id} in {hanging.tp}"
         call = abort_marker_call(hanging)
 
         async def ask(
@@ -176,5 +176,5 @@ class TransactionClient:
             codes = read_marked(await self._router.ask(node.address, call, deadline))
             return {tp: RefusedByBroker(what, code) if code else None for tp, code in codes.items()}
 
-        wanted = {hanging.partition: None}
+        wanted = {hanging.tp: None}
         await self._router.persist_with_leaders(what, wanted, ask, deadline)

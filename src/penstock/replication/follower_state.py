@@ -219,13 +219,13 @@ class FollowerState:
             if not self._try_append(followed, fetched.batches):
                 return
             self._end_refusals(followed)
-        self._quota.note_fetched(requested.partition, len(fetched.batches))
+        self._quota.note_fetched(requested.tp, len(fetched.batches))
         self._follow_offsets(followed.partition, fetched)
         followed.is_behind = followed.partition.log_end_offset < fetched.high_watermark
         self._dependencies.on_fetched(followed.partition)
 
     def _find_current(self, leader: BrokerId, requested: "FetchFrom") -> FollowedPartition | None:
-        followed = self._followed.get(requested.partition)
+        followed = self._followed.get(requested.tp)
         if followed is None or followed.leader != leader:
             return None
         if followed.leader_epoch != requested.leader_epoch:

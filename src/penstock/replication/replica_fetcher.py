@@ -115,10 +115,7 @@ class _ReplicaFetcher:
 
     async def _send(self, wanted: Sequence[FetchFrom]) -> list[FetchedPartition]:
         # Before any await: a wanted partition may be deleted meanwhile.
-        ids = {
-            fetch.partition.topic: self._dependencies.topic_id_of(fetch.partition)
-            for fetch in wanted
-        }
+        ids = {fetch.tp.topic: self._dependencies.topic_id_of(fetch.tp) for fetch in wanted}
         connection = await self._connect()
         if self._has_news.is_set():  # meanwhile: the leader might hold this request for long
             return []
@@ -147,10 +144,10 @@ class _ReplicaFetcher:
     async def _apply(
         self, wanted: Sequence[FetchFrom], fetched: Sequence[FetchedPartition]
     ) -> None:
-        requested = {fetch.partition: fetch for fetch in wanted}
+        requested = {fetch.tp: fetch for fetch in wanted}
         appended_bytes = 0
         for data in fetched:
-            fetch = requested.get(data.partition)
+            fetch = requested.get(data.tp)
             if fetch is not None:
                 self._dependencies.follower_state.apply(self._leader, fetch, data)
                 appended_bytes += len(data.batches)

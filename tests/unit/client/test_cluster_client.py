@@ -229,7 +229,7 @@ def test_a_fetch_asks_every_leader_and_keeps_the_order_of_the_question(run: Run)
             first.handlers[FETCH] = lambda request: fetched(request, records=b"one")
             second.handlers[FETCH] = lambda request: fetched(request, records=b"two")
             got = await client.fetch([FetchFrom(T1, Offset(0)), FetchFrom(T0, Offset(5))])
-            assert [(partition.partition, bytes(partition.batches)) for partition in got] == [
+            assert [(partition.tp, bytes(partition.batches)) for partition in got] == [
                 (T1, b"two"),
                 (T0, b"one"),
             ]

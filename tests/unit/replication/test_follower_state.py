@@ -229,9 +229,7 @@ def test_one_partition_backs_off_and_the_others_continue() -> None:
     harness.leader_and_isr(P1, leader=OTHER, replicas=BOTH)
     first, second = harness.following.list_wanted(OTHER)
     harness.following.apply(OTHER, first, answer(error=ErrorCode.KAFKA_STORAGE_ERROR))
-    assert [fetch_from.partition for fetch_from in harness.following.list_wanted(OTHER)] == [
-        second.partition
-    ]
+    assert [fetch_from.tp for fetch_from in harness.following.list_wanted(OTHER)] == [second.tp]
     (report,) = harness.reports
     assert "KAFKA_STORAGE_ERROR" in report
 

@@ -62,15 +62,13 @@ def follower(replicas: str, rate: int) -> ReplicationHarness:
 
 
 def wanted(harness: ReplicationHarness) -> list[TopicPartition]:
-    return [
-        fetch_from.partition for fetch_from in harness.replicas.follower_state.list_wanted(OTHER)
-    ]
+    return [fetch_from.tp for fetch_from in harness.replicas.follower_state.list_wanted(OTHER)]
 
 
 def fetch(harness: ReplicationHarness, *, high_watermark: int) -> None:
     """One record of partition 0."""
     requested = harness.replicas.follower_state.list_wanted(OTHER)[0]
-    assert requested.partition == P0
+    assert requested.tp == P0
     records = batches(0, start=requested.offset)
     fetched = answer(records=records, high_watermark=high_watermark)
     harness.replicas.follower_state.apply(OTHER, requested, fetched)

@@ -116,7 +116,7 @@ class Discovery:
             return {}
         wanted = [FetchFrom(tp, Offset(start), _PROBE_BYTES) for tp, start in starts.items()]
         fetched = self._client.fetch(wanted, isolation=self._options.isolation, max_wait_ms=0)
-        return {entry.partition: _bytes_per_offset(entry.batches) for entry in fetched}
+        return {entry.tp: _bytes_per_offset(entry.batches) for entry in fetched}
 
     # Bounds.
 

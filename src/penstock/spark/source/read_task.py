@@ -81,5 +81,5 @@ def _decode(decoder: "Decoder", piece: FetchedPiece) -> "Iterator[pa.RecordBatch
             fetched.batches, start=start, end=piece.end, aborted=fetched.aborted
         )
         yield from decoded.batches
-        assert decoded.next_offset > start, f"no progress at offset {start} of {fetched.partition}"
+        assert decoded.next_offset > start, f"no progress at offset {start} of {fetched.tp}"
         start = decoded.next_offset

@@ -98,9 +98,7 @@ def _find_logs(store: TableStore, client: BlockingClient) -> dict[int, _Log]:
         starts, ends = discovery.earliest(partitions), discovery.latest(partitions)
     except ClientError:
         return {}
-    return {
-        partition.partition: _Log(starts[partition], ends[partition]) for partition in partitions
-    }
+    return {tp.partition: _Log(starts[tp], ends[tp]) for tp in partitions}
 
 
 def _count_dead(location: Path) -> int:

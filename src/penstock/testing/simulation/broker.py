@@ -256,7 +256,7 @@ class SimulatedBroker(Process):
         delayed = DelayedFollowerFetch(self.disk, self.replicas, wanted, refused, done)
         deadline_ms = self.world.schedule.now_ms + FETCH_WAIT_MS
         self.replicas.fetch_purgatory.try_complete_else_watch(
-            delayed, [fetch.partition for fetch in wanted], deadline_ms
+            delayed, [fetch.tp for fetch in wanted], deadline_ms
         )
 
     def _note(self, follower: BrokerId, epoch: BrokerEpoch, request: FetchFrom) -> ErrorCode:
@@ -267,7 +267,7 @@ class SimulatedBroker(Process):
             follower, epoch, request.leader_epoch, request.offset, request.last_fetched_epoch
         )
         try:
-            partition = self.replicas.get(request.partition)
+            partition = self.replicas.get(request.tp)
             self.replicas.update_follower_fetch_state(partition, fetch)
         except Refusal as refusal:
             return refusal.code

@@ -68,10 +68,10 @@ class DelayedFollowerFetch:
             batches = read_bytes(self._disk, partition.log, fetch.offset, fetch.max_bytes)
         log = partition.log
         marks = log.high_watermark, log.last_stable_offset, log.log_start_offset
-        return FetchedPartition(fetch.partition, code, *marks, (), batches, diverging)
+        return FetchedPartition(fetch.tp, code, *marks, (), batches, diverging)
 
     def _find(self, fetch: FetchFrom) -> tuple[Partition, OffsetAndEpoch | None]:
-        partition = self._replicas.get(fetch.partition)
+        partition = self._replicas.get(fetch.tp)
         partition.check_leader(fetch.leader_epoch)
         if fetch.last_fetched_epoch < 0:
             return partition, None
@@ -80,4 +80,4 @@ class DelayedFollowerFetch:
 
 def _refuse(fetch: FetchFrom, code: ErrorCode) -> FetchedPartition:
     unknown = Offset(-1)
-    return FetchedPartition(fetch.partition, code, unknown, unknown, unknown, (), _NOTHING)
+    return FetchedPartition(fetch.tp, code, unknown, unknown, unknown, (), _NOTHING)
