@@ -20,6 +20,8 @@ may be as small as 3.9 allows). This page is printed by `python -m penstock.conf
   **active**, or why nothing happens.
 - An unknown name or an impossible value stops the broker. All problems are reported at once, with
   file, line, value and what is allowed.
+- Clients may set dynamic broker settings with unknown names, as in Kafka: they are stored, and
+  described without their value. They have no effect, which the broker's log says once.
 - Settings of KRaft mode (`process.roles`, `controller.quorum.voters`, ...) and `config.providers`
   are refused by name. `node.id` is another name of `broker.id`.
 - A setting can be given for one listener: `listener.name.<listener>.<setting>`, or

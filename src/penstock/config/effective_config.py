@@ -42,6 +42,10 @@ class SettingSource(StrEnum):
     GROUP = "group"
 
 
+# Unknown names of these are custom settings, which are stored for others and never parsed.
+_DYNAMIC = (SettingSource.DYNAMIC_CLUSTER, SettingSource.DYNAMIC_BROKER)
+
+
 class EffectiveValue(NamedTuple):
     setting: Setting
     value: Value
@@ -126,7 +130,8 @@ def resolve_broker(
     dynamic_cluster: RawConfig = EMPTY_RAW_CONFIG,
     dynamic_broker: RawConfig = EMPTY_RAW_CONFIG,
 ) -> EffectiveConfig:
-    """A broker's effective config, from its file and from dynamic configs."""
+    """A broker's effective config, from its file and from dynamic configs without the custom
+    settings among them."""
     layers = (
         (SettingSource.STATIC_BROKER, static),
         (SettingSource.DYNAMIC_CLUSTER, dynamic_cluster),
@@ -226,8 +231,10 @@ def _find_name_problem(
 ) -> str | None:
     if setting is None:
         refusal = find_refusal(name) if scope is SettingScope.BROKER else None
-        return f"{name} {refusal}" if refusal else _unknown(name, scope)
-    if source in (SettingSource.STATIC_BROKER, SettingSource.TOPIC, SettingSource.GROUP):
+        if refusal:
+            return f"{name} {refusal}"
+        return None if source in _DYNAMIC else _unknown(name, scope)
+    if source not in _DYNAMIC:
         return None
     if setting.update is UpdateMode.READ_ONLY:
         return f"{name} is read-only: set it in the broker's file and restart the broker"

@@ -9,6 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from penstock.config.custom_settings import (
+    MAX_CUSTOM_SETTINGS,
+    custom_names,
+    find_custom_name_problem,
+)
 from penstock.config.effective_config import EffectiveConfig, resolve_broker, resolve_group
 from penstock.config.raw_config import EMPTY_RAW_CONFIG, ConfigError, RawConfig
 from penstock.config.registry import find_setting
@@ -127,6 +132,7 @@ def _alter_broker(
 
     configs = _changed(change, before, SettingScope.BROKER, effective)
     _refuse_secrets(configs)
+    _check_custom(change, before, configs)
     broker_configs = {**state.broker_configs, change.name: configs}
     _checked_config(basis, broker_configs, change.name)
     after = replace(state, broker_configs=broker_configs)
@@ -218,6 +224,23 @@ def _refuse_secrets(configs: Mapping[str, str]) -> None:
                 f"{name} is a secret, which everybody could read in the metadata store; set it in "
                 f"the broker's file",
             )
+
+
+def _check_custom(
+    change: ConfigResourceChange, before: Mapping[str, str], configs: Mapping[str, str]
+) -> None:
+    """Bound the custom settings; those that are stored already may stay."""
+    custom = custom_names(configs)
+    added = custom - before.keys()
+    problems = [problem for name in sorted(added) if (problem := find_custom_name_problem(name))]
+    if problems:
+        raise Refusal(ErrorCode.INVALID_CONFIG, f"{_named(change)}: {problems[0]}")
+    if added and len(custom) > MAX_CUSTOM_SETTINGS:
+        raise Refusal(
+            ErrorCode.POLICY_VIOLATION,
+            f"{_named(change)}: {len(custom)} settings with names that are not known here, but "
+            f"{MAX_CUSTOM_SETTINGS} is the limit; delete some",
+        )
 
 
 # The resource's configs after the changes.

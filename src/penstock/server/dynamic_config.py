@@ -6,6 +6,7 @@ inconsistent change is rejected as a whole and the previous values stay.
 
 from collections.abc import Callable, Mapping
 
+from penstock.config.custom_settings import custom_names, describe_no_effect
 from penstock.config.effective_config import EffectiveConfig, resolve_broker
 from penstock.config.raw_config import ConfigError, RawConfig
 
@@ -22,6 +23,7 @@ class DynamicBrokerConfig:
         self._broker_id = broker_id
         self._report = report
         self.current: EffectiveConfig = resolve_broker(static)
+        self._custom: frozenset[str] = frozenset()  # reported, and still stored
 
     def __call__(self) -> EffectiveConfig:
         return self.current
@@ -39,6 +41,13 @@ class DynamicBrokerConfig:
             # They were validated when they were stored, perhaps by another version.
             self._report(f"{error}\n  the stored configs are ignored until they are corrected")
             return False
+        self._report_custom(custom_names((*cluster.values, *broker.values)))
         is_changed = dict(effective) != dict(self.current)
         self.current = effective
         return is_changed
+
+    def _report_custom(self, custom: frozenset[str]) -> None:
+        """Say once of each custom setting that it changes nothing."""
+        for line in describe_no_effect(custom - self._custom):
+            self._report(line)
+        self._custom = custom

@@ -10,6 +10,7 @@ import pytest
 from tests.unit.controller.cluster import code_of
 from tests.unit.controller.states import alive, cluster_state, partition, topic
 
+from penstock.config.custom_settings import MAX_CUSTOM_SETTINGS
 from penstock.config.effective_config import resolve_broker
 from penstock.config.raw_config import EMPTY_RAW_CONFIG, RawConfig
 from penstock.controller.config_change import MAX_CONFIGURED_GROUPS, ConfigBasis, alter_configs
@@ -124,6 +125,37 @@ class TestBrokerConfigs:
         assert isinstance(write, SetData)
         assert decision.state.broker_configs == {"1": {}}
 
+    @pytest.mark.parametrize("broker", ["", "1"])
+    def test_with_unknown_names_are_stored_and_deleted_like_others(self, broker: str) -> None:
+        names = ("acme.color", "retention.ms", "log.retention.mz")
+        first, results = alter(change(broker, *((name, SET, "not a number") for name in names)))
+        assert results == [None]
+        assert first.state.broker_configs == {broker: dict.fromkeys(names, "not a number")}
+        [[write]] = first.writes
+        assert isinstance(write, Create)
+        assert json.loads(write.data)["config"] == first.state.broker_configs[broker]
+        deletion = change(broker, *((name, DELETE, None) for name in names[:2]))
+        decision, results = alter(deletion, state=first.state)
+        assert results == [None]
+        assert decision.state.broker_configs == {broker: {"log.retention.mz": "not a number"}}
+
+    def test_with_unknown_names_are_bounded_in_number(self) -> None:
+        names = [f"acme.{number}" for number in range(MAX_CUSTOM_SETTINGS)]
+        full, results = alter(change("1", *((name, SET, "x") for name in names)))
+        assert results == [None]
+        one_more = change("1", ("acme.more", SET, "x"))
+        _, [refused] = alter(one_more, state=full.state)
+        assert isinstance(refused, ApiError)
+        assert refused.code is ErrorCode.POLICY_VIOLATION
+        assert f"{MAX_CUSTOM_SETTINGS} is the limit; delete some" in refused.message
+        for accepted in (
+            change("1", ("acme.0", DELETE, None), ("acme.more", SET, "x")),
+            change("1", ("acme.0", SET, "y"), ("log.retention.ms", SET, "5")),
+            change("", ("acme.more", SET, "x")),
+            change("1", ("acme.more", SET, "x"), replace_all=True),
+        ):
+            assert alter(accepted, state=full.state)[1] == [None]
+
 
 def group_change(
     name: str, *changes: tuple[str, ConfigOperation, str | None], replace_all: bool = False
@@ -221,8 +253,10 @@ class TestGroupConfigs:
         ),
         (change("0", ("broker.id", SET, "3")), ErrorCode.INVALID_CONFIG, "read-only"),
         (change("", ("ssl.provider", SET, "x")), ErrorCode.INVALID_CONFIG, "per broker"),
-        (change("0", ("log.retention.mz", SET, "3")), ErrorCode.INVALID_CONFIG, "did you mean"),
-        (change("0", ("retention.ms", SET, "3")), ErrorCode.INVALID_CONFIG, "log.retention.ms"),
+        (change("0", ("two words", SET, "3")), ErrorCode.INVALID_CONFIG, "no spaces"),
+        (change("", ("x" * 300, SET, "3")), ErrorCode.INVALID_CONFIG, "300 characters"),
+        (change("0", ("acme.list", APPEND, "3")), ErrorCode.INVALID_CONFIG, "not known"),
+        (change("0", ("process.roles", SET, "broker")), ErrorCode.INVALID_CONFIG, "KRaft"),
         (change("0", ("ssl.key.password", SET, "top")), ErrorCode.INVALID_CONFIG, "secret"),
         (
             change("__consumer_offsets", ("cleanup.policy", SET, "delete")),

@@ -196,6 +196,33 @@ def test_config_changes_have_reached_the_brokers_when_answered() -> None:
     run_scenario(scenario)
 
 
+def test_a_broker_config_with_an_unknown_name_survives_a_failover() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        stored = {"": {"acme.color": "red"}, "1": {"acme.color": "blue"}}
+        changes = [
+            setting(ConfigScope.BROKER, broker, "acme.color", configs["acme.color"])
+            for broker, configs in stored.items()
+        ]
+        async with cluster.controlled(0) as controller:
+            assert await controller.alter_configs(changes, validate_only=False) == [None, None]
+        async with cluster.controlled(1) as controller:
+            await settled()
+            state = controller.find_state()
+            assert state is not None
+            assert (state.controller_id, state.broker_configs) == (1, stored)
+            [full] = [
+                request
+                for request in cluster.channel.broker(0).requests
+                if isinstance(request, UpdateMetadataRequest) and request.controller_epoch == 2
+            ]
+            assert (full.is_full, full.broker_configs) == (True, stored)
+            more = [setting(ConfigScope.BROKER, "", "log.retention.ms", "8")]
+            assert await controller.alter_configs(more, validate_only=False) == [None]
+        assert cluster.reports == []
+
+    run_scenario(scenario, 0, 1)
+
+
 # Deletion.
 
 

@@ -37,3 +37,30 @@ def test_an_invalid_stored_config_is_reported_and_changes_nothing() -> None:
     assert not config.take_dynamic({"": {"log.retention.ms": "soon"}})
     assert config()["log.retention.ms"] == 1000
     assert "log.retention.ms" in reports[0]
+
+
+def test_a_custom_setting_is_reported_once_and_changes_nothing() -> None:
+    reports: list[str] = []
+    config = make(reports)
+    stored = {"": {"acme.color": "red"}, "3": {"acme.color": "blue", "acme.secret": "sesame"}}
+    assert not config.take_dynamic(stored)
+    assert not config.take_dynamic(stored)
+    assert config.take_dynamic({**stored, "": {"acme.color": "red", "log.retention.ms": "7"}})
+    color, secret = reports
+    assert "acme.color is stored but has no effect" in color
+    assert "acme.secret is stored but has no effect" in secret
+    assert "sesame" not in secret
+
+
+def test_a_custom_setting_of_another_broker_is_not_reported() -> None:
+    reports: list[str] = []
+    make(reports).take_dynamic({"4": {"acme.color": "red"}})
+    assert reports == []
+
+
+def test_a_custom_setting_that_was_deleted_is_reported_when_it_is_set_again() -> None:
+    reports: list[str] = []
+    config = make(reports)
+    for stored in ({"": {"acme.color": "red"}}, {}, {"": {"acme.color": "red"}}):
+        config.take_dynamic(stored)
+    assert len(reports) == 2

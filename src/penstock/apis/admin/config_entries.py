@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.apis.admin.alterable_configs import is_alterable
 from penstock.apis.response_shapes import Shape
+from penstock.config.custom_settings import NO_EFFECT, custom_names
 from penstock.config.effective_config import (
     EffectiveValue,
     SettingSource,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 _GENERATED_IDS = ("broker.id", "node.id")  # at the first start, if not configured
 _TO_BE_GENERATED = -1
+_DYNAMIC_LAYERS = 2  # the first of broker_layers
 
 
 class ResponseConfigSource(IntEnum):
@@ -102,11 +104,12 @@ def broker_entries(
         if values[name].value == _TO_BE_GENERATED:
             values[name] = values[name]._replace(value=services.broker_id)
     layers = broker_layers(services)
-    return [
+    entries = [
         _broker_entry(name, effective, layers)
         for name, effective in values.items()
         if only is None or name in only
     ]
+    return entries + _custom_entries(layers[:_DYNAMIC_LAYERS], only)
 
 
 def cluster_default_entries(
@@ -114,9 +117,13 @@ def cluster_default_entries(
 ) -> list[ResponseConfigEntry]:
     """The dynamic cluster-wide defaults; other settings have no entry."""
     layer = _cluster_layer(services)
-    return [
-        _cluster_default_entry(name, layer) for name in layer.texts if only is None or name in only
+    custom = custom_names(layer.texts)
+    entries = [
+        _cluster_default_entry(name, layer)
+        for name in layer.texts
+        if name not in custom and (only is None or name in only)
     ]
+    return entries + _custom_entries((layer,), only)
 
 
 def shape_entries(
@@ -206,6 +213,28 @@ def _cluster_default_entry(name: str, layer: Layer) -> ResponseConfigEntry:
     )
 
 
+def _custom_entries(
+    layers: tuple[Layer, ...], only: Collection[str] | None
+) -> list[ResponseConfigEntry]:
+    """As in Kafka, a setting of unknown type may be a secret, so that its value is hidden."""
+    names = sorted(custom_names(name for layer in layers for name in layer.texts))
+    return [_custom_entry(name, layers) for name in names if only is None or name in only]
+
+
+def _custom_entry(name: str, layers: tuple[Layer, ...]) -> ResponseConfigEntry:
+    synonyms = tuple(Synonym(name, None, source) for source, texts in layers if name in texts)
+    return ResponseConfigEntry(
+        name=name,
+        value=None,
+        read_only=True,  # in Kafka too: it is not among the settings that are known as dynamic
+        config_source=synonyms[0].source,
+        is_sensitive=True,
+        synonyms=synonyms,
+        config_type=_UNKNOWN_TYPE,
+        documentation=NO_EFFECT,
+    )
+
+
 def _entry(
     name: str, setting: Setting, effective: EffectiveValue, *, synonyms: tuple[Synonym, ...]
 ) -> ResponseConfigEntry:
@@ -253,7 +282,8 @@ _SOURCES: Mapping[SettingSource, ResponseConfigSource] = MappingProxyType(
         SettingSource.DEFAULT: ResponseConfigSource.DEFAULT,
     }
 )
-# Kafka's codes of the kinds of values; 0 would be "unknown".
+# Kafka's codes of the kinds of values.
+_UNKNOWN_TYPE = 0
 _TYPES: Mapping[SettingKind, int] = MappingProxyType(
     {
         SettingKind.BOOLEAN: 1,

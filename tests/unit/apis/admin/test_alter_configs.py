@@ -100,6 +100,17 @@ def test_a_broker_accepts_changes_of_its_own_settings(harness: AdminApiHarness, 
 
 
 @BOTH
+@pytest.mark.parametrize("name", ["1", ""])
+def test_an_unknown_setting_of_brokers_reaches_the_controller(
+    harness: AdminApiHarness, api: Any, name: str
+) -> None:
+    requested = resource(BROKER, name, ("acme.color", "red"))
+    assert alter(harness, api, requested) == [ErrorCode.NONE]
+    (change,) = harness.controller.changed
+    assert change.changes == (ConfigEntryChange("acme.color", ConfigOperation.SET, "red"),)
+
+
+@BOTH
 @pytest.mark.parametrize("name", ["2", "01", "one"])
 def test_changes_of_another_broker_are_refused(
     harness: AdminApiHarness, api: Any, name: str

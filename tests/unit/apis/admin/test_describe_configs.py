@@ -288,6 +288,54 @@ class TestAllBrokers:
         assert (result.error_code, result.configs) == (ErrorCode.NONE, ())
 
 
+CUSTOM = {"": {"acme.color": "red", "acme.key": "sesame"}, "1": {"acme.color": "blue"}}
+
+
+class TestCustomSettings:
+    @pytest.mark.parametrize("version", API.versions)
+    def test_of_a_broker_are_dynamic_and_hidden(
+        self, harness: AdminApiHarness, version: int
+    ) -> None:
+        harness.update(broker_configs=CUSTOM)
+        result = describe(harness, BROKER, "1", version=version)
+        custom = [actual for actual in result.configs if actual.name.startswith("acme.")]
+        fields = ("name", "value", "config_source", "is_sensitive", "read_only")
+        assert rows(custom, *fields) == [
+            ("acme.color", None, DYNAMIC_BROKER, True, True),
+            ("acme.key", None, DYNAMIC_CLUSTER, True, True),
+        ]
+        assert synonyms(custom[0]) == [
+            ("acme.color", None, DYNAMIC_BROKER),
+            ("acme.color", None, DYNAMIC_CLUSTER),
+        ]
+
+    def test_have_an_unknown_type_and_say_that_they_have_no_effect(
+        self, harness: AdminApiHarness
+    ) -> None:
+        harness.update(broker_configs=CUSTOM)
+        for broker in ("1", ""):
+            result = describe(harness, BROKER, broker, "acme.key", include_documentation=True)
+            (actual,) = result.configs
+            assert actual.config_type == 0
+            assert "no effect" in actual.documentation
+
+    def test_of_all_brokers_are_described_with_the_cluster_defaults(
+        self, harness: AdminApiHarness
+    ) -> None:
+        stored = {"": {"log.retention.ms": "7000", **CUSTOM[""]}, "1": CUSTOM["1"]}
+        harness.update(broker_configs=stored)
+        result = describe(harness, BROKER, "")
+        assert rows(result.configs, "name", "value", "config_source", "is_sensitive") == [
+            ("log.retention.ms", "7000", DYNAMIC_CLUSTER, False),
+            ("acme.color", None, DYNAMIC_CLUSTER, True),
+            ("acme.key", None, DYNAMIC_CLUSTER, True),
+        ]
+
+    def test_of_another_broker_are_not_described(self, harness: AdminApiHarness) -> None:
+        harness.update(broker_configs={"2": {"acme.color": "red"}})
+        assert describe(harness, BROKER, "1", "acme.color").configs == ()
+
+
 class TestOtherResources:
     def test_this_broker_has_no_loggers(self, harness: AdminApiHarness) -> None:
         result = describe(harness, LOGGER, "1")
