@@ -1,6 +1,7 @@
 """Runs a program of this folder from the command line; a failure is one line, not a traceback."""
 
 import inspect
+import sqlite3
 import sys
 from collections.abc import Callable
 
@@ -19,7 +20,7 @@ def run(main: Callable[[str, str], None]) -> None:
         raise SystemExit(2)
     try:
         main(*arguments)
-    except penstock.ClientError as error:
+    except (penstock.ClientError, OSError, sqlite3.Error) as error:
         raise SystemExit(
             f"{error}\nIt needs a broker with payments: {'; '.join(PREPARE)}."
         ) from None

@@ -98,7 +98,11 @@ class ClusterStatus:
             "cluster_id": self.cluster_id,
             "controller": self.controller_id,
             "status": self.health.value,
-            "brokers": [dict(zip(names, row, strict=False)) for row in self.broker_rows()],
+            "brokers": [
+                dict(zip(names, row, strict=False))
+                for row in self.broker_rows()
+                if row[0] not in self.missing_brokers
+            ],
             "missing_brokers": self.missing_brokers,
             "partitions": len(self.partitions),
             "leaderless": [str(tp) for tp in self.leaderless],
