@@ -1,7 +1,8 @@
 """Selects the segments that retention.ms and retention.bytes delete. Pure: no files, no clock.
 
 Whether records were consumed makes no difference. Invariant: nothing at or above the high watermark
-is ever deleted.
+is ever deleted. A sealed segment that compaction has emptied is deleted along with the next one
+that has batches, so that it keeps nothing back and the log start moves only where records go.
 """
 
 from typing import NamedTuple
@@ -38,10 +39,12 @@ def count_expired(
 
 
 def _leading(segments: list[SegmentAge], offset: int) -> list[SegmentAge]:
-    """The oldest segments that are wholly below the offset and not empty."""
+    """The oldest segments that are wholly below the offset, without an empty active one."""
+    if segments and not segments[-1].size_bytes:
+        segments = segments[:-1]
     leading: list[SegmentAge] = []
     for segment in segments:
-        if segment.end_offset > offset or not segment.size_bytes:
+        if segment.end_offset > offset:
             break
         leading.append(segment)
     return leading
@@ -51,10 +54,11 @@ def _count_too_old(segments: list[SegmentAge], config: LogConfig, now_ms: int) -
     count = 0
     if config.retention_ms < 0:
         return count
-    for segment in segments:
-        if now_ms - segment.newest_ms <= config.retention_ms:
-            break
-        count += 1
+    for index, segment in enumerate(segments):
+        if segment.size_bytes:
+            if now_ms - segment.newest_ms <= config.retention_ms:
+                break
+            count = index + 1
     return count
 
 
@@ -63,9 +67,10 @@ def _count_too_much(segments: list[SegmentAge], total_bytes: int, config: LogCon
     count, excess = 0, total_bytes - config.retention_bytes
     if config.retention_bytes < 0:
         return count
-    for segment in segments:
-        excess -= segment.size_bytes
-        if excess < 0:
-            break
-        count += 1
+    for index, segment in enumerate(segments):
+        if segment.size_bytes:
+            excess -= segment.size_bytes
+            if excess < 0:
+                break
+            count = index + 1
     return count
