@@ -347,6 +347,24 @@ def test_a_batch_that_may_be_lost_does_not_hold_the_end_of_the_log() -> None:
     assert [header.base_offset for header, _ in table.batches()] == [0, 2, 5]
 
 
+def test_a_batch_without_records_holds_the_last_stable_offset() -> None:
+    """A consumer with isolation.level=read_committed gets as far as the last batch below it."""
+    table = make_table()
+    table.put((b"a", b"1"))
+    table.put((b"b", None))
+    table.roll()
+    table.put((b"c", b"1"), pid=1, transactional=True)
+    table.compact()
+    table.now_ms += RETENTION_MS
+    table.compact()
+    assert table.log.last_stable_offset == 2 < table.log.high_watermark
+    shape = [(h.base_offset, h.record_count) for h, _ in table.batches()]
+    assert shape == [(0, 1), (1, 0), (2, 1)]
+    table.end(1, commit=True)
+    table.compact()
+    assert [header.base_offset for header, _ in table.batches()] == [0, 2, 3]
+
+
 def test_empty_batches_of_an_earlier_pass_are_removed() -> None:
     """Earlier versions left one at the end of each new segment."""
     table = make_table()
