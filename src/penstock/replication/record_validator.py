@@ -80,7 +80,8 @@ def find_refusal(
     least, greatest = MIN_INT64, MAX_INT64
     if has_own_times:
         least = max(now_ms - config.message_timestamp_before_max_ms, 0) - base_ms
-        greatest = min(now_ms + config.message_timestamp_after_max_ms - base_ms, MAX_INT64)
+        latest_ms = min(now_ms + config.message_timestamp_after_max_ms, MAX_INT64)
+        greatest = min(latest_ms - base_ms, MAX_INT64)  # no timestamp and no delta leaves 64 bits
     faults: list[tuple[int, int]] = []
     flaw, index, latest = walk_records(
         data, count, least, greatest, NO_TIMESTAMP - base_ms, config.compact, faults

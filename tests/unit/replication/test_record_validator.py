@@ -8,7 +8,7 @@ from penstock.model.errors import ErrorCode
 from penstock.protocol.batch import HEADER, compute_crc, is_crc_valid, read_header
 from penstock.protocol.compression import Codec, compress
 from penstock.protocol.records import Record, build_batch
-from penstock.protocol.varint import encode_varint
+from penstock.protocol.varint import MAX_INT64, encode_varint, encode_varlong
 from penstock.replication.delayed_produce import PartitionAppended
 from penstock.storage.engine import AppendOrigin
 
@@ -101,6 +101,25 @@ def test_records_with_a_timestamp_out_of_range_are_named_and_keep_their_own_erro
     assert answer.code is ErrorCode.INVALID_TIMESTAMP
     assert [index for index, _ in answer.record_errors] == [1]
     assert answer_to(early).code is ErrorCode.NONE
+
+
+@pytest.mark.parametrize("base_ms", [-1, 0, WALL_MS, MAX_INT64])
+@pytest.mark.parametrize("delta", [-MAX_INT64 - 1, -MAX_INT64, 0, MAX_INT64 - 1, MAX_INT64])
+def test_any_timestamp_of_64_bits_is_within_the_widest_range_and_no_other(
+    base_ms: int, delta: int
+) -> None:
+    record = b"\0" + encode_varlong(delta) + b"\0\1\0\0"
+    batch = with_payload(encode_varint(len(record)) + record)
+    times = read_header(batch)._replace(base_timestamp=base_ms, max_timestamp=base_ms)
+    HEADER.pack_into(batch, 0, *times)
+    HEADER.pack_into(batch, 0, *times._replace(crc=compute_crc(batch)))
+    widest = {
+        "message_timestamp_before_max_ms": str(MAX_INT64),
+        "message_timestamp_after_max_ms": str(MAX_INT64),
+    }
+    is_valid = -1 <= base_ms + delta <= MAX_INT64
+    code = ErrorCode.NONE if is_valid else ErrorCode.INVALID_TIMESTAMP
+    assert answer_to(batch, **widest).code is code
 
 
 def test_one_invalid_timestamp_decides_on_the_code_and_every_bad_record_is_named_once() -> None:
