@@ -19,7 +19,7 @@ _SERVED_BY_PACKAGE: Mapping[str, Mapping[ApiKey, range]] = MappingProxyType(
         "data": {
             ApiKey.PRODUCE: range(13),
             ApiKey.FETCH: range(4, 18),
-            ApiKey.LIST_OFFSETS: range(1, 10),
+            ApiKey.LIST_OFFSETS: range(10),
             ApiKey.DELETE_RECORDS: range(3),
             ApiKey.OFFSET_FOR_LEADER_EPOCH: range(2, 5),
         },

@@ -48,7 +48,11 @@ from penstock.storage.log_validator import (
 from penstock.storage.producer_replay import apply_batch, check_batch
 from penstock.storage.segment import MAX_RELATIVE_OFFSET, Segment
 from penstock.storage.segment_file import LocatedBatch
-from penstock.storage.timestamp_lookup import find_by_time, find_max_timestamp
+from penstock.storage.timestamp_lookup import (
+    find_by_time,
+    find_max_timestamp,
+    find_segment_offsets,
+)
 from penstock.storage.transaction_index import AbortedTxn, collect_aborted
 
 # Base offset, length and leader epoch, which lie outside the CRC. The leader sets the first and the
@@ -353,6 +357,9 @@ class SegmentedLog(LocalLog):
         return find_max_timestamp(
             self.segments, start=self.log_start_offset, end=self.log_end_offset
         )
+
+    def segment_offsets(self, *, before_ms: TimestampMs | None = None) -> Sequence[Offset]:
+        return find_segment_offsets(self.segments, before_ms, start=self.log_start_offset)
 
     def aborted(self, start: Offset, below: Offset) -> Sequence[AbortedTxn]:
         """Aborted transactions that touch [start, below); a read_committed consumer skips them."""

@@ -105,12 +105,8 @@ def detach_expired(log: SegmentedLog, now_ms: int) -> list[Segment]:
 
 def _age(log: SegmentedLog, index: int) -> SegmentAge:
     segment = log.segments[index]
-    newest = segment.max_timestamp
-    return SegmentAge(
-        log.segments.end_offset_of(index, log.log_end_offset),
-        segment.size,
-        newest if newest >= 0 else segment.created_ms,
-    )
+    end_offset = log.segments.end_offset_of(index, log.log_end_offset)
+    return SegmentAge(end_offset, segment.size, segment.newest_ms)
 
 
 class RemovalJob:

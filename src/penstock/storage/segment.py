@@ -61,6 +61,12 @@ class Segment(IndexedSegment):
         path = f"{directory}/{file_name(base_offset, TRANSACTION_INDEX_SUFFIX)}"
         self.transaction_index = TransactionIndex(disk, path)
 
+    @property
+    def newest_ms(self) -> int:
+        """The largest timestamp; without one, the time when the segment was created."""
+        newest = self.max_timestamp
+        return newest if newest >= 0 else self.created_ms
+
     # -- lifecycle -------------------------------------------------------------------------
 
     def create(self) -> None:

@@ -4,7 +4,8 @@ A batch whose records do not decode is an error and is never skipped: by its hea
 be in it, and returning a later record would make consumers skip records silently.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import dropwhile
 
 from penstock.model.ids import LeaderEpoch, Offset, TimestampMs
 from penstock.protocol.batch import CorruptBatch
@@ -38,6 +39,16 @@ def find_max_timestamp(segments: LogSegments, *, start: int, end: int) -> Timest
     for segment in segments.starting_from(start):
         best = _later(best, _find_max_in_segment(segment, start, end))
     return best
+
+
+def find_segment_offsets(
+    segments: LogSegments, before_ms: int | None, *, start: int
+) -> list[Offset]:
+    """Base offsets, the newest first, from the newest segment that is not after `before_ms`."""
+    newest_first: Iterable[Segment] = reversed(segments.starting_from(start))
+    if before_ms is not None:
+        newest_first = dropwhile(lambda segment: segment.newest_ms > before_ms, newest_first)
+    return [Offset(max(segment.base_offset, start)) for segment in newest_first]
 
 
 def _find_max_in_segment(segment: Segment, start: int, end: int) -> TimestampAndOffset | None:

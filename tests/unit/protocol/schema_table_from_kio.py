@@ -14,6 +14,7 @@ from types import NoneType, UnionType
 from typing import Any, NamedTuple, get_args, get_origin
 
 from kio.schema.index import api_key_map, schema_name_map
+from tests.unit.protocol import list_offsets_v0
 
 from penstock.protocol import schema_table
 from penstock.protocol.api_keys import find_api_key
@@ -44,7 +45,7 @@ def write_table() -> str:
 
 @cache
 def messages() -> dict[str, dict[int, type]]:
-    """Kafka's name of every request and response -> kio's class by version."""
+    """Kafka's name of every request and response -> kio's class, or one like it, by version."""
     by_name: dict[str, dict[int, type]] = {}
     for key, module in api_key_map.items():
         api_key = find_api_key(key)
@@ -53,6 +54,8 @@ def messages() -> dict[str, dict[int, type]]:
             for kind, path in kinds.items():
                 name = api_key.title + kind.name.title()
                 by_name.setdefault(name, {})[version] = resolve_name(path)
+    for schema in (list_offsets_v0.ListOffsetsRequest, list_offsets_v0.ListOffsetsResponse):
+        by_name[schema.__name__] = {0: schema, **by_name[schema.__name__]}
     return by_name
 
 

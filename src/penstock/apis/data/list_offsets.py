@@ -1,18 +1,19 @@
-"""ListOffsets (key 2), versions 1-9: the offset at a time, at the start or at the end of a log.
+"""ListOffsets (key 2), versions 0-9: the offset at a time, at the start or at the end of a log.
 
-Version 2 added the isolation level, 4 leader epochs, 7 the largest timestamp (-3), 8 the earliest
-offset on this broker's own disk (-4), which is the log start offset, 9 the latest tiered offset
-(-5), which is -1 because there is no tiered storage. No caller, client or replica, gets an offset
-above the high watermark.
+Version 0 lists base offsets of segments (`list_offsets_v0`). Version 2 added the isolation level, 4
+leader epochs, 7 the largest timestamp (-3), 8 the earliest offset on this broker's own disk (-4),
+which is the log start offset, 9 the latest tiered offset (-5), which is -1 because there is no
+tiered storage. No caller, client or replica, gets an offset above the high watermark.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from penstock.apis.access import allows_topic
 from penstock.apis.api import Api, Request
+from penstock.apis.data.list_offsets_v0 import EARLIEST, LATEST, find_old_style_offsets
 from penstock.apis.response_shapes import Shape, response_shape
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import (
@@ -34,14 +35,12 @@ if TYPE_CHECKING:
     from penstock.apis.services import Services
 
 KEY = ApiKey.LIST_OFFSETS
-LATEST = -1
-EARLIEST = -2
 LARGEST_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 _FIRST_VERSIONS = {
-    LATEST: 1,
-    EARLIEST: 1,
+    LATEST: 0,
+    EARLIEST: 0,
     LARGEST_TIMESTAMP: 7,
     EARLIEST_LOCAL: 8,
     LATEST_TIERED: 9,
@@ -87,44 +86,59 @@ def _answer_topic(
                 raise Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             if tp in twice:
                 raise Refusal(ErrorCode.INVALID_REQUEST)
-            code, offset = ErrorCode.NONE, _find(request, services, tp, requested)
+            code, fields = ErrorCode.NONE, _find_fields(request, services, tp, requested)
         except Refusal as refusal:
-            code, offset = refusal.code, UNKNOWN
-        answers.append(
-            shape(
-                partition_index=requested.partition_index,
-                error_code=code,
-                timestamp=offset.timestamp_ms,
-                offset=offset.offset,
-                leader_epoch=offset.leader_epoch,
-            )
-        )
+            code, fields = refusal.code, _NOT_FOUND
+        answers.append(shape(partition_index=requested.partition_index, error_code=code, **fields))
     return tuple(answers)
 
 
-def _find(
+def _find_fields(
     request: Request, services: "Services", tp: TopicPartition, requested: Any
-) -> TimestampAndOffset:
+) -> Mapping[str, Any]:
     if requested.timestamp < 0 and request.version < _FIRST_VERSIONS.get(requested.timestamp, 99):
         raise Refusal(ErrorCode.UNSUPPORTED_VERSION)
     partition = services.replicas.get(tp)
     partition.check_leader(getattr(requested, "current_leader_epoch", NO_LEADER_EPOCH))
-    isolation = _isolation(request)
     try:
-        if requested.timestamp == LATEST:
-            _refuse_lagging(request, partition)
-            end = partition.readable_end(isolation)
-            return TimestampAndOffset(end, NO_TIMESTAMP, partition.leader_epoch)
-        if requested.timestamp in (EARLIEST, EARLIEST_LOCAL):
-            return TimestampAndOffset(partition.log_start_offset, NO_TIMESTAMP, NO_LEADER_EPOCH)
-        if requested.timestamp == LATEST_TIERED:
-            return UNKNOWN
-        if requested.timestamp == LARGEST_TIMESTAMP:
-            return _below(request, partition, isolation, partition.log.find_max_timestamp)
-        time_ms = TimestampMs(requested.timestamp)
-        return _below(request, partition, isolation, lambda: partition.log.find_by_time(time_ms))
+        if request.version == 0:
+            offsets = find_old_style_offsets(
+                partition,
+                timestamp=requested.timestamp,
+                max_num_offsets=requested.max_num_offsets,
+                now_ms=services.wall_ms(),
+            )
+            return {"old_style_offsets": offsets}
+        return _as_fields(_find(request, partition, requested))
     except StorageError as error:
         raise as_refusal(error) from error
+
+
+def _find(request: Request, partition: Partition, requested: Any) -> TimestampAndOffset:
+    isolation = _isolation(request)
+    if requested.timestamp == LATEST:
+        _refuse_lagging(request, partition)
+        end = partition.readable_end(isolation)
+        return TimestampAndOffset(end, NO_TIMESTAMP, partition.leader_epoch)
+    if requested.timestamp in (EARLIEST, EARLIEST_LOCAL):
+        return TimestampAndOffset(partition.log_start_offset, NO_TIMESTAMP, NO_LEADER_EPOCH)
+    if requested.timestamp == LATEST_TIERED:
+        return UNKNOWN
+    if requested.timestamp == LARGEST_TIMESTAMP:
+        return _below(request, partition, isolation, partition.log.find_max_timestamp)
+    time_ms = TimestampMs(requested.timestamp)
+    return _below(request, partition, isolation, lambda: partition.log.find_by_time(time_ms))
+
+
+def _as_fields(result: TimestampAndOffset) -> Mapping[str, Any]:
+    return {
+        "timestamp": result.timestamp_ms,
+        "offset": result.offset,
+        "leader_epoch": result.leader_epoch,
+    }
+
+
+_NOT_FOUND = {**_as_fields(UNKNOWN), "old_style_offsets": ()}
 
 
 def _isolation(request: Request) -> FetchIsolation:
@@ -157,4 +171,4 @@ def _refuse_lagging(request: Request, partition: Partition) -> None:
         raise Refusal(ErrorCode.LEADER_NOT_AVAILABLE)
 
 
-API = Api(key=KEY, versions=range(1, 10), answer=answer, max_frame_bytes=1 << 20)
+API = Api(key=KEY, versions=range(10), answer=answer, max_frame_bytes=1 << 20)

@@ -254,6 +254,12 @@ class MemoryLog:
         timed = [item for item in self._records() if item[0].timestamp_ms >= 0]
         return _timed(*max(timed, key=lambda item: item[0].timestamp_ms)) if timed else None
 
+    def segment_offsets(self, *, before_ms: TimestampMs | None = None) -> Sequence[Offset]:
+        """One segment has everything."""
+        newest = max((header.max_timestamp for header, _ in self._batches), default=-1)
+        is_after = before_ms is not None and newest > before_ms
+        return [] if is_after else [self.log_start_offset]
+
     # -- watermarks and epochs -------------------------------------------------------------
 
     @property

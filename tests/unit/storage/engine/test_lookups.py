@@ -40,6 +40,17 @@ def test_deleted_records_are_not_found_by_time(case: Case) -> None:
     assert case.log.find_by_time(TimestampMs(0)) == (1, 100, 4)
 
 
+def test_segments_with_a_record_after_the_time_are_not_listed(case: Case) -> None:
+    case.append(batch_of(2, times=[100, 300]))
+    case.append(batch_of(1, times=[200]))
+    assert case.log.segment_offsets(before_ms=TimestampMs(299)) == []
+    assert case.log.segment_offsets(before_ms=TimestampMs(300)) == [0]
+    assert case.log.segment_offsets() == [0]
+    case.advance(3)
+    case.log.delete_before(Offset(1))
+    assert case.log.segment_offsets() == [1]
+
+
 def test_an_epoch_ends_where_the_next_begins(case: Case) -> None:
     case.fill(3)
     case.log.begin_epoch(LeaderEpoch(6))
