@@ -198,16 +198,20 @@ class LocalLogDirectory:
             )
             self._write(Checkpoints(*kept), CHECKPOINT_FILES)
 
-    def lower(self, tp: TopicPartition, offset: Offset) -> None:
+    def lower(self, tp: TopicPartition, offset: Offset, *, is_recovery: bool) -> None:
         """Lower the entries of a log that is about to be cut at `offset`, on the owner thread.
 
         They do not describe what is appended after the cut. A low checkpoint is always safe, so it
-        is written before the cut.
+        is written before the cut. Recovery leaves the high watermark: after another crash only that
+        shows that the log has lost records.
         """
         with self._writing:
             self._gathered = None
-            lowered = (_lowered(offsets, tp, offset) for offsets in self._checkpoints)
-            self._write(Checkpoints(*lowered), CHECKPOINT_FILES)
+            stored = self._checkpoints
+            lowered = Checkpoints(*(_lowered(offsets, tp, offset) for offsets in stored))
+            if is_recovery:
+                lowered = lowered._replace(high_watermarks=stored.high_watermarks)
+            self._write(lowered, CHECKPOINT_FILES)
 
     def write(self, checkpoints: Checkpoints, names: Iterable[str]) -> None:
         """Write the files in `names` whose content has changed."""

@@ -251,7 +251,7 @@ class SegmentedEngine:
         end_offset: Offset,
         kept_below: Offset,
     ) -> None:
-        directory.lower(log.tp, end_offset)
+        directory.lower(log.tp, end_offset, is_recovery=log.tp not in self._logs)
         self._committers[directory.path].cut(log, kept_below)
 
     def _register(self, directory: LocalLogDirectory, log: SegmentedLog) -> None:

@@ -5,6 +5,7 @@ from tests.unit.storage.several_logs import CONFIG, FIRST, NOW_MS, SECOND, Shelf
 from penstock.config.log_config import LogConfig, StorageConfig
 from penstock.model.ids import Offset, TopicPartition
 from penstock.storage.segmented_engine import SegmentedEngine
+from penstock.testing.simulated_disk import SimulatedDisk
 
 
 def test_recovery_resolves_the_config_of_a_topic_once() -> None:
@@ -52,3 +53,41 @@ def test_a_log_that_was_truncated_on_purpose_is_not_short() -> None:
     shelf.run_jobs("checkpoint")
     log.truncate_to(Offset(10), NOW_MS)
     assert shelf.after(shelf.disk.survivor_of_kill()).engine.short() == {}
+
+
+def test_a_log_that_recovery_has_cut_is_still_short_after_another_crash() -> None:
+    """The broker may die again before it has reported the loss."""
+    shelf = Shelf()
+    log = shelf.create(FIRST)
+    shelf.append(log, 30)
+    shelf.run_jobs("checkpoint")
+    expected = {FIRST: log.high_watermark}
+    disk = shelf.disk.survivor_of_kill()
+    disk.flip_bit(f"{log.directory}/{_list_bases(disk, log.directory)[-1]}.log", 8 * 70)
+    first = shelf.after(disk)
+    assert any("cutting" in text for text in first.reports)
+    end_offset = first.logs[FIRST].log_end_offset
+    again = shelf.after(disk.survivor_of_kill())
+    assert again.engine.short() == first.engine.short() == expected
+    assert again.logs[FIRST].log_end_offset == end_offset
+
+
+def test_a_log_without_any_segment_is_still_short_after_another_crash() -> None:
+    shelf = Shelf()
+    log = shelf.create(FIRST)
+    shelf.append(log, 30)
+    shelf.run_jobs("checkpoint")
+    expected = {FIRST: log.high_watermark}
+    disk = shelf.disk.survivor_of_kill()
+    for base in _list_bases(disk, log.directory):
+        disk.remove(f"{log.directory}/{base}.log")
+    assert shelf.after(disk).engine.short() == expected
+    assert shelf.after(disk.survivor_of_kill()).engine.short() == expected
+
+
+def _list_bases(disk: SimulatedDisk, folder: str) -> list[str]:
+    return sorted(
+        path.rpartition("/")[2].removesuffix(".log")
+        for path in disk.files()
+        if path.startswith(f"{folder}/") and path.endswith(".log")
+    )
