@@ -283,6 +283,8 @@ class FollowerState:
             self._refuse(followed, "the leader cannot read it")
             return
         self._back_off(followed)
+        if fetched.error is ErrorCode.KAFKA_STORAGE_ERROR:
+            self._ask_leader(followed)  # an unreadable part does not end its leadership by itself
         if fetched.error not in _TRANSIENT and fetched.error is not followed.reported:
             followed.reported = fetched.error
             self._report(
@@ -322,7 +324,16 @@ class FollowerState:
                 f"records of {tp} from broker {followed.leader} at offset {offset} cannot be "
                 f"appended: {reason}; asking it to check its log, and retrying ever less often"
             )
-        self.on_refused(RefusedBatch(tp, followed.leader, followed.leader_epoch, offset))
+        self._ask_leader(followed)
+
+    def _ask_leader(self, followed: FollowedPartition) -> None:
+        """Ask it to check its log where this replica fetches."""
+        partition = followed.partition
+        self.on_refused(
+            RefusedBatch(
+                partition.tp, followed.leader, followed.leader_epoch, partition.log_end_offset
+            )
+        )
 
     def _end_refusals(self, followed: FollowedPartition) -> None:
         followed.refusals = 0

@@ -417,6 +417,9 @@ class ReplicaManager:
             damaged = partition.log.find_damage(offset, max_bytes)
         except StorageError as error:
             raise as_refusal(error) from error
+        except OSError as error:
+            self._report(f"{tp} cannot be checked for damage at offset {offset}: {error}")
+            raise Refusal(ErrorCode.KAFKA_STORAGE_ERROR) from error
         if damaged is None:
             return
         verdict = judge_damage(partition.state, partition.broker_id)

@@ -138,7 +138,11 @@ class PartitionLog(Protocol):
         skip_empty: bool = False,
     ) -> Read: ...
     def find_damage(self, start: Offset, max_bytes: int) -> DamagedBatch | None:
-        """The first damaged batch that a read from `start` returns; None: all are whole."""
+        """The first damaged batch that a read from `start` returns; None: all are whole.
+
+        Bytes that the disk does not return are damaged from `start` on. OSError if a shortage of
+        descriptors or memory prevents the check.
+        """
         ...
 
     def find_by_time(self, timestamp_ms: TimestampMs) -> TimestampAndOffset | None: ...

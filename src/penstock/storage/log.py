@@ -4,6 +4,7 @@ How segments are rolled, cut and removed is `LocalLog`'s part. One owner thread.
 """
 
 from collections.abc import Sequence
+from errno import EMFILE, ENFILE, ENOMEM
 from struct import Struct
 
 from penstock.config.log_config import LogConfig
@@ -267,12 +268,16 @@ class SegmentedLog(LocalLog):
             read = self.read(
                 start, below=self.log_end_offset, max_bytes=max_bytes, at_least_one=True
             )
+            try:
+                return find_damaged(self._disk, read, start)
+            finally:
+                read.lease.release()
         except CorruptRecords as error:
             return DamagedBatch(start, str(error))
-        try:
-            return find_damaged(self._disk, read, start)
-        finally:
-            read.lease.release()
+        except OSError as error:
+            if error.errno in (EMFILE, ENFILE, ENOMEM):
+                raise  # says nothing about the file
+            return DamagedBatch(start, f"it cannot be read: {error}")
 
     def _find_and_read(
         self, start: int, below: int, max_bytes: int, at_least_one: bool, skip_empty: bool

@@ -1,5 +1,7 @@
 """A damaged batch: the follower backs off and asks, the leader checks and makes way."""
 
+import os
+from errno import EIO, EMFILE
 from itertools import pairwise
 
 import pytest
@@ -17,6 +19,7 @@ from penstock.replication.refused_batches import (
     judge_damage,
     refusal_pause_ms,
 )
+from penstock.testing.simulated_disk import OperationKind
 
 ALL = (ME, OTHER, THIRD)
 SEGMENT = "/orders-0/00000000000000000000.log"
@@ -83,11 +86,12 @@ def test_a_follower_reports_a_damaged_batch_once_and_asks_ever_less_often() -> N
     assert len([line for line in harness.reports if "are appended again" in line]) == 1
 
 
-def test_a_leader_that_cannot_read_its_log_is_asked_to_check_it() -> None:
+@pytest.mark.parametrize("error", [ErrorCode.CORRUPT_MESSAGE, ErrorCode.KAFKA_STORAGE_ERROR])
+def test_a_leader_that_cannot_read_its_log_is_asked_to_check_it(error: ErrorCode) -> None:
     harness = Follower()
     refused: list[RefusedBatch] = []
     harness.following.on_refused = refused.append
-    harness.take(answer(error=ErrorCode.CORRUPT_MESSAGE))
+    harness.take(answer(error=error))
     assert [request.offset for request in refused] == [0]
     assert harness.following.list_wanted(OTHER) == []
 
@@ -156,6 +160,23 @@ def test_the_only_in_sync_replica_stays_and_says_so() -> None:
     assert harness.damaged == []
     (alarm,) = harness.alarms()
     assert "only in-sync replica and stays the leader" in alarm
+
+
+def test_a_leader_whose_disk_cannot_read_the_log_asks_for_another_leader() -> None:
+    harness = DamagedLeader(*ALL)
+    harness.disk.fail_path(SEGMENT, EIO, {OperationKind.READ})
+    assert harness.check(offset=2) is ErrorCode.CORRUPT_MESSAGE
+    assert (harness.damaged, harness.partition().damaged_at) == ([P0], 2)
+    (alarm,) = harness.alarms()
+    assert os.strerror(EIO) in alarm
+
+
+def test_a_shortage_of_descriptors_is_no_damage() -> None:
+    harness = DamagedLeader(*ALL)
+    harness.disk.fail_path(SEGMENT, EMFILE, {OperationKind.READ})
+    assert harness.check(offset=2) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert (harness.damaged, harness.partition().damaged_at) == ([], None)
+    assert any("cannot be checked for damage at offset 2" in line for line in harness.reports)
 
 
 @pytest.mark.parametrize("epoch", [0, 2])
