@@ -146,12 +146,15 @@ class FollowerState:
         self.on_news(followed.leader)
 
     def _drop_damage(self, followed: FollowedPartition) -> bool:
-        """Fetch what was found damaged here again, from the leader that replaces this broker."""
+        """Fetch what was found damaged here again, from the leader that replaces this broker.
+
+        Damage below the log start was deleted since.
+        """
         partition = followed.partition
         log, offset = partition.log, partition.damaged_at
         partition.damaged_at = None
         offset = damaged_offset_to_drop(offset, partition.state, partition.broker_id)
-        if offset is None or offset >= log.log_end_offset:
+        if offset is None or not log.log_start_offset <= offset < log.log_end_offset:
             return False
         self._report(
             f"{log.tp} is truncated from {log.log_end_offset} to {offset}, where its log is "

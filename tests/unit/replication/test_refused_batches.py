@@ -201,6 +201,18 @@ def test_a_replaced_leader_drops_the_damage_and_fetches_it_again(
     assert fetch.offset == kept
 
 
+def test_damage_that_was_deleted_since_costs_no_records() -> None:
+    harness = DamagedLeader(ME)
+    harness.flip(60)
+    harness.check()
+    assert harness.partition().damaged_at == 2
+    harness.partition().log.delete_before(Offset(3))
+    harness.leader_and_isr(P0, leader=OTHER, replicas=ALL, in_sync=(OTHER,), epoch=2)
+    log = harness.partition().log
+    assert (log.log_start_offset, log.log_end_offset) == (3, 4)
+    assert harness.partition().damaged_at is None
+
+
 def test_a_damaged_leader_that_follows_within_the_isr_keeps_its_records() -> None:
     harness = DamagedLeader(*ALL)
     harness.flip(60)
