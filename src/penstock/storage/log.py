@@ -253,8 +253,8 @@ class SegmentedLog(LocalLog):
         read = None
         # A fetch over many logs leaves those without a free descriptor to the next fetch.
         if start < below and (at_least_one or self._handles.has_room):
-            # Only compaction leaves batches without records.
-            skip_empty = skip_empty and self.config.compact
+            # Only compaction leaves batches without records, maybe of an earlier cleanup.policy.
+            skip_empty = skip_empty and (self.config.compact or self.cleaned_offset > 0)
             if self._read_end[0] == start:
                 read = self._continue_read(start, below, max_bytes, skip_empty)
             if read is None:

@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from dataclasses import replace
 from errno import EIO, ENOSPC
 from itertools import pairwise
 from typing import TypeVar
@@ -456,6 +457,13 @@ def test_a_consumer_is_given_records_and_a_follower_every_batch() -> None:
     assert read_offsets(table, 4, skip_empty=True) == [5], "also where the last read ended"
     assert read_offsets(table, 4, skip_empty=False) == [4]
     assert read_offsets(table, 1, skip_empty=True, max_bytes=10_000) == [3]
+
+
+def test_a_topic_that_is_no_longer_compacted_still_gives_records_first() -> None:
+    table = with_empty_batches()
+    table.log.reconfigure(replace(table.config, cleanup_policy=frozenset({"delete"})))
+    assert read_offsets(table, 0, skip_empty=True) == [3]
+    assert read_offsets(table, 4, skip_empty=True) == [5], "also where the last read ended"
 
 
 def test_batches_without_records_are_given_to_a_consumer_if_nothing_else_is_left() -> None:
