@@ -10,6 +10,9 @@ from typing import Any, ClassVar, Literal, Self
 
 from penstock.config.setting import DOUBLE_MAX, LONG_MAX
 
+# Any topic takes batches that expand this much: a larger max.message.bytes allows more.
+_LEAST_RATIO = 16
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
@@ -46,6 +49,12 @@ class LogConfig:
     @property
     def delete(self) -> bool:
         return "delete" in self.cleanup_policy
+
+    @property
+    def decompression_limit_bytes(self) -> int:
+        """The largest decompressed size of a produced batch, bounded because decompression blocks
+        the event loop."""
+        return max(self.penstock_max_decompressed_bytes, _LEAST_RATIO * self.max_message_bytes)
 
     @classmethod
     def from_topic(cls, config: Mapping[str, Any]) -> Self:

@@ -34,8 +34,6 @@ from penstock.storage.log_validator import validate_batch
 # Attributes, base timestamp, maximum timestamp and count of records in a batch's header.
 _FIELDS = Struct(">h4xqq14xi")
 _UNKNOWN = Offset(-1)
-# Any topic takes batches that expand this much: a larger max.message.bytes allows more here, too.
-LEAST_RATIO = 16
 
 _FLAWS = {
     record_walk.CUT_OFF: "the batch ends before the record does",
@@ -68,9 +66,7 @@ def find_refusal(
     data: bytes
     if codec:
         try:
-            limit = max(
-                config.penstock_max_decompressed_bytes, LEAST_RATIO * config.max_message_bytes
-            )
+            limit = config.decompression_limit_bytes
             data = decompress(Codec(codec), records[HEADER_BYTES:], limit=limit)
         except CorruptBatch as error:
             return _refuse_batch(records, tp, f"{tp}: {error.reason}", ())

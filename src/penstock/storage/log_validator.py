@@ -41,8 +41,6 @@ from penstock.storage.producer_replay import get_marker
 
 _CODECS = {"uncompressed": Codec.NONE, **{codec.name.lower(): codec for codec in Codec}}
 _FOREVER_MS = 2**63 - 1
-_OPENED_BYTES = 16 * 1024 * 1024
-_OPENED_RATIO = 16  # to max.message.bytes
 _MAX_PLAIN_ATTRIBUTES = int(Codec.ZSTD)  # no bit set but the codec's
 
 
@@ -201,12 +199,9 @@ def _check_size(size: int, config: LogConfig, tp: object) -> None:
 
 
 def _opened_limit(header: BatchHeader, config: LogConfig) -> int:
-    """The largest decompressed size, bounded because decompression blocks the event loop.
-
-    A topic with a larger max.message.bytes allows more here too.
-    """
-    allowed = max(_OPENED_BYTES, _OPENED_RATIO * config.max_message_bytes)
-    return min(default_limit(header.size - HEADER_BYTES), allowed)
+    """The largest decompressed size. On a compacted topic no more than compaction can read."""
+    limit = config.decompression_limit_bytes
+    return min(default_limit(header.size - HEADER_BYTES), limit) if config.compact else limit
 
 
 def _check_keys(batches: memoryview, limit: int, tp: object) -> None:

@@ -1,6 +1,7 @@
 """Validation and conversion of batches by topic config, and their cost."""
 
 import tracemalloc
+from dataclasses import replace
 
 import pytest
 from tests.unit.storage.engine.cases import NOW_MS, batch_of, claiming, of_producer
@@ -102,6 +103,26 @@ def test_a_larger_max_message_bytes_allows_larger_decompressed_batches() -> None
     with pytest.raises(InvalidRecords, match="send smaller batches"):
         take(large)
     assert take(large, LogConfig(cleanup_policy=COMPACT, max_message_bytes=3 * MIB)) == large
+
+
+@pytest.mark.parametrize("config", [COMPACTED, LogConfig(compression_type="zstd")])
+def test_penstock_max_decompressed_bytes_applies_wherever_a_batch_is_opened(
+    config: LogConfig,
+) -> None:
+    batch = claiming(1, compress(Codec.LZ4, one_record(20 * MIB)), Codec.LZ4)
+    config = replace(config, max_message_bytes=MIB)
+    with pytest.raises(InvalidRecords, match=f"more than the {16 * MIB} allowed"):
+        take(batch, replace(config, penstock_max_decompressed_bytes=1))
+    more = replace(config, penstock_max_decompressed_bytes=21 * MIB)
+    assert read_header(take(batch, more)).record_count == 1
+
+
+def test_a_compacted_topic_takes_no_batch_that_compaction_cannot_read() -> None:
+    batch = claiming(1, compress(Codec.ZSTD, one_record(33 * MIB)), Codec.ZSTD)
+    more = LogConfig(penstock_max_decompressed_bytes=40 * MIB, compression_type="lz4")
+    assert read_header(take(batch, more)).record_count == 1
+    with pytest.raises(InvalidRecords, match=f"more than the {32 * MIB} allowed"):
+        take(batch, replace(more, cleanup_policy=COMPACT))
 
 
 # -- which error -------------------------------------------------------------------------------
