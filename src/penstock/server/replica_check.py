@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from penstock.model.broker_report import NO_LOG, LogPosition, ReportedReplica
-from penstock.model.ids import Offset, TopicId, TopicPartition
+from penstock.model.ids import NO_LEADER_EPOCH, Offset, TopicId, TopicPartition
 from penstock.storage.engine import NO_TOPIC_ID
 
 MESSAGES_AT_ONCE = 20
@@ -45,7 +45,7 @@ def find_damaged(
         log = logs.get(tp)
         reason = _find_reason(log, topic_id, short.get(tp), outdated)
         if reason is not None:
-            position = NO_LOG if log is None or _is_other(log, topic_id) else log.position
+            position = _find_position(log, topic_id)
             damaged[tp] = DamagedReplica(ReportedReplica(topic_id, position), reason)
     return damaged
 
@@ -101,6 +101,13 @@ def _find_reason(
     if high_watermark is not None:
         return f"its log ends at {end_offset}, below its high watermark {high_watermark}"
     return None
+
+
+def _find_position(log: OpenedLog | None, topic_id: TopicId) -> LogPosition:
+    """A log without any epoch has no record: it must not lead before a replica that has some."""
+    if log is None or _is_other(log, topic_id) or log.position.leader_epoch == NO_LEADER_EPOCH:
+        return NO_LOG
+    return log.position
 
 
 def _is_other(log: OpenedLog, topic_id: TopicId) -> bool:

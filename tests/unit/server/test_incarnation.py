@@ -114,6 +114,25 @@ def test_an_older_copy_of_a_disk_is_recognized_by_its_incarnation() -> None:
     run_scenario(scenario)
 
 
+def test_a_folder_without_its_segments_is_reported_as_no_log() -> None:
+    """It must not be elected before replicas that have records."""
+
+    async def scenario(cluster: Cluster) -> None:
+        broker, disk = Restarts(cluster), SimulatedDisk("/d")
+        shelf = await broker.start(disk)
+        shelf.append(await broker.create_topic(shelf), 2)
+        shelf.run_jobs("checkpoint")
+        disk = disk.survivor_of_kill()
+        for path in [path for path in disk.files() if path.endswith(".log")]:
+            disk.remove(path)
+        for _ in range(2):  # also after another kill, before it has registered
+            await broker.start(disk, registers=False)
+            assert await broker.find_reported() == NO_LOG
+            disk = disk.survivor_of_kill()
+
+    run_scenario(scenario)
+
+
 def test_a_new_log_directory_makes_no_other_suspect() -> None:
     async def scenario(cluster: Cluster) -> None:
         broker, disk = Restarts(cluster), SimulatedDisk("/d")

@@ -3,7 +3,7 @@
 from uuid import UUID
 
 from penstock.model.broker_report import NO_LOG, LogPosition, ReportedReplica
-from penstock.model.ids import LeaderEpoch, Offset, TopicId, TopicPartition
+from penstock.model.ids import NO_LEADER_EPOCH, LeaderEpoch, Offset, TopicId, TopicPartition
 from penstock.server.replica_check import (
     MESSAGES_AT_ONCE,
     OpenedLog,
@@ -18,10 +18,13 @@ TP = TopicPartition("t", 0)
 ID, OTHER_ID = TopicId(UUID(int=7)), TopicId(UUID(int=8))
 ASSIGNED = {TP: ID}
 END = LogPosition(LeaderEpoch(2), Offset(40))
+EMPTY = LogPosition(NO_LEADER_EPOCH, Offset(0))
 
 
-def opened(topic_id: TopicId = ID, directory: str = "/a") -> dict[TopicPartition, OpenedLog]:
-    return {TP: OpenedLog(topic_id, directory, END)}
+def opened(
+    topic_id: TopicId = ID, directory: str = "/a", position: LogPosition = END
+) -> dict[TopicPartition, OpenedLog]:
+    return {TP: OpenedLog(topic_id, directory, position)}
 
 
 def damaged_position(
@@ -54,6 +57,14 @@ def test_a_log_that_ends_below_its_high_watermark_has_lost_records() -> None:
 def test_every_log_of_an_outdated_directory_is_suspect() -> None:
     assert damaged_position(opened(), outdated=("/a",)) == END
     assert damaged_position(opened(), outdated=("/b",)) is None
+
+
+def test_a_damaged_log_without_any_record_is_as_good_as_none() -> None:
+    """Its folder is there, but every segment is gone."""
+    empty = opened(position=EMPTY)
+    assert damaged_position(empty, short={TP: Offset(50)}) == NO_LOG
+    assert damaged_position(empty, outdated=("/a",)) == NO_LOG
+    assert damaged_position(empty) is None
 
 
 def test_a_log_that_is_not_assigned_is_ignored() -> None:
