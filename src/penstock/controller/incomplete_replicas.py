@@ -74,9 +74,12 @@ def describe_open(state: ClusterState, partitions: Collection[TopicPartition]) -
         in_sync = state.topics[tp.topic].partitions[tp.partition].in_sync
         awaited = [str(broker) for broker in in_sync if broker not in reported]
         wait = f"start broker {' or '.join(awaited)}, or " if awaited else ""
+        gone = [str(item.broker) for item in reports if item.replica.position == NO_LOG]
+        back = f"bring the disk of broker {' or '.join(gone)} back and restart it, or "
         yield (
-            f"{tp} has no leader, because in-sync replicas have lost records ({lost}); {wait}elect "
-            f"what is left with penstock cluster elect-leaders {tp} --unclean"
+            f"{tp} has no leader, because in-sync replicas have lost records ({lost}); {wait}"
+            f"{back if gone else ''}elect what is left with penstock cluster elect-leaders {tp} "
+            f"--unclean"
         )
 
 

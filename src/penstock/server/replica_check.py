@@ -56,17 +56,13 @@ def merge_reports(
     assigned: Mapping[TopicPartition, TopicId],
     logs: Mapping[TopicPartition, OpenedLog],
 ) -> dict[TopicPartition, ReportedReplica]:
-    """What an earlier start found stays until the controller removes it: an empty log may have
-    been created since. Replicas of deleted topics, or that are not assigned any more, go."""
+    """What an earlier start found stays until the controller removes it, as far as the log is now:
+    an empty one may have been created since, or a disk is back. Replicas of deleted topics, or
+    that are not assigned any more, go."""
     merged = {tp: item.replica for tp, item in damaged.items()}
-    for tp, (topic_id, position) in earlier.items():
-        if assigned.get(tp) != topic_id or tp in damaged:
-            continue
-        left = position if position == NO_LOG or tp not in logs else logs[tp].position
-        merged[tp] = ReportedReplica(topic_id, left)
-    for tp in merged.keys() & earlier.keys():
-        if earlier[tp] == ReportedReplica(merged[tp].topic_id, NO_LOG):
-            merged[tp] = earlier[tp]
+    for tp, (topic_id, _) in earlier.items():
+        if assigned.get(tp) == topic_id and tp not in damaged:
+            merged[tp] = ReportedReplica(topic_id, _find_position(logs.get(tp), topic_id))
     return merged
 
 

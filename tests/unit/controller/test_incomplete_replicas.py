@@ -212,7 +212,7 @@ def test_messages_say_what_is_lost_and_what_to_do() -> None:
     waiting = come_back(down, 1, lost={1: NO_LOG})
     (why,) = describe_open(waiting, [T0])
     assert "broker 1: it has no log" in why
-    assert "start broker 2 or 3" in why
+    assert "start broker 2 or 3, or bring the disk of broker 1 back and restart it, or" in why
     assert "penstock cluster elect-leaders t-0 --unclean" in why
     decided = brokers_changed(waiting, {**waiting.brokers, **alive(2)}, never)
     (left,) = describe_settled(waiting, decided.state)

@@ -133,6 +133,22 @@ def test_a_folder_without_its_segments_is_reported_as_no_log() -> None:
     run_scenario(scenario)
 
 
+def test_a_disk_that_is_back_is_reported_with_its_log() -> None:
+    """The broker has registered without it, so that it is outdated: but not empty."""
+
+    async def scenario(cluster: Cluster) -> None:
+        broker, disk = Restarts(cluster), SimulatedDisk("/d")
+        shelf = await broker.start(disk)
+        log = await broker.create_topic(shelf)
+        shelf.append(log, 2)
+        await broker.start(SimulatedDisk("/d"))
+        assert await broker.find_reported() == NO_LOG
+        await broker.start(disk.survivor_of_kill())
+        assert await broker.find_reported() == LogPosition(log.latest_epoch, log.log_end_offset)
+
+    run_scenario(scenario)
+
+
 def test_a_new_log_directory_makes_no_other_suspect() -> None:
     async def scenario(cluster: Cluster) -> None:
         broker, disk = Restarts(cluster), SimulatedDisk("/d")

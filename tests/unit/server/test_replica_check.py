@@ -79,9 +79,19 @@ def test_a_directory_is_outdated_if_it_missed_the_latest_registration() -> None:
 def test_a_report_stays_until_the_controller_removes_it() -> None:
     """The replica has got an empty log since: it is still the one that has nothing."""
     earlier = {TP: ReportedReplica(ID, NO_LOG)}
-    assert merge_reports(earlier, {}, ASSIGNED, opened()) == earlier
-    short = find_damaged(ASSIGNED, opened(), short={TP: Offset(50)}, outdated=())
-    assert merge_reports(earlier, short, ASSIGNED, opened()) == earlier
+    empty = opened(position=EMPTY)
+    assert merge_reports(earlier, {}, ASSIGNED, empty) == earlier
+    short = find_damaged(ASSIGNED, empty, short={TP: Offset(50)}, outdated=())
+    assert merge_reports(earlier, short, ASSIGNED, empty) == earlier
+
+
+def test_a_log_that_is_back_replaces_the_report_of_no_log() -> None:
+    """The disk is mounted again; it is outdated, if the broker has registered without it."""
+    earlier = {TP: ReportedReplica(ID, NO_LOG)}
+    expected = {TP: ReportedReplica(ID, END)}
+    assert merge_reports(earlier, {}, ASSIGNED, opened()) == expected
+    damaged = find_damaged(ASSIGNED, opened(), short={}, outdated=("/a",))
+    assert merge_reports(earlier, damaged, ASSIGNED, opened()) == expected
 
 
 def test_an_earlier_report_of_a_short_log_gets_its_present_end() -> None:
