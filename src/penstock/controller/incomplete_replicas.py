@@ -12,7 +12,7 @@ from typing import NamedTuple
 from penstock.controller.state import ClusterState, ControllerDecision, WriteStep
 from penstock.controller.znodes import encode_report, report_path
 from penstock.metadata_store.interface import SetData
-from penstock.model.broker_report import NO_LOG, ReportedReplica
+from penstock.model.broker_report import NEVER_CREATED, NO_LOG, ReportedReplica
 from penstock.model.cluster import NO_BROKER, BrokerId, PartitionState
 from penstock.model.ids import TopicPartition
 
@@ -134,4 +134,6 @@ def _describe(report: IncompleteReplica) -> str:
     epoch, end_offset = report.replica.position
     if report.replica.position == NO_LOG:
         return "it has no log"
+    if report.replica.position == NEVER_CREATED:
+        return "its log was not created yet"
     return f"its log ends at offset {end_offset}, leader epoch {epoch}"

@@ -8,7 +8,7 @@ that has lost records leads only if every member has. Every election raises the 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
 
-from penstock.model.broker_report import NO_LOG, LogPosition
+from penstock.model.broker_report import NEVER_CREATED, LogPosition
 from penstock.model.cluster import NO_BROKER, BrokerId, ControllerEpoch, PartitionState
 from penstock.model.ids import LeaderEpoch
 
@@ -93,7 +93,7 @@ def find_unclean_leader(
 ) -> BrokerId | None:
     """Of the live replicas, one that loses few records: an in-sync replica with a log, as all of
     these are incomplete; else one that is not known to be incomplete; at last one without a log."""
-    with_log = [broker for broker, position in incomplete.items() if position != NO_LOG]
+    with_log = [broker for broker, position in incomplete.items() if position.has_records]
     in_sync = [broker for broker in partition.in_sync if broker in live and broker in with_log]
     if in_sync:
         return _longest(partition, in_sync, incomplete)
@@ -132,7 +132,9 @@ def _elect_restarted(
     if leader != NO_BROKER:
         return leader, in_sync
     # A replica without a log leads only on request: the setting accepts the loss of some records.
-    with_log = [broker for broker in live if incomplete.get(broker) != NO_LOG]
+    with_log = [
+        broker for broker in live if broker not in incomplete or incomplete[broker].has_records
+    ]
     unclean = find_unclean_leader(partition, with_log, shutting_down, incomplete)
     if unclean is not None and allows_unclean():
         return unclean, (unclean,)
@@ -143,14 +145,16 @@ def _elect_incomplete(
     partition: PartitionState, live: Collection[BrokerId], incomplete: Incomplete
 ) -> _Elected:
     """The longest log of the ISR, if every member is back and has lost records, as after a power
-    cut of all. If no replica has a log, all are equally empty, as when creation was cut short."""
+    cut of all. Without any log an operator decides, because the disks may come back; unless
+    creation was cut short everywhere, or there is no other replica to wait for."""
     in_sync = partition.in_sync
     if not all(broker in live and broker in incomplete for broker in in_sync):
         return NO_BROKER, in_sync
     leader = _longest(partition, in_sync, incomplete)
-    if incomplete[leader] != NO_LOG:
+    if incomplete[leader].has_records:
         return leader, (leader,)
-    if set(partition.replicas) <= set(in_sync):
+    is_new = all(incomplete[broker] == NEVER_CREATED for broker in in_sync)
+    if set(partition.replicas) <= set(in_sync) and (is_new or len(partition.replicas) == 1):
         return leader, in_sync
     return NO_BROKER, in_sync  # a replica outside the ISR may have most of the records
 

@@ -17,8 +17,13 @@ class LogPosition(NamedTuple):
     leader_epoch: LeaderEpoch  # of its last record
     end_offset: Offset
 
+    @property
+    def has_records(self) -> bool:
+        return self.leader_epoch != NO_LEADER_EPOCH
 
-NO_LOG = LogPosition(NO_LEADER_EPOCH, Offset(-1))  # below every log, also an empty one
+
+NO_LOG = LogPosition(NO_LEADER_EPOCH, Offset(-1))  # it is gone, or has lost all of its records
+NEVER_CREATED = LogPosition(NO_LEADER_EPOCH, Offset(0))  # its creation was cut short
 
 
 class ReportedReplica(NamedTuple):

@@ -59,7 +59,9 @@ class BrokerIncarnation:
         damaged = find_damaged(
             assigned,
             logs,
+            missing=recovered.engine.missing(),
             short=recovered.engine.short(),
+            failed=recovered.engine.statistics().failed_directories,
             outdated=find_outdated(self._numbers, latest=stored.incarnation),
         )
         for message in describe_damaged(damaged):
@@ -113,7 +115,9 @@ async def report_lost(
     damaged = find_damaged(
         {tp: topic_id for tp, topic_id in assigned.items() if tp in lost},
         recovered.list_opened(),
+        missing=recovered.engine.missing(),
         short=recovered.engine.short(),
+        failed=(),
         outdated=(),
     )
     for message in describe_damaged(damaged):

@@ -8,8 +8,8 @@ copy), which makes all its logs suspect. A replica that is wrongly suspected onl
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from penstock.model.broker_report import NO_LOG, LogPosition, ReportedReplica
-from penstock.model.ids import NO_LEADER_EPOCH, Offset, TopicId, TopicPartition
+from penstock.model.broker_report import NEVER_CREATED, NO_LOG, LogPosition, ReportedReplica
+from penstock.model.ids import Offset, TopicId, TopicPartition
 from penstock.storage.engine import NO_TOPIC_ID
 
 MESSAGES_AT_ONCE = 20
@@ -35,17 +35,23 @@ def find_damaged(
     assigned: Mapping[TopicPartition, TopicId],
     logs: Mapping[TopicPartition, OpenedLog],
     *,
+    missing: Collection[TopicPartition],
     short: Mapping[TopicPartition, Offset],
+    failed: Collection[str],
     outdated: Collection[str],
 ) -> dict[TopicPartition, DamagedReplica]:
-    """`short` has the checkpointed high watermarks of logs that end below; `outdated` are the
-    directories without the latest incarnation."""
+    """Checkpoints name `missing`, which have no log; `short` has the checkpointed high watermarks
+    of logs that end below; `failed` are the directories that cannot be used, `outdated` those
+    without the latest incarnation."""
     damaged: dict[TopicPartition, DamagedReplica] = {}
     for tp, topic_id in assigned.items():
         log = logs.get(tp)
         reason = _find_reason(log, topic_id, short.get(tp), outdated)
         if reason is not None:
-            position = _find_position(log, topic_id)
+            # If all disks are those of the latest registration, a log that is in no checkpoint
+            # was not there: its creation was cut short.
+            is_lost = log is not None or tp in missing or failed or outdated
+            position = _find_position(log, topic_id) if is_lost else NEVER_CREATED
             damaged[tp] = DamagedReplica(ReportedReplica(topic_id, position), reason)
     return damaged
 
@@ -60,9 +66,16 @@ def merge_reports(
     an empty one may have been created since, or a disk is back. Replicas of deleted topics, or
     that are not assigned any more, go."""
     merged = {tp: item.replica for tp, item in damaged.items()}
-    for tp, (topic_id, _) in earlier.items():
-        if assigned.get(tp) == topic_id and tp not in damaged:
-            merged[tp] = ReportedReplica(topic_id, _find_position(logs.get(tp), topic_id))
+    for tp, (topic_id, before) in earlier.items():
+        if assigned.get(tp) != topic_id:
+            continue
+        now = merged[tp].position if tp in merged else _find_position(logs.get(tp), topic_id)
+        if not now.has_records:
+            # Once the broker has registered with an empty disk, that is the disk of the latest
+            # registration: only the earlier report shows that a log is gone.
+            is_new = before == NEVER_CREATED and (now == NEVER_CREATED or tp not in damaged)
+            now = NEVER_CREATED if is_new else NO_LOG
+        merged[tp] = ReportedReplica(topic_id, now)
     return merged
 
 
@@ -100,8 +113,8 @@ def _find_reason(
 
 
 def _find_position(log: OpenedLog | None, topic_id: TopicId) -> LogPosition:
-    """A log without any epoch has no record: it must not lead before a replica that has some."""
-    if log is None or _is_other(log, topic_id) or log.position.leader_epoch == NO_LEADER_EPOCH:
+    """A log without any record must not lead before a replica that has some."""
+    if log is None or _is_other(log, topic_id) or not log.position.has_records:
         return NO_LOG
     return log.position
 

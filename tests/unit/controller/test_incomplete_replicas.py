@@ -27,7 +27,13 @@ from penstock.controller.state import ClusterState
 from penstock.controller.znodes import decode_report, encode_report, report_path
 from penstock.metadata_store.interface import NO_SESSION, SetData, Stat, Value
 from penstock.model.admin import ElectionType
-from penstock.model.broker_report import NO_LOG, BrokerReport, LogPosition, ReportedReplica
+from penstock.model.broker_report import (
+    NEVER_CREATED,
+    NO_LOG,
+    BrokerReport,
+    LogPosition,
+    ReportedReplica,
+)
 from penstock.model.cluster import (
     NO_BROKER,
     BrokerId,
@@ -110,14 +116,29 @@ def test_after_a_power_cut_of_all_the_longest_log_leads() -> None:
     assert led(come_back(state, 3, lost=lost)) == (2, (2,))
 
 
-def test_a_missing_log_is_below_an_empty_one() -> None:
-    lost = {1: NO_LOG, 2: log_end(0, epoch=-1), 3: NO_LOG}
-    assert led(come_back(all_down(), 1, 2, 3, lost=lost)) == (2, (2,))
-
-
 def test_a_topic_whose_creation_was_cut_short_comes_up_with_its_isr() -> None:
-    lost = dict.fromkeys(ALL, NO_LOG)
+    lost = dict.fromkeys(ALL, NEVER_CREATED)
     assert led(come_back(all_down(), 1, 2, 3, lost=lost)) == (1, ALL)
+
+
+@pytest.mark.parametrize("gone", [ALL, (3,)])
+@pytest.mark.parametrize("epoch", [0, 4])
+def test_a_partition_whose_logs_are_all_gone_waits_for_its_disks(
+    gone: tuple[int, ...], epoch: int
+) -> None:
+    """All brokers were started with wrong mounts: empty replicas must not replace the real ones."""
+    down = cluster_state({}, topic("t", partition(1, ALL, ALL, epoch=epoch)))
+    lost = {broker: NO_LOG if broker in gone else NEVER_CREATED for broker in ALL}
+    waiting = come_back(down, 1, 2, 3, lost=lost)
+    assert led(waiting) == (NO_BROKER, ALL)
+    (why,) = describe_open(waiting, [T0])
+    disks = " or ".join(map(str, gone))
+    assert f"bring the disk of broker {disks} back and restart it, or elect" in why
+    forced, _ = elect_leaders(waiting, ElectionType.UNCLEAN, [T0])
+    assert led(forced.state) == (1, (1,))
+    stopped = brokers_changed(waiting, {}, never).state
+    left = {1: log_end(30), 2: log_end(40), 3: log_end(40)}
+    assert led(come_back(stopped, 1, 2, 3, lost=left)) == (2, (2,))
 
 
 def test_a_single_replica_without_its_log_comes_up_empty() -> None:
@@ -187,10 +208,10 @@ def test_a_settled_report_is_removed_from_its_znode_after_the_election_is_writte
 
 def test_a_crash_between_election_and_removal_is_decided_the_same_again() -> None:
     """All replicas were empty, and the reports were not removed."""
-    lost = dict.fromkeys(ALL, NO_LOG)
+    lost = dict.fromkeys(ALL, NEVER_CREATED)
     down = all_down()
     elected = come_back(down, 1, 2, 3, lost=lost)
-    reports = {BrokerId(broker): report(down, NO_LOG) for broker in ALL}
+    reports = {BrokerId(broker): report(down, NEVER_CREATED) for broker in ALL}
     again = fail_over(replace(elected, reports=reports), never)
     assert led(again.state) == (1, ALL)
 
@@ -233,8 +254,8 @@ def test_a_report_is_read_as_it_was_written() -> None:
 
 
 POSITIONS = st.one_of(
-    st.just(NO_LOG),
-    st.builds(log_end, st.integers(0, 3), st.integers(-1, 2)),
+    st.sampled_from([NO_LOG, NEVER_CREATED]),
+    st.builds(log_end, st.integers(0, 3), st.integers(0, 2)),
 )
 
 
@@ -264,7 +285,9 @@ def test_an_incomplete_replica_leads_only_if_every_in_sync_replica_is_incomplete
         assert in_sync <= reported.keys()
         assert reported[leader] == max(reported[BrokerId(broker)] for broker in in_sync)
     else:
-        assert in_sync - reported.keys() or set(ALL) - in_sync
+        assert in_sync - reported.keys() or not any(
+            reported[BrokerId(broker)].has_records for broker in in_sync
+        )
 
 
 def test_the_controller_does_not_elect_a_replica_that_its_broker_reported() -> None:

@@ -11,7 +11,7 @@ from tests.unit.storage.several_logs import Shelf
 
 from penstock.controller.broker_reports import read_report, write_report
 from penstock.controller.interface import CreatableTopic
-from penstock.model.broker_report import NO_LOG, LogPosition
+from penstock.model.broker_report import NEVER_CREATED, NO_LOG, LogPosition
 from penstock.model.cluster import BrokerId, TopicState
 from penstock.model.ids import TopicPartition
 from penstock.server.incarnation import BrokerIncarnation, RecoveredLogs, report_lost
@@ -145,6 +145,21 @@ def test_a_disk_that_is_back_is_reported_with_its_log() -> None:
         assert await broker.find_reported() == NO_LOG
         await broker.start(disk.survivor_of_kill())
         assert await broker.find_reported() == LogPosition(log.latest_epoch, log.log_end_offset)
+
+    run_scenario(scenario)
+
+
+def test_a_log_whose_creation_was_cut_short_was_never_created() -> None:
+    """Until the broker comes back with another disk."""
+
+    async def scenario(cluster: Cluster) -> None:
+        broker, disk = Restarts(cluster), SimulatedDisk("/d")
+        await broker.start(disk)
+        await broker.create_topic(Shelf())  # on another disk: this broker was killed before
+        await broker.start(disk.survivor_of_kill())
+        assert await broker.find_reported() == NEVER_CREATED
+        await broker.start(SimulatedDisk("/d"))
+        assert await broker.find_reported() == NO_LOG
 
     run_scenario(scenario)
 

@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from penstock.model.broker_report import NO_LOG, LogPosition, ReportedReplica
+from penstock.model.broker_report import NEVER_CREATED, NO_LOG, LogPosition, ReportedReplica
 from penstock.model.ids import NO_LEADER_EPOCH, LeaderEpoch, Offset, TopicId, TopicPartition
 from penstock.server.replica_check import (
     MESSAGES_AT_ONCE,
@@ -30,10 +30,14 @@ def opened(
 def damaged_position(
     logs: dict[TopicPartition, OpenedLog],
     *,
+    missing: tuple[TopicPartition, ...] = (),
     short: dict[TopicPartition, Offset] | None = None,
+    failed: tuple[str, ...] = (),
     outdated: tuple[str, ...] = (),
 ) -> LogPosition | None:
-    damaged = find_damaged(ASSIGNED, logs, short=short or {}, outdated=outdated)
+    damaged = find_damaged(
+        ASSIGNED, logs, missing=missing, short=short or {}, failed=failed, outdated=outdated
+    )
     return damaged[TP].replica.position if TP in damaged else None
 
 
@@ -43,7 +47,13 @@ def test_a_log_that_reaches_its_high_watermark_is_whole() -> None:
 
 
 def test_an_assigned_replica_without_a_log_is_missing() -> None:
-    assert damaged_position({}) == NO_LOG
+    assert damaged_position({}, missing=(TP,)) == NO_LOG
+    assert damaged_position({}, failed=("/b",)) == NO_LOG
+    assert damaged_position({}, outdated=("/a",)) == NO_LOG
+
+
+def test_a_log_that_no_checkpoint_names_on_the_same_disks_was_not_created() -> None:
+    assert damaged_position({}) == NEVER_CREATED
 
 
 def test_the_log_of_a_deleted_topic_of_the_same_name_does_not_count() -> None:
@@ -68,7 +78,10 @@ def test_a_damaged_log_without_any_record_is_as_good_as_none() -> None:
 
 
 def test_a_log_that_is_not_assigned_is_ignored() -> None:
-    assert find_damaged({}, opened(), short={TP: Offset(50)}, outdated=("/a",)) == {}
+    assert (
+        find_damaged({}, opened(), missing=(), short={TP: Offset(50)}, failed=(), outdated=("/a",))
+        == {}
+    )
 
 
 def test_a_directory_is_outdated_if_it_missed_the_latest_registration() -> None:
@@ -81,7 +94,9 @@ def test_a_report_stays_until_the_controller_removes_it() -> None:
     earlier = {TP: ReportedReplica(ID, NO_LOG)}
     empty = opened(position=EMPTY)
     assert merge_reports(earlier, {}, ASSIGNED, empty) == earlier
-    short = find_damaged(ASSIGNED, empty, short={TP: Offset(50)}, outdated=())
+    short = find_damaged(
+        ASSIGNED, empty, missing=(), short={TP: Offset(50)}, failed=(), outdated=()
+    )
     assert merge_reports(earlier, short, ASSIGNED, empty) == earlier
 
 
@@ -90,8 +105,25 @@ def test_a_log_that_is_back_replaces_the_report_of_no_log() -> None:
     earlier = {TP: ReportedReplica(ID, NO_LOG)}
     expected = {TP: ReportedReplica(ID, END)}
     assert merge_reports(earlier, {}, ASSIGNED, opened()) == expected
-    damaged = find_damaged(ASSIGNED, opened(), short={}, outdated=("/a",))
+    damaged = find_damaged(ASSIGNED, opened(), missing=(), short={}, failed=(), outdated=("/a",))
     assert merge_reports(earlier, damaged, ASSIGNED, opened()) == expected
+
+
+def test_a_log_that_is_gone_stays_gone_after_a_registration_with_an_empty_disk() -> None:
+    """The empty disk is then the one of the latest registration."""
+    damaged = find_damaged(ASSIGNED, {}, missing=(), short={}, failed=(), outdated=())
+    for before in (NO_LOG, END):
+        earlier = {TP: ReportedReplica(ID, before)}
+        assert merge_reports(earlier, damaged, ASSIGNED, {})[TP].position == NO_LOG
+
+
+def test_a_log_that_was_created_empty_after_its_report_is_still_new() -> None:
+    new = {TP: ReportedReplica(ID, NEVER_CREATED)}
+    assert merge_reports(new, {}, ASSIGNED, opened(position=EMPTY)) == new
+    damaged = find_damaged(ASSIGNED, {}, missing=(), short={}, failed=(), outdated=())
+    assert merge_reports(new, damaged, ASSIGNED, {}) == new
+    lost = find_damaged(ASSIGNED, {}, missing=(TP,), short={}, failed=(), outdated=())
+    assert merge_reports(new, lost, ASSIGNED, {})[TP].position == NO_LOG
 
 
 def test_an_earlier_report_of_a_short_log_gets_its_present_end() -> None:
@@ -106,7 +138,9 @@ def test_reports_of_deleted_topics_are_dropped() -> None:
 
 def test_many_lost_replicas_take_a_few_lines() -> None:
     assigned = {TopicPartition("t", number): ID for number in range(100)}
-    lines = list(describe_damaged(find_damaged(assigned, {}, short={}, outdated=())))
+    lines = list(
+        describe_damaged(find_damaged(assigned, {}, missing=(), short={}, failed=(), outdated=()))
+    )
     assert len(lines) == MESSAGES_AT_ONCE + 1
     assert lines[0].startswith("t-0 lacks records: ")
     assert lines[-1] == f"{100 - MESSAGES_AT_ONCE} more partitions lack records"

@@ -35,6 +35,7 @@ class SimulatedIncarnation:
         self._broker_id = broker_id
         self._disk = disk
         self._assigned = {world.tp: world.topic.topic_id}
+        self._missing = engine.missing()
         self._short = engine.short()
         self._logs = {
             tp: OpenedLog(
@@ -59,7 +60,9 @@ class SimulatedIncarnation:
         damaged = find_damaged(
             self._assigned,
             self._logs,
+            missing=self._missing,
             short=self._short,
+            failed=(),
             outdated=find_outdated(self._numbers(), latest=stored.incarnation),
         )
         merged = merge_reports(stored.replicas, damaged, self._assigned, self._logs)
