@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from penstock.controller.broker_reports import read_assigned, read_report, write_report
-from penstock.io.disk import Disk
+from penstock.controller.znodes import DamagedZnode
+from penstock.io.disk import Disk, advise
 from penstock.metadata_store.interface import Session
 from penstock.model.broker_report import BrokerReport, LogPosition
 from penstock.model.cluster import BrokerId
@@ -26,6 +27,7 @@ from penstock.server.replica_check import (
     merge_reports,
 )
 from penstock.storage.engine import Engine, PartitionLog
+from penstock.storage.errors import MalformedCheckpoint
 
 Report = Callable[[str], None]
 
@@ -74,19 +76,33 @@ class BrokerIncarnation:
             await store.ask_at_startup(lambda s: write_report(s, self._broker_id, with_found))
 
     async def record(self, session: Session) -> None:
-        """Make the next incarnation durable."""
+        """Make the next incarnation durable. If that fails, the broker registers with the one that
+        it has: a running broker must not end because its session has expired."""
+        try:
+            await self._record(session)
+        except DamagedZnode as damaged:
+            self._report(f"{damaged}; until then the controller ignores this broker")
+
+    async def _record(self, session: Session) -> None:
         stored = await read_report(session, self._broker_id)
         number = max(stored.incarnation, *self._numbers.values()) + 1
-        for directory in self._directories:
-            try:
-                write_incarnation(self._disk, directory, number)
-            except OSError as error:
-                # The next start suspects its logs, which is right if writes fail.
-                self._report(f"{directory} cannot be written: {error}; replace the disk")
-        self._numbers = dict.fromkeys(self._directories, number)
-        await write_report(
-            session, self._broker_id, lambda latest: replace(latest, incarnation=number)
-        )
+        written = [path for path in self._directories if self._try_write(path, number)]
+        self._numbers.update(dict.fromkeys(written, number))
+        if len(written) == len(self._directories):  # else the next start would suspect the others
+            await write_report(
+                session, self._broker_id, lambda latest: replace(latest, incarnation=number)
+            )
+
+    def _try_write(self, directory: str, number: int) -> bool:
+        try:
+            write_incarnation(self._disk, directory, number)
+        except OSError as error:
+            self._report(f"{directory} cannot be written: {error}; {advise(error)}")
+            return False
+        except MalformedCheckpoint as error:
+            self._report(f"{error}; correct the file, because the next start refuses it")
+            return False
+        return True
 
 
 class RecoveredLogs(NamedTuple):

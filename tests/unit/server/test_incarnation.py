@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from errno import EIO
+from errno import EIO, ENOSPC
 
 from tests.unit.controller.cluster import Cluster, run_scenario
 from tests.unit.storage.several_logs import Shelf
 
 from penstock.controller.broker_reports import read_report, write_report
 from penstock.controller.interface import CreatableTopic
+from penstock.controller.znodes import report_path
 from penstock.model.broker_report import NEVER_CREATED, NO_LOG, LogPosition
 from penstock.model.cluster import BrokerId, TopicState
 from penstock.model.ids import TopicPartition
@@ -44,13 +45,16 @@ class Restarts:
                 disk.make_directory(directory)
         write_owner(disk, self.directories, broker_id=ME, cluster_id="c")
         shelf = Shelf(disk, directories=self.directories)
-        incarnation = BrokerIncarnation(
-            ME, disk=disk, directories=self.directories, report=self.reports.append
-        )
+        incarnation = self.make_incarnation(disk)
         await incarnation.check_replicas(self.store, RecoveredLogs(shelf.engine, shelf.logs))
         if registers:
             await incarnation.record(self.store.session)
         return shelf
+
+    def make_incarnation(self, disk: SimulatedDisk) -> BrokerIncarnation:
+        return BrokerIncarnation(
+            ME, disk=disk, directories=self.directories, report=self.reports.append
+        )
 
     async def find_reported(self) -> LogPosition | None:
         replica = (await read_report(self.store.session, ME)).replicas.get(TP)
@@ -194,13 +198,65 @@ def test_a_directory_that_cannot_be_written_does_not_stop_a_registration() -> No
     async def scenario(cluster: Cluster) -> None:
         broker, disk = Restarts(cluster), SimulatedDisk("/d")
         write_owner(disk, ["/d"], broker_id=ME, cluster_id="c")
-        incarnation = BrokerIncarnation(
-            ME, disk=disk, directories=["/d"], report=broker.reports.append
-        )
+        incarnation = broker.make_incarnation(disk)
         disk.fail_path("/d", EIO)
         await incarnation.record(broker.store.session)
         assert "/d cannot be written" in broker.reports[0]
+        assert "repair or replace the disk" in broker.reports[0]
+
+    run_scenario(scenario)
+
+
+def test_a_full_disk_makes_no_log_suspect_at_the_next_start() -> None:
+    """The store keeps the number that all directories have."""
+
+    async def scenario(cluster: Cluster) -> None:
+        broker, disk = Restarts(cluster, ("/d", "/e")), SimulatedDisk("/d", "/e")
+        await broker.create_topic(await broker.start(disk))
+        incarnation = broker.make_incarnation(disk)
+        disk.fail_path("/e/meta.properties", ENOSPC)
+        await incarnation.record(broker.store.session)
+        assert read_incarnations(disk, ["/d", "/e"]) == {"/d": 2, "/e": 1}
         assert (await read_report(broker.store.session, ME)).incarnation == 1
+        (message,) = broker.reports
+        assert message.startswith("/e cannot be written")
+        assert message.endswith("make room on that disk")
+        disk = disk.survivor_of_kill()
+        await broker.start(disk)
+        assert await broker.find_reported() is None
+        assert read_incarnations(disk, ["/d", "/e"]) == {"/d": 3, "/e": 3}
+        assert (await read_report(broker.store.session, ME)).incarnation == 3
+
+    run_scenario(scenario)
+
+
+def test_a_damaged_meta_properties_does_not_stop_a_registration() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        broker, disk = Restarts(cluster), SimulatedDisk("/d")
+        await broker.start(disk)
+        incarnation = broker.make_incarnation(disk)
+        disk.overwrite("/d/meta.properties", 0, b"version=x\n")
+        await incarnation.record(broker.store.session)
+        (message,) = broker.reports
+        assert message.startswith("/d/meta.properties, line ")
+        assert "correct the file" in message
+        assert (await read_report(broker.store.session, ME)).incarnation == 1
+
+    run_scenario(scenario)
+
+
+def test_a_damaged_report_does_not_stop_a_running_broker_and_stays_as_it_is() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        broker, disk = Restarts(cluster), SimulatedDisk("/d")
+        await broker.start(disk)
+        incarnation, session = broker.make_incarnation(disk), broker.store.session
+        await session.set(report_path(ME), b"{", version=-1)
+        await incarnation.record(session)
+        (message,) = broker.reports
+        assert message.startswith(f"{report_path(ME)} cannot be read")
+        assert "the controller ignores this broker" in message
+        assert (await session.get(report_path(ME))).data == b"{"
+        assert read_incarnations(disk, ["/d"]) == {"/d": 1}
 
     run_scenario(scenario)
 
