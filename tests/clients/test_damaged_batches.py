@@ -91,6 +91,34 @@ def test_a_consumer_that_starts_at_the_damaged_batch_names_it(broker: penstock.B
             next(consumer)
 
 
+def poll_forever(consumer: penstock.Consumer, read: list[int]) -> None:
+    while True:
+        read += [message.offset for message in consumer.poll_batch(10, timeout_s=0.05)]
+
+
+@pytest.mark.parametrize("committed", [None, 2])
+def test_short_polls_of_a_group_find_the_damaged_batch_too(
+    broker: penstock.Broker, committed: int | None
+) -> None:
+    """Nothing was read in its session, so the look begins where the group does."""
+    topic = group = f"short-{committed}"
+    write_around(broker, topic, DAMAGED["noise"])
+    if committed is not None:
+        with penstock.Consumer(
+            topic, bootstrap_servers=broker.bootstrap_servers, group=group, from_beginning=True
+        ) as consumer:
+            assert [next(consumer).offset for _ in range(committed)] == [0, 1]
+            consumer.reached()  # both are processed
+            consumer.commit()
+    read: list[int] = []
+    with penstock.Consumer(
+        topic, bootstrap_servers=broker.bootstrap_servers, group=group, from_beginning=True
+    ) as consumer:
+        with pytest.raises(penstock.ConsumeFailed, match="the batch at offset 2 is damaged"):
+            poll_forever(consumer, read)
+        assert read == ([0, 1] if committed is None else [])
+
+
 def test_the_command_prints_what_comes_before_and_exits_with_the_damage(
     broker: penstock.Broker,
 ) -> None:

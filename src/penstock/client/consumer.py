@@ -99,7 +99,9 @@ class Consumer:
         self._failure: ConsumeFailed | None = None  # raised once the buffer is empty
         self._stored_at = time.monotonic()
         self._whole: WholeTopics | None = None
-        self._damaged = DamagedBatches(self._consumer, bootstrap_servers, self._start_of)
+        self._damaged = DamagedBatches(
+            self._consumer, settings, self._start_of, has_group=group is not None
+        )
         try:
             if group is None:
                 self._whole = WholeTopics(
@@ -177,7 +179,7 @@ class Consumer:
                     self._trouble.explain(f"{text} {patience_s:g} s: {error.args[0].str()}")
                 ) from error
             self._trouble.clear()
-            self._damaged.look()
+            self._damaged.look(patience_s)
 
     def commit(self) -> None:
         """Commit every message returned so far, and wait for the response."""
@@ -360,12 +362,12 @@ class Consumer:
         self._reached = {tp: offset for tp, offset in self._reached.items() if tp not in gone}
 
     def _start_of(self, tp: TopicPartition) -> int:
-        """Where reading of a partition began of which nothing has come; negative: unknown."""
+        """Where reading of a partition began of which nothing has come, unless the group has
+        committed an offset; negative: unknown."""
         if self._whole is not None:
             return self._whole.start_of(tp)
         low, _ = self._consumer.get_watermark_offsets(Place(*tp), cached=True)
-        [committed] = self._consumer.committed([Place(*tp)], timeout=_REACH_AGAIN_S)
-        return committed.offset if committed.offset >= 0 or not self._from_beginning else low
+        return low if self._from_beginning else -1
 
     # Seeking.
 

@@ -1,14 +1,19 @@
 """Finds the damaged batch at which librdkafka stays for ever without a word.
 
 librdkafka takes records that do not decode for a batch that is cut off, and fetches it again and
-again. So a consumer that gets nothing, though the partition has more, reads the batches there by
-itself. Invariant: only a batch that was read and does not decode is an error, never a slow broker.
+again. So for a consumer that gets nothing, though the partition has more, the batches there are
+read in a thread of their own, and a later poll takes the result: no poll waits for a broker here.
+Without encryption and authentication, which the raw client does not have: nothing is looked for if
+the consumer's security.protocol asks for them. Invariant: only a batch that was read and does not
+decode is an error, never a slow broker.
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, wait
+from threading import Thread
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as Place
@@ -19,22 +24,48 @@ from penstock.model.ids import Offset, TopicPartition
 from penstock.protocol.batch import CONTROL, CorruptBatch, iter_headers
 from penstock.protocol.records import iter_records
 
+if TYPE_CHECKING:
+    from penstock.client.cluster import ClusterClient
+
 _IDLE_S = 0.5  # without a message, before the first look
 _LONGEST_PAUSE_S = 30.0
-_TIMEOUT_MS = 5_000
+_TIMEOUT_S = 30  # of a look; only `look` waits for it, and not longer than its caller wants
 _PARTITIONS = 100  # looked at in one go
 
 StartOf = Callable[[TopicPartition], int]
 
 
+class _Stuck(NamedTuple):
+    """A partition with more to read."""
+
+    tp: TopicPartition
+    position: int  # of the consumer; negative: nothing was read yet
+    start: int  # where reading begins without a position and a committed offset; negative: unknown
+
+
+class _LookResult(NamedTuple):
+    sound_until: dict[TopicPartition, int]  # the offsets after the batches that were read
+    stuck: _Stuck | None = None  # at the damage
+    damage: str | None = None
+
+
 class DamagedBatches:
     """Used by the reading thread alone, under the consumer's lock."""
 
-    def __init__(self, consumer: Consumer, bootstrap_servers: str, start_of: StartOf) -> None:
+    def __init__(
+        self, consumer: Consumer, settings: Mapping[str, Any], start_of: StartOf, *, has_group: bool
+    ) -> None:
+        """`settings`: the consumer's own, under librdkafka's names."""
         self._consumer = consumer
-        self._bootstrap_servers = bootstrap_servers
-        self._start_of = start_of  # where reading began, if nothing was read yet; negative: unknown
+        self._bootstrap_servers = str(settings["bootstrap.servers"])
+        self._client_id = str(settings["client.id"])
+        self._group = str(settings["group.id"]) if has_group else None
+        self._isolation = str(settings["isolation.level"])
+        protocol = str(settings.get("security.protocol", "plaintext"))
+        self._can_look = protocol.lower() == "plaintext"
+        self._start_of = start_of
         self._sound_until: dict[TopicPartition, int] = {}  # no damage below these offsets
+        self._looking: Future[_LookResult] | None = None
         self.note_progress()
 
     def note_progress(self) -> None:
@@ -42,65 +73,115 @@ class DamagedBatches:
         self._next_look_s = time.monotonic() + _IDLE_S
 
     def look_if_due(self) -> None:
-        if time.monotonic() >= self._next_look_s:
-            self.look()
-            self._next_look_s = time.monotonic() + self._pause_s
+        """Take the result of an earlier look, or begin one; never waits. ConsumeFailed if a
+        partition does not advance because of a batch that does not decode."""
+        self._take_result()
+        if self._looking is None and time.monotonic() >= self._next_look_s:
+            self._begin()
 
-    def look(self) -> None:
-        """ConsumeFailed if a partition does not advance because of a batch that does not decode."""
-        behind = self._find_behind()
-        if not behind:
+    def look(self, timeout_s: float) -> None:
+        """The same at once, waiting for the result."""
+        if self._looking is None:
+            self._begin()
+        if self._looking is not None:
+            wait([self._looking], timeout_s)
+            self._take_result()
+
+    def _begin(self) -> None:
+        self._next_look_s = time.monotonic() + self._pause_s
+        stuck = self._find_stuck() if self._can_look else []
+        if not stuck:
             return
         self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
-        try:
-            with ThreadPoolExecutor(max_workers=1) as thread:  # the caller's may run a loop
-                damage = thread.submit(lambda: asyncio.run(self._find_damage(behind))).result()
-        except (ClientError, OSError) as error:
-            LOG.warning("cannot look for damaged batches at %s: %s", behind, error)
-            return
-        if damage is not None:
-            raise ConsumeFailed(damage)
+        self._looking = Future()
+        # A daemon, because the program may end meanwhile.
+        Thread(
+            target=self._run, args=(self._looking, stuck), name="damaged-batches", daemon=True
+        ).start()
 
-    def _find_behind(self) -> list[tuple[TopicPartition, int]]:
-        """Partitions with more to read, and the offset that comes next there."""
-        behind = []
+    def _take_result(self) -> None:
+        if self._looking is None or not self._looking.done():
+            return
+        looking, self._looking = self._looking, None
         try:
-            for position in self._consumer.position(self._consumer.assignment())[:_PARTITIONS]:
-                tp = TopicPartition(position.topic, position.partition)
-                offset = position.offset if position.offset >= 0 else self._start_of(tp)
+            result = looking.result()
+        except (ClientError, OSError) as error:
+            LOG.warning("cannot look for damaged batches: %s", error)
+            return
+        self._sound_until |= result.sound_until
+        # The program may have continued elsewhere since.
+        if result.damage is not None and result.stuck in self._find_stuck():
+            self._next_look_s = 0.0
+            raise ConsumeFailed(result.damage)
+
+    def _find_stuck(self) -> list[_Stuck]:
+        stuck = []
+        try:
+            for assigned in self._consumer.position(self._consumer.assignment())[:_PARTITIONS]:
+                tp = TopicPartition(assigned.topic, assigned.partition)
+                position = max(assigned.offset, -1)
+                start = self._start_of(tp) if position < 0 else position
                 _, end = self._consumer.get_watermark_offsets(Place(*tp), cached=True)
-                if 0 <= max(offset, self._sound_until.get(tp, 0)) < end and offset >= 0:
-                    behind.append((tp, offset))
+                may_start = start >= 0 or self._group is not None
+                if may_start and max(start, 0, self._sound_until.get(tp, 0)) < end:
+                    stuck.append(_Stuck(tp, position, start))
         except KafkaException as error:
             LOG.warning("cannot tell which partitions are behind: %s", error)
-        return behind
+        return stuck
 
-    async def _find_damage(self, behind: Sequence[tuple[TopicPartition, int]]) -> str | None:
+    # -- in the thread of its own ----------------------------------------------------------
+
+    def _run(self, looking: "Future[_LookResult]", stuck: Sequence[_Stuck]) -> None:
+        try:
+            looking.set_result(asyncio.run(self._find_damage(stuck)))
+        except BaseException as error:  # raised where the result is taken
+            looking.set_exception(error)
+
+    async def _find_damage(self, stuck: Sequence[_Stuck]) -> _LookResult:
         # Imported when needed: librdkafka reads, and this only looks where it is stuck.
         from penstock.client.cluster import ClusterClient
-        from penstock.client.data_calls import FetchFrom
+        from penstock.client.data_calls import FetchFrom, IsolationLevel
 
-        async with ClusterClient(self._bootstrap_servers) as client:
-            for tp, offset in behind:
-                [fetched] = await client.fetch(
-                    [FetchFrom(tp, Offset(offset))], max_wait_ms=0, timeout_ms=_TIMEOUT_MS
-                )
-                damage = self._check(tp, fetched.batches)
+        isolation = IsolationLevel[self._isolation.upper()]
+        result = _LookResult({})
+        async with (
+            asyncio.timeout(_TIMEOUT_S),
+            ClusterClient(self._bootstrap_servers, client_id=self._client_id) as client,
+        ):
+            for item, start in await self._find_starts(client, stuck):
+                fetch_from = FetchFrom(item.tp, Offset(start))
+                [fetched] = await client.fetch([fetch_from], isolation=isolation, max_wait_ms=0)
+                sound_until, damage = _check(item.tp, start, fetched.batches)
+                result.sound_until[item.tp] = sound_until
                 if damage is not None:
-                    return damage
-        return None
+                    return result._replace(stuck=item, damage=damage)
+        return result
 
-    def _check(self, tp: TopicPartition, batches: memoryview) -> str | None:
-        try:
-            for position, header in iter_headers(batches):
-                if not header.attributes & CONTROL:
-                    _read_all(batches[position : position + header.size], header.base_offset)
-                self._sound_until[tp] = header.next_offset
-        except _Undecodable as damage:
-            return describe_damage(tp, damage.offset, damage.reason)
-        except CorruptBatch as error:
-            return describe_damage(tp, self._sound_until.get(tp, -1), error.reason)
-        return None
+    async def _find_starts(
+        self, client: "ClusterClient", stuck: Sequence[_Stuck]
+    ) -> list[tuple[_Stuck, int]]:
+        """Each with the offset at which it reads, without those that have none."""
+        starts = {item: item.start for item in stuck}
+        unread = {item.tp: item for item in stuck if item.position < 0}
+        if self._group is not None and unread:
+            committed = await client.groups.fetch_offsets(self._group, unread)
+            starts |= {unread[tp]: offset.offset for tp, offset in committed.items()}
+        return [(item, start) for item, start in starts.items() if start >= 0]
+
+
+def _check(tp: TopicPartition, start: int, batches: memoryview) -> tuple[int, str | None]:
+    """The offset after the sound batches, and the damage that follows them, if any."""
+    sound_until = offset = start
+    try:
+        for position, header in iter_headers(batches):
+            offset = header.base_offset
+            if not header.attributes & CONTROL:
+                for _ in iter_records(batches[position : position + header.size]):
+                    pass
+            sound_until = offset = header.next_offset
+    except CorruptBatch as error:
+        return sound_until, describe_damage(tp, offset, error.reason)
+    return sound_until, None
 
 
 def describe_damage(tp: TopicPartition, offset: int, reason: str) -> str:
@@ -108,18 +189,3 @@ def describe_damage(tp: TopicPartition, offset: int, reason: str) -> str:
         f"{tp}: the batch at offset {offset} is damaged and cannot be read: {reason}; continue "
         f"after it with seek, or delete the records up to it"
     )
-
-
-class _Undecodable(Exception):
-    def __init__(self, offset: int, reason: str) -> None:
-        super().__init__(reason)
-        self.offset = offset
-        self.reason = reason
-
-
-def _read_all(batch: memoryview, base_offset: int) -> None:
-    try:
-        for _ in iter_records(batch):
-            pass
-    except CorruptBatch as error:
-        raise _Undecodable(base_offset, error.reason) from error

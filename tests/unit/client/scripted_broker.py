@@ -40,6 +40,7 @@ class ReceivedRequest(NamedTuple):
     api_key: ApiKey
     version: int
     message: Any
+    client_id: str | None = None
 
 
 class Hang(Exception):
@@ -129,6 +130,7 @@ class ScriptedBroker:
             api_key,
             header.api_version,
             decode_request(api_key, header.api_version, bytes(header.body)),
+            header.client_id,
         )
         self.requests.append(request)
         handler = self.handlers.get(api_key)
