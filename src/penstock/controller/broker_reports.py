@@ -15,12 +15,14 @@ from penstock.controller.znodes import (
     encode_report,
     report_path,
 )
-from penstock.metadata_store.errors import BadVersion, NodeExists, NoNode
-from penstock.metadata_store.interface import Session
+from penstock.metadata_store.errors import BadVersion, DataTooLarge, NodeExists, NoNode
+from penstock.metadata_store.interface import MAX_REQUEST_BYTES, Session
 from penstock.metadata_store.paths import parent_of
 from penstock.model.broker_report import BrokerReport
 from penstock.model.cluster import BrokerId
 from penstock.model.ids import TopicId, TopicPartition
+
+_MAX_REPORT_BYTES = MAX_REQUEST_BYTES - 1024  # the rest is for the fence of the controller's writes
 
 
 async def read_assigned(session: Session, broker: BrokerId) -> dict[TopicPartition, TopicId]:
@@ -51,11 +53,19 @@ async def read_report(session: Session, broker: BrokerId) -> BrokerReport:
 async def write_report(
     session: Session, broker: BrokerId, change: Callable[[BrokerReport], BrokerReport]
 ) -> None:
-    """Write what `change` makes of the report; again if the controller has changed it meanwhile."""
+    """Write what `change` makes of the report; again if the controller has changed it meanwhile.
+    DataTooLarge beyond about 40,000 topics."""
     await ensure_znodes(session, (parent_of(BROKER_REPORTS), BROKER_REPORTS))
     while True:
         stored = await read_report(session, broker)
-        data = encode_report(change(stored))
+        changed = change(stored)
+        data = encode_report(changed)
+        if len(data) > _MAX_REPORT_BYTES:
+            raise DataTooLarge(
+                f"{len(changed.replicas)} replicas of broker {broker} have lost records, too many "
+                f"for its report of at most {_MAX_REPORT_BYTES} bytes: bring its disks back, or "
+                f"move some of its replicas with penstock cluster reassign, and start it again"
+            )
         try:
             if stored.version < 0:
                 await session.create(report_path(broker), data)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import zlib
 from collections.abc import Mapping
 from dataclasses import replace
+from random import Random
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -24,7 +28,8 @@ from penstock.controller.interface import CreatableTopic
 from penstock.controller.leader_changes import elect_leaders
 from penstock.controller.leader_election import elect_leader
 from penstock.controller.state import ClusterState
-from penstock.controller.znodes import decode_report, encode_report, report_path
+from penstock.controller.znodes import DamagedZnode, decode_report, encode_report, report_path
+from penstock.metadata_store.errors import DataTooLarge
 from penstock.metadata_store.interface import NO_SESSION, SetData, Stat, Value
 from penstock.model.admin import ElectionType
 from penstock.model.broker_report import (
@@ -251,6 +256,47 @@ def test_a_report_is_read_as_it_was_written() -> None:
     }
     stored = BrokerReport(incarnation=12, replicas=replicas, version=4)
     assert decode_report(1, _value(encode_report(stored), version=4)) == stored
+
+
+def many_topics(count: int, *, name_bits: int = 20) -> dict[TopicPartition, ReportedReplica]:
+    random = Random(count)
+    return {
+        TopicPartition(f"t.{number}.{random.getrandbits(name_bits):x}", 0): ReportedReplica(
+            TopicId(UUID(int=random.getrandbits(128))), NO_LOG
+        )
+        for number in range(count)
+    }
+
+
+def test_the_report_of_a_replaced_disk_with_many_topics_fits_into_a_request() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        session, lost = cluster.sessions[0], many_topics(14_000)
+        await write_report(session, BrokerId(1), lambda old: replace(old, replicas=lost))
+        stored = await read_report(session, BrokerId(1))
+        assert stored.replicas == lost
+        few = dict(list(lost.items())[:1000])
+        await write_report(session, BrokerId(1), lambda old: replace(old, replicas=few))
+        value = await session.get(report_path(1))
+        assert json.loads(value.data)["incomplete"].keys() == {tp.topic for tp in few}
+
+    run_scenario(scenario)
+
+
+def test_a_report_that_is_too_large_says_what_to_do() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        lost = many_topics(9000, name_bits=900)
+        with pytest.raises(DataTooLarge, match=r"9000 replicas of broker 1 .* cluster reassign"):
+            await write_report(
+                cluster.sessions[0], BrokerId(1), lambda old: replace(old, replicas=lost)
+            )
+
+    run_scenario(scenario)
+
+
+@pytest.mark.parametrize("data", [b"", b"plain", zlib.compress(b"{}")[:-7], zlib.compress(b"[]")])
+def test_a_report_that_does_not_decompress_is_damaged(data: bytes) -> None:
+    with pytest.raises(DamagedZnode, match=report_path(1)):
+        decode_report(1, _value(data))
 
 
 POSITIONS = st.one_of(
