@@ -257,13 +257,16 @@ def _malformed(now_ms: int, topic: str) -> list[Case]:
         "a negative offset delta": bytes([0, 0, 1, 2]) + b"k" + bytes([2]) + b"v" + bytes([0]),
         "an offset delta beyond the batch": bytes([0, 0, 8, 2]) + b"k" + bytes([2]) + b"v\0",
     }
+    short_key = bytes([0, 0, 0, 3, 2]) + b"v" + bytes([0])
     bodies = {
-        "a key of length -2": bytes([0, 0, 0, 3, 2]) + b"v" + bytes([0]),
         "a key longer than the record": bytes([0, 0, 0, 120]) + b"k" + bytes([2]) + b"v\0",
         "a varint of 6 bytes": bytes([0, 0]) + b"\xff" * 5 + b"\1" + bytes([2]) + b"k\2v\0",
     }
     kept = "Kafka numbers the records anew, here they are stored as they came"
+    # Kafka takes any negative length for no key, which only a compacted topic refuses.
+    no_key = (_INVALID, "") if topic == COMPACTED else (_NONE, _STRICT)
     return [
+        case("a key of length -2", of(encode_varint(len(short_key)) + short_key), *no_key),
         case("noise for records", of(b"\xff" * 100, 2), _FAILED, _FAILURE),
         case("more records than claimed", of(record + record)),
         case("fewer records than claimed", of(record + bytes(50), 2)),
