@@ -81,6 +81,7 @@ bench: java ## benchmarks as ratios to a peer in the same run; writes bench/resu
 	$(BIN)/python -m bench.zero_copy
 	$(BIN)/python -m bench.produce_200
 	$(BIN)/python -m bench.partitions
+	$(BIN)/python -m bench.validation
 	$(BIN)/python -m bench.broker
 	$(BIN)/python -m bench.groups
 	$(BIN)/python -m bench.transactions

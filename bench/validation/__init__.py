@@ -1,0 +1,1 @@
+"""What checking every record costs produce throughput: see `python -m bench.validation`."""
