@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.profile import is_long
 
 import penstock
 
@@ -41,6 +42,7 @@ def test_exactly_once_by_hand_says_how_to_run_it() -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.skipif(not is_long(), reason="kill_at_the_worst_moment.py runs the same program")
 def test_exactly_once_by_hand_says_what_it_needs_and_then_works() -> None:
     with penstock.Broker() as broker:
         done = by_hand(broker.bootstrap_servers, "ledger")
