@@ -94,6 +94,7 @@ class Model:
         self.open: set[int] = set()
         self.epochs = dict.fromkeys(TRANSACTIONAL, 0)
         self.tombstones: dict[int, int] = {}  # offset -> earliest time at which it may go
+        self.held: set[int] = set()  # the ends that the last pass had to keep reachable
 
     def run(self, step: Step) -> None:
         match step:
@@ -138,6 +139,8 @@ class Model:
         storage = StorageConfig(cleaner_dedupe_buffer_bytes=map_entries * ENTRY_BYTES)
         result = table.compact(storage)
         assert result is None or result.problem is None
+        if result is not None:
+            self.held = {end_offset, stable}
         after, committed_after = table.everything(), table.committed()
         assert log.cleaned_offset >= cleaned
         assert log.log_end_offset == end_offset
@@ -151,13 +154,15 @@ class Model:
         self._check_reopened(committed_after, producers)
 
     def _check_empty_batches(self) -> None:
-        """A batch without records stays only as its producer's last, or as the log's last."""
+        """A batch without records stays only as its producer's last, or to hold an end that
+        readers wait for: the log's, or the last stable offset."""
         log = self.table.log
         cleaned_end = min(log.cleaned_offset, log.segments.active.base_offset)
         lasts = {entry.last_offset for entry in log.producers.producers()}
+        ends = {log.log_end_offset, log.last_stable_offset, *self.held}
         for header, _ in self.table.batches():
             if not header.record_count and header.last_offset < cleaned_end:
-                is_end = header.next_offset == log.log_end_offset
+                is_end = header.next_offset in ends
                 assert header.last_offset in lasts or is_end, f"{header} is not needed"
 
     def _check_latest_stay(self, before: list[Seen], after: list[Seen]) -> None:
