@@ -1,1 +1,1 @@
-"""Benchmarks, each relative to a peer in the same run. Not part of the product."""
+"""Benchmarks: each compares Penstock with a peer in the same run. Not part of the product."""

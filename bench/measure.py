@@ -13,7 +13,8 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def alternate(rounds: int, **works: Callable[[], None]) -> dict[str, list[float]]:
-    """Seconds per round of each work. Works alternate, so that noise affects all of them."""
+    """Seconds per round of each workload. Workloads alternate, so that noise affects all of
+    them."""
     seconds: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(rounds):
         for name, work in works.items():

@@ -32,7 +32,8 @@ def main() -> None:
         brokers = {KAFKA: Kafka(jars), PENSTOCK: ours}
         Matrix(plan, state, brokers, jars, Path(home)).run()
     report = build_report(state, plan.cells, plan.latencies)
-    # Includes our own load; far above the number of cores, the machine was shared.
+    # The load average includes our own load; if it far exceeds the number of cores, others used the
+    # machine.
     load = {"cores": os.cpu_count(), "load_average": os.getloadavg()}
     report = {"kafka_version": KAFKA_VERSION, "machine": load} | report
     if not options.against_itself and not options.only:

@@ -37,7 +37,7 @@ class Cell(NamedTuple):
 
     @property
     def is_read(self) -> bool:
-        """Whether reading is measured too: it does not depend on acks, and Java's reader needs a
+        """Whether reading is measured too: it does not depend on acks, and the Java reader needs a
         group."""
         return self.client == LIBRDKAFKA and self.acks == "1"
 

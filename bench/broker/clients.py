@@ -52,7 +52,7 @@ def _produce_with_java(
     cell: Cell, jars: KafkaJars, bootstrap: str, topic: str, payloads: Path
 ) -> float:
     properties = [f"acks={cell.acks}", f"compression.type={cell.codec}"]
-    if cell.partitions > 100:  # by default it fills one partition at a time
+    if cell.partitions > 100:  # by default the client fills one partition at a time
         class_name = "org.apache.kafka.clients.producer.RoundRobinPartitioner"
         properties.append(f"partitioner.class={class_name}")
     command = [jars.java, "-Xmx512M", "-cp", f"{jars.jars}/*{_logging(jars)}", PERFORMANCE_CLASS]

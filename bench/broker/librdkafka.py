@@ -35,7 +35,7 @@ def produce(
         "delivery.report.only.error": True,
         "on_delivery": lambda error, _: failures.append(error),
     }
-    if partitions > 100:  # by default it fills one partition at a time
+    if partitions > 100:  # by default librdkafka fills one partition at a time
         config["sticky.partitioning.linger.ms"] = 0
     producer = Producer(config)
     producer.list_topics(topic, timeout=30)
@@ -83,7 +83,7 @@ def consume(
 def measure_latency(
     bootstrap: str, topic: str, *, acks: str, partitions: int, rate: int, seconds: float
 ) -> dict[str, float]:
-    sys.setswitchinterval(0.0005)  # the reader must not wait for the pacing loop
+    sys.setswitchinterval(0.0005)  # so that the reader does not wait for the pacing loop
     consumer = _make_consumer(bootstrap)
     consumer.assign([TopicPartition(topic, index, 0) for index in range(partitions)])
     total = int(rate * (seconds + WARM_UP_S))

@@ -169,7 +169,8 @@ class Matrix:
 
 
 def calm_down(nodes: Mapping[str, Node]) -> None:
-    """Waits for writes and deletions of the previous cell, so that the next one does not pay."""
+    """Waits until writes and deletions of the previous cell are done, so that they do not slow the
+    next."""
     os.sync()
     deadline = time.monotonic() + CALM_DEADLINE_S
     while time.monotonic() < deadline:

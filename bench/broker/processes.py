@@ -23,7 +23,7 @@ def peak_resident_mb(pid: int) -> float:
 
 
 def proportional_mb(pid: int) -> float:
-    """Proportional set size: shared memory is divided, so that sums over processes are right."""
+    """Proportional set size: shared pages are divided among processes, so that sums are right."""
     return _read_kb(Path(f"/proc/{pid}/smaps_rollup"), "Pss") / 1024
 
 

@@ -1,4 +1,4 @@
-"""Reads with a bare socket: how fast the broker serves when the client costs nothing."""
+"""Fetches with a bare socket: how fast the broker serves when the client costs almost nothing."""
 
 from __future__ import annotations
 

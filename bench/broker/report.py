@@ -15,7 +15,7 @@ class Target(NamedTuple):
     name: str
     ratio: float
     bound: float
-    at_least: bool  # else at most
+    at_least: bool  # otherwise the target is a maximum
 
     @property
     def is_met(self) -> bool:

@@ -16,7 +16,7 @@ FIRST_ACK_TIMEOUT_S = 60.0
 
 
 def measure_start(broker: Prepared, directory: Path) -> float:
-    """Seconds; formatting the directory and importing the client are not included."""
+    """Seconds; formatting the directory and importing the client are excluded."""
     with Node(broker, directory) as node:
         wire = node.connect()
         send_first(wire)

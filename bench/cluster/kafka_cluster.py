@@ -1,4 +1,5 @@
-"""Three Kafka brokers with KRaft; each node is broker and controller, the minimum of processes.
+"""Three Kafka brokers with KRaft; each node is broker and controller, the smallest number of
+processes.
 
 Uses the JVM options of Kafka's start script and its server.properties, except that internal topics
 have three replicas, which is Kafka's default.
@@ -28,7 +29,7 @@ _REPLICATED = {
 
 
 class KafkaCluster:
-    session_ms = 9000  # broker.session.timeout.ms, by default
+    session_ms = 9000  # the default of broker.session.timeout.ms
 
     def __init__(self, jars: KafkaJars, directory: Path) -> None:
         self._jars = jars

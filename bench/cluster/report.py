@@ -42,21 +42,25 @@ def draw(report: dict[str, Any], directory: Path) -> None:
     throughput = report["throughput"]
     for metric, title, unit in (
         ("mb_s", "Producing with 3 replicas, acks=all", "MB/s"),
-        ("cpu_s_per_gb", "Processor time of all processes", "s per GB"),
+        ("cpu_s_per_gb", "CPU time of all processes", "s per GB"),
     ):
         groups = {
-            f"{partitions} partitions": _bars(metrics[metric])
+            _partitions(partitions): _bars(metrics[metric])
             for partitions, metrics in throughput.items()
         }
         bar_chart(directory / f"cluster_{metric}.svg", title, groups, unit)
     latency = {name: _bars(report["latency"][f"{name}_ms"]) for name in ("p50", "p99", "p999")}
-    title = f"End to end, {report['latency']['rate']} messages per second"
+    title = f"End-to-end latency, {report['latency']['rate']} messages per second"
     bar_chart(directory / "cluster_latency.svg", title, latency, "ms")
     memory = {name: _bars(report["memory"][f"{name}_mb"]) for name in ("idle", "loaded")}
     bar_chart(directory / "cluster_memory.svg", "Memory of all processes", memory, "MB")
     failover = {"kill -9 of the leader": _bars(report["failover"]["seconds"])}
-    title = "Until the next acknowledged write"
+    title = "Failover: time to the next acknowledged write"
     bar_chart(directory / "cluster_failover.svg", title, failover, "s")
+
+
+def _partitions(count: str) -> str:
+    return "1 partition" if count == "1" else f"{count} partitions"
 
 
 def _bars(metric: dict[str, Any]) -> dict[str, float]:

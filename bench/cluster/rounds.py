@@ -20,10 +20,10 @@ from bench.cluster.contenders import BROKERS, Contender, cluster_cpu_seconds, cl
 from bench.cluster.failover import measure_failover
 from bench.cluster.topics import Topics
 
-STARTED_S = 15.0  # both still load and compile code after the start
+STARTED_S = 15.0  # both still load and compile code after they start
 IDLE_S = 10.0
 CALM_S = 0.5
-CALM_SHARE = 0.2  # of a CPU, all processes together: idle brokers still send requests
+CALM_SHARE = 0.2  # of one CPU, over all processes: idle brokers still send requests
 CALM_DEADLINE_S = 20.0
 SIZE_BYTES = 1000
 MEMORY_KEY = "memory"
@@ -151,8 +151,8 @@ class Rounds:
         return {"seconds": seconds, "beyond_session_s": seconds - contender.session_ms / 1000}
 
     def _calm_down(self) -> None:
-        """Waits for writes and deletions of the previous measurement, so that the next does not
-        pay."""
+        """Waits until writes and deletions of the previous measurement are done, so that they do
+        not slow the next."""
         os.sync()
         deadline = time.monotonic() + CALM_DEADLINE_S
         while time.monotonic() < deadline:

@@ -34,7 +34,7 @@ class Topics:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        del self._admin  # ends its threads
+        del self._admin  # stops its threads
 
     def wait_brokers(self) -> None:
         """Waits until all brokers are in the metadata."""
@@ -79,7 +79,7 @@ class Topics:
 def _holds(is_so: Callable[[], bool]) -> bool:
     try:
         return is_so()
-    except KafkaException:  # no broker answers yet
+    except KafkaException:  # no broker responds yet
         return False
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from aiokafka.record import MemoryRecords  # type: ignore[import-untyped]
 
-from bench.columns.rates import Way, compare
+from bench.columns.rates import Implementation, compare
 from penstock.model.ids import TopicPartition
 from penstock.protocol.batch import iter_headers, stamp_offset_and_epoch
 from penstock.protocol.compression import Codec
@@ -47,10 +47,10 @@ def measure(
     rows, few_rows = ROWS // batch_rows * batch_rows, SLOW_ROWS // batch_rows * batch_rows
     measured = compare(
         "compiled",
-        compiled=Way(rows, lambda: _decode(many, columns, BulkPath.COMPILED, rows)),
-        plain=Way(few_rows, lambda: _decode(few, columns, BulkPath.PLAIN, few_rows)),
-        protocol_records=Way(few_rows, lambda: _walk(few)),
-        aiokafka=Way(few_rows, lambda: _walk_with_aiokafka(few)),
+        compiled=Implementation(rows, lambda: _decode(many, columns, BulkPath.COMPILED, rows)),
+        plain=Implementation(few_rows, lambda: _decode(few, columns, BulkPath.PLAIN, few_rows)),
+        protocol_records=Implementation(few_rows, lambda: _walk(few)),
+        aiokafka=Implementation(few_rows, lambda: _walk_with_aiokafka(few)),
     )
     return {"what": name, "rows_per_batch": batch_rows, **measured}
 
@@ -95,4 +95,4 @@ def _walk_with_aiokafka(fetched: memoryview) -> None:
     batches = MemoryRecords(bytes(fetched))
     while batches.has_next():
         for record in batches.next_batch():
-            _ = record.key, record.value  # decoded on access
+            _ = record.key, record.value  # these attributes are decoded on access

@@ -5,7 +5,7 @@ from typing import Any
 import pyarrow as pa
 from aiokafka.partitioner import murmur2  # type: ignore[import-untyped]
 
-from bench.columns.rates import Way, compare
+from bench.columns.rates import Implementation, compare
 from penstock.protocol.compression import Codec
 from penstock.protocol.records import Record, build_batch
 from penstock.spark.codec.bulk_path import BulkPath
@@ -28,11 +28,11 @@ def measure(codec: Codec) -> dict[str, Any]:
     records = [Record(offset, 1, *pair) for offset, pair in enumerate(pairs)]
     measured = compare(
         "compiled",
-        compiled=Way(
+        compiled=Implementation(
             CALLS * CALL_ROWS, lambda: _encode(keys, values, codec, BulkPath.COMPILED, CALLS)
         ),
-        plain=Way(CALL_ROWS, lambda: _encode(keys, values, codec, BulkPath.PLAIN, 1)),
-        build_batch=Way(CALL_ROWS, lambda: build_batch(records, codec=codec)),
+        plain=Implementation(CALL_ROWS, lambda: _encode(keys, values, codec, BulkPath.PLAIN, 1)),
+        build_batch=Implementation(CALL_ROWS, lambda: build_batch(records, codec=codec)),
     )
     return {"codec": codec.name.lower(), "partitions": PARTITIONS, **measured}
 
@@ -42,9 +42,9 @@ def measure_partitioning() -> dict[str, Any]:
     contents = keys.to_pylist()
     return compare(
         "compiled",
-        compiled=Way(CALL_ROWS, lambda: _partition(keys, BulkPath.COMPILED)),
-        plain=Way(CALL_ROWS, lambda: _partition(keys, BulkPath.PLAIN)),
-        aiokafka=Way(CALL_ROWS, lambda: [murmur2(key) % PARTITIONS for key in contents]),
+        compiled=Implementation(CALL_ROWS, lambda: _partition(keys, BulkPath.COMPILED)),
+        plain=Implementation(CALL_ROWS, lambda: _partition(keys, BulkPath.PLAIN)),
+        aiokafka=Implementation(CALL_ROWS, lambda: [murmur2(key) % PARTITIONS for key in contents]),
     )
 
 

@@ -13,19 +13,20 @@ from bench.measure import ratio
 ROUNDS = 11
 
 
-class Way(NamedTuple):
+class Implementation(NamedTuple):
     rows: int
     work: Callable[[], object]
 
 
-def compare(ours: str, **ways: Way) -> dict[str, Any]:
-    """Compares the way named `ours` with the others; slower ways may process fewer rows."""
-    per_row: dict[str, list[float]] = {name: [] for name in ways}
+def compare(ours: str, **implementations: Implementation) -> dict[str, Any]:
+    """Compares the implementation named `ours` with the others; slower ones may process fewer
+    rows."""
+    per_row: dict[str, list[float]] = {name: [] for name in implementations}
     for _ in range(ROUNDS):
-        for name, way in ways.items():
+        for name, implementation in implementations.items():
             start = time.process_time()
-            way.work()
-            per_row[name].append((time.process_time() - start) / way.rows)
+            implementation.work()
+            per_row[name].append((time.process_time() - start) / implementation.rows)
     return {
         "million_rows_per_second": {
             name: round(1e-6 / statistics.median(seconds), 3) for name, seconds in per_row.items()

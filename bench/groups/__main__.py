@@ -21,8 +21,8 @@ from bench.groups.settling import CLASSIC, CONSUMER, measure_settling
 from bench.measure import data_home, write_results
 
 FIRST_POLL_TARGET_MS = 300.0
-REPEATS = 5  # of short measurements
-SETTLINGS = 3  # groups of the same members, one after another
+REPEATS = 5  # repetitions of each short measurement
+SETTLINGS = 3  # groups that the same members form, one after another
 ALL = (KAFKA, KAFKA_AT_ONCE, PENSTOCK)
 AT_ONCE = (KAFKA_AT_ONCE, PENSTOCK)
 

@@ -21,7 +21,7 @@ KAFKA_AT_ONCE = "kafka_without_delay"
 PENSTOCK = "penstock"
 
 
-class KafkaAtOnce(Kafka):
+class KafkaWithoutDelay(Kafka):
     def prepare(self, directory: Path, port: int) -> list[str]:
         command = super().prepare(directory, port)
         with (directory / "server.properties").open("a") as settings:
@@ -35,7 +35,7 @@ def fresh_nodes(jars: KafkaJars, home: Path) -> Iterator[dict[str, str]]:
     serve."""
     brokers: dict[str, Prepared] = {
         KAFKA: Kafka(jars),
-        KAFKA_AT_ONCE: KafkaAtOnce(jars),
+        KAFKA_AT_ONCE: KafkaWithoutDelay(jars),
         PENSTOCK: Penstock(),
     }
     with ExitStack() as stack:

@@ -22,7 +22,7 @@ from penstock.model.errors import ErrorCode
 PARTITIONS = 100
 JAVA_VERSION = "4.4.0"
 TIMEOUT_S = 120.0
-SESSION_MS = 30_000  # a heartbeat every three seconds, the clients' default
+SESSION_MS = 30_000  # so members send a heartbeat every three seconds, the clients' default
 CLASSIC = {"confluent-kafka": 5, "kafka-python": 5, "aiokafka": 5, "java": 5}
 CONSUMER = {"confluent-kafka": 10, "java": 10}  # clients with the consumer protocol (KIP-848)
 _NUMBERS = itertools.count()
@@ -31,7 +31,7 @@ _NUMBERS = itertools.count()
 def measure_settling(
     bootstrap: str, logs: Path, *, protocol: str, shares: Mapping[str, int], times: int
 ) -> list[float]:
-    """Seconds for each of several new groups. The topic exists before."""
+    """Seconds for each of several new groups. The topic exists beforehand."""
     topic = f"settling-{next(_NUMBERS)}"
     _create(bootstrap, topic)
     pool = Pool(logs)
@@ -60,7 +60,7 @@ def _settle_once(
 
 
 def _leave(clients: Sequence[GroupHarness], members: Sequence[Member]) -> None:
-    """All members leave at once: one by one, each would rebalance the rest."""
+    """Lets all members leave at once: one by one, each departure would rebalance the rest."""
     for member in members:
         member.ask_to_leave()
     clients[0].wait(

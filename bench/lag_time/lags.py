@@ -16,7 +16,7 @@ from kazoo.client import KazooClient
 from penstock.testing import Cluster
 
 QUIET_S = 15.0
-STALL_S = 5.0  # a follower that does not run, as under a long pause of its disk or its host
+STALL_S = 5.0  # the follower is stopped this long, as if its disk or host paused
 DEADLINE_S = 90.0
 IDLE, LOADED, CUT = "idle", "loaded", "cut"
 BROKERS = (1, 2, 3)
@@ -87,7 +87,11 @@ def _load_with_stall(cluster: Cluster) -> int:
 
 def _cut(cluster: Cluster) -> float:
     """Seconds until acks=all writes proceed after the link between a leader and one follower is
-    cut. The leader is the controller: one that cannot reach it cannot change the ISR at all."""
+    cut.
+
+    The leader's broker is the controller: a leader that cannot reach the controller cannot change
+    the ISR.
+    """
     leader = cluster.controller
     follower = next(broker for broker in BROKERS if broker != leader)
     partition = next(n for n in range(12) if cluster.leader(CUT, n) == leader)
@@ -124,7 +128,7 @@ class _Sender:
             self._producer.poll(0.05)
 
     def send_one(self, topic: str, partition: int) -> None:
-        """Returns when it is acknowledged."""
+        """Returns when the record is acknowledged."""
         wanted = self.acknowledged + 1
         self._producer.produce(topic, b"x", partition=partition, on_delivery=self._note)
         end = time.perf_counter() + DEADLINE_S
@@ -150,7 +154,7 @@ def _cpu_s(cluster: Cluster) -> dict[int, float]:
 
 
 def _count_changes(cluster: Cluster) -> int:
-    """The writes of all state znodes so far."""
+    """The number of writes to all state znodes so far."""
     zookeeper = KazooClient(cluster.zookeeper)
     zookeeper.start()
     try:

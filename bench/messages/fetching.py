@@ -35,7 +35,7 @@ def measure_request(partitions: int) -> dict[str, Any]:
 
 
 def measure_response(partitions: int) -> dict[str, Any]:
-    """kio needs the records as bytes, which ours never touches."""
+    """kio needs the records as bytes, which our encoder never touches."""
     copied = _make_response(partitions, bytes(1024))
     sliced = _with_slices(to_ours(copied, get_response_schema(ApiKey.FETCH, 12)))
     measured = compare(
@@ -102,8 +102,8 @@ def _make_response(partitions: int, records: Any) -> Any:
 
 
 def _without_tags(data: Any) -> Any:
-    """As a handler builds it: absent tagged fields are the schema's own default objects, which the
-    encoder recognises by identity."""
+    """Builds it as a handler does: absent tagged fields are the schema's own default objects, which
+    the encoder recognises by identity."""
     shapes = (shape for shape in describe_fields(type(data)) if shape.tag is None)
     fields = {shape.name: getattr(data, shape.name) for shape in shapes}
     return type(data)(**fields | {"records": Slice()})

@@ -34,7 +34,7 @@ def kio_reader(schema: Any) -> Callable[[bytes], Any]:
 def compare(
     kio: Callable[[], object], ours: Callable[[], object], *, rounds: int, calls: int
 ) -> dict[str, Any]:
-    """Microseconds per call, and how many times faster ours is; rounds alternate."""
+    """Microseconds per call, and our speed-up; rounds alternate."""
     seconds: dict[str, list[float]] = {"kio": [], "our": []}
     for _ in range(rounds):
         seconds["kio"].append(_cpu_seconds(kio, calls))

@@ -30,7 +30,7 @@ def _run(home: Path, rounds: dict[str, list[dict[str, float]]]) -> None:
     with Node(Penstock(), home / "node") as node:
         wire = node.connect()
         create_topic(wire)
-        measure_pipelined(node, wire, REQUESTS)  # warm: files opened, schemas imported
+        measure_pipelined(node, wire, REQUESTS)  # warm-up: opens files, imports schemas
         for number in range(ROUNDS):
             rounds["floor"].append(measure_floor(home / f"floor-{number}", REQUESTS))
             rounds["penstock"].append(measure_pipelined(node, wire, REQUESTS))

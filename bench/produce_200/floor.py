@@ -21,7 +21,7 @@ def measure_floor(directory: Path, requests: int) -> dict[str, float]:
     body = make_body()
     wall, cpu = 0.0, 0.0
     for offset in range(requests):
-        received = memoryview(bytearray(body))  # like a receive buffer; not timed
+        received = memoryview(bytearray(body))  # stands in for a receive buffer; not timed
         wall_start, cpu_start = perf_counter(), process_time()
         for _, entries in read_produce_request(received, VERSION).topics:
             for index, batch in entries:

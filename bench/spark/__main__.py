@@ -117,7 +117,12 @@ def _draw(metrics: dict[str, Any]) -> None:
         }
         for metric in RATES
     }
-    bar_chart(RESULTS / "spark_rates.svg", "Spark, values of 100 bytes", groups, "M rows/s")
+    bar_chart(
+        RESULTS / "spark_rates.svg",
+        "Spark connector throughput, 100-byte values",
+        groups,
+        "M rows/s",
+    )
     times = {name: metric["medians"] for name, metric in metrics.items() if name not in RATES}
     for number, (name, medians) in enumerate(times.items()):
         title, _, unit = name.rpartition(", ")

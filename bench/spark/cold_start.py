@@ -11,7 +11,7 @@ from typing import Any
 from bench.spark.contenders import PENSTOCK, Contender, reading
 from bench.spark.sessions import Figure, print_figure, read_arguments, run_child, session
 
-COLD_START = "from nothing to the first rows, s"
+COLD_START = "cold start to the first rows, s"
 
 
 def measure_cold_start(arguments: Mapping[str, Any], format_name: str) -> Figure:

@@ -30,7 +30,7 @@ OWN = Contender(OURS, PENSTOCK).name
 
 
 def rotated(round_number: int) -> list[Contender]:
-    """All contenders; the first one changes with every round."""
+    """All contenders, starting with another one in every round."""
     shift = round_number % len(CONTENDERS)
     return [*CONTENDERS[shift:], *CONTENDERS[:shift]]
 

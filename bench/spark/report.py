@@ -47,7 +47,7 @@ def _medians(values: Mapping[str, Sequence[float]]) -> dict[str, float]:
 
 
 def _ratios(metric: str, medians: Mapping[str, float]) -> Iterator[tuple[str, float]]:
-    """Our connector over the JVM connector: higher is better for rates, lower for times."""
+    """Our connector relative to the JVM connector: higher is better for rates, lower for times."""
     if metric == MICRO_BATCH:
         yield from _preset_ratios(medians)
     elif metric == COLD_START:

@@ -28,8 +28,8 @@ SINK_ONCE = "sink, ours exactly once and the JVM connector's at least once"
 COPY = "topic to topic, values of 100 bytes"
 
 
-class Works:
-    """The measured works; each processes all its rows and returns their number."""
+class Workloads:
+    """The measured workloads; each processes all its rows and returns their number."""
 
     def __init__(self, spark: SparkSession, arguments: Mapping[str, Any]) -> None:
         self._spark = spark
@@ -121,19 +121,19 @@ class Works:
 def main() -> None:
     arguments = read_arguments()
     with session(arguments["home"], arguments["class_path"], with_preset=True) as spark:
-        works = Works(spark, arguments)
+        workloads = Workloads(spark, arguments)
         for contender in CONTENDERS:
-            works.check(contender)
-        for metric, work in works.table().items():
+            workloads.check(contender)
+        for metric, work in workloads.table().items():
             for number in range(-1, arguments["rounds"]):
                 for contender in rotated(max(number, 0)):
-                    rate = _measure(works, work, contender)
+                    rate = _measure(workloads, work, contender)
                     if number >= 0:  # the first round warms up the compilers
                         print_figure(metric, contender.name, rate)
 
 
-def _measure(works: Works, work: Callable[[Contender], int], contender: Contender) -> float:
-    works.fresh_target(contender)
+def _measure(workloads: Workloads, work: Callable[[Contender], int], contender: Contender) -> float:
+    workloads.fresh_target(contender)
     start = time.perf_counter()
     count = work(contender)
     return count / (time.perf_counter() - start)

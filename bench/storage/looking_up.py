@@ -51,7 +51,7 @@ def _fill_log(
         append(engine, log, bytearray(batch))
     log.advance_high_watermark(log.log_end_offset)
     for segment in log.segments:
-        _read(log, [Offset(segment.base_offset)])  # opens its files, which is not measured
+        _read(log, [Offset(segment.base_offset)])  # opens the files, which is not measured
     return log
 
 

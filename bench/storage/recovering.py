@@ -86,7 +86,7 @@ def _read_and_check(file: str, size: int, batch_bytes: int) -> None:
 
 
 class _Cpu:
-    """A work that records the CPU time of each run."""
+    """A workload that records the CPU time of each run."""
 
     def __init__(self, work: Callable[[], None]) -> None:
         self._work = work

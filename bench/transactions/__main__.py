@@ -64,8 +64,8 @@ def _parse() -> argparse.Namespace:
 
 
 def _warm_up(nodes: Mapping[str, Node], java: JavaClients, loads: list[Load]) -> None:
-    """Runs a whole round that is not counted: after only a second of each load, Kafka's first round
-    still had a quarter of the speed of its second."""
+    """Runs a whole round that is not counted: after a warm-up of a second per load, Kafka's first
+    round still had a quarter of the speed of its second."""
     for node in nodes.values():
         wire = node.connect()
         send_first(wire)

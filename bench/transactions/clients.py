@@ -24,7 +24,7 @@ class Load(NamedTuple):
 
     name: str
     client: str
-    commit_every_ms: float  # 0: after each record
+    commit_every_ms: float  # 0: commits after each record
     size_bytes: int
     partitions: int
     seconds: float

@@ -22,7 +22,7 @@ MOST_UNSENT = 100_000  # above this, the sender waits
 def run(
     bootstrap: str, topic: str, *, seconds: float, commit_every_ms: float, size_bytes: int, **_: Any
 ) -> dict[str, float]:
-    """`commit_every_ms` 0: after each record."""
+    """With `commit_every_ms` 0, commits after each record."""
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,

@@ -35,8 +35,8 @@ from penstock.protocol.messages import decode_response, get_request_schema
 from penstock.protocol.records import Record, build_batch
 
 ROUNDS = 9
-RECORDS = 150  # in a batch: 16 KB, the default batch.size of Java's producer
-REQUESTS = {"compiled": 3000, "plain": 300}  # CPU time is counted in steps of 10 ms
+RECORDS = 150  # per batch: 16 KB, the default batch.size of the Java producer
+REQUESTS = {"compiled": 3000, "plain": 300}  # many, because CPU time is counted in steps of 10 ms
 CODECS = (Codec.NONE, Codec.LZ4, Codec.ZSTD)
 CHECKED, UNCHECKED = "checked", "unchecked"
 _VERSION = 9
@@ -135,7 +135,7 @@ def _frame(topic: str, codec: Codec) -> bytes:
 
 @contextmanager
 def _sources_first(directory: Path | None) -> Iterator[None]:
-    """Brokers started meanwhile import from this directory."""
+    """Puts this directory first on the import path of brokers that are started meanwhile."""
     before = os.environ.get("PYTHONPATH")
     if directory is not None:
         os.environ["PYTHONPATH"] = str(directory)

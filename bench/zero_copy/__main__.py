@@ -37,8 +37,8 @@ def _plot(results: dict[str, Any]) -> None:
             groups["system calls"][path] = calls
     if not groups["system calls"]:
         del groups["system calls"]
-    title = f"File slices of {measured_paths['slice_bytes'] // 1024} KiB to a client"
-    bar_chart(RESULTS / "zero_copy.svg", title, groups, "sendfile = 1")
+    title = f"Sending file slices of {measured_paths['slice_bytes'] // 1024} KiB"
+    bar_chart(RESULTS / "zero_copy.svg", title, groups, "relative to sendfile")
 
 
 if __name__ == "__main__":

@@ -63,14 +63,14 @@ def _per_gb(spent: list[Spent], total_bytes: int) -> float:
 
 
 def count_system_calls(file: Path, path: SendPath, slice_bytes: int) -> dict[str, int] | None:
-    """Counted with `strace -c -f`; the calls of start and stop are measured alone and
+    """Counts with `strace -c -f`; the calls of start and stop are measured separately and
     subtracted."""
     if shutil.which("strace") is None:
         return None
     some = _count(file, path, slice_bytes, total_bytes=0)
     more = _count(file, path, slice_bytes, total_bytes=GB // 4)
     counts = {name: (more[name] - some.get(name, 0)) * 4 for name in more}
-    kept = {name: count for name, count in counts.items() if count > 400}  # fewer is noise
+    kept = {name: count for name, count in counts.items() if count > 400}  # fewer calls are noise
     return {"all": sum(kept.values()), **dict(sorted(kept.items(), key=lambda pair: -pair[1]))}
 
 

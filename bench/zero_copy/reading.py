@@ -18,7 +18,7 @@ _BUFFER = memoryview(bytearray(1024 * 1024))
 
 class Spent(NamedTuple):
     seconds: float
-    cpu_seconds: float  # of the server
+    cpu_seconds: float  # CPU time of the server
 
 
 @contextmanager
@@ -26,7 +26,7 @@ def serving(
     file: Path,
     path: SendPath,
     *,
-    under: Sequence[str] = (),  # a command to run it under
+    under: Sequence[str] = (),  # a command to run the server under
 ) -> Iterator[int]:
     command = [*under, sys.executable, "-m", "bench.zero_copy.serving"]
     child = subprocess.Popen(
@@ -45,8 +45,8 @@ def serving(
 
 
 def read_slices(port: int, *, file_bytes: int, slice_bytes: int, total_bytes: int) -> Spent:
-    """Reads slices one request at a time, like a consumer, through the file and again from its
-    start."""
+    """Reads slices one request at a time, like a consumer: through the whole file, then from its
+    start again."""
     with _connect(port) as sock:
         cpu_before = _cpu_seconds(sock)
         start = time.perf_counter()

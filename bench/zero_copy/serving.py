@@ -1,7 +1,7 @@
 """The child process that serves: `python -m bench.zero_copy.serving <file> <path>`.
 
-A request is `r` with position and length, answered with a slice, or `c`, answered with the CPU
-seconds of this process. It prints its port and runs until its parent closes stdin.
+A request is `r` with position and length, whose response is a slice, or `c`, whose response is the
+CPU seconds of this process. It prints its port and runs until its parent closes stdin.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from penstock.purgatory.loop_timers import LoopTimers
 
 READ = struct.Struct(">cqi")
 CPU = struct.Struct(">id")
-HEAD = bytes(90)  # about the size of what precedes the records in a Fetch response
+HEAD = bytes(90)  # about as many bytes as precede the records in a Fetch response
 
 
 async def _serve(fd: int, path: SendPath) -> None:
