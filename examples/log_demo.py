@@ -167,7 +167,7 @@ def kill_and_recover(data: Path) -> None:
         file.write(half)
     problems = verify_directory(data).problems
     show(f"penstock log verify: {problems[0].kind} at position {problems[0].position:,}")
-    # At or before the half batch: the kill may have cut the writer's last write short as well.
+    # At or before the half batch: the kill may also have cut the writer's last write short.
     expect(
         [p.kind for p in problems] == ["torn-tail"] and (problems[0].position or 0) <= end,
         "the check finds the half batch and nothing else",
@@ -202,7 +202,7 @@ def kill_a_writer(data: Path) -> int:
             flushed = int(reports.readline())
         enough = log_bytes(data) + 20_000
         while child.poll() is None and log_bytes(data) < enough:
-            pass  # wait for batches after the flush
+            pass  # the child has appended batches after the flush
         os.kill(child.pid, signal.SIGKILL)
         rest = [
             int(line) for line in reports.read().splitlines(keepends=True) if line.endswith(b"\n")
@@ -224,7 +224,7 @@ def write_until_killed(data: Path) -> None:
             append(engine, log, build_batch(orders(log.log_end_offset, BATCH)))
         flush(engine, log)
         print(log.durable_offset, flush=True)
-        for _ in range(40):  # not flushed: the kill hits among them
+        for _ in range(40):  # these batches are not flushed: the kill hits among them
             append(engine, log, build_batch(orders(log.log_end_offset, BATCH)))
 
 

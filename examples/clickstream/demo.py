@@ -24,7 +24,7 @@ import penstock
 
 PIPELINE = Path(__file__).parent / "pipeline.yaml"
 CLICKS = int(os.environ.get("CLICKS", "200000"))
-BROKEN = 3  # values that are not JSON
+BROKEN = 3  # records with a value that is not JSON
 PARTITIONS = 4
 USERS = 5_000
 SECTIONS = ("shoes", "hats", "coats", "bags", "sale")
@@ -40,7 +40,7 @@ class Click(NamedTuple):
     dwell_ms: int
 
 
-Minute = tuple[str, datetime]  # a section in one minute
+Minute = tuple[str, datetime]  # a section of the shop, and a minute
 Totals = tuple[int, int]  # clicks, total dwell time
 
 

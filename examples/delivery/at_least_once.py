@@ -1,7 +1,7 @@
 """At least once: process, then commit. A crash in between repeats a message; none is lost.
 
-The usual choice, if processing a message twice does no harm or is detected later.
-Run it with `python at_least_once.py BOOTSTRAP OUTPUT`.
+The usual choice if processing a message twice does no harm or is detected later. Run it with
+`python at_least_once.py BOOTSTRAP OUTPUT`.
 """
 
 from by_hand import run

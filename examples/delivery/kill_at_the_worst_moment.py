@@ -69,7 +69,7 @@ def kill_in_worst_moment(program: str, bootstrap: str, output: str) -> None:
         stdout=subprocess.PIPE,
     ) as process:
         assert process.stdout is not None
-        if process.stdout.readline() != b"now\n":  # returns at the latest when it ends
+        if process.stdout.readline() != b"now\n":  # returns at the latest when the process ends
             raise SystemExit(f"{program} ended before the worst moment")
         process.kill()
 

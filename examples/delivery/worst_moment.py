@@ -11,4 +11,4 @@ import penstock
 def worst_moment(message: penstock.Message) -> None:
     if (message.value or b"").decode() == os.environ.get("WORST_MOMENT"):
         print("now", flush=True)
-        signal.pause()  # waits for the kill, so that the moment does not depend on chance
+        signal.pause()  # waits for the kill, so that its moment does not depend on chance

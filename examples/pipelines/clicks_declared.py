@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 spark = SparkSession.active()
-BOOTSTRAP = os.environ["PENSTOCK_BOOTSTRAP"]  # `penstock pipeline run` sets it
+BOOTSTRAP = os.environ["PENSTOCK_BOOTSTRAP"]  # set by `penstock pipeline run`
 COLUMNS = "user STRING, page STRING, at TIMESTAMP, ms INT"
 
 
