@@ -1,4 +1,4 @@
-"""Hatchling's hook: wheels hold the modules that pyproject.toml lists as compiled extensions, too.
+"""Hatchling's hook: adds the modules that pyproject.toml lists to the wheel as compiled extensions.
 
 Where they cannot be compiled the wheel is a plain one, and the build says so. PENSTOCK_COMPILE=0
 builds a plain wheel on purpose; 1 makes a failure fatal. Editable installs are always plain: an

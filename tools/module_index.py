@@ -1,6 +1,6 @@
 """Writes the module index of ARCHITECTURE.md from the first sentence of every module's docstring.
 
-`python tools/module_index.py` rewrites the part of ARCHITECTURE.md after the line "## Every module".
+`python tools/module_index.py` rewrites ARCHITECTURE.md after the line "## Every module".
 """
 
 import ast
@@ -13,7 +13,7 @@ SOURCE = ROOT / "src" / "penstock"
 PAGE = ROOT / "ARCHITECTURE.md"
 HEADING = "## Every module\n"
 MOST_CHARACTERS = 110
-# As in the import contract: what imports comes before what is imported.
+# The order of the import contract: a package comes before those it imports.
 ORDER = (
     "cli", "testing", "server", "inter_broker", "spark", "apis", "controller", "coordinators",
     "replication", "metadata_store", "client", "storage", "network", "security", "purgatory", "io",
@@ -22,7 +22,7 @@ ORDER = (
 
 
 def summary(path: Path) -> str:
-    """The docstring's first sentence, without its full stop, cut at a clause where it is long."""
+    """The docstring's first sentence, without its full stop, cut at a clause if it is too long."""
     text = " ".join((ast.get_docstring(ast.parse(path.read_text())) or "").split("\n\n")[0].split())
     sentence = re.split(r"(?<=[.!?])\s", text)[0].rstrip(".")
     if len(sentence) <= MOST_CHARACTERS:
