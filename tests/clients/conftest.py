@@ -1,4 +1,4 @@
-"""Fixtures of the client tests: one broker for all the clients that a worker runs."""
+"""Fixtures of the client tests: one broker per worker, shared by all clients that run there."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.interop.kafka_jars import KafkaUnavailableError, Say  # noqa: E402
 
 @pytest.fixture(scope="session")
 def say(request: pytest.FixtureRequest) -> Say:
-    """Tells what takes long, past pytest's capture."""
+    """Prints what takes long, bypassing pytest's capture."""
     capture = request.config.pluginmanager.getplugin("capturemanager")
 
     def speak(text: str) -> None:
@@ -28,7 +28,7 @@ def say(request: pytest.FixtureRequest) -> Say:
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory, say: Say) -> Iterator[BrokerUnderTest]:
-    """The broker under test; topics are its tests' own, so that they can share it."""
+    """The broker under test. Every test has its own topics, so that they can share it."""
     try:
         with broker_under_test(tmp_path_factory.mktemp("broker"), say) as broker:
             yield broker
@@ -42,6 +42,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory, say: Say) -> Iterator[Broke
     ids=[f"{codec.name.lower()}-acks-{acks}" for codec, acks in COMBINATIONS],
 )
 def written(request: pytest.FixtureRequest, client: Client, broker: BrokerUnderTest) -> Written:
-    """What the module's client has written, in each codec and with each acks."""
+    """What the module's client has written, with each codec and each acks."""
     codec, acks = request.param
     return write_topic(client, broker, codec, acks)

@@ -92,7 +92,7 @@ def _get_classes(home: Path, jars: Path, javac: str) -> Path:
             options = ["-Xlint:all", "-Werror", "-proc:none", "-cp", f"{jars}/*", "-d", str(target)]
             try:
                 run_tool([javac, *options, str(_SOURCE)], "no classes", timeout_s=120)
-            except KafkaUnavailableError as error:  # our own fault, and no reason to skip
+            except KafkaUnavailableError as error:  # our bug: do not skip
                 raise JavaClientError(f"{_SOURCE.name} does not compile: {error}") from error
     return classes
 
@@ -115,7 +115,8 @@ def _pom_text(version: str) -> str:
 
 
 def _without_brokers(artifact: str) -> str:
-    """Of the tools only the classes that need no more than the client: nothing comes with them."""
+    """Excludes what kafka-tools depends on: only those of its classes run that need the client
+    alone."""
     if artifact != "kafka-tools":
         return ""
     everything = "<groupId>*</groupId><artifactId>*</artifactId>"

@@ -1,4 +1,4 @@
-"""Our Java programs of one file, compiled once against each version of Kafka's Java client."""
+"""Our single-file Java programs, compiled once against each version of the Java client."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.interop.kafka_jars import (
 
 
 def resolve_java_program(version: str, source: Path, say: Say) -> JavaClients:
-    """The client's class path, with the program in the place of the driver."""
+    """The client's class path, with the program instead of the driver."""
     clients = resolve_java_clients(version, say)
     home = clients.jars.parent
     classes = home / f"{source.stem}-{short_hash(source.read_text(), clients.jars.name)}"
@@ -33,5 +33,5 @@ def _compile(source: Path, jars: Path, classes: Path) -> None:
         options = ["-Xlint:all", "-Werror", "-proc:none", "-cp", f"{jars}/*", "-d", str(target)]
         try:
             run_tool([get_program("javac"), *options, str(source)], "no classes", timeout_s=120)
-        except KafkaUnavailableError as error:  # our own fault, and no reason to skip
+        except KafkaUnavailableError as error:  # our bug: do not skip
             raise JavaClientError(f"{source.name} does not compile: {error}") from error

@@ -20,7 +20,7 @@ _NUMBERS = itertools.count()
 
 
 def ask(broker: BrokerUnderTest, work: Callable[[ClusterClient], Awaitable[_Result]]) -> _Result:
-    """Run a coroutine with a client of this broker."""
+    """Runs a coroutine with a client of this broker."""
 
     async def run() -> _Result:
         async with asyncio.timeout(60), ClusterClient(broker.bootstrap_servers) as client:
@@ -43,7 +43,7 @@ def new_topic(
         settings = {config.replace("__", "."): value for config, value in configs.items()}
         topic = NewTopicSpec(name=name, partitions=partitions, configs=settings)
         await client.admin.create_topics([topic])
-        # KRaft answers before leaders lead; the client waits for them.
+        # KRaft responds before the partitions have leaders; the client waits for them.
         await client.list_offsets(
             {TopicPartition(name, number): LATEST for number in range(partitions)}
         )

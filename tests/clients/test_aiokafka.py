@@ -25,7 +25,7 @@ from tests.clients.under_test import BrokerUnderTest
 
 pytestmark = pytest.mark.xdist_group("client-aiokafka")
 
-CODECS = {"none": None}  # the others have their usual names
+CODECS = {"none": None}  # the other codecs have their usual names
 ACKS = {"0": 0, "1": 1}
 
 

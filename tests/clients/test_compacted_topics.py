@@ -1,4 +1,5 @@
-"""Clients read a compacted topic from its start to its end, past everything that cleaning left."""
+"""Clients read a compacted topic from start to end, across everything that compaction left
+behind."""
 
 from __future__ import annotations
 
@@ -38,14 +39,15 @@ def _broker(tmp_path_factory: pytest.TempPathFactory, say: Say) -> Iterator[Brok
     ids=["plain", "idempotent"] if is_long() else ["plain"],
 )
 def _topic(request: pytest.FixtureRequest, broker: BrokerUnderTest) -> str:
-    """All but the first record and the last two is obsolete, in one pass over many segments."""
+    """A topic in which all but the first record and the last two are obsolete, cleaned in one pass
+    over many segments."""
     topic = new_topic(broker, partitions=1, segment__bytes="16384")
     config = {
         "bootstrap.servers": broker.bootstrap_servers,
         "linger.ms": 0,
         "enable.idempotence": request.param,
     }
-    # A new producer for each segment, whose last batch has to stay if it is idempotent.
+    # Each segment has its own producer, whose last batch must stay if it is idempotent.
     for segment in range(4 if request.param else 14):
         producer = Producer(config)
         if segment == 0:
@@ -59,7 +61,7 @@ def _topic(request: pytest.FixtureRequest, broker: BrokerUnderTest) -> str:
 
 
 def send(producer: Producer, topic: str, key: bytes, size: int = 10) -> None:
-    """In a batch of its own."""
+    """Sends the record in a batch of its own."""
     producer.produce(topic, b"v" * size, key=key, partition=0)
     assert producer.flush(PATIENCE_S) == 0
 
@@ -85,7 +87,7 @@ def stored(broker: BrokerUnderTest, topic: str) -> list[BatchHeader]:
             continue
 
 
-def test_only_the_last_batches_of_producers_stay_without_records(
+def test_a_batch_without_records_stays_only_as_the_last_of_its_producer(
     broker: BrokerUnderTest, topic: str
 ) -> None:
     headers = stored(broker, topic)
@@ -98,7 +100,8 @@ def test_only_the_last_batches_of_producers_stay_without_records(
 def test_librdkafka_reads_a_compacted_topic_from_its_start(
     broker: BrokerUnderTest, topic: str
 ) -> None:
-    """It doubles its fetch size with each response without records, and at the largest gives up."""
+    """librdkafka doubles its fetch size after each response without records, and finally gives
+    up."""
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap_servers,

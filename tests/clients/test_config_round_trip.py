@@ -1,4 +1,4 @@
-"""Reading a topic's settings and setting them back, with the admin clients that people use."""
+"""Reading a topic's configs and setting them back, with common admin clients."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.clients.under_test import BrokerUnderTest
 
 from penstock.config.registry import TOPIC_SETTINGS
 
-with warnings.catch_warnings():  # it reads its schemas with a call that Python 3.11 deprecates
+with warnings.catch_warnings():  # it loads its schemas with a function that Python 3.11 deprecates
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka import admin as kafka_admin  # type: ignore[import-untyped]
 
@@ -58,7 +58,9 @@ def _values(librdkafka: AdminClient, topic: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("how", ["incremental_alter_configs", "alter_configs"])
-def test_librdkafka_sets_back_what_it_has_read(librdkafka: AdminClient, how: str) -> None:
+def test_librdkafka_can_set_every_config_to_the_value_it_read(
+    librdkafka: AdminClient, how: str
+) -> None:
     topic = f"round-trip-{how.replace('_', '-')}"
     _create(librdkafka, topic)
     read = _values(librdkafka, topic)
@@ -77,7 +79,7 @@ def test_librdkafka_sets_back_what_it_has_read(librdkafka: AdminClient, how: str
 
 
 @pytest.mark.parametrize("incremental", [True, False])
-def test_kafka_python_sets_back_what_it_has_read(
+def test_kafka_python_can_set_every_config_to_the_value_it_read(
     librdkafka: AdminClient, kafka_python: Any, *, incremental: bool
 ) -> None:
     topic = f"round-trip-kafka-python-{incremental}"

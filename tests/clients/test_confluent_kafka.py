@@ -38,7 +38,7 @@ class ConfluentKafka:
         self._consumer = Consumer(
             {
                 **self._common,
-                "group.id": "none: partitions are assigned",  # the constructor demands one
+                "group.id": "none: partitions are assigned",  # required by the constructor
                 "enable.auto.commit": False,
                 "fetch.wait.max.ms": 10,
             }
@@ -48,7 +48,7 @@ class ConfluentKafka:
         self._consumer.close()
 
     def create_topic(self, topic: str, partitions: int) -> None:
-        admin = AdminClient(self._common)  # must outlive its answer
+        admin = AdminClient(self._common)  # must live until the response arrives
         admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(timeout=60)
 
     def produce(self, topic: str, messages: Sequence[Message], *, codec: str, acks: str) -> None:
@@ -90,7 +90,7 @@ class ConfluentKafka:
         missing = end_offset - (offset or 0)
         deadline = time.monotonic() + READ_TIMEOUT_S
         while missing > 0 and time.monotonic() < deadline:
-            messages = self._consumer.consume(missing, timeout=1)  # returns early with that many
+            messages = self._consumer.consume(missing, timeout=1)  # returns early with this many
             received += [_to_received(message) for message in messages]
             missing -= len(messages)
         self._consumer.unassign()

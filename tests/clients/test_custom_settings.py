@@ -1,4 +1,4 @@
-"""Broker settings with names that the broker does not know, set and read with librdkafka."""
+"""Broker configs with names unknown to the broker, set and read with librdkafka."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.profile import is_long
 import penstock
 from penstock.model.errors import ErrorCode
 
-pytestmark = pytest.mark.xdist_group("client-kafka-python")  # where this broker runs already
+pytestmark = pytest.mark.xdist_group("client-kafka-python")  # this broker runs there already
 
 _TIMEOUT_S = 60
 SET, DELETE = AlterConfigOpType.SET, AlterConfigOpType.DELETE
@@ -70,7 +70,7 @@ def test_an_unknown_setting_is_stored_described_without_its_value_and_deleted(
     assert _described(admin, own) is None
 
 
-def test_an_unknown_setting_of_a_topic_is_refused(admin: AdminClient) -> None:
+def test_an_unknown_setting_of_a_topic_is_rejected(admin: AdminClient) -> None:
     admin.create_topics([NewTopic("custom", 1, 1)])["custom"].result(_TIMEOUT_S)
     with pytest.raises(KafkaException) as refused:
         _alter(admin, "custom", SET, kind="topic")
@@ -78,7 +78,7 @@ def test_an_unknown_setting_of_a_topic_is_refused(admin: AdminClient) -> None:
 
 
 @pytest.mark.skipif(not is_long(), reason="starts a broker twice")
-def test_an_unknown_setting_survives_a_restart_and_is_logged_once_a_run(tmp_path: Path) -> None:
+def test_an_unknown_setting_survives_a_restart_and_is_logged_once_per_start(tmp_path: Path) -> None:
     for run in range(2):
         with penstock.Broker(data=tmp_path) as broker:
             admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})

@@ -28,13 +28,14 @@ DAMAGED = {
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[penstock.Broker]:
-    """A broker that takes any records, as logs hold them that an older broker has written."""
+    """A broker that accepts any records, so that logs hold what only an older broker would have
+    written."""
     with penstock.Broker(config={"penstock.validate.records": "false"}) as broker:
         yield broker
 
 
 def write_around(broker: penstock.Broker, topic: str, damaged: bytes) -> None:
-    """Offsets 0 and 1 are sound, 2 and 3 damaged, 4 and 5 sound."""
+    """Writes valid records at offsets 0 and 1, damaged ones at 2 and 3, valid ones at 4 and 5."""
     broker.create_topic(topic)
     with RawClient(broker.bootstrap_servers) as client:
         for records in (good(NOW_MS), damaged, good(NOW_MS)):
@@ -60,7 +61,7 @@ def read_until_failure(consumer: penstock.Consumer, read: list[int]) -> penstock
 
 @pytest.mark.parametrize("group", [None, "readers"])
 @pytest.mark.parametrize("kind", DAMAGED)
-def test_a_consumer_names_the_damaged_batch_and_can_continue_behind_it(
+def test_a_consumer_names_the_damaged_batch_and_can_continue_after_it(
     broker: penstock.Broker, kind: str, group: str | None
 ) -> None:
     topic = f"{kind}-{group}"
@@ -97,10 +98,10 @@ def poll_forever(consumer: penstock.Consumer, read: list[int]) -> None:
 
 
 @pytest.mark.parametrize("committed", [None, 2])
-def test_short_polls_of_a_group_find_the_damaged_batch_too(
+def test_short_polls_of_a_group_report_the_damaged_batch(
     broker: penstock.Broker, committed: int | None
 ) -> None:
-    """Nothing was read in its session, so the look begins where the group does."""
+    """The consumer has read nothing yet, so it looks for damage where the group's position is."""
     topic = group = f"short-{committed}"
     write_around(broker, topic, DAMAGED["noise"])
     if committed is not None:
@@ -108,7 +109,7 @@ def test_short_polls_of_a_group_find_the_damaged_batch_too(
             topic, bootstrap_servers=broker.bootstrap_servers, group=group, from_beginning=True
         ) as consumer:
             assert [next(consumer).offset for _ in range(committed)] == [0, 1]
-            consumer.reached()  # both are processed
+            consumer.reached()  # marks both messages as processed
             consumer.commit()
     read: list[int] = []
     with penstock.Consumer(
@@ -119,7 +120,7 @@ def test_short_polls_of_a_group_find_the_damaged_batch_too(
         assert read == ([0, 1] if committed is None else [])
 
 
-def test_the_command_prints_what_comes_before_and_exits_with_the_damage(
+def test_the_command_prints_the_records_before_the_damage_and_exits_with_an_error(
     broker: penstock.Broker,
 ) -> None:
     write_around(broker, "printed", DAMAGED["noise"])
@@ -136,7 +137,7 @@ def test_the_command_prints_what_comes_before_and_exits_with_the_damage(
     assert "printed-0: the batch at offset 2 is damaged" in done.stderr
 
 
-def test_a_transactions_marker_at_the_end_is_no_damage(broker: penstock.Broker) -> None:
+def test_a_transaction_marker_at_the_end_does_not_count_as_damage(broker: penstock.Broker) -> None:
     broker.create_topic("ended")
     with (
         penstock.TransactionalProducer(

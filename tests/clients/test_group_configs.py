@@ -1,4 +1,4 @@
-"""Settings of single consumer groups, with the clients that can set them, and their effect."""
+"""Configs of single consumer groups: set with the clients that can, and their effect."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.scenarios.raw_client import RawClient
 
 from penstock.protocol.api_keys import ApiKey
 
-with warnings.catch_warnings():  # it reads its schemas with a call that Python 3.11 deprecates
+with warnings.catch_warnings():  # it loads its schemas with a function that Python 3.11 deprecates
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka import admin as kafka_admin  # type: ignore[import-untyped]
 
@@ -34,7 +34,7 @@ _DYNAMIC_GROUP_CONFIG = 8
 
 @pytest.fixture(scope="module")
 def bounded(tmp_path_factory: pytest.TempPathFactory, say: Say) -> Iterator[BrokerUnderTest]:
-    """With bounds that leave a group something to choose."""
+    """A broker whose bounds allow a group to choose other values."""
     bounds = {
         "group.consumer.min.session.timeout.ms": "10000",
         "group.consumer.min.heartbeat.interval.ms": "1000",
@@ -57,7 +57,7 @@ def _describe(admin: AdminClient, group: str) -> dict[str, tuple[str, int]]:
 
 
 def _offered_interval_ms(broker: BrokerUnderTest, group: str) -> int:
-    """What the coordinator tells a new member to keep to."""
+    """The heartbeat interval that the coordinator gives a new member."""
     deadline = time.monotonic() + _TIMEOUT_S
     with RawClient(broker.bootstrap_servers) as client:
         while True:
@@ -77,7 +77,7 @@ def _offered_interval_ms(broker: BrokerUnderTest, group: str) -> int:
                 return int(reply.heartbeat_interval.total_seconds() * 1000)
 
 
-def test_a_groups_own_settings_are_described_listed_and_in_effect(
+def test_the_configs_of_a_group_are_described_listed_and_applied(
     bounded: BrokerUnderTest,
 ) -> None:
     admin = AdminClient({"bootstrap.servers": bounded.bootstrap_servers})

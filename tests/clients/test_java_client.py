@@ -1,4 +1,4 @@
-"""Kafka's own Java client against the broker: the newest, and the last that also spoke to 0.10."""
+"""Kafka's Java client against the broker: the newest, and the last that also supported 0.10."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.xdist_group("client-java")
 def started(
     broker: BrokerUnderTest, say: Say, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Mapping[str, JavaClient]]:
-    """A JVM for each version, for as long as the module runs."""
+    """One JVM per version, for the whole module."""
     try:
         resolved = [resolve_java_clients(version, say) for version in VERSIONS]
     except KafkaUnavailableError as error:

@@ -18,7 +18,7 @@ from tests.clients.scenarios import (
 )
 from tests.clients.under_test import BrokerUnderTest
 
-with warnings.catch_warnings():  # it reads its schemas with a call that Python 3.11 deprecates
+with warnings.catch_warnings():  # it loads its schemas with a function that Python 3.11 deprecates
     warnings.simplefilter("ignore", DeprecationWarning)
     import kafka  # type: ignore[import-untyped]
 
@@ -27,12 +27,13 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning"),
 ]
 
-CODECS = {"none": None}  # the others have their usual names
+CODECS = {"none": None}  # the other codecs have their usual names
 ACKS = {"0": 0, "1": 1}
 
 
-def test_the_brokers_age_is_that_of_the_kafka_it_behaves_like(broker: BrokerUnderTest) -> None:
-    """It is told from single versions, such as that of Fetch, and decides what the client dares."""
+def test_the_broker_is_taken_for_the_kafka_version_it_behaves_like(broker: BrokerUnderTest) -> None:
+    """kafka-python infers it from the versions of single APIs, such as Fetch, and enables features
+    by it."""
     admin = kafka.KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
     try:
         (node,) = admin.describe_cluster()["brokers"]

@@ -1,7 +1,7 @@
 """Kafka's own ClientCompatibilityTest, which Kafka runs against its older brokers, against ours.
 
-It ships in kafka-tools (org.apache.kafka.tools.ClientCompatibilityTest) and is told which features
-to expect; a feature that works though it was not announced fails it as one that is missing does.
+It ships in kafka-tools (org.apache.kafka.tools.ClientCompatibilityTest) and gets the list of
+features to expect: it fails if one is missing, and if one works that was not expected.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.interop.kafka_jars import (
 pytestmark = pytest.mark.xdist_group("client-java")
 
 MAIN_CLASS = "org.apache.kafka.tools.ClientCompatibilityTest"
-ITS_OWN_TOPIC = "newtopic"  # created by it under this very name, so it cannot run twice
+ITS_OWN_TOPIC = "newtopic"  # the tool creates this very topic, so it cannot run twice
 TIMEOUT_S = 60
 
 FEATURES = {
@@ -34,7 +34,7 @@ FEATURES = {
     "cluster-id-supported": True,
     "describe-configs-supported": True,
     "idempotent-producer-supported": True,
-    "expect-record-too-large-exception": False,  # what brokers older than 0.10.1 did
+    "expect-record-too-large-exception": False,  # only brokers older than 0.10.1 do this
 }
 
 
@@ -52,7 +52,7 @@ def test_kafkas_own_client_compatibility_test_passes(
         admin.delete_topics([ITS_OWN_TOPIC])[ITS_OWN_TOPIC].result(timeout=60)
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(timeout=60)
 
-    # ACLs are not served yet; Kafka answers that no authorizer is set, which counts as support.
+    # ACLs are not served yet; Kafka responds that no authorizer is set, which counts as support.
     features = FEATURES | {"describe-acls-supported": broker.is_kafka}
     arguments = ["--bootstrap-server", broker.bootstrap_servers, "--topic", topic]
     arguments += ["--num-cluster-nodes", "1"]

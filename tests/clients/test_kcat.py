@@ -1,4 +1,5 @@
-"""kcat against the broker: a process for each call, and topics that are made by being asked for."""
+"""kcat against the broker: one process per call, and topics that are created by metadata
+requests."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ from tests.interop.kafka_jars import Say
 pytestmark = pytest.mark.xdist_group("client-kcat")
 
 KEY_DELIMITER = b"|"
-END = -1  # of a partition, where kcat wants a timestamp
+END = -1  # in place of a timestamp: the end of the partition
 
 
 class Kcat:
@@ -35,7 +36,7 @@ class Kcat:
         self._common = [program, "-q", "-b", bootstrap_servers]
 
     def create_topic(self, topic: str, partitions: int) -> None:
-        """kcat has no call for it: it asks for metadata, and the broker creates the topic."""
+        """kcat has no call for this: it requests metadata, and the broker creates the topic."""
         deadline = time.monotonic() + SETTLE_TIMEOUT_S
         while self._partition_count(topic) != partitions:
             assert time.monotonic() < deadline, f"{topic} was not created by being asked for"
@@ -69,7 +70,7 @@ class Kcat:
         return offset if offset >= 0 else None
 
     def _query(self, topic: str, partition: int, timestamp_ms: int) -> int:
-        """Its answer looks like `topic [0] offset 40`."""
+        """Parses output such as `topic [0] offset 40`."""
         answer = self._run("-Q", "-t", f"{topic}:{partition}:{timestamp_ms}")
         return int(answer.split()[-1])
 

@@ -1,4 +1,4 @@
-"""The offsets that a client of Kafka 0.10.0 asks for: ListOffsets version 0."""
+"""The offsets that a client of Kafka 0.10.0 requests: ListOffsets version 0."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from tests.clients.under_test import BrokerUnderTest
 
-with warnings.catch_warnings():  # it reads its schemas with a call that Python 3.11 deprecates
+with warnings.catch_warnings():  # it loads its schemas with a function that Python 3.11 deprecates
     warnings.simplefilter("ignore", DeprecationWarning)
     import kafka  # type: ignore[import-untyped]
 
@@ -20,7 +20,9 @@ pytestmark = [
 ]
 
 
-def test_kafka_python_set_to_an_old_broker_finds_start_and_end(broker: BrokerUnderTest) -> None:
+def test_kafka_python_configured_for_an_old_broker_finds_start_and_end_offsets(
+    broker: BrokerUnderTest,
+) -> None:
     servers = broker.bootstrap_servers
     admin = AdminClient({"bootstrap.servers": servers})
     admin.create_topics([NewTopic("old-offsets", 2, 1)])["old-offsets"].result(60)

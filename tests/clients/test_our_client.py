@@ -75,11 +75,11 @@ def test_a_fetch_inside_a_batch_returns_the_whole_batch(broker: BrokerUnderTest)
     ask(broker, work)
 
 
-def test_a_waiting_fetch_is_answered_by_the_next_produce(broker: BrokerUnderTest) -> None:
+def test_the_next_produce_completes_a_waiting_fetch(broker: BrokerUnderTest) -> None:
     partition = TopicPartition(new_topic(broker, partitions=1), 0)
 
     async def with_two_clients(client: ClusterClient) -> None:
-        # Fetches of one client are answered in turn: the second one needs its own.
+        # The responses to one client come in order, so the waiting fetch needs its own client.
         async with ClusterClient(broker.bootstrap_servers) as other:
             await client.produce(partition, batch_of(b"early"))
             waiting = asyncio.create_task(
@@ -95,7 +95,7 @@ def test_a_waiting_fetch_is_answered_by_the_next_produce(broker: BrokerUnderTest
     ask(broker, with_two_clients)
 
 
-def test_a_large_fetch_arrives_whole(broker: BrokerUnderTest) -> None:
+def test_a_large_fetch_response_arrives_completely(broker: BrokerUnderTest) -> None:
     partition = TopicPartition(new_topic(broker, partitions=1), 0)
     value = bytes(range(256)) * 3_600
 
@@ -113,7 +113,7 @@ def test_a_large_fetch_arrives_whole(broker: BrokerUnderTest) -> None:
     ask(broker, work)
 
 
-def test_offsets_are_found_by_place_and_by_time(broker: BrokerUnderTest) -> None:
+def test_offsets_are_listed_by_position_and_by_timestamp(broker: BrokerUnderTest) -> None:
     partition = TopicPartition(new_topic(broker, partitions=1), 0)
 
     async def offset_at(client: ClusterClient, time_ms: int) -> tuple[int, int]:
@@ -134,7 +134,7 @@ def test_offsets_are_found_by_place_and_by_time(broker: BrokerUnderTest) -> None
     ask(broker, work)
 
 
-def test_the_log_end_offset_is_known_also_of_an_empty_partition(broker: BrokerUnderTest) -> None:
+def test_an_empty_partition_has_a_log_end_offset(broker: BrokerUnderTest) -> None:
     topic = new_topic(broker, partitions=2)
     full, empty = TopicPartition(topic, 0), TopicPartition(topic, 1)
 
@@ -145,7 +145,7 @@ def test_the_log_end_offset_is_known_also_of_an_empty_partition(broker: BrokerUn
     ask(broker, work)
 
 
-def test_a_missing_offset_is_out_of_range(broker: BrokerUnderTest) -> None:
+def test_a_fetch_beyond_the_log_end_is_out_of_range(broker: BrokerUnderTest) -> None:
     partition = TopicPartition(new_topic(broker, partitions=1), 0)
 
     async def work(client: ClusterClient) -> None:
@@ -155,7 +155,7 @@ def test_a_missing_offset_is_out_of_range(broker: BrokerUnderTest) -> None:
     ask(broker, work)
 
 
-def test_a_damaged_batch_is_refused_and_stores_nothing(broker: BrokerUnderTest) -> None:
+def test_a_damaged_batch_is_rejected_and_not_stored(broker: BrokerUnderTest) -> None:
     partition = TopicPartition(new_topic(broker, partitions=1), 0)
     damaged = bytearray(batch_of(b"value"))
     damaged[-1] ^= 1
@@ -168,7 +168,7 @@ def test_a_damaged_batch_is_refused_and_stores_nothing(broker: BrokerUnderTest) 
     ask(broker, work)
 
 
-def test_a_batch_above_the_topics_limit_is_refused(broker: BrokerUnderTest) -> None:
+def test_a_batch_above_max_message_bytes_is_rejected(broker: BrokerUnderTest) -> None:
     topic = new_topic(broker, partitions=1, max__message__bytes="1000")
 
     async def work(client: ClusterClient) -> None:
@@ -194,7 +194,7 @@ def test_records_are_deleted_up_to_an_offset(broker: BrokerUnderTest) -> None:
     ask(broker, work)
 
 
-def test_a_topic_lives_from_its_creation_to_its_deletion(broker: BrokerUnderTest) -> None:
+def test_a_topic_is_created_extended_and_deleted(broker: BrokerUnderTest) -> None:
     name = new_name()
 
     async def work(client: ClusterClient) -> None:
@@ -220,7 +220,7 @@ def test_a_topic_lives_from_its_creation_to_its_deletion(broker: BrokerUnderTest
     ask(broker, work)
 
 
-def test_creation_can_be_tried_out_without_creating(broker: BrokerUnderTest) -> None:
+def test_validate_only_creates_no_topic(broker: BrokerUnderTest) -> None:
     name = new_name()
 
     async def work(client: ClusterClient) -> None:
@@ -234,7 +234,7 @@ def test_creation_can_be_tried_out_without_creating(broker: BrokerUnderTest) -> 
     ask(broker, work)
 
 
-def test_settings_are_set_seen_and_taken_back(broker: BrokerUnderTest) -> None:
+def test_configs_are_altered_described_and_reset(broker: BrokerUnderTest) -> None:
     topic = Resource(ResourceKind.TOPIC, new_topic(broker, retention__ms="1000000"))
 
     async def retention(client: ClusterClient) -> tuple[str | None, bool]:
@@ -263,7 +263,7 @@ def test_settings_are_set_seen_and_taken_back(broker: BrokerUnderTest) -> None:
     ask(broker, work)
 
 
-def test_brokers_and_their_directories_are_described(broker: BrokerUnderTest) -> None:
+def test_brokers_and_their_log_dirs_are_described(broker: BrokerUnderTest) -> None:
     partition = TopicPartition(new_topic(broker, partitions=1), 0)
     batch = batch_of(b"a", b"b")
 

@@ -1,4 +1,4 @@
-"""Our client, producer and consumer while a broker of Penstock's goes away and comes back."""
+"""Our client, producer and consumer while a Penstock broker stops and restarts."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_client_recovers_when_the_broker_is_back(own_broker: penstock.Broker
     asyncio.run(scenario())
 
 
-def test_producer_and_consumer_go_on_when_the_broker_is_back(
+def test_producer_and_consumer_continue_when_the_broker_is_back(
     own_broker: penstock.Broker,
 ) -> None:
     own_broker.create_topic("t", partitions=1)
@@ -70,7 +70,7 @@ def test_producer_and_consumer_go_on_when_the_broker_is_back(
     assert read == [b"before", b"meanwhile", b"after"]
 
 
-def test_reading_does_not_end_as_if_all_were_read_when_the_broker_goes_away(
+def test_reading_from_a_stopped_broker_fails_rather_than_ends(
     own_broker: penstock.Broker,
 ) -> None:
     own_broker.create_topic("t", partitions=1)
@@ -81,7 +81,7 @@ def test_reading_does_not_end_as_if_all_were_read_when_the_broker_goes_away(
         "t", bootstrap_servers=servers, from_beginning=True, timeout_s=0.5
     ) as consumer:
         assert consumer.poll_batch(1, 30)[0].value == b"one"
-        assert list(consumer) == []  # the broker says that there is no more
+        assert list(consumer) == []  # the broker has responded that there are no more records
         own_broker.stop()
         with pytest.raises(penstock.BrokersUnreachable, match=f"bootstrap {servers}"):
             list(consumer)

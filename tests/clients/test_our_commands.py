@@ -25,8 +25,8 @@ pytestmark = pytest.mark.xdist_group("clients")
 PENSTOCK = str(Path(sys.executable).parent / "penstock")
 
 
-class Ran:
-    """What a command has said; `lines` and `json` only of one that succeeded."""
+class CommandResult:
+    """The output of a command; `lines` and `json` require that it succeeded."""
 
     def __init__(self, status: int, out: bytes, errors: str) -> None:
         self.status = status
@@ -44,19 +44,19 @@ class Ran:
         return json.loads(line)
 
 
-Command = Callable[..., Ran]
+Command = Callable[..., CommandResult]
 
 
 @pytest.fixture
 def command(broker: BrokerUnderTest) -> Command:
     """Runs `penstock` with this broker as its bootstrap, in this process."""
 
-    def run(*arguments: str, stdin: bytes = b"") -> Ran:
+    def run(*arguments: str, stdin: bytes = b"") -> CommandResult:
         environment = {"PENSTOCK_BOOTSTRAP": broker.bootstrap_servers}
         done = CliRunner().invoke(app, arguments, input=stdin, env=environment)
         if done.exception is not None and not isinstance(done.exception, SystemExit):
             raise done.exception
-        return Ran(done.exit_code, done.stdout_bytes, done.stderr)
+        return CommandResult(done.exit_code, done.stdout_bytes, done.stderr)
 
     return run
 
@@ -66,7 +66,7 @@ def consume_all(command: Command, topic: str, *arguments: str, count: int) -> li
     return command("consume", topic, *wanted, *arguments).lines
 
 
-def test_a_topics_life_on_the_command_line(command: Command) -> None:
+def test_a_topic_is_created_altered_and_deleted_on_the_command_line(command: Command) -> None:
     name = new_name()
     created = command("topic", "create", name, "--partitions", "2", "--config", "retention.ms=9000")
     assert created.lines == [f"created topic {name}: 2 partitions, replication factor 1"]
@@ -172,7 +172,7 @@ def test_a_strict_status_of_a_healthy_cluster_succeeds(command: Command) -> None
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_what_the_cluster_refuses_ends_with_1_and_one_line(
+def test_a_rejected_request_exits_with_1_and_prints_one_line(
     broker: BrokerUnderTest, command: Command, arguments: Sequence[str], complaint: str
 ) -> None:
     names = {"existing": new_topic(broker, partitions=2), "missing": new_name()}
@@ -183,7 +183,7 @@ def test_what_the_cluster_refuses_ends_with_1_and_one_line(
     assert done.errors.count("\n") == 1
 
 
-def test_creating_and_deleting_can_be_asked_for_twice(command: Command) -> None:
+def test_creating_and_deleting_can_be_repeated(command: Command) -> None:
     name = new_name()
     first, second = (
         command("topic", "create", name, "--if-not-exists", "--json").json for _ in range(2)
@@ -195,7 +195,7 @@ def test_creating_and_deleting_can_be_asked_for_twice(command: Command) -> None:
     assert (first["deleted"], second["deleted"]) == (True, False)
 
 
-def test_the_bootstrap_may_stand_before_or_after_the_subcommand(broker: BrokerUnderTest) -> None:
+def test_the_bootstrap_option_may_precede_or_follow_the_subcommand(broker: BrokerUnderTest) -> None:
     topic = new_topic(broker)
     option = ("--bootstrap", broker.bootstrap_servers)
     environment = {"PENSTOCK_BOOTSTRAP": "127.0.0.1:1"}
@@ -219,16 +219,14 @@ def test_lines_become_records_and_come_back_as_lines(
     assert consume_all(command, topic, count=4) == ["one", "two", "", "no newline at the end"]
 
 
-def test_keys_are_split_off_at_the_first_separator(
-    broker: BrokerUnderTest, command: Command
-) -> None:
+def test_the_first_separator_ends_the_key(broker: BrokerUnderTest, command: Command) -> None:
     topic = new_topic(broker, partitions=1)
     command("produce", topic, "--key-separator", "::", stdin=b"a::1\nb::2::3\n")
     records = [json.loads(line) for line in consume_all(command, topic, "--json", count=2)]
     assert [(record["key"], record["value"]) for record in records] == [("a", "1"), ("b", "2::3")]
 
 
-def test_a_line_without_key_stops_the_command_with_its_number(
+def test_a_line_without_a_key_stops_the_command_and_is_named_by_number(
     broker: BrokerUnderTest, command: Command
 ) -> None:
     topic = new_topic(broker, partitions=1)
@@ -238,7 +236,7 @@ def test_a_line_without_key_stops_the_command_with_its_number(
     assert consume_all(command, topic, count=1) == ["1"]
 
 
-def test_a_file_is_sent_with_the_codec_and_acks_asked_for(
+def test_a_file_is_sent_with_the_given_codec_and_acks(
     broker: BrokerUnderTest, command: Command, tmp_path: Path
 ) -> None:
     topic = new_topic(broker, partitions=1)
@@ -251,16 +249,16 @@ def test_a_file_is_sent_with_the_codec_and_acks_asked_for(
     assert consume_all(command, topic, count=500)[-1] == "line 499"
 
 
-def test_the_rate_is_kept(broker: BrokerUnderTest, command: Command) -> None:
+def test_produce_does_not_exceed_the_rate(broker: BrokerUnderTest, command: Command) -> None:
     topic = new_topic(broker, partitions=1)
     command("produce", topic, "--rate", "50", stdin=b"x\n" * 11)
     times = [
         json.loads(line)["timestamp_ms"] for line in consume_all(command, topic, "--json", count=11)
     ]
-    assert times[-1] - times[0] >= 190  # ten pauses of 20 ms
+    assert times[-1] - times[0] >= 190  # ten pauses of 20 ms, less the clock's granularity
 
 
-def test_json_has_all_of_a_record_and_no_bytes_are_lost(
+def test_json_output_has_every_field_and_every_byte_of_a_record(
     broker: BrokerUnderTest, command: Command
 ) -> None:
     topic = new_topic(broker, partitions=1)
@@ -299,13 +297,13 @@ def test_values_are_written_byte_for_byte(broker: BrokerUnderTest, command: Comm
     assert (done.status, done.out) == (0, b"\xff\x00\xfe\nnull\n")
 
 
-def test_consuming_ends_when_nothing_comes(broker: BrokerUnderTest, command: Command) -> None:
+def test_consume_exits_when_no_record_arrives(broker: BrokerUnderTest, command: Command) -> None:
     done = command("consume", new_topic(broker), "--timeout-s", "0.3")
     assert (done.status, done.out, done.errors) == (0, b"", "")
 
 
 @pytest.mark.parametrize("signal_sent", [signal.SIGINT, signal.SIGTERM])
-def test_consuming_ends_quietly_when_it_is_interrupted(
+def test_consume_exits_quietly_when_it_is_interrupted(
     broker: BrokerUnderTest, signal_sent: signal.Signals
 ) -> None:
     topic = new_topic(broker, partitions=1)
@@ -317,13 +315,15 @@ def test_consuming_ends_quietly_when_it_is_interrupted(
         stderr=subprocess.PIPE,
     ) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == b"first\n"  # at once, though a pipe reads it
+        assert process.stdout.readline() == b"first\n"  # printed at once, although stdout is a pipe
         process.send_signal(signal_sent)
         assert process.communicate(timeout=30) == (b"", b"")
     assert process.returncode == 0
 
 
-def test_a_person_sees_a_drawn_table_and_a_bar(broker: BrokerUnderTest, tmp_path: Path) -> None:
+def test_a_terminal_shows_a_table_and_a_progress_bar(
+    broker: BrokerUnderTest, tmp_path: Path
+) -> None:
     topic = new_topic(broker, partitions=1)
     lines = tmp_path / "lines.txt"
     lines.write_text("x\n" * 1_000)
@@ -348,7 +348,7 @@ def on_terminal(command: str, bootstrap: str) -> str:
         while True:
             try:
                 shown += os.read(ours, 65536)
-            except OSError:  # Linux's way to say that the other side is closed
+            except OSError:  # on Linux this means that the other side is closed
                 break
     os.close(ours)
     assert process.returncode == 0

@@ -37,7 +37,7 @@ def values(messages: Iterator[penstock.Message], count: int) -> list[bytes | Non
 
 
 @pytest.mark.quick
-def test_everything_is_read_from_the_beginning(broker: BrokerUnderTest) -> None:
+def test_from_beginning_reads_every_record(broker: BrokerUnderTest) -> None:
     topic = new_topic(broker, partitions=2)
     with penstock.Producer(broker.bootstrap_servers) as producer:
         producer.send(
@@ -64,13 +64,13 @@ def test_order_within_a_partition_is_kept(broker: BrokerUnderTest) -> None:
         assert values(consumer, 3_000) == [number.encode() for number in numbers]
 
 
-def test_without_from_beginning_reading_begins_where_the_topic_ended(
+def test_without_from_beginning_only_new_records_are_read(
     broker: BrokerUnderTest,
 ) -> None:
     topic = new_topic(broker, partitions=1)
     send(broker, topic, "before")
     with consumer_of(broker, topic) as consumer:
-        send(broker, topic, "after")  # before the first read, yet after the consumer began
+        send(broker, topic, "after")  # after the consumer was created, before its first read
         assert values(consumer, 1) == [b"after"]
 
 
@@ -83,7 +83,7 @@ def test_several_topics_are_read_together(broker: BrokerUnderTest) -> None:
         assert consumer.assignment() == {TopicPartition(topic, 0) for topic in topics}
 
 
-def test_iteration_ends_when_nothing_comes_for_the_time_given(broker: BrokerUnderTest) -> None:
+def test_iteration_ends_when_no_record_arrives_within_the_timeout(broker: BrokerUnderTest) -> None:
     topic = new_topic(broker, partitions=1)
     send(broker, topic, "only")
     with consumer_of(broker, topic, from_beginning=True, timeout_s=1) as consumer:
@@ -92,7 +92,7 @@ def test_iteration_ends_when_nothing_comes_for_the_time_given(broker: BrokerUnde
         assert list(consumer) == []
 
 
-def test_a_batch_is_what_there_is_up_to_a_number(broker: BrokerUnderTest) -> None:
+def test_poll_batch_returns_the_available_records_up_to_a_limit(broker: BrokerUnderTest) -> None:
     topic = new_topic(broker, partitions=1)
     send(broker, topic, *map(str, range(25)))
     with consumer_of(broker, topic, from_beginning=True) as consumer:
@@ -105,7 +105,7 @@ def test_a_batch_is_what_there_is_up_to_a_number(broker: BrokerUnderTest) -> Non
         assert consumer.poll_batch(10, 0.05) == []
 
 
-def test_reading_goes_on_at_an_offset(broker: BrokerUnderTest) -> None:
+def test_reading_continues_at_the_offset_of_a_seek(broker: BrokerUnderTest) -> None:
     topic = new_topic(broker, partitions=1)
     send(broker, topic, *map(str, range(10)))
     with consumer_of(broker, topic, from_beginning=True) as consumer:
@@ -113,11 +113,11 @@ def test_reading_goes_on_at_an_offset(broker: BrokerUnderTest) -> None:
         assert values(consumer, 3) == [b"7", b"8", b"9"]
         consumer.seek(0, 2)
         assert values(consumer, 1) == [b"2"]
-        consumer.seek(0, 5, topic=topic)  # past what was read ahead
+        consumer.seek(0, 5, topic=topic)  # beyond the records fetched in advance
         assert values(consumer, 5) == [b"5", b"6", b"7", b"8", b"9"]
 
 
-def test_reading_goes_on_at_a_time(broker: BrokerUnderTest) -> None:
+def test_reading_continues_at_the_timestamp_of_a_seek(broker: BrokerUnderTest) -> None:
     topic = new_topic(broker, partitions=2)
     start_ms = 1_700_000_000_000
     with penstock.Producer(broker.bootstrap_servers) as producer:
@@ -170,7 +170,7 @@ def test_closing_from_another_thread_ends_the_iteration(broker: BrokerUnderTest)
     consumer.close()
 
 
-def test_without_a_group_there_is_nothing_to_commit_to(broker: BrokerUnderTest) -> None:
+def test_commit_without_a_group_fails(broker: BrokerUnderTest) -> None:
     with (
         consumer_of(broker, new_topic(broker)) as consumer,
         pytest.raises(ConsumeFailed, match="name a group"),
@@ -178,13 +178,13 @@ def test_without_a_group_there_is_nothing_to_commit_to(broker: BrokerUnderTest) 
         consumer.commit()
 
 
-def test_a_topic_that_does_not_exist_is_named(broker: BrokerUnderTest) -> None:
+def test_the_error_names_a_topic_that_does_not_exist(broker: BrokerUnderTest) -> None:
     missing = new_name()
     with pytest.raises(ConsumeFailed, match=missing):
         consumer_of(broker, missing)
 
 
-def test_a_broker_that_is_not_there_is_told_with_its_address() -> None:
+def test_the_error_names_the_address_of_an_unreachable_broker() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
     with pytest.raises(ConsumeFailed, match=f"{address}.*refused"):
@@ -193,11 +193,11 @@ def test_a_broker_that_is_not_there_is_told_with_its_address() -> None:
 
 @pytest.fixture
 def groups() -> str:
-    """A name for a group."""
+    """The id of a new group."""
     return new_name()
 
 
-def test_a_group_goes_on_where_it_committed(broker: BrokerUnderTest, groups: str) -> None:
+def test_a_group_continues_at_its_committed_offsets(broker: BrokerUnderTest, groups: str) -> None:
     topic = new_topic(broker, partitions=1)
     send(broker, topic, *map(str, range(10)))
     with consumer_of(
@@ -212,7 +212,7 @@ def test_a_group_goes_on_where_it_committed(broker: BrokerUnderTest, groups: str
         assert values(consumer, 1) == [b"3"]
 
 
-def test_what_was_handed_out_is_committed_when_a_reader_ends(
+def test_closing_a_consumer_commits_the_delivered_records(
     broker: BrokerUnderTest, groups: str
 ) -> None:
     topic = new_topic(broker, partitions=1)
@@ -259,7 +259,7 @@ def test_members_of_a_group_share_the_partitions(broker: BrokerUnderTest, groups
         }
 
 
-def test_read_committed_leaves_out_what_was_aborted(broker: BrokerUnderTest, groups: str) -> None:
+def test_read_committed_skips_aborted_records(broker: BrokerUnderTest, groups: str) -> None:
     from confluent_kafka import Producer
 
     topic = new_topic(broker, partitions=1)

@@ -26,7 +26,7 @@ FIRST_MS = 1_700_000_000_000
 PATIENCE_S = 60.0
 
 
-class Ran:
+class CommandResult:
     def __init__(self, status: int, out: str, errors: str) -> None:
         self.status = status
         self.out = out
@@ -43,25 +43,25 @@ class Ran:
         return json.loads(line)
 
 
-Command = Callable[..., Ran]
+Command = Callable[..., CommandResult]
 
 
 @pytest.fixture
 def group_command(broker: BrokerUnderTest) -> Command:
     """Runs `penstock group` with this broker as its bootstrap, in this process."""
 
-    def run(*arguments: str) -> Ran:
+    def run(*arguments: str) -> CommandResult:
         environment = {"PENSTOCK_BOOTSTRAP": broker.bootstrap_servers}
         done = CliRunner().invoke(app, ("group", *arguments), env=environment)
         if done.exception is not None and not isinstance(done.exception, SystemExit):
             raise done.exception
-        return Ran(done.exit_code, done.stdout, done.stderr)
+        return CommandResult(done.exit_code, done.stdout, done.stderr)
 
     return run
 
 
 def topic_with(broker: BrokerUnderTest, *counts: int) -> str:
-    """A topic whose partitions hold so many records, a second between each two."""
+    """Creates a topic with this many records in each partition, one second apart."""
     topic = new_topic(broker, partitions=len(counts))
     with penstock.Producer(broker.bootstrap_servers) as producer:
         for partition, count in enumerate(counts):
@@ -86,7 +86,7 @@ def committed(broker: BrokerUnderTest, group: str) -> dict[int, int]:
 
 @contextmanager
 def reading(broker: BrokerUnderTest, group: str, topic: str) -> Iterator[penstock.Consumer]:
-    """A member that has its partitions."""
+    """Yields a group member once its partitions are assigned."""
     with penstock.Consumer(
         topic,
         bootstrap_servers=broker.bootstrap_servers,
@@ -158,7 +158,7 @@ def test_a_group_that_committed_nothing_has_no_lag(
     assert "lag         - (2 partitions without a committed or an end offset)" in text
 
 
-def test_an_empty_group_is_described_by_what_it_has_committed(
+def test_an_empty_group_is_described_by_its_committed_offsets(
     broker: BrokerUnderTest, group_command: Command
 ) -> None:
     group, topic = new_name(), topic_with(broker, 5)
@@ -177,7 +177,8 @@ def test_an_empty_group_is_described_by_what_it_has_committed(
         (("--to-offset", "7"), {0: 7, 1: 4}),
         (("--shift-by", "-2"), {0: 4, 1: 0}),
         (("--shift-by", "3"), {0: 9, 1: 4}),
-        # The first record of each partition is of 2023-11-14T22:13:20Z; each is a second later.
+        # The first record of each partition is at 2023-11-14T22:13:20Z, each later one a second
+        # after the one before.
         (("--to-datetime", "2023-11-14T22:13:22Z"), {0: 2, 1: 2}),
         (("--to-datetime", "2023-11-14T22:13:25.500"), {0: 6, 1: 4}),
         (("--to-datetime", "2023-11-15T00:13:22+02:00"), {0: 2, 1: 2}),
@@ -185,7 +186,7 @@ def test_an_empty_group_is_described_by_what_it_has_committed(
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_offsets_are_shown_first_and_moved_only_when_executed(
+def test_offsets_are_reset_only_with_execute(
     broker: BrokerUnderTest,
     group_command: Command,
     target: tuple[str, ...],
@@ -203,7 +204,9 @@ def test_offsets_are_shown_first_and_moved_only_when_executed(
     assert committed(broker, group) == expected
 
 
-def test_a_dry_run_says_that_it_is_one(broker: BrokerUnderTest, group_command: Command) -> None:
+def test_a_dry_run_says_that_nothing_was_changed(
+    broker: BrokerUnderTest, group_command: Command
+) -> None:
     group, topic = new_name(), topic_with(broker, 3)
     shown = group_command("reset-offsets", group, "--topic", topic, "--to-latest")
     assert shown.lines[-1].split() == [topic, "0", "-", "3"]
@@ -211,7 +214,7 @@ def test_a_dry_run_says_that_it_is_one(broker: BrokerUnderTest, group_command: C
     assert committed(broker, group) == {}
 
 
-def test_only_the_partitions_asked_for_are_moved(
+def test_only_the_given_partitions_are_reset(
     broker: BrokerUnderTest, group_command: Command
 ) -> None:
     group, topic = new_name(), topic_with(broker, 3, 3, 3)
@@ -221,7 +224,7 @@ def test_only_the_partitions_asked_for_are_moved(
     assert committed(broker, group) == {0: 3, 1: 1, 2: 3}
 
 
-def test_a_group_that_is_read_is_neither_reset_nor_deleted(
+def test_a_group_with_members_is_neither_reset_nor_deleted(
     broker: BrokerUnderTest, group_command: Command
 ) -> None:
     group, topic = new_name(), topic_with(broker, 5)
@@ -233,7 +236,7 @@ def test_a_group_that_is_read_is_neither_reset_nor_deleted(
         assert "stop the consumers first" in refused.errors
         kept = group_command("delete", group)
         assert (kept.status, "NON_EMPTY_GROUP" in kept.errors) == (1, True)
-        with pytest.raises(RefusedByBroker) as raced:  # joined after the look, before the commit
+        with pytest.raises(RefusedByBroker) as raced:  # it joined after the check
             commit(broker, group, topic, 5)
         assert raced.value.code is ErrorCode.UNKNOWN_MEMBER_ID
     assert committed(broker, group) == {}
@@ -241,9 +244,7 @@ def test_a_group_that_is_read_is_neither_reset_nor_deleted(
     assert committed(broker, group) == {0: 5}
 
 
-def test_a_deleted_group_has_forgotten_everything(
-    broker: BrokerUnderTest, group_command: Command
-) -> None:
+def test_a_deleted_group_has_no_offsets(broker: BrokerUnderTest, group_command: Command) -> None:
     group, topic = new_name(), topic_with(broker, 5)
     commit(broker, group, topic, 5)
     assert group_command("delete", group).lines == [f"deleted group {group}"]
@@ -277,7 +278,7 @@ def test_single_offsets_can_be_deleted(broker: BrokerUnderTest) -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_what_is_refused_ends_with_one_line(
+def test_a_rejected_request_prints_one_line(
     broker: BrokerUnderTest,
     group_command: Command,
     arguments: tuple[str, ...],

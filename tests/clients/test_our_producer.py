@@ -24,7 +24,7 @@ from penstock.protocol.records import Record, iter_records
 
 pytestmark = pytest.mark.xdist_group("clients")
 
-# Hashes that Java's murmur2 gives, as Kafka's own tests have them.
+# Values of Java's murmur2, taken from Kafka's own tests.
 JAVA_MURMUR2 = {
     b"21": -973932308,
     b"foobar": -790332482,
@@ -36,7 +36,7 @@ JAVA_MURMUR2 = {
 
 
 def stored(broker: BrokerUnderTest, topic: str, partition: int = 0) -> list[Record]:
-    """What the partition holds, read as raw batches."""
+    """The records of the partition, read as raw batches."""
     fetch_from = FetchFrom(TopicPartition(topic, partition), Offset(0), 16 * 1024**2)
     (got,) = ask(broker, lambda client: client.fetch([fetch_from], max_wait_ms=0))
     return [
@@ -51,7 +51,7 @@ def dead_address() -> str:
         return f"127.0.0.1:{free.getsockname()[1]}"
 
 
-def test_a_record_is_stored_with_all_that_was_given(broker: BrokerUnderTest) -> None:
+def test_a_record_is_stored_with_all_its_fields(broker: BrokerUnderTest) -> None:
     topic = new_topic(broker, partitions=2)
     with penstock.Producer(broker.bootstrap_servers) as producer:
         metadata = producer.send_and_wait(
@@ -67,7 +67,7 @@ def test_a_record_is_stored_with_all_that_was_given(broker: BrokerUnderTest) -> 
     assert stored(broker, topic, 1) == [Record(0, 1_700_000_000_000, b"key", b"value", headers)]
 
 
-def test_values_and_keys_may_be_missing(broker: BrokerUnderTest) -> None:
+def test_values_and_keys_may_be_null(broker: BrokerUnderTest) -> None:
     topic = new_topic(broker, partitions=1)
     with penstock.Producer(broker.bootstrap_servers) as producer:
         producer.send(topic, key=b"tombstone")
@@ -78,7 +78,7 @@ def test_values_and_keys_may_be_missing(broker: BrokerUnderTest) -> None:
     assert second.headers == (("twice", b"1"), ("twice", b"2"))
 
 
-def test_keys_go_where_javas_clients_put_them(broker: BrokerUnderTest) -> None:
+def test_keys_go_to_the_partitions_of_the_java_client(broker: BrokerUnderTest) -> None:
     topic = new_topic(broker, partitions=7)
     with penstock.Producer(broker.bootstrap_servers) as producer:
         places = {key: producer.send(topic, b"v", key=key) for key in JAVA_MURMUR2}
@@ -86,14 +86,14 @@ def test_keys_go_where_javas_clients_put_them(broker: BrokerUnderTest) -> None:
     assert {key: sent.result().partition for key, sent in places.items()} == expected
 
 
-def test_round_robin_spreads_evenly(broker: BrokerUnderTest) -> None:
+def test_the_round_robin_partitioner_spreads_evenly(broker: BrokerUnderTest) -> None:
     topic = new_topic(broker, partitions=3)
     with penstock.Producer(broker.bootstrap_servers, partitioner="round_robin") as producer:
         futures = [producer.send(topic, b"v", key=b"same") for _ in range(9)]
     assert Counter(future.result().partition for future in futures) == {0: 3, 1: 3, 2: 3}
 
 
-def test_sticky_fills_a_batch_before_it_moves_on(broker: BrokerUnderTest) -> None:
+def test_the_sticky_partitioner_fills_a_batch_before_it_switches(broker: BrokerUnderTest) -> None:
     topic = new_topic(broker, partitions=3)
     with penstock.Producer(
         broker.bootstrap_servers, partitioner="sticky", batch_size=1_000
@@ -122,12 +122,12 @@ def test_a_function_chooses_the_partition(broker: BrokerUnderTest) -> None:
 def test_a_partition_that_does_not_exist_fails_the_record(broker: BrokerUnderTest) -> None:
     topic = new_topic(broker, partitions=2)
     with penstock.Producer(broker.bootstrap_servers) as producer:
-        producer.send_and_wait(topic, b"v")  # so that the topic is known
+        producer.send_and_wait(topic, b"v")  # fetches the topic's metadata
         with pytest.raises(SendFailed, match=r"[Uu]nknown partition"):
             producer.send_and_wait(topic, b"v", partition=99)
 
 
-def test_an_unknown_partitioner_is_named_with_the_known_ones(broker: BrokerUnderTest) -> None:
+def test_the_error_for_an_unknown_partitioner_lists_the_known_ones(broker: BrokerUnderTest) -> None:
     with pytest.raises(ValueError, match=r"'random'.*hash, round_robin, sticky"):
         penstock.Producer(broker.bootstrap_servers, partitioner="random")  # type: ignore[arg-type]
 
@@ -143,7 +143,7 @@ def test_an_unknown_partitioner_is_named_with_the_known_ones(broker: BrokerUnder
     ],
     ids=lambda value: value.name if isinstance(value, Codec) else "",
 )
-def test_batches_are_compressed_as_asked(
+def test_batches_are_compressed_with_the_given_codec(
     broker: BrokerUnderTest, options: Mapping[str, str], codec: Codec
 ) -> None:
     topic = new_topic(broker, partitions=1)
@@ -155,7 +155,7 @@ def test_batches_are_compressed_as_asked(
 
 
 @pytest.mark.parametrize(("acks", "has_producer"), [("all", True), (1, False), (0, False)])
-def test_only_who_waits_for_all_replicas_is_idempotent(
+def test_a_producer_is_idempotent_only_with_acks_all(
     broker: BrokerUnderTest, acks: str | int, has_producer: bool
 ) -> None:
     topic = new_topic(broker, partitions=1)
@@ -164,11 +164,11 @@ def test_only_who_waits_for_all_replicas_is_idempotent(
         assert metadata.offset == (-1 if acks == 0 else 0)
     deadline = time.monotonic() + 10
     while not (headers := broker.stored_batches(topic, 0)) and time.monotonic() < deadline:
-        time.sleep(0.01)  # with acks=0 nobody says when it has arrived
+        time.sleep(0.01)  # with acks=0 there is no response that says when it has arrived
     assert [header.has_producer for header in headers] == [has_producer]
 
 
-def test_a_record_above_the_topics_limit_fails_with_the_brokers_code(
+def test_a_record_above_max_message_bytes_fails_with_the_error_code_of_the_broker(
     broker: BrokerUnderTest,
 ) -> None:
     topic = new_topic(broker, partitions=1, max__message__bytes="1000")
@@ -179,7 +179,7 @@ def test_a_record_above_the_topics_limit_fails_with_the_brokers_code(
         assert producer.send_and_wait(topic, b"small").offset == 0
 
 
-def test_a_record_above_the_clients_own_limit_fails_at_once(broker: BrokerUnderTest) -> None:
+def test_a_record_above_the_limit_of_the_producer_fails_at_once(broker: BrokerUnderTest) -> None:
     with (
         penstock.Producer(broker.bootstrap_servers) as producer,
         pytest.raises(SendFailed, match="too large") as caught,
@@ -188,7 +188,7 @@ def test_a_record_above_the_clients_own_limit_fails_at_once(broker: BrokerUnderT
     assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
 
 
-def test_a_full_queue_makes_the_sender_wait_not_fail(broker: BrokerUnderTest) -> None:
+def test_send_blocks_while_the_queue_is_full(broker: BrokerUnderTest) -> None:
     topic = new_topic(broker, partitions=1)
     with penstock.Producer(
         broker.bootstrap_servers, max_queued_messages=10, linger_ms=0
@@ -198,7 +198,7 @@ def test_a_full_queue_makes_the_sender_wait_not_fail(broker: BrokerUnderTest) ->
     assert [future.result().offset for future in futures] == list(range(100))
 
 
-def test_a_queue_that_stays_full_is_told_after_the_time_given() -> None:
+def test_send_fails_if_the_queue_stays_full() -> None:
     producer = penstock.Producer(dead_address(), max_queued_messages=1, max_block_ms=200)
     waiting = producer.send("t", b"first")
     with pytest.raises(QueueFull, match=r"0\.2 s.*refused"):
@@ -219,7 +219,7 @@ def test_closing_completes_every_future_even_without_a_broker() -> None:
     producer.close()
 
 
-def test_a_delivery_that_takes_too_long_says_what_stood_in_the_way() -> None:
+def test_a_delivery_timeout_names_its_cause() -> None:
     address = dead_address()
     with penstock.Producer(address, delivery_timeout_ms=300) as producer:
         with pytest.raises(SendFailed, match=f"timed out.*{address}.*refused") as caught:
@@ -233,7 +233,7 @@ def test_no_thread_outlives_its_producer(broker: BrokerUnderTest) -> None:
     assert "penstock producer" not in {thread.name for thread in threading.enumerate()}
 
 
-def test_what_is_sent_cannot_be_cancelled(broker: BrokerUnderTest) -> None:
+def test_a_sent_record_cannot_be_cancelled(broker: BrokerUnderTest) -> None:
     topic = new_topic(broker, partitions=1)
     with penstock.Producer(broker.bootstrap_servers) as producer:
         future = producer.send(topic, b"v")

@@ -26,7 +26,7 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
         yield brokers
 
 
-@pytest.mark.timeout(1200)  # the first one fetches and builds
+@pytest.mark.timeout(1200)  # the first test also downloads and builds
 @pytest.mark.parametrize("entry", quick_entries(), ids=lambda entry: entry.name)
 def test_a_client_in_another_language_passes_every_step(
     entry: Entry, brokers: Brokers, tmp_path_factory: pytest.TempPathFactory, say: Say

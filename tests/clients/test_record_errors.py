@@ -1,4 +1,4 @@
-"""A batch with some invalid records, sent by librdkafka: each record learns why it was refused."""
+"""A batch with some invalid records, sent by librdkafka: each record gets its own error."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.model.errors import ErrorCode
 
 pytestmark = pytest.mark.xdist_group("client-kafka-python")
 
-_INVALID_DIFFERENT_RECORD = -138  # librdkafka's: the record is fine, others of its batch are not
+_INVALID_DIFFERENT_RECORD = -138  # librdkafka's: this record is valid, others are not
 _TIMEOUT_S = 60
 
 
@@ -24,7 +24,7 @@ def _note(codes: dict[int, int], number: int, error: Any, _: Any) -> None:
     codes[number] = error.code() if error else 0
 
 
-def test_only_records_without_a_key_are_blamed_on_a_compacted_topic(
+def test_on_a_compacted_topic_only_records_without_a_key_are_reported_invalid(
     broker: BrokerUnderTest,
 ) -> None:
     topic = new_name()
@@ -32,8 +32,8 @@ def test_only_records_without_a_key_are_blamed_on_a_compacted_topic(
     new = NewTopic(topic, 1, 1, config={"cleanup.policy": "compact"})
     admin.create_topics([new])[topic].result(_TIMEOUT_S)
     codes: dict[int, int] = {}
-    # One batch: nothing is sent before flush. librdkafka looks at the list of errors only if it
-    # names several records.
+    # One batch: nothing is sent before flush. librdkafka evaluates the list of record errors only
+    # if it names several records.
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 60_000})
     for number, key in enumerate([b"a", None, None, b"b", b"c"]):
         producer.produce(

@@ -1,4 +1,5 @@
-"""Admin requests with a timeout of 0, which librdkafka sends for work that nobody waits for."""
+"""Admin requests with a timeout of 0, which librdkafka sends for operations that it does not wait
+for."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 from tests.clients.under_test import BrokerUnderTest
 
-with warnings.catch_warnings():  # it reads its schemas with a call that Python 3.11 deprecates
+with warnings.catch_warnings():  # it loads its schemas with a function that Python 3.11 deprecates
     warnings.simplefilter("ignore", DeprecationWarning)
     import kafka  # type: ignore[import-untyped]
 
@@ -24,7 +25,7 @@ _TOPIC = "zero-timeout"
 
 
 def _wait_for_partitions(admin: AdminClient, count: int) -> None:
-    """Metadata follows the answer, because nobody waited for it."""
+    """Polls, because with a timeout of 0 the response precedes the change in the metadata."""
     deadline = time.monotonic() + _TIMEOUT_S
     while _count_partitions(admin) != count:
         assert time.monotonic() < deadline, f"{_TOPIC} has never had {count} partitions"
@@ -35,7 +36,7 @@ def _count_partitions(admin: AdminClient) -> int:
     return 0 if topic is None else len(topic.partitions)
 
 
-def test_what_nobody_waits_for_is_done(broker: BrokerUnderTest) -> None:
+def test_an_operation_with_a_timeout_of_0_completes(broker: BrokerUnderTest) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     created = admin.create_topics([NewTopic(_TOPIC, 1, 1)], operation_timeout=0)
     created[_TOPIC].result(_TIMEOUT_S)

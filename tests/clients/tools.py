@@ -1,6 +1,7 @@
-"""Programs that client tests need and pip does not bring: found, or fetched where that is allowed.
+"""Programs that client tests need and pip does not provide: found, or installed where that is
+allowed.
 
-`python -m tests.clients.tools` fetches all of them ahead of a test run.
+`python -m tests.clients.tools` installs all of them ahead of a test run.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ APT_TIMEOUT_S = 180
 
 
 class ToolMissingError(Exception):
-    """A program is not here and cannot be fetched; the message says how to get it."""
+    """A program is missing and cannot be installed; the message says how to get it."""
 
 
 def get_kcat(say: Say, *, cache_root: Path = CACHE_ROOT) -> str:
-    """kcat's path; Debian's package is installed where we may, as PyPI has none."""
+    """The path of kcat; installed from Debian's package where permitted, because PyPI has none."""
     if shutil.which("kcat") is None:
         cache_root.mkdir(parents=True, exist_ok=True)
         with locked(cache_root / ".apt.lock"):
@@ -48,7 +49,7 @@ def _install_kcat(say: Say) -> None:
     say("kcat: installing Debian's package, once ...")
     if _apt_get("install", "-y", "--no-install-recommends", "kcat"):
         return
-    _apt_get("update")  # the lists may be old or absent
+    _apt_get("update")  # the package lists may be old or absent
     _apt_get("install", "-y", "--no-install-recommends", "kcat")
 
 

@@ -1,8 +1,9 @@
-"""The broker that the clients talk to: Penstock's own, a real Kafka, or any that runs already.
+"""The broker that the clients connect to: Penstock's own, a real Kafka, or one that is running
+already.
 
 PENSTOCK_TEST_BROKER chooses: unset is `penstock.Broker()`, `kafka` is Apache Kafka from its jars,
-HOST:PORT is a running broker (its data directory, if here, in PENSTOCK_TEST_DATA). A running broker
-must create topics by itself, with three partitions.
+HOST:PORT is a running broker (its data directory, if local, in PENSTOCK_TEST_DATA). A running
+broker must create topics automatically, with three partitions.
 """
 
 from __future__ import annotations
@@ -28,17 +29,17 @@ SETTINGS = {"num.partitions": str(PARTITIONS), "auto.create.topics.enable": "tru
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerUnderTest:
     bootstrap_servers: str
-    data: Path | None  # where its partitions' folders are; None: not on this machine
+    data: Path | None  # where its partition directories are; None: not on this machine
     is_kafka: bool = False
 
     def wait_until_led(self, topic: str) -> None:
-        """KRaft answers a creation before the partitions have leaders; with acks=0 that loses
-        messages. Penstock answers after, and is not waited for."""
+        """KRaft responds before the partitions have leaders, and with acks=0 that loses messages.
+        Penstock responds later and needs no wait."""
         if self.is_kafka:
             _wait_until_led(self.bootstrap_servers, topic)
 
     def stored_batches(self, topic: str, partition: int) -> list[BatchHeader]:
-        """The headers of all batches in the partition's segments, as they stand in the files."""
+        """The headers of all batches in the partition's segment files."""
         assert self.data is not None
         folders = list(self.data.rglob(f"{topic}-{partition}"))
         assert len(folders) == 1, f"{topic}-{partition} has these folders: {folders}"
@@ -50,7 +51,8 @@ class BrokerUnderTest:
 def broker_under_test(
     directory: Path, say: Say, more: Mapping[str, str] | None = None
 ) -> Iterator[BrokerUnderTest]:
-    """`more`: settings beside the usual ones; a broker that runs already has its own."""
+    """`more` has settings besides the usual ones; a broker that is running already keeps its
+    own."""
     settings = SETTINGS | dict(more or {})
     wanted = os.environ.get("PENSTOCK_TEST_BROKER", "")
     if wanted == "kafka":

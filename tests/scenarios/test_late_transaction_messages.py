@@ -102,7 +102,7 @@ def test_a_late_end_txn_does_not_end_the_next_transaction(
             worker.tell(late)
             held = proxy.wait_held()
             proxy.let_pass()
-            worker.wait_answer()  # the client has retried
+            worker.wait_result()  # the client has retried
             wait_decided(broker, [tp])
             shown += [f"ended late: {late}"] if late == "commit" else []
 

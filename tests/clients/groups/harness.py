@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from penstock.model.ids import TopicPartition
 
 PATIENCE_S = 90.0  # a shared machine may be slow; a wait that fails says why
-SESSION_MS = 20_000  # outlasts every test, also on a busy machine
+SESSION_MS = 20_000  # longer than every test, even on a busy machine
 SHORT_SESSION_MS = 3_000  # for members that are killed or frozen until the group removes them
 REPOSITORY = Path(__file__).parents[3]
 
@@ -29,7 +29,7 @@ class MemberFailed(Exception):
 
 
 class Delivered(NamedTuple):
-    time_ns: int  # of the machine's monotonic clock, which all processes share
+    time_ns: int  # by the machine's monotonic clock, which all processes share
     partition: TopicPartition
     offset: int
     value: str
@@ -65,7 +65,7 @@ class Process:
         assert self.popen.stdout is not None
         for line in self.popen.stdout:
             if not line.endswith("\n"):
-                break  # killed in the middle of a line
+                break  # it was killed in the middle of a line
             event = json.loads(line)
             with self._changed:
                 if event["event"] == "ready":
@@ -84,7 +84,7 @@ class Process:
         self.popen.stdin.flush()
 
     def end(self) -> None:
-        """Ends it, whatever it is doing."""
+        """Ends the process, whatever it is doing."""
         self.popen.kill()
         self.popen.wait()
         self._reader.join()
@@ -100,10 +100,10 @@ class Member:
     """The events of one member, and its commands. Fields change under the harness's lock."""
 
     def __init__(self, harness: GroupHarness, process: Process) -> None:
-        self._stage = harness
+        self._harness = harness
         self.process = process
-        self.assignments: list[frozenset[TopicPartition]] = []  # one per change
-        self.changed_ns = 0  # time of the last
+        self.assignments: list[frozenset[TopicPartition]] = []  # one entry per change
+        self.changed_ns = 0  # time of the last change
         self.delivered: list[Delivered] = []
         self.commits: list[ReportedCommit] = []
         self.refusals: list[str] = []
@@ -146,11 +146,11 @@ class Member:
         self.process.command("leave")
 
     def leave(self) -> None:
-        self._stage.leave([self])
+        self._harness.leave([self])
 
     def kill(self) -> None:
         """kill -9."""
-        self._stage.forget(self)
+        self._harness.forget(self)
         self.process.end()
 
     def freeze(self) -> None:
@@ -163,20 +163,23 @@ class Member:
         self.process.command("commit", metadata=metadata)
 
     def commit(self, metadata: str = "") -> dict[TopicPartition, int]:
-        """Commits what was delivered so far; returns the offsets, or {} if it was refused."""
+        """Commits everything delivered so far; returns the offsets, or {} if the commit was
+        rejected."""
         answers = len(self.commits) + len(self.refusals)
         refusals = len(self.refusals)
         self.ask_to_commit(metadata)
-        self._stage.wait(
+        self._harness.wait(
             lambda: len(self.commits) + len(self.refusals) > answers, "the commit is answered"
         )
         return {} if len(self.refusals) > refusals else self.commits[-1].offsets
 
     def committed(self, places: Sequence[TopicPartition]) -> list[tuple[int, str | None] | None]:
-        """As the client reports them."""
+        """Offset and metadata of each, as the client reports them."""
         answers = len(self.fetched_offsets)
         self.process.command("committed", places=list(places))
-        self._stage.wait(lambda: len(self.fetched_offsets) > answers, "committed offsets are told")
+        self._harness.wait(
+            lambda: len(self.fetched_offsets) > answers, "committed offsets are told"
+        )
         return self.fetched_offsets[-1]
 
 
@@ -213,7 +216,7 @@ class GroupHarness:
         self._pool = pool
         self.command = command
         self.protocol = protocol
-        self.members: list[Member] = []  # all that ever joined, in order
+        self.members: list[Member] = []  # everyone that ever joined, in order
         self._present: list[Member] = []
 
     def join(
@@ -245,7 +248,7 @@ class GroupHarness:
         return member
 
     def leave(self, members: Sequence[Member], *, timeout_s: float = PATIENCE_S) -> None:
-        """All at once; then their processes are free for others."""
+        """Lets the members leave at once; then other tests can use their processes."""
         for member in members:
             member.ask_to_leave()
         self.wait(
@@ -283,7 +286,7 @@ class GroupHarness:
         *,
         timeout_s: float = PATIENCE_S,
     ) -> None:
-        """Until every partition has one owner and every member has some."""
+        """Waits until every partition has one owner and every member owns some."""
         wanted = sorted(partitions)
 
         def is_settled() -> bool:
@@ -294,7 +297,7 @@ class GroupHarness:
         self.wait(is_settled, what, timeout_s=timeout_s)
 
     def wait_values(self, members: Sequence[Member], values: Collection[str]) -> None:
-        """Until the members together have read all of these."""
+        """Waits until the members together have read all of these values."""
         wanted = set(values)
 
         def have_all() -> bool:
@@ -315,7 +318,7 @@ class GroupHarness:
         )
 
     def close(self, *, failed: bool) -> None:
-        """After a failure it does not wait for members to leave."""
+        """After a failure, ends the processes without waiting for members to leave."""
         try:
             if not failed:
                 self.leave(list(self._present))

@@ -22,11 +22,11 @@ ADAPTERS = {
     "kafka-python": "tests.clients.groups.member_kafka_python",
     "aiokafka": "tests.clients.groups.member_aiokafka",
 }
-HEARTBEAT_MS = 300  # its reply tells a classic member of a rebalance
+HEARTBEAT_MS = 300  # the response tells a classic member of a rebalance
 
 
-class Order(NamedTuple):
-    """How to join."""
+class JoinCommand(NamedTuple):
+    """The arguments of `join`."""
 
     bootstrap: str
     group: str
@@ -36,7 +36,7 @@ class Order(NamedTuple):
     instance: str | None
     protocol: str  # classic or consumer
     session_ms: int
-    commits: bool  # after every poll that returned records
+    commits: bool  # whether to commit after every poll that returns records
 
 
 class Read(NamedTuple):
@@ -47,22 +47,22 @@ class Read(NamedTuple):
 
 
 class CommitRefused(Exception):
-    """The group refused; the text is the client's."""
+    """The coordinator rejected a commit; the text is the client's."""
 
 
 class Adapter(Protocol):
     def join(
-        self, command: Order, gained: Callable[[Iterable[TopicAndPartition]], None],
+        self, command: JoinCommand, gained: Callable[[Iterable[TopicAndPartition]], None],
         lost: Callable[[Iterable[TopicAndPartition]], None],
     ) -> None: ...  # fmt: skip
 
     def poll(self, timeout_s: float) -> list[Read]: ...
 
     def commit(self, offsets: dict[TopicAndPartition, int], metadata: str) -> None:
-        """Waits for the reply; CommitRefused if it is an error."""
+        """Waits for the response; raises CommitRefused if it is an error."""
 
     def committed(self, places: Sequence[TopicAndPartition]) -> list[tuple[int, str | None] | None]:
-        """Offset and metadata of each; None if the client does not return metadata."""
+        """Offset and metadata of each partition; None if the client does not return metadata."""
 
     def leave(self) -> None: ...
 
@@ -101,7 +101,7 @@ class MemberLoop:
     def _execute(self, command: dict[str, Any]) -> None:
         op = command.pop("op")
         if op == "join":
-            self._join(Order(bootstrap=self._bootstrap, **command))
+            self._join(JoinCommand(bootstrap=self._bootstrap, **command))
         elif op == "commit":
             self._commit(command["metadata"])
         elif op == "committed":
@@ -110,7 +110,7 @@ class MemberLoop:
             assert op == "leave", op
             self._leave()
 
-    def _join(self, command: Order) -> None:
+    def _join(self, command: JoinCommand) -> None:
         self._owned, self._handed = set(), {}
         self._commits = command.commits
         self._adapter = self._make()
@@ -145,7 +145,7 @@ class MemberLoop:
         try:
             self._adapter.commit(offsets, metadata)
         except CommitRefused as error:
-            self._owes_commit = True  # of partitions still owned after the next poll
+            self._owes_commit = True  # for the partitions that are still owned after the next poll
             self._report("refused", error=str(error))
         else:
             self._report("committed", offsets=[[*tp, offset] for tp, offset in offsets.items()])
@@ -176,5 +176,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    # Under its real name, so that adapters raise the same CommitRefused that is caught here.
+    # Imported by its real name, so that adapters raise the same CommitRefused that is caught here.
     import_module("tests.clients.groups.member").main()

@@ -13,7 +13,13 @@ from aiokafka.coordinator.assignors.sticky.sticky_assignor import (  # type: ign
     StickyPartitionAssignor,
 )
 from aiokafka.errors import KafkaError  # type: ignore[import-untyped]
-from tests.clients.groups.member import HEARTBEAT_MS, CommitRefused, Order, Read, TopicAndPartition
+from tests.clients.groups.member import (
+    HEARTBEAT_MS,
+    CommitRefused,
+    JoinCommand,
+    Read,
+    TopicAndPartition,
+)
 
 _ASSIGNORS = {
     "range": RangePartitionAssignor,
@@ -27,7 +33,7 @@ class Member:
         self._runner = asyncio.Runner()
 
     def join(
-        self, command: Order, gained: Callable[[Iterable[TopicAndPartition]], None],
+        self, command: JoinCommand, gained: Callable[[Iterable[TopicAndPartition]], None],
         lost: Callable[[Iterable[TopicAndPartition]], None],
     ) -> None:  # fmt: skip
         async def start() -> AIOKafkaConsumer:
@@ -82,7 +88,7 @@ class _Listener(ConsumerRebalanceListener):  # type: ignore[misc] # untyped
         self._lost((tp.topic, tp.partition) for tp in revoked)
 
 
-def _settings(command: Order) -> dict[str, Any]:
+def _settings(command: JoinCommand) -> dict[str, Any]:
     settings: dict[str, Any] = {
         "bootstrap_servers": command.bootstrap,
         "group_id": command.group,

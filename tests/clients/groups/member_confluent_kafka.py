@@ -6,7 +6,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-from tests.clients.groups.member import HEARTBEAT_MS, CommitRefused, Order, Read, TopicAndPartition
+from tests.clients.groups.member import (
+    HEARTBEAT_MS,
+    CommitRefused,
+    JoinCommand,
+    Read,
+    TopicAndPartition,
+)
 
 _PASSING = (KafkaError._PARTITION_EOF, KafkaError._MAX_POLL_EXCEEDED)
 _BATCH = 50
@@ -14,7 +20,7 @@ _BATCH = 50
 
 class Member:
     def join(
-        self, command: Order, gained: Callable[[Iterable[TopicAndPartition]], None],
+        self, command: JoinCommand, gained: Callable[[Iterable[TopicAndPartition]], None],
         lost: Callable[[Iterable[TopicAndPartition]], None],
     ) -> None:  # fmt: skip
         self._consumer = Consumer(_settings(command))
@@ -64,7 +70,7 @@ class Member:
         self._consumer.close()
 
 
-def _settings(command: Order) -> dict[str, Any]:
+def _settings(command: JoinCommand) -> dict[str, Any]:
     settings: dict[str, Any] = {
         "bootstrap.servers": command.bootstrap,
         "group.id": command.group,

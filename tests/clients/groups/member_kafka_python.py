@@ -15,7 +15,13 @@ from kafka.coordinator.assignors.sticky.sticky_assignor import (  # type: ignore
 )
 from kafka.errors import KafkaError  # type: ignore[import-untyped]
 from kafka.structs import OffsetAndMetadata  # type: ignore[import-untyped]
-from tests.clients.groups.member import HEARTBEAT_MS, CommitRefused, Order, Read, TopicAndPartition
+from tests.clients.groups.member import (
+    HEARTBEAT_MS,
+    CommitRefused,
+    JoinCommand,
+    Read,
+    TopicAndPartition,
+)
 
 _ASSIGNORS = {
     "range": RangePartitionAssignor,
@@ -28,7 +34,7 @@ _JOIN_S = 2.0
 
 class Member:
     def join(
-        self, command: Order, gained: Callable[[Iterable[TopicAndPartition]], None],
+        self, command: JoinCommand, gained: Callable[[Iterable[TopicAndPartition]], None],
         lost: Callable[[Iterable[TopicAndPartition]], None],
     ) -> None:  # fmt: skip
         self._consumer = KafkaConsumer(**_settings(command))
@@ -85,7 +91,7 @@ class _Listener(ConsumerRebalanceListener):  # type: ignore[misc] # untyped
         self._lost((tp.topic, tp.partition) for tp in revoked)
 
 
-def _settings(command: Order) -> dict[str, Any]:
+def _settings(command: JoinCommand) -> dict[str, Any]:
     settings: dict[str, Any] = {
         "bootstrap_servers": command.bootstrap,
         "group_id": command.group,

@@ -60,13 +60,12 @@ def describe(broker: BrokerUnderTest, group: str) -> GroupDescription:
 
 def committed(broker: BrokerUnderTest, group: str) -> dict[TopicPartition, tuple[int, str]]:
     offsets = ask(broker, lambda client: client.groups.fetch_offsets(group))
-    # confluent-kafka sends the zero byte that ends its C string.
+    # confluent-kafka also sends the zero byte that ends its C string.
     return {tp: (at.offset, at.metadata.rstrip("\0")) for tp, at in offsets.items()}
 
 
 def find_generation(broker: BrokerUnderTest, group: str) -> int:
-    """The generation of a classic group, which no API returns: the one whose heartbeat is
-    accepted."""
+    """Finds the generation of a classic group by its heartbeats: no API returns it."""
 
     async def probe(client: ClusterClient) -> int:
         described = await client.groups.describe(group)
@@ -127,7 +126,7 @@ def loaded(broker: BrokerUnderTest, topic: str, partitions: int) -> Iterator[Loa
 
 
 def wait_more(harness: GroupHarness, members: Iterable[Member], count: int = COUNT) -> None:
-    """Until each member has read `count` more."""
+    """Waits until each member has read `count` more records."""
     wanted = [(member, len(member.delivered) + count) for member in members]
     harness.wait(
         lambda: all(len(member.delivered) >= least for member, least in wanted),
@@ -235,7 +234,7 @@ class GroupScenarios(CoreGroupScenarios):
         if harness.protocol == "classic":
             one.kill()
         else:
-            one.leave()  # the consumer protocol releases an instance only when its member leaves
+            one.leave()  # with the consumer protocol only this frees its instance id
         again = harness.join(group, topic, instance=names[0])
         harness.wait(lambda: again.owned == owned, "the member has its partitions back")
         harness.wait_values([again, other], send(group_broker, topic, partitions=4))
@@ -350,5 +349,5 @@ class ClassicGroupScenarios(GroupScenarios):
         harness.wait_settled(members[1:], everything)
         for member, (owned, changes) in zip(members[1:], before, strict=True):
             assert owned < member.owned
-            if assignor == "cooperative-sticky":  # nothing is revoked meanwhile
+            if assignor == "cooperative-sticky":  # it revokes nothing meanwhile
                 assert all(owned <= assignment for assignment in member.assignments[changes:])

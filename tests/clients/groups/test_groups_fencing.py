@@ -1,4 +1,4 @@
-"""Who may commit for a group: raw requests against a live group."""
+"""Which members may commit for a group: raw requests against a live group."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def group_client(request: pytest.FixtureRequest, group_broker: BrokerUnderTest) 
 def commit(
     broker: BrokerUnderTest, group: str, tp: TopicPartition, member: str, generation: int
 ) -> ErrorCode:
-    """The code for a commit of offset 7 by this member."""
+    """The error code for a commit of offset 7 by this member."""
     entry = {"partition_index": tp.partition, "committed_offset": 7}
     fields = {
         "group_id": group,

@@ -1,4 +1,4 @@
-"""Groups of Kafka's Java client: both protocols of the newest version, the classic one of 3.9."""
+"""Groups of the Java client: both protocols of the newest version, the classic one of 3.9."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class TestConsumer(GroupScenarios):
 
 
 @pytest.mark.skipif(not is_long(), reason="the same protocol as the newest's classic one")
-class TestClassicOfAnOlderClient(CoreGroupScenarios):
+class TestClassicWithAnOlderClient(CoreGroupScenarios):
     @pytest.fixture
     def group_client(self, group_broker: BrokerUnderTest, say: Say) -> GroupClient:
         return make_client(OLDER, "classic", group_broker, say)

@@ -52,7 +52,7 @@ def test_members_migrate_one_by_one_to_the_other_protocol(
         first = new.join(group, topic, commits=True)
         new.wait_settled([*olds, first], everything)
         wait_more(new, [*olds, first])
-        assert describe(group_broker, group).kind == "consumer"  # while both are members
+        assert describe(group_broker, group).kind == "consumer"  # both are members now
         olds[0].leave()
         second = new.join(group, topic, commits=True)
         new.wait_settled([olds[1], first, second], everything)

@@ -28,8 +28,10 @@ PATIENCE_S = 60.0
 
 
 def wait_decided(broker: BrokerUnderTest, partitions: Iterable[TopicPartition]) -> None:
-    """Until nothing is open in these partitions and the last stable offset is at the end. A commit
-    gets its reply before every partition has its marker."""
+    """Waits until no transaction is open in these partitions and the last stable offset is the end.
+
+    EndTxn responds before every partition has its marker.
+    """
     wanted = dict.fromkeys(partitions, LATEST)
 
     async def look(client: ClusterClient) -> bool:
@@ -75,7 +77,7 @@ class TransactionScenarios:
             assert worker.read(*tp) == ["0", "2", "5"]
             assert worker.read(*tp, isolation="read_uncommitted") == list("012345")
 
-    def test_a_transaction_left_open_by_a_crash_is_aborted_when_its_id_returns(
+    def test_a_transaction_left_open_by_a_crash_is_aborted_when_its_id_is_reused(
         self, transaction_broker: BrokerUnderTest, harness: TransactionHarness
     ) -> None:
         partitions = partitions_of(new_topic(transaction_broker, partitions=2), 2)
@@ -135,7 +137,7 @@ class TransactionScenarios:
         copied = commit_copies(worker, target)
         copy(worker, target)
         worker.abort()
-        worker.close()  # its position is beyond the aborted transaction, so it starts again
+        worker.close()  # its position is beyond the aborted records: start again
         harness.clear(failed=False)
         worker = start_copying(harness, name, group, source)
         copied += commit_copies(worker, target)
@@ -158,8 +160,8 @@ class TransactionScenarios:
 
 
 def start_copying(harness: TransactionHarness, name: str, group: str, source: str) -> Worker:
-    """First the id, which ends an open transaction; then the group, whose offsets are stable
-    then."""
+    """Reopens the transactional id first, which ends an open transaction; then joins the group,
+    whose offsets are stable by then."""
     worker = harness.take().open(name)
     worker.join(group, source)
     return worker
@@ -172,7 +174,7 @@ def commit_copies(worker: Worker, target: str) -> list[Taken]:
 
 
 def copy(worker: Worker, target: str) -> list[Taken]:
-    """In a transaction that stays open."""
+    """Sends in a transaction that stays open."""
     taken = worker.take()
     worker.begin()
     for number in sorted({record.partition for record in taken}):

@@ -34,7 +34,8 @@ pytestmark = pytest.mark.xdist_group("transactions-java")
 MAIN_CLASS = "org.apache.kafka.tools.TransactionalMessageCopier"
 COUNT = scaled(test=1_000, verify=20_000, release=100_000)
 TRANSACTION_SIZE = 50
-# It fetches committed offsets before it ends the transaction of its previous run, and waits for it.
+# It fetches committed offsets before it ends the transaction of its previous run, and waits for
+# that one.
 TRANSACTION_TIMEOUT_MS = 20_000
 PATIENCE_S = 120.0
 RANDOM_ABORTS = "--enable-random-aborts"
@@ -45,7 +46,7 @@ Command = Callable[..., list[str]]
 
 @pytest.fixture(params=[KAFKA_VERSION, "3.9.2"])
 def command(request: pytest.FixtureRequest, say: Say) -> Command:
-    """With both transaction versions."""
+    """Kafka's tool, once per transaction version."""
     try:
         if request.param == KAFKA_VERSION:
             return resolve_kafka_jars(say).command
@@ -54,7 +55,7 @@ def command(request: pytest.FixtureRequest, say: Say) -> Command:
         pytest.skip(f"skipped: {error}")
 
 
-def test_copies_are_exact_although_it_aborts_and_is_killed(
+def test_copies_are_exact_although_the_tool_aborts_and_is_killed(
     transaction_broker: BrokerUnderTest, command: Command, tmp_path: Path
 ) -> None:
     topics = Topics.fresh(transaction_broker, partitions=1)
@@ -66,7 +67,7 @@ def test_copies_are_exact_although_it_aborts_and_is_killed(
     topics.check(transaction_broker)
 
 
-def test_as_a_group_member_it_copies_every_partition(
+def test_as_a_group_member_the_tool_copies_every_partition(
     transaction_broker: BrokerUnderTest, command: Command, tmp_path: Path
 ) -> None:
     topics = Topics.fresh(transaction_broker, partitions=3)
@@ -106,7 +107,7 @@ class Topics(NamedTuple):
 
 
 def wait_processed(copier: Child, count: int) -> None:
-    """Until it reports this many committed records."""
+    """Waits until the tool reports this many committed records."""
     for number in itertools.count():
         line = copier.wait_next_line(number, timeout_s=PATIENCE_S)
         if line.startswith("{") and json.loads(line)["totalProcessed"] >= count:

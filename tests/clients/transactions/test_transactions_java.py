@@ -1,4 +1,4 @@
-"""Transactions of Kafka's Java client: 4.4 bumps its epoch with each (KIP-890), 3.9 does not."""
+"""Transactions of the Java client: 4.4 bumps its epoch with each one (KIP-890), 3.9 does not."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ def client(
 
 
 @pytest.fixture
-def shops(
+def harnesses(
     transaction_broker: BrokerUnderTest, say: Say, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[list[TransactionHarness]]:
-    """One of each protocol."""
-    shops = [
+    """One worker per transaction version."""
+    harnesses = [
         TransactionHarness(
             java_worker(version, transaction_broker.bootstrap_servers, say),
             tmp_path_factory.mktemp(version),
         )
         for version in (NEWEST, OLDER)
     ]
-    yield shops
-    for harness in shops:
+    yield harnesses
+    for harness in harnesses:
         harness.end()
 
 
@@ -51,10 +51,10 @@ class TestJava(TransactionScenarios):
 
 
 def test_transactions_of_both_protocols_share_a_partition(
-    transaction_broker: BrokerUnderTest, shops: list[TransactionHarness]
+    transaction_broker: BrokerUnderTest, harnesses: list[TransactionHarness]
 ) -> None:
     tp = TopicPartition(new_topic(transaction_broker, partitions=1), 0)
-    newer, older = (harness.take().open(new_name()) for harness in shops)
+    newer, older = (harness.take().open(new_name()) for harness in harnesses)
     for number in range(4):
         newer.begin()
         older.begin()

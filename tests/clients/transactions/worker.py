@@ -1,7 +1,7 @@
-"""A transactional client in a process of its own, so that it can be killed:
-`python -m tests.clients.transactions.worker CLIENT HOST:PORT`.
+"""A transactional client in a process of its own, so that it can be killed: `python -m
+tests.clients.transactions.worker CLIENT HOST:PORT`.
 
-One JSON command per line in, one JSON reply per line out; an adapter drives the client.
+One JSON command per line in, one JSON result per line out; an adapter drives the client.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ ADAPTERS = {
     "confluent-kafka": "tests.clients.transactions.worker_confluent_kafka",
     "aiokafka": "tests.clients.transactions.worker_aiokafka",
 }
-INSTANCE = "only-member"  # so that it is back soon after a kill
-TAKE_MOST = 20  # several records, and few enough for several transactions
+INSTANCE = "only-member"  # static membership, so that it rejoins soon after a kill
+TAKE_MOST = 20  # several records, but few enough that a test takes several transactions
 
 
 class ClientFailed(Exception):
@@ -35,10 +35,10 @@ class Taken(NamedTuple):
 
 
 class Adapter(Protocol):
-    """At most one producer and one consumer. Every call blocks until it is done."""
+    """Has at most one producer and one consumer. Every call blocks until it is done."""
 
     def open(self, transactional_id: str, timeout_ms: int) -> None:
-        """Becomes the current producer of this id."""
+        """Initializes a producer with this transactional id, which becomes the current one."""
 
     def begin(self) -> None: ...
 
@@ -49,13 +49,13 @@ class Adapter(Protocol):
     def abort(self) -> None: ...
 
     def read(self, topic: str, partition: int, isolation: str) -> list[str]:
-        """All that this isolation level sees now, with a separate consumer."""
+        """All records visible at this isolation level now, read with a separate consumer."""
 
     def join(self, group: str, topic: str) -> None:
         """Reads committed records as a group member, from the committed offsets."""
 
     def take(self) -> list[Taken]:
-        """The next records: at least one, at most TAKE_MOST."""
+        """Returns the next records: at least one, at most TAKE_MOST."""
 
     def send_offsets(self) -> None:
         """Adds the offsets of the taken records to the transaction."""
@@ -80,5 +80,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    # Under its real name, so that adapters raise the same ClientFailed that is caught here.
+    # Imported by its real name, so that adapters raise the same ClientFailed that is caught here.
     import_module("tests.clients.transactions.worker").main()

@@ -113,7 +113,7 @@ class Worker:
         return [Taken(record.partition, record.offset, record.value.decode()) for record in records]
 
     def send_offsets(self) -> None:
-        """By group id alone, because aiokafka has no more."""
+        """Uses the group id alone, because aiokafka supports no more."""
         self._run(lambda: self._producer.send_offsets_to_transaction(self._reached, self._group))
 
     def close(self) -> None:

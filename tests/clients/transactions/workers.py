@@ -30,7 +30,7 @@ class WorkerRefused(Exception):
 
 class TransactionClient(NamedTuple):
     command: Sequence[str]
-    fenced: frozenset[str]  # its name for being fenced
+    fenced: frozenset[str]  # the client's name for being fenced
 
 
 class Worker:
@@ -74,16 +74,16 @@ class Worker:
 
     def ask(self, op: str, **fields: Any) -> Any:
         self.tell(op, **fields)
-        return self.wait_answer()
+        return self.wait_result()
 
     def tell(self, op: str, **fields: Any) -> None:
-        """Does not wait for the reply, which `wait_answer` returns."""
+        """Does not wait for the result, which `wait_result` returns."""
         stdin = self._child.process.stdin
         assert stdin is not None
         stdin.write(json.dumps({"op": op, **fields}) + "\n")
         stdin.flush()
 
-    def wait_answer(self) -> Any:
+    def wait_result(self) -> Any:
         line = self._child.wait_next_line(self._answers, timeout_s=ANSWER_TIMEOUT_S)
         self._answers += 1
         answer: Mapping[str, Any] = json.loads(line)
@@ -120,7 +120,7 @@ class TransactionHarness:
         worker.kill()
 
     def clear(self, *, failed: bool) -> None:
-        """After a failure workers are not shut down in order."""
+        """After a failure, does not shut workers down in order."""
         for worker in list(self._busy):
             if failed:
                 self.kill(worker)
