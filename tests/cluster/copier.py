@@ -1,5 +1,5 @@
 """Copies a topic to another in transactions, with its offsets in them, as a member of a group:
-`python -m tests.cluster.copier SERVERS GROUP SOURCE TARGET NAME`. Ends well with SIGTERM.
+`python -m tests.cluster.copier SERVERS GROUP SOURCE TARGET NAME`. Exits with success on SIGTERM.
 
 Prints `open` before each commit, so that a test that kills it knows its state. A failed transaction
 is aborted and copied again. A step that takes too long ends the process with SIGALRM, and NAME may
@@ -17,7 +17,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-MOST = 400  # records in a transaction
+MOST = 400  # maximum number of records in a transaction
 POLL_S = 0.05
 STEP_S = 30.0
 GIVE_UP_S = 12  # longer than it takes to elect leaders after a kill
@@ -29,7 +29,7 @@ class Copier:
     def __init__(self, servers: str, group: str, source: str, target: str, name: str) -> None:
         self._target = target
         self._is_stopping = False
-        self._taken: list[Any] = []  # not copied yet; dropped when its partitions are revoked
+        self._taken: list[Any] = []  # read, not copied yet; dropped when revoked
         common: dict[str, Any] = {"bootstrap.servers": servers, "log_level": 0}
         self._producer = Producer(
             {
@@ -99,7 +99,7 @@ class Copier:
             producer.produce(self._target, message.value(), message.key(), message.partition())
         reached = {
             message.partition(): message for message in taken
-        }.values()  # the last of each partition
+        }.values()  # the last record of each partition
         places = [TopicPartition(e.topic(), e.partition(), e.offset() + 1) for e in reached]
         group = self._consumer.consumer_group_metadata()
         _persist(lambda: producer.send_offsets_to_transaction(places, group, STEP_S))
@@ -107,7 +107,7 @@ class Copier:
         _persist(lambda: producer.commit_transaction(STEP_S))
 
     def _rewind(self) -> None:
-        """Back to the group's offsets, so that aborted records are read again."""
+        """Seeks to the group's committed offsets, so that aborted records are read again."""
         owned = self._consumer.assignment()
         if owned:
             for committed in self._consumer.committed(owned, timeout=STEP_S):
@@ -116,7 +116,7 @@ class Copier:
 
 
 def _persist(call: Callable[[], object]) -> None:
-    """Retry as long as librdkafka says that the call may still succeed."""
+    """Retries as long as librdkafka says that the call may still succeed."""
     while True:
         try:
             call()
@@ -131,7 +131,7 @@ def main() -> None:
     copier = Copier(*sys.argv[1:])
     signal.signal(signal.SIGTERM, copier.stop)
     copier.run()
-    os._exit(0)  # librdkafka's close may wait for the same coordinator
+    os._exit(0)  # because librdkafka's close may wait for the same coordinator
 
 
 if __name__ == "__main__":

@@ -30,8 +30,8 @@ PAUSES_A_SECOND = 50
 
 
 class Feed:
-    """Sends numbers, each with one of the keys, at a rate until `stop`; then, as fast as possible,
-    what is missing of `least`."""
+    """Sends numbers, each with one of the keys, at a rate until `stop`; then sends as fast as
+    possible until there are `least` of them."""
 
     def __init__(self, cluster: Cluster, *, least: int, rate: int) -> None:
         self.sent = 0
@@ -80,11 +80,11 @@ class CopierProcess:
 
     def __init__(self, cluster: Cluster, name: str, log: Path) -> None:
         self.name = name
-        self.given_up = 0  # times
+        self.given_up = 0  # how often it exited with SIGALRM
         self._command = [sys.executable, "-m", "tests.cluster.copier", cluster.bootstrap_servers]
         self._command += [GROUP, SOURCE, TARGET, name]
         self._log = log
-        self._opened = 0  # transactions, over all restarts
+        self._opened = 0  # number of transactions, over all restarts
         self._said = threading.Condition()
         self.start()
 
@@ -100,14 +100,14 @@ class CopierProcess:
             )
 
     def _watch(self) -> None:
-        while self._live() == -signal.SIGALRM:
+        while self._run_once() == -signal.SIGALRM:
             self.given_up += 1
             self._spawn()
         with self._said:
-            self._said.notify_all()  # it has ended
+            self._said.notify_all()  # the copier has ended
 
-    def _live(self) -> int:
-        """One process, and how it ended."""
+    def _run_once(self) -> int:
+        """Counts the transactions of one process; returns its exit code."""
         with self._process as process:
             assert process.stdout is not None
             for _ in process.stdout:
@@ -121,7 +121,7 @@ class CopierProcess:
         return self._process.pid
 
     def wait_open(self, more: int = 1) -> None:
-        """Until it has begun so many more transactions."""
+        """Waits until it has begun this many more transactions."""
         wanted = self._opened + more
         with self._said:
             self._said.wait_for(
@@ -130,7 +130,7 @@ class CopierProcess:
         assert self._opened >= wanted, f"{self.name} does not go on: {self._log.read_text()}"
 
     def kill_in_transaction(self) -> None:
-        """kill -9, with a transaction open or about to be committed."""
+        """Kills it with SIGKILL while a transaction is open or about to be committed."""
         self.wait_open()
         self.kill()
 
@@ -139,7 +139,8 @@ class CopierProcess:
         self._watcher.join(PATIENCE_S)
 
     def stop(self) -> None:
-        """It may exit even then, so the signal is repeated."""
+        """Repeats the signal, because the process may exit with SIGALRM and be restarted even
+        now."""
         while self._watcher.is_alive():
             self._process.terminate()
             self._watcher.join(1.0)
@@ -151,7 +152,7 @@ class CopierProcess:
 
 
 def wait_copied(cluster: Cluster) -> None:
-    """Until the group has committed the end of every partition of the source. Any duration is fine,
+    """Waits until the group has committed the end of every source partition. Any duration is fine,
     as long as there is progress."""
     left = _count_left(cluster)
     while left:
@@ -172,7 +173,7 @@ def _count_left(cluster: Cluster) -> int:
 
 
 def wait_decided(cluster: Cluster, topic: str, partitions: int = PARTITIONS) -> None:
-    """Until the last stable offset of each partition is its high watermark."""
+    """Waits until the last stable offset of each partition is its high watermark."""
     wanted = dict.fromkeys(_places(topic, partitions), LATEST)
 
     async def read(client: ClusterClient) -> list[tuple[int, int]]:

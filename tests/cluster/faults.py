@@ -1,4 +1,5 @@
-"""Faults of a cluster, each with evidence: a fault without evidence does not count.
+"""Faults of a cluster, each with evidence that it occurred: a fault without evidence does not
+count.
 
 After a fault every broker runs and every replica is in sync.
 """
@@ -58,7 +59,8 @@ def _find_coordinator(cluster: Cluster) -> int:
 
 
 def pause_leader(cluster: Cluster, topic: str) -> str:
-    """Beyond its session timeout: it resumes as a deposed leader."""
+    """Pauses the leader for longer than its session timeout, so that it resumes as a deposed
+    leader."""
     before = cluster.partition(topic, 0)
     cluster.pause(before.leader)
     after = cluster.wait_partition(topic, 0, lambda state: state.leader_epoch > before.leader_epoch)

@@ -26,7 +26,7 @@ class Load:
         self.committed: dict[int, int] = {}  # partition -> the last offset whose commit succeeded
         self._servers = cluster.bootstrap_servers
         self._pause_s = 1 / rate
-        self._acknowledged: list[tuple[float, int]] = []  # when, which
+        self._acknowledged: list[tuple[float, int]] = []  # time and number of each
         self._failed: list[str] = []
         self._read_by_group: set[int] = set()
         self._stop = threading.Event()
@@ -70,15 +70,17 @@ class Load:
         return [number for _, number in self._acknowledged]
 
     def wait_acknowledged(self, more: int = 100) -> None:
-        """Until so many more are acknowledged; on timeout the message has the errors."""
+        """Waits until this many more records are acknowledged; on timeout the message has the
+        errors."""
         wanted = len(self._acknowledged) + more
         deadline = time.monotonic() + _TIMEOUT_S
         while len(self._acknowledged) < wanted:
             assert time.monotonic() < deadline, f"no progress; failed: {self._failed[:3]}"
             time.sleep(0.01)
 
-    def wait_answered(self, since: float) -> float:
-        """Until each partition has acknowledged a record since then; returns the seconds."""
+    def wait_every_partition_acknowledges(self, since: float) -> float:
+        """Waits until each partition has acknowledged a record since then; returns the seconds that
+        took."""
         deadline = time.monotonic() + _TIMEOUT_S
         while len(first := self._first_since(since)) < PARTITIONS:
             assert time.monotonic() < deadline, f"only {sorted(first)} answer: {self._failed[:3]}"
@@ -121,7 +123,7 @@ class Load:
         consumer.close()
 
     def _note_read(self, message: Any) -> None:
-        if message.partition() < PARTITIONS:  # others are not from this load
+        if message.partition() < PARTITIONS:  # records of other partitions are not from this load
             self._read_by_group.add(int(message.value()))
 
     def _commit_sometimes(self, consumer: Consumer, message: Any) -> None:
@@ -130,7 +132,7 @@ class Load:
         try:
             consumer.commit(message=message, asynchronous=False)
         except KafkaException:
-            return  # not guaranteed
+            return  # commits may fail during faults
         self.committed[message.partition()] = message.offset() + 1
 
     # -- afterwards ------------------------------------------------------------------------
@@ -142,8 +144,8 @@ class Load:
         assert not any(thread.is_alive() for thread in self._threads)
 
     def check(self) -> None:
-        """No acknowledged or committed record is lost or duplicated, all are in order, and the
-        group has skipped none."""
+        """Checks that no acknowledged or committed record is lost or duplicated, that all are in
+        order, and that the group has skipped none."""
         assert self._failed == []
         stored = self.read_all()
         for partition, numbers in stored.items():

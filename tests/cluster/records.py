@@ -25,7 +25,7 @@ LEADER = 1
 def create_on(
     cluster: Cluster, topic: str, brokers: tuple[int, ...], config: Mapping[str, str] | None = None
 ) -> None:
-    """One partition, on these brokers; the first leads it."""
+    """Creates a topic with one partition on these brokers; the first one leads."""
     replicas = tuple(map(BrokerId, brokers))
     new = NewTopicSpec(name=topic, assignment={0: replicas}, configs=dict(config or {}))
     cluster.ask(lambda client: client.admin.create_topics([new]))
@@ -33,14 +33,14 @@ def create_on(
 
 
 def send(cluster: Cluster, topic: str, value: str, *, acks: int = ALL, partition: int = 0) -> int:
-    """The offset it got."""
+    """Returns the offset of the record."""
     batch = make_batch(value)
     tp = TopicPartition(topic, partition)
     produced: Produced = cluster.ask(lambda client: client.produce(tp, batch, acks=acks))
     return int(produced.base_offset)
 
 
-class Correspondent:
+class ConnectedClient:
     """A client that keeps its metadata and connections. A context manager."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -75,7 +75,7 @@ def make_batch(value: str) -> bytearray:
 
 
 def read(cluster: Cluster, topic: str, partition: int = 0) -> list[str]:
-    """All committed records, as a consumer gets them; few enough for one fetch."""
+    """All committed records, as a consumer sees them; they must fit in one fetch."""
     wanted = FetchFrom(TopicPartition(topic, partition), Offset(0))
     (fetched,) = cluster.ask(lambda client: client.fetch([wanted], max_wait_ms=0))
     return _values(fetched.batches)
@@ -94,7 +94,7 @@ def wait_stored(cluster: Cluster, broker_id: int, topic: str, values: list[str])
 
 
 def _values(batches: bytes | memoryview) -> list[str]:
-    """Without a batch that is still being written."""
+    """Skips a batch that is still being written."""
     return [
         (record.value or b"").decode()
         for position, header in iter_headers(batches)

@@ -27,7 +27,7 @@ class RetryingProducer:
                 "bootstrap.servers": cluster.bootstrap_servers,
                 "linger.ms": 2,
                 "delivery.timeout.ms": 2000,
-                "topic.metadata.propagation.max.ms": 100,  # not half a minute
+                "topic.metadata.propagation.max.ms": 100,  # instead of the default half minute
                 "topic.metadata.refresh.interval.ms": 500,
                 "log_level": 0,
             }

@@ -1,4 +1,4 @@
-"""Cluster changes under load: clients see at most a new leader, and lose nothing."""
+"""Cluster changes under load: clients see at most a new leader, and no record is lost."""
 
 import json
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ def cluster() -> Iterator[Cluster]:
 
 @contextmanager
 def working(cluster: Cluster, topic: str) -> Iterator[Load]:
-    """With load before, during and after; no acknowledged record may be lost."""
+    """Runs load before, during and after; no acknowledged record may be lost."""
     load = Load(cluster, topic)
     try:
         load.wait_acknowledged()
@@ -54,7 +54,7 @@ def test_partitions_are_added_under_load(cluster: Cluster) -> None:
 
 
 def _find_in_sync(cluster: Cluster, topic: str, partition: int) -> int:
-    """Brokers get new partitions one after the other."""
+    """The number of in-sync replicas; 0 while the broker does not know the new partition yet."""
     try:
         return len(cluster.in_sync(topic, partition))
     except KeyError:
@@ -69,7 +69,7 @@ def test_partitions_are_reassigned_under_load(cluster: Cluster) -> None:
         results = cluster.ask(lambda client: client.reassignments.alter(wanted))
         assert {result.code for result in results.values()} == {ErrorCode.NONE}
         cluster.wait(partial(_find_moving, cluster), lambda moving: not moving)
-        for number, to in targets.items():  # stored; the brokers get it later
+        for number, to in targets.items():  # the change is stored; brokers learn of it later
             partition = cluster.wait_partition("moving", number, partial(_is_on, to))
             assert partition.leader in to
     for broker, number in ((1, 0), (2, 1), (1, 2)):
@@ -130,7 +130,7 @@ def test_controlled_shutdown_moves_leaders_and_elect_leaders_returns_them(
     tp = TopicPartition("handed", 0)
     with working(cluster, "handed") as load:
         cluster.stop(1)
-        assert _stored(cluster, "handed") == (2, [2, 3])  # before it was gone
+        assert _stored(cluster, "handed") == (2, [2, 3])  # stored before broker 1 exited
         cluster.wait_partition("handed", 0, lambda state: state.leader == 2)
         load.wait_acknowledged()
         cluster.start(1)
@@ -144,7 +144,7 @@ def test_controlled_shutdown_moves_leaders_and_elect_leaders_returns_them(
 
 
 def _stored(cluster: Cluster, topic: str) -> tuple[int, list[int]]:
-    """Stored leader and ISR of its first partition; brokers get them later."""
+    """Leader and ISR of its first partition, as stored; brokers learn of them later."""
     with kazoo_client(cluster.zookeeper) as zookeeper:
         state = json.loads(zookeeper.get(f"/brokers/topics/{topic}/partitions/0/state")[0])
     return state["leader"], state["isr"]

@@ -1,4 +1,5 @@
-"""A real leader whose log is damaged on disk: an in-sync replica takes over, all become whole."""
+"""A real leader whose log is damaged on disk: an in-sync replica takes over, and the log is
+repaired."""
 
 import pytest
 from tests.cluster.records import create_on, read, send, wait_stored
@@ -16,7 +17,7 @@ TOPIC = TopicPartition("damaged", 0)
 VALUES = [f"value {number}" for number in range(5)]
 
 
-def test_a_leader_with_a_flipped_bit_makes_way_and_is_repaired() -> None:
+def test_a_leader_with_a_flipped_bit_is_replaced_and_repaired() -> None:
     with Cluster(brokers=3) as cluster:
         create_on(cluster, TOPIC.topic, (1, 2))
         for value in VALUES:
@@ -37,7 +38,7 @@ def test_a_leader_with_a_flipped_bit_makes_way_and_is_repaired() -> None:
 
 
 def flip_a_bit(cluster: Cluster, broker: int) -> None:
-    """In the middle of the log, inside of a record."""
+    """Flips a bit in the middle of the log, inside a record."""
     [path] = (cluster.data(broker) / "damaged-0").glob("*.log")
     with path.open("r+b") as log:
         position = path.stat().st_size // 5 * 2 + 70

@@ -1,6 +1,6 @@
 """Three brokers and transactional copiers: whatever is killed, each number is copied exactly once.
 
-In the order of its key; and at the end no transaction is left open.
+Numbers with the same key keep their order, and at the end no transaction is open.
 """
 
 import time
@@ -28,10 +28,10 @@ from penstock.testing import Cluster
 pytestmark = pytest.mark.xdist_group("cluster")
 
 MESSAGES = scaled(test=10_000, verify=100_000, release=400_000)
-RATE = 800  # during the faults
+RATE = 800  # numbers per second during the faults
 BROKER_KILLS = scaled(test=1, verify=4, release=20)
 CLIENT_KILLS = scaled(test=1, verify=6, release=30)
-STATE_PARTITIONS = 5  # of each internal topic: enough for several leaders
+STATE_PARTITIONS = 5  # of each internal topic: enough that several brokers coordinate
 SETTINGS = {
     "transaction.state.log.num.partitions": STATE_PARTITIONS,
     "offsets.topic.num.partitions": STATE_PARTITIONS,
@@ -68,7 +68,7 @@ def test_kills_neither_lose_nor_duplicate_transactional_copies(
     with copying(cluster, tmp_path) as copiers:
         note("all copiers are at work")
         try:
-            for evidence in hurt(cluster, copiers):
+            for evidence in inject_faults(cluster, copiers):
                 note(evidence)
                 heal(cluster, TARGET)
         finally:
@@ -88,7 +88,7 @@ def test_kills_neither_lose_nor_duplicate_transactional_copies(
 
 @contextmanager
 def copying(cluster: Cluster, note: Path) -> Iterator[list[CopierProcess]]:
-    """Two copiers, which end with success unless another error occurred."""
+    """Runs two copiers; both must exit with success unless the block fails."""
     copiers = [CopierProcess(cluster, name, note / f"{name}.log") for name in ("left", "right")]
     try:
         for copier in copiers:
@@ -102,8 +102,8 @@ def copying(cluster: Cluster, note: Path) -> Iterator[list[CopierProcess]]:
         copier.stop()
 
 
-def hurt(cluster: Cluster, copiers: list[CopierProcess]) -> Iterator[str]:
-    """One fault after the other, each during copying; yields their evidence."""
+def inject_faults(cluster: Cluster, copiers: list[CopierProcess]) -> Iterator[str]:
+    """Injects one fault after the other while records are copied; yields the evidence of each."""
     for turn in range(max(BROKER_KILLS, CLIENT_KILLS)):
         copier = copiers[turn % len(copiers)]
         if turn < CLIENT_KILLS:
@@ -126,7 +126,7 @@ def kill_client(copier: CopierProcess) -> str:
 
 
 def kill_coordinator(cluster: Cluster, name: str) -> str:
-    """The coordinator of this transactional id."""
+    """Kills the coordinator of this transactional id."""
     before = find_coordinator(cluster, name)
     cluster.kill(before)
     after = cluster.wait(lambda: find_coordinator(cluster, name), lambda broker: broker != before)
@@ -139,7 +139,7 @@ def find_coordinator(cluster: Cluster, name: str) -> int:
 
 
 def wait_nothing_open(cluster: Cluster) -> None:
-    """Until no transaction is open at a coordinator or in a partition."""
+    """Waits until no transaction is open at a coordinator or in a partition."""
     cluster.wait(
         lambda: cluster.ask(lambda client: client.transactions.list_transactions(states=UNDECIDED)),
         lambda open_: not open_,

@@ -14,10 +14,10 @@ from penstock.testing import Cluster
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
-ROUNDS = scaled(test=1, verify=4, release=12)  # of every fault
-AT_LEAST = scaled(test=5, verify=25, release=75)  # faults in one run
+ROUNDS = scaled(test=1, verify=4, release=12)  # how often each fault occurs
+AT_LEAST = scaled(test=5, verify=25, release=75)  # number of faults in one run
 STOPS = scaled(test=2, verify=4, release=12)
-LAG_S = 30.0  # replica.lag.time.max.ms
+LAG_S = 30.0  # replica.lag.time.max.ms, in seconds
 TOPIC = "numbers"
 Note = Callable[[str, Iterable[str]], None]
 
@@ -55,7 +55,8 @@ def test_no_fault_loses_or_duplicates_acknowledged_records(
 
 
 def test_clients_do_not_wait_for_a_stopped_controller(cluster: Cluster) -> None:
-    """Controlled shutdown, following to the end: the broker is gone, not merely behind."""
+    """Controlled shutdown takes the broker out of every ISR at once: nothing waits for replica
+    lag."""
     cluster.create_topic(
         "others", partitions=PARTITIONS, replication_factor=3, config={"min.insync.replicas": 2}
     )
@@ -66,7 +67,7 @@ def test_clients_do_not_wait_for_a_stopped_controller(cluster: Cluster) -> None:
         for _ in range(STOPS):
             controller = cluster.controller
             cluster.stop(controller)
-            assert load.wait_answered(time.monotonic()) < LAG_S / 2
+            assert load.wait_every_partition_acknowledges(time.monotonic()) < LAG_S / 2
             cluster.start(controller)
             heal(cluster, "others")
     finally:
@@ -75,14 +76,14 @@ def test_clients_do_not_wait_for_a_stopped_controller(cluster: Cluster) -> None:
 
 
 def _do(fault: Fault, cluster: Cluster, load: Load, record_note: Note) -> str:
-    """The fault's name, once it has evidence, the cluster has recovered and clients continue."""
+    """Injects the fault; returns its name once the cluster has recovered and clients continue."""
     begun = time.monotonic()
-    witness = fault.do(cluster, TOPIC)
-    assert witness
+    evidence = fault.do(cluster, TOPIC)
+    assert evidence
     heal(cluster, TOPIC)
     load.wait_acknowledged()
     silence_s = load.longest_silence_s(begun)
-    note = f"{fault.name}: {witness}; longest without an acknowledgement {silence_s:.1f} s"
+    note = f"{fault.name}: {evidence}; longest without an acknowledgement {silence_s:.1f} s"
     print(note)
-    record_note("cluster: faults and what witnessed them", [note])
+    record_note("cluster: faults and the evidence of each", [note])
     return fault.name

@@ -1,4 +1,4 @@
-"""A broker comes back without some of its data: nothing is lost that another replica has."""
+"""A broker restarts without some of its data: nothing is lost that another replica has."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
-from tests.cluster.records import Correspondent, create_on, read, send, stored, wait_stored
+from tests.cluster.records import ConnectedClient, create_on, read, send, stored, wait_stored
 from tests.profile import is_long
 
 from penstock.model.admin import ElectionType
@@ -37,7 +37,8 @@ def lose_newest_segments(cluster: Cluster, topic: str, copy: Path) -> None:
 
 
 def keep_segments(cluster: Cluster, broker: int, topic: str, count: int) -> None:
-    """Remove the others with their indexes and snapshots, as if they had never been written."""
+    """Removes later segments with their indexes and snapshots, as if they had never been
+    written."""
     logs = sorted((cluster.data(broker) / f"{topic}-0").glob("*.log"))
     assert len(logs) > count
     for log in logs[count:]:
@@ -90,7 +91,8 @@ def test_a_broker_that_lost_data_and_starts_first_does_not_lead(
 
 @pytest.mark.skipif(not is_long(), reason="a variant, for verify")
 def test_if_all_in_sync_replicas_lost_records_the_longest_log_leads(cluster: Cluster) -> None:
-    """As after a power cut of all: their checkpoints are above their log ends."""
+    """As after a power cut of all brokers: their checkpointed high watermarks exceed their log
+    ends."""
     create_on(cluster, "short", (1, 2, 3), {"segment.bytes": "400"})
     values = [f"acknowledged {number}" for number in range(16)]
     _send_all(cluster, "short", values)
@@ -134,13 +136,13 @@ def test_the_only_in_sync_replica_without_its_log_waits_for_an_operator(cluster:
 
 
 def _send_all(cluster: Cluster, topic: str, values: list[str]) -> None:
-    with Correspondent(cluster) as client:
+    with ConnectedClient(cluster) as client:
         for value in values:
             client.send(topic, value)
 
 
 def _wait_checkpointed(cluster: Cluster, topic: str, offset: int, broker: int = 1) -> None:
-    """The broker has written its high watermark."""
+    """Waits until the broker has checkpointed this high watermark."""
     checkpoint = cluster.data(broker) / "replication-offset-checkpoint"
     line = f"{topic} 0 {offset}"
     cluster.wait(
@@ -150,7 +152,7 @@ def _wait_checkpointed(cluster: Cluster, topic: str, offset: int, broker: int = 
 
 
 def _wait_unregistered(cluster: Cluster) -> None:
-    """The sessions of all brokers have expired."""
+    """Waits until the sessions of all brokers have expired."""
     client = KazooClient(cluster.zookeeper)
     client.start()
     try:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from tests.cluster.records import (
     LEADER,
-    Correspondent,
+    ConnectedClient,
     create_on,
     read,
     send,
@@ -25,7 +25,7 @@ from penstock.testing import Cluster
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
-SESSION_MS = 12_000  # a paused broker is resumed well before its session expires
+SESSION_MS = 12_000  # long enough that a paused broker resumes before its session expires
 
 
 @pytest.fixture(scope="module")
@@ -35,9 +35,12 @@ def cluster() -> Iterator[Cluster]:
         yield cluster
 
 
-def freeze(cluster: Cluster, follower: int, client: Correspondent) -> None:
-    """It gets no more records from broker 1. The fetch that it has left there, with all topics, is
-    answered with an unrelated record; later fetches stay with the leader."""
+def freeze(cluster: Cluster, follower: int, client: ConnectedClient) -> None:
+    """Stops the follower from getting records of broker 1.
+
+    The follower has a fetch of all topics waiting there; an unrelated record completes it. Later
+    records therefore stay with the leader.
+    """
     cluster.pause(follower)
     client.send("last-straw", "for the frozen", acks=LEADER)
 
@@ -46,7 +49,7 @@ def test_three_messages_survive_a_lost_leader(cluster: Cluster) -> None:
     """The leader has three records, A two, B one. One is committed when the leader fails."""
     leader, a, b = 1, 2, 3
     create_on(cluster, "story", (leader, a, b))
-    with Correspondent(cluster) as client:
+    with ConnectedClient(cluster) as client:
         client.send("last-straw", "hello")
         client.send("story", "first")
         freeze(cluster, b, client)
@@ -68,11 +71,11 @@ def test_three_messages_survive_a_lost_leader(cluster: Cluster) -> None:
     cluster.start(leader)
     wait_stored(cluster, leader, "story", ["first", "second"])
 
-    # The third was never acknowledged: its producer sends it again, in commit order.
+    # The third record was never acknowledged, so its producer sends it again.
     cluster.wait_in_sync("story", 0, 3)
     assert send(cluster, "story", "third") == 2
     assert read(cluster, "story") == ["first", "second", "third"]
-    _lead_again(cluster)
+    _restore_preferred_leader(cluster)
 
 
 def assert_strict_status_names_missing(cluster: Cluster, broker: int) -> None:
@@ -88,7 +91,7 @@ def assert_strict_status_names_missing(cluster: Cluster, broker: int) -> None:
 
 def test_a_paused_leader_truncates_its_uncommitted_tail(cluster: Cluster) -> None:
     create_on(cluster, "tail", (1, 2, 3), {"min.insync.replicas": "2"})
-    with Correspondent(cluster) as client:
+    with ConnectedClient(cluster) as client:
         client.send("last-straw", "hello")
         client.send("tail", "kept")
         freeze(cluster, 2, client)
@@ -109,12 +112,12 @@ def test_a_paused_leader_truncates_its_uncommitted_tail(cluster: Cluster) -> Non
     for broker in (1, 2, 3):
         wait_stored(cluster, broker, "tail", ["kept", "instead"])
         assert not verify_directory(cluster.data(broker) / "tail-0").problems
-    _lead_again(cluster)
+    _restore_preferred_leader(cluster)
 
 
 def test_with_all_replicas_down_election_is_clean_or_unclean(cluster: Cluster) -> None:
-    """The careful topic waits for the in-sync replica. The eager one elects the first replica that
-    returns uncleanly, and keeps only its records."""
+    """The careful topic waits for the in-sync replica. The eager topic elects the first replica
+    that returns, uncleanly, and keeps only its records."""
     create_on(cluster, "careful", (1, 2))
     create_on(cluster, "eager", (1, 2), {"unclean.leader.election.enable": "true"})
     for topic in ("careful", "eager"):
@@ -129,7 +132,7 @@ def test_with_all_replicas_down_election_is_clean_or_unclean(cluster: Cluster) -
     cluster.start(2)
     _wait_led_by(cluster, "eager", 2)  # the controller has seen broker 2's registration
     assert cluster.partition("careful", 0).leader == NO_BROKER
-    assert _ask_for_leader(cluster, "careful") is ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+    assert _elect_preferred_leader(cluster, "careful") is ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
     assert read(cluster, "eager") == ["on both"]
     send(cluster, "eager", "after the loss")
 
@@ -146,14 +149,14 @@ def _wait_led_by(cluster: Cluster, topic: str, broker: int) -> None:
     cluster.wait_partition(topic, 0, lambda state: state.leader == broker)
 
 
-def _lead_again(cluster: Cluster) -> None:
-    """Broker 1, its preferred leader, for the next scenario."""
+def _restore_preferred_leader(cluster: Cluster) -> None:
+    """Makes broker 1, its preferred leader, the leader again for the next scenario."""
     cluster.wait_in_sync("last-straw", 0, 3)
     cluster.ask(lambda client: client.reassignments.elect_leaders(None))
     _wait_led_by(cluster, "last-straw", 1)
 
 
-def _ask_for_leader(cluster: Cluster, topic: str) -> ErrorCode:
+def _elect_preferred_leader(cluster: Cluster, topic: str) -> ErrorCode:
     tp = TopicPartition(topic, 0)
     results = cluster.ask(
         lambda client: client.reassignments.elect_leaders([tp], choice=ElectionType.PREFERRED)

@@ -1,6 +1,6 @@
 """Network partitions between brokers, one way or both, while all of them reach ZooKeeper.
 
-No broker is dead, the leader continues alone or not at all, and no acknowledged record is lost.
+No broker fails: the leader continues alone or not at all, and no acknowledged record is lost.
 """
 
 import json
@@ -26,10 +26,10 @@ TOPIC = "numbers"
 SETTINGS = {
     "replica.lag.time.max.ms": 3000,
     "replica.socket.timeout.ms": 3000,
-    "zookeeper.session.timeout.ms": 18_000,  # no session expires here
+    "zookeeper.session.timeout.ms": 18_000,  # so that no session expires here
 }
 
-Link = tuple[int, int]  # from, to
+Link = tuple[int, int]  # from broker, to broker
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def test_a_leader_cut_from_its_followers_loses_no_acknowledged_record(
                 f"{cut.__name__}: {evidence}; longest without an acknowledgement {silence_s:.1f} s"
             )
             print(note)
-            record_note("cluster: faults and what witnessed them", [note])
+            record_note("cluster: faults and the evidence of each", [note])
     finally:
         load.stop()
     load.check()
@@ -101,7 +101,7 @@ def test_a_leader_cut_from_its_followers_loses_no_acknowledged_record(
 def _cut_and_join(
     cluster: Cluster, zookeeper: KazooClient, links_of: Callable[[int, list[int]], list[Link]]
 ) -> str:
-    """The controller's broker, which can still store a shrunk ISR."""
+    """Cuts off the controller's broker, because it can still store a shrunk ISR."""
     leader = cluster.controller
     partition = _lead_one(cluster, leader)
     epoch = _stored(zookeeper, partition)["leader_epoch"]
@@ -125,7 +125,7 @@ def _cut_and_join(
 
 
 def _lead_one(cluster: Cluster, broker: int) -> int:
-    """A partition that the broker leads, after an election if necessary."""
+    """Makes the broker lead a partition, by an election if necessary; returns its number."""
     (partition,) = (
         number
         for number in range(PARTITIONS)
@@ -138,6 +138,6 @@ def _lead_one(cluster: Cluster, broker: int) -> int:
 
 
 def _stored(zookeeper: KazooClient, partition: int) -> dict[str, Any]:
-    """The stored state: no partitioned broker knows all of it."""
+    """The state znode: no partitioned broker has all of it."""
     value, _ = zookeeper.get(f"/brokers/topics/{TOPIC}/partitions/{partition}/state")
     return dict(json.loads(value))

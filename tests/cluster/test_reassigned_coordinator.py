@@ -51,7 +51,7 @@ def test_transactions_continue_after_their_coordinator_is_reassigned(
     cluster: Cluster,
 ) -> None:
     cluster.ask(lambda client: client.transactions.init_producer("empty"))
-    before, target, holder = cast(cluster)
+    before, target, holder = choose_brokers(cluster)
     create_on(cluster, FREE, before)
     create_on(cluster, HELD, holder)
     producers = cluster.ask(open_all)
@@ -75,9 +75,11 @@ def test_transactions_continue_after_their_coordinator_is_reassigned(
         assert heir == producers[name]._replace(producer_epoch=producers[name].producer_epoch + 1)
 
 
-def cast(cluster: Cluster) -> tuple[int, int, int]:
-    """The coordinator, its successor, and the leader that gets no marker. The latter is not the
-    controller, because that failover would take longer."""
+def choose_brokers(cluster: Cluster) -> tuple[int, int, int]:
+    """The coordinator, its successor, and the leader that gets no marker.
+
+    The last one is not the controller, because a controller failover would take longer.
+    """
     before = cluster.leader(STATE_TOPIC, 0)
     controller = cluster.controller
     holder = next(number for number in (1, 2, 3) if number not in (before, controller))
@@ -90,7 +92,7 @@ def create_on(cluster: Cluster, topic: str, broker: int) -> None:
 
 
 async def open_all(client: ClusterClient) -> Producers:
-    """Each transaction has written its name, except the empty one."""
+    """Begins all transactions; each writes its name, except the empty one."""
     producers: Producers = {}
     for name in ("committed", "aborted", "empty", "ongoing", "prepared", "committing", "aborting"):
         transaction = await RawTransaction.begin(client, name, two_phase=name == "prepared")
@@ -105,7 +107,7 @@ async def open_all(client: ClusterClient) -> Producers:
 
 
 async def decide(client: ClusterClient, producers: Producers) -> None:
-    """While its end cannot be delivered yet."""
+    """Ends transactions while their markers cannot be delivered yet."""
     for name in ("committing", "aborting"):
         await client.transactions.end(producers[name], commit=name == "committing")
 
@@ -117,7 +119,7 @@ async def reassign(client: ClusterClient, target: int) -> None:
 
 
 async def end_rest(client: ClusterClient, producers: Producers) -> None:
-    """Ending again: the same outcome is no error, the other one is."""
+    """Ends the rest. Repeating the same decision succeeds, the opposite one is rejected."""
     for name in ("ongoing", "prepared", "committed"):
         await client.transactions.end(producers[name], commit=True)
     await client.transactions.end(producers["aborted"], commit=False)

@@ -64,8 +64,8 @@ def test_a_stalled_leader_is_replaced_and_fenced(cluster: Cluster, zookeeper: Ka
 
 
 async def _produce_to_stalled_leader(cluster: Cluster, zookeeper: KazooClient) -> ErrorCode:
-    """Like a client with outdated metadata: its request is the first that the old leader handles
-    when it resumes."""
+    """Produces like a client with outdated metadata: its request is the first that the old leader
+    handles when it resumes."""
     metadata = cluster.ask(lambda client: client.metadata([]))
     connection = await BrokerConnection.open(metadata.brokers[BrokerId(1)].address)
     os.kill(cluster.pid(1), STALL)
@@ -75,7 +75,7 @@ async def _produce_to_stalled_leader(cluster: Cluster, zookeeper: KazooClient) -
     tp, batch = TopicPartition("stalled", 0), make_batch("to a leader that was")
     call = produce_call(tp, batch, acks=-1, timeout_ms=TIMEOUT_MS)
     answer = asyncio.ensure_future(connection.call(call, timeout_ms=TIMEOUT_MS))
-    await asyncio.sleep(0)  # the call writes in its first step
+    await asyncio.sleep(0)  # the call sends its request in its first step
     os.kill(cluster.pid(1), WAKE)
     code, _, _ = read_produced(await answer)
     await connection.close()

@@ -1,4 +1,5 @@
-"""ZooKeeper fails during a broker's start: the broker waits for it, and reports if it stays away.
+"""ZooKeeper fails while a broker starts: the broker retries, and exits with an error if it stays
+away.
 
 The proxy closes at a given request of the start, so that the moment is always the same.
 """
@@ -20,11 +21,11 @@ from penstock.testing.tcp_gate import TcpGate
 
 pytestmark = pytest.mark.xdist_group("zookeeper")
 
-LONG_MS, SHORT_MS, SHORTEST_MS = 30_000, 1500, 1000  # session timeout, and so the start-up retry
+LONG_MS, SHORT_MS, SHORTEST_MS = 30_000, 1500, 1000  # also bounds the start-up retry
 PATIENCE_S = 30.0
 REGISTRATION = "/brokers/ids/7"
-# What a start reads from ZooKeeper, in order.
-QUESTIONS = ("/cluster/id", "/config/topics", REGISTRATION)
+# The znodes that a starting broker reads, in order.
+START_UP_READS = ("/cluster/id", "/config/topics", REGISTRATION)
 
 
 @pytest.fixture
@@ -56,11 +57,11 @@ def starting(connect: str, folder: Path, *, session_ms: int) -> Iterator[BrokerP
             process.kill()
 
 
-@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize("znode", START_UP_READS)
 def test_a_broker_starts_once_zookeeper_is_back(
-    gate: TcpGate, chroot: str, tmp_path: Path, question: str
+    gate: TcpGate, chroot: str, tmp_path: Path, znode: str
 ) -> None:
-    gate.shut_before(f"{chroot}{question}".encode())
+    gate.shut_before(f"{chroot}{znode}".encode())
     with starting(gate.address + chroot, tmp_path, session_ms=LONG_MS) as process:
         gate.wait_shut()
         wait_told(process, "lost its connection")
@@ -74,7 +75,7 @@ def test_a_broker_starts_once_zookeeper_is_back(
 def test_a_broker_whose_session_expires_during_startup_opens_another(
     gate: TcpGate, zookeeper_connect: str, chroot: str, tmp_path: Path
 ) -> None:
-    """It is paused before it registers, for longer than its session timeout."""
+    """The broker is paused before it registers, for longer than its session timeout."""
     gate.shut_before(f"{chroot}{REGISTRATION}".encode())
     with starting(gate.address + chroot, tmp_path, session_ms=SHORT_MS) as process:
         gate.wait_shut()
@@ -88,11 +89,11 @@ def test_a_broker_whose_session_expires_during_startup_opens_another(
         process.stop()
 
 
-@pytest.mark.parametrize("question", [QUESTIONS[0], REGISTRATION])
+@pytest.mark.parametrize("znode", [START_UP_READS[0], REGISTRATION])
 def test_a_broker_without_zookeeper_reports_it_and_exits(
-    gate: TcpGate, chroot: str, tmp_path: Path, question: str
+    gate: TcpGate, chroot: str, tmp_path: Path, znode: str
 ) -> None:
-    gate.shut_before(f"{chroot}{question}".encode())
+    gate.shut_before(f"{chroot}{znode}".encode())
     begun_s = time.monotonic()
     done = try_up(
         *("--broker-id", "7", "--zookeeper", gate.address + chroot, "--data", str(tmp_path)),
@@ -116,24 +117,27 @@ def wait_told(process: BrokerProcess, words: str) -> None:
 
 
 def wait_session_over(connect: str, chroot: str) -> None:
-    """Until all earlier sessions have expired: sessions with the same timeout expire in the order
-    of their last heartbeat, and this one is opened now and sends none."""
+    """Waits until all earlier sessions have expired.
+
+    Sessions with the same timeout expire in the order of their last heartbeat, and this one is
+    opened now and sends none.
+    """
     gate = TcpGate(int(connect.rpartition(":")[2]))
     with (
         kazoo_client(gate.address, SHORT_MS / 1000) as silent,
         kazoo_client(connect) as watching,
     ):
-        silent.create(f"{chroot}/witness", ephemeral=True)
+        silent.create(f"{chroot}/last", ephemeral=True)
         gate.shut()
         deadline_s = time.monotonic() + PATIENCE_S
-        while watching.exists(f"{chroot}/witness"):
+        while watching.exists(f"{chroot}/last"):
             assert time.monotonic() < deadline_s
             time.sleep(0.02)
     gate.close()
 
 
 def create_topic(bootstrap_servers: str) -> None:
-    """An admin request, which needs ZooKeeper."""
+    """Creates a topic, which needs ZooKeeper."""
 
     async def create() -> None:
         async with ClusterClient(bootstrap_servers) as client:

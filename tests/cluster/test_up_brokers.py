@@ -27,15 +27,15 @@ def cli(servers: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
-def say(servers: str, *arguments: str) -> str:
-    """The output of a command that succeeds."""
+def run_command(servers: str, *arguments: str) -> str:
+    """Runs a command that must succeed, and returns its output."""
     done = cli(servers, *arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def status(servers: str) -> dict[str, object]:
-    reported: dict[str, object] = json.loads(say(servers, "cluster", "status", "--json"))
+    reported: dict[str, object] = json.loads(run_command(servers, "cluster", "status", "--json"))
     return reported
 
 
@@ -53,9 +53,11 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def up(data: Path) -> Iterator[UpProcess]:
-    """A second start, with the data of the first."""
+    """The second start of a cluster, with the data of the first."""
     with penstock_up("--brokers", "3", "--data", str(data), "--listen", "127.0.0.1:0") as first:
-        say(first.bootstrap_servers, "topic", "create", "orders", "--replication-factor", "3")
+        run_command(
+            first.bootstrap_servers, "topic", "create", "orders", "--replication-factor", "3"
+        )
         with penstock.Producer(first.bootstrap_servers) as producer:
             producer.send_and_wait("orders", b"one")
             producer.send_and_wait("orders", b"two")
@@ -74,12 +76,15 @@ def test_the_ready_line_names_every_broker_and_a_restart_keeps_the_data(
     logs = "\n".join(up.logs)
     assert "ZooKeeper is at 127.0.0.1:" in logs
     for broker in (1, 2, 3):
-        assert f"broker {broker} writes what it has to say to {data}/broker{broker}.log" in logs
+        assert (
+            f"broker {broker} writes what it has to run_command to {data}/broker{broker}.log"
+            in logs
+        )
         assert (data / f"broker{broker}" / "orders-0").is_dir()
 
 
 def test_status_shows_brokers_and_problems(up: UpProcess) -> None:
-    lines = say(up.bootstrap_servers, "cluster", "status").splitlines()
+    lines = run_command(up.bootstrap_servers, "cluster", "status").splitlines()
     assert lines[0].startswith("cluster ")
     assert lines[2].split() == ["broker", "address", "rack", "leads", "replicas"]
     for line, address in zip(lines[3:6], up.bootstrap_servers.split(","), strict=True):
@@ -93,17 +98,19 @@ def test_status_shows_brokers_and_problems(up: UpProcess) -> None:
 
 def test_a_partition_is_reassigned_and_led_by_the_requested_broker(up: UpProcess) -> None:
     servers = up.bootstrap_servers
-    say(servers, "topic", "create", "small", "--replication-factor", "1")
-    assert say(servers, "cluster", "reassign", "small-0", "--to", "3,1") == "small-0 moves\n"
+    run_command(servers, "topic", "create", "small", "--replication-factor", "1")
+    assert (
+        run_command(servers, "cluster", "reassign", "small-0", "--to", "3,1") == "small-0 moves\n"
+    )
     leader = int(str(wait_moved(servers, [3, 1])["leader"]))
     other = 4 - leader
-    say(servers, "cluster", "reassign", "small-0", "--to", f"{other},{leader}")
+    run_command(servers, "cluster", "reassign", "small-0", "--to", f"{other},{leader}")
     wait_moved(servers, [other, leader], leader=leader)
     assert "small-0" in str(status(servers)["not_preferred"])
 
     elect = ("cluster", "elect-leaders", "small-0")
-    assert say(servers, *elect) == "small-0 has its leader\n"
-    assert say(servers, *elect) == "small-0 has its leader already\n"
+    assert run_command(servers, *elect) == "small-0 has its leader\n"
+    assert run_command(servers, *elect) == "small-0 has its leader already\n"
     wait_moved(servers, [other, leader], leader=other)
     assert "small-0" not in str(status(servers)["not_preferred"])
 
@@ -111,37 +118,39 @@ def test_a_partition_is_reassigned_and_led_by_the_requested_broker(up: UpProcess
 def wait_moved(
     servers: str, replicas: list[int], topic: str = "small", *, leader: int | None = None
 ) -> dict[str, object]:
-    """Until every broker has the same metadata: the controller has it first."""
+    """Waits until every broker has the same metadata: the controller has it first."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         seen = [describe(server, topic) for server in servers.split(",")]
         wanted = (replicas, seen[0]["leader"] if leader is None else leader)
-        is_told = all((partition["replicas"], partition["leader"]) == wanted for partition in seen)
-        if is_told and not status(servers)["moving"]:
+        is_propagated = all(
+            (partition["replicas"], partition["leader"]) == wanted for partition in seen
+        )
+        if is_propagated and not status(servers)["moving"]:
             return seen[0]
         assert time.monotonic() < deadline, seen
 
 
 def describe(servers: str, topic: str = "small") -> dict[str, Any]:
-    (only,) = json.loads(say(servers, "topic", "describe", topic, "--json"))["partitions"]
+    (only,) = json.loads(run_command(servers, "topic", "describe", topic, "--json"))["partitions"]
     return dict(only)
 
 
 def test_a_throttled_reassignment_waits_until_unthrottled(up: UpProcess) -> None:
-    """At one byte per second, with more data than fits in one answer."""
+    """The limit is one byte per second, and there is more data than fits in one response."""
     servers = up.bootstrap_servers
-    say(servers, "topic", "create", "heavy", "--replication-factor", "1")
+    run_command(servers, "topic", "create", "heavy", "--replication-factor", "1")
     with penstock.Producer(servers) as producer:
         for _ in range(6):
             producer.send_and_wait("heavy", bytes(500_000))
     (held,) = describe(servers, "heavy")["replicas"]
     target = [number for number in (1, 2, 3) if number != held][:1]
     move = ("cluster", "reassign", "heavy-0", "--to", str(target[0]))
-    assert say(servers, *move, "--throttle", "1") == "heavy-0 moves\n"
-    for _ in range(3):  # a command takes longer than the unthrottled reassignment
+    assert run_command(servers, *move, "--throttle", "1") == "heavy-0 moves\n"
+    for _ in range(3):  # a command takes longer than the reassignment would without the throttle
         assert "heavy-0" in str(status(servers)["moving"])
     assert describe(servers, "heavy")["isr"] == [held]
-    assert say(servers, "cluster", "unthrottle") == "nothing is throttled any more\n"
+    assert run_command(servers, "cluster", "unthrottle") == "nothing is throttled any more\n"
     assert wait_moved(servers, target, "heavy")["isr"] == target
 
 
@@ -181,7 +190,8 @@ def test_a_used_port_is_reported_and_no_process_is_left(tmp_path: Path) -> None:
 
 @contextmanager
 def taken_port() -> Iterator[int]:
-    """The port before it is free and stays so, because the system assigns none of these."""
+    """Yields a used port. The port before it is free and stays so, because the system assigns none
+    of these."""
     while True:
         port = randrange(20_001, 30_000)
         with socket.socket() as taken, socket.socket() as before:

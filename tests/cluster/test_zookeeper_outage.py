@@ -19,7 +19,7 @@ from penstock.testing import Cluster
 pytestmark = pytest.mark.xdist_group("cluster")
 
 SERVERS = (1, 2, 3) if is_long() else (1,)
-SESSION_S = 12.0  # no session may expire on a slow machine
+SESSION_S = 12.0  # so that no session expires on a slow machine
 PATIENCE_MS = 120_000
 TOPIC = "numbers"
 
@@ -40,7 +40,7 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def load(cluster: Cluster) -> Iterator[Load]:
-    """Load during the whole test; at the end nothing may be lost."""
+    """Runs load during the whole test; at the end nothing may be lost."""
     load = Load(cluster, TOPIC)
     load.wait_acknowledged()
     yield load
@@ -60,7 +60,7 @@ def count_sessions_lost(cluster: Cluster) -> int:
     not is_long(), reason="three JVMs; test_zookeeper_ensemble kills a server of three"
 )
 def test_one_zookeeper_server_of_three_may_fail(cluster: Cluster, load: Load) -> None:
-    """Each server in turn, the ensemble's leader among them."""
+    """Stops each server in turn, the ensemble's leader among them."""
     before, begun = epochs(cluster), time.monotonic()
     for server in SERVERS:
         cluster.kill_zookeeper(server)
