@@ -55,7 +55,7 @@ def main(directory: str) -> None:
 
 
 def _append(engine: SegmentedEngine, log: PartitionLog) -> None:
-    """Append two batches; the next ones follow when these are durable."""
+    """Appends two batches; the next ones follow when these are durable."""
     for _ in range(2):
         offset = log.log_end_offset
         records = [

@@ -63,8 +63,8 @@ class Expectations:
 
     kill: list[Timeline] = field(default_factory=lambda: [Timeline()])
     power: list[Timeline] = field(default_factory=lambda: [Timeline()])
-    absent: set[str] = field(default_factory=set)  # "kill", "power": no log is fine after that
-    present: bool = True  # a log is fine
+    absent: set[str] = field(default_factory=set)  # crashes that may leave no log
+    present: bool = True  # whether the log may exist
 
     def check(self, seen: Seen | None, *, after: str, clean: bool) -> None:
         if seen is None:
@@ -82,12 +82,12 @@ class Expectations:
         return self.kill[-1], self.power[-1]
 
     def branch(self, change: Callable[[Timeline], Timeline]) -> None:
-        """The log is about to continue on another timeline."""
+        """Adds the timeline on which the log is about to continue."""
         for timelines in (self.kill, self.power):
             timelines.append(change(timelines[-1].copy()))
 
     def settle(self, after: str) -> None:
-        """Only the current timeline is possible from now on."""
+        """Drops all timelines but the current one."""
         timelines = self.kill if after == "kill" else self.power
         del timelines[:-1]
 
@@ -99,7 +99,7 @@ def _whole(timeline: Timeline) -> Timeline:
 
 
 def _check_aborted(timeline: Timeline, seen: Seen) -> None:
-    """Consumers skip exactly the batches of aborted transactions."""
+    """Checks that consumers skip exactly the batches of aborted transactions."""
     written = timeline.between(0, seen.log_end_offset)
     assert skipped(seen.batches, seen.aborted) == skipped(seen.batches, aborted_in(written))
 
@@ -152,7 +152,7 @@ class Run:
             self.append(Step(data_batch(number), epoch))
 
     def follow(self, *numbers: int, epoch: int) -> None:
-        """Append as a follower, with any leader epoch; no epoch starts here."""
+        """Appends as a follower, with any leader epoch; starts no epoch itself."""
         for number in numbers:
             batch = data_batch(number)
             stamp_offset_and_epoch(batch, 0, self.log.log_end_offset, epoch)
@@ -176,7 +176,7 @@ class Run:
                 assert self.log.durable_offset >= upto
                 self._note_flushed(upto)
             else:
-                assert isinstance(error, OffsetOutOfRange), error  # what it waited for was cut
+                assert isinstance(error, OffsetOutOfRange), error  # its offset was truncated
 
         self.engine.flush(self.log, upto, done)
         if self.background is None:
@@ -198,7 +198,7 @@ class Run:
 
     def truncate_to(self, offset: int) -> None:
         if offset < self.log.log_start_offset:
-            self.restart_at(offset)  # by the log's own promise
+            self.restart_at(offset)  # as the log promises for an offset below its start
             return
         self._cut(lambda t: _below(t, offset), lambda: self.log.truncate_to(Offset(offset), NOW_MS))
 
@@ -211,7 +211,7 @@ class Run:
         for timelines in (self.expectations.kill, self.expectations.power):
             for old in timelines[:-1]:
                 old.min_end = min(old.min_end, timelines[-1].min_end, *old.starts)
-                old.starts |= timelines[-1].starts  # on its way to begin there
+                old.starts |= timelines[-1].starts  # the log may crash while it restarts there
         act()
         self.expectations.settle("kill")
 
@@ -221,7 +221,7 @@ class Run:
         self.log.delete_before(Offset(offset))
 
     def run_jobs(self, *names: str) -> None:
-        """Run all jobs, long after the last time, so that everything is due."""
+        """Runs the named jobs, long after their last run, so that all are due."""
         due = [*self.engine.due_jobs(self._now_ms), *self.engine.due_jobs(self._now_ms + LONG_MS)]
         self._now_ms += LONG_MS
         jobs = [job for job in due if job.name.startswith(names)]
@@ -239,7 +239,7 @@ class Run:
         bases = {segment.base_offset for segment in self.log.segments} | {self.log.log_end_offset}
         for timeline in self.expectations.both():
             timeline.starts |= bases
-            # A power cut may take the end, and the start with it.
+            # A power cut may lose the end of the log, and its start with it.
         self.run_jobs("retention")
         self.expectations.kill[-1].starts = {self.log.log_start_offset}
         self.expectations.kill[-1].min_end = self.log.log_end_offset
@@ -270,7 +270,7 @@ class Run:
         self.expectations.absent.clear()
 
 
-class Watching(Run):
+class RecordingRun(Run):
     """Records the state of the log after every visit of a job to the owner."""
 
     def __init__(self, disk: SimulatedDisk, expectations: Expectations, config: LogConfig) -> None:

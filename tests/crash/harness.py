@@ -1,4 +1,4 @@
-"""A log of known batches on a simulated disk, what a recovery of it shows, and what may be shown.
+"""A log of known batches on a simulated disk: what a recovery shows, and what it may show.
 
 Not a test. `Timeline` is the model: batches byte for byte, with the least that must survive.
 """
@@ -59,7 +59,7 @@ def start(
     report: Callable[[str], None] = lambda message: None,
     data: str = DATA,
 ) -> Opened:
-    """Recover the storage of a broker."""
+    """Recovers the storage of a broker."""
     engine = SegmentedEngine(
         StorageConfig(log_dirs=(data,), producer_id_expiration_ms=2**62),
         config_of=lambda topic: config,
@@ -99,7 +99,7 @@ def data_batch(
     key: bytes | None = None,
     value_bytes: int = 10,
 ) -> bytearray:
-    """Records that name the batch they came in."""
+    """Records whose values name their batch."""
     return build_batch(
         [
             Record(
@@ -119,7 +119,7 @@ def data_batch(
 
 
 def _value(number: int, index: int, length: int) -> bytes:
-    return random.Random(1000 * number + index).randbytes(length)  # compression gains nothing
+    return random.Random(1000 * number + index).randbytes(length)  # does not compress
 
 
 def marker(number: int, producer_id: int, *, commit: bool) -> bytearray:
@@ -139,7 +139,7 @@ class Step(NamedTuple):
 
 
 def scenario(value_bytes: int = 10) -> list[Step]:
-    """Every kind of batch: three epochs from 0 on, five codecs, an idempotent producer, committed,
+    """Every kind of batch: three epochs from 0 on, five codecs, an idempotent producer; committed,
     aborted, nested and undecided transactions, some of which cross segments."""
 
     def txn(number: int, producer: int, sequence: int) -> bytearray:
@@ -236,7 +236,7 @@ def read_all(log: SegmentedLog, disk: Disk, max_bytes: int = 4096) -> Iterable[b
         offset = read.end_offset
 
 
-# Tens of thousands of recoveries show the same few batches: what their bytes mean is read once.
+# Tens of thousands of recoveries show the same few batches, so decoded batches are cached.
 
 
 @lru_cache(maxsize=1 << 16)
@@ -260,7 +260,7 @@ def end_marker_of(batch: bytes) -> EndMarker | None:
 
 
 def aborted_in(batches: Sequence[bytes]) -> tuple[Aborted, ...]:
-    """By definition: from the first batch of a transaction to its abort marker."""
+    """Computed by definition: from the first batch of a transaction to its abort marker."""
     opened: dict[int, int] = {}
     aborted_txns: list[Aborted] = []
     for batch in batches:
@@ -324,8 +324,8 @@ class Timeline:
     """One possible state of the log: a prefix of `batches`, at least those below `min_end`."""
 
     batches: list[bytes] = field(default_factory=list)
-    starts: set[int] = field(default_factory=lambda: {0})  # log starts that may be found
-    min_end: int = 0  # acknowledged as durable
+    starts: set[int] = field(default_factory=lambda: {0})  # possible log start offsets
+    min_end: int = 0  # everything below was acknowledged as durable
     first_epochs: tuple[tuple[int, int], ...] = ()
     topic_id: TopicId = TOPIC_ID
 
@@ -345,7 +345,7 @@ class Timeline:
 
     @property
     def ends(self) -> set[int]:
-        """Possible end offsets: after a batch, or the start if there is none."""
+        """Possible log end offsets: after each batch, or the start if there is none."""
         return {header_of(batch).next_offset for batch in self.batches} | self.starts
 
     def between(self, start: int, end: int) -> list[bytes]:
@@ -359,7 +359,7 @@ class Timeline:
 
 
 def check_derived(seen: Seen) -> None:
-    """Check aborted transactions, producers and epochs against the batches from offset 0 on."""
+    """Checks aborted transactions, producers and epochs against the batches from offset 0 on."""
     assert seen.log_start_offset == 0
     assert seen.aborted == aborted_in(seen.batches)
     assert seen.producers == producers_in(seen.batches)
@@ -392,7 +392,7 @@ class Counter:
         seen: Seen,
         config: LogConfig = CONFIG,
     ) -> None:
-        """A second recovery changes nothing, and the log accepts appends."""
+        """Checks that a second recovery changes nothing, and that the log accepts appends."""
         _, _, again = self.recover(disk.survivor_of_kill(), config)
         assert again._replace(aborted=seen.aborted) == seen
         assert skipped(again.batches, again.aborted) == skipped(seen.batches, seen.aborted)
@@ -417,7 +417,7 @@ def flush(engine: SegmentedEngine, log: SegmentedLog) -> None:
 def write_scenario(
     disk: SimulatedDisk, steps: Sequence[Step], config: LogConfig = CONFIG
 ) -> Opened:
-    """A new log with these batches, all replicated, and flushed only by rolling."""
+    """Creates a log with these batches, all replicated, and flushed only by rolling."""
     engine, _ = start(disk, config)
     log = create(engine, config)
     append_steps(engine, log, steps)

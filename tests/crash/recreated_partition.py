@@ -80,7 +80,7 @@ class RecreatedPartition(Run):
 
     def delete(self) -> None:
         for timeline in self.expectations.power:
-            timeline.starts.add(0)  # deleted records may come back with the whole
+            timeline.starts.add(0)  # deleted records may come back with the whole log
         super().delete()
         self.expectations.kill.clear()
 
@@ -92,7 +92,7 @@ class RecreatedPartition(Run):
         self.expectations.absent = {"power"}
 
     def flush_in_vain(self) -> list[StorageError | None]:
-        """Request a flush of a log that is deleted before the round ends."""
+        """Requests a flush of a log that is deleted before the flush round ends."""
         answers: list[StorageError | None] = []
         self.engine.flush(self.log, self.log.log_end_offset, answers.append)
         return answers
@@ -115,7 +115,7 @@ class RecreatedPartition(Run):
         self.engine.flush(self.other, upto, done)
 
     def between_visits(self, act: Callable[[], None]) -> None:
-        """Run `act` once, after the next job's first visit to the owner."""
+        """Runs `act` once, after the next job's first visit to the owner."""
         self._between.append(act)
 
     def on_owner(self, function: Callable[[], Result]) -> Result:

@@ -78,7 +78,7 @@ def _check(disk: SimulatedDisk, batches: int, counter: Counter, *, settle: bool)
 
 
 def _settles(length: int) -> bool:
-    """Whether to check this cut further; checking all would take too long."""
+    """Whether to check this truncation further; checking all would take too long."""
     return length % scaled(test=8, verify=1, release=1) == 0
 
 
@@ -168,8 +168,8 @@ def _starts(path: str) -> list[SimulatedDisk]:
 
 
 def _hides_aborts(path: str, length: int, disk: SimulatedDisk) -> bool:
-    """A transaction index of fewer entries is a valid one: where its segment is not read, because
-    it is known to be durable, nothing contradicts it. A crash cannot do this, only damage."""
+    """Whether the shorter transaction index looks valid: nothing contradicts it if its segment is
+    known to be durable and therefore not read. A crash cannot shorten it, only damage can."""
     trusted = disk.exists(MARKER) or (
         disk.exists(RECOVERY_POINTS) and not path.startswith(LOGS[-1].removesuffix(LOG_SUFFIX))
     )

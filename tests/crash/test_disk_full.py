@@ -99,7 +99,7 @@ def test_starting_on_a_full_disk_loses_nothing(small_disk: Path, tmp_path: Path)
     acknowledged = _fill(engine, _create(engine, SMALL))
     engine.abandon()
     _fill_up(small_disk / "ballast")
-    _open(small_disk / "data", tmp_path / "large").abandon()  # with that directory or without it
+    _open(small_disk / "data", tmp_path / "large").abandon()  # the small one may be offline
     (small_disk / "ballast").unlink()
     reopened = _open(small_disk / "data", tmp_path / "large")
     assert not reopened.statistics().failed_directories
@@ -108,7 +108,7 @@ def test_starting_on_a_full_disk_loses_nothing(small_disk: Path, tmp_path: Path)
 
 
 def _fill(engine: SegmentedEngine, log: SegmentedLog) -> int:
-    """Append until it fails; returns the end offset of the last acknowledged record."""
+    """Appends until it fails; returns the end offset of the last acknowledged record."""
     acknowledged = 0
     while isinstance(result := _append(engine, log), LogAppendInfo):
         if _flush(engine, log) is None:
@@ -118,7 +118,7 @@ def _fill(engine: SegmentedEngine, log: SegmentedLog) -> int:
 
 
 def _check_fenced(engine: SegmentedEngine, log: SegmentedLog) -> None:
-    """The log is fenced at once, and stays so even with free space."""
+    """Checks that the log is fenced at once, and stays so even with free space."""
     size = log.segments.active.size
     assert isinstance(_append(engine, log), LogFenced)
     assert isinstance(_flush(engine, log), LogFenced)

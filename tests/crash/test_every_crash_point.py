@@ -1,7 +1,7 @@
-"""A crash before every mutation that a scenario asks the disk for, and within every write.
+"""A crash before every disk operation of a scenario, and within every write.
 
-After each, the kill's survivor and several of the power cut's are recovered and held against what
-the scenario knew at that moment.
+After each, the state that a kill leaves and several that a power cut may leave are recovered, and
+compared with what the scenario knew at that moment.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from functools import cache
 from typing import NamedTuple
 
 import pytest
-from tests.crash.crash_run import Deferred, Expectations, Run, Watching
+from tests.crash.crash_run import Deferred, Expectations, RecordingRun, Run
 from tests.crash.harness import CONFIG, DATA, PARTITION, Counter, look, scenario, start
 from tests.crash.recreated_partition import (
     RecreatedPartition,
@@ -303,7 +303,7 @@ def compact_and_stop(run: Run) -> None:
 @cache
 def _compaction_states() -> list[tuple[bytes, ...]]:
     disk, expectations = _before(_closed)
-    run = Watching(disk.copy(), expectations, COMPACTING)
+    run = RecordingRun(disk.copy(), expectations, COMPACTING)
     run.start()
     run.run_jobs("compaction")
     assert len(run.states) >= 2, "nothing was compacted"
@@ -364,7 +364,7 @@ SCENARIOS = [
     Scenario(truncate_within_a_segment, _closed),
     Scenario(truncate_across_segments_and_epochs, _closed),
     Scenario(truncate_across_segments_and_epochs, _killed),
-    # A compacted log may have holes: recovery cannot tell one that a power cut has left.
+    # A compacted log may have gaps: recovery cannot tell them from those that a power cut leaves.
     Scenario(truncate_across_segments_and_epochs, _closed, COMPACTING),
     Scenario(truncate_what_is_below_the_recovery_point, _closed, is_deferred=True),
     Scenario(truncate_while_a_flush_is_under_way, _closed, is_deferred=True),
@@ -438,7 +438,7 @@ def _trace(scenario: Scenario) -> list[DiskOperation]:
 
 
 def _crash_points(trace: list[DiskOperation]) -> list[tuple[int, int | None]]:
-    """Crash before each operation, within each write, and after the last."""
+    """Crashes before each operation, within each write, and after the last."""
     points: list[tuple[int, int | None]] = []
     for ordinal, operation in enumerate(trace):
         points.append((ordinal, None))

@@ -1,8 +1,8 @@
-"""Every bit of a segment, flipped: the log ends before the damaged batch, or is read as written.
+"""Every bit of a segment, flipped: the log ends before the damaged batch, or reads as written.
 
-What cannot be noticed is collected and shown: leader epoch and base offset lie outside of a batch's
-CRC, because a leader stamps them; a neighbour, the index or the epoch checkpoint contradicts all
-flips but some in the last batch.
+Flips that no check can detect are collected and shown: leader epoch and base offset are outside a
+batch's CRC, because the leader sets them. A neighbouring batch, the index or the epoch checkpoint
+contradicts all such flips except some in the last batch.
 """
 
 from collections.abc import Callable, Iterator
@@ -40,15 +40,15 @@ from penstock.testing.simulated_disk import SimulatedDisk
 
 SEGMENT = f"{FOLDER}/{0:020d}.log"
 ONE_SEGMENT = replace(CONFIG, segment_bytes=1 << 20, index_interval_bytes=2048)
-SHARES = 16  # of the bits, so that several workers can take part
+SHARES = 16  # parts of the bits, so that several workers can share them
 Figure = Callable[[str, int], None]
 Note = Callable[[str, list[str]], None]
 
 
 class FlippedBit(NamedTuple):
-    batch: int  # its number
-    position: int  # of the byte in the batch
-    bit: int  # of the byte
+    batch: int  # number of the batch in the segment
+    position: int  # of the byte within the batch
+    bit: int  # number of the bit within the byte
 
     @property
     def field(self) -> str:
@@ -74,7 +74,7 @@ def _crashed() -> tuple[SimulatedDisk, Seen]:
 
 
 def _bits() -> Iterator[tuple[int, FlippedBit]]:
-    """By default all bits of headers and every 16th of the rest."""
+    """By default all bits of headers, and every 16th bit of the rest."""
     step = scaled(test=32, verify=1, release=1)
     for number, (start, header) in enumerate(iter_headers(_crashed()[0].files()[SEGMENT])):
         for bit in range(8 * header.size):
@@ -93,8 +93,8 @@ def _values(batches: tuple[bytes, ...]) -> list[list[Record]]:
 
 
 def _may_pass(flip: FlippedBit, seen: Seen) -> bool:
-    """Whether a flip in the last batch leaves it possible: a later epoch, or a later offset that a
-    relative one can still express and that no index entry contradicts."""
+    """Whether a flip in the last batch leaves a possible batch: one of a later epoch, or at a later
+    offset that a relative offset can express and that no index entry contradicts."""
     if flip.batch != len(seen.batches) - 1:
         return False
     header = header_of(seen.batches[-1])
@@ -139,7 +139,8 @@ def test_a_flipped_bit_ends_the_log_before_its_batch(
 
 
 def _describe(passed: list[FlippedBit], whole: Seen) -> list[str]:
-    """Byte by byte for all shares, because each share has seen only a part of the bits."""
+    """Describes the flips of all shares, byte by byte, because each share has seen only some
+    bits."""
     if not passed:
         return []
     start = sum(map(len, whole.batches[:-1]))

@@ -1,5 +1,8 @@
-"""Bugs of Kafka's history in storage and recovery, one test each. Compaction's (KAFKA-14055, 4529,
-8522, 5490, 8335, 17076) and those of swaps (KAFKA-12520, 6264) are in tests/unit/storage."""
+"""Bugs from Kafka's history in storage and recovery, one test each.
+
+Those of compaction (KAFKA-14055, 4529, 8522, 5490, 8335, 17076) and of segment swaps (KAFKA-12520,
+6264) are in tests/unit/storage.
+"""
 
 from contextlib import suppress
 from errno import EIO, ENOSPC
@@ -111,7 +114,7 @@ def test_kafka_10432_epoch_zero_is_recovered_like_any_other() -> None:
     assert log.find_epoch_end(LeaderEpoch(0)) == OffsetAndEpoch(LeaderEpoch(0), Offset(4))
 
 
-def test_kafka_9491_no_truncation_leaves_the_high_watermark_outside_of_the_log() -> None:
+def test_kafka_9491_no_truncation_leaves_the_high_watermark_outside_the_log() -> None:
     disk = SimulatedDisk(DATA)
     log = write_scenario(disk, scenario()).log
     for change, offset in ((log.truncate_to, 25), (log.restart_at, 100), (log.restart_at, 10)):
@@ -140,7 +143,7 @@ def test_kafka_1647_the_checkpoint_of_high_watermarks_covers_every_log() -> None
 
 
 def test_kafka_10471_a_crash_during_recovery_is_never_a_clean_shutdown() -> None:
-    """The marker is durably gone before recovery's first other change."""
+    """The marker is durably removed before recovery changes anything else."""
     disk = SimulatedDisk(DATA)
     engine, _ = write_scenario(disk, scenario())
     engine.close()
@@ -158,8 +161,8 @@ def test_kafka_10471_a_crash_during_recovery_is_never_a_clean_shutdown() -> None
 
 
 def test_kafka_16541_every_small_file_is_synced_before_it_gets_its_name() -> None:
-    """Whatever is renamed from a temporary name was synced since its last write, and the folder is
-    synced before anything else happens to the file."""
+    """Checks that every file was synced between its last write and its rename from a temporary
+    name, and that the folder is synced before anything else happens to the file."""
     disk = SimulatedDisk(DATA)
     engine, logs = write_scenario(disk, scenario())
     log = logs[PARTITION]
@@ -218,7 +221,7 @@ def test_kafka_13603_indexes_that_are_missing_or_short_are_rebuilt() -> None:
 
 
 def test_kafka_1112_and_6388_a_roll_onto_an_existing_empty_segment_works() -> None:
-    """A crash right after a roll leaves an empty segment, and so does one before its names are
+    """A crash right after a roll leaves an empty segment, and so does one before its file names are
     synced."""
     disk = SimulatedDisk(DATA)
     opened = write_scenario(disk, scenario())
@@ -260,7 +263,7 @@ def test_kafka_10778_the_first_failed_write_fences_the_log_at_once() -> None:
         promised = look(log, disk).batches
         disk.fail_at(len(disk.trace), errno, partial_bytes)
         assert isinstance(_append(engine, log, data_batch(60), 3), LogFenced)
-        disk.heal()  # room again: the log stays fenced, for what it holds is not known
+        disk.heal()  # there is space again, but the log stays fenced: its content is unknown
         assert isinstance(_append(engine, log, data_batch(61), 3), LogFenced)
         answers: list[object] = []
         engine.flush(log, log.log_end_offset, answers.append)
@@ -339,7 +342,7 @@ def test_kafka_3047_a_follower_rejects_a_batch_that_does_not_continue_its_log() 
     negative[LAST_OFFSET_DELTA_POSITION] = 0xFF
     assert isinstance(_follow(engine, log, negative), CorruptRecords)
     assert disk.files() == before
-    assert isinstance(_follow(engine, log, _stamped(1, 7)), LogAppendInfo)  # compaction left a gap
+    assert isinstance(_follow(engine, log, _stamped(1, 7)), LogAppendInfo)  # a compaction gap
 
 
 # -- producers -----------------------------------------------------------------------------

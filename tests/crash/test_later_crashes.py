@@ -1,4 +1,4 @@
-"""A second crash: the result of a recovery must survive the next crash."""
+"""A second crash: what the first recovery restored must survive it."""
 
 from collections.abc import Callable
 from threading import Thread
@@ -31,7 +31,7 @@ from penstock.testing.simulated_disk import LoseEverything, SeededChoice, Simula
 
 
 def _crashed_after_a_clean_stop() -> SimulatedDisk:
-    """Everything is durable and checkpointed, but there is no clean shutdown marker."""
+    """A disk on which everything is durable and checkpointed, without a clean shutdown marker."""
     disk = SimulatedDisk(DATA)
     engine, _ = write_scenario(disk, scenario())
     engine.close()
@@ -40,10 +40,10 @@ def _crashed_after_a_clean_stop() -> SimulatedDisk:
 
 
 def test_a_log_cut_by_recovery_is_not_trusted_up_to_its_old_end() -> None:
-    """The recovery point goes down with the log, or the next start would take new, unsynced
-    segments for the old, synced ones."""
+    """The recovery point moves back with the log end. Otherwise the next start would take new,
+    unsynced segments for the old, synced ones."""
     disk = _crashed_after_a_clean_stop()
-    disk.remove(f"{FOLDER}/leader-epoch-checkpoint")  # so that all of it is read
+    disk.remove(f"{FOLDER}/leader-epoch-checkpoint")  # so that recovery reads the whole log
     disk.flip_bit(f"{FOLDER}/{14:020d}.log", 8 * 100)
     late = Deferred()
     engine, logs = start(disk, background=late)
@@ -119,7 +119,7 @@ class _InterruptedDisk(SimulatedDisk):
 
 
 def test_a_truncation_during_a_flush_decides_the_epochs() -> None:
-    """The truncation comes after the flusher has checked for one and before it writes."""
+    """The truncation comes between the flusher's check for truncations and its write."""
     disk = _InterruptedDisk(DATA)
     late = Deferred()
     engine, _ = start(disk, background=late)
@@ -130,7 +130,7 @@ def test_a_truncation_during_a_flush_decides_the_epochs() -> None:
 
     def cut() -> None:
         owner.start()
-        owner.join(0.1)  # where it has to wait for the flusher, it waits longer
+        owner.join(0.1)  # if it has to wait for the flusher, it waits for longer
 
     disk.interrupts.append(cut)
     late.drain()

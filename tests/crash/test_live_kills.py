@@ -76,7 +76,7 @@ def _check(directory: str, acknowledged: dict[int, int], *, stop_cleanly: bool) 
 
 
 def _check_records(log: PartitionLog) -> None:
-    """Every offset once, in order, with its value."""
+    """Checks that every offset is there once, in order, with its value."""
     offset = log.log_start_offset
     while offset < log.log_end_offset:
         read = log.read(offset, below=log.log_end_offset, max_bytes=1 << 20, at_least_one=True)
