@@ -1,4 +1,4 @@
-"""The compiled build of the listed modules, for tests: built once, found by its hash."""
+"""The compiled build of the listed modules, for tests: built once, cached by hash."""
 
 import hashlib
 import importlib
@@ -20,7 +20,7 @@ _CACHE = ROOT / ".cache" / "compiled"
 
 
 def compiled_directory(temporary: Path) -> Path:
-    """A copy of src with extensions; skips aloud where there is no C compiler."""
+    """A copy of src with extension modules; skips with a message where there is no C compiler."""
     if not _can_compile():
         pytest.skip("no C compiler, or no Python.h: the compiled build cannot be tested here")
     digest = hashlib.sha256(f"{sys.version} {version('mypy')}".encode())
@@ -35,7 +35,7 @@ def compiled_directory(temporary: Path) -> Path:
         shutil.copytree(built, partial)
         try:
             partial.rename(kept)
-        except OSError:  # another worker was faster
+        except OSError:  # another worker has built it meanwhile
             shutil.rmtree(partial)
     return kept
 
@@ -47,10 +47,10 @@ def _can_compile() -> bool:
 
 
 def load_compiled(directory: Path, module: str) -> ModuleType:
-    """The compiled module beside the plain one, which stays the imported one."""
+    """Loads the compiled module; the plain one stays in sys.modules."""
     path = directory / module.replace(".", "/")
     plain = importlib.import_module(module)
-    group = f"{module}__mypyc"  # which holds the code, and is looked up by its name
+    group = f"{module}__mypyc"  # holds the compiled code, and is looked up by this name
     try:
         if group not in sys.modules:
             sys.modules[group] = _load(group, f"{path}__mypyc")

@@ -1,7 +1,7 @@
 """Figures that tests report (recoveries done, cases tried), summed and shown at the end of a run.
 
-Under xdist each worker hands its figures to the controller, and `tests.schedule` decides which
-worker runs what. Ctrl-C works even where the tests were started in the background.
+Under xdist each worker sends its figures to the controller, and `tests.schedule` decides which
+worker runs what. Ctrl-C works even if the tests were started in the background.
 """
 
 import gc
@@ -23,14 +23,14 @@ _FIGURES: Counter[str] = Counter()
 _NOTES: dict[str, set[str]] = {}
 
 # No deadlines: how long an example takes depends on what else the machine does. `make test` draws
-# the same examples every time, so that one commit has one verdict; the long forms explore, and a
-# failure prints how to reproduce it.
+# the same examples every time, so that the same commit always has the same result; the long
+# profiles draw new ones, and a failure prints how to reproduce it.
 settings.register_profile("same_examples", deadline=None, derandomize=True)
 settings.register_profile("new_examples", deadline=None, print_blob=True)
 settings.load_profile("new_examples" if is_long() else "same_examples")
 
-# A script that starts the tests in its background has them ignore Ctrl-C, and so would every
-# process that they start: tests that interrupt one would wait for ever.
+# A script that starts the tests in the background makes them ignore Ctrl-C, and with them every
+# process that they start: a test that interrupts one would wait forever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -41,14 +41,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SideBySide |
 
 
 def pytest_collection_finish() -> None:
-    """Ten thousand collected tests live until the end: keep the garbage collector off them."""
+    """Ten thousand collected tests live until the end: excludes them from garbage collection."""
     gc.collect()
     gc.freeze()
     gc.enable()
 
 
 def record_figure(name: str, value: int = 1) -> None:
-    """Add to a figure of the whole run. Tests get it as the fixture of the same name."""
+    """Adds to a figure of the whole run. Tests get it as the fixture of the same name."""
     _FIGURES[name] += value
 
 
@@ -63,7 +63,7 @@ def _record_note() -> object:
 
 
 def record_note(name: str, lines: Iterable[str]) -> None:
-    """Lines to show under a name, each once, however many tests bring it."""
+    """Shows lines under a name, each once, however many tests report it."""
     _NOTES.setdefault(name, set()).update(lines)
 
 

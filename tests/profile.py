@@ -5,7 +5,7 @@ import os
 
 
 def is_long() -> bool:
-    """Whether variants of what is told already run as well."""
+    """Whether variants of cases that are already covered run as well."""
     return bool(scaled(test=0, verify=1, release=1))
 
 

@@ -13,17 +13,17 @@ from collections.abc import Iterable
 from xdist.scheduler import LoadGroupScheduling  # type: ignore[import-untyped]
 from xdist.workermanage import WorkerController  # type: ignore[import-untyped]
 
-# Of those that wait; the others follow as they come.
+# The xdist groups in the order in which they start; unlisted ones follow.
 LONGEST = (
     "spark", "cluster", "spark-parity", "spark-kills", "spark-processes", "kafka", "groups-java",
     "transactions-java", "clients", "zookeeper", "groups-confluent-kafka", "client-java",
 )  # fmt: skip
-# Folders whose tests take seconds each, the longest first; the others go by the file.
+# Folders whose tests take seconds each, the longest first; other tests are scheduled by file.
 LONG_TESTS = ("tests/simulation/", "tests/examples/", "tests/properties/", "tests/crash/")
 
 
 def scope_of(test: str) -> str:
-    """Its group, or else itself if it is long, or else its file."""
+    """The scope of a test: its group, or itself if it is long, or its file."""
     if test.rfind("@") > test.rfind("]"):
         return test.rpartition("@")[2]
     return test if test.startswith(LONG_TESTS) else test.partition("::")[0]
@@ -34,7 +34,7 @@ def is_group(scope: str) -> bool:
 
 
 def choose_scope(waiting: Iterable[str], *, groups_at_work: int, workers: int) -> str:
-    """What a worker gets, if others of so many are at work on groups."""
+    """The next scope for a worker, given how many other workers are running groups."""
     wants_group = groups_at_work < workers - 1
     return min(waiting, key=lambda scope: (is_group(scope) != wants_group, _rank(scope)))
 
@@ -47,7 +47,7 @@ def _rank(scope: str) -> int:
 
 
 class SideBySide(LoadGroupScheduling):  # type: ignore[misc]
-    """xdist's own, but for what is a scope and which is next."""
+    """xdist's scheduler, except for what a scope is and which comes next."""
 
     def _split_scope(self, nodeid: str) -> str:
         return scope_of(nodeid)

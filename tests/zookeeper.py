@@ -1,4 +1,4 @@
-"""One ZooKeeper for all tests of a worker, started on first use, and a plain client to look at
+"""One ZooKeeper for all tests of a worker, started on first use, and a plain client to inspect
 it."""
 
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ def zookeeper_connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
 
 @contextmanager
 def kazoo_client(connect: str, timeout_s: float = 10.0) -> Iterator[KazooClient]:
-    """Reads and writes znodes with a client that is not ours."""
+    """A client that is not ours, to read and write znodes."""
     client = KazooClient(connect, timeout=timeout_s)
     client.start()
     try:

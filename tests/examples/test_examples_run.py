@@ -35,7 +35,7 @@ def by_hand(*arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 
-def test_exactly_once_by_hand_says_how_to_run_it() -> None:
+def test_exactly_once_without_arguments_prints_its_usage() -> None:
     done = by_hand()
     assert (done.returncode, done.stdout) == (2, "")
     assert "Run it with `python exactly_once.py BOOTSTRAP OUTPUT`" in done.stderr
@@ -43,7 +43,7 @@ def test_exactly_once_by_hand_says_how_to_run_it() -> None:
 
 
 @pytest.mark.skipif(not is_long(), reason="kill_at_the_worst_moment.py runs the same program")
-def test_exactly_once_by_hand_says_what_it_needs_and_then_works() -> None:
+def test_exactly_once_names_the_missing_topic_and_then_succeeds() -> None:
     with penstock.Broker() as broker:
         done = by_hand(broker.bootstrap_servers, "ledger")
         assert (done.returncode, done.stdout) == (1, "")
