@@ -1,4 +1,5 @@
-"""Fixtures of the interop tests: Kafka's jars, and logs a real broker wrote; once per session."""
+"""Fixtures of the interop tests, once per session: Kafka's jars, and logs that a real broker
+wrote."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from tests.interop.kafka_jars import KafkaJars, KafkaUnavailableError, resolve_k
 
 @pytest.fixture(scope="session")
 def kafka_jars(request: pytest.FixtureRequest) -> KafkaJars:
-    """Kafka's class path, or a skip that says what is missing."""
+    """Kafka's class path, or a skip with the reason."""
     capture = request.config.pluginmanager.getplugin("capturemanager")
 
     def say(text: str) -> None:
@@ -31,8 +32,8 @@ def kafka_jars(request: pytest.FixtureRequest) -> KafkaJars:
 def kafka_corpus(kafka_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     """A Kafka data directory, stopped cleanly and killed; read only.
 
-    Written once a run even where several workers ask: pytest 9.2 took the effect from xdist's
-    groups (pytest-xdist issue 1386), so the mark alone does not keep them on one worker.
+    Written once per run even if several workers need it: pytest 9.2 made xdist's groups ineffective
+    (pytest-xdist issue 1386), so the mark alone does not keep the tests on one worker.
     """
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base

@@ -41,7 +41,8 @@ _SMALL_NODE = {
     "transaction.state.log.num.partitions": "1",
     "group.initial.rebalance.delay.ms": "0",
     "auto.create.topics.enable": "false",
-    # After a kill the next start waits until the dead one's session is over; by default 9 s.
+    # After a kill, the next start waits until the session of the killed broker expires; the default
+    # is 9 s.
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
     "num.network.threads": "1",
@@ -60,7 +61,7 @@ class Child:
     def __init__(self, command: Sequence[str], log: Path, *, cwd: Path | None = None) -> None:
         self._lines: list[str] = []
         self._changed = threading.Condition()
-        self._ended = False  # no more lines will come
+        self._ended = False  # whether all output has been read
         self._log = log
         with log.with_suffix(".err").open("wb") as errors:
             self.process = subprocess.Popen(
@@ -183,13 +184,13 @@ class KafkaBroker:
         """Shut down cleanly: SIGTERM, bounded wait."""
         status = self._get_child().end(with_signal=signal.SIGTERM, timeout_s=STOP_TIMEOUT_S)
         child, self._child = self._get_child(), None
-        # 143 is how the JVM says that SIGTERM ended it after its hooks had run.
+        # The JVM exits with 143 when SIGTERM ended it after its shutdown hooks.
         if status not in (0, 143):
             raise KafkaFailedError(f"Kafka left with status {status}: {child.tail()}")
         self._jars.keep_archive()
 
     def kill(self) -> None:
-        """Kill it as a crash would: no hook runs, nothing is flushed or trimmed."""
+        """Kills it as a crash would: no hook runs, nothing is flushed or trimmed."""
         self._get_child().end(with_signal=signal.SIGKILL, timeout_s=STOP_TIMEOUT_S)
         self._child = None
 
@@ -298,7 +299,7 @@ class KafkaClients:
     def consume(
         self, topic: str, *, partition: int = 0, isolation: str = "read_uncommitted"
     ) -> tuple[list[WrittenRecord], int]:
-        """Everything in the partition, and its end offset for that isolation level."""
+        """Everything in the partition, and its end offset, at that isolation level."""
         answer = self._ask("consume", topic=topic, partition=partition, isolation=isolation)
         records = [
             WrittenRecord(

@@ -25,7 +25,7 @@ TWO_PARTITIONS = "two-partitions"
 BASE_TIME_MS = 1_700_000_000_000
 SEGMENT_BYTES = 8_192
 
-# Old record times must neither roll nor delete a segment; compaction should not keep us waiting.
+# Old timestamps must neither roll nor delete a segment, and compaction should start soon.
 BROKER_PROPERTIES = {
     "log.retention.ms": "-1",
     "log.roll.ms": "315360000000",
@@ -54,9 +54,9 @@ class WrittenPartition:
     topic: str
     partition: int
     topic_id: str  # Kafka's base64 form
-    written: tuple[WrittenRecord, ...]  # in offset order; aborted ones too, markers not
+    written: tuple[WrittenRecord, ...]  # in offset order, with aborted records but without markers
     aborted_offsets: frozenset[int] = frozenset()  # of records whose transaction was aborted
-    open_offsets: frozenset[int] = frozenset()  # of records whose transaction never ended
+    open_offsets: frozenset[int] = frozenset()  # offsets of records whose transaction never ended
     log_end_offset: int = 0
 
     @property
@@ -69,7 +69,7 @@ class KafkaData:
     """A stopped data directory; `root/data` holds the logs, `root` can be started again."""
 
     root: Path
-    partitions: Mapping[str, WrittenPartition]  # by directory name
+    partitions: Mapping[str, WrittenPartition]  # keyed by directory name
 
     @property
     def data(self) -> Path:
@@ -256,7 +256,7 @@ def _write_compacted(journal: _Journal, broker: KafkaBroker) -> None:
 
 
 def _wait_until_cleaned(broker: KafkaBroker, name: str) -> None:
-    """Wait until a pass has reached the active segment; the number of passes depends on timing."""
+    """Waits until a pass has reached the active segment; the number of passes depends on timing."""
     active = max(int(path.stem) for path in (broker.data / name).glob("*.log"))
     # "cleaned log compacted-0 (dirty section = [254, 595])"; no other log has enough to clean.
     broker.wait_line(f", {active}])")

@@ -1,4 +1,4 @@
-"""Kafka's DumpLogSegments over our files: run it, read its answer, and refuse what it complains of.
+"""Kafka's DumpLogSegments over our files: runs it, parses its output, and fails on its complaints.
 
 Not a parser of log files: all it knows about them is what the tool printed.
 """
@@ -17,7 +17,7 @@ DUMP_CLASS = "org.apache.kafka.tools.DumpLogSegments"
 DUMPED_SUFFIXES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
 _INDEX_SUFFIXES = (".index", ".timeindex")
 
-# The tool's own words for everything it can find wrong.
+# The tool's messages for every problem it can find.
 COMPLAINTS = (
     "Mismatches in :",
     "Found timestamp mismatch in :",
@@ -33,10 +33,10 @@ COMPLAINTS = (
     "corrupt",
     "Corrupt",
 )
-# Offsets that do not follow one another: the rule of a plain log, not of a compacted one.
+# Gaps between offsets: an error in a plain log, but not in a compacted one.
 _GAP = "is followed by"
 # Kafka 4.3's tool starts counting at -1 and so reports a gap before the first record of every
-# segment but the first. No record has the offset -1, so such a line never tells of a real gap.
+# segment except the first. No record has the offset -1, so such a line never reports a real gap.
 _NO_GAP = "  -1 is followed by "
 
 _BATCH = re.compile(
@@ -83,7 +83,7 @@ class DumpedRecord(NamedTuple):
     key: bytes | None
     value: bytes | None
     header_keys: tuple[str, ...]
-    marker: str | None  # COMMIT or ABORT on a transaction's end
+    marker: str | None  # COMMIT or ABORT for the marker of a transaction
 
 
 class DumpedAborted(NamedTuple):
@@ -96,7 +96,7 @@ class DumpedAborted(NamedTuple):
 
 
 class DumpedProducer(NamedTuple):
-    """A producer of a snapshot; the last three are None when it has no batch there."""
+    """A producer in a snapshot; the last three fields are None if it has no batch there."""
 
     producer_id: int
     producer_epoch: int
@@ -138,7 +138,7 @@ class Dump(NamedTuple):
         ]
 
     def records(self, directory: Path) -> list[DumpedRecord]:
-        """All records of a partition directory, markers among them."""
+        """All records of a partition directory, including markers."""
         return [
             _dumped_record(line) for line in self._lines(directory, ".log") if line.startswith("| ")
         ]
@@ -183,7 +183,7 @@ def check_indexes(jars: KafkaJars, files: Iterable[Path]) -> Dump:
 
 
 def assert_dump_clean(dump: Dump, *, compacted: bool = False) -> None:
-    """Fail on any complaint of the tool; gaps between offsets are allowed in a compacted log."""
+    """Fails on any complaint of the tool; gaps between offsets are allowed in a compacted log."""
     assert dump.output.status == 0, f"the tool left with {dump.output.status}: {_tail(dump)}"
     assert "Dumping " in dump.output.out, f"the tool dumped nothing: {_tail(dump)}"
     words = [word for word in COMPLAINTS if not (compacted and word == _GAP)]
@@ -194,7 +194,7 @@ def assert_dump_clean(dump: Dump, *, compacted: bool = False) -> None:
 def _spoken_lines(dump: Dump) -> Iterator[str]:
     yield from (line for line in dump.output.errors.splitlines() if not line.startswith(_NO_GAP))
     for line in dump.output.out.split("\n"):
-        # A record's line ends with its contents, which may say anything.
+        # A record's line ends with its content, which may be any text.
         yield line.split(" key: ")[0].split(" payload: ")[0]
 
 

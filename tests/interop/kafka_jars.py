@@ -31,7 +31,7 @@ JAVA_SOURCES = Path(__file__).parent / "java"
 CACHE_ROOT = Path(__file__).parents[2] / ".cache" / "kafka"
 RESOLVER = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 
-# Connect's web server and what hangs on it: half of the jars, used by none of the tools we run.
+# Connect's web server and its dependencies: half of the jars, needed by none of the tools we run.
 _EXCLUSIONS = "".join(
     f"<exclusion><groupId>{group}</groupId><artifactId>{artifact}</artifactId></exclusion>"
     for group, artifact in (("org.apache.kafka", "connect-runtime"), ("org.eclipse.jetty", "*"))
@@ -52,10 +52,10 @@ class KafkaJars:
     jars: Path
     classes: Path  # our own compiled driver, and the logging set-up
     java: str
-    archive: Path  # Kafka's loaded classes, kept by the first broker: halves every later start
+    archive: Path  # Kafka's loaded classes, archived by the first broker: halves every later start
 
     def command(self, main_class: str, *arguments: str, heap_mib: int = 256) -> list[str]:
-        """The command line that runs one Java class in a small, quickly started JVM."""
+        """The command line for one Java class in a small JVM that starts quickly."""
         sharing = [f"-XX:SharedArchiveFile={self.archive}"] if self.archive.exists() else []
         return self._command(
             [*sharing, f"-Xmx{heap_mib}m"],
@@ -65,12 +65,13 @@ class KafkaJars:
         )
 
     def archiving_command(self, main_class: str, *arguments: str, heap_mib: int) -> list[str]:
-        """The same, leaving an archive of its classes at exit; the JVM takes jars only for that."""
+        """The same command, which also archives the loaded classes on exit; the JVM can archive
+        only jars."""
         options = [f"-XX:ArchiveClassesAtExit={self._fresh_archive}", f"-Xmx{heap_mib}m"]
         return self._command(options, f"{self.jars}/*", main_class, arguments)
 
     def keep_archive(self) -> None:
-        """Adopt the archive of an archiving command, if there is one."""
+        """Moves the archive of such a command into place, if it was written."""
         if self._fresh_archive.exists():
             self._fresh_archive.rename(self.archive)
 
@@ -191,7 +192,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def _identity(java: str) -> str:
-    """The JVM's version, because another JVM cannot use its archive."""
+    """The JVM's version: another JVM cannot use the archive."""
     real = Path(java).resolve()
     return short_hash(str(real), str(real.stat().st_mtime_ns))
 

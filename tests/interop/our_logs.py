@@ -1,6 +1,6 @@
 """Penstock's storage engine on a data directory, as the interop tests use it.
 
-The only place here that knows how the engine is called. One owner, no threads, a clock that stands.
+The only module here that calls the engine. One owner, no threads, a fixed clock.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SMALL_SEGMENTS = LogConfig(
     segment_bytes=8192, index_interval_bytes=512, segment_ms=FOREVER_MS, retention_ms=-1
 )
 NOW_MS = 1_800_000_000_000
-LONGEST_INTERVAL_MS = 300_000  # of the engine's upkeep
+LONGEST_INTERVAL_MS = 300_000  # of the engine's jobs
 
 
 class OurLogs:
@@ -35,8 +35,8 @@ class OurLogs:
     def __init__(
         self, data: Path, config: LogConfig = SMALL_SEGMENTS, *, only_topic: str | None = None
     ) -> None:
-        """`config` is for every topic, or for one while the others keep small plain segments."""
-        self.reports: list[str] = []  # what recovery had to say
+        """`config` applies to every topic, or to one while the others keep small plain segments."""
+        self.reports: list[str] = []  # messages of recovery
         self.engine = SegmentedEngine(
             StorageConfig(log_dirs=(str(data),)),
             config_of=lambda topic: config if only_topic in (None, topic) else SMALL_SEGMENTS,
@@ -47,7 +47,7 @@ class OurLogs:
         self.logs = {str(partition): _segmented(log) for partition, log in recovered.items()}
 
     def create(self, name: str, topic_id: UUID) -> SegmentedLog:
-        """Create a log; `name` is that of its folder."""
+        """Creates a log; `name` is that of its directory."""
         topic, _, number = name.rpartition("-")
         partition = TopicPartition(topic, int(number))
         log = self.engine.create(partition, TopicId(topic_id), self._config, NOW_MS)
@@ -62,7 +62,7 @@ class OurLogs:
         leader_epoch: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,
     ) -> LogAppendInfo:
-        """Append one batch as the leader; it is replicated at once."""
+        """Appends one batch as the leader; it is replicated at once."""
         item = AppendItem(log, memoryview(batch), LeaderEpoch(leader_epoch), origin)
         (appended,) = self.engine.append([item], NOW_MS)
         assert isinstance(appended, LogAppendInfo), appended
@@ -70,7 +70,7 @@ class OurLogs:
         return appended
 
     def run_upkeep(self) -> list[str]:
-        """Run all jobs that are due after every interval; returns their names."""
+        """Runs all jobs that are due after the longest interval; returns their names."""
         self.engine.due_jobs(NOW_MS)
         jobs = self.engine.due_jobs(NOW_MS + LONGEST_INTERVAL_MS)
         for job in jobs:
@@ -107,7 +107,7 @@ def read_records(log: SegmentedLog) -> list[Record]:
 
 
 def _at_once(function: Callable[[], Result]) -> Result:
-    """Run the visit in this thread."""
+    """Runs the visit in this thread."""
     return function()
 
 
@@ -117,4 +117,4 @@ def _segmented(log: PartitionLog) -> SegmentedLog:
 
 
 def _no_progress(*, done: int, total: int) -> None:
-    """No progress is shown."""
+    """Ignores progress."""

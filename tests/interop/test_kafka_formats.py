@@ -47,7 +47,7 @@ from penstock.storage.producer_snapshot import decode as decode_snapshot
 from penstock.storage.producer_snapshot import encode as encode_snapshot
 from penstock.storage.transaction_index import decode_entries, encode_entry
 
-# One worker runs all that needs Kafka: a second would only wait for the corpus.
+# One worker runs everything that needs Kafka: a second one would only wait for the corpus.
 pytestmark = pytest.mark.xdist_group("kafka")
 
 
@@ -80,7 +80,7 @@ def test_every_record_reads_as_it_was_written(stopped: Stopped) -> None:
         assert read == written, name
 
 
-def test_compacted_records_are_those_that_kafka_lists(stopped: Stopped) -> None:
+def test_compacted_records_are_those_in_kafkas_dump(stopped: Stopped) -> None:
     directory = stopped.data.directory(f"{COMPACTED}-0")
     batches = list(_batches(directory))
     ours = [record.offset for _, batch in batches for record in iter_records(batch)]
@@ -111,7 +111,8 @@ def test_uncompressed_batches_are_rebuilt_byte_for_byte(stopped: Stopped) -> Non
     rebuilt = 0
     for name in stopped.data.partitions:
         for header, batch in _batches(stopped.data.directory(name)):
-            # Append time replaces the times that the client's deltas in the batch still tell.
+            # LogAppendTime replaces the timestamps, which the deltas of the client's batch still
+            # show.
             if header.codec == Codec.NONE and header.record_count and not header.is_append_time:
                 assert _rebuild(header, list(iter_records(batch))) == batch
                 rebuilt += 1
@@ -193,10 +194,10 @@ def test_a_clean_shutdown_leaves_end_offsets_marker_and_meta_properties(
     assert (stamp.version, stamp.node_id, stamp.cluster_id) == (1, 1, CLUSTER_ID)
 
 
-def test_kafka_reads_what_our_codecs_compress(
+def test_kafka_reads_batches_that_our_codecs_compressed(
     kafka_jars: KafkaJars, kafka_corpus: Corpus, tmp_path: Path
 ) -> None:
-    """Kafka's records, recompressed by us: its tool must show the same content."""
+    """Recompresses Kafka's records with our codecs: its tool must show the same content."""
     source = kafka_corpus.clean.partitions[CODEC_TOPICS[0] + "-0"].written
     records = [Record(*record) for record in source]
     for codec in Codec:

@@ -1,4 +1,4 @@
-"""Group records: Kafka's tool reads ours, and we load those of a Kafka broker."""
+"""Group records: Kafka's tool reads ours, and we load those that a Kafka broker wrote."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_we_load_the_groups_and_offsets_of_a_kafka_broker(
             _be_member(broker.bootstrap, "modern", T1, 4, {"group.protocol": "consumer"}),
         ]
     finally:
-        broker.kill()  # members are in their groups still
+        broker.kill()  # while the members are still in their groups
     members.clear()
     reports: list[str] = []
     state = _load(tmp_path / "data", reports)
@@ -213,7 +213,7 @@ async def _use_groups(bootstrap: str) -> None:
 def _be_member(
     bootstrap: str, group: str, partition: TopicPartition, offset: int, config: dict[str, str]
 ) -> Consumer:
-    """Joins and commits; the caller keeps it in the group."""
+    """Joins and commits; the returned member stays in the group as long as the caller keeps it."""
     assigned = threading.Event()
     consumer = Consumer(
         {

@@ -26,13 +26,13 @@ from tests.interop.kafka_dump import (
 )
 from tests.interop.kafka_jars import KafkaJars, KafkaUnavailableError
 
-# One worker runs all that needs Kafka: a second would only wait for the corpus.
+# One worker runs everything that needs Kafka: a second one would only wait for the corpus.
 pytestmark = pytest.mark.xdist_group("kafka")
 
 
 @pytest.fixture(scope="session")
 def clean_dump(kafka_jars: KafkaJars, kafka_corpus: Corpus) -> Dump:
-    """All of the clean copy, dumped in one run of the tool."""
+    """The tool's output for the whole clean copy, from one run."""
     return dump_files(kafka_jars, _all_files(kafka_corpus.clean))
 
 
@@ -102,8 +102,8 @@ def test_kafkas_cleaner_has_kept_the_latest_value_of_each_key(
 def test_a_killed_broker_leaves_preallocated_indexes(
     kafka_jars: KafkaJars, kafka_corpus: Corpus
 ) -> None:
-    # Never rolled, so the entry that its clean stop left stands before the zeros. An index of zeros
-    # alone passes Kafka's check.
+    # This log never rolled, so its index has an entry, from the clean shutdown before, and then
+    # zeros. Kafka's check accepts an index that is all zeros.
     directory = kafka_corpus.killed.directory(f"{TWO_PARTITIONS}-0")
     assert max(path.stat().st_size for path in directory.glob("*.index")) == 10 * 1024 * 1024
     with pytest.raises(AssertionError, match="CorruptIndexException"):
@@ -177,7 +177,7 @@ def test_checker_rejects_a_damaged_file(
         assert_dump_clean(dump_files(kafka_jars, [damaged]))
 
 
-def test_a_machine_without_java_is_told_what_to_install(
+def test_the_error_without_java_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -185,7 +185,7 @@ def test_a_machine_without_java_is_told_what_to_install(
         jars_module.resolve_kafka_jars(lambda _: None, cache_root=tmp_path / "cache")
 
 
-def test_maven_that_fails_leaves_no_half_filled_cache(
+def test_a_failed_maven_run_leaves_no_incomplete_cache(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for program in ("java", "javac", "mvn"):

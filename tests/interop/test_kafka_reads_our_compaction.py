@@ -25,7 +25,7 @@ from penstock.protocol.records import Record, build_batch
 from penstock.storage.engine import AppendOrigin
 from penstock.storage.log import SegmentedLog
 
-# One worker runs all that needs Kafka: a second would only wait for the corpus.
+# One worker runs everything that needs Kafka: a second one would only wait for the corpus.
 pytestmark = pytest.mark.xdist_group("kafka")
 
 COMPACTING = replace(
@@ -36,8 +36,9 @@ KEYS = 40
 
 
 @dataclass(slots=True)
-class Table:
-    """A compacted log of ours: the records, the aborted ones, and our consumer's view."""
+class CompactedLog:
+    """A log that we compacted: its records, the offsets of aborted ones, and what our consumer
+    sees."""
 
     data: Path
     written: dict[int, Record] = field(default_factory=dict)
@@ -56,8 +57,8 @@ class Table:
 
 
 @pytest.fixture(scope="module")
-def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
-    made = Table(tmp_path_factory.mktemp("table"))
+def table(tmp_path_factory: pytest.TempPathFactory) -> CompactedLog:
+    made = CompactedLog(tmp_path_factory.mktemp("table"))
     logs = OurLogs(made.data, COMPACTING)
     log = logs.create(NAME, UUID(int=77))
     _write(logs, log, made)
@@ -69,24 +70,24 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
 
 
 @pytest.fixture(scope="module")
-def dump(kafka_jars: KafkaJars, table: Table) -> Dump:
+def dump(kafka_jars: KafkaJars, table: CompactedLog) -> Dump:
     return dump_files(kafka_jars, partition_files(table.directory))
 
 
 def test_kafka_finds_nothing_wrong_with_our_compacted_log(
-    kafka_jars: KafkaJars, table: Table, dump: Dump
+    kafka_jars: KafkaJars, table: CompactedLog, dump: Dump
 ) -> None:
     assert_dump_clean(dump, compacted=True)
     assert_dump_clean(check_indexes(kafka_jars, partition_files(table.directory)))
 
 
-def test_kafka_shows_what_our_compaction_kept(table: Table, dump: Dump) -> None:
+def test_kafka_shows_what_our_compaction_kept(table: CompactedLog, dump: Dump) -> None:
     shown = [record for record in dump.records(table.directory) if record.marker is None]
     assert [tuple(r[:4]) for r in shown] == [tuple(r[:4]) for r in table.kept]
     assert [r.header_keys for r in shown] == [tuple(k for k, _ in r.headers) for r in table.kept]
 
 
-def test_the_latest_of_each_key_stays_and_nothing_else_of_what_was_cleaned(table: Table) -> None:
+def test_cleaned_segments_keep_the_latest_record_of_each_key_only(table: CompactedLog) -> None:
     kept = {record.offset for record in table.kept}
     assert table.latest() <= kept
     assert all(record == table.written[record.offset] for record in table.kept)
@@ -118,7 +119,7 @@ def test_kafka_reads_its_own_log_after_our_compaction(
     assert {r.key: r.value for r in kept} == {r.key: r.value for r in before}
 
 
-def _write(logs: OurLogs, log: SegmentedLog, made: Table) -> None:
+def _write(logs: OurLogs, log: SegmentedLog, made: CompactedLog) -> None:
     for number, codec in enumerate(Codec):
         fresh = list(make_records(120, seed=60 + number, keys=KEYS))
         made.written |= _append(logs, log, fresh, codec)
@@ -140,7 +141,7 @@ def _append(
     producer_id: int = -1,
     sequence: int = -1,
 ) -> dict[int, Record]:
-    """Append in batches of 10, or as one transactional batch; returns the records by offset."""
+    """Appends in batches of 10, or as one transactional batch; returns the records by offset."""
     written: dict[int, Record] = {}
     for start in range(0, len(fresh), 10):
         records = [

@@ -26,7 +26,7 @@ from penstock.protocol.records import Record, build_batch
 from penstock.storage.engine import AppendOrigin
 from penstock.storage.log import SegmentedLog
 
-# One worker runs all that needs Kafka: a second would only wait for the corpus.
+# One worker runs everything that needs Kafka: a second one would only wait for the corpus.
 pytestmark = pytest.mark.xdist_group("kafka")
 
 TOPIC_ID = UUID(int=0x1234567890ABCDEF)
@@ -36,8 +36,8 @@ PRODUCER_EPOCH = 2
 
 
 @dataclass(slots=True)
-class Ours:
-    """Our data directory, closed, and what was appended to each log."""
+class WrittenByUs:
+    """Our data directory, closed, and the records appended to each log."""
 
     data: Path
     appended: dict[str, list[Record]] = field(default_factory=dict)
@@ -46,8 +46,8 @@ class Ours:
 
 
 @pytest.fixture(scope="module")
-def ours(tmp_path_factory: pytest.TempPathFactory) -> Ours:
-    made = Ours(tmp_path_factory.mktemp("ours"))
+def ours(tmp_path_factory: pytest.TempPathFactory) -> WrittenByUs:
+    made = WrittenByUs(tmp_path_factory.mktemp("ours"))
     logs = OurLogs(made.data)
     for codec in Codec:
         name = f"{codec.name.lower()}-0"
@@ -58,7 +58,7 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> Ours:
 
 
 @pytest.fixture(scope="module")
-def dump(kafka_jars: KafkaJars, ours: Ours) -> Dump:
+def dump(kafka_jars: KafkaJars, ours: WrittenByUs) -> Dump:
     return dump_files(kafka_jars, _all_files(ours))
 
 
@@ -66,19 +66,21 @@ def test_kafka_finds_nothing_wrong_with_our_files(dump: Dump) -> None:
     assert_dump_clean(dump)
 
 
-def test_kafka_would_rebuild_none_of_our_indexes(kafka_jars: KafkaJars, ours: Ours) -> None:
+def test_kafka_would_rebuild_none_of_our_indexes(kafka_jars: KafkaJars, ours: WrittenByUs) -> None:
     assert_dump_clean(check_indexes(kafka_jars, _all_files(ours)))
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_kafka_shows_the_records_that_were_appended(dump: Dump, ours: Ours, codec: Codec) -> None:
+def test_kafka_shows_the_records_that_were_appended(
+    dump: Dump, ours: WrittenByUs, codec: Codec
+) -> None:
     name = f"{codec.name.lower()}-0"
     assert dump.records(ours.data / name) == [_as_dumped(r) for r in ours.appended[name]]
     assert {batch.codec for batch in dump.batches(ours.data / name)} == {codec.name.lower()}
     assert {batch.leader_epoch for batch in dump.batches(ours.data / name)} == {0, 3}
 
 
-def test_our_logs_have_several_segments_with_all_their_files(ours: Ours) -> None:
+def test_our_logs_have_several_segments_with_all_their_files(ours: WrittenByUs) -> None:
     for name in (*ours.appended, TRANSACTIONS):
         files = partition_files(ours.data / name)
         segments = [path for path in files if path.suffix == ".log"]
@@ -91,14 +93,14 @@ def test_our_logs_have_several_segments_with_all_their_files(ours: Ours) -> None
     assert list((ours.data / TRANSACTIONS).glob("*.txnindex"))
 
 
-def test_our_index_entries_are_there_to_be_checked(ours: Ours) -> None:
+def test_our_indexes_have_entries_to_check(ours: WrittenByUs) -> None:
     for name in (f"{codec.name.lower()}-0" for codec in Codec):
         for suffix, entry_bytes in ((".index", 8), (".timeindex", 12)):
             sizes = [path.stat().st_size for path in (ours.data / name).glob(f"*{suffix}")]
             assert sum(sizes) >= 2 * len(sizes) * entry_bytes, (name, suffix)
 
 
-def test_kafka_shows_our_transactions_and_their_markers(dump: Dump, ours: Ours) -> None:
+def test_kafka_shows_our_transactions_and_their_markers(dump: Dump, ours: WrittenByUs) -> None:
     directory = ours.data / TRANSACTIONS
     records = dump.records(directory)
     assert [(r.offset, r.marker) for r in records if r.marker] == ours.markers
@@ -109,7 +111,7 @@ def test_kafka_shows_our_transactions_and_their_markers(dump: Dump, ours: Ours) 
     assert shown == ours.aborted
 
 
-def test_kafka_reads_the_producers_in_our_snapshots(dump: Dump, ours: Ours) -> None:
+def test_kafka_reads_the_producers_in_our_snapshots(dump: Dump, ours: WrittenByUs) -> None:
     directory = ours.data / TRANSACTIONS
     producers = {p.producer_id: p for p in dump.producers(max(directory.glob("*.snapshot")))}
     batches = [batch for batch in dump.batches(directory) if not batch.control]
@@ -123,7 +125,7 @@ def test_kafka_reads_the_producers_in_our_snapshots(dump: Dump, ours: Ours) -> N
 
 
 def _append_many(logs: OurLogs, log: SegmentedLog, codec: Codec) -> list[Record]:
-    """600 records in batches of 10, by a producer with two epochs."""
+    """Appends 600 records in batches of 10, by a producer with two epochs."""
     fresh = _fresh(600, seed=21)
     appended: list[Record] = []
     for start in range(0, len(fresh), 10):
@@ -139,7 +141,7 @@ def _append_many(logs: OurLogs, log: SegmentedLog, codec: Codec) -> list[Record]
     return appended
 
 
-def _append_transactions(logs: OurLogs, log: SegmentedLog, made: Ours) -> None:
+def _append_transactions(logs: OurLogs, log: SegmentedLog, made: WrittenByUs) -> None:
     """Producer 1 commits and 2 aborts, interleaved; 3 commits once and leaves a transaction
     open."""
     made.appended[TRANSACTIONS] = []
@@ -158,11 +160,11 @@ def _append_transactions(logs: OurLogs, log: SegmentedLog, made: Ours) -> None:
 class _Writer:
     logs: OurLogs
     log: SegmentedLog
-    made: Ours
+    made: WrittenByUs
     sequences: dict[int, int] = field(default_factory=dict)
 
     def send(self, producer_id: int, seed: int) -> int:
-        """Append one transactional batch; returns its base offset."""
+        """Appends one transactional batch; returns its base offset."""
         fresh = _fresh(9, seed=seed)
         sequence = self.sequences.get(producer_id, 0)
         batch = build_batch(
@@ -210,5 +212,5 @@ def _as_dumped(record: Record) -> DumpedRecord:
     return DumpedRecord(record.offset, record.timestamp_ms, record.key, record.value, keys, None)
 
 
-def _all_files(ours: Ours) -> list[Path]:
+def _all_files(ours: WrittenByUs) -> list[Path]:
     return [path for name in ours.appended for path in partition_files(ours.data / name)]

@@ -78,7 +78,7 @@ def test_kafka_reads_our_records_as_we_mean_them(kafka_jars: KafkaJars, tmp_path
 
 
 def _as_kafka_shows(value: Transaction) -> dict[str, Any]:
-    """Only tagged fields that are set; ours is skipped."""
+    """The tool shows only tagged fields that are set, and skips our own."""
     shown: dict[str, Any] = {
         "producerId": value.producer_id,
         "producerEpoch": value.producer_epoch,
@@ -117,7 +117,7 @@ def test_we_load_the_transactions_of_a_kafka_broker(kafka_jars: KafkaJars, tmp_p
         admin.create_topics([NewTopic("t", 2, 1)])["t"].result(30)
         left = [_transact(broker.bootstrap, name) for name in ("committed", "aborted", "open")]
     finally:
-        broker.kill()  # one is open still
+        broker.kill()  # while one transaction is still open
     left.clear()
     reports: list[str] = []
     transactions = _load(tmp_path / "data", reports).transactions
@@ -132,7 +132,7 @@ def test_we_load_the_transactions_of_a_kafka_broker(kafka_jars: KafkaJars, tmp_p
 
 
 def _transact(bootstrap: str, name: str) -> Producer:
-    """Two records in a transaction that ends as named."""
+    """Sends two records in a transaction that ends as named."""
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": name})
     producer.init_transactions(60)
     producer.begin_transaction()

@@ -36,12 +36,12 @@ from penstock.storage.log import SegmentedLog
 from penstock.storage.partition_metadata import encode_uuid
 from penstock.storage.producer_snapshot import decode as decode_snapshot
 
-# One worker runs all that needs Kafka: a second would only wait for the corpus.
+# One worker runs everything that needs Kafka: a second one would only wait for the corpus.
 pytestmark = pytest.mark.xdist_group("kafka")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
+class OpenedCopy:
     """A copy of Kafka's directory that Penstock has opened, and the untouched original."""
 
     original: KafkaData
@@ -55,52 +55,52 @@ class Taken:
 
 
 @pytest.fixture(scope="module", params=["clean", "killed"])
-def taken(
+def opened(
     request: pytest.FixtureRequest,
     kafka_jars: KafkaJars,
     kafka_corpus: Corpus,
     tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Taken]:
+) -> Iterator[OpenedCopy]:
     original = kafka_corpus.clean if request.param == "clean" else kafka_corpus.killed
-    data = original.copy_to(tmp_path_factory.mktemp("taken") / "node")
+    data = original.copy_to(tmp_path_factory.mktemp("opened") / "node")
     logs = OurLogs(data.data)
     dump = dump_files(kafka_jars, _all_files(original))
-    yield Taken(original=original, data=data, logs=logs, kafkas=dump)
+    yield OpenedCopy(original=original, data=data, logs=logs, kafkas=dump)
     logs.close()
 
 
-def test_recovery_has_nothing_to_cut(taken: Taken) -> None:
-    assert [text for text in taken.logs.reports if "cutting" in text] == []
-    for name in taken.data.partitions:
-        logs = {path.name: path.stat().st_size for path in _log_files(taken.data, name)}
-        assert logs == {p.name: p.stat().st_size for p in _log_files(taken.original, name)}
+def test_recovery_truncates_nothing(opened: OpenedCopy) -> None:
+    assert [text for text in opened.logs.reports if "cutting" in text] == []
+    for name in opened.data.partitions:
+        logs = {path.name: path.stat().st_size for path in _log_files(opened.data, name)}
+        assert logs == {p.name: p.stat().st_size for p in _log_files(opened.original, name)}
 
 
-def test_log_end_and_start_are_kafkas(taken: Taken) -> None:
-    for partition, log in taken.partitions_and_logs():
+def test_log_end_and_start_are_kafkas(opened: OpenedCopy) -> None:
+    for partition, log in opened.partitions_and_logs():
         assert log.log_end_offset == partition.log_end_offset
         assert log.log_start_offset == 0
 
 
-def test_every_record_reads_as_it_was_written(taken: Taken) -> None:
-    for partition, log in taken.partitions_and_logs():
+def test_every_record_reads_as_it_was_written(opened: OpenedCopy) -> None:
+    for partition, log in opened.partitions_and_logs():
         if partition.topic != COMPACTED:
             assert [tuple(record) for record in read_records(log)] == [
                 tuple(record) for record in partition.written
             ]
 
 
-def test_what_kafkas_cleaner_kept_reads_as_it_was_written(taken: Taken) -> None:
+def test_what_kafkas_cleaner_kept_reads_as_it_was_written(opened: OpenedCopy) -> None:
     name = f"{COMPACTED}-0"
-    written = {record.offset: tuple(record) for record in taken.data.partitions[name].written}
-    read = read_records(taken.logs.logs[name])
+    written = {record.offset: tuple(record) for record in opened.data.partitions[name].written}
+    read = read_records(opened.logs.logs[name])
     assert [tuple(record) for record in read] == [written[record.offset] for record in read]
-    kept = [r for r in taken.kafkas.records(taken.original.directory(name)) if r.marker is None]
+    kept = [r for r in opened.kafkas.records(opened.original.directory(name)) if r.marker is None]
     assert [record.offset for record in read] == [record.offset for record in kept]
 
 
-def test_every_offset_can_be_found(taken: Taken) -> None:
-    for partition, log in taken.partitions_and_logs():
+def test_every_offset_can_be_found(opened: OpenedCopy) -> None:
+    for partition, log in opened.partitions_and_logs():
         for record in partition.written[::17]:
             read = log.read(
                 Offset(record.offset), below=log.log_end_offset, max_bytes=1, at_least_one=True
@@ -109,8 +109,8 @@ def test_every_offset_can_be_found(taken: Taken) -> None:
             assert read.end_offset > record.offset
 
 
-def test_look_ups_by_time_agree_with_the_written_times(taken: Taken) -> None:
-    for partition, log in taken.partitions_and_logs():
+def test_look_ups_by_time_agree_with_the_written_times(opened: OpenedCopy) -> None:
+    for partition, log in opened.partitions_and_logs():
         if partition.topic == COMPACTED:
             continue
         times = [record.timestamp_ms for record in partition.written]
@@ -121,37 +121,37 @@ def test_look_ups_by_time_agree_with_the_written_times(taken: Taken) -> None:
             assert (timed.offset, timed.timestamp_ms) == (first.offset, first.timestamp_ms)
 
 
-def test_aborted_transactions_are_those_of_kafkas_index(taken: Taken) -> None:
+def test_aborted_transactions_are_those_of_kafkas_index(opened: OpenedCopy) -> None:
     name = f"{TRANSACTIONS}-0"
-    log = taken.logs.logs[name]
+    log = opened.logs.logs[name]
     ours = [tuple(entry) for entry in log.aborted(Offset(0), log.log_end_offset)]
-    kafkas = taken.kafkas.aborted(taken.original.directory(name))
+    kafkas = opened.kafkas.aborted(opened.original.directory(name))
     assert ours == [tuple(entry) for entry in kafkas]
     assert ours
 
 
-def test_last_stable_offset_is_where_an_open_transaction_begins(taken: Taken) -> None:
-    partition = taken.data.partitions[f"{TRANSACTIONS}-0"]
-    log = taken.logs.logs[f"{TRANSACTIONS}-0"]
+def test_last_stable_offset_is_where_an_open_transaction_begins(opened: OpenedCopy) -> None:
+    partition = opened.data.partitions[f"{TRANSACTIONS}-0"]
+    log = opened.logs.logs[f"{TRANSACTIONS}-0"]
     log.advance_high_watermark(log.log_end_offset)
     expected = min(partition.open_offsets, default=partition.log_end_offset)
     assert log.last_stable_offset == expected
 
 
-def test_producers_are_those_of_kafkas_last_snapshot(taken: Taken) -> None:
-    for partition, log in taken.partitions_and_logs():
+def test_producers_are_those_of_kafkas_last_snapshot(opened: OpenedCopy) -> None:
+    for partition, log in opened.partitions_and_logs():
         name = partition.directory_name
-        path = max(taken.original.directory(name).glob("*.snapshot"), default=None)
+        path = max(opened.original.directory(name).glob("*.snapshot"), default=None)
         if path is not None and int(path.stem) == log.log_end_offset:
             kafkas = decode_snapshot(path.read_bytes())
             assert sorted(log.producers.producers()) == sorted(kafkas), name
 
 
-def test_epochs_and_topic_ids_are_kafkas(taken: Taken) -> None:
-    for partition, log in taken.partitions_and_logs():
-        directory = taken.original.directory(partition.directory_name)
+def test_epochs_and_topic_ids_are_kafkas(opened: OpenedCopy) -> None:
+    for partition, log in opened.partitions_and_logs():
+        directory = opened.original.directory(partition.directory_name)
         epochs = decode_epochs((directory / EPOCH_FILE).read_bytes(), EPOCH_FILE)
-        # An epoch that has not written yet is forgotten at start, as Kafka does.
+        # Like Kafka, recovery drops an epoch without records.
         assert log.epochs.entries == tuple(e for e in epochs if e.start_offset < log.log_end_offset)
         assert encode_uuid(log.topic_id) == partition.topic_id
 
@@ -178,7 +178,7 @@ def test_kafka_continues_a_log_that_we_appended_to(
 
 
 def _append_to(logs: OurLogs, log: SegmentedLog) -> list[WrittenRecord]:
-    """Append records in every codec; returns the whole log as a Java consumer reads it."""
+    """Appends records with every codec; returns the whole log as a Java consumer reads it."""
     for number, codec in enumerate(Codec):
         new = list(make_records(40, seed=50 + number, keys=40))
         records = [

@@ -17,9 +17,9 @@ def test_kafkas_files_have_no_problem(kafka_corpus: Corpus, stopped: str) -> Non
     findings = verify_directory(data.data, records=True)
     assert findings.problems == []
     written = sum(len(partition.written) for partition in data.partitions.values())
-    assert findings.records > written // 4  # compaction has removed the most of one topic
+    assert findings.records > written // 4  # compaction has removed most records of one topic
     zeros = {note.path for note in findings.notes if note.kind == "zeros"}
-    assert bool(zeros) == (stopped == "killed")  # a clean stop trims the preallocated indexes
+    assert bool(zeros) == (stopped == "killed")  # a clean shutdown trims the preallocated indexes
 
 
 def test_a_flipped_bit_in_kafkas_log_is_found(kafka_corpus: Corpus, tmp_path: Path) -> None:
