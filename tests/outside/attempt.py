@@ -26,19 +26,19 @@ _TAIL_LINES = 25
 
 
 class OutsideFailed(Exception):
-    """An outside program did not do what it should; the message says what it printed."""
+    """An outside program failed; the message contains its output."""
 
 
 class Unavailable(Exception):
-    """A program or package cannot be had here; the message says why and what to do."""
+    """A program or package is not available here; the message says why and what to do."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Attempt:
-    """What one entry gets to work with, and the steps that it reports."""
+    """What one entry works with, and the steps that it reports."""
 
     brokers: Brokers
-    prefix: str  # of every topic and group that it creates
+    prefix: str  # prefix of every topic and group that it creates
     folder: Path
     deadline: float  # on the monotonic clock
     say: Say
@@ -70,7 +70,8 @@ class Attempt:
         text_in: str = "",
         env: Mapping[str, str] | None = None,
     ) -> str:
-        """Run a command to its end and return its standard output; OutsideFailed unless it is 0."""
+        """Runs a command to its end and returns its standard output; raises OutsideFailed unless it
+        exits with 0."""
         with self.started(name, command, env=env, stdin=subprocess.PIPE) as process:
             try:
                 process.communicate(text_in.encode(), timeout=self.left_s())
@@ -89,7 +90,7 @@ class Attempt:
         env: Mapping[str, str] | None = None,
         stdin: int = subprocess.DEVNULL,
     ) -> Iterator[subprocess.Popen[bytes]]:
-        """A process in a session of its own, which ends with the block."""
+        """Runs a process in a session of its own, which ends with the block."""
         with self._output(name).open("wb") as out, self._errors(name).open("wb") as err:
             process = subprocess.Popen(
                 command,
@@ -105,7 +106,7 @@ class Attempt:
             _end(process)
 
     def wait_for(self, what: str, is_so: Callable[[], bool], name: str = "") -> None:
-        """Poll until the condition holds, within this attempt's time."""
+        """Polls until the condition holds, within the time of this attempt."""
         while not is_so():
             if time.monotonic() > self.deadline:
                 raise OutsideFailed(f"not in time: {what}; {self.tail(name) if name else ''}")

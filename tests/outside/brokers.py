@@ -1,6 +1,6 @@
-"""What the outside programs talk to: one Penstock broker, or three on ZooKeeper.
+"""The brokers that the outside programs connect to: one Penstock broker, or three on ZooKeeper.
 
-A compacted topic that was overwritten many times and cleaned is made on first use, once.
+A compacted topic that was overwritten many times and cleaned is created once, on first use.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.testing import Cluster
 KEYS = 100
 ROUNDS = 80
 CLEANING_TIMEOUT_S = 120.0
-# The cleaner looks often, so that a smoke need not wait for it.
+# Frequent compaction, so that the programs do not wait for it.
 SETTINGS = {"log.cleaner.backoff.ms": "100"}
 CLUSTER_SETTINGS = {
     **SETTINGS,
@@ -40,7 +40,8 @@ CreateTopic = Callable[..., None]
 
 
 class CompactedTopic(NamedTuple):
-    """One partition; every key was written in every round, and all but the latest cleaned."""
+    """A topic with one partition: every key was written in every round, and all but the latest
+    cleaned."""
 
     topic: str
     keys: int
@@ -89,7 +90,7 @@ class Brokers:
 
 @contextmanager
 def open_brokers(count: int, folder: Path) -> Iterator[Brokers]:
-    """The brokers' logs are in `folder` afterwards."""
+    """Writes the brokers' logs into `folder` at the end."""
     if count == 1:
         with penstock.Broker(config=SETTINGS) as broker:
             try:
@@ -107,7 +108,7 @@ def open_brokers(count: int, folder: Path) -> Iterator[Brokers]:
 
 
 def _overwrite(bootstrap_servers: str, topic: str) -> None:
-    """Each round is a batch of its own, so that cleaning empties whole batches."""
+    """Writes each round as a separate batch, so that cleaning empties whole batches."""
     failures: list[KafkaError] = []
 
     def on_delivery(error: KafkaError | None, _message: Message) -> None:
@@ -124,7 +125,7 @@ def _overwrite(bootstrap_servers: str, topic: str) -> None:
 
 
 def _count_records(folder: Path) -> int:
-    """A segment that the cleaner replaces meanwhile is looked at next time."""
+    """Reports nothing as cleaned if the cleaner replaces a segment meanwhile; the caller polls."""
     try:
         contents = [path.read_bytes() for path in sorted(folder.glob("*.log"))]
     except FileNotFoundError:

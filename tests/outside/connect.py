@@ -46,7 +46,8 @@ def _lines(first: int) -> str:
 
 
 def _wait_copied(attempt: Attempt, sink: Path, wanted: str, worker: str) -> None:
-    """In the order of the source, with nothing twice: the topic has one partition."""
+    """Expects the lines in the order of the source, without duplicates: the topic has one
+    partition."""
     attempt.wait_for(
         f"{sink} has {len(wanted.splitlines())} lines",
         lambda: sink.exists() and len(sink.read_text()) >= len(wanted),
@@ -58,7 +59,7 @@ def _wait_copied(attempt: Attempt, sink: Path, wanted: str, worker: str) -> None
 
 @contextmanager
 def _worker(jars: KafkaJars, attempt: Attempt, name: str) -> Iterator[str]:
-    """The address of its REST interface, once the worker is in its group."""
+    """Yields the address of the worker's REST interface once the worker has joined its group."""
     rest = f"http://127.0.0.1:{_free_port()}"
     path = attempt.folder / f"{name}.properties"
     path.write_text("".join(f"{key}={value}\n" for key, value in _config(attempt, rest).items()))
@@ -119,7 +120,7 @@ def _free_port() -> int:
 
 
 def _answers(rest: str) -> bool:
-    """It lists connectors only when it has joined its group and read its topics."""
+    """It lists connectors only after it has joined its group and read its topics."""
     try:
         with urllib.request.urlopen(f"{rest}/connectors", timeout=_REST_TIMEOUT_S) as response:
             return bool(response.status == 200)

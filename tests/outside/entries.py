@@ -1,4 +1,4 @@
-"""Every outside program that is tried: its name, its version, its steps and how it runs.
+"""Every outside program that is run: its name, its version, its steps and how it runs.
 
 Invariant: the steps are declared here, so that a program that leaves one out does not pass.
 """
@@ -17,7 +17,7 @@ from tests.outside import connect, kafka_tools, mirror, packages
 from tests.outside.attempt import Attempt, steps_of
 from tests.outside.kafka_programs import resolve_kafka_programs
 
-# Topics with a setting; records with keys, headers and codecs; reading in a group and committing;
+# Topics with a config; records with keys, headers and codecs; consuming in a group and committing;
 # rejoining and resuming; transactions; describing and deleting; a compacted topic from its start.
 WITHOUT_TRANSACTIONS = ("topics", "produce", "group", "resume", "admin", "compacted")
 CLIENT_STEPS = ("topics", "produce", "group", "resume", "transactions", "admin", "compacted")
@@ -31,8 +31,8 @@ Command = tuple[Sequence[str], dict[str, str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    name: str  # in commands
-    title: str  # in the table
+    name: str  # as given on the command line
+    title: str  # as shown in the table
     version: str
     steps: Sequence[str]
     timeout_s: float
@@ -44,7 +44,7 @@ def list_entries() -> list[Entry]:
 
 
 def quick_entries() -> list[Entry]:
-    """The clients that need no JVM and that no test of tests/clients drives."""
+    """The clients that need no JVM and that tests/clients does not cover."""
     go_clients = [
         ("kafka-go", "kafkago", WITHOUT_TRANSACTIONS),
         ("sarama", "sarama", CLIENT_STEPS),
@@ -92,7 +92,7 @@ def _kafka_entries() -> list[Entry]:
 def _client(
     name: str, version: str, steps: Sequence[str], resolve: Callable[[Say], Command]
 ) -> Entry:
-    """A program of ours that gets the plan and prints its steps."""
+    """Runs a program of ours, which gets the plan and prints its steps."""
 
     def prepare(say: Say) -> Run:
         command, env = resolve(say)

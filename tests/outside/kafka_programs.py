@@ -1,7 +1,7 @@
 """Kafka's tools, Streams, Connect and MirrorMaker 2, resolved once with Maven into `.cache/kafka/`.
 
-`tests.interop.kafka_jars` has the broker and leaves out Connect; here is the rest. Invariant: an
-existing cache directory is complete.
+`tests.interop.kafka_jars` has the broker without Connect; here is the rest. Invariant: an existing
+cache directory is complete.
 """
 
 from __future__ import annotations

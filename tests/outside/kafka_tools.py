@@ -27,7 +27,7 @@ _QUIET = ("-Dpenstock.log.level=WARN", "-Dpenstock.log.target=SYSTEM_ERR")
 
 
 class KafkaTools:
-    """Runs one tool after the other; each is checked by what it prints or by the next one."""
+    """Runs one tool after another; each is checked by its output or by the next one."""
 
     def __init__(self, jars: KafkaJars, attempt: Attempt) -> None:
         self._jars = jars
@@ -112,7 +112,7 @@ class KafkaTools:
         self._tool("delete-group", command, "--delete", *group)
 
     def _lag_rows(self, said: str) -> list[list[str]]:
-        """GROUP TOPIC PARTITION CURRENT-OFFSET LOG-END-OFFSET LAG ..."""
+        """Parses GROUP TOPIC PARTITION CURRENT-OFFSET LOG-END-OFFSET LAG ..."""
         return [line.split() for line in said.splitlines() if line.startswith(self._group)]
 
     def producer_perf_test(self) -> None:
@@ -162,7 +162,7 @@ class KafkaTools:
 
 
 def quiet(command: Sequence[str]) -> list[str]:
-    """The same command with its log, warnings only, on standard error."""
+    """The same command, with its log on standard error, warnings only."""
     return [command[0], *_QUIET, *command[1:]]
 
 

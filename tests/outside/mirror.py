@@ -1,4 +1,4 @@
-"""MirrorMaker 2 from the brokers to another Penstock broker: records, settings, group offsets."""
+"""MirrorMaker 2 from the brokers to another Penstock broker: records, configs, group offsets."""
 
 from __future__ import annotations
 
@@ -103,7 +103,8 @@ def _produce(servers: str, topic: str, word: str) -> None:
 
 
 def _check_same(attempt: Attempt, source: str, target: str, topic: str, count: int) -> None:
-    """Every record is in the same partition, with its key and headers, in the same order."""
+    """Checks that every record is in the same partition, with its key and headers, in the same
+    order."""
     written = _read(attempt, source, topic, f"w-{time.monotonic_ns()}", count)
     mirrored = _read(attempt, target, f"source.{topic}", f"m-{time.monotonic_ns()}", count)
     for partition in range(PARTITIONS):

@@ -1,7 +1,7 @@
 """Programs of ours in JavaScript and Go, built with their pinned packages into `.cache/outside/`.
 
-Packages come by name from wherever npm and Go are set up to fetch them. Invariant: an existing
-cache directory is complete; it is filled beside its place and renamed into it.
+npm and Go fetch packages by name from the registries they are configured for. Invariant: an
+existing cache directory is complete; it is filled under another name and renamed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _GO_PACKAGES = {
 
 
 class ProgramDoesNotBuild(Exception):
-    """Our own fault, and no reason to skip."""
+    """Our own program does not compile, which is no reason to skip."""
 
 
 def find_npm_version(package: str) -> str:

@@ -1,4 +1,4 @@
-"""The table of what passed: one row per program, one column per number of brokers, in Markdown."""
+"""The table of results: one row per program, one column per number of brokers, in Markdown."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def table_of(trials: Sequence[Trial]) -> str:
 
 
 def replace_table(document: Path, table: str) -> None:
-    """Everything between the two marks."""
+    """Replaces everything between the two marks."""
     head, start, rest = document.read_text().partition(START)
     _, end, tail = rest.partition(END)
     if not start or not end:

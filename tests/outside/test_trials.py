@@ -1,4 +1,4 @@
-"""The harness of the outside programs: what passes, what fails, what is skipped, and the table."""
+"""The harness of the outside programs: what passes, fails or is skipped, and the table."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ def test_a_command_that_fails_leaves_its_output(tmp_path: Path) -> None:
     assert [path.read_text() for path in tmp_path.rglob("program.out")] == ["why\n"]
 
 
-def test_a_command_that_never_ends_is_ended(tmp_path: Path) -> None:
+def test_a_command_that_never_ends_is_killed(tmp_path: Path) -> None:
     pids = []
 
     def run(attempt: Attempt) -> None:
-        attempt.deadline = 0.0  # long ago
+        attempt.deadline = 0.0  # in the past
         command = [sys.executable, "-S", "-c", "import signal; signal.pause()"]
         with attempt.started("program", command) as process:
             pids.append(process)
@@ -75,7 +75,7 @@ def test_a_command_that_never_ends_is_ended(tmp_path: Path) -> None:
     assert pids[0].returncode is not None
 
 
-def test_an_entry_that_cannot_be_had_is_skipped_with_its_reason(tmp_path: Path) -> None:
+def test_an_unavailable_entry_is_skipped_with_the_reason(tmp_path: Path) -> None:
     def prepare(_say: object) -> Run:
         raise Unavailable("`npm` is not on the path; install it to run this")
 
@@ -85,7 +85,7 @@ def test_an_entry_that_cannot_be_had_is_skipped_with_its_reason(tmp_path: Path) 
     assert "npm" in trial.line()
 
 
-def test_a_bug_in_one_entry_is_its_own_failure(tmp_path: Path) -> None:
+def test_an_unexpected_exception_fails_its_entry_only(tmp_path: Path) -> None:
     def run(_attempt: Attempt) -> None:
         raise KeyError("unforeseen")
 
@@ -116,7 +116,7 @@ def test_a_folder_remembers_the_trials_of_earlier_runs(tmp_path: Path) -> None:
     assert kept.verdict is Verdict.FAILED
 
 
-def test_the_table_replaces_only_what_stands_between_the_marks(tmp_path: Path) -> None:
+def test_the_table_replaces_only_the_text_between_the_marks(tmp_path: Path) -> None:
     document = tmp_path / "document.md"
     document.write_text(f"before\n{START}\nold\n{END}\nafter\n")
     replace_table(document, "| new |")
@@ -126,11 +126,11 @@ def test_the_table_replaces_only_what_stands_between_the_marks(tmp_path: Path) -
         replace_table(document, "| new |")
 
 
-def test_no_lock_file_names_a_place_to_download_from() -> None:
+def test_no_lock_file_names_a_download_location() -> None:
     for path in (NODE / "package-lock.json", NODE / "package.json", GO / "go.mod", GO / "go.sum"):
         assert "://" not in path.read_text(), path
 
 
-def test_every_entry_has_a_name_of_its_own() -> None:
+def test_entry_names_are_unique() -> None:
     names = [entry.name for entry in list_entries()]
     assert sorted(set(names)) == sorted(names)

@@ -1,6 +1,6 @@
-"""Tries entries one after the other and keeps what came of each.
+"""Runs entries one after the other and records the result of each.
 
-Invariant: nothing is left out in silence. A trial is passed, failed or skipped; a failed one names
+Invariant: nothing is left out silently. A trial is passed, failed or skipped; a failed one names
 the folder of its output, a skipped one the reason.
 """
 
@@ -48,7 +48,7 @@ class Trial:
 
 
 def trial_from_json(text: str, entry: Entry) -> Trial:
-    """The version is the one that was tried, whatever the entry's is by now."""
+    """Keeps the version that was run, whatever the entry's version is now."""
     values = json.loads(text)
     return Trial(
         entry=replace(entry, version=values["version"]),
@@ -61,7 +61,7 @@ def trial_from_json(text: str, entry: Entry) -> Trial:
 
 
 def try_entry(entry: Entry, brokers: Brokers, folder: Path, say: Say) -> Trial:
-    """One trial; a failure in it is its verdict."""
+    """Runs one trial; a failure in it becomes its verdict."""
     started = time.monotonic()
     own_folder = folder / f"{entry.name}-brokers-{brokers.count}"
     own_folder.mkdir(parents=True, exist_ok=True)
@@ -104,7 +104,7 @@ def _run(entry: Entry, attempt: Attempt) -> tuple[Verdict, str]:
     except OutsideFailed as error:
         missing = [step for step in entry.steps if step not in attempt.passed]
         return Verdict.FAILED, f"before {missing[:1]}; {attempt.folder}: {error}"
-    except Exception:  # of one entry, a bug of the harness included: the others are still tried
+    except Exception:  # even a bug of the harness: the other entries still run
         return Verdict.FAILED, f"{attempt.folder}: {traceback.format_exc()}"
     if attempt.passed != list(entry.steps):
         return Verdict.FAILED, f"of {list(entry.steps)} it did {attempt.passed}; {attempt.folder}"

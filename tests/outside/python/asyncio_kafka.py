@@ -1,4 +1,4 @@
-"""aiokafka against a broker: the smoke's client. Its loop runs during a call only."""
+"""aiokafka as a client of the smoke test. Its loop runs during a call only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kafka-python against a broker: the smoke's client."""
+"""kafka-python as a client of the smoke test."""
 
 from __future__ import annotations
 

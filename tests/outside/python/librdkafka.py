@@ -1,4 +1,4 @@
-"""confluent-kafka (librdkafka) against a broker: the smoke's client."""
+"""confluent-kafka (librdkafka) as a client of the smoke test."""
 
 from __future__ import annotations
 

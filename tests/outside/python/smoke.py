@@ -1,7 +1,7 @@
-"""The steps of the Python clients: a client's own calls behind the few that the steps need.
+"""The steps of the Python clients, on top of the few calls that each client implements.
 
 A program of this folder gets its plan as JSON, and prints a line `ok <step>` for each step that
-held. Invariant: what is checked is the same for every client.
+succeeded. Invariant: the checks are the same for every client.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Message(NamedTuple):
     offset: int
     key: str
     value: str
-    codec: str  # the header of this name
+    codec: str  # value of the header `codec`
 
 
 IsEnd = Callable[[list[Message]], bool]
@@ -31,21 +31,21 @@ IsEnd = Callable[[list[Message]], bool]
 
 class SmokeClient(Protocol):
     def create_topic(self, topic: str, partitions: int, replication: int) -> None:
-        """With the setting RETENTION."""
+        """Creates the topic with the config RETENTION."""
 
     def replicas(self, topic: str) -> list[int]:
-        """How many each partition has."""
+        """The number of replicas of each partition."""
 
     def setting(self, topic: str, name: str) -> str: ...
 
     def produce(self, topic: str, word: str, codec: str, count: int) -> None:
-        """`count` messages as `messages_of` has them, in the client's own partitions."""
+        """Sends `count` messages from `messages_of`, to the partitions that the client chooses."""
 
     def read(self, topic: str, group: str, is_end: IsEnd) -> list[Message]:
-        """In a group, committed records only; commits what was read and leaves the group."""
+        """Reads committed records in a group, commits their offsets and leaves the group."""
 
     def transact(self, transactional_id: str, topic: str, words: dict[str, bool]) -> None:
-        """A transaction of ten messages per word; False: it is aborted."""
+        """Runs one transaction of ten messages per word; it is aborted where the value is False."""
 
     def group_state(self, group: str) -> str: ...
 
