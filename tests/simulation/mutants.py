@@ -34,7 +34,7 @@ Planted = Callable[[], Any]  # returns a context manager that plants the bug
 
 @contextmanager
 def truncate_to_high_watermark() -> Iterator[None]:
-    """KAFKA-1211: a follower truncates to its high watermark, and does not ask the leader."""
+    """KAFKA-1211: a follower truncates to its high watermark without consulting the leader."""
     add, ask = FollowerState._add, follower_state.fetch_from
 
     def cut(self: FollowerState, partition: Partition) -> None:
@@ -53,7 +53,8 @@ def truncate_to_high_watermark() -> Iterator[None]:
 
 @contextmanager
 def truncate_by_offset_alone() -> Iterator[None]:
-    """KIP-101 without KIP-279: the leader's epoch is ignored, and the follower asks only once."""
+    """KIP-101 without KIP-279: the leader's epoch is ignored, and the follower truncates only
+    once."""
     ask = follower_state.fetch_from
     cut: set[tuple[Partition, int]] = set()
 
@@ -137,7 +138,7 @@ def ignore_pending_proposal() -> Iterator[None]:
 
 @contextmanager
 def fetch_before_flush() -> Iterator[None]:
-    """A follower of a synchronous topic fetches on before its records are flushed."""
+    """A follower of a synchronous topic fetches again before its records are flushed."""
     keep_durable = ReplicaManager.keep_durable
 
     def keep(self: ReplicaManager, partition: Partition) -> None:
@@ -150,7 +151,7 @@ def fetch_before_flush() -> Iterator[None]:
 
 @contextmanager
 def apply_late_duplicates() -> Iterator[None]:
-    """A request is applied whenever it arrives, even after newer ones."""
+    """A controller request is applied whenever it arrives, even after newer ones."""
 
     handle = ControllerRequestHandler.handle
 
@@ -171,28 +172,30 @@ def lead_again_in_the_same_epoch() -> Iterator[None]:
 
 @contextmanager
 def elect_despite_reports() -> Iterator[None]:
-    """A replica that lost its log, and has said so, leads as if it were whole."""
+    """A replica that reported that it lost its log leads as if it had all records."""
     with patch.object(ClusterState, "incomplete_replicas", lambda self, tp: {}):
         yield
 
 
 @contextmanager
 def trust_any_disk() -> Iterator[None]:
-    """A broker with an older copy of its disk does not compare incarnations."""
+    """A broker with an older copy of its disk does not compare its incarnation with the registered
+    one."""
     with patch.object(incarnation, "find_outdated", lambda numbers, *, latest: []):
         yield
 
 
 @contextmanager
 def trust_short_logs() -> Iterator[None]:
-    """A log that ends below its checkpointed high watermark is taken for whole."""
+    """A log that ends below its checkpointed high watermark counts as complete."""
     with patch.object(SegmentedEngine, "short", lambda self: {}):
         yield
 
 
 @contextmanager
 def forget_reports_at_restart() -> Iterator[None]:
-    """A broker that restarts before the controller has decided reports only what it finds then."""
+    """A broker that restarts before the controller has decided forgets its earlier report of lost
+    data."""
     merge = replica_check.merge_reports
 
     def merge_nothing(earlier: Any, *others: Any) -> Any:
@@ -202,7 +205,7 @@ def forget_reports_at_restart() -> Iterator[None]:
         yield
 
 
-LOST_DATA_MUTANTS: dict[Planted, int] = {  # in runs that lose data
+LOST_DATA_MUTANTS: dict[Planted, int] = {  # for runs that lose data, each with a seed that shows it
     elect_despite_reports: 0,
     trust_any_disk: 100,
     trust_short_logs: 13,

@@ -2,9 +2,10 @@
 
 SEEDS: tuple[int, ...] = (
     23,  # a controller request that had timed out arrived late and reverted the metadata
-    119,  # a leader restarted without an active controller and led on without its lost log end
+    119,  # a leader restarted without an active controller and continued to lead with a shorter log
     325,  # the same after more elections
-    # A late fetch answer truncated a log that had grown again, below what its leader counted on:
+    # A late fetch response truncated a log that had grown again, below the end offset its leader
+    # had seen:
     512,
     1694,
     1827,

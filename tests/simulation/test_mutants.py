@@ -16,7 +16,7 @@ LOSING_DATA = SimulationPlan(loses_data=True)
 
 def find_seed(planted: Planted, first: int, plan: SimulationPlan | None = None) -> int | None:
     """The first seed that shows the bug, starting with the recorded one."""
-    for seed in chain([first], range(MAX_SEEDS)):  # others, if the simulation has changed
+    for seed in chain([first], range(MAX_SEEDS)):  # other seeds help if the simulation has changed
         try:
             with planted():
                 run_seed(seed, plan)

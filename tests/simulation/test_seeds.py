@@ -9,7 +9,7 @@ from penstock.testing.simulation import SimulationPlan, SimulationResult, run_se
 COUNT = scaled(test=240, verify=5000, release=50_000)
 CHUNKS = 10
 LOST_DATA_COUNT = scaled(test=10, verify=1000, release=10_000)
-EVENTFUL = 0.3  # of the seeds: with a leader change, a truncation and an ISR shrink
+EVENTFUL = 0.3  # share of seeds with a leader change, a truncation and an ISR shrink
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
@@ -20,12 +20,12 @@ def test_committed_records_survive_all_faults(chunk: int) -> None:
     assert all(result.acknowledged for result in results)
 
 
-def test_committed_records_survive_if_one_of_all_brokers_comes_back_without_its_data() -> None:
+def test_committed_records_survive_if_one_broker_of_all_restarts_without_its_data() -> None:
     plan = SimulationPlan(loses_data=True)
     results = [run_seed(seed, plan) for seed in range(LOST_DATA_COUNT)]
     assert all(result.committed for result in results)
     acknowledged = sum(bool(result.acknowledged) for result in results)
-    assert acknowledged >= 0.9 * len(results)  # in the others a leader died before each answer
+    assert acknowledged >= 0.9 * len(results)  # in the others a leader failed before each response
 
 
 @pytest.mark.quick
