@@ -40,14 +40,14 @@ def write_around(broker: penstock.Broker, topic: str, damaged: bytes) -> None:
     with RawClient(broker.bootstrap_servers) as client:
         for records in (good(NOW_MS), damaged, good(NOW_MS)):
             data = [{"index": 0, "records": records}]
-            reply = client.ask(
+            response = client.ask(
                 ApiKey.PRODUCE,
                 9,
                 acks=1,
                 timeout=timedelta(seconds=30),
                 topic_data=[{"name": topic, "partition_data": data}],
             )
-            assert reply.responses[0].partition_responses[0].error_code == ErrorCode.NONE
+            assert response.responses[0].partition_responses[0].error_code == ErrorCode.NONE
 
 
 def read_until_failure(consumer: penstock.Consumer, read: list[int]) -> penstock.ConsumeFailed:

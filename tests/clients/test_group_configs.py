@@ -63,7 +63,7 @@ def _offered_interval_ms(broker: BrokerUnderTest, group: str) -> int:
         while True:
             assert time.monotonic() < deadline
             client.ask(ApiKey.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=(group,))
-            reply = client.ask(
+            response = client.ask(
                 ApiKey.CONSUMER_GROUP_HEARTBEAT,
                 1,
                 group_id=group,
@@ -73,8 +73,8 @@ def _offered_interval_ms(broker: BrokerUnderTest, group: str) -> int:
                 subscribed_topic_names=("absent",),
                 topic_partitions=(),
             )
-            if reply.error_code == 0:
-                return int(reply.heartbeat_interval.total_seconds() * 1000)
+            if response.error_code == 0:
+                return int(response.heartbeat_interval.total_seconds() * 1000)
 
 
 def test_the_configs_of_a_group_are_described_listed_and_applied(

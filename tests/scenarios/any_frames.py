@@ -1,6 +1,6 @@
 """Fuzzed frames of every served API and version, valid or damaged, from a seed.
 
-None can harm a healthy client legitimately: no name of its topic, no broker config.
+No frame may harm a healthy client legitimately: none names its topic or changes a broker config.
 """
 
 import random
@@ -38,13 +38,13 @@ NAMES = (
     "__transaction_state",
     "x" * 300,
 )
-PARTITION_COUNTS = (-1, 0, 1, 2, 3, 2**31 - 1)  # so that no disk is filled
+PARTITION_COUNTS = (-1, 0, 1, 2, 3, 2**31 - 1)  # small, so that the disk does not fill up
 WAITS_MS = (0, 0, 0, 0, 0, 0, 1, 5, -1, 2**31 - 1)
 DAMAGED = 0.6
 
 
 class AnyFrame(NamedTuple):
-    data: bytes  # with its size
+    data: bytes  # including the size
     key: ApiKey
     version: int
     correlation_id: int
@@ -52,7 +52,7 @@ class AnyFrame(NamedTuple):
 
 
 def any_frames(seed: int) -> Iterator[AnyFrame]:
-    """Endless; every served version has its turn."""
+    """An endless iterator; every served version has its turn."""
     chance = random.Random(seed)
     served = [(key, version) for key, api in sorted(APIS.items()) for version in api.versions]
     correlation_id = 0
@@ -78,7 +78,7 @@ def _draw(key: ApiKey, version: int, correlation_id: int, chance: random.Random)
 
 
 def _encode(key: ApiKey, version: int, correlation_id: int, chance: random.Random) -> bytes:
-    """Without its size."""
+    """The frame without its size."""
     if _is_old(key, version):
         return encode_request_header(key, version, correlation_id, "any") + chance.randbytes(40)
     message = draw_entity(get_request_schema(key, version), chance)

@@ -38,7 +38,7 @@ TOPICS: dict[str, dict[str, object]] = {
 class Case(NamedTuple):
     name: str
     records: bytes | None
-    kafka: ErrorCode | None  # None: it never responds
+    kafka: ErrorCode | None  # None: Kafka never responds
     topic: str = PLAIN
     ours: ErrorCode | None = None
     why: str = ""
@@ -56,7 +56,7 @@ def good(now_ms: int, *, count: int = 2, key: bytes | None = b"k", **options: An
 
 
 def changed(batch: bytes, **fields: int) -> bytes:
-    """With other header fields and a valid CRC."""
+    """A copy with other header fields and a valid CRC."""
     header = read_header(batch)._replace(**fields)
     return sealed(header, batch[HEADER_BYTES:])
 
@@ -263,7 +263,7 @@ def _malformed(now_ms: int, topic: str) -> list[Case]:
         "a varint of 6 bytes": bytes([0, 0]) + b"\xff" * 5 + b"\1" + bytes([2]) + b"k\2v\0",
     }
     kept = "Kafka numbers the records anew, here they are stored as they came"
-    # Kafka takes any negative length for no key, which only a compacted topic refuses.
+    # Kafka takes any negative length for a null key, which only a compacted topic rejects.
     no_key = (_INVALID, "") if topic == COMPACTED else (_NONE, _STRICT)
     return [
         case("a key of length -2", of(encode_varint(len(short_key)) + short_key), *no_key),

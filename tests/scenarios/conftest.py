@@ -1,4 +1,4 @@
-"""The broker that the bad clients of a module share, checked after each test."""
+"""The broker that the misbehaving clients of a module share, checked after each test."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ from tests.scenarios.watched_broker import WatchedBroker, watched_broker  # noqa
 
 @pytest.fixture(scope="module")
 def watched(request: pytest.FixtureRequest) -> Iterator[WatchedBroker]:
-    """With the module's SETTINGS, if it has any."""
+    """Starts a broker with the module's SETTINGS, if it has any."""
     with watched_broker(getattr(request.module, "SETTINGS", {})) as broker:
         yield broker
 

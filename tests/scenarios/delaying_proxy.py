@@ -1,7 +1,7 @@
 """A TCP proxy in front of a broker that can delay requests of one API.
 
-A delayed request closes its sender's connection, as a broken network does, so that the sender
-retries; the test delivers the request itself later, on the connection that it came on.
+Delaying a request closes the connection of its sender, as a broken network does, so that the sender
+retries; the test delivers the request later, on the connection to the broker on which it arrived.
 """
 
 from __future__ import annotations
@@ -68,11 +68,11 @@ class DelayingProxy:
         self._target_port = int(bootstrap_servers.rpartition(":")[2])
 
     def hold(self, key: ApiKey) -> None:
-        """Delay requests of this API from now until `let_pass`."""
+        """Delays requests of this API from now until `let_pass`."""
         self._holds = key
 
     def let_pass(self) -> None:
-        """Stop delaying; delayed requests stay so until they are delivered."""
+        """Stops delaying; requests that are delayed already stay so until they are delivered."""
         self._holds = None
 
     def wait_held(self) -> DelayedRequest:
@@ -100,7 +100,7 @@ class DelayingProxy:
         try:
             async with asyncio.TaskGroup() as both:
                 both.create_task(self._pass_requests(reader, writer, to_broker, held))
-                both.create_task(_pass_answers(from_broker, writer, held))
+                both.create_task(_pass_responses(from_broker, writer, held))
         finally:
             to_broker.transport.abort()
 
@@ -128,38 +128,38 @@ class DelayedRequest:
         self._late = late
 
     def deliver(self) -> Any:
-        """Deliver it; the broker's response, which its sender does not wait for any more."""
+        """Delivers it and returns the broker's response, which its sender no longer waits for."""
         number, version, correlation_id = _HEAD.unpack_from(self._late.request)
         key = find_api_key(number)
         assert key is not None
-        answer = self._proxy._run(self._exchange(correlation_id))
-        _, body = read_response_header(answer, key, version)
+        response = self._proxy._run(self._exchange(correlation_id))
+        _, body = read_response_header(response, key, version)
         return decode_response(key, version, body)
 
     async def _exchange(self, correlation_id: int) -> bytes:
         request, there, back = self._late
         there.write(_SIZE.pack(len(request)) + request)
         while True:
-            answer = await back.get()
-            if _SIZE.unpack_from(answer)[0] == correlation_id:
+            response = await back.get()
+            if _SIZE.unpack_from(response)[0] == correlation_id:
                 there.transport.abort()
-                return answer
+                return response
 
 
-async def _pass_answers(
+async def _pass_responses(
     from_broker: asyncio.StreamReader, writer: asyncio.StreamWriter, held: asyncio.Queue[bytes]
 ) -> None:
-    """Responses are kept if the sender is gone: one belongs to a delayed request."""
-    while (answer := await _find_frame(from_broker)) is not None:
+    """Forwards responses, or keeps them if the sender is gone: one belongs to a delayed request."""
+    while (response := await _find_frame(from_broker)) is not None:
         if writer.is_closing():
-            held.put_nowait(answer)
+            held.put_nowait(response)
         else:
-            writer.write(_SIZE.pack(len(answer)) + answer)
+            writer.write(_SIZE.pack(len(response)) + response)
     writer.transport.abort()
 
 
 async def _find_frame(reader: asyncio.StreamReader) -> bytes | None:
-    """None at the end of the connection."""
+    """The next frame; None at the end of the connection."""
     try:
         (size,) = _SIZE.unpack(await reader.readexactly(_SIZE.size))
         return await reader.readexactly(size)

@@ -1,7 +1,6 @@
 """A client that sends any bytes over a blocking socket.
 
-It never retries and every wait is bounded, so that tests see what the broker does to this
-connection.
+It never retries and every wait is bounded, so that tests see how the broker treats this connection.
 """
 
 import itertools
@@ -44,14 +43,14 @@ class RawClient:
     # -- bytes -----------------------------------------------------------------------------
 
     def send(self, data: bytes) -> None:
-        """All bytes; CutOff if the broker closes before the last one."""
+        """Sends all bytes; raises CutOff if the broker closes before the last one."""
         try:
             self.socket.sendall(data)
         except ConnectionError as error:
             raise CutOff(str(error)) from error
 
     def try_send(self, data: bytes) -> None:
-        """As many bytes as the broker accepts."""
+        """Sends as many bytes as the broker accepts."""
         try:
             self.send(data)
         except CutOff:
@@ -74,7 +73,7 @@ class RawClient:
         return self.read(size)
 
     def is_cut_off(self) -> bool:
-        """Wait for the connection to close; False if a byte arrives instead."""
+        """Waits for the connection to close; returns False if a byte arrives instead."""
         try:
             self.read(1)
         except CutOff:
@@ -85,20 +84,20 @@ class RawClient:
         self.socket.shutdown(socket.SHUT_WR)
 
     def reset(self) -> None:
-        """Disconnect with RST."""
+        """Disconnects with RST."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.socket.close()
 
     # -- requests --------------------------------------------------------------------------
 
     def ask(self, key: ApiKey, version: int | None = None, /, **values: Any) -> Any:
-        """The reply to a request of this version; default: the newest served version."""
+        """Sends a request and returns the response; `version` defaults to the newest served one."""
         version = APIS[key].versions[-1] if version is None else version
         number = next(_NUMBERS)
         self.send(request_frame(key, version, correlation_id=number, **values))
-        return self.read_reply(key, version, number)
+        return self.read_response(key, version, number)
 
-    def read_reply(self, key: ApiKey, version: int, correlation_id: int) -> Any:
+    def read_response(self, key: ApiKey, version: int, correlation_id: int) -> Any:
         received_id, body = read_response_header(self.read_frame(), key, version)
         assert received_id == correlation_id
         return decode_response(key, version, body)
@@ -117,7 +116,7 @@ def request_frame(
     client_id: str | None = "raw",
     **values: Any,
 ) -> bytes:
-    """With its size; other fields have their defaults."""
+    """The whole frame, with its size; other fields have their defaults."""
     message = build(get_request_schema(key, version), values)
     return encode_request_frame(message, correlation_id=correlation_id, client_id=client_id)
 

@@ -1,4 +1,4 @@
-"""A transactional producer, request by request, and what consumers of its records see.
+"""A transactional producer, request by request, and what consumers see of its records.
 
 The versions are those of librdkafka, of Java with transactions v1 and of Java with v2.
 """
@@ -57,7 +57,7 @@ class Client:
 
     def init(self) -> ErrorCode:
         self.raw.ask(ApiKey.FIND_COORDINATOR, 1, key=self.name, key_type=1)
-        reply = retried(
+        response = retried(
             lambda: self.raw.ask(
                 ApiKey.INIT_PRODUCER_ID,
                 self.versions.init,
@@ -67,9 +67,9 @@ class Client:
                 producer_epoch=-1,
             )
         )
-        self.producer, self.epoch = reply.producer_id, reply.producer_epoch
+        self.producer, self.epoch = response.producer_id, response.producer_epoch
         self.sequences.clear()
-        return get_error(reply.error_code)
+        return get_error(response.error_code)
 
     def add(self, topic: str, partition: int) -> ErrorCode:
         """Transactions v1 only."""
@@ -159,7 +159,7 @@ class Client:
         )
 
     def end(self, *, commit: bool) -> ErrorCode:
-        reply = retried(
+        response = retried(
             lambda: self.raw.ask(
                 ApiKey.END_TXN,
                 self.versions.end,
@@ -169,20 +169,20 @@ class Client:
                 committed=commit,
             )
         )
-        code = get_error(reply.error_code)
+        code = get_error(response.error_code)
         if code is NONE and self.versions.add is None:
-            self.producer, self.epoch = reply.producer_id, reply.producer_epoch
+            self.producer, self.epoch = response.producer_id, response.producer_epoch
             self.sequences.clear()
         return code
 
 
 def retried(ask: Callable[[], Any]) -> Any:
-    """The first reply that is not transient."""
+    """Retries until the response is not transient."""
     ends_s = time.monotonic() + PATIENCE_S
     while True:
-        reply = ask()
-        if get_error(reply.error_code) not in PASSING or time.monotonic() > ends_s:
-            return reply
+        response = ask()
+        if get_error(response.error_code) not in PASSING or time.monotonic() > ends_s:
+            return response
         time.sleep(0.02)
 
 
@@ -206,7 +206,7 @@ class CommittedReader:
         self._skipped: set[int] = set()  # producers within an aborted transaction
 
     def take(self, fetched: Any) -> None:
-        """Take the response to a fetch at `offset`."""
+        """Processes the response to a fetch at `offset`."""
         data = bytes(fetched.records or b"")
         aborted = sorted(
             (transaction.first_offset, transaction.producer_id)
@@ -231,14 +231,14 @@ def read_committed(raw: RawClient, topic: str, partition: int = 0) -> list[bytes
 
 
 def fetch(raw: RawClient, topic: str, partition: int, offset: int) -> Any:
-    """Without waiting."""
+    """Fetches without waiting."""
     return begin_fetch(raw, topic, partition, offset, wait_s=0)()
 
 
 def begin_fetch(
     raw: RawClient, topic: str, partition: int, offset: int, *, wait_s: float
 ) -> Callable[[], Any]:
-    """Send a read_committed fetch; the returned function reads the response."""
+    """Sends a read_committed fetch; the returned function reads the response."""
     requested = {
         "partition": partition,
         "current_leader_epoch": -1,
@@ -256,11 +256,11 @@ def begin_fetch(
         topics=[{"topic": topic, "partitions": [requested]}],
     )
     raw.send(frame)
-    return lambda: raw.read_reply(ApiKey.FETCH, FETCH_VERSION, 0).responses[0].partitions[0]
+    return lambda: raw.read_response(ApiKey.FETCH, FETCH_VERSION, 0).responses[0].partitions[0]
 
 
 def stable_offset(raw: RawClient, topic: str, partition: int = 0, *, isolation: int = 1) -> int:
-    reply = raw.ask(
+    response = raw.ask(
         ApiKey.LIST_OFFSETS,
         7,
         replica_id=-1,
@@ -274,7 +274,7 @@ def stable_offset(raw: RawClient, topic: str, partition: int = 0, *, isolation: 
             }
         ],
     )
-    return int(reply.topics[0].partitions[0].offset)
+    return int(response.topics[0].partitions[0].offset)
 
 
 def settled(raw: RawClient, topic: str, partition: int = 0) -> int:
@@ -291,19 +291,19 @@ def settled(raw: RawClient, topic: str, partition: int = 0) -> int:
 
 
 def committed_offset(raw: RawClient, group: str, topic: str) -> tuple[int, ErrorCode]:
-    reply = raw.ask(
+    response = raw.ask(
         ApiKey.OFFSET_FETCH,
         7,
         group_id=group,
         topics=[{"name": topic, "partition_indexes": [0]}],
         require_stable=True,
     )
-    result = reply.topics[0].partitions[0]
+    result = response.topics[0].partitions[0]
     return result.committed_offset, get_error(result.error_code)
 
 
 def stable_committed_offset(raw: RawClient, group: str, topic: str) -> int:
-    """Once no transaction blocks it."""
+    """The committed offset, once no transaction makes it unstable."""
     ends_s = time.monotonic() + PATIENCE_S
     while time.monotonic() < ends_s:
         offset, code = committed_offset(raw, group, topic)

@@ -1,4 +1,4 @@
-"""A request body with one entry in every array, and the positions of its counts and lengths.
+"""A request body with one element in every array, and the positions of its counts and lengths.
 
 It has its own writer, because the product's rejects invalid values.
 """
@@ -15,7 +15,7 @@ from penstock.protocol.schemas import FieldShape, describe_fields
 from penstock.protocol.wire_types import FIXED_TYPES
 
 What = Literal["count", "text", "records", "tags"]
-Patch = tuple[str, bytes]  # its name, and the bytes to write over the field
+Patch = tuple[str, bytes]  # name of the field, and the bytes to write over it
 
 _CLASSIC_SIZES: dict[What, int] = {"count": 4, "text": 2, "records": 4}
 _HUGE_VARINT = b"\xff\xff\xff\xff\x0f"  # 2^32 - 1
@@ -57,7 +57,7 @@ def samples() -> Iterator[Sample]:
             set(api.versions) - set(OLD_VERSIONS if key == ApiKey.PRODUCE else ())
         ):
             writer = _Writer(get_request_schema(key, version))
-            decode_request(key, version, writer.body)  # it is valid before it is patched
+            decode_request(key, version, writer.body)  # the body is valid before it is patched
             yield Sample(key, version, bytes(writer.body), tuple(writer.size_fields))
 
 

@@ -69,8 +69,8 @@ def test_a_request_of_socket_request_max_bytes_is_served_and_one_byte_more_is_no
         frame = produce_frame(LIMIT_BYTES)
         assert len(frame) == LIMIT_BYTES
         client.send(framed(frame))
-        reply = client.read_reply(ApiKey.PRODUCE, 3, 0)
-        assert reply.responses[0].partition_responses[0].error_code != ErrorCode.NONE
+        response = client.read_response(ApiKey.PRODUCE, 3, 0)
+        assert response.responses[0].partition_responses[0].error_code != ErrorCode.NONE
         assert client.is_served()
         client.try_send(framed(produce_frame(LIMIT_BYTES + 1)))
         assert client.is_cut_off()
@@ -87,7 +87,7 @@ def test_a_frame_too_short_for_a_header_closes_the_connection(
 
 
 def test_memory_grows_with_received_bytes_not_with_the_claimed_size(broker: WatchedBroker) -> None:
-    with ExitStack() as clients, broker.growing_less_than(20 * MIB):  # they claim 400
+    with ExitStack() as clients, broker.growing_less_than(20 * MIB):  # the frames claim 400 MiB
         for _ in range(200):
             client = clients.enter_context(broker.connect())
             assert client.is_served()
@@ -114,8 +114,8 @@ def test_bytes_after_the_body_close_the_connection(broker: WatchedBroker) -> Non
 
 def test_bytes_after_the_claimed_size_are_another_frame(broker: WatchedBroker) -> None:
     with broker.connect() as client:
-        client.send(framed(API_VERSIONS_0) + API_VERSIONS_0)  # 00 12 00 00: 1.2 million bytes
-        client.read_reply(ApiKey.API_VERSIONS, 0, 7)
+        client.send(framed(API_VERSIONS_0) + API_VERSIONS_0)  # a size of 1.2 million bytes
+        client.read_response(ApiKey.API_VERSIONS, 0, 7)
         client.send_no_more()
         assert client.is_cut_off()
 
@@ -195,29 +195,29 @@ def test_api_versions_of_any_version_lists_the_supported_versions(
     with broker.connect() as client:
         header = struct.pack(">hhih", ApiKey.API_VERSIONS, version, 31, -1) + b"\0"
         client.send(framed(header + body))
-        reply = client.read_reply(ApiKey.API_VERSIONS, 0, 31)
-        assert reply.error_code == ErrorCode.UNSUPPORTED_VERSION
-        advertised = {key.api_key: (key.min_version, key.max_version) for key in reply.api_keys}
+        response = client.read_response(ApiKey.API_VERSIONS, 0, 31)
+        assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
+        advertised = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
         assert advertised == {key: (api.versions[0], api.versions[-1]) for key, api in APIS.items()}
         assert client.is_served()
 
 
-def other_header(sample: Sample) -> bytes:
-    """With the other header version: tagged fields where there are none, and none where there
-    are."""
+def wrong_header_version(sample: Sample) -> bytes:
+    """A frame with the wrong header version: tagged fields where there should be none, or none
+    where there should be some."""
     header = sample.frame(b"")[4:]
     if sample.version >= sample.key.first_flexible_version:
         return framed(header[:-1] + sample.body)
     return framed(header + b"\0" + sample.body)
 
 
-def test_the_other_header_version_is_never_accepted(broker: WatchedBroker) -> None:
-    """A byte more or less, so that no body can fit; a request without a body may."""
+def test_the_wrong_header_version_is_never_accepted(broker: WatchedBroker) -> None:
+    """The header is a byte too long or too short, so that no body can fit; an empty body might."""
     for sample in samples():
         if not sample.body:
             continue
         with broker.connect() as client:
-            client.send(other_header(sample))
+            client.send(wrong_header_version(sample))
             assert client.is_cut_off(), (sample.key, sample.version)
 
 
@@ -263,7 +263,7 @@ def test_clients_cannot_forge_log_lines(broker: WatchedBroker) -> None:
     batch = {"name": forged, "partition_data": [{"index": 0, "records": b"?"}]}
     frame = request_frame(ApiKey.PRODUCE, 3, acks=0, topic_data=[batch], client_id=forged)
     deadline = time.monotonic() + PATIENCE_S
-    while "all is lost" not in broker.logs():  # the log is rate-limited
+    while "all is lost" not in broker.logs():  # loops, because the log is rate-limited
         assert time.monotonic() < deadline
         with broker.connect() as client:
             client.send(frame)
@@ -292,7 +292,7 @@ def test_a_bad_count_or_length_in_any_field_closes_the_connection(
 
 
 def tagged(*tags: tuple[int, bytes]) -> bytes:
-    """For numbers and values whose varints take one byte."""
+    """Encodes tags and values whose varints take one byte."""
     return bytes([len(tags)]) + b"".join(bytes([tag, len(value)]) + value for tag, value in tags)
 
 
@@ -302,7 +302,7 @@ FETCH_15 = next(
 
 
 def fetch_with_tags(tags: bytes) -> bytes:
-    """Instead of the tagged fields at the end of the request, which has tags 0 and 1."""
+    """A Fetch request with these tagged fields instead of its own, which have tags 0 and 1."""
     return FETCH_15.frame(FETCH_15.body[:-1] + tags)
 
 
@@ -357,16 +357,16 @@ def test_frames_after_a_bad_frame_are_ignored(broker: WatchedBroker) -> None:
         client.try_send(framed(b"\xff" * 20) + create)
         assert client.is_cut_off()
     with broker.connect() as client:
-        reply = client.ask(
+        response = client.ask(
             ApiKey.METADATA, topics=[{"name": "smuggled"}], allow_auto_topic_creation=False
         )
-        assert reply.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert response.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_requests_before_a_bad_frame_are_answered(broker: WatchedBroker) -> None:
+def test_requests_before_a_bad_frame_get_responses(broker: WatchedBroker) -> None:
     with broker.connect() as client:
         client.send(framed(API_VERSIONS_0) * 3 + size(-1))
         for _ in range(3):
-            client.read_reply(ApiKey.API_VERSIONS, 0, 7)
+            client.read_response(ApiKey.API_VERSIONS, 0, 7)
         with pytest.raises(CutOff):
             client.read_frame()

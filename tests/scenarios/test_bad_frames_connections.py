@@ -1,4 +1,4 @@
-"""Clients that do not read, send half a request, disconnect midway or connect by the thousand."""
+"""Clients that do not read, send half a request, disconnect midway, or connect by the thousands."""
 
 import resource
 import select
@@ -21,9 +21,9 @@ from penstock.protocol.records import Record, build_batch
 
 pytestmark = pytest.mark.xdist_group("bad-connections")
 
-# With Kafka's default of 50, a connection among many is accepted a second later.
+# With Kafka's default of 50, some connections out of many are accepted only a second later.
 SETTINGS = {"socket.listen.backlog.size": 4096}
-FIRST_REQUEST_S = 10  # until it has to be whole
+FIRST_REQUEST_S = 10  # time limit for a complete first request
 LATER_REQUEST_S = 30
 API_VERSIONS = request_frame(ApiKey.API_VERSIONS, 0)
 
@@ -34,7 +34,7 @@ class SlowSender:
     def __init__(self, client: RawClient, data: bytes) -> None:
         self._client = client
         self._data = data
-        self._lasted_s: float | None = None  # None: it was answered instead
+        self._lasted_s: float | None = None  # None: it got a response instead
         self._thread = threading.Thread(target=self._send)
         self._thread.start()
 
@@ -55,20 +55,20 @@ class SlowSender:
 
 @pytest.fixture(scope="module")
 def slow(watched: WatchedBroker) -> list[SlowSender]:
-    """Started before the other tests, so that their time limits pass meanwhile."""
+    """Started before the other tests, so that their time limits expire meanwhile."""
     frame = request_frame(ApiKey.API_VERSIONS, 0, client_id="x" * 60)
     return [SlowSender(watched.connect(), data) for data in (frame, frame[:20], b"")]
 
 
 @pytest.fixture(autouse=True)
 def _slow_beside(slow: object) -> None:
-    """They run beside every test of this module."""
+    """Slow senders run beside every test of this module."""
 
 
 # -- slow readers ------------------------------------------------------------------------------
 
 
-def test_ten_thousand_pipelined_requests_are_answered_in_order(
+def test_responses_to_ten_thousand_pipelined_requests_come_in_order(
     broker: WatchedBroker,
 ) -> None:
     count = 10_000
@@ -82,21 +82,21 @@ def test_ten_thousand_pipelined_requests_are_answered_in_order(
         wait_until_stuck(client)
         broker.check()
         for number in range(count):
-            client.read_reply(ApiKey.API_VERSIONS, 0, number)
+            client.read_response(ApiKey.API_VERSIONS, 0, number)
         sender.join()
         assert client.is_served()
 
 
 def wait_until_stuck(client: RawClient) -> None:
-    """Until the broker cannot send any more: nothing new arrives."""
+    """Waits until the broker cannot send any more: nothing new arrives."""
     arrived = -1
     while (now := len(client.socket.recv(MIB, socket.MSG_PEEK))) > arrived:
         arrived = now
         time.sleep(0.1)
 
 
-def test_unread_replies_take_bounded_memory(broker: WatchedBroker) -> None:
-    """Forty clients request a thousand replies of 5 KB each, built in memory."""
+def test_unread_responses_take_bounded_memory(broker: WatchedBroker) -> None:
+    """Forty clients request a thousand responses of 5 KB each, which are built in memory."""
     broker.create_topic("wide", partitions=200)
     requests = request_frame(ApiKey.METADATA, 5, topics=[{"name": "wide"}]) * 1000
     with ExitStack() as clients, broker.growing_less_than(80 * MIB):
@@ -137,7 +137,7 @@ def fetch_frame(topic: str) -> bytes:
 
 
 @pytest.mark.parametrize("how", ["reset", "close", "half close"])
-def test_a_disconnect_in_the_middle_of_a_reply_leaks_nothing(
+def test_a_disconnect_in_the_middle_of_a_response_leaks_nothing(
     broker: WatchedBroker, large: str, how: str
 ) -> None:
     before = broker.descriptor_count()
@@ -154,13 +154,13 @@ def test_a_disconnect_in_the_middle_of_a_reply_leaks_nothing(
     broker.wait_descriptors(before)
 
 
-def test_a_half_closed_client_still_gets_its_replies(broker: WatchedBroker, large: str) -> None:
+def test_a_half_closed_client_still_gets_its_responses(broker: WatchedBroker, large: str) -> None:
     with broker.connect() as client:
         client.send(API_VERSIONS + fetch_frame(large) + API_VERSIONS)
         client.send_no_more()
-        client.read_reply(ApiKey.API_VERSIONS, 0, 0)
+        client.read_response(ApiKey.API_VERSIONS, 0, 0)
         assert len(client.read_frame()) > 8 * MIB
-        client.read_reply(ApiKey.API_VERSIONS, 0, 0)
+        client.read_response(ApiKey.API_VERSIONS, 0, 0)
         assert client.is_cut_off()
 
 
@@ -181,7 +181,7 @@ def test_a_disconnect_during_a_waiting_fetch_leaks_nothing(broker: WatchedBroker
         client.send(API_VERSIONS + frame)
         client.read_frame()
         client.reset()
-    broker.wait_descriptors(before + 2)  # of the new topic
+    broker.wait_descriptors(before + 2)  # for the files of the new topic
 
 
 # -- many connections --------------------------------------------------------------------------
@@ -195,14 +195,14 @@ def test_two_thousand_connections_are_served_in_little_memory(broker: WatchedBro
         for client in clients:
             client.send(API_VERSIONS)
         for client in clients:
-            client.read_reply(ApiKey.API_VERSIONS, 0, 0)
+            client.read_response(ApiKey.API_VERSIONS, 0, 0)
         broker.check()
         assert all(client.is_served() for client in clients[::100])
     broker.wait_descriptors(before)
 
 
 def served_client(broker: WatchedBroker) -> RawClient:
-    """A connection whose first request came within the time limit."""
+    """Connects and sends a first request within the time limit."""
     client = broker.connect()
     assert client.is_served()
     return client
@@ -210,7 +210,7 @@ def served_client(broker: WatchedBroker) -> RawClient:
 
 @contextmanager
 def enough_descriptors(count: int) -> Iterator[None]:
-    """For this process; the broker raises its own limit."""
+    """Raises the limit of this process; the broker raises its own."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < count:
         pytest.skip(f"this machine allows only {hard} open files")
@@ -236,7 +236,7 @@ def test_a_broker_raises_its_descriptor_limit() -> None:
 
 
 def test_connection_storms_do_not_stop_the_broker(broker: WatchedBroker) -> None:
-    """The clients do not wait to be accepted; some disconnect earlier."""
+    """The clients do not wait to be accepted; some disconnect before."""
     before = broker.descriptor_count()
     host, _, port = broker.servers.rpartition(":")
     for _ in range(scaled(test=20, verify=200, release=2_000)):
@@ -254,8 +254,7 @@ def test_connection_storms_do_not_stop_the_broker(broker: WatchedBroker) -> None
     broker.wait_descriptors(before)
 
 
-# -- slow senders (last, because their time limits pass beside the others)
-# -----------------------------------
+# -- slow senders (last, because their time limits expire during the other tests) -----------------
 
 
 def test_a_slow_first_request_closes_the_connection(

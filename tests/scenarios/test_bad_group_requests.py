@@ -21,7 +21,7 @@ pytestmark = pytest.mark.xdist_group("bad-group-requests")
 SETTINGS = {"offsets.topic.num.partitions": 1, "group.initial.rebalance.delay.ms": 0}
 JOIN, SYNC, HEARTBEAT = ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT
 COMMIT, LEAVE = ApiKey.OFFSET_COMMIT, ApiKey.LEAVE_GROUP
-LONGEST = 32_767  # bytes of a string
+LONGEST = 32_767  # maximum size of a string, in bytes
 EXTREMES = (-(2**31), -2, -1, 0, 2, 2**31 - 1)
 SESSION: dict[str, Any] = {
     "session_timeout": timedelta(seconds=60),
@@ -49,15 +49,15 @@ class Steady:
         return {"group_id": "steady", "generation_id": 1, "member_id": self.id}
 
     def check(self) -> None:
-        """It was not rebalanced, and can still commit."""
+        """Checks that the group was not rebalanced and can still commit."""
         assert self.client.ask(HEARTBEAT, 2, **self.fields).error_code == 0
         assert commit(self.client, "steady", member_id=self.id, generation=1) == [0]
 
 
 def wait_for_coordinator(client: RawClient, group: str) -> None:
-    """The first request creates the offsets topic."""
-    reply = client.ask(ApiKey.FIND_COORDINATOR, 3, key=group)
-    assert reply.error_code == 0, reply
+    """Finds the coordinator; the first request creates the offsets topic."""
+    response = client.ask(ApiKey.FIND_COORDINATOR, 3, key=group)
+    assert response.error_code == 0, response
 
 
 def commit(
@@ -68,7 +68,7 @@ def commit(
     member_id: str = "",
     generation: int = -1,
 ) -> list[int]:
-    reply = client.ask(
+    response = client.ask(
         COMMIT,
         8,
         group_id=group,
@@ -79,7 +79,7 @@ def commit(
             for name, indexes in (topics or {TOPIC: [0]}).items()
         ],
     )
-    return [partition.error_code for topic in reply.topics for partition in topic.partitions]
+    return [partition.error_code for topic in response.topics for partition in topic.partitions]
 
 
 @pytest.fixture(name="steady", scope="module")
@@ -143,21 +143,21 @@ def test_two_hundred_thousand_protocols_are_an_invalid_request(
     bad: RawClient, version: int
 ) -> None:
     protocols = [{"name": f"p{number}", "metadata": b""} for number in range(200_000)]
-    reply = bad.ask(JOIN, version, group_id="countless", protocols=protocols, **SESSION)
-    assert reply.error_code == ErrorCode.INVALID_REQUEST
+    response = bad.ask(JOIN, version, group_id="countless", protocols=protocols, **SESSION)
+    assert response.error_code == ErrorCode.INVALID_REQUEST
     assert "countless" not in groups_of(bad)
 
 
-def test_a_group_of_pending_members_is_gone_with_their_connection(
+def test_a_group_of_pending_members_ends_with_their_connection(
     broker: WatchedBroker, bad: RawClient
 ) -> None:
     longest = {**SESSION, "session_timeout": timedelta(minutes=30)}
     with broker.connect() as client:
-        reply = client.ask(JOIN, 9, group_id="brief", protocols=RANGE, **longest)
-        assert reply.error_code == ErrorCode.MEMBER_ID_REQUIRED
+        response = client.ask(JOIN, 9, group_id="brief", protocols=RANGE, **longest)
+        assert response.error_code == ErrorCode.MEMBER_ID_REQUIRED
         assert "brief" in groups_of(bad)
     deadline = time.monotonic() + PATIENCE_S
-    while "brief" in groups_of(bad):  # until the broker has noticed
+    while "brief" in groups_of(bad):  # until the broker has noticed the disconnect
         assert time.monotonic() < deadline, "it is kept for the session timeout"
 
 
@@ -172,9 +172,9 @@ def test_names_of_any_length_get_a_response(bad: RawClient, version: int, field:
     values: dict[str, Any] = {"group_id": "long", "protocols": RANGE, **SESSION}
     values[field] = "n" * LONGEST
     bad.send(request_frame(JOIN, version, **values))
-    reply = bad.read_reply(JOIN, version, 0)
-    if reply.error_code == 0:  # a silent member would delay the next rebalance
-        members = [{"member_id": reply.member_id}]
+    response = bad.read_response(JOIN, version, 0)
+    if response.error_code == 0:  # a silent member would delay the next rebalance
+        members = [{"member_id": response.member_id}]
         assert bad.ask(LEAVE, 3, group_id=values["group_id"], members=members).error_code == 0
 
 
@@ -184,7 +184,7 @@ def test_pending_member_ids_are_bounded(bad: RawClient) -> None:
     codes = set()
     for _ in range(101):
         bad.send(join_frame * 100)
-        codes |= {bad.read_reply(JOIN, 4, 0).error_code for _ in range(100)}
+        codes |= {bad.read_response(JOIN, 4, 0).error_code for _ in range(100)}
     assert codes == {ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.GROUP_MAX_SIZE_REACHED}
 
 
@@ -238,5 +238,5 @@ def test_invalid_protocols_are_rejected(bad: RawClient) -> None:
 def test_an_empty_group_id_is_rejected(bad: RawClient, key: ApiKey) -> None:
     for version in APIS[key].versions:
         named = {"protocol_type": "consumer", "protocol_name": "range"}
-        reply = bad.ask(key, version, group_id="", **named)
-        assert reply.error_code == ErrorCode.INVALID_GROUP_ID
+        response = bad.ask(key, version, group_id="", **named)
+        assert response.error_code == ErrorCode.INVALID_GROUP_ID

@@ -1,6 +1,6 @@
 """Well-formed requests with invalid values or excessive sizes.
 
-The expected codes are observed on Apache Kafka 4.3, unless a comment says otherwise.
+The expected codes are those of Apache Kafka 4.3, unless a comment says otherwise.
 """
 
 import struct
@@ -26,7 +26,7 @@ NOW_MS = time.time_ns() // 1_000_000
 MIN32, MAX32, MIN64, MAX64 = -(2**31), 2**31 - 1, -(2**63), 2**63 - 1
 FOR_EVER = timedelta(milliseconds=MAX32)
 NOTHING = ErrorCode.NONE
-RECORDS = 6  # in the topic, in batches of two
+RECORDS = 6  # number of records in the topic, in batches of two
 
 
 @pytest.fixture(scope="module")
@@ -40,11 +40,9 @@ def topic(watched: WatchedBroker) -> str:
 
 @pytest.fixture
 def client(broker: WatchedBroker, topic: str) -> Iterator[RawClient]:
-    """After the test it is still served and the topic is unchanged."""
+    """A client that must still be served after the test, with an unchanged topic."""
     with broker.connect() as client:
-        assert (
-            client.is_served()
-        )  # its first request comes in time, however long others take to build
+        assert client.is_served()  # within the time limit, however long a request takes to build
         yield client
         assert list_offsets(client) == (NOTHING, RECORDS)
 
@@ -55,10 +53,10 @@ def client(broker: WatchedBroker, topic: str) -> Iterator[RawClient]:
 def produce(client: RawClient, topic: str, index: int = 0, **fields: Any) -> int:
     data = [{"index": index, "records": good(NOW_MS)}]
     values = {"acks": -1, "timeout": timedelta(seconds=30), **fields}
-    reply = client.ask(
+    response = client.ask(
         ApiKey.PRODUCE, 9, topic_data=[{"name": topic, "partition_data": data}], **values
     )
-    return int(reply.responses[0].partition_responses[0].error_code)
+    return int(response.responses[0].partition_responses[0].error_code)
 
 
 PARTITION = {
@@ -84,11 +82,11 @@ def fetch_values(*partitions: dict[str, Any], **fields: Any) -> dict[str, Any]:
 
 
 def fetch(client: RawClient, *partitions: dict[str, Any], **fields: Any) -> tuple[int, int]:
-    """The error of the request or its first partition, and the size of the records."""
-    reply = client.ask(ApiKey.FETCH, 12, **fetch_values(*partitions, **fields))
-    if not reply.responses:
-        return int(reply.error_code), 0
-    first = reply.responses[0].partitions[0]
+    """The error code of the response or its first partition, and the size of the records."""
+    response = client.ask(ApiKey.FETCH, 12, **fetch_values(*partitions, **fields))
+    if not response.responses:
+        return int(response.error_code), 0
+    first = response.responses[0].partitions[0]
     return int(first.error_code), len(first.records or b"")
 
 
@@ -97,21 +95,21 @@ def list_offsets(client: RawClient, version: int = 8, **fields: Any) -> tuple[in
     requested = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1, **fields}
     topics = [{"name": "plain", "partitions": [requested]}]
     values: dict[str, Any] = {"replica_id": -1, "topics": topics, **top}
-    answer = client.ask(ApiKey.LIST_OFFSETS, version, **values).topics[0].partitions[0]
-    return int(answer.error_code), int(answer.offset)
+    result = client.ask(ApiKey.LIST_OFFSETS, version, **values).topics[0].partitions[0]
+    return int(result.error_code), int(result.offset)
 
 
 def epoch_end(client: RawClient, **fields: Any) -> tuple[int, int, int]:
     top = {"replica_id": fields.pop("replica_id", -1)}
     requested = {"partition": 0, "current_leader_epoch": -1, "leader_epoch": 0, **fields}
-    reply = client.ask(
+    response = client.ask(
         ApiKey.OFFSET_FOR_LEADER_EPOCH,
         4,
         topics=[{"topic": "plain", "partitions": [requested]}],
         **top,
     )
-    answer = reply.topics[0].partitions[0]
-    return int(answer.error_code), int(answer.leader_epoch), int(answer.end_offset)
+    result = response.topics[0].partitions[0]
+    return int(result.error_code), int(result.leader_epoch), int(result.end_offset)
 
 
 # -- Fetch -------------------------------------------------------------------------------------
@@ -185,13 +183,13 @@ def test_a_client_cannot_pose_as_a_follower(
     if version >= 13:
         metadata = client.ask(ApiKey.METADATA, 12, topics=[{"name": "plain"}])
         values["topics"][0]["topic_id"] = metadata.topics[0].topic_id
-    reply = client.ask(ApiKey.FETCH, version, **values)
-    (answer,) = reply.responses[0].partitions
+    response = client.ask(ApiKey.FETCH, version, **values)
+    (result,) = response.responses[0].partitions
     assert (
-        answer.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    )  # Kafka, to a client that is no broker
-    assert not answer.records
-    assert answer.high_watermark == -1
+        result.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    )  # as Kafka responds to a client that is no broker
+    assert not result.records
+    assert result.high_watermark == -1
 
 
 @pytest.mark.parametrize("replica_id", [-2, -3, MIN32])
@@ -200,15 +198,15 @@ def test_negative_replica_ids_are_consumers(client: RawClient, replica_id: int) 
     assert (code, size > 0) == (NOTHING, True)
 
 
-def test_a_partition_named_twice_is_answered_once_as_named_last(client: RawClient) -> None:
+def test_of_a_partition_named_twice_the_last_entry_counts(client: RawClient) -> None:
     twice = [PARTITION, {**PARTITION, "fetch_offset": 4}]
     for topics in (
         [{"topic": "plain", "partitions": twice}],
         [{"topic": "plain", "partitions": [partition]} for partition in twice],
     ):
-        reply = client.ask(ApiKey.FETCH, 12, **fetch_values(topics=topics))
-        ((answer,),) = [response.partitions for response in reply.responses]
-        assert len(answer.records) == len(good(NOW_MS))
+        response = client.ask(ApiKey.FETCH, 12, **fetch_values(topics=topics))
+        ((result,),) = [topic.partitions for topic in response.responses]
+        assert len(result.records) == len(good(NOW_MS))
 
 
 NAMES = ["nope", "", "../x", "a\0b", "x" * 250, "plain\n", "Plain", "__consumer_offsets2"]
@@ -217,10 +215,10 @@ NAMES = ["nope", "", "../x", "a\0b", "x" * 250, "plain\n", "Plain", "__consumer_
 @pytest.mark.parametrize("name", NAMES)
 def test_an_unknown_topic_name_is_rejected(client: RawClient, name: str) -> None:
     assert fetch(client, topics=[{"topic": name, "partitions": [PARTITION]}])[0] == ABSENT
-    reply = client.ask(
+    response = client.ask(
         ApiKey.LIST_OFFSETS, 8, topics=[{"name": name, "partitions": [{"partition_index": 0}]}]
     )
-    assert reply.topics[0].partitions[0].error_code == ABSENT
+    assert response.topics[0].partitions[0].error_code == ABSENT
     assert produce(client, name) == ABSENT
 
 
@@ -229,8 +227,8 @@ def test_an_unknown_topic_id_is_rejected(client: RawClient) -> None:
         for topic_id in (None, UUID(int=1), UUID(int=2**128 - 1)):
             topics = [{"topic_id": topic_id, "partitions": [PARTITION]}]
             values = fetch_values(topics=topics, replica_state={"replica_id": -1})
-            reply = client.ask(ApiKey.FETCH, version, **values)
-            assert reply.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+            response = client.ask(ApiKey.FETCH, version, **values)
+            assert response.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
 # -- ListOffsets and OffsetForLeaderEpoch ------------------------------------------------------
@@ -267,8 +265,8 @@ def test_list_offsets_of_unknown_partitions(client: RawClient) -> None:
 
 def test_list_offsets_of_a_partition_named_twice_is_rejected(client: RawClient) -> None:
     requested = {"name": "plain", "partitions": [{"partition_index": 0, "timestamp": -1}] * 2}
-    reply = client.ask(ApiKey.LIST_OFFSETS, 8, topics=[requested], replica_id=-1)
-    codes = {partition.error_code for partition in reply.topics[0].partitions}
+    response = client.ask(ApiKey.LIST_OFFSETS, 8, topics=[requested], replica_id=-1)
+    codes = {partition.error_code for partition in response.topics[0].partitions}
     assert codes == {ErrorCode.INVALID_REQUEST}
 
 
@@ -312,7 +310,7 @@ def test_with_acks_0_an_error_closes_the_connection(
         assert other.is_cut_off()
 
 
-def test_a_partition_twice_in_a_produce_closes_the_connection(
+def test_a_produce_that_names_a_partition_twice_closes_the_connection(
     client: RawClient, broker: WatchedBroker
 ) -> None:
     """Kafka stores one of the two and reports success."""
@@ -327,7 +325,7 @@ def test_a_partition_twice_in_a_produce_closes_the_connection(
 
 
 def fetch_of_many(count: int, wait_ms: int = 0) -> bytes:
-    """Version 4, in which a partition takes the fewest bytes."""
+    """A request in version 4, in which a partition takes the fewest bytes."""
     head = encode_request_header(ApiKey.FETCH, 4, 0, "raw")
     fields = struct.pack(">iiiibih5si", -1, wait_ms, 1, MIB, 0, 1, 5, b"plain", count)
     partitions = b"".join(struct.pack(">iqi", index, 0, MIB) for index in range(count))
@@ -343,14 +341,14 @@ def test_a_fetch_of_a_hundred_thousand_partitions_is_rejected(
     assert "request less at a time" in broker.logs()
 
 
-def test_a_fetch_of_the_largest_allowed_size_is_answered(
+def test_a_fetch_of_the_largest_allowed_size_gets_a_response(
     client: RawClient, broker: WatchedBroker
 ) -> None:
     count = APIS[ApiKey.FETCH].max_frame_bytes // 16 - 10
     with broker.growing_less_than(120 * MIB):
         client.send(fetch_of_many(count, wait_ms=MAX32))
-        reply = client.read_frame()
-    assert struct.pack(">h5si", 5, b"plain", count) in reply
+        response = client.read_frame()
+    assert struct.pack(">h5si", 5, b"plain", count) in response
 
 
 def test_a_produce_of_too_many_partitions_is_rejected(
@@ -376,18 +374,18 @@ def test_the_number_of_topics_per_request_is_limited(
     with broker.growing_less_than(80 * MIB):
         created = client.ask(ApiKey.CREATE_TOPICS, 4, topics=topics, timeout=FOR_EVER)
         described = client.ask(ApiKey.METADATA, 9, topics=[{"name": name} for name in names])
-    for reply in (created, described):
-        assert {topic.error_code for topic in reply.topics} == {ErrorCode.POLICY_VIOLATION}
+    for response in (created, described):
+        assert {topic.error_code for topic in response.topics} == {ErrorCode.POLICY_VIOLATION}
 
 
 def test_a_long_name_takes_only_its_own_length(client: RawClient, broker: WatchedBroker) -> None:
     names = [{"name": f"{number}-" + "x" * 32_000} for number in range(30)]
     with broker.growing_less_than(40 * MIB):
-        reply = client.ask(ApiKey.METADATA, 12, topics=names, allow_auto_topic_creation=True)
-    assert {topic.error_code for topic in reply.topics} == {ErrorCode.INVALID_TOPIC_EXCEPTION}
+        response = client.ask(ApiKey.METADATA, 12, topics=names, allow_auto_topic_creation=True)
+    assert {topic.error_code for topic in response.topics} == {ErrorCode.INVALID_TOPIC_EXCEPTION}
 
 
-def test_waiting_fetches_are_answered_when_records_arrive(
+def test_waiting_fetches_complete_when_records_arrive(
     client: RawClient, broker: WatchedBroker
 ) -> None:
     """A fetch with a huge max_wait waits for the next record and blocks no other request."""

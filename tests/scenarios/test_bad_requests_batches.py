@@ -49,31 +49,29 @@ def _topics(watched: WatchedBroker) -> None:
 @pytest.fixture
 def client(broker: WatchedBroker) -> Iterator[RawClient]:
     with broker.connect() as client:
-        assert (
-            client.is_served()
-        )  # its first request comes in time, however long the batches take to build
+        assert client.is_served()  # within the time limit, however long the batches take to build
         yield client
 
 
 def produce(client: RawClient, topic: str, *batches: bytes | None, version: int = NEWEST) -> Any:
-    """One batch per partition; the results in their order."""
+    """Produces one batch per partition; returns the results in their order."""
     data = [{"index": index, "records": records} for index, records in enumerate(batches)]
-    reply = client.ask(
+    response = client.ask(
         ApiKey.PRODUCE,
         version,
         acks=-1,
         timeout=timedelta(seconds=30),
         topic_data=[{"name": topic, "partition_data": data}],
     )
-    return reply.responses[0].partition_responses
+    return response.responses[0].partition_responses
 
 
 def end_offset(client: RawClient, topic: str, partition: int = 0) -> int:
     requested = {"partition_index": partition, "timestamp": -1, "current_leader_epoch": -1}
-    reply = client.ask(
+    response = client.ask(
         ApiKey.LIST_OFFSETS, 5, topics=[{"name": topic, "partitions": [requested]}], replica_id=-1
     )
-    return int(reply.topics[0].partitions[0].offset)
+    return int(response.topics[0].partitions[0].offset)
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
@@ -81,26 +79,26 @@ def test_each_batch_gets_its_error_code_and_an_invalid_one_is_not_stored(
     client: RawClient, case: Case
 ) -> None:
     before = end_offset(client, case.topic)
-    (answer,) = produce(client, case.topic, case.records)
-    assert answer.error_code == case.expected, answer.error_message
+    (result,) = produce(client, case.topic, case.records)
+    assert result.error_code == case.expected, result.error_message
     if case.expected is ErrorCode.NONE:
-        assert answer.base_offset == before
+        assert result.base_offset == before
         assert end_offset(client, case.topic) > before
     else:
-        assert (answer.base_offset, end_offset(client, case.topic)) == (-1, before)
-        assert answer.error_message or answer.error_code == 53  # and no message is needed
+        assert (result.base_offset, end_offset(client, case.topic)) == (-1, before)
+        assert result.error_message or result.error_code == 53  # code 53 needs no message
 
 
 def test_the_valid_batches_of_a_request_are_stored(client: RawClient) -> None:
-    """In every version, however many are invalid."""
+    """This holds in every version, however many batches are invalid."""
     for version in range(OLDEST, NEWEST + 1):
         for case in CASES[::9]:
             before = end_offset(client, PLAIN, 1)
-            answers = produce(
+            results = produce(
                 client, PLAIN, case.records, good(NOW_MS), b"\0" * 61, version=version
             )
-            assert answers[1].error_code == ErrorCode.NONE
-            assert answers[2].error_code != ErrorCode.NONE
+            assert results[1].error_code == ErrorCode.NONE
+            assert results[2].error_code != ErrorCode.NONE
             assert end_offset(client, PLAIN, 1) == before + 2
 
 
@@ -125,15 +123,15 @@ def test_the_leader_assigns_offset_and_leader_epoch(client: RawClient) -> None:
     for base_offset, leader_epoch in ((5, 0), (-1, 99), (2**63 - 1, -7), (-(2**63), 2**31 - 1)):
         before = end_offset(client, PLAIN)
         forged = changed(good(NOW_MS), base_offset=base_offset, leader_epoch=leader_epoch)
-        (answer,) = produce(client, PLAIN, forged)
-        assert (answer.error_code, answer.base_offset) == (ErrorCode.NONE, before)
+        (result,) = produce(client, PLAIN, forged)
+        assert (result.error_code, result.base_offset) == (ErrorCode.NONE, before)
         header = read_header(fetch(client, PLAIN, before))
         assert (header.base_offset, header.leader_epoch) == (before, 0)
 
 
 def fetch(client: RawClient, topic: str, offset: int) -> bytes:
     partition = {"partition": 0, "fetch_offset": offset, "partition_max_bytes": MIB}
-    reply = client.ask(
+    response = client.ask(
         ApiKey.FETCH,
         11,
         max_bytes=MIB,
@@ -141,7 +139,7 @@ def fetch(client: RawClient, topic: str, offset: int) -> bytes:
         replica_id=-1,
         topics=[{"topic": topic, "partitions": [{**partition, "current_leader_epoch": -1}]}],
     )
-    return bytes(reply.responses[0].partitions[0].records)
+    return bytes(response.responses[0].partitions[0].records)
 
 
 # -- producers ---------------------------------------------------------------------------------
@@ -177,11 +175,11 @@ def test_idempotent_batches_are_accepted_in_sequence_only(client: RawClient, nam
             producer_epoch=epoch,
             base_sequence=sequence,
         )
-        (answer,) = produce(client, PLAIN, batch)
-        assert answer.error_code == expected, answer.error_message
+        (result,) = produce(client, PLAIN, batch)
+        assert result.error_code == expected, result.error_message
         if expected == OK:
             base_offset = seen.setdefault((epoch, sequence, count), stored)
-            assert answer.base_offset == base_offset
+            assert result.base_offset == base_offset
             stored += count if base_offset == stored else 0
         assert end_offset(client, PLAIN) == stored
 
@@ -199,21 +197,21 @@ def test_decompression_bombs_take_bounded_memory_and_are_rejected(
         for name, bomb in BOMBS:
             assert len(bomb) < MIB, name
             with broker.growing_less_than(80 * MIB):
-                (answer,) = produce(client, topic, bomb)
-            assert answer.error_code == ErrorCode.INVALID_RECORD, (name, answer)
-            assert answer.error_message.startswith(f"{topic}-0: ")
+                (result,) = produce(client, topic, bomb)
+            assert result.error_code == ErrorCode.INVALID_RECORD, (name, result)
+            assert result.error_message.startswith(f"{topic}-0: ")
         assert end_offset(client, topic) == before
 
 
 def test_decompression_bombs_are_not_decompressed_without_need(
     client: RawClient, broker: WatchedBroker
 ) -> None:
-    """They are stored as they are; consumers must limit what they decompress."""
+    """They are stored as sent; consumers must limit what they decompress."""
     create_topics(broker.servers, {"unchecked": {"penstock.validate.records": "false"}})
     for _, bomb in BOMBS:
         with broker.growing_less_than(20 * MIB):
-            (answer,) = produce(client, "unchecked", bomb)
-        assert answer.error_code == ErrorCode.NONE
+            (result,) = produce(client, "unchecked", bomb)
+        assert result.error_code == ErrorCode.NONE
 
 
 def test_many_small_records_in_a_small_batch_are_accepted(client: RawClient) -> None:
@@ -223,8 +221,8 @@ def test_many_small_records_in_a_small_batch_are_accepted(client: RawClient) -> 
     batch = with_payload(Codec.ZSTD, compress(Codec.ZSTD, payload), count=count, now_ms=NOW_MS)
     for topic in (PLAIN, COMPACTED, RECOMPRESSED):
         before = end_offset(client, topic)
-        (answer,) = produce(client, topic, batch)
-        assert answer.error_code == ErrorCode.NONE, answer.error_message
+        (result,) = produce(client, topic, batch)
+        assert result.error_code == ErrorCode.NONE, result.error_message
         assert end_offset(client, topic) == before + count
 
 
@@ -243,12 +241,12 @@ def test_kafka_returns_the_codes_of_the_table(tmp_path: Path) -> None:
         with RawClient(kafka.bootstrap) as client:
             for topic in TOPICS:
                 wait_until_led(client, topic)
-            answers = {
+            results = {
                 case.name: produce(client, case.topic, case.records)[0].error_code
                 for case in CASES
                 if case.kafka is not None
             }
-    assert answers == {case.name: case.kafka for case in CASES if case.kafka is not None}
+    assert results == {case.name: case.kafka for case in CASES if case.kafka is not None}
 
 
 def wait_until_led(client: RawClient, topic: str) -> None:

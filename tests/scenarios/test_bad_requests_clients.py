@@ -170,7 +170,7 @@ def test_configs_of_an_unknown_topic_are_an_error(admin: AdminClient) -> None:
 
 
 def send_error(broker: WatchedBroker, topic: str, value: bytes, **settings: Any) -> KafkaError:
-    """The error of the delivery report; the client's own size limit is raised."""
+    """The error in the delivery report; the client's own size limit is raised."""
     errors: list[KafkaError | None] = []
 
     def note(error: KafkaError | None, _: Message) -> None:

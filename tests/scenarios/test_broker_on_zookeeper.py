@@ -1,4 +1,4 @@
-"""A broker on a real ZooKeeper: which znodes a plain client sees, and which remain."""
+"""A broker on a real ZooKeeper: the znodes that a plain client sees, and those that remain."""
 
 import json
 from uuid import uuid4

@@ -61,7 +61,7 @@ def test_a_failed_restart_keeps_the_records(temporary: Path) -> None:
     assert list(temporary.iterdir()) == []
 
 
-# In its own process, whose group it interrupts as a terminal or a notebook does.
+# Runs in its own process, whose group it interrupts as a terminal or a notebook does.
 INTERRUPTED = """
 import os, signal
 import penstock

@@ -81,7 +81,7 @@ def test_a_broker_whose_metadata_store_cannot_write_ends_with_one_line(tmp_path:
 
 
 async def alter_until_refused(bootstrap: str) -> None:
-    """Change a setting of the broker, which only the metadata store stores."""
+    """Changes a config of the broker, which only the metadata store keeps."""
     resource = Resource(ResourceKind.BROKER, "1")
     async with ClusterClient(bootstrap) as client:
         with suppress(ClientError):

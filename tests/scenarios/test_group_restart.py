@@ -48,7 +48,7 @@ def broker(tmp_path: Path) -> Iterator[penstock.Broker]:
 
 @pytest.fixture
 def reached(broker: penstock.Broker) -> BrokerUnderTest:
-    """Valid across restarts, because the broker keeps its port."""
+    """The bootstrap address; valid across restarts, because the broker keeps its port."""
     return BrokerUnderTest(bootstrap_servers=broker.bootstrap_servers, data=broker.data)
 
 
@@ -71,7 +71,7 @@ def restart(broker: penstock.Broker) -> None:
 
 
 def wait_commits(harness: GroupHarness, members: Sequence[Member], count: int) -> None:
-    """Until every member has `count` more acknowledged commits."""
+    """Waits until every member has `count` more acknowledged commits."""
     wanted = [(member, len(member.commits) + count) for member in members]
     harness.wait(
         lambda: all(len(member.commits) >= least for member, least in wanted),

@@ -1,7 +1,8 @@
 """kill -9 under load: acknowledged records survive.
 
-With synchronous flush every reply leaves after fdatasync; the system calls show it, so that a power
-cut loses nothing either. By default records are in the page cache, which survives a killed process.
+With synchronous flush every response leaves after fdatasync; the system calls show it, so that a
+power cut loses nothing either. By default records are in the page cache, which survives a killed
+process.
 """
 
 import asyncio
@@ -28,7 +29,7 @@ from penstock.protocol.records import Record, build_batch
 SYNCHRONOUS = {"log.flush.interval.messages": 1}
 PARTITIONS = 4
 KILLS = scaled(test=2, verify=8, release=40)
-LEAST_ACKNOWLEDGED = 300  # before the kill
+LEAST_ACKNOWLEDGED = 300  # acknowledged before the kill
 
 
 class Load:
@@ -50,7 +51,7 @@ class Load:
             )
             future.add_done_callback(partial(self._note, number))
             if number % 50 == 0:
-                time.sleep(0.001)  # leave processor time to the broker
+                time.sleep(0.001)  # leaves CPU time to the broker
 
     def _note(self, number: int, done: Any) -> None:
         if done.exception() is None:
@@ -139,7 +140,7 @@ def trace_produce(broker: penstock.Broker, out: Path, count: int) -> list[tuple[
 
 
 def _joined(lines: list[str]) -> list[str]:
-    """A call that strace splits over two lines counts where it returns."""
+    """Joins calls that strace splits over two lines, at the line where they return."""
     joined, begun = [], {}
     for line in lines:
         thread = line.split()[0]
@@ -162,8 +163,8 @@ async def produce(servers: str, count: int) -> None:
             await client.produce(TopicPartition("traced", 0), bytes(batch), acks=-1)
 
 
-def count_replies_before_sync(calls: list[tuple[str, str]]) -> tuple[int, int]:
-    """Replies that left before the log was synced, and writes to the log."""
+def count_responses_before_sync(calls: list[tuple[str, str]]) -> tuple[int, int]:
+    """Counts responses that left before the log was synced, and writes to the log."""
     early = writes = 0
     is_dirty = False
     for name, path in calls:
@@ -180,14 +181,14 @@ def count_replies_before_sync(calls: list[tuple[str, str]]) -> tuple[int, int]:
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 @pytest.mark.parametrize("mode", ["synchronous", "default"])
-def test_a_reply_leaves_after_fdatasync_has_returned(mode: str, tmp_path: Path) -> None:
+def test_a_response_leaves_after_fdatasync_has_returned(mode: str, tmp_path: Path) -> None:
     config = SYNCHRONOUS if mode == "synchronous" else {}
     with penstock.Broker(config=config) as broker:
         broker.create_topic("traced")
         calls = trace_produce(broker, tmp_path / "trace", count=50)
-    early, writes = count_replies_before_sync(calls)
+    early, writes = count_responses_before_sync(calls)
     assert writes == 50
     if mode == "synchronous":
         assert early == 0
-    else:  # the control: its trace must show replies before a sync
+    else:  # the control: its trace must show responses before a sync
         assert early > 0

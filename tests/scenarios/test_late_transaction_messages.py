@@ -1,7 +1,7 @@
 """EndTxn and markers that arrive late, after a retry, change nothing in the open transaction.
 
 In transactions v2 (KIP-890) every transaction has its own producer epoch, which identifies late
-messages. Older producers keep tsuccessor epoch: there, a new incarnation of the producer and the
+messages. Older producers keep their epoch: there, a new incarnation of the producer and the
 connection that it uses identify them.
 """
 
@@ -31,7 +31,7 @@ from penstock.protocol.api_keys import ApiKey
 
 pytestmark = pytest.mark.xdist_group("transactions-java")
 
-VERSION = "4.4.0"  # of the Java client, with transactions v2
+VERSION = "4.4.0"  # the Java client with transactions v2
 FENCED = {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED}
 LEFT_BEHIND = {ErrorCode.CONCURRENT_TRANSACTIONS}
 ONE_REPLICA = {
@@ -59,8 +59,10 @@ def start_worker(tmp_path: Path) -> Iterator[StartWorker]:
 
 @contextmanager
 def behind_proxy(proxy: DelayingProxy, **config: object) -> Iterator[BrokerUnderTest]:
-    """A broker that advertises the proxy's address, even before it is ready, because the controller
-    sends requests to it first.
+    """Runs a broker that advertises the proxy's address.
+
+    The proxy forwards even before the broker is ready, because the controller sends it requests
+    first.
     """
     settings = {"advertised.listeners": f"PLAINTEXT://{proxy.address}", **config}
     listen = f"127.0.0.1:{find_port()}"
@@ -70,7 +72,7 @@ def behind_proxy(proxy: DelayingProxy, **config: object) -> Iterator[BrokerUnder
 
 
 def find_port() -> int:
-    """A free port that the system gives to no other process."""
+    """A free port outside the range from which the system assigns ports."""
     while True:
         port = randrange(20_000, 30_000)
         with suppress(OSError), socket.create_server(("127.0.0.1", port)):
@@ -78,7 +80,7 @@ def find_port() -> int:
 
 
 def check_still_open(worker: Worker, tp: TopicPartition, committed: list[str]) -> None:
-    """The last record is in an open transaction."""
+    """Checks that the last record is in an open transaction."""
     assert worker.read(*tp) == committed
     assert len(worker.read(*tp, isolation="read_uncommitted")) > len(committed)
 

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.xdist_group("live-fuzz")
 FRAMES = scaled(test=3_000, verify=50_000, release=400_000)
 SEED = 20
 HEALTH_EVERY = 100
-PATIENCE_S = 0.02  # then the frame counts as one that waits, or as half of one
+PATIENCE_S = 0.02  # after this, the frame counts as waiting or incomplete
 
 
 class Fuzzer:
@@ -42,24 +42,24 @@ class Fuzzer:
                 self.left += 1
                 self.close()
                 return
-            reply = client.read_frame()
+            response = client.read_frame()
         except CutOff:
             self.cut_off += 1
             self.close()
             return
         self.answered += 1
         if frame.is_whole:
-            check_readable(frame, reply)
+            check_readable(frame, response)
 
     def close(self) -> None:
-        """Without waiting for responses."""
+        """Sends without waiting for responses."""
         if self._client is not None:
             self._client.reset()
             self._client = None
 
 
-def check_readable(frame: AnyFrame, reply: bytes) -> None:
-    correlation_id, body = read_response_header(reply, frame.key, frame.version)
+def check_readable(frame: AnyFrame, response: bytes) -> None:
+    correlation_id, body = read_response_header(response, frame.key, frame.version)
     assert correlation_id == frame.correlation_id
     decode_response(frame.key, frame.version, body)
 
@@ -90,13 +90,13 @@ def test_the_broker_keeps_serving_after_fuzzed_frames(
             check_health(broker, last)
     fuzzer.close()
     record_figure("live frames of any content", FRAMES)
-    # A test that is only ever disconnected shows nothing.
+    # If every frame only caused a disconnect, the test would show nothing.
     assert fuzzer.answered > FRAMES / 4
     assert fuzzer.cut_off > FRAMES / 20
 
 
 def test_the_broker_keeps_serving_after_concurrent_fuzzed_frames(broker: WatchedBroker) -> None:
-    """Twenty at a time, from several connections that close before late responses."""
+    """Sends twenty frames at a time, over several connections that close before late responses."""
     frames = any_frames(SEED + 1)
     for _ in range(scaled(test=30, verify=500, release=4_000)):
         clients = [broker.connect() for _ in range(4)]
@@ -111,7 +111,7 @@ def test_the_broker_keeps_serving_after_concurrent_fuzzed_frames(broker: Watched
 
 
 def drain(client: RawClient) -> None:
-    """Read until nothing arrives any more."""
+    """Reads until nothing arrives any more."""
     try:
         while client.socket.recv(1 << 16):
             pass

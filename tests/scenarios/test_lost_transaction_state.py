@@ -1,6 +1,6 @@
 """A coordinator that lost its newest state, by an unclean election or a restored folder.
 
-It sends markers for transactions that ended long ago: nothing hangs for ever, nothing ends wrongly.
+It sends markers for transactions that ended long ago: nothing hangs forever, nothing ends wrongly.
 """
 
 import time
@@ -45,8 +45,8 @@ def test_a_marker_for_a_transaction_that_has_ended_completes(broker: penstock.Br
 def test_a_marker_that_would_end_a_later_transaction_waits_for_an_operator(
     broker: penstock.Broker, known_epoch: int
 ) -> None:
-    """The later transaction has a later epoch than the marker, or the same one, with which EndTxn
-    started it."""
+    """The later transaction has a later epoch than the marker, or the same one, because EndTxn
+    returned it."""
     with RawClient(broker.bootstrap_servers) as raw:
         client = commit_three(raw)
         settled(raw, *TP)
@@ -60,7 +60,7 @@ def test_a_marker_that_would_end_a_later_transaction_waits_for_an_operator(
     start = str(hanging["start_offset"])
     command("abort", "--topic", TP.topic, "--partition", "0", "--start-offset", start)
     assert command("find-hanging", "--older-than", "0s") == []
-    broker.kill()  # the next coordinator sends markers at once
+    broker.kill()  # a restarted coordinator sends markers at once
     broker.start()
     with RawClient(broker.bootstrap_servers) as raw:
         check_continues(raw, client)
@@ -77,8 +77,8 @@ def commit_three(raw: RawClient) -> Client:
 
 
 def forget_the_last(broker: penstock.Broker, client: Client, known_epoch: int = 2) -> None:
-    """Write the coordinator's state as of the decision whose EndTxn returned this epoch: the second
-    or the third transaction's."""
+    """Restores the coordinator's state at the decision whose EndTxn returned this epoch: that of
+    the second or third transaction."""
     broker.stop()
     now_ms = int(time.time() * 1000)
     decided = Transaction(
@@ -105,11 +105,11 @@ def wait_logged(broker: penstock.Broker, words: str) -> None:
 
 
 def check_continues(raw: RawClient, client: Client) -> None:
-    """The transactional id is usable, and all committed records are there."""
+    """Checks that the transactional id is usable and that all committed records are there."""
     lost = client.producer
     client.raw = raw
     assert client.init() is NONE
-    assert client.producer != lost  # else its first batch would count as a duplicate
+    assert client.producer != lost  # otherwise its first batch would count as a duplicate
     assert client.write(*TP, b"3") is NONE
     assert client.end(commit=True) is NONE
     settled(raw, *TP)

@@ -39,7 +39,7 @@ def _raw(broker: penstock.Broker) -> Iterator[RawClient]:
 
 @pytest.fixture(name="client", params=CLIENTS)
 def _client(request: pytest.FixtureRequest, broker: penstock.Broker, raw: RawClient) -> Client:
-    """With a topic of the same name."""
+    """A producer, and a topic with the name of its transactional id."""
     name = f"transactions-{next(_NUMBERS)}"
     broker.create_topic(name, partitions=2)
     client = Client(raw, name, CLIENTS[request.param])
@@ -85,16 +85,16 @@ def test_a_batch_after_end_txn_is_rejected_and_blocks_no_reader(client: Client) 
 
 
 @pytest.mark.parametrize("is_restarted", [False, True] if is_long() else [False])
-def test_a_sequence_used_again_after_an_abort_is_never_taken_for_the_aborted_batch(
+def test_a_sequence_reused_after_an_abort_is_not_a_duplicate_of_the_aborted_batch(
     client: Client, broker: penstock.Broker, is_restarted: bool
 ) -> None:
-    """As a client does that purges what it has sent: an acknowledged record is in the log."""
+    """As a client does that purges sent records: every acknowledged record must be in the log."""
     out = client.name
     client.add(out, 0)
     assert client.write(out, 0, b"aborted") is NONE
     assert client.end(commit=False) is NONE
     end = settled(client.raw, out)
-    if is_restarted:  # a snapshot knows only the producer's last batch
+    if is_restarted:  # a snapshot has only the producer's last batch
         broker.stop()
         broker.start()
     has_own_epoch = client.versions.add is None
@@ -124,7 +124,7 @@ def test_a_delayed_copy_of_a_committed_batch_stays_out_of_the_next_transaction(
     if client.versions.add is None:
         refusal = ErrorCode.INVALID_PRODUCER_EPOCH
     client.add(out, 0)
-    for written in range(7):  # the window of duplicates holds five batches
+    for written in range(7):  # beyond the duplicate window, which holds five batches
         for sequence, copied in enumerate((b"first", b"second")):
             code = client.send(out, 0, copied, sequence=sequence, epoch=first_epoch)
             assert code is refusal
@@ -169,7 +169,7 @@ def test_init_producer_id_fences_the_previous_instance_and_aborts_its_transactio
 
 
 def test_a_zombie_of_the_group_cannot_commit_offsets(client: Client) -> None:
-    """KIP-447: its producer epoch may still be valid."""
+    """KIP-447: the zombie's producer epoch may still be valid."""
     if client.versions.commit_offsets < 3:
         pytest.skip("these clients do not say who they are")
     out = client.name

@@ -36,7 +36,7 @@ pytestmark = pytest.mark.xdist_group("raw transactions")
 
 OLD, NEW = CLIENTS["librdkafka"], CLIENTS["Java, transactions v2"]
 SETTINGS = {**ONE_SHARD, "group.initial.rebalance.delay.ms": 0}
-OLD_ID = 4_000_000  # of a producer; the broker assigns smaller ones
+OLD_ID = 4_000_000  # a producer id above those that the broker assigns
 LAST_EPOCH = 2**15 - 2
 TRANSACTIONS = scaled(test=60, verify=1000, release=10_000)
 LONG_S, SOON_S = 120.0, 60.0
@@ -47,7 +47,7 @@ _NUMBERS = itertools.count(1)
 
 @pytest.fixture(name="broker", scope="module")
 def _broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[penstock.Broker]:
-    """With one producer of each transaction version whose epochs are nearly exhausted."""
+    """A broker with one producer of each transaction version whose epochs are nearly exhausted."""
     data = tmp_path_factory.mktemp("lives")
     with penstock.Broker(data=data, config=SETTINGS) as broker:
         with RawClient(broker.bootstrap_servers) as raw:
@@ -60,7 +60,7 @@ def _broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[penstock.Broke
 
 
 def make_old(data: Path, name: str, producer_id: int) -> None:
-    """As after thirty thousand transactions."""
+    """Writes the state of a producer after thirty thousand transactions."""
     lived = Transaction(
         producer_id=producer_id,
         producer_epoch=LAST_EPOCH - 2,
@@ -129,7 +129,7 @@ def test_a_successor_in_the_last_epoch_gets_another_producer_id_and_aborts(
     assert (clients[1].producer, clients[1].epoch) == (OLD_ID, LAST_EPOCH)
     clients[1].add(topic, 0)
     assert clients[1].write(topic, 0, b"left open") is NONE
-    assert clients[2].init() is NONE  # the last epoch is for fencing and assigned to no producer
+    assert clients[2].init() is NONE  # the last epoch is only for fencing
     assert clients[2].producer != OLD_ID
     assert clients[2].epoch == 0
     assert clients[1].write(topic, 0, b"again") in FENCED
@@ -151,7 +151,7 @@ def test_v1_and_v2_producers_write_to_one_partition_in_turns(raw: RawClient, top
         assert old.write(topic, 0, b"old %d" % number) is NONE
         assert new.write(topic, 0, b"new %d" % number) is NONE
     assert new.end(commit=True) is NONE
-    assert read_committed(raw, topic) == []  # the v1 producer began earlier
+    assert read_committed(raw, topic) == []  # the open transaction of the v1 producer began earlier
     assert old.end(commit=False) is NONE
     settled(raw, topic)
     write_and_end(old, topic, b"old 3")
@@ -181,12 +181,12 @@ def test_the_end_of_a_transaction_completes_waiting_fetches_even_after_a_crash(
             RawClient(broker.bootstrap_servers) as reader,
         ):
             client.raw = raw
-            read_answer = begin_fetch(reader, "t", 0, 0, wait_s=LONG_S)
+            read_response = begin_fetch(reader, "t", 0, 0, wait_s=LONG_S)
             assert client.write("t", 0, b"after") is NONE
-            assert not select.select([reader.socket], [], [], 0.3)[0]  # it completes no fetch
+            assert not select.select([reader.socket], [], [], 0.3)[0]  # the fetch still waits
             begun = time.monotonic()
             assert client.end(commit=commit) is NONE
-            fetched = read_answer()
+            fetched = read_response()
             assert time.monotonic() - begun < SOON_S
             assert fetched.last_stable_offset == 3
             assert next(iter_headers(bytes(fetched.records)))[1].base_offset == 0
@@ -263,9 +263,9 @@ def wait_listed(raw: RawClient, names: list[str]) -> None:
 
 
 def list_names(raw: RawClient, pattern: str | None = None) -> list[str]:
-    reply = raw.ask(ApiKey.LIST_TRANSACTIONS, 2, transactional_id_pattern=pattern)
-    assert reply.error_code == NONE
-    return sorted(state.transactional_id for state in reply.transaction_states)
+    response = raw.ask(ApiKey.LIST_TRANSACTIONS, 2, transactional_id_pattern=pattern)
+    assert response.error_code == NONE
+    return sorted(state.transactional_id for state in response.transaction_states)
 
 
 def test_transactional_ids_are_listed_by_a_pattern(raw: RawClient) -> None:
@@ -283,7 +283,7 @@ def test_transactional_ids_are_listed_by_a_pattern(raw: RawClient) -> None:
 
 
 def test_offsets_of_an_old_generation_are_not_committed(raw: RawClient, topic: str) -> None:
-    """KIP-447: its producer epoch may still be valid."""
+    """KIP-447: the zombie's producer epoch may still be valid."""
     client = Client(raw, topic, CLIENTS["Java, transactions v1"])
     assert client.init() is NONE
     member, before = join(raw, topic, "", b"first")
@@ -301,7 +301,7 @@ def test_offsets_of_an_old_generation_are_not_committed(raw: RawClient, topic: s
 
 
 def join(raw: RawClient, group: str, member: str, metadata: bytes) -> tuple[str, int]:
-    """As its only member, with a new subscription, so that there is a new generation."""
+    """Joins as the only member, with a new subscription, so that there is a new generation."""
 
     def ask(name: str) -> Any:
         return retried(
@@ -318,17 +318,17 @@ def join(raw: RawClient, group: str, member: str, metadata: bytes) -> tuple[str,
         )
 
     raw.ask(ApiKey.FIND_COORDINATOR, 1, key=group, key_type=0)
-    reply = ask(member)
-    if get_error(reply.error_code) is ErrorCode.MEMBER_ID_REQUIRED:
-        reply = ask(reply.member_id)
-    assert get_error(reply.error_code) is NONE
+    response = ask(member)
+    if get_error(response.error_code) is ErrorCode.MEMBER_ID_REQUIRED:
+        response = ask(response.member_id)
+    assert get_error(response.error_code) is NONE
     synced = raw.ask(
         ApiKey.SYNC_GROUP,
         3,
         group_id=group,
-        generation_id=reply.generation_id,
-        member_id=reply.member_id,
-        assignments=[{"member_id": reply.member_id, "assignment": b""}],
+        generation_id=response.generation_id,
+        member_id=response.member_id,
+        assignments=[{"member_id": response.member_id, "assignment": b""}],
     )
     assert get_error(synced.error_code) is NONE
-    return reply.member_id, reply.generation_id
+    return response.member_id, response.generation_id

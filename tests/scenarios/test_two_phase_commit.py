@@ -60,7 +60,7 @@ def test_a_prepared_transaction_survives_client_brokers_and_timeout_until_decide
     for _ in range(2):
         cluster.ask(lambda client: client.transactions.end(states["committed"], commit=True))
         cluster.ask(lambda client: client.transactions.end(states["aborted"], commit=False))
-    wait_shown(cluster, ["committed"])  # the third blocks the last stable offset
+    wait_shown(cluster, ["committed"])  # the third transaction holds back the last stable offset
 
     heir = take_over(cluster, states["kept"])
     for _ in range(2):
@@ -71,7 +71,7 @@ def test_a_prepared_transaction_survives_client_brokers_and_timeout_until_decide
 
 
 def prepare_and_die(cluster: Cluster) -> dict[str, PreparedState]:
-    """In a process that is killed afterwards."""
+    """Prepares the transactions in a process that is killed afterwards."""
     command = [
         sys.executable,
         "-m",
@@ -82,14 +82,14 @@ def prepare_and_die(cluster: Cluster) -> dict[str, PreparedState]:
         [*command, TOPIC, ORDINARY, *NAMES], stdout=subprocess.PIPE, cwd=REPOSITORY
     ) as process:
         assert process.stdout is not None
-        line = process.stdout.readline()  # returns when it ends at the latest
+        line = process.stdout.readline()  # returns at the latest when the process ends
         process.kill()
     return {name: PreparedState(*state) for name, state in json.loads(line).items()}
 
 
 def take_over(cluster: Cluster, state: PreparedState) -> PreparedState:
-    """As the next instance of the producer: the transaction stays prepared, the old one is
-    fenced."""
+    """Returns as the next instance of the producer: the transaction stays prepared, the old
+    instance is fenced."""
     successor = cluster.ask(
         lambda client: client.transactions.init_producer(
             state.transactional_id, two_phase=True, keep_prepared=True
@@ -113,5 +113,5 @@ def read(cluster: Cluster, isolation: str = "read_committed") -> list[list[str]]
 
 
 def wait_shown(cluster: Cluster, values: list[str]) -> None:
-    """In every partition, because EndTxn responds before the markers are written."""
+    """Waits for every partition, because EndTxn responds before the markers are written."""
     cluster.wait(lambda: read(cluster), lambda shown: shown == [values] * PARTITIONS)

@@ -1,4 +1,4 @@
-"""`penstock up`: ready, stopped, restarted, refused."""
+"""`penstock up`: starts, stops, restarts, and reports what it rejects."""
 
 import asyncio
 import os
@@ -58,8 +58,8 @@ def test_a_signal_stops_the_broker_cleanly_and_a_restart_has_all_data(
         assert second.end() == 0
 
 
-def test_the_broker_starts_in_less_than_a_second_of_processor_time(tmp_path: Path) -> None:
-    """In processor time, because wall time includes the machine's other work."""
+def test_the_broker_starts_in_less_than_a_second_of_cpu_time(tmp_path: Path) -> None:
+    """CPU time, because wall time includes the machine's other work."""
     with penstock_up("--data", str(tmp_path), "--listen", ANY) as up:
         assert used_s(up.pid) < 1.0
         assert up.end() == 0
@@ -72,7 +72,7 @@ def used_s(pid: int) -> float:
 
 
 def test_simultaneous_signals_count_as_one(tmp_path: Path) -> None:
-    """As `timeout` sends them, to the process and to its group."""
+    """`timeout` sends them so, to the process and to its group."""
     with penstock_up("--data", str(tmp_path), "--listen", ANY) as up:
         os.kill(up.pid, signal.SIGINT)
         assert up.end(signal.SIGTERM) == 0
@@ -114,7 +114,7 @@ def test_on_every_interface_a_client_gets_the_address_it_connected_to(tmp_path: 
 
 
 def machine_addresses() -> list[str]:
-    """Of other interfaces, if any; connecting a UDP socket sends nothing."""
+    """The addresses of other interfaces, if any; connecting a UDP socket sends nothing."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))
@@ -208,14 +208,14 @@ def test_invalid_arguments_are_refused_by_name(
 
 
 def test_with_few_descriptors_connections_wait_and_logs_are_served(tmp_path: Path) -> None:
-    """Connections once took the descriptors of the logs, and the broker ended as if its disk
-    failed."""
+    """Connections once used up the descriptors of the logs, and the broker exited as if its disk
+    had failed."""
     few = ("sh", "-c", 'ulimit -n 64; exec "$@"', "sh")
     arguments = ("--data", str(tmp_path), "--listen", ANY, "--set", "num.partitions=100")
     with penstock_up(*arguments, prefix=few) as up, ExitStack() as leaving:
         send(up.bootstrap_servers, b"first")
         host, _, port = up.bootstrap_servers.rpartition(":")
-        for _ in range(60):  # more than are accepted, no more than the backlog
+        for _ in range(60):  # more than are accepted, but no more than the backlog
             leaving.enter_context(socket.create_connection((host, int(port))))
         leaving.close()
         with penstock.Producer(up.bootstrap_servers) as producer:

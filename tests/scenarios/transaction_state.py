@@ -14,7 +14,7 @@ ONE_SHARD = {"transaction.state.log.num.partitions": 1}
 
 
 def write_state(data: Path, name: str, state: Transaction) -> None:
-    """The newest state of this transactional id, whatever was there before."""
+    """Writes the newest state of this transactional id, whatever was there before."""
     (batch,) = build_batches(
         [TransactionRecord(name, state)],
         encode_record,

@@ -15,7 +15,7 @@ class UpProcess:
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
         self.pid = process.pid
-        self.logs: list[str] = []  # lines of stderr, as they come
+        self.logs: list[str] = []  # lines of stderr, as they arrive
         self._reader = threading.Thread(target=self._read_stderr, daemon=True)
         self._reader.start()
         self.bootstrap_servers = self._wait_ready()
@@ -26,7 +26,7 @@ class UpProcess:
 
     def _wait_ready(self) -> str:
         assert self._process.stdout is not None
-        line = self._process.stdout.readline()  # returns when the process ends at the latest
+        line = self._process.stdout.readline()  # returns at the latest when the process ends
         word, _, servers = line.strip().partition(" ")
         assert word == "ready", (line, self.end(signal.SIGKILL), self.logs)
         return servers
@@ -46,7 +46,7 @@ class UpProcess:
 def penstock_up(
     *arguments: str, cwd: Path | None = None, prefix: Sequence[str] = ()
 ) -> Iterator[UpProcess]:
-    """`prefix`: a command that runs first and ends by becoming the broker (exec)."""
+    """`prefix` is a command that runs first and becomes the broker (exec)."""
     with subprocess.Popen(
         [*prefix, *up_command(*arguments)],
         stdout=subprocess.PIPE,
@@ -66,7 +66,7 @@ def up_command(*arguments: str) -> list[str]:
 
 
 def try_up(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    """Run a broker that is expected not to start."""
+    """Runs a broker that must fail to start."""
     return subprocess.run(
         up_command(*arguments), capture_output=True, text=True, timeout=60, check=False
     )

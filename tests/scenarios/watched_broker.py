@@ -1,4 +1,4 @@
-"""A broker in its own process with healthy clients, which bad clients must not disturb.
+"""A broker in its own process with healthy clients, which misbehaving clients must not disturb.
 
 Invariant of every test that uses it: no healthy client sees an error or a long pause, no
 acknowledged record is lost, and the broker logs no unexpected error.
@@ -20,8 +20,8 @@ from penstock.protocol.api_keys import ApiKey
 
 MIB = 1024 * 1024
 TOPIC = "healthy"
-# How long the broker may work for others, without a break, while a client waits. In processor time,
-# because the load of the machine says nothing about the broker.
+# How long the broker may work for others, without a break, while a client waits. In CPU time,
+# because wall time depends on the load of the machine.
 LONGEST_PAUSE_S = 2.0
 _SEND_EVERY_S = 0.01
 _FAILURE = re.compile(r"unexpectedly|unexpected failure|Traceback|and then:")
@@ -40,7 +40,7 @@ class WatchedBroker:
         return RawClient(self.servers, receive_buffer_bytes=receive_buffer_bytes)
 
     def check(self) -> None:
-        """The clients were undisturbed until now, and make progress."""
+        """Checks that the clients were undisturbed until now, and make progress."""
         self.healthy.check()
         self.check_logs()
 
@@ -65,8 +65,8 @@ class WatchedBroker:
 
     @contextmanager
     def growing_less_than(self, limit_bytes: int) -> Iterator[None]:
-        """Peak memory, not only that at the end."""
-        Path(f"/proc/{self._broker.pid}/clear_refs").write_text("5")  # forget the peak
+        """Limits the peak memory, not only that at the end."""
+        Path(f"/proc/{self._broker.pid}/clear_refs").write_text("5")  # resets the peak
         before = self.resident_bytes()
         yield
         grown = self._status("VmHWM") - before
@@ -96,7 +96,7 @@ def watched_broker(config: Mapping[str, object]) -> Iterator[WatchedBroker]:
 class HealthyClients:
     """A librdkafka producer and consumer, and one connection in constant use.
 
-    librdkafka would reconnect, but reports errors; the single connection must never be lost.
+    librdkafka reconnects but reports errors; the single connection must never be lost.
     """
 
     def __init__(self, servers: str, broker_pid: int) -> None:
@@ -122,7 +122,7 @@ class HealthyClients:
             thread.start()
 
     def check(self) -> None:
-        """Every client makes progress from this call on."""
+        """Waits until every client has made progress since this call."""
         marks = self._now
         deadline = time.monotonic() + PATIENCE_S
         while not self._errors and any(
@@ -137,7 +137,7 @@ class HealthyClients:
         self._stopping.set()
         for thread in self._threads:
             thread.join()
-        del self._producer  # else it would report a lost broker
+        del self._producer  # otherwise it would report a lost broker
         self._steady.socket.close()
 
     def check_all_read(self) -> None:
@@ -157,7 +157,7 @@ class HealthyClients:
         assert callable(work)
         try:
             work()
-        except Exception as error:  # shown by `check`, in the test's own thread
+        except Exception as error:  # raised by `check`, in the test's own thread
             self._errors.append(repr(error))
 
     def _note_error(self, error: KafkaError) -> None:
@@ -178,7 +178,8 @@ class HealthyClients:
             self._acknowledged.append(int(message.value() or b""))
 
     def _consume(self) -> None:
-        """Until the producer has ended and all numbers have arrived, or none arrives any more."""
+        """Waits until the producer has ended and all numbers have arrived, or none arrives any
+        more."""
         producing, silent_since_s = self._threads[0], time.monotonic()
         while producing.is_alive() or len(self._read) < len(self._acknowledged):
             message = self._consumer.poll(0.05)
@@ -203,6 +204,6 @@ class HealthyClients:
             self._answers += 1
 
     def _worked_s(self) -> float:
-        """The processor time of the broker's event loop."""
+        """The CPU time of the broker's event loop."""
         times = Path(f"/proc/{self._broker_pid}/task/{self._broker_pid}/schedstat").read_text()
         return int(times.split()[0]) / 1e9
