@@ -1,7 +1,7 @@
 """Fixtures of the Spark tests: one Spark, one broker, and Spark's own connector to compare with.
 
-Both formats run in one JVM. Tests that share it, and tests that start their own Spark, form two
-xdist groups each, because in a single group they would take longer than all other tests.
+Both formats run in one JVM. The tests that share it form two xdist groups, and so do the tests that
+start their own Spark, because a single group would take longer than all other tests.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             shares = "spark" in names
             item.add_marker(pytest.mark.xdist_group(_group_of(item.path.stem, shares=shares)))
             if "java" in names and not shares and is_long():
-                names.insert(0, "prepared")  # takes a minute, which pays off if many are started
+                names.insert(0, "prepared")  # takes a minute, which pays off if many Sparks start
 
 
 def _group_of(file: str, *, shares: bool) -> str:
@@ -71,7 +71,7 @@ def say(request: pytest.FixtureRequest) -> Say:
 
 @pytest.fixture(scope="session")
 def java() -> JavaHome:
-    """Spark needs it."""
+    """Java, which Spark needs."""
     try:
         return find_java()
     except JavaMissing as error:
@@ -80,7 +80,7 @@ def java() -> JavaHome:
 
 @pytest.fixture(scope="session")
 def prepared(java: JavaHome) -> None:
-    """The class archive, with which Spark processes of tests start in half the time."""
+    """The class archive, which halves the start-up of Spark processes in tests."""
     if find_archive(java) is None:
         command = [str(Path(sys.executable).with_name("penstock")), "pipeline", "prepare"]
         subprocess.run(command, check=True, timeout=600)
@@ -97,7 +97,7 @@ def connector_jars(say: Say) -> Path | KafkaUnavailableError:
 
 @pytest.fixture(scope="session")
 def jvm_connector(connector_jars: Path | KafkaUnavailableError) -> Path:
-    """For tests that compare with it."""
+    """The same jars, for tests that must compare with the connector."""
     if isinstance(connector_jars, KafkaUnavailableError):
         _skip(str(connector_jars))
     return connector_jars

@@ -36,8 +36,8 @@ JOB_TIMEOUT_S = 300
 PARTITIONS = 4
 KEYS = 40
 HALTING = "penstock-halting"
-PLANNING = "planning"  # the start of a batch is known, nothing is recorded
-PLANNED = "planned"  # the batch is in Spark's offset log, no task runs
+PLANNING = "planning"  # the start of a batch is known, but not recorded yet
+PLANNED = "planned"  # the batch is in Spark's offset log, but no task runs yet
 
 
 class CopyJob(NamedTuple):
@@ -46,9 +46,9 @@ class CopyJob(NamedTuple):
     target: str
     home: str  # checkpoint and Spark's own files
     records_a_batch: int
-    delivery: str | None = None  # the sink's default
+    delivery: str | None = None  # None: the sink's default
     master: str = "local[2]"
-    format: str = "penstock"  # of the source
+    format: str = "penstock"  # format of the source
     settings: Mapping[str, str] = {}
 
     @property
@@ -56,7 +56,8 @@ class CopyJob(NamedTuple):
         return Path(self.home) / "checkpoint"
 
     def command(self, halts: str = "", folder: Path | None = None) -> list[str]:
-        """Halts at fail points, e.g. `decided@2`, once for each name in the folder."""
+        """The command line; the job halts at fail points such as `decided@2`, once for each name in
+        the folder."""
         variables = [f"{POINTS_VARIABLE}={halts}", f"{FOLDER_VARIABLE}={folder}"]
         module = [sys.executable, "-m", "tests.spark.exactly_once_job"]
         return ["env", *variables, *module, json.dumps(self._asdict())]
@@ -108,7 +109,7 @@ class _HaltingReader(PenstockStreamReader):
         return super().partitions(start, end)
 
     def _batch_from(self, start: dict[str, Any]) -> int:
-        """Its id: all batches have the maximal size."""
+        """The id of the batch: all batches have the maximal size."""
         records = self._options.max_offsets_per_trigger
         assert records is not None
         return round(sum(read_offset(start).offsets.values()) / records)
@@ -139,7 +140,7 @@ def running(
 
 
 def wait_halted(child: Child, folder: Path, name: str) -> int:
-    """The id of the process that has halted at this point."""
+    """Waits until a process has halted at this point; returns its id."""
 
     def has_halted() -> bool:
         assert child.process.poll() is None, f"ended before {name}: {child.tail()}"
@@ -160,7 +161,7 @@ def run_to_completion(job: CopyJob, log: Path) -> None:
 
 
 def numbered(count: int) -> list[Sent]:
-    """Every key has one partition and increasing numbers."""
+    """Records whose numbers increase within each key; a key has one partition."""
     return [
         Sent(str(number).encode(), str(number % KEYS).encode(), number % KEYS % PARTITIONS)
         for number in range(count)
@@ -169,7 +170,7 @@ def numbered(count: int) -> list[Sent]:
 
 class Output(NamedTuple):
     counts: Counter[int]
-    are_in_order: bool  # the numbers of each key
+    are_in_order: bool  # whether the numbers of each key increase
 
 
 def read_output(servers: str, topic: str) -> Output:

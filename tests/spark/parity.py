@@ -42,12 +42,12 @@ class Streamed(NamedTuple):
     """The output of a streaming query that has drained its topics."""
 
     rows: list[Read]
-    batch_rows: list[int]  # of each micro-batch that had any
+    batch_rows: list[int]  # row count of each micro-batch that had any
     batch_ends: list[dict[str, dict[str, int]]]  # topic, partition: where each micro-batch ended
 
 
 class Refused(NamedTuple):
-    """The query failed. The connectors' messages differ, their subject does not."""
+    """The query failed. The connectors' messages differ, but they name the same problem."""
 
     message: str
 
@@ -137,7 +137,7 @@ def _to_bytes(value: bytearray | None) -> bytes | None:
 
 
 def _plain_offsets(offset: Any) -> dict[str, dict[str, int]]:
-    """Only topics: what else an offset carries is private to its source."""
+    """The topics only: everything else in an offset is private to its source."""
     fields: dict[str, Any] = json.loads(offset) if isinstance(offset, str) else offset
     return {
         topic: {partition: int(at) for partition, at in offsets.items()}

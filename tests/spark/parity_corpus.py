@@ -23,7 +23,7 @@ from penstock.model.ids import Offset, TopicPartition
 from penstock.protocol.batch import iter_headers
 
 PARTITIONS = 3
-PER_PARTITION = (40, 25, 10)  # records; different, so that shares are visible
+PER_PARTITION = (40, 25, 10)  # number of records; different, so that shares are visible
 FIRST_MS = 1_700_000_000_000
 STEP_MS = 1_000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -39,7 +39,7 @@ class Corpus(NamedTuple):
     servers: str
     events: str = "corpus-events"
     more: str = "corpus-more"
-    stamped: str = "corpus-stamped"  # with LogAppendTime
+    stamped: str = "corpus-stamped"  # the topic with LogAppendTime
     headed: str = "corpus-headed"
     compacted: str = "corpus-compacted"
     trimmed: str = "corpus-trimmed"
@@ -131,7 +131,7 @@ def _write_compacted(corpus: Corpus) -> None:
 
 
 def _count_batches(servers: str, topic: str) -> int:
-    """For a topic with one partition and one batch per record."""
+    """Counts the batches of a topic with one partition and one record per batch."""
 
     async def count(client: ClusterClient) -> int:
         batches, offset = 0, 0

@@ -31,7 +31,7 @@ class Written(NamedTuple):
 
 
 def write_pipeline(folder: Path, text: str, names: Mapping[str, str] | None = None) -> Written:
-    """`{name}` in the text is replaced; checkpoints go into the folder."""
+    """Writes the file; `{name}` in the text is replaced, and checkpoints go into the folder."""
     for name, value in {"folder": str(folder), **(names or {})}.items():
         text = text.replace("{" + name + "}", value)
     path = folder / "p.yaml"

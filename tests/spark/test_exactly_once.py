@@ -75,14 +75,14 @@ def assert_exactly_once(job: CopyJob, say: Say, what: str) -> None:
 
 
 def run_killed(job: CopyJob, points: Sequence[str], home: Path) -> None:
-    """Killed at one fail point after the other, then run to completion."""
+    """Kills the driver at one fail point after the other, then runs the job to completion."""
     for number, point in enumerate(points):
         kill_driver(job, point, home / f"kill-{number}")
     run_to_completion(job, home / "last.log")
 
 
 def kill_driver(job: CopyJob, point: str, folder: Path) -> None:
-    """Kill it at a fail point."""
+    """Kills the driver at a fail point."""
     folder.mkdir()
     with running(job, folder / "job.log", halts=point, folder=folder) as child:
         wait_halted(child, folder, point)

@@ -53,8 +53,8 @@ def test_batch_write_is_complete_or_absent(
 def test_rerun_micro_batch_counts_once(
     spark: SparkSession, broker: penstock.Broker, topic_name: str, tmp_path: Path, mode: str
 ) -> None:
-    """As after a driver that died just before it recorded the batch as done; also if the query's
-    first batch was written at least once."""
+    """As after a driver that failed just before it recorded the batch as done; also if the query's
+    first batch was written with at-least-once."""
     create_topic(broker.bootstrap_servers, topic_name, partitions=PARTITIONS)
     source = tmp_path / "in"
     source.mkdir()

@@ -32,7 +32,7 @@ from penstock.spark.jobs.stats import Stats, run_stats
 from penstock.spark.jobs.stats_summary import TopicStats
 
 PENSTOCK = str(Path(sys.executable).parent / "penstock")
-TIMEOUT_S = 400  # takes half a minute, but minutes on a busy machine
+TIMEOUT_S = 400  # a job takes half a minute, but minutes on a busy machine
 
 
 class Watched:

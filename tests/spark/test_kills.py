@@ -46,7 +46,7 @@ def read_output(job: Job, *, below_batch: int = sys.maxsize) -> list[int]:
 
 
 def describe_group(servers: str, group: str) -> dict[str, Any]:
-    """With the command line, like a user."""
+    """Describes the group with the command line, like a user."""
     program = str(Path(sys.executable).with_name("penstock"))
     command = [program, "--bootstrap", servers, "group", "describe", group, "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -113,7 +113,7 @@ def test_driver_killed_in_its_first_and_a_later_batch_misses_no_record(
     assert describe_group(servers, group)["lag"] == 0
 
 
-class Copying:
+class CopyQuery:
     """A query of the shared Spark that copies a topic to Parquet each time it is started."""
 
     def __init__(self, spark: SparkSession, servers: str, topic: str, home: Path) -> None:
@@ -158,7 +158,7 @@ def test_query_resumes_from_its_checkpoint_after_its_workers_are_killed(
     """They are stopped while idle, so that they hold the next batch when they die."""
     servers = broker.bootstrap_servers
     create_topic(servers, topic_name, partitions=PARTITIONS)
-    copying = Copying(spark, servers, topic_name, tmp_path)
+    copying = CopyQuery(spark, servers, topic_name, tmp_path)
     with copying.started() as query:
         send(servers, topic_name, numbered(0, 100))
         query.processAllAvailable()
@@ -183,7 +183,7 @@ def test_query_resumes_from_its_checkpoint_after_its_planner_is_killed(
     """The planner is the Python process that finds new records, one per query."""
     servers = broker.bootstrap_servers
     create_topic(servers, topic_name, partitions=PARTITIONS)
-    copying = Copying(spark, servers, topic_name, tmp_path)
+    copying = CopyQuery(spark, servers, topic_name, tmp_path)
     before = set(find_planners(spark))
     with copying.started() as query:
         send(servers, topic_name, numbered(0, 100))

@@ -20,7 +20,7 @@ import penstock
 from penstock.config.java import JavaHome
 
 PENSTOCK = str(Path(sys.executable).parent / "penstock")
-TIMEOUT_S = 400  # takes half a minute, but minutes on a busy machine
+TIMEOUT_S = 400  # a run takes half a minute, but minutes on a busy machine
 SMALL = """
 settings:
   spark.driver.memory: 1g

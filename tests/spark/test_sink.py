@@ -222,8 +222,8 @@ def test_driver_receives_a_report_from_each_task(
     tmp_path: Path,
     lines_folder: Path,
 ) -> None:
-    """With what a commit of all tasks needs: query, batch, task, attempt, and end offsets. With
-    at-least-once, not committing leaves nothing behind."""
+    """Each report has what a commit of all tasks needs: query, batch, task, attempt, and end
+    offsets. With at-least-once, not committing leaves nothing behind."""
     from pyspark.sql.datasource import DataSource
 
     from penstock.spark.sink.stream_writer import PenstockStreamWriter

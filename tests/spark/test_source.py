@@ -203,7 +203,7 @@ def test_bytes_limit_a_micro_batch(copy: Copy, topic: str) -> None:
 def test_listener_publishes_the_end_of_the_last_batch(
     spark: SparkSession, copy: Copy, broker: penstock.Broker, topic: str
 ) -> None:
-    """For a single batch, between two triggers that are far apart."""
+    """A single batch is published between two triggers that are far apart."""
     listener = GroupOffsetsListener()
     spark.streams.addListener(listener)
     group = f"{topic}-group"

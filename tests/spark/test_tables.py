@@ -37,7 +37,7 @@ from penstock.spark.tables.sync_fail_points import SyncFailPoint
 
 PENSTOCK = str(Path(sys.executable).with_name("penstock"))
 PARTITIONS = 4
-TIMEOUT_S = 600  # takes seconds, but minutes on a busy machine
+TIMEOUT_S = 600  # a sync takes seconds, but minutes on a busy machine
 FINISHES_BY_COMMAND = scaled(test=0, verify=1, release=1)
 
 
@@ -81,8 +81,8 @@ def numbered(first: int, count: int) -> Iterator[Sent]:
 def syncing(
     folder: Path, broker: penstock.Broker, *arguments: str, halts_at: Path | None = None
 ) -> Iterator[subprocess.Popen[str]]:
-    """Runs in its own process group, so that one signal also reaches Spark and its workers. When it
-    halts, it creates a file named after the fail point."""
+    """Runs `penstock table sync` in its own process group, so that one signal also reaches Spark
+    and its workers. When it halts, it creates a file named after the fail point."""
     halts: dict[str, str] = {}
     if halts_at is not None:
         halts = {POINTS_VARIABLE: halts_at.name, FOLDER_VARIABLE: str(halts_at.parent)}

@@ -101,7 +101,7 @@ def _die(*_: object) -> NoReturn:
 
 
 def _crash_after_tasks(work: Callable[[Any], Any], tasks: Sequence[Any]) -> list[Any]:
-    run_here(work, tasks)  # their files are written, but the results are lost
+    run_here(work, tasks)  # the files are written, but the results are lost
     raise Crash
 
 

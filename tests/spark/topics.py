@@ -34,7 +34,7 @@ class Sent(NamedTuple):
 
 
 def ask(servers: str, work: Callable[[ClusterClient], Awaitable[_Result]]) -> _Result:
-    """Run a coroutine with a client of this cluster."""
+    """Runs a coroutine with a client of this cluster."""
 
     async def run() -> _Result:
         async with asyncio.timeout(DEADLINE_S), ClusterClient(servers) as client:
@@ -60,7 +60,7 @@ def create_topic(
 
     async def create(client: ClusterClient) -> None:
         await client.admin.create_topics([topic])
-        # Kafka answers before leaders are elected; the client waits for them.
+        # Kafka responds before leaders are elected; the client waits for them.
         await client.list_offsets(dict.fromkeys(_partitions(name, partitions), LATEST))
 
     ask(servers, create)
@@ -99,7 +99,7 @@ def delete_topic(servers: str, topic: str) -> None:
 
 
 def delete_records(servers: str, topic: str, log_start_offsets: Mapping[int, int]) -> None:
-    """Delete the records before these offsets."""
+    """Deletes the records before these offsets."""
     before = {
         TopicPartition(topic, partition): Offset(offset)
         for partition, offset in log_start_offsets.items()

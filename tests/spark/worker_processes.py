@@ -44,7 +44,7 @@ def _children(pid: int) -> list[tuple[int, str]]:
 
 
 def _parent(pid: int) -> int | None:
-    """None for a process that has just exited."""
+    """The parent's id; None for a process that has just exited."""
     try:
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     except OSError:
@@ -52,7 +52,7 @@ def _parent(pid: int) -> int | None:
 
 
 def _command(pid: int) -> str:
-    """Empty for a process that has just exited."""
+    """The command line; empty for a process that has just exited."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
     except OSError:
