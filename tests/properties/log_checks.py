@@ -54,23 +54,23 @@ class Pair:
         self.is_deferred = random.random() < 0.4
         self.disk = SimulatedDisk("/d")
         self.model = Model()
-        self.intended: Model | None = None  # where the running operation leads
-        self.ghosts: list[Model] = []  # what a power cut may bring back
+        self.intended: Model | None = None  # the state after the running operation
+        self.ghosts: list[Model] = []  # former states that a power cut may bring back
         self.producers: dict[int, Producer] = {}
         self.ended: list[Ended] = []
-        self.is_reloaded = False  # producers came from a snapshot: their windows may be shorter
+        self.is_reloaded = False  # from a snapshot: duplicate windows may be shorter
         self.is_compacted = False
         self.is_compacting = False
-        self.murky_below = 0  # compaction also changed records below the start, unseen
-        self.max_start = 0  # transactions that began below may be known in part only
+        self.murky_below = 0  # compaction changed records unseen below the start
+        self.max_start = 0  # transactions that began below may be known only in part
         self.witnessed: Counter[str] = Counter()
-        self.incarnations = 0  # how often the log was deleted
+        self.incarnations = 0  # number of deletions of the log
         self.topic_id = TOPIC_ID
-        self.is_absent = False  # not found at the last start
-        self.may_be_absent: set[str] = set()  # after a "kill" or a "power" cut
+        self.is_absent = False  # the log was not found at the last start
+        self.may_be_absent: set[str] = set()  # crashes ("kill", "power") that may leave no log
         self.formers: list[Incarnation] = []  # deleted logs that a power cut may bring back
         self.is_in_job = False
-        self.may_fail = False  # a call of the running step is planned to
+        self.may_fail = False  # a disk call of the running step may fail
         self.now_ms = NOW_MS
         self._start_engine()
         self.engine.recover(ignore_progress, self.now_ms)
@@ -80,7 +80,7 @@ class Pair:
         self.epoch = 0
         self.append()
         self.engine.flush(self.log, self.log.log_end_offset, lambda error: None)
-        self.background.pump()  # from now on a power cut must leave the partition where it is
+        self.background.pump()  # from now on a power cut must not lose the partition
         if random.random() < 0.3:
             base = random.choice([RELATIVE_LIMIT - 3, 2**40, 2**62, 5])
             self.model.restart(base)
@@ -206,7 +206,7 @@ class Pair:
 
 
 class Checks(Pair):
-    """Compares everything that both can answer."""
+    """Compares everything that log and model both know."""
 
     def check(self) -> None:
         log, model = self.log, self.model
@@ -230,7 +230,7 @@ class Checks(Pair):
         waiting = [e.first for e in self.ended if e.marker >= model.high_watermark]
         allowed = [min([*undecided, *waiting, model.high_watermark])]
         if self.is_reloaded:
-            # A snapshot does not tell of transactions that were over but not replicated.
+            # A snapshot does not contain transactions that had ended but were not replicated.
             bounds = [*waiting, model.high_watermark]
             allowed += [min([*undecided, first, model.high_watermark]) for first in bounds]
         if self.max_start:
@@ -238,13 +238,14 @@ class Checks(Pair):
             allowed += undecided
         stable = self.log.last_stable_offset
         if self.is_compacted and self.is_reloaded:
-            # Where a transaction began may be gone, and a snapshot still tell of it.
+            # The first batch of a transaction may be gone while a snapshot still contains it.
             assert stable <= max(model.start, *allowed)
             return
         assert stable in [max(model.start, a) for a in allowed], (stable, allowed)
 
     def _check_producers(self, start: int) -> None:
-        """Exactly the state of the batches; producers below the log start may be present or not."""
+        """Expects exactly the state of the batches; producers below the log start may be present or
+        not."""
         retained, _ = replay(self.model.visible(start))
         for producer_id in range(6):
             entry = self.log.producers.find(producer_id)
@@ -255,7 +256,7 @@ class Checks(Pair):
                 )
                 self.producers.pop(producer_id, None)
                 continue
-            if self.is_compacted:  # its batches may be gone, and a snapshot still tell of it
+            if self.is_compacted:  # its batches may be gone while a snapshot still contains it
                 self.producers[producer_id] = as_found(entry)
                 continue
             possible = [producer for producer in reversed(candidates) if producer is not None]
@@ -280,7 +281,7 @@ class Checks(Pair):
         for producer_id, first, marker, is_aborted in self.ended:
             is_wanted = is_aborted and marker >= low and first < below
             if first < self.max_start or (self.is_compacted and not is_wanted):
-                continue  # known in part only, or as it was before compaction
+                continue  # known only in part, or as it was before compaction
             end = ends.get((producer_id, marker))
             assert (end is not None) == is_wanted, (producer_id, first, marker)
             assert end is None or end == first or (self.is_compacted and end < first)
@@ -293,7 +294,7 @@ class Checks(Pair):
             except OffsetOutOfRange:
                 return
             raise AssertionError(f"{start} is outside of the log")
-        has_room = self.log._handles.has_room  # none while a flush holds all that may be open
+        has_room = self.log._handles.has_room  # False while a flush holds all handles
         read = self.log.read(
             Offset(start), below=Offset(below), max_bytes=max_bytes, at_least_one=at_least_one
         )
@@ -321,7 +322,8 @@ class Checks(Pair):
     def _adopt_epochs(self, model: Model) -> None:
         """Epochs of batches are present; one without a batch may be missing."""
         epochs = self.log.epochs
-        # Deleting records moves the first epoch's start at once, the log's only by a checkpoint.
+        # Deleting records moves the first epoch's start at once, but the log's only with a
+        # checkpoint.
         first = epochs.entries[0].start_offset if epochs.entries else self.max_start
         for batch in model.visible(max(model.start, min(first, self.max_start))):
             assert epochs.find_epoch_at(max(batch.base, first)) == batch.header.leader_epoch
@@ -338,6 +340,6 @@ def as_found(entry: ProducerStateEntry) -> Producer:
         entry.producer_epoch,
         [last] if entry.last_offset >= 0 else [],
         coordinator_epoch=entry.coordinator_epoch,
-        marker=-1 if entry.coordinator_epoch < 0 else 0,  # somewhere
+        marker=-1 if entry.coordinator_epoch < 0 else 0,  # the offset does not matter
         open_since=entry.current_txn_first_offset,
     )

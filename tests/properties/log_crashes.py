@@ -57,7 +57,7 @@ class Crashes(Checks):
         assert log.topic_id in (self.topic_id, NO_TOPIC_ID)
         assert not [r for r in self.reports if "rebuilding" in r or "recovering" in r], self.reports
         assert self._read_batches() == model.visible()
-        if model.start < log.segments[0].base_offset:  # nothing lies between the two
+        if model.start < log.segments[0].base_offset:  # there are no records between the two
             self._move_start(log.segments[0].base_offset)
             model.high_watermark = max(model.high_watermark, model.start)
         offsets = log.log_start_offset, log.high_watermark, log.log_end_offset
@@ -90,7 +90,8 @@ class Crashes(Checks):
         failed = self.disk.trace and any(
             operation.kind is OperationKind.SYNC for operation in self.disk.trace[-12:]
         )
-        # What a failed sync dropped is in the page cache still: only a reboot shows the truth.
+        # The page cache still holds what a failed sync dropped: only a reboot shows what is on
+        # disk.
         self._come_back(is_power_cut=bool(failed) or self.random.random() < 0.5)
 
     def _come_back(self, *, is_power_cut: bool) -> None:
@@ -138,7 +139,7 @@ class Crashes(Checks):
             self.log = log
 
     def _settle(self, *, is_power_cut: bool) -> None:
-        """The recovered state must be one that the crash may leave; continue from it."""
+        """Checks that the crash may leave the recovered state, and continues from it."""
         recovered = self._read_batches()
         alternatives = [self.model]
         if self.intended is not None:
@@ -150,8 +151,8 @@ class Crashes(Checks):
         log = self.log
         start = log.log_start_offset
         assert start >= min(m.checkpointed_start for m in alternatives), "deleted records are back"
-        # An empty segment gives way to one that begins at a leader's far offset: then nothing lies
-        # between the old start and the new.
+        # A segment that begins at a leader's far offset replaces an empty one; then there are no
+        # records between the old start and the new.
         highest = max(max(m.start, m.high_watermark) for m in alternatives)
         if not recovered:
             highest = max(m.end for m in alternatives)
@@ -170,7 +171,7 @@ class Crashes(Checks):
         self._adopt(recovered, matching, is_power_cut=is_power_cut)
 
     def _least(self) -> list[Stored]:
-        """After a kill: everything except what the interrupted operation was removing."""
+        """After a kill everything remains except what the interrupted operation was removing."""
         if self.intended is None:
             return self.model.batches
         pairs = zip(self.model.batches, self.intended.batches, strict=False)

@@ -46,7 +46,7 @@ OPERATIONS = {
 }
 
 
-# Around a deletion: what may be on its way when it comes, and what may come next.
+# Steps around a deletion: what may be in progress when it comes, and what may follow.
 BEFORE_DELETION = ["checkpoint", "append_other", "append", "flush", "delete_before", "compact"]
 AFTER_DELETION = ["checkpoint", "append_other", "append", "flush", "remove_folders", "pump"]
 RESTARTS = ["kill", "cut_power", "cut_power", "close"]
@@ -68,7 +68,7 @@ def draw_steps(seed: int, count: int) -> list[Step]:
 
 
 def draw_steps_with_deletions(seed: int, count: int) -> list[Step]:
-    """The same, in some examples with deletions, which need two partitions."""
+    """Draws steps as above, in some examples with deletions, which need two partitions."""
     steps = draw_steps(seed, count)
     random = Random(f"deletions {seed}")
     if random.random() >= SHARE_WITH_DELETIONS:
@@ -83,7 +83,7 @@ def draw_steps_with_deletions(seed: int, count: int) -> list[Step]:
 
 
 class Deferred:
-    """A background that runs only on request, so that the owner continues meanwhile."""
+    """A background executor that runs only on request, so that the owner continues meanwhile."""
 
     def __init__(self) -> None:
         self.waiting: list[Callable[[], None]] = []

@@ -1,6 +1,6 @@
-"""Drives the segmented engine on a simulated disk, one seeded step after the other, and compares.
+"""Drives the segmented engine on a simulated disk, one seeded step after another, and compares.
 
-A step is a name and a seed of its own, so that a failing run can be shortened by leaving out steps.
+A step is a name and its own seed, so that a failing run can be shortened by leaving out steps.
 """
 
 import traceback
@@ -192,19 +192,19 @@ class Harness(Recreation):
         if before.start <= offset < before.end:
             if not after.visible():
                 self._adopt_empty(before, after, offset)
-            # A segment that begins far behind the one before it may be left, and left empty.
+            # A segment that begins far beyond the previous one may stay, without batches.
             assert after.end <= self.log.log_end_offset <= offset
             after.end = self.log.log_end_offset
             after.high_watermark = min(before.high_watermark, after.end)
         self._adopt_cut(before, after)
 
     def _adopt_empty(self, before: Model, after: Model, offset: int) -> None:
-        """Nothing is left; the segments decide where the log continues."""
+        """No batch is left, so the segments decide where the log continues."""
         log = self.log
         assert log.log_start_offset <= before.start
         after.start, after.end = log.log_start_offset, log.log_end_offset
         if not log.segments.size_bytes and not log.snapshots.offsets:
-            after.batches = []  # it began anew: not even a snapshot tells of what was deleted
+            after.batches = []  # the log restarted: not even a snapshot contains what was deleted
         after.epochs = [(entry.epoch, entry.start_offset) for entry in log.epochs.entries]
         assert all(entry in before.epochs for entry in after.epochs)
 
@@ -233,7 +233,7 @@ class Harness(Recreation):
         if self.log.failure is not None:
             return
         if self.log is not log or self.log.generation != generation:
-            before = self.model.start  # the log was cut or deleted while the job ran
+            before = self.model.start  # the log was truncated or deleted while the job ran
         start = self.log.log_start_offset
         before = max(before, self.model.start)
         assert start >= before
@@ -268,7 +268,7 @@ class Harness(Recreation):
             self.is_compacting = True
             return
         if self.log is not log:
-            return  # deleted meanwhile
+            return  # the log was deleted meanwhile
         assert self.log.uncleanable is None, self.log.uncleanable
         self._check_compaction(max(decided, self.log.last_stable_offset))
         self.witnessed["compaction"] += self.log.segments.size_bytes < size
@@ -407,7 +407,7 @@ def place_of(error: BaseException) -> tuple[str, str, int]:
 
 
 def shorten(seed: int, steps: list[Step], where: object = None) -> list[Step]:
-    """Drop the steps that are not needed to fail at the same location."""
+    """Drops the steps that are not needed to fail at the same location."""
     size = len(steps) // 2
     while size:
         index = 0

@@ -1,4 +1,4 @@
-"""What a log should hold, as plain lists: batches, epochs, producers, transactions.
+"""The expected content of a log, as plain lists: batches, epochs, producers, transactions.
 
 No files and no code of the log: the property test compares the segmented engine with this.
 """
@@ -36,7 +36,7 @@ class Producer:
     epoch: int
     window: list[tuple[int, int, int, int]] = field(default_factory=list)  # sequences, offsets
     coordinator_epoch: int = -1
-    marker: int = -1  # offset of the last one
+    marker: int = -1  # offset of the last marker
     open_since: int | None = None
 
 
@@ -83,7 +83,7 @@ class Model:
         self.epochs.append((epoch, start))
 
     def truncate(self, offset: int) -> None:
-        """The log ends after the last batch that is wholly below the offset."""
+        """The log ends after the last batch that is entirely below the offset."""
         if offset < self.end:
             self.batches = [batch for batch in self.batches if batch.last < offset]
             self.end = self.batches[-1].last + 1 if self.batches else self.start
@@ -133,11 +133,11 @@ class Incarnation:
     max_start: int
     murky_below: int
     is_compacted: bool
-    is_compacting: bool  # when it was deleted: files may be those from before or after
+    is_compacting: bool  # at its deletion: files may be old or new
 
 
 def replay(batches: list[Stored]) -> tuple[dict[int, Producer], list[Ended]]:
-    """The producers and transactions of these batches."""
+    """The producers and transactions that these batches result in."""
     producers: dict[int, Producer] = {}
     ended: list[Ended] = []
     for batch in batches:

@@ -31,13 +31,13 @@ class Recreation(Crashes):
 
     def __init__(self, seed: int) -> None:
         self.other: SegmentedLog | None = None
-        self.others: list[bytes] = []  # its batches, as far as they may be there
-        self.others_written = 0  # how many of them a kill leaves
-        self.others_durable = 0  # up to which offset a power cut does
+        self.others: list[bytes] = []  # the batches that may be in the other log
+        self.others_written = 0  # number of batches that survive a kill
+        self.others_durable = 0  # offset up to which they survive a power cut
         super().__init__(seed)
 
     def create_other(self) -> None:
-        """Durable from the start, so it may never be missing."""
+        """The other log is durable from the start, so it may never be missing."""
         created = self.engine.create(OTHER, TOPIC_ID, OTHER_CONFIG, self.now_ms)
         assert isinstance(created, SegmentedLog)
         self.other = created
@@ -173,7 +173,7 @@ class Recreation(Crashes):
         self.witnessed["deletion and re-creation"] += 1
 
     def remove_folders(self) -> None:
-        """Run the removal jobs only; other due jobs are not of interest here."""
+        """Runs the removal jobs only; other due jobs do not matter here."""
         removals: list[Job] = list(self.engine._removals)
         self.engine._removals.clear()
         for job in removals:
@@ -202,10 +202,10 @@ class Recreation(Crashes):
         super()._settle(is_power_cut=is_power_cut)
 
     def _find_former(self) -> Incarnation | None:
-        """The former incarnation of the recovered log, if it is not the current one.
+        """The former incarnation that was recovered, if it is not the current one.
 
-        A topic id that was not synced may be lost; then the batches decide, or without any the
-        log's offset.
+        A topic id that was not synced may be lost; then the batches decide, or the log's offset if
+        there are none.
         """
         topic_id = self.log.topic_id
         if topic_id.int:

@@ -1,6 +1,5 @@
-"""Requests of any content, and damaged ones, to a broker's handlers: each is answered readably,
-waits, or costs its connection. None raises anything but MalformedMessage, none leaves a file held.
-"""
+"""Requests of any content, and damaged ones, to a broker's handlers: each gets a readable response,
+waits, or closes its connection. None raises anything but MalformedMessage, none leaks a file."""
 
 import random
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ from penstock.protocol.malformed import MalformedMessage
 from penstock.protocol.produce_request import OLD_VERSIONS
 from penstock.protocol.schemas import FieldShape, describe_fields, get_request_schema
 
-# Those that administer go on to a controller, and have a test of their own.
+# Admin requests are forwarded to a controller, and have a test of their own.
 KEYS = (
     ApiKey.API_VERSIONS,
     ApiKey.METADATA,
@@ -85,7 +84,7 @@ def test_any_request_is_answered_delayed_or_closes_its_connection(
 
 
 def try_frame(harness: ApiHarness, key: ApiKey, version: int, frame: bytearray) -> list[Sent]:
-    """The request, if it waits."""
+    """Returns the request if it waits."""
     head = bytes(frame[:8])
     connection = FakeConnection()
     try:
@@ -93,13 +92,13 @@ def try_frame(harness: ApiHarness, key: ApiKey, version: int, frame: bytearray) 
     except MalformedMessage:
         return []
     is_whole = head[:4] == bytes((0, key.value, 0, version))
-    if not is_whole or connection.is_closed:  # damage made it another request
+    if not is_whole or connection.is_closed:  # damage made it a different request
         connection.close("enough")
         return []
     sent = Sent(in_flight, key, version, int.from_bytes(head[4:], "big", signed=True))
     if not in_flight.is_answered:
         return [sent]
-    if sent.bytes:  # acks=0 has no reply
+    if sent.bytes:  # acks=0 has no response
         assert sent.reply is not None
     return []
 

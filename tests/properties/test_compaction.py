@@ -93,8 +93,8 @@ class Model:
         self.table = Table(segment_bytes=600, delete_retention_ms=RETENTION_MS, **config)
         self.open: set[int] = set()
         self.epochs = dict.fromkeys(TRANSACTIONAL, 0)
-        self.tombstones: dict[int, int] = {}  # offset -> earliest time at which it may go
-        self.held: set[int] = set()  # the ends that the last pass had to keep reachable
+        self.tombstones: dict[int, int] = {}  # offset -> its delete horizon
+        self.held: set[int] = set()  # the end offsets that the last pass had to keep reachable
 
     def run(self, step: Step) -> None:
         match step:
@@ -122,15 +122,15 @@ class Model:
         )
 
     def _end(self, producer: int, commit: bool) -> None:
-        """As clients end transactions: now and then also one to which nothing was written, or with
-        the epoch raised."""
+        """Ends a transaction as clients do; sometimes one without records, or with a bumped
+        epoch."""
         if producer not in self.open and commit:
             self.epochs[producer] += 1
         self.open.discard(producer)
         self.table.end(producer, commit=commit, epoch=self.epochs[producer])
 
     def compact(self, map_entries: int = 1_000) -> None:
-        """Run one pass, and check everything that it may not change."""
+        """Runs one pass, and checks everything that it may not change."""
         table, log = self.table, self.table.log
         before, committed = table.everything(), table.committed()
         end_offset, stable = log.log_end_offset, log.last_stable_offset
@@ -154,8 +154,8 @@ class Model:
         self._check_reopened(committed_after, producers)
 
     def _check_empty_batches(self) -> None:
-        """A batch without records stays only as its producer's last, or to hold an end that
-        readers wait for: the log's, or the last stable offset."""
+        """Checks that a batch without records stays only as its producer's last, or to hold an end
+        that readers wait for: the log end or the last stable offset."""
         log = self.table.log
         cleaned_end = min(log.cleaned_offset, log.segments.active.base_offset)
         lasts = {entry.last_offset for entry in log.producers.producers()}
@@ -166,7 +166,8 @@ class Model:
                 assert header.last_offset in lasts or is_end, f"{header} is not needed"
 
     def _check_latest_stay(self, before: list[Seen], after: list[Seen]) -> None:
-        """The latest record of a key stays; a tombstone stays until its delete horizon."""
+        """Checks that the latest record of each key stays, and a tombstone until its delete
+        horizon."""
         latest = {seen.key: seen for seen in before}
         remaining = set(after)
         now_ms = self.table.now_ms
@@ -188,7 +189,7 @@ class Model:
         assert read_committed(log) == committed
 
     def settle(self) -> None:
-        """End all transactions and compact until nothing is dirty."""
+        """Ends all transactions and compacts until nothing is dirty."""
         for producer in sorted(self.open):
             self._end(producer, commit=False)
         self.table.roll()
@@ -231,7 +232,7 @@ def test_a_pass_over_an_unchanged_log_changes_nothing(history: list[Step]) -> No
         model.run(step)
     model.settle()
     records = model.table.everything()
-    # Smaller segments combine again, and lose the empty batches that held their ends.
+    # Small segments are merged again, and lose the empty batches that held their ends.
     for _ in range(len(model.table.log.segments) + 2):
         before = model.table.disk.files()
         model.compact()

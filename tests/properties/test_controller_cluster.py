@@ -57,7 +57,7 @@ class Tree:
         self.versions = [partition.partition_epoch for partition in made.partitions]
 
     def write(self, decision: ControllerDecision, *, until: int | None = None) -> None:
-        """All steps, or as many as a crash leaves."""
+        """Applies all steps, or as many as a crash leaves."""
         for step in decision.writes[:until]:
             for create in step:
                 assert isinstance(create, SetData)
@@ -124,7 +124,7 @@ class Scenario:
     # Events.
 
     def brokers(self) -> ControllerDecision:
-        """Some fail, some return, some restart unseen; at least one is always alive."""
+        """Some brokers fail, some return, some restart unseen; at least one is always alive."""
         live = {}
         for id_ in IDS:
             fate = self.random.random()
@@ -176,7 +176,7 @@ class Scenario:
         return controlled_shutdown(self.state, broker, self.state.brokers[broker].epoch)[0]
 
     def other_controller(self) -> ControllerDecision:
-        """The old one crashed between two steps; the new one knows only the stored state."""
+        """The old controller crashed between two steps; the new one knows only the stored state."""
         doomed = self.move() if self.random.random() < 0.5 else self.brokers()
         self.tree.write(doomed, until=self.random.randint(0, len(doomed.writes)))
         epoch = ControllerEpoch(self.state.controller_epoch + 1)
@@ -225,7 +225,8 @@ def check_partition(old: PartitionState, new: PartitionState, state: ClusterStat
 
 
 def check_orders(decision: ControllerDecision) -> None:
-    """The last request for a partition to each live broker matches the state; others get none."""
+    """Checks that the last request for a partition to each live broker matches the state, and that
+    other brokers get none."""
     last: dict[tuple[BrokerId, int], PartitionState | None] = {}
     for broker, addressed in decision.requests:
         assert broker in decision.state.brokers

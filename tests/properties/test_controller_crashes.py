@@ -1,6 +1,6 @@
 """A controller that crashes at any transaction.
 
-Every request is done completely or not at all, and znodes, controller and brokers agree.
+Every request takes effect completely or not at all, and znodes, controller and brokers agree.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from penstock.testing.simulated_disk import SimulatedDisk
 SEEDS = scaled(test=8, verify=100, release=1000)
 NAMES = ("a", "b.c", "long-" + "x" * 60)
 BROKERS = (0, 1, 2)
-SMALL_BYTES = 1500  # so that most topics take several transactions
+SMALL_BYTES = 1500  # small, so that most topics take several transactions
 WAIT_MS = 30_000
 
 
@@ -61,7 +61,7 @@ def actions(random: Random) -> list[Action]:
 
 
 def expected(model: Model, action: Action) -> tuple[ErrorCode, Model]:
-    """What an action returns, and the topics after it."""
+    """The result of an action, and the topics after it."""
     topic = model.get(action.name)
     match action.kind:
         case "create" if topic is not None:
@@ -106,7 +106,7 @@ class Life:
     """One process of the controller's broker, on a disk that survives it."""
 
     def __init__(self, model: Model) -> None:
-        self.possible = [model]  # the possible states, if the process crashes now
+        self.possible = [model]  # the states that may be found if the process crashes now
         self.transactions = 0
         self.is_dead = False
 
@@ -133,12 +133,12 @@ class Life:
             await self._move(cluster, controller, action.kind)
             return
         if len(cluster.sessions) < len(BROKERS):
-            return  # with an offline replica the deletion waits: tested elsewhere
+            return  # the deletion would wait for the offline replica, which other tests cover
         code, after = expected(self.possible[-1], action)
         self.possible = [self.possible[-1], after]
         [answer] = await ask(controller, action)
         if isinstance(answer, ApiError) and answer.code is ErrorCode.NOT_CONTROLLER:
-            self.is_dead = True  # of this
+            self.is_dead = True  # the process crashed in this request
             return
         assert code_of(answer) is code, (action, answer)
         self.possible = [after]

@@ -32,7 +32,7 @@ Live = Mapping[BrokerId, BrokerNode]
 
 @st.composite
 def registrations(draw: st.DrawFn) -> list[Live]:
-    """The live brokers, step by step; another epoch means a restart."""
+    """The live brokers, step by step; a new epoch means a restart."""
     steps = draw(
         st.lists(
             st.dictionaries(st.sampled_from(IDS), st.booleans(), max_size=len(IDS)),
@@ -102,7 +102,7 @@ def check_step(
         assert set(after.in_sync) <= set(live)
     if set(live) & set(
         before.in_sync
-    ):  # then no record is lost, even with unclean election enabled
+    ):  # in this case no record is lost, even with unclean election enabled
         assert set(after.in_sync) <= set(before.in_sync)
     steady = stayed(old, live) & set(before.in_sync)
     if steady:
@@ -121,7 +121,7 @@ def check_epochs(before: PartitionState, after: PartitionState, *, has_same_lead
 
 
 def check_written(state: ClusterState, decision: ControllerDecision) -> None:
-    """Exactly the changes, each under the previous version."""
+    """Checks that exactly the changes are stored, each under the previous version."""
     pairs = zip(partitions_of(state), partitions_of(decision.state), strict=True)
     changed = {
         state_path("t", number): before.partition_epoch
@@ -138,7 +138,7 @@ def check_written(state: ClusterState, decision: ControllerDecision) -> None:
 
 
 def check_told(state: ClusterState, decision: ControllerDecision) -> None:
-    """Every live broker with a changed replica gets its newest state."""
+    """Checks that every live broker with a changed replica gets its newest state."""
     sent: dict[tuple[BrokerId, int], PartitionState] = {}
     for broker, addressed in decision.requests:
         if isinstance(addressed, LeaderAndIsrRequest):

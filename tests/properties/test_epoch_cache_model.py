@@ -104,8 +104,8 @@ class LogOfRecords(RuleBasedStateMachine):
         super().__init__()
         self.cache = LeaderEpochCache()
         self.start = 0
-        self.records: list[int] = []  # the epoch of each, from offset `start`
-        self.empty_epoch: int | None = None  # begun at the end, without a record yet
+        self.records: list[int] = []  # the epoch of each record, from offset `start`
+        self.empty_epoch: int | None = None  # an epoch that began at the end and has no record yet
 
     @property
     def end(self) -> int:

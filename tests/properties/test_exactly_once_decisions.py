@@ -83,7 +83,7 @@ class Spark:
     done: int = -1
     skipped: set[int] = field(
         default_factory=set
-    )  # batches whose commit failed for a driver that went on
+    )  # batches whose commit failed for a driver that continued
     runs: dict[int, Steps] = field(default_factory=dict)
     numbers: Iterable[int] = field(default_factory=count)
 
@@ -141,7 +141,7 @@ class Spark:
         if plan.is_new:
             self.cluster.write(plan.decision, epoch)
         yield
-        # Any order is allowed; aborts first is the worst, because a wrong abort loses data.
+        # Any order is allowed; aborts first is the worst case, because a wrong abort loses data.
         ends = [(producer, "aborted") for producer in plan.aborts]
         for producer, state in [*ends, *((producer, "committed") for producer in plan.commits)]:
             self.cluster.end(producer, state)
@@ -176,7 +176,7 @@ def check(spark: Spark, upto: int) -> None:
         assert len(set(runs)) == 1
 
 
-# Drivers mostly advance.
+# Drivers advance most of the time.
 KINDS = [*["advance"] * 9, "start", "start", "kill", "stray", "disconnect"]
 ACTIONS = st.tuples(st.sampled_from(KINDS), st.integers(0, 3), st.integers(1, 14))
 HISTORIES = st.lists(ACTIONS, min_size=20, max_size=80)
@@ -191,7 +191,7 @@ def test_each_batch_is_committed_once_and_whole(
 
 
 def run_history(actions: list[tuple[str, int, int]], *, is_swept: bool) -> None:
-    """Afterwards one more driver, alone, must complete everything, perhaps after another query has
+    """Runs one more driver alone, which must complete everything, perhaps after another query has
     ended the orphaned transactions."""
     spark = Spark()
     spark.start()

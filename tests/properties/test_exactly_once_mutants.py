@@ -23,7 +23,7 @@ from penstock.spark.sink.exactly_once import two_phase_commit
 
 class Mutant(NamedTuple):
     rule: str
-    text: str  # once in the module
+    text: str  # must occur once in the module
     replacement: str
 
 

@@ -1,7 +1,7 @@
-"""Whatever members do in whatever order, with failing writes, a classic group keeps its promises.
+"""Whatever members do in whatever order, with failing writes, a classic group keeps its guarantees.
 
-One generation at a time; one reply per call; every assignment is the leader's; and the state equals
-a replay of the log, whole or compacted.
+One generation at a time; one response per request; every assignment is the leader's; and the state
+equals a replay of the log, whole or compacted.
 """
 
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ INITIAL_DELAYS_MS = st.sampled_from([0, 3000])
 
 
 class Watched(Client):
-    """Checks each reply, and forgets its id when a reply says so."""
+    """Checks each response, and forgets its member id when a response says so."""
 
     seen: "Ledger"
 
@@ -46,7 +46,7 @@ class Watched(Client):
                 self.id = ""
 
     def sync(self, assignments: Any = None, **changes: Any) -> Call:
-        """Remembers the generation of the request, because the reply may come much later."""
+        """Remembers the generation of the request, because the response may come much later."""
         generation, whose = self.generation, self.instance or self.id
         call = super().sync(assignments, **changes)
         call.on_reply = lambda reply: self.seen.on_synced(generation, whose, reply)
@@ -56,11 +56,11 @@ class Watched(Client):
 
 
 class Ledger:
-    """What replies said about the generations of one incarnation of the coordinator."""
+    """What responses said about the generations of one incarnation of the coordinator."""
 
     def __init__(self) -> None:
         self.generations: dict[int, tuple[str | None, str | None]] = {}
-        self.assigned: dict[int, dict[str, bytes]] = {}  # by generation and instance or id
+        self.assigned: dict[int, dict[str, bytes]] = {}  # generation -> instance or member id
         self.newest = 0
 
     def on_joined(self, client: Client, reply: JoinGroupReply) -> None:
@@ -97,7 +97,7 @@ class AnyOrder(RuleBasedStateMachine):
         )
         self.ledger = Ledger()
         self.payloads = 0
-        self.everyone: list[Watched] = []  # including those that returned under another id
+        self.everyone: list[Watched] = []  # including clients that returned under another member id
         self.clients = [self._new_client(index) for index in range(6)]
         for index in first:
             self.join(index=index)

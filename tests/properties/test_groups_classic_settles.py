@@ -1,6 +1,7 @@
 """Members that follow the protocol, at any pace, share the work and are never removed.
 
-Concurrent joins, leaves, crashes, slow commits and coordinator restarts, by seed.
+Members join, leave and crash concurrently, commits are slow, and the coordinator restarts; all by
+seed.
 """
 
 import heapq
@@ -25,8 +26,8 @@ SEEDS = st.integers(0, 2**64 - 1)
 
 HEARTBEAT_MS = 3000
 POLL_MS = 5000  # a member needs at most this long to notice a rebalance and join
-TROUBLE_MS = 60_000  # during which members join and leave
-SETTLED_MS = 120_000  # after it, without joins and leaves
+TROUBLE_MS = 60_000  # members join and leave during this time
+SETTLED_MS = 120_000  # the group settles in this time, without joins and leaves
 
 
 class World:
@@ -77,8 +78,8 @@ class Consumer:
             world.harness, name, instance=instance, supports_skipping=world.random.random() < 0.5
         )
         self.is_running = True
-        self.work: bytes | None = None  # of its generation
-        self._turn = 0  # events of an earlier run are ignored
+        self.work: bytes | None = None  # the assignment of its generation
+        self._turn = 0  # identifies the run: events of an earlier one are ignored
         world.live.append(self)
         self.join()
 
@@ -153,7 +154,7 @@ class Consumer:
         self._later(200, self.join)
 
     def _ask(self, send: Callable[[], Call], on_answer: Callable[[Any], None]) -> None:
-        """Polls for the reply, whose commit may come later."""
+        """Polls for the response, which may wait for a commit."""
         call = send()
 
         def look() -> None:
@@ -195,7 +196,7 @@ def begin(world: World, name: str, instance: str | None) -> None:
 
 
 def come_back(world: World, consumer: Consumer, name: str, instance: str) -> None:
-    """A restart: its former incarnation is gone, and may have a request in flight."""
+    """Restarts the consumer: its former incarnation is gone, and may have a request in flight."""
     consumer.stop(politely=False)
     Consumer(world, name, instance)
 

@@ -1,6 +1,6 @@
 """Whatever consumer members do in whatever order, no partition has two owners.
 
-Replies get lost, members are slow to revoke and to start, fall silent, return under another id;
+Responses get lost; members are slow to revoke and to start, fall silent, return under another id;
 topics are created, extended and deleted; the broker restarts. Once all is quiet, every member has
 its share, and the state equals a replay of its log, whole or compacted up to any offset.
 """
@@ -59,11 +59,11 @@ DELAYS_MS = st.sampled_from([1000, 20_000, 44_999, 45_000, REBALANCE_MS])
 
 
 class SlowConsumer(Consumer):
-    """Applies its assignment with a delay, and misses some replies."""
+    """Applies its assignment with a delay, and misses some responses."""
 
-    assigned: Partitions = NOTHING  # in the last reply
-    is_unsure: bool = False  # a reply was lost, so the next heartbeat is a full one
-    is_removed: bool = False  # from the group, and it has not heard of that
+    assigned: Partitions = NOTHING  # as of the last response
+    is_unsure: bool = False  # a response was lost, so the next heartbeat is a full one
+    is_removed: bool = False  # the group has removed it, but it does not know yet
     sent: list[ConsumerHeartbeat]
 
     def take(self, reply: ConsumerHeartbeatReply) -> None:
@@ -76,7 +76,7 @@ class SlowConsumer(Consumer):
             self.forget()
 
     def forget(self) -> None:
-        """It was fenced, or left: it owns nothing."""
+        """The member was fenced, or left: it owns nothing."""
         self.epoch, self.owned, self.assigned, self.is_unsure = JOIN_EPOCH, {}, NOTHING, False
 
     def revoke(self) -> None:
@@ -285,7 +285,8 @@ class AnyOrder(RuleBasedStateMachine):
 
 
 def test_a_late_join_of_an_expired_member_does_not_count_as_its_former_membership() -> None:
-    """The shortest run that once failed: the model counted what the removed member still read."""
+    """The shortest run that once failed: the model counted partitions that the removed member still
+    read."""
     machine = AnyOrder()
     machine.begin([(("orders",), None)] * 6, [None] * 6)
     machine.sends_heartbeat_and_applies_the_reply(0)

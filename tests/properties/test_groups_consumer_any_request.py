@@ -1,4 +1,4 @@
-"""Any request gets a reply, because an exception would reload all groups of the shard."""
+"""Any request gets a response, because an exception would reload all groups of the shard."""
 
 from uuid import UUID
 

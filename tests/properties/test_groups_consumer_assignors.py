@@ -1,4 +1,4 @@
-"""Assignors, for any group: one owner per partition, even loads, few moves."""
+"""Assignors, for any group: one owner per partition, even loads, few reassigned partitions."""
 
 from uuid import UUID
 
@@ -22,7 +22,7 @@ Counts = dict[TopicId, int]
 
 @st.composite
 def groups(draw: st.DrawFn, *, alike: bool = False) -> tuple[list[Subscriber], Counts]:
-    """Members with a previous assignment, of topics as they were then."""
+    """Members with a previous assignment, for the topics that existed then."""
     counts = draw(COUNTS)
     size = draw(st.integers(1, 7))
     same = draw(WANTED)

@@ -99,7 +99,7 @@ class Refuse(NamedTuple):
 
 
 class Compact(NamedTuple):
-    is_all: bool  # else what is in closed segments
+    is_all: bool  # otherwise closed segments only
 
 
 class Restart(NamedTuple):
@@ -304,7 +304,7 @@ class Life:
         )
 
     async def _soon(self, call: Coroutine[Any, Any, Answer]) -> Answer | None:
-        """Its reply, unless it waits for another member."""
+        """The response, unless it waits for another member."""
         task = asyncio.ensure_future(call)
         for _ in range(5):
             await asyncio.sleep(0)

@@ -48,14 +48,14 @@ steps = st.one_of(
 
 
 class Model:
-    """The store as it replays the log, and what a `read_committed` reader would end up with."""
+    """The store after it replays the log, and what a `read_committed` reader would end up with."""
 
     def __init__(self) -> None:
         self.table = Table(
             segment_bytes=400, delete_retention_ms=RETENTION_MS, min_cleanable_dirty_ratio=0.0
         )
         self.store = OffsetStore()
-        self.committed: dict[OffsetKey, tuple[int, int]] = {}  # offset, and offset of its record
+        self.committed: dict[OffsetKey, tuple[int, int]] = {}  # and the offset of the record
         self.open: dict[int, dict[OffsetKey, tuple[int, int]]] = {}
 
     def run(self, step: Put | End | Compact) -> None:
@@ -70,7 +70,7 @@ class Model:
                 self.table.compact()
 
     def _put(self, producer: int, records: list[tuple[OffsetKey, int | None]]) -> None:
-        if producer != PLAIN:  # tombstones are the coordinator's own, in no transaction
+        if producer != PLAIN:  # tombstones are written by the coordinator, in no transaction
             records = [record for record in records if record[1] is not None]
         if not records:
             return

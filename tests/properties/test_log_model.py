@@ -9,7 +9,7 @@ from tests.properties.log_drawing import Step, draw_steps, draw_steps_with_delet
 from tests.properties.log_harness import Harness, find_failure, place_of, shorten
 
 STEPS = 50
-EXAMPLES_A_PART = 250  # large enough for the shares below to be no matter of luck
+EXAMPLES_A_PART = 250  # large enough that the shares below do not depend on luck
 PARTS = scaled(test=3, verify=20, release=80)
 LEAST_SHARES = {
     "crash": 0.3,
@@ -26,7 +26,8 @@ EVENTS = [
     "deleted log came back",
 ]
 
-# Seeds that found a bug once. Each also has a test of its own, as steps drawn from a seed change.
+# Seeds that once found a bug. Each bug also has a test of its own, because the steps of a seed
+# change.
 REGRESSIONS = [
     *[3, 6, 12, 13, 19, 28, 32, 34, 47, 89, 101, 111, 120, 125, 150, 171, 172, 222, 240, 286, 287],
     *[354, 719, 783, 942, 1278, 1292, 1354, 1419, 1512, 1574, 1652, 1714, 2460],
@@ -57,7 +58,7 @@ def test_seeds_that_found_bugs_pass() -> None:
 
 
 def run_example(seed: int, steps: list[Step]) -> Counter[str]:
-    """The events of the example, each once; a failure is shortened before it is reported."""
+    """The events that occurred in the example; a failure is shortened before it is reported."""
     harness = Harness(seed)
     try:
         harness.run(steps)

@@ -1,5 +1,5 @@
-"""Damaged messages: whatever the bytes, a message or MalformedMessage comes out, never another
-error, never more memory than the bytes deserve."""
+"""Damaged messages: any bytes decode to a message or raise MalformedMessage, never another error,
+and memory stays in proportion to the bytes."""
 
 import random
 from collections.abc import Callable
@@ -49,7 +49,8 @@ DAMAGES: list[Callable[[bytearray, random.Random], None]] = [flip, flip, cut, in
 
 
 def short_message(schema: type, source: random.Random) -> bytes:
-    """Of several the shortest with something in it: damage then hits structure, not payload."""
+    """The shortest of several messages that are not empty, so that damage hits structure, not
+    payload."""
     encoded = [encode(sample(schema, source, width=2)) for _ in range(6)]
     return min((data for data in encoded if len(data) > 30), key=len, default=max(encoded, key=len))
 
@@ -69,7 +70,7 @@ def test_damaged_messages_of_every_schema_are_read_or_refused() -> None:
         encoded = short_message(schema, source)
         for _ in range(rounds):
             outcomes[survives(schema, damaged(encoded, source))] += 1
-    assert min(outcomes.values()) > rounds  # both ways out were taken
+    assert min(outcomes.values()) > rounds  # both outcomes occurred
 
 
 def survives(schema: Any, body: bytes) -> bool:
@@ -77,7 +78,7 @@ def survives(schema: Any, body: bytes) -> bool:
         message = decode(schema, body)
     except MalformedMessage:
         return False
-    # What was understood is a fixed point: written and read again it is the same.
+    # A decoded message is a fixed point: encoded and decoded again, it is the same.
     written = encode(message)
     assert encode(decode(schema, written)) == written, title(schema)
     return True
@@ -106,7 +107,7 @@ def in_place(body: bytes, version: int) -> Any:
 
 
 def by_decoder(schema: Any, body: bytes) -> Any:
-    """None for what is malformed, a partition that comes twice included."""
+    """None for a malformed request, also for one that names a partition twice."""
     try:
         request = decode(schema, body)
     except MalformedMessage:

@@ -1,4 +1,5 @@
-"""Producer state against a model that keeps the whole history and counts sequences without wrap."""
+"""Producer state against a model that keeps the whole history and counts sequences without
+wrapping."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -24,12 +25,12 @@ from penstock.storage.producer_state_manager import ProducerStateManager
 SEQUENCES = 2**31
 EXPIRATION_MS = 100
 IDS = st.sampled_from([0, 2**63 - 1])
-SELDOM = st.sampled_from([False, False, False, True])  # what would end every long story
+SELDOM = st.sampled_from([False, False, False, True])  # else runs stay short
 COUNTS = st.integers(1, 4)
 
 
 class Batch(NamedTuple):
-    first: int  # counted on beyond 2^31, so that older is always smaller
+    first: int  # continues beyond 2^31, so that older is always smaller
     last: int
     base_offset: int
     last_offset: int
@@ -39,11 +40,11 @@ class Batch(NamedTuple):
 @dataclass
 class Producer:
     epoch: int
-    batches: list[Batch] = field(default_factory=list)  # all of this epoch
-    # So many of them, the last ones, may be known by offset; none before the last marker.
+    batches: list[Batch] = field(default_factory=list)  # all batches of this epoch
+    # Number of the last batches whose offsets may be known; none of them is before the last marker.
     remembered: int = 0
     coordinator_epoch: int = -1
-    marker: int = -1  # offset of the last one
+    marker: int = -1  # offset of the last marker
     transaction: int | None = None
     timestamp_ms: int = -1
 
@@ -71,7 +72,7 @@ class ProducerMachine(RuleBasedStateMachine):
         super().__init__()
         self.state = ProducerStateManager()
         self.producers: dict[int, Producer] = {}
-        self.completed: list[tuple[int, int]] = []  # first offset, marker
+        self.completed: list[tuple[int, int]] = []  # first offset and marker of each transaction
         self.end_offset = 0
         self.now_ms = 1_000_000
 
@@ -194,7 +195,7 @@ class ProducerMachine(RuleBasedStateMachine):
             return False
         oldest = producer.batches[-producer.remembered].first
         same_round = sent.last // SEQUENCES == oldest // SEQUENCES
-        return sent.last < oldest and same_round  # over the wrap nothing is sure
+        return sent.last < oldest and same_round  # undecidable beyond the wrap
 
     def append(self, sent: Sent) -> None:
         base_offset = self.end_offset
@@ -291,9 +292,9 @@ class ProducerMachine(RuleBasedStateMachine):
         entries = decode(encode(self.state.producers()))
         self.state = ProducerStateManager()
         self.state.load(entries, map_end_offset=self.end_offset)
-        self.completed = []  # a log starts anew with all it has below its high watermark
+        self.completed = []  # a restarted log has all its records below the high watermark
         for producer in self.producers.values():
-            # Once there was a marker, only a batch of an open transaction is surely after it.
+            # After a marker, only a batch of an open transaction is certain to follow it.
             is_unsure = producer.marker >= 0 and producer.transaction is None
             producer.remembered = 0 if is_unsure else min(producer.remembered, 1)
 

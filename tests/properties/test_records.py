@@ -165,8 +165,8 @@ def seeds() -> list[bytes]:
 
 
 def mutate(rng: random.Random, seed: bytes) -> bytearray:
-    """Random bytes, or a batch with a few bytes changed, removed or inserted; mostly with a new
-    length."""
+    """Random bytes, or a batch with a few bytes changed, removed or inserted, mostly with a
+    matching length."""
     if rng.random() < 0.05:
         return bytearray(rng.randbytes(rng.randrange(150)))
     batch = bytearray(seed)
@@ -190,7 +190,8 @@ def mutate(rng: random.Random, seed: bytes) -> bytearray:
 
 
 def exercise(batch: bytearray) -> bool:
-    """Run every reader; True if the records decoded, and then they must survive a rewrite."""
+    """Runs every reader; returns True if the records decoded, and then they must survive a
+    rewrite."""
     is_crc_valid(batch, 0, len(batch))
     refused(lambda: list(iter_headers(batch)))
     refused(lambda: check_client_batch(read_header(batch)))

@@ -1,7 +1,7 @@
-"""Recovery takes the usual batches in one loop and all others one by one: both must do the same.
+"""Recovery takes ordinary batches in one loop and all others one by one: both must do the same.
 
-Files are drawn batch by batch, damaged ones among them, and recovered twice: as they come, and with
-every batch going the long way.
+Files are drawn batch by batch, damaged ones among them, and recovered twice: normally, and with
+every batch on the slow path.
 """
 
 from collections.abc import Iterator
@@ -53,13 +53,13 @@ class Drawn(NamedTuple):
     time_step_ms: int = 1
     magic: int = 2
     length_error: int = 0
-    missing_bytes: int = 0  # at its end, with a CRC that does not count them
+    missing_bytes: int = 0  # cut off at its end; the CRC does not cover them
     flipped_bit: int | None = None
     begins_segment: bool = False
 
 
 def batches(**fields: Any) -> Drawn:
-    """For `st.builds` instead of the class: unnamed fields keep their ordinary value."""
+    """For `st.builds` in place of the class: omitted fields keep their ordinary value."""
     return Drawn(**fields)
 
 
@@ -175,7 +175,7 @@ def _write(disk: SimulatedDisk, name: str, content: bytes) -> None:
     disk.close(descriptor)
 
 
-# A batch of an offset before its segment, in a segment that is trusted and has no index.
+# A batch with an offset before its segment, in a segment that is trusted and has no index.
 FROM_ELSEWHERE = [
     Drawn(payload_bytes=0),
     Drawn(jump=2**31, begins_segment=True),
@@ -221,7 +221,7 @@ def test_recovery_is_the_same_with_and_without_the_fast_path(
 
 
 def recover(disk: SimulatedDisk, config: LogConfig, point: int) -> dict[str, Any]:
-    """The state of a recovered log and its files."""
+    """The recovered log and its files, in comparable form."""
     reports: list[str] = []
     log = make_log(disk, config)
     remembered = CheckpointedOffsets(
@@ -261,7 +261,7 @@ def _look_into(segment: Segment) -> dict[str, Any]:
 
 @contextmanager
 def _the_long_way_only() -> Iterator[None]:
-    """Disable the fast path, for the result to compare with."""
+    """Disables the fast path, to compare the results."""
 
     def take_none(
         segment: Segment, buffer: memoryview, index: int, *_: int, offset: int, epoch: int

@@ -1,7 +1,9 @@
-"""Writes, flushes, followers, elections, deletions and time in any order: every request is answered
-once, none of its writes with success before it is as safe as was asked, and each as soon as it is.
+"""Writes, flushes, followers, elections, deletions and time in any order: every request gets one
+response, which reports success only once the write is as safe as its acks demand, and comes as soon
+as it is.
 
-The model knows who is in sync and how far; the log's own end and durable offset are storage's word.
+The model tracks the ISR and the end offset of each follower; the end and durable offset of the
+leader's own log are taken from storage.
 """
 
 from __future__ import annotations
@@ -33,24 +35,25 @@ NAME = st.sampled_from(NAMES)
 
 
 class Leadership:
-    """One leadership, as the model saw it."""
+    """One leadership of this broker, as the model sees it."""
 
     def __init__(self, high_watermark: int) -> None:
-        # The furthest that every replica in sync was at one moment, or an earlier leader said so.
+        # The high watermark: the largest offset that all in-sync replicas have reached at the same
+        # time. It starts at the log's own, which an earlier leader may have advanced.
         self.committed = high_watermark
         self.durable = 0
         self.is_over = False
 
 
-class Led:
-    """What the model knows of a partition."""
+class PartitionModel:
+    """The expected leadership and ISR of a partition."""
 
     def __init__(self) -> None:
         self.epoch = -1
         self.partition_epoch = 0
         self.in_sync: tuple[BrokerId, ...] = (ME,)
-        self.ends: dict[BrokerId, int] = {}  # of followers, in sync or not, under this epoch
-        self.term: Leadership | None = None  # None: another broker leads, or nobody
+        self.ends: dict[BrokerId, int] = {}  # of all followers, in this epoch
+        self.leadership: Leadership | None = None  # None: another broker leads, or none does
 
 
 class Request:
@@ -58,18 +61,18 @@ class Request:
         self.acks = acks
         self.deadline_ms = deadline_ms
         self.is_synchronous = is_synchronous
-        self.shares: list[tuple[TopicPartition, Leadership | None, int]] = []  # with its records
-        self.answers: list[list[PartitionAppended]] = []
-        self.ends: list[int] = []  # of the logs with its writes in them
+        self.shares: list[tuple[TopicPartition, Leadership | None, int]] = []  # and record count
+        self.responses: list[list[PartitionAppended]] = []
+        self.ends: list[int] = []  # log end offsets after the write
 
 
 class Broker(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        # Who is not in sync is not waited for: the model knows no lag.
+        # The model has no lag: a replica outside the ISR is not waited for.
         never = {"replica.lag.time.max.ms": "0", "replica.fetch.wait.max.ms": "0"}
         self.harness = ReplicationHarness(max_delayed_operations=10_000, broker=never)
-        self.led = {name: Led() for name in NAMES}
+        self.led = {name: PartitionModel() for name in NAMES}
         self.requests: list[Request] = []
         self.is_synchronous = False
         self.has_failed = False
@@ -103,13 +106,13 @@ class Broker(RuleBasedStateMachine):
         self.sequence += 1
         deadline_ms = self.harness.clock.now_ms() + timeout_ms
         request = Request(acks, deadline_ms, self.is_synchronous)
-        request.shares = [(name, self.led[name].term, records) for name in names]
+        request.shares = [(name, self.led[name].leadership, records) for name in names]
         self.requests.append(request)
         self.harness.replicas.append(
             [(name, memoryview(batch[:])) for name in names],
             acks=acks,
             timeout_ms=timeout_ms,
-            done=partial(self.check_answer, request),
+            done=partial(self.check_response, request),
         )
         request.ends = [self.end_of(name) for name in names]
 
@@ -124,7 +127,7 @@ class Broker(RuleBasedStateMachine):
     @rule(name=NAME, follower=st.sampled_from([OTHER, THIRD]), behind=st.integers(0, 3))
     def follow_up(self, name: TopicPartition, follower: BrokerId, behind: int) -> None:
         led = self.led[name]
-        if led.term is None or self.has_failed:
+        if led.leadership is None or self.has_failed:
             return
         end = max(0, self.harness.partition(name).log_end_offset - behind)
         led.ends[follower] = end
@@ -134,31 +137,33 @@ class Broker(RuleBasedStateMachine):
 
     @rule(name=NAME, in_sync=st.sampled_from(SETS))
     def lead(self, name: TopicPartition, in_sync: tuple[BrokerId, ...]) -> None:
-        """For the first time, again, or still with the next epoch."""
+        """Becomes leader for the first time or again, or stays leader in the next epoch."""
         led = self.led[name]
         led.epoch += 1
         led.partition_epoch = 0
         led.in_sync, led.ends = in_sync, {}
         partition = self.harness.replicas.find(name)
-        led.term = led.term or Leadership(0 if partition is None else partition.high_watermark)
-        self.order(name, ME)
+        led.leadership = led.leadership or Leadership(
+            0 if partition is None else partition.high_watermark
+        )
+        self.send_leader_and_isr(name, ME)
 
     @rule(name=NAME, in_sync=st.sampled_from(SETS))
     def change_the_set(self, name: TopicPartition, in_sync: tuple[BrokerId, ...]) -> None:
         led = self.led[name]
-        if led.term is None:
+        if led.leadership is None:
             return
         led.partition_epoch += 1
         led.in_sync = in_sync
-        self.order(name, ME)
+        self.send_leader_and_isr(name, ME)
 
     @rule(name=NAME, cut_to=st.none() | st.integers(0, 4))
     def lose_the_lead(self, name: TopicPartition, cut_to: int | None) -> None:
-        """To a leader that may not have what was not committed."""
+        """Another broker becomes leader, and may lack uncommitted records."""
         led = self.led[name]
-        self.end_term(name)
+        self.end_leadership(name)
         led.epoch += 1
-        self.order(name, OTHER)
+        self.send_leader_and_isr(name, OTHER)
         if cut_to is not None and not self.has_failed:
             log = self.harness.partition(name).log
             log.truncate_to(Offset(log.high_watermark + cut_to), 0)
@@ -167,12 +172,12 @@ class Broker(RuleBasedStateMachine):
     def stop(self, name: TopicPartition, delete: bool) -> None:
         if self.harness.replicas.find(name) is None:
             return
-        self.end_term(name)
+        self.end_leadership(name)
         self.harness.stop(name, delete=delete)
         if not delete or self.has_failed:
             return
         self.led[name].epoch += 1
-        self.order(name, OTHER)  # so that there is a replica again
+        self.send_leader_and_isr(name, OTHER)  # so that the replica exists again
 
     @rule(is_synchronous=st.booleans(), min_in_sync=st.integers(1, 3))
     def set_synchronous(self, is_synchronous: bool, min_in_sync: int = 1) -> None:
@@ -191,14 +196,14 @@ class Broker(RuleBasedStateMachine):
         self.harness.disk.fail_path("/d", EIO, {OperationKind.WRITE, OperationKind.SYNC})
 
     def end_of(self, name: TopicPartition) -> int:
-        partition = self.harness.replicas.find(name)  # None: deleted on a disk that failed
+        partition = self.harness.replicas.find(name)  # None: it was deleted on a failed disk
         return 0 if partition is None else partition.log_end_offset
 
     # -- what the model knows --------------------------------------------------------------
 
-    def order(self, name: TopicPartition, leader: BrokerId) -> None:
+    def send_leader_and_isr(self, name: TopicPartition, leader: BrokerId) -> None:
         led = self.led[name]
-        answers = self.harness.leader_and_isr(
+        responses = self.harness.leader_and_isr(
             name,
             leader=leader,
             epoch=led.epoch,
@@ -206,51 +211,51 @@ class Broker(RuleBasedStateMachine):
             in_sync=led.in_sync,
             partition_epoch=led.partition_epoch,
         )
-        assert self.has_failed or answers == {name: ErrorCode.NONE}
+        assert self.has_failed or responses == {name: ErrorCode.NONE}
 
-    def end_term(self, name: TopicPartition) -> None:
+    def end_leadership(self, name: TopicPartition) -> None:
         self.observe(name)
         led = self.led[name]
-        if led.term is not None:
-            led.term.is_over = True
-        led.term = None
+        if led.leadership is not None:
+            led.leadership.is_over = True
+        led.leadership = None
 
     def observe(self, name: TopicPartition) -> None:
         led, partition = self.led[name], self.harness.replicas.find(name)
-        if led.term is None or partition is None:
+        if led.leadership is None or partition is None:
             return
         log = partition.log
         own = log.durable_offset if self.is_synchronous else log.log_end_offset
         ends = [led.ends.get(broker, 0) for broker in led.in_sync if broker != ME]
-        led.term.committed = max(led.term.committed, min([own, *ends]))
-        led.term.durable = max(led.term.durable, log.durable_offset)
+        led.leadership.committed = max(led.leadership.committed, min([own, *ends]))
+        led.leadership.durable = max(led.leadership.durable, log.durable_offset)
 
-    def check_answer(self, request: Request, answers: list[PartitionAppended]) -> None:
-        request.answers.append(answers)
-        assert len(request.answers) == 1
-        assert len(answers) == len(request.shares)
+    def check_response(self, request: Request, responses: list[PartitionAppended]) -> None:
+        request.responses.append(responses)
+        assert len(request.responses) == 1
+        assert len(responses) == len(request.shares)
         for name in NAMES:
             self.observe(name)
-        for (_, term, records), answer in zip(request.shares, answers, strict=True):
-            self.check_write(request, term, answer, answer.base_offset + records)
+        for (_, leadership, records), response in zip(request.shares, responses, strict=True):
+            self.check_write(request, leadership, response, response.base_offset + records)
 
     def check_write(
-        self, request: Request, term: Leadership | None, answer: PartitionAppended, end: int
+        self, request: Request, leadership: Leadership | None, response: PartitionAppended, end: int
     ) -> None:
-        if answer.code is ErrorCode.NONE:
-            assert term is not None
+        if response.code is ErrorCode.NONE:
+            assert leadership is not None
             if request.acks == -1:
-                assert term.committed >= end
+                assert leadership.committed >= end
             elif request.is_synchronous:
-                assert term.durable >= end
-        elif answer.code is ErrorCode.REQUEST_TIMED_OUT:
+                assert leadership.durable >= end
+        elif response.code is ErrorCode.REQUEST_TIMED_OUT:
             assert self.harness.clock.now_ms() >= request.deadline_ms
-        elif answer.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
-            assert term is None or term.is_over or self.has_failed
-        elif answer.code is ErrorCode.KAFKA_STORAGE_ERROR:
+        elif response.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            assert leadership is None or leadership.is_over or self.has_failed
+        elif response.code is ErrorCode.KAFKA_STORAGE_ERROR:
             assert self.has_failed
         else:
-            assert answer.code in EXPECTED
+            assert response.code in EXPECTED
 
     # -- what always holds -----------------------------------------------------------------
 
@@ -258,27 +263,27 @@ class Broker(RuleBasedStateMachine):
     def readers_see_what_is_committed_and_all_of_it(self) -> None:
         for name in NAMES:
             partition = self.harness.replicas.find(name)
-            term = self.led[name].term
-            if partition is not None and term is not None and not self.has_failed:
+            leadership = self.led[name].leadership
+            if partition is not None and leadership is not None and not self.has_failed:
                 self.observe(name)
                 assert partition.is_leader
-                assert partition.high_watermark == term.committed
+                assert partition.high_watermark == leadership.committed
 
     @invariant()
     def nobody_waits_past_the_deadline(self) -> None:
         now_ms = self.harness.clock.now_ms()
         for request in self.requests:
-            assert request.answers or now_ms <= request.deadline_ms
+            assert request.responses or now_ms <= request.deadline_ms
 
     @invariant()
     def no_decided_request_is_delayed(self) -> None:
         for request in self.requests:
-            assert request.answers or self.has_failed or self.is_undecided(request)
+            assert request.responses or self.has_failed or self.is_undecided(request)
 
     def is_undecided(self, request: Request) -> bool:
-        for (_, term, _), end in zip(request.shares, request.ends, strict=True):
-            if term is not None and not term.is_over:
-                reached = term.committed if request.acks == -1 else term.durable
+        for (_, leadership, _), end in zip(request.shares, request.ends, strict=True):
+            if leadership is not None and not leadership.is_over:
+                reached = leadership.committed if request.acks == -1 else leadership.durable
                 if reached < end:
                     return True
         return False
@@ -286,7 +291,7 @@ class Broker(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.harness.background.drain()
         self.harness.clock.advance_ms(1000)
-        assert all(len(request.answers) == 1 for request in self.requests)
+        assert all(len(request.responses) == 1 for request in self.requests)
         assert self.harness.replicas.statistics().produces.delayed == 0
 
 

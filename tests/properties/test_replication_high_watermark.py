@@ -1,4 +1,4 @@
-"""The rule of the high watermark, for any ends of any replicas."""
+"""The rule of the high watermark, for any end offsets of any replicas."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,6 +1,7 @@
-"""Any two histories of leaders: a follower that cuts as it is told ends where the two logs part.
+"""Any two leader histories: a follower that truncates by the leader's epochs ends exactly where the
+two logs diverge.
 
-The logs are lists of epochs here, one record each: what a record is, is who wrote it and where.
+A log is a list of epochs here, one per record: epoch and offset identify a record.
 """
 
 from hypothesis import given, settings
@@ -16,8 +17,12 @@ SETTINGS = settings(max_examples=scaled(test=300, verify=3000, release=30_000), 
 
 @st.composite
 def two_logs(draw: st.DrawFn) -> tuple[list[int], list[int]]:
-    """Grown by elections: whoever is elected goes on from its own log, with a new epoch. Sometimes
-    the other copies a part of it first, as a follower does, after it has cut what differs."""
+    """Two logs that elections have grown: the elected replica appends to its own log in a new
+    epoch.
+
+    Sometimes the other replica first copies a part of it, as a follower does after truncating to
+    the divergence.
+    """
     logs: tuple[list[int], list[int]] = ([], [])
     for epoch in range(draw(st.integers(1, 8))):
         leader = draw(st.integers(0, 1))
@@ -32,7 +37,8 @@ def two_logs(draw: st.DrawFn) -> tuple[list[int], list[int]]:
 
 
 def common_end(one: list[int], other: list[int]) -> int:
-    """Two records at one offset are the same if they are of one epoch: it had one leader."""
+    """Records at the same offset are equal if they have the same epoch, because an epoch has one
+    leader."""
     end = 0
     while end < min(len(one), len(other)) and one[end] == other[end]:
         end += 1
@@ -54,7 +60,7 @@ def test_a_follower_truncates_to_the_divergence_and_no_further(
 ) -> None:
     leader, follower = logs
     leader_epochs = epochs_of(leader)
-    leader_epochs.assign(99, len(leader))  # it leads now, in an epoch of its own
+    leader_epochs.assign(99, len(leader))  # it is the leader now, in an epoch of its own
     expected = common_end(leader, follower)
     for _ in range(20):
         epoch = epochs_of(follower).latest
@@ -77,7 +83,7 @@ def test_a_follower_truncates_to_the_divergence_and_no_further(
 
 
 def test_an_epoch_that_only_the_follower_has_is_truncated_whole() -> None:
-    """KIP-279: the leader's answer names an epoch that the follower never saw."""
+    """KIP-279: the leader's response names an epoch that the follower never saw."""
     own = OffsetAndEpoch(LeaderEpoch(1), Offset(4))
     diverging = OffsetAndEpoch(LeaderEpoch(2), Offset(7))
     assert truncation_offset(diverging, own, log_end_offset=Offset(9)) == 4

@@ -129,7 +129,7 @@ def assert_same_after(valid: bytes, batch: bytearray, guarded: Guarded) -> None:
 
 
 def is_one_data_batch(batch: bytearray) -> bool:
-    """Whether the bytes claim to be exactly one, as `iter_records` requires."""
+    """Whether the bytes claim to be exactly one batch, as `iter_records` requires."""
     try:
         header = read_header(batch)
     except CorruptBatch:

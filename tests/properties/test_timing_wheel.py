@@ -1,4 +1,4 @@
-"""The timing wheel against a plain table of deadlines, under any order of calls and of clocks."""
+"""The timing wheel against a plain table of deadlines, for any order of calls and any clock."""
 
 import random
 
@@ -16,7 +16,7 @@ SETTINGS = settings(
 )
 HUGE = 2**62
 STEPS_MS = st.integers(0, 5) | st.integers(0, 300) | st.integers(0, 10**7) | st.just(HUGE)
-DEADLINES_MS = STEPS_MS | st.integers(-500, -1)  # from now
+DEADLINES_MS = STEPS_MS | st.integers(-500, -1)  # relative to now
 
 
 class Wheel(RuleBasedStateMachine):
@@ -33,9 +33,9 @@ class Wheel(RuleBasedStateMachine):
         )
         self.tick_ms = tick_ms
         self.now_ms = start_ms
-        self.timers: list[Timer[int]] = []  # by value
-        self.pending: dict[int, int] = {}  # the tick at which each is due
-        self.late: set[int] = set()  # due when they were added: these have no order to keep
+        self.timers: list[Timer[int]] = []  # indexed by value
+        self.pending: dict[int, int] = {}  # the tick at which each timer is due
+        self.late: set[int] = set()  # already due when they were added, so they expire in any order
         self.expired = self.cancelled = 0
 
     @rule(from_now_ms=DEADLINES_MS, count=st.just(1) | st.integers(2, 40))
@@ -87,7 +87,7 @@ class Wheel(RuleBasedStateMachine):
     @rule(back_ms=STEPS_MS)
     def clock_goes_back(self, back_ms: int) -> None:
         """What is due stays due; nothing becomes due."""
-        self.advance(0)  # only a time that the wheel has been told can go back
+        self.advance(0)  # because a clock can only go back from a time that the wheel has seen
         self.take(list(self.wheel.advance_to(self.now_ms - back_ms)))
         self.assert_nothing_is_due()
 

@@ -34,7 +34,7 @@ NONE = ErrorCode.NONE
 
 
 class Batch(NamedTuple):
-    """A request in flight."""
+    """A produce request in flight."""
 
     transaction: int
     epoch: int
@@ -43,7 +43,7 @@ class Batch(NamedTuple):
 
 
 class Coordinator:
-    """For one producer. With transactions v2 every transaction has its own epoch."""
+    """The coordinator of one producer. With transactions v2 every transaction has its own epoch."""
 
     def __init__(self, epoch: int, version: int) -> None:
         self.epoch = epoch
@@ -64,7 +64,7 @@ class Coordinator:
         return NONE if partition in self.parts else ErrorCode.TRANSACTION_ABORTABLE
 
     def end(self, *, commit: bool) -> None:
-        """The next one begins when all partitions have the marker."""
+        """The next transaction begins when all partitions have the marker."""
         assert self.is_open
         self.decisions[self.transaction] = commit
         self.is_open = False
@@ -82,7 +82,7 @@ class Coordinator:
 class World:
     def __init__(self, folder: Path, chance: random.Random, version: int) -> None:
         self.chance = chance
-        self.version = version  # of transactions
+        self.version = version  # transaction version
         self.harness = ApiHarness(folder)
         self.harness.make_topic("orders", len(PARTITIONS))
         let_brokers_in(self.harness)
@@ -90,17 +90,18 @@ class World:
         self.coordinator = Coordinator(chance.choice(FIRST_EPOCHS), version)
         self.sequences: Counter[TopicPartition] = Counter()
         self.on_the_way: list[Batch] = []  # produce requests, delivered in any order, or again
-        self.markers: list[tuple[TopicPartition, int, int, bool]] = []  # sent, perhaps many times
-        self.answers: list[Callable[[], None]] = []  # of the coordinator, in flight
+        self.markers: list[tuple[TopicPartition, int, int, bool]] = []  # sent, perhaps repeatedly
+        self.answers: list[Callable[[], None]] = []  # responses of the coordinator, in flight
         self.verified_transactions: list[int] = []  # the transaction of each verification
-        self.next_verification = 0  # index of the first that the coordinator has not seen
+        self.next_verification = 0  # the first one not yet at the coordinator
         self.seen: Counter[str] = Counter()
         self.sent: list[tuple[Batch, Sent]] = []
 
     # -- what can happen -------------------------------------------------------------------
 
     def send(self) -> None:
-        """With transactions v2 the next one may begin before the last is ended everywhere."""
+        """With transactions v2 the next transaction may begin before the last one has ended
+        everywhere."""
         coordinator = self.coordinator
         if not coordinator.is_open and self.version == 1:
             return
@@ -117,7 +118,7 @@ class World:
         if not self.on_the_way:
             return
         made = self.chance.choice(self.on_the_way)
-        if self.chance.random() < 0.8:  # else it is delivered again, later
+        if self.chance.random() < 0.8:  # otherwise it is delivered again later
             self.on_the_way.remove(made)
         if self.is_past_telling(made.transaction, made.partition):
             return
@@ -146,7 +147,7 @@ class World:
             self.verified_transactions.append(made.transaction)
 
     def answer_question(self) -> None:
-        """The coordinator decides now; its reply is in flight until `deliver_answer`."""
+        """The coordinator decides now; its response is in flight until `deliver_answer`."""
         verifications = self.harness.verifier.requests
         if self.next_verification < len(verifications):
             verification, transaction = (
@@ -178,7 +179,8 @@ class World:
                 )
 
     def _next_sequence(self, name: TopicPartition) -> int:
-        """A client continues after what was acknowledged, or one before if it purged that."""
+        """A client continues after the last acknowledged batch, or one earlier if it purged
+        that."""
         producer_state = self.harness.replicas.get(name).log.producers.find(PRODUCER)
         if producer_state is None:
             return 0
@@ -193,7 +195,8 @@ class World:
         return self.version == 1 and is_late and partition in coordinator.parts
 
     def send_markers(self) -> None:
-        """Perhaps again, because the coordinator may not know that they were written."""
+        """Delivers markers, perhaps again, because the coordinator may not know that they were
+        written."""
         if not self.coordinator.is_open:
             number = self.coordinator.transaction
             commit = self.coordinator.decisions[number]
@@ -229,7 +232,7 @@ class World:
     # -- what must hold --------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Everything arrives, and the last transaction ends."""
+        """Delivers everything, and ends the last transaction."""
         if self.coordinator.is_open:
             self.end()
         while self.on_the_way or self.markers or self.answers or self.is_asking:
@@ -358,7 +361,7 @@ def test_no_transaction_hangs_and_none_mixes_with_another(version: int) -> None:
 
 
 def forget_markers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reply counts whatever happened since the verification."""
+    """A response counts, whatever happened since the verification."""
     monkeypatch.setattr(Verifications, "on_marker", lambda *_: None)
 
 

@@ -1,6 +1,7 @@
 """Any history of transactions: state, log and compacted log always agree.
 
-A transaction ends the same way in every partition, and no producer id and epoch is given out twice.
+A transaction ends the same way in every partition, and no pair of producer id and epoch is assigned
+twice.
 """
 
 import asyncio
@@ -37,7 +38,7 @@ NAMES = ["a", "b"]
 PARTITIONS = [T0, T1, U0]
 DAY_MS = 86_400_000
 NONE = ErrorCode.NONE
-# The codes that a client may get.
+# The error codes that a client may get.
 CODES = {
     NONE,
     ErrorCode.PRODUCER_FENCED,
@@ -49,13 +50,13 @@ CODES = {
 }
 
 names = st.sampled_from(NAMES)
-handles = st.sampled_from([0, 0, 0, 0, 1, 2])  # the newest given out, or an older one
+handles = st.sampled_from([0, 0, 0, 0, 1, 2])  # the newest handle, or an older one
 partitions = st.frozensets(st.sampled_from(PARTITIONS), min_size=1)
 
 
 class Init(NamedTuple):
     name: str
-    claims: int | None  # index of a handle; None: claims nothing
+    claims: int | None  # index of a handle; None: the request has no producer id
     two_phase: bool
     keep_prepared: bool
 
@@ -84,7 +85,7 @@ class Wait(NamedTuple):
 
 
 class Hold(NamedTuple):
-    is_held: bool  # markers to partitions
+    is_held: bool  # whether markers to partitions are held back
 
 
 class RefuseMarkers(NamedTuple):
@@ -148,7 +149,7 @@ class Life:
         self.harness = self._open()
 
     def _begin_at(self, epoch: int) -> None:
-        """The transactional id has been in use for long."""
+        """Makes the transactional id look old."""
         value = Transaction(
             producer_id=2**63 - 1,
             producer_epoch=epoch,
@@ -210,8 +211,9 @@ class Life:
         self.check_markers()
 
     def check_markers(self) -> None:
-        """No marker is older than what a partition has seen, and one end is one decision, whichever
-        coordinator sends it. (Older clients use one epoch for many transactions.)"""
+        """Checks that no marker is older than what a partition has seen, and that one end is one
+        decision, whichever coordinator sends it. (Older clients use one epoch for many
+        transactions.)"""
         for written in self.partitions.markers.values():
             latest: dict[int, int] = {}
             for producer, _, coordinator_epoch in written:
@@ -260,7 +262,7 @@ class Life:
             case Compact(is_all):
                 self.compact(is_all)
             case Restart():
-                self.log.commit()  # written records stay; the disk was not lost
+                self.log.commit()  # the written records stay, because the disk was not lost
             case _:
                 await self.ask(step)
 
@@ -276,7 +278,7 @@ class Life:
         asking = asyncio.create_task(self.request(step))
         await self.harness.turns()
         if not asking.done():
-            self.log.time_out()  # its writes are held back
+            self.log.time_out()  # its writes have been held back
         await asking
 
     async def request(self, step: object) -> None:

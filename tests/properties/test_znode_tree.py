@@ -54,7 +54,7 @@ class Entry:
     owner: int
     czxid: int
     version: int = 0
-    births: int = 0  # of children
+    births: int = 0  # number of children ever created
     deaths: int = 0
 
 
