@@ -1,4 +1,4 @@
-"""Lets a harness serve requests of other brokers on the listener of its clients."""
+"""Lets a harness serve requests of other brokers on its client listener."""
 
 from dataclasses import replace
 from typing import Any, cast
@@ -13,7 +13,7 @@ from penstock.model.cluster import ControllerRequest
 
 
 def let_brokers_in(harness: ApiHarness, listener: str = LISTENER) -> None:
-    """As followers: nobody asks its controller for anything."""
+    """Accept requests of followers; controller requests are not expected."""
 
     def handle_controller_request(sent: ControllerRequest) -> None:
         raise NotImplementedError

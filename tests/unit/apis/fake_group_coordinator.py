@@ -1,4 +1,4 @@
-"""A group coordinator with replies that a test sets; it records its requests."""
+"""A fake group coordinator: returns what a test sets, and records its requests."""
 
 from collections.abc import Awaitable, Mapping, Sequence
 
@@ -32,17 +32,17 @@ NONE = ErrorCode.NONE
 
 
 class FakeGroupCoordinator:
-    """`code` is the reply to every request whose reply is only a code."""
+    """`code` is the response to every request whose response is only an error code."""
 
     def __init__(self) -> None:
         self.requests: list[object] = []
         self.code = NONE
-        self.topic_code = NONE  # of `ensure_topic`
+        self.topic_code = NONE  # returned by `ensure_topic`
         self.partition = 0
         self.joined = JoinGroupReply(error=NONE, member="m")
         self.synced = SyncGroupReply(error=NONE)
         self.left: tuple[LeaveResult, ...] = ()
-        self.refused: dict[TopicPartition, ErrorCode] = {}  # of offsets
+        self.refused: dict[TopicPartition, ErrorCode] = {}  # errors of committed offsets
         self.offsets: dict[TopicPartition, FetchedOffset] = {}
         self.unstable: frozenset[TopicPartition] = frozenset()
         self.listed: list[GroupSummary] = []

@@ -1,4 +1,4 @@
-"""A transaction coordinator with replies that a test sets; it records its requests."""
+"""A fake transaction coordinator: returns what a test sets, and records its requests."""
 
 from collections.abc import Mapping, Sequence
 
@@ -17,13 +17,13 @@ NONE = ErrorCode.NONE
 
 
 class FakeTransactionCoordinator:
-    """`code` is the reply to every request whose reply is only a code."""
+    """`code` is the response to every request whose response is only an error code."""
 
     def __init__(self) -> None:
         self.requests: list[object] = []
-        self.connection: int | None = None  # of the last request
+        self.connection: int | None = None  # set by the last request
         self.code = NONE
-        self.topic_code = NONE  # of `ensure_topic`
+        self.topic_code = NONE  # returned by `ensure_topic`
         self.partition = 0
         self.initialised = InitProducerIdReply(code=NONE, producer_id=7, producer_epoch=3)
         self.ended = EndTxnReply(NONE)

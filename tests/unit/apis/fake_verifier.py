@@ -20,7 +20,7 @@ class VerifyRequest(NamedTuple):
 class FakeVerifier:
     def __init__(self) -> None:
         self.requests: list[VerifyRequest] = []
-        self.codes: dict[TopicPartition, ErrorCode] = {}  # of those not named: NONE
+        self.codes: dict[TopicPartition, ErrorCode] = {}  # NONE for all others
         self.answers_at_once = True
 
     def verify(

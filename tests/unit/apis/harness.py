@@ -89,12 +89,12 @@ class FakeAuthorizer:
 
 
 class FakeController:
-    """Creates topics on the harness's broker alone; refuses what a test says."""
+    """Creates topics only on the harness's broker; refuses what a test sets."""
 
     def __init__(self, harness: "ApiHarness") -> None:
         self._harness = harness
         self.refusals: dict[str, ApiError] = {}
-        self.is_slow = False  # answers before its orders have reached the broker
+        self.is_slow = False  # responds before its requests have reached the broker
         self.created: list[CreatableTopic] = []
         self.next_id = 1000
 
@@ -156,7 +156,7 @@ class FakeController:
 class FakeConnection:
     """Keeps the responses in order, and reads file slices as the network does."""
 
-    memory = ReceiveMemory(total_bytes=100_000_000, max_request_bytes=1_000_000)  # of all
+    memory = ReceiveMemory(total_bytes=100_000_000, max_request_bytes=1_000_000)  # shared by all
 
     def __init__(self, *, host: str = "127.0.0.1", port: int = 9092, listener: str = LISTENER):
         self.caller = Caller(ANONYMOUS, "10.0.0.9", listener)
@@ -167,7 +167,7 @@ class FakeConnection:
         self.closed_because: str | None = None
         self.is_close_logged = False
         self.may_start_next = 0
-        self.holds_leases = False  # what was answered has not left yet
+        self.holds_leases = False  # whether responses keep their leases, as if not sent yet
         self.held: list[Releasable] = []
         self._waiting: list[InFlightRequest] = []
         self._disconnect_callbacks: list[Callable[[], None]] = []
@@ -210,11 +210,11 @@ class FakeConnection:
 
 
 def _refuse_views(frame: bytearray) -> None:
-    """Raises BufferError if a view of it is still held."""
+    """Raise BufferError if a view of the frame is still held."""
     try:
         frame.append(0)
     except BufferError:
-        gc.collect()  # but for the traceback of a batch that was refused
+        gc.collect()  # the traceback of a refused batch may hold one
         frame.append(0)
 
 
@@ -326,7 +326,7 @@ class ApiHarness:
         self._settings = resolve_broker(RawConfig.from_mapping(settings, where="test"))
 
     def close(self) -> None:
-        self.engine.abandon()  # nothing is read again
+        self.engine.abandon()  # no test reads the log again
 
     def _run(self, task: Coroutine[Any, Any, None]) -> None:
         if self.runs_at_once:
@@ -350,7 +350,7 @@ class ApiHarness:
         as_version: int | None = None,
         **values: Any,
     ) -> Sent:
-        """Fields that the version does not have are left out; missing ones get defaults."""
+        """Send a request without fields that the version lacks; missing ones get defaults."""
         message = build(get_request_schema(key, version), values)
         self._correlation_id += 1
         frame = bytearray(
@@ -368,7 +368,7 @@ class ApiHarness:
         in_flight = (connection or self.connection).begin(view)
         self.dispatcher.on_request(in_flight)
         in_flight.frame = memoryview(b"")
-        frame[:] = b"\xee" * len(frame)  # the next request is received here
+        frame[:] = b"\xee" * len(frame)  # as if the next request were received into the buffer
         view.release()
         _refuse_views(frame)
         return in_flight
@@ -400,7 +400,7 @@ class ApiHarness:
         configs: Mapping[str, str] | None = None,
         topic_id: TopicId | None = None,
     ) -> TopicState:
-        """In the metadata, with its replicas on this broker."""
+        """Add a topic to the metadata, with its replicas on this broker."""
         state = topic_state(
             name,
             partitions,
@@ -494,7 +494,7 @@ def topic_id_of(name: str) -> TopicId:
 
 
 def batch(*values: bytes, at_ms: int = NOW_MS, **options: Any) -> bytearray:
-    """One batch with a millisecond between its records."""
+    """Build one batch with a millisecond between its records."""
     records = [
         Record(position, at_ms + position, b"key", value)
         for position, value in enumerate(values or (b"v",))
@@ -506,7 +506,7 @@ def batch(*values: bytes, at_ms: int = NOW_MS, **options: Any) -> bytearray:
 
 
 def build(entity: Any, values: Mapping[str, Any]) -> Any:
-    """A message from plain values: lists of mappings for its entries."""
+    """Build a message from plain values: lists of mappings for its entries."""
     given: dict[str, Any] = {}
     for field in describe_fields(entity):
         if field.name in values:

@@ -1,6 +1,7 @@
-"""Every API asks for permission before it does or tells anything: one row for each, or it fails.
+"""Every API checks permissions before it does or reveals anything: an API without a row fails.
 
-The rows say what is sent, what must be asked, and the code that a caller gets who may do nothing.
+A row has the request, the check that it must cause, and the error code of a caller without
+permissions.
 """
 
 from collections.abc import Iterator
@@ -29,15 +30,15 @@ TOPIC_DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 CLUSTER_DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 GROUP_DENIED = ErrorCode.GROUP_AUTHORIZATION_FAILED
 TRANSACTION_DENIED = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-BY_SCHEMA = range(3, 1000)  # of Produce: the older versions are in test_old_produce
+BY_SCHEMA = range(3, 1000)  # of Produce; test_old_produce has the older versions
 
 
 class Row(NamedTuple):
     request: dict[str, Any]
     requested: tuple[AclOperation, ResourceType, str]
     code: ErrorCode
-    has_code: bool = True  # else what may not be seen may be left out without one
-    versions: range = range(1000)  # that it is for
+    has_code: bool = True  # if False, hidden entries may be left out without an error
+    versions: range = range(1000)  # the versions that have this row
 
 
 def on_topic(operation: AclOperation, topic: str) -> tuple[AclOperation, ResourceType, str]:
@@ -57,7 +58,7 @@ def offsets_of(topic: str, **values: Any) -> dict[str, Any]:
 
 
 def rows(topic: str) -> dict[ApiKey, list[Row]]:
-    """The same for a topic that exists and for one that does not."""
+    """The same rows for a topic that exists and for one that does not."""
     return {
         ApiKey.PRODUCE: [
             Row(
@@ -252,7 +253,7 @@ def rows(topic: str) -> dict[ApiKey, list[Row]]:
                 has_code=False,
             )
         ],
-        # Brokers' own, or an operator's.
+        # Sent by brokers, or by an operator.
         ApiKey.WRITE_TXN_MARKERS: [
             Row(
                 {"markers": [{"topics": [{"name": topic, "partition_indexes": [0]}]}]},
@@ -284,7 +285,7 @@ def rows(topic: str) -> dict[ApiKey, list[Row]]:
                 GROUP_DENIED,
             )
         ],
-        # What may not be seen is left out.
+        # Entries without permission are left out.
         ApiKey.LIST_GROUPS: [
             Row({}, on_cluster(AclOperation.DESCRIBE), CLUSTER_DENIED, has_code=False),
             Row({}, on_group(AclOperation.DESCRIBE), GROUP_DENIED, has_code=False),
@@ -364,7 +365,7 @@ def rows(topic: str) -> dict[ApiKey, list[Row]]:
                 TOPIC_DENIED,
             )
         ],
-        # Who the brokers are is told to everybody, as Metadata does.
+        # Everybody may see the brokers, as in Metadata.
         ApiKey.DESCRIBE_CLUSTER: [
             Row(
                 {"include_cluster_authorized_operations": True, "endpoint_type": 1},
@@ -407,7 +408,7 @@ def rows(topic: str) -> dict[ApiKey, list[Row]]:
     }
 
 
-EXEMPT = {ApiKey.API_VERSIONS}  # tells of the software alone
+EXEMPT = {ApiKey.API_VERSIONS}  # describes the software only
 CASES = [
     pytest.param(key, version, topic, position, id=f"{key.title}-{version}-{topic}-{position}")
     for topic in ("there", "never")
@@ -438,7 +439,7 @@ def test_a_caller_without_permissions_changes_nothing_and_is_refused(
     assert list(shared.cluster.topics) == ["there"]
     assert all(
         requested == (frozenset(), frozenset()) for requested in shared.groups.requests
-    )  # a list
+    )  # ListGroups only
     assert all(requested == ListTransactions() for requested in shared.transactions.requests)
     assert shared.replicas.get(TopicPartition("there", 0)).log_end_offset == 0
 
@@ -453,7 +454,7 @@ def test_responses_do_not_reveal_whether_a_topic_exists(shared: ApiHarness, key:
 
 @pytest.fixture(name="shared", scope="module")
 def _shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiHarness]:
-    """One broker for all rows: nothing that is denied may change it."""
+    """One broker for all rows, because a denied request must not change it."""
     folder = tmp_path_factory.mktemp("access")
     harness = ApiHarness(folder, settings={"log.dirs": str(folder)})
     harness.make_topic("there")
@@ -467,7 +468,7 @@ def _shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiHarness]:
 
 
 def error_codes(message: Any) -> Iterator[int]:
-    """All of them, wherever they stand."""
+    """Yield every error code of a message, however deep it is nested."""
     for field in message.__fields__:
         value = getattr(message, field.name)
         if field.name.endswith("error_code"):

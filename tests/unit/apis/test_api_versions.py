@@ -69,8 +69,8 @@ def test_the_bytes_of_features_are_those_of_the_generic_encoder(version: int) ->
 
 
 @pytest.mark.parametrize("version", [5, 99, -1, 2**15 - 1])
-def test_an_unknown_version_is_answered_in_version_0(harness: ApiHarness, version: int) -> None:
-    """The body of a version that nobody knows is not looked at."""
+def test_an_unknown_version_gets_a_response_of_version_0(harness: ApiHarness, version: int) -> None:
+    """The body of an unknown version is not decoded."""
     expected = 3 if version > 3 else 0
     sent = harness.send(KEY, expected, as_version=version, **SOFTWARE)
     reply = sent.read(0)
@@ -80,15 +80,13 @@ def test_an_unknown_version_is_answered_in_version_0(harness: ApiHarness, versio
 
 @pytest.mark.parametrize("name", ["", "-x", "x-", "a b", "a\n", "é", "x" * 100 + "_"])
 @pytest.mark.parametrize("field", ["client_software_name", "client_software_version"])
-def test_software_names_that_break_the_rule_are_refused(
-    harness: ApiHarness, field: str, name: str
-) -> None:
+def test_invalid_software_names_are_refused(harness: ApiHarness, field: str, name: str) -> None:
     reply = harness.ask(KEY, 3, **{**SOFTWARE, field: name})
     assert (reply.error_code, reply.api_keys) == (42, ())
 
 
 @pytest.mark.parametrize("name", ["a", "7", "apache-kafka-java", "3.9.0-SNAPSHOT", "a.b-c.1"])
-def test_software_names_within_the_rule_pass(harness: ApiHarness, name: str) -> None:
+def test_valid_software_names_are_accepted(harness: ApiHarness, name: str) -> None:
     software = {"client_software_name": name, "client_software_version": name}
     assert harness.ask(KEY, 4, **software).error_code == 0
 
@@ -109,10 +107,10 @@ def test_clients_may_rely_on_transactions_v2(harness: ApiHarness) -> None:
     assert reply.finalized_features_epoch >= 0
 
 
-def test_a_feature_that_starts_at_0_is_hidden_from_clients_that_fail_on_it(
+def test_a_feature_with_minimum_0_is_hidden_from_clients_that_reject_it(
     harness: ApiHarness,
 ) -> None:
-    """KAFKA-17492. What is in force they may know."""
+    """KAFKA-17492. Finalized features are not affected."""
     reply = harness.ask(KEY, 3, **SOFTWARE)
     assert reply.supported_features == ()
     assert [feature.name for feature in reply.finalized_features] == ["transaction.version"]

@@ -41,7 +41,7 @@ def test_all_advertised_versions_are_served() -> None:
 
 
 def topic(name: str, **fields: Any) -> dict[str, Any]:
-    """By name and by id; each version encodes the field it has."""
+    """A topic with name and id; each version encodes the field that it has."""
     return {"name": name, "topic_id": topic_id_of(name), **fields}
 
 
@@ -178,7 +178,7 @@ def test_an_unknown_topic_id_gets_unknown_topic_id(
 
 
 def fetch(harness: ApiHarness, version: int, topics: Any, **values: Any) -> Any:
-    """The response for one group, at top level or in `groups` by version."""
+    """Return the response for one group, at top level or in `groups` by version."""
     group = {"group_id": "g", "member_id": "m-1", "member_epoch": 3, "topics": topics}
     if version >= 8:
         (answer,) = harness.ask(FETCH, version, groups=[group], **values).groups

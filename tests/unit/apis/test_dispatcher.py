@@ -25,7 +25,7 @@ from penstock.protocol.produce_request import OLD_VERSIONS
 
 
 def frame(key: int, version: int, body: bytes = b"") -> bytearray:
-    """With a header of version 1: of no version that is flexible."""
+    """Build a frame with header version 1, so for versions that are not flexible."""
     head = key.to_bytes(2, "big", signed=True) + version.to_bytes(2, "big", signed=True)
     return bytearray(head + (7).to_bytes(4, "big") + b"\xff\xff" + body)
 
@@ -86,7 +86,7 @@ def test_the_memory_of_refused_versions_is_bounded() -> None:
 
 @pytest.mark.parametrize("key", sorted(APIS))
 def test_every_served_version_has_its_schemas(key: ApiKey) -> None:
-    without = OLD_VERSIONS if key is ApiKey.PRODUCE else ()  # written and read by hand
+    without = OLD_VERSIONS if key is ApiKey.PRODUCE else ()  # encoded and decoded by hand
     for version in sorted(set(APIS[key].versions) - set(without)):
         assert get_request_schema(key, version).__version__ == version
         assert get_response_schema(key, version).__version__ == version
@@ -104,7 +104,7 @@ def test_a_body_that_ends_early_is_malformed(harness: ApiHarness) -> None:
 
 @pytest.mark.parametrize("key", sorted(set(APIS) - {ApiKey.PRODUCE}))
 def test_only_produce_requests_may_be_large(harness: ApiHarness, key: ApiKey) -> None:
-    """Of anything else a megabyte is a great number of entries, each an object."""
+    """In any other request a megabyte means a great number of entries, each an object."""
     api = APIS[key]
     assert api.max_frame_bytes <= 4 << 20
     harness.send_frame(frame(key, api.versions[0], bytes(api.max_frame_bytes)))
@@ -116,8 +116,8 @@ def test_large_produce_requests_are_handled(harness: ApiHarness) -> None:
         harness.send_frame(frame(ApiKey.PRODUCE, 3, bytes(20 << 20)))
 
 
-def test_a_handler_that_fails_unexpectedly_gets_no_response(harness: ApiHarness) -> None:
-    """Whoever called is to close the connection and say so: the network does."""
+def test_an_unexpected_error_of_a_handler_is_raised_without_a_response(harness: ApiHarness) -> None:
+    """The caller, which is the network, closes the connection and logs the error."""
 
     def fail(request: Request, services: Services) -> None:
         raise ZeroDivisionError
@@ -182,7 +182,7 @@ def empty(key: ApiKey, version: int) -> bytearray:
     return bytearray(encode_request_frame(message, correlation_id=1, client_id=None)[4:])
 
 
-def test_a_request_that_comes_while_the_broker_ends_closes_its_connection_quietly(
+def test_a_request_during_shutdown_closes_its_connection_without_an_error(
     harness: ApiHarness,
 ) -> None:
     def refuse(work: Coroutine[Any, Any, None]) -> None:

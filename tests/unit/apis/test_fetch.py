@@ -85,7 +85,7 @@ def only(sent: Sent) -> Any:
 
 
 def offsets_in(answer: Any) -> list[int]:
-    """Base offsets of the batches that were sent, all of them whole."""
+    """Return the base offsets of the batches that were sent, all of them whole."""
     records = bytes(answer.records)
     result = [header for _, header in iter_headers(records)]
     assert sum(header.size for header in result) == len(records)
@@ -116,7 +116,7 @@ def test_every_version_reads_whole_batches(harness: ApiHarness, version: int) ->
         assert first.preferred_read_replica == -1
 
 
-# -- how much ------------------------------------------------------------------------------
+# -- how much is read ----------------------------------------------------------------------
 
 
 def test_an_offset_inside_a_batch_gets_the_whole_batch(harness: ApiHarness) -> None:
@@ -160,13 +160,15 @@ def test_fetch_max_bytes_of_the_broker_applies_too(tmp_path: Path) -> None:
     harness.close()
 
 
-def test_a_partition_named_twice_is_answered_once_as_named_last(harness: ApiHarness) -> None:
+def test_a_partition_requested_twice_is_returned_once_with_the_last_entry(
+    harness: ApiHarness,
+) -> None:
     harness.make_topic("orders")
     harness.fill("orders", batch(b"a"), batch(b"b"))
     assert offsets_in(only(send(harness, offsets=[(0, 0), (0, 1)]))) == [1]
 
 
-# -- up to where ---------------------------------------------------------------------------
+# -- up to which offset --------------------------------------------------------------------
 
 
 def test_nothing_above_the_high_watermark_is_sent(harness: ApiHarness) -> None:
@@ -176,12 +178,12 @@ def test_nothing_above_the_high_watermark_is_sent(harness: ApiHarness) -> None:
     assert (only(send(harness)).high_watermark, offsets_in(only(send(harness)))) == (0, [])
     harness.replicas.update_follower_end_offset(harness.replicas.get(P0), OTHER, Offset(1))
     assert (only(send(harness)).high_watermark, offsets_in(only(send(harness)))) == (1, [0])
-    # Between the high watermark and the end there is nothing yet, and nothing wrong.
+    # An offset between the high watermark and the log end is valid, and has no records yet.
     assert only(send(harness, offsets={0: 2})).error_code == 0
 
 
 @pytest.mark.parametrize("offset", [-1, -(2**63), 4, 5, 2**63 - 1])
-def test_an_offset_out_of_range_is_answered_at_once_with_the_bounds(
+def test_an_offset_out_of_range_returns_the_bounds_at_once(
     harness: ApiHarness, offset: int
 ) -> None:
     harness.make_topic("orders")
@@ -234,7 +236,7 @@ def marker(producer_id: int, *, commit: bool) -> bytearray:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("wait_ms", [0, 100])
-def test_read_committed_ends_at_the_last_stable_offset_and_names_what_was_aborted(
+def test_read_committed_ends_at_the_last_stable_offset_and_lists_aborted_transactions(
     harness: ApiHarness, version: int, wait_ms: int
 ) -> None:
     harness.make_topic("orders")
@@ -255,7 +257,7 @@ def test_read_committed_ends_at_the_last_stable_offset_and_names_what_was_aborte
         for transaction in after.aborted_transactions
     ]
     assert aborted == [(1, 0)]
-    if wait_ms:  # the answer of a fetch that waited has the list as well (KAFKA-5376)
+    if wait_ms:  # a delayed fetch has the list too (KAFKA-5376)
         delayed = only(waiting)
         assert offsets_in(delayed) == [1, 2, 3]
         result = [
@@ -265,12 +267,12 @@ def test_read_committed_ends_at_the_last_stable_offset_and_names_what_was_aborte
         assert result == [(1, 0)]
 
 
-def test_read_committed_without_records_names_nothing(harness: ApiHarness) -> None:
+def test_read_committed_without_records_lists_no_aborted_transactions(harness: ApiHarness) -> None:
     harness.make_topic("orders")
     assert only(send(harness, isolation_level=1)).aborted_transactions == ()
 
 
-# -- waiting -------------------------------------------------------------------------------
+# -- delayed fetches -----------------------------------------------------------------------
 
 
 def test_a_fetch_is_delayed_until_the_first_byte(harness: ApiHarness) -> None:
@@ -301,13 +303,13 @@ def test_the_longest_max_wait_is_honoured(harness: ApiHarness) -> None:
 
 
 @pytest.mark.parametrize("wait_ms", [0, -1, -(2**31)])
-def test_a_fetch_without_max_wait_is_answered_at_once(harness: ApiHarness, wait_ms: int) -> None:
+def test_a_fetch_without_max_wait_is_not_delayed(harness: ApiHarness, wait_ms: int) -> None:
     harness.make_topic("orders")
     assert offsets_in(only(send(harness, wait_ms=wait_ms))) == []
 
 
 @pytest.mark.parametrize("min_bytes", [0, -1, -(2**31)])
-def test_a_fetch_with_min_bytes_0_is_answered_at_once(harness: ApiHarness, min_bytes: int) -> None:
+def test_a_fetch_with_min_bytes_0_is_not_delayed(harness: ApiHarness, min_bytes: int) -> None:
     harness.make_topic("orders")
     assert offsets_in(only(send(harness, wait_ms=1000, min_bytes=min_bytes))) == []
 
@@ -332,7 +334,7 @@ def test_min_bytes_is_capped_at_max_bytes(harness: ApiHarness) -> None:
 
 
 @pytest.mark.parametrize("wait_ms", [0, 1000])
-def test_an_error_does_not_wait(harness: ApiHarness, wait_ms: int) -> None:
+def test_a_fetch_with_an_error_is_not_delayed(harness: ApiHarness, wait_ms: int) -> None:
     harness.make_topic("orders")
     sent = send(harness, offsets={0: 0, 9: 0}, wait_ms=wait_ms)
     assert [answer.error_code for answer in answers(sent)] == [
@@ -341,7 +343,7 @@ def test_an_error_does_not_wait(harness: ApiHarness, wait_ms: int) -> None:
     ]
 
 
-def test_an_empty_fetch_does_not_wait(harness: ApiHarness) -> None:
+def test_an_empty_fetch_is_not_delayed(harness: ApiHarness) -> None:
     assert harness.ask(KEY, 4, max_wait=timedelta(seconds=1), min_bytes=1).responses == ()
 
 
@@ -474,8 +476,8 @@ def test_an_unknown_topic_id_is_refused(harness: ApiHarness, version: int) -> No
     assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_a_topic_created_again_is_not_the_requested_one(harness: ApiHarness) -> None:
-    """KAFKA-12257: the name is the same, the offsets mean something else."""
+def test_a_recreated_topic_is_not_the_requested_one(harness: ApiHarness) -> None:
+    """KAFKA-12257: the name is the same, but the offsets belong to another log."""
     harness.make_topic("orders")
     harness.fill("orders", batch(b"old"))
     harness.delete_topic("orders")
@@ -484,7 +486,7 @@ def test_a_topic_created_again_is_not_the_requested_one(harness: ApiHarness) -> 
 
 
 def test_a_log_with_another_topic_id_is_not_read(harness: ApiHarness) -> None:
-    """The view has the new id already, the replica is still the old one's."""
+    """The metadata has the new id already, the replica still has the old one."""
     harness.make_topic("orders")
     harness.update_metadata(topic_state("orders", topic_id=topic_id_of("second")))
     sent = harness.send(
@@ -530,7 +532,7 @@ def test_a_client_posing_as_a_follower_changes_nothing(
             replica_state={"replica_id": OTHER},
         )
     )
-    assert answer.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED  # not on this listener
+    assert answer.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED  # on a client listener
     assert harness.replicas.get(P0).high_watermark == 0
 
 

@@ -65,7 +65,7 @@ def test_the_bytes_are_those_of_the_generic_encoder(version: int) -> None:
 
 
 def flat(parts: list[Any]) -> list[Any]:
-    """Bytes joined, runs of files as they are."""
+    """Join adjacent bytes; keep runs of files as they are."""
     result: list[Any] = [b""]
     for part in parts:
         if isinstance(part, FileRun):

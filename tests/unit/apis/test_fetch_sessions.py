@@ -71,7 +71,7 @@ def begin(harness: ApiHarness, version: int, offsets: dict[int, int]) -> int:
     return session_id
 
 
-# -- through the broker --------------------------------------------------------------------
+# -- sessions of a broker ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -83,7 +83,7 @@ def test_a_session_gets_only_what_changed(harness: ApiHarness, version: int) -> 
     second = fetch(harness, version, session, 2)
     assert (list(returned(second)), second.reply.session_id) == ([1], session)
     assert len(returned(second)[1].records) == len(batch(b"a"))
-    # The same offset again: nothing of it has been consumed, so the records come again.
+    # The same offset again: nothing was consumed, so the same records are sent.
     assert list(returned(fetch(harness, version, session, 3))) == [1]
     assert returned(fetch(harness, version, session, 4, {1: 1})) == {}
 
@@ -133,7 +133,7 @@ def test_an_unknown_topic_id_is_found_once_it_exists(harness: ApiHarness) -> Non
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_partitions_take_turns_where_not_all_fit(harness: ApiHarness, version: int) -> None:
+def test_partitions_take_turns_if_not_all_fit(harness: ApiHarness, version: int) -> None:
     harness.make_topic("orders", 4)
     for partition in range(4):
         harness.fill("orders", *[batch(b"x" * 100)] * 3, partition=partition)
@@ -156,7 +156,7 @@ def test_a_delayed_fetch_of_a_session_sends_only_what_changed(harness: ApiHarnes
     assert list(returned(sent)) == [2]
 
 
-def test_an_overtaken_request_of_a_session_is_refused(harness: ApiHarness) -> None:
+def test_a_delayed_fetch_is_refused_after_the_next_of_its_session(harness: ApiHarness) -> None:
     harness.make_topic("orders")
     session = begin(harness, 12, {0: 0})
     first = fetch(harness, 12, session, 1, wait_ms=1000)
@@ -176,14 +176,14 @@ def test_an_overtaken_request_of_a_session_is_refused(harness: ApiHarness) -> No
         (0, 2**31 - 1, ErrorCode.INVALID_FETCH_SESSION_EPOCH),
     ],
 )
-def test_requests_that_do_not_fit_their_session_are_refused(
+def test_a_wrong_session_id_or_epoch_is_refused(
     harness: ApiHarness, version: int, session_change: int, epoch: int, code: ErrorCode
 ) -> None:
     harness.make_topic("orders")
     session = begin(harness, version, {0: 0})
     sent = fetch(harness, version, session + session_change, epoch, wait_ms=1000)
     assert (sent.reply.error_code, sent.reply.responses) == (code, ())
-    assert returned(fetch(harness, version, session, 1)) == {}  # and the session is none the worse
+    assert returned(fetch(harness, version, session, 1)) == {}  # the session is unaffected
 
 
 def test_a_session_uses_topic_names_or_ids_but_not_both(harness: ApiHarness) -> None:
@@ -237,7 +237,7 @@ def test_all_batches_arrive_in_order_however_little_fits(harness: ApiHarness) ->
         assert epoch < 50
 
 
-# -- room ----------------------------------------------------------------------------------
+# -- the cache -----------------------------------------------------------------------------
 
 
 def partitions(count: int, topic: str = "t") -> list[RequestedPartition]:
@@ -299,7 +299,7 @@ def test_partitions_of_all_sessions_are_bounded() -> None:
 
 
 @pytest.mark.parametrize("limit", [0, 1])
-def test_a_cache_of_zero_or_one_slots_works(limit: int) -> None:
+def test_a_cache_of_size_0_or_1_works(limit: int) -> None:
     sessions = make_sessions(ManualClock(), max_sessions=limit)
     assert [make(sessions, 1), make(sessions, 1)] == [limit, 0]
 

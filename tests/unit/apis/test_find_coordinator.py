@@ -68,7 +68,7 @@ def test_a_partition_without_a_reachable_leader_has_no_coordinator(
 def test_the_first_request_creates_the_topic(harness: ApiHarness, version: int) -> None:
     harness.runs_at_once = False
     sent = harness.send(KEY, version, key="g", coordinator_keys=["g"])
-    harness.make_topic(OFFSETS_TOPIC)  # as the coordinator would have
+    harness.make_topic(OFFSETS_TOPIC)  # as a coordinator does
     harness.run_tasks()
     assert harness.groups.requests == ["ensure_topic"]
     answer = sent.reply.coordinators[0] if version >= 4 else sent.reply

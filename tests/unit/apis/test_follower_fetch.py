@@ -94,7 +94,7 @@ def test_a_delayed_follower_fetch_completes_on_append_not_on_commit(
 
 
 @pytest.mark.parametrize("epoch", [2, 4])
-def test_a_follower_fetch_of_another_epoch_is_refused_and_not_counted(
+def test_a_follower_fetch_with_another_leader_epoch_is_refused_and_not_recorded(
     harness: ApiHarness, epoch: int
 ) -> None:
     harness.make_topic("orders", replicas=BOTH, epoch=3)
@@ -104,7 +104,7 @@ def test_a_follower_fetch_of_another_epoch_is_refused_and_not_counted(
     assert harness.replicas.get(P0).high_watermark == 0
 
 
-def test_a_diverging_follower_gets_the_diverging_epoch_and_is_not_counted(
+def test_a_diverging_follower_gets_the_diverging_epoch_and_is_not_recorded(
     harness: ApiHarness,
 ) -> None:
     harness.make_topic("orders", replicas=BOTH, epoch=1)
@@ -144,7 +144,7 @@ def test_a_broker_that_is_no_replica_is_refused(harness: ApiHarness) -> None:
     assert only(fetch(harness, 0, follower=7)).error_code == ErrorCode.REPLICA_NOT_AVAILABLE
 
 
-def test_a_follower_without_cluster_action_is_refused_and_not_counted(harness: ApiHarness) -> None:
+def test_a_follower_without_cluster_action_is_refused_and_not_recorded(harness: ApiHarness) -> None:
     """CVE-2018-1288."""
     harness.make_topic("orders", replicas=BOTH)
     harness.fill("orders", batch(b"a"))
@@ -173,7 +173,7 @@ def test_a_follower_with_a_stale_broker_epoch_is_refused(harness: ApiHarness) ->
 
 
 @pytest.mark.parametrize(("offset", "last_epoch"), [(1, 0), (1, -1), (9, 0)])
-def test_a_follower_fetch_looks_its_partition_up_once_and_compares_histories_once(
+def test_a_follower_fetch_looks_up_its_partition_once_and_checks_divergence_once(
     harness: ApiHarness, monkeypatch: pytest.MonkeyPatch, offset: int, last_epoch: int
 ) -> None:
     harness.make_topic("orders", replicas=BOTH)
@@ -197,7 +197,7 @@ def test_a_follower_fetch_looks_its_partition_up_once_and_compares_histories_onc
     ):
         count(owner, name)
     sent = fetch(harness, offset, last_epoch=last_epoch, wait_ms=500)
-    harness.fill("orders", batch(b"b"))  # looked at again, and answered if it has waited
+    harness.fill("orders", batch(b"b"))  # completes the fetch if it is delayed
     assert sent.is_answered
     divergences = {"find_divergence": 1} if last_epoch >= 0 else {}
     assert calls == {"get": 1, "check_leader": 1, **divergences}

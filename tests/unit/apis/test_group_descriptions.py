@@ -153,7 +153,7 @@ def test_groups_are_deleted_each_once_in_order(harness: ApiHarness, version: int
     assert harness.groups.requests == ["b", "a"]
 
 
-def test_more_groups_than_one_step_are_all_deleted(harness: ApiHarness) -> None:
+def test_groups_are_deleted_in_several_steps(harness: ApiHarness) -> None:
     names = [f"g{number}" for number in range(2 * GROUPS_PER_STEP + 1)]
     reply = harness.ask(DELETE, 2, groups_names=names)
     assert [(result.group_id, result.error_code) for result in reply.results] == [

@@ -24,7 +24,7 @@ from penstock.protocol.api_keys import ApiKey
 JOIN, SYNC = ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP
 HEARTBEAT, LEAVE = ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP
 FENCED = ErrorCode.FENCED_INSTANCE_ID
-HOST = "/10.0.0.9"  # of the harness's client, as Kafka shows it
+HOST = "/10.0.0.9"  # the harness's client, as Kafka shows it
 
 
 def test_all_advertised_versions_are_served() -> None:

@@ -1,5 +1,4 @@
-"""ListOffsets: the log start, the log end, a timestamp, the largest timestamp; and what is
-hidden."""
+"""ListOffsets by log start, log end, timestamp and largest timestamp, and what it hides."""
 
 from datetime import timedelta
 from typing import Any
@@ -14,7 +13,7 @@ from penstock.protocol.api_keys import ApiKey
 from penstock.security.authorizer import AclOperation, ResourceType
 
 KEY = ApiKey.LIST_OFFSETS
-VERSIONS = APIS[KEY].versions[1:]  # version 0 has other fields, and tests of its own
+VERSIONS = APIS[KEY].versions[1:]  # version 0 has other fields: see test_list_offsets_v0
 P0 = TopicPartition("orders", 0)
 LATEST, EARLIEST, LARGEST, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 
@@ -87,14 +86,14 @@ def test_without_tiered_storage_there_is_no_latest_tiered_offset(
 
 
 @pytest.mark.parametrize("timestamp", [-6, -(2**63)])
-def test_other_negative_times_are_not_served(harness: ApiHarness, timestamp: int) -> None:
+def test_other_negative_timestamps_are_unsupported(harness: ApiHarness, timestamp: int) -> None:
     harness.make_topic("orders")
     answer = ask(harness, VERSIONS[-1], timestamp)
     assert result(answer) == (ErrorCode.UNSUPPORTED_VERSION, -1, -1)
 
 
 @pytest.mark.parametrize("timestamp", [LARGEST, 0, 2**63 - 1])
-def test_an_empty_log_has_no_times(harness: ApiHarness, timestamp: int) -> None:
+def test_an_empty_log_has_no_timestamps(harness: ApiHarness, timestamp: int) -> None:
     harness.make_topic("orders")
     assert result(ask(harness, 8, timestamp)) == (0, -1, -1)
 
@@ -142,7 +141,7 @@ def test_no_offset_above_the_high_watermark_is_returned(
 def test_a_new_leader_does_not_return_an_offset_below_an_earlier_one(
     harness: ApiHarness, version: int
 ) -> None:
-    """KIP-207: its high watermark lags behind the start of its epoch, for a moment."""
+    """KIP-207: its high watermark is below the start offset of its epoch, for a moment."""
     harness.make_topic("orders", replicas=(ME, OTHER))
     harness.fill("orders", batch(b"a", at_ms=NOW_MS))
     harness.make_topic("orders", replicas=(ME, OTHER), epoch=1)

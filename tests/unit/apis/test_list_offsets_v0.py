@@ -1,4 +1,4 @@
-"""ListOffsets version 0: where the segments of a log begin, the newest first."""
+"""ListOffsets version 0: base offsets of segments, the newest first."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ KEY = ApiKey.LIST_OFFSETS
 P0 = TopicPartition("orders", 0)
 LATEST, EARLIEST = -1, -2
 ALL = 100
-ONE_BATCH = {"segment.bytes": "100"}  # in every segment
+ONE_BATCH = {"segment.bytes": "100"}  # rolls a segment per batch
 
 
 def ask(harness: ApiHarness, timestamp: int, most: int = ALL, **fields: Any) -> Any:
@@ -33,7 +33,7 @@ def offsets(harness: ApiHarness, timestamp: int, most: int = ALL, **fields: Any)
 
 
 def fill(harness: ApiHarness, *times_ms: int, **options: Any) -> None:
-    """A topic with a segment of two records for each time."""
+    """Make a topic with a segment of two records per timestamp."""
     harness.make_topic("orders", configs=ONE_BATCH, **options)
     for at_ms in times_ms:
         harness.fill("orders", batch(b"a", b"b", at_ms=at_ms - 1))  # the second is 1 ms later
@@ -69,12 +69,12 @@ def test_a_time_lists_segments_from_the_newest_without_later_records(
 
 
 @pytest.mark.parametrize("timestamp", [NOW_MS, 2**63 - 1])
-def test_from_now_on_the_end_is_listed_too(harness: ApiHarness, timestamp: int) -> None:
+def test_a_timestamp_from_now_on_lists_the_log_end_too(harness: ApiHarness, timestamp: int) -> None:
     fill(harness, 100, NOW_MS + 1_000)
     assert offsets(harness, timestamp) == [4, 2, 0]
 
 
-def test_segments_before_the_first_that_counts_are_listed_whatever_their_time(
+def test_segments_older_than_the_first_match_are_listed_whatever_their_timestamps(
     harness: ApiHarness,
 ) -> None:
     fill(harness, 100, 900, 300)
@@ -115,7 +115,7 @@ def test_no_offset_above_the_high_watermark_is_listed(harness: ApiHarness, repli
         (LATEST, -1, ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_what_cannot_be_listed_is_refused(
+def test_an_invalid_timestamp_or_count_is_refused(
     harness: ApiHarness, timestamp: int, most: int, code: ErrorCode
 ) -> None:
     fill(harness, 100)
@@ -130,7 +130,7 @@ def test_absent_and_foreign_partitions_are_refused(harness: ApiHarness) -> None:
 
 
 def test_a_partition_named_twice_is_refused_each_time(harness: ApiHarness) -> None:
-    """Each entry may list every segment: a small request would get a response without bound."""
+    """Each entry may list every segment, so a small request would get an unbounded response."""
     fill(harness, 100)
     entry = {"partition_index": 0, "timestamp": LATEST, "max_num_offsets": ALL}
     reply = harness.ask(KEY, 0, topics=[{"name": "orders", "partitions": [entry, entry]}])

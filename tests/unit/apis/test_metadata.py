@@ -32,7 +32,7 @@ KEY = ApiKey.METADATA
 VERSIONS = APIS[KEY].versions
 LATEST = VERSIONS[-1]
 THIRD = BrokerId(3)
-FAILED = TopicPartition("ünïted.1", 204)  # here
+FAILED = TopicPartition("ünïted.1", 204)  # on this broker
 NOT_ASKED = -(2**31)
 
 
@@ -77,8 +77,7 @@ def test_every_version_returns_brokers_and_leaders(harness: ApiHarness, version:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_bytes_are_those_of_the_generic_encoder(version: int) -> None:
-    """Partitions with and without leader, with a leader elsewhere, with replicas that are gone or
-    on a disk that is."""
+    """With leaders here, elsewhere and missing, and with offline replicas and failed disks."""
     states = (
         PartitionState(ME, LeaderEpoch(7), (ME, OTHER), (ME,)),
         PartitionState(OTHER, LeaderEpoch(0), (OTHER, ME, THIRD), (OTHER, ME)),
@@ -128,7 +127,7 @@ def test_bytes_around_topics_are_those_of_the_generic_encoder(version: int, coun
 
 
 class Cluster:
-    """A view in which broker 2 has another listener only, and broker 3 is not alive."""
+    """A cluster in which broker 2 has only another listener, and broker 3 is not alive."""
 
     def __init__(self, *topics: TopicState) -> None:
         self.version = 1
@@ -194,7 +193,7 @@ def test_all_topics_are_requested_by_null_and_in_version_0_by_an_empty_list(
         assert harness.ask(KEY, version, topics=[]).topics == ()
 
 
-def test_a_response_of_all_topics_follows_every_change(harness: ApiHarness) -> None:
+def test_a_response_with_all_topics_reflects_every_change(harness: ApiHarness) -> None:
     harness.make_topic("a")
     before = harness.ask(KEY, LATEST, topics=None)
     assert (
@@ -215,7 +214,7 @@ def test_a_response_of_all_topics_follows_every_change(harness: ApiHarness) -> N
     assert [topic.name for topic in harness.ask(KEY, LATEST, topics=None).topics] == ["a"]
 
 
-def test_a_response_of_all_topics_is_encoded_once_per_address(harness: ApiHarness) -> None:
+def test_a_response_with_all_topics_is_encoded_once_per_address(harness: ApiHarness) -> None:
     harness.make_topic("a")
     here = harness.send(KEY, 9, topics=None)
     there = harness.send(KEY, 9, topics=None, connection=FakeConnection(host="::1", port=7))

@@ -1,4 +1,4 @@
-"""OffsetCommit's answer by position beside the generic encoder's."""
+"""OffsetCommit's hand-written response: the bytes of the generic encoder."""
 
 from datetime import timedelta
 from types import SimpleNamespace

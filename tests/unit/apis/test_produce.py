@@ -220,7 +220,7 @@ def as_time(timestamp_ms: int) -> datetime | None:
     return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=timestamp_ms)
 
 
-# -- when the answer leaves ----------------------------------------------------------------
+# -- when the response is sent -------------------------------------------------------------
 
 
 def test_acks_all_waits_for_the_in_sync_replicas_and_lets_the_next_request_start(
@@ -247,7 +247,7 @@ def test_a_delayed_produce_times_out(harness: ApiHarness) -> None:
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1, -(2**31)])
-def test_a_negative_timeout_means_none(harness: ApiHarness, timeout_ms: int) -> None:
+def test_a_negative_timeout_expires_at_once(harness: ApiHarness, timeout_ms: int) -> None:
     harness.make_topic("orders", replicas=(ME, OTHER))
     sent = send(harness, timeout_ms=timeout_ms)
     harness.clock.advance_ms(2)
@@ -378,7 +378,7 @@ def test_a_record_without_key_is_refused_by_a_compacted_topic(harness: ApiHarnes
     assert "key" in answer.error_message
 
 
-def test_malformed_requests_are_left_to_the_connection(harness: ApiHarness) -> None:
+def test_malformed_requests_raise(harness: ApiHarness) -> None:
     harness.make_topic("orders", 1)
     twice = [{"index": 0, "records": batch()}, {"index": 0, "records": batch()}]
     with pytest.raises(MalformedRequest, match="comes twice"):
@@ -386,7 +386,7 @@ def test_malformed_requests_are_left_to_the_connection(harness: ApiHarness) -> N
     assert end_of(harness) == 0
 
 
-def test_a_request_for_nothing_is_answered(harness: ApiHarness) -> None:
+def test_an_empty_request_gets_an_empty_response(harness: ApiHarness) -> None:
     assert harness.ask(KEY, 9, acks=-1, topic_data=[]).responses == ()
 
 
@@ -413,9 +413,11 @@ def numbered(sequence: int) -> bytearray:
     return batch(b"v", producer_id=5, producer_epoch=0, base_sequence=sequence)
 
 
-def test_an_unknown_producer_has_to_start_at_sequence_0(harness: ApiHarness) -> None:
-    """It is told so with the log's start, where Java looks for a reason: without it, Java sends
-    the same again until its time is over."""
+def test_an_unknown_producer_must_start_at_sequence_0(harness: ApiHarness) -> None:
+    """The response has the log start offset.
+
+    Without it, Java's producer retries the batch until it expires.
+    """
     harness.make_topic("orders")
     harness.fill("orders", batch(b"a"), batch(b"b"))
     harness.replicas.delete_records(P0, Offset(1))
@@ -430,10 +432,10 @@ def transactional() -> bytearray:
 
 
 @pytest.mark.parametrize("transactional_id", [None, "theirs"])
-def test_transactional_batches_need_the_permission_of_their_id(
+def test_transactional_batches_require_permission_on_their_transactional_id(
     harness: ApiHarness, transactional_id: str | None
 ) -> None:
-    """Whatever the request calls itself: CVE-2018-17196."""
+    """CVE-2018-17196: also if the request names no transactional id."""
     harness.make_topic("orders", 2)
     harness.guard.deny(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, "theirs")
     sent = send(

@@ -22,7 +22,7 @@ SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 @pytest.fixture
 def near(tmp_path: Path) -> Iterator[ApiHarness]:
-    """Its own rack is rack-1, the other's rack-2."""
+    """A broker in rack-1, whose follower is in rack-2."""
     harness = ApiHarness(tmp_path, settings={"replica.selector.class": SELECTOR})
     harness.update_metadata(brokers=(node(ME), node(OTHER)))
     yield harness
@@ -101,7 +101,7 @@ def test_without_the_selector_no_consumer_is_redirected(harness: ApiHarness) -> 
 
 
 def follow(harness: ApiHarness, *, high_watermark: int) -> None:
-    """With two records, of which so many are committed."""
+    """Become a follower with two records, and this high watermark."""
     harness.make_topic("orders", replicas=BOTH)
     harness.fill("orders", batch(b"a"), batch(b"b"))
     harness.make_topic("orders", replicas=BOTH, leader=OTHER, epoch=1)

@@ -74,7 +74,7 @@ def codes(sent: Sent) -> list[ErrorCode]:
 
 
 def mark(harness: ApiHarness, *, epoch: int = 0, commit: bool = True) -> None:
-    """As a marker that is written to the first partition."""
+    """Write a marker to the first partition."""
     partition = harness.replicas.get(P0)
     assert partition.leadership is not None
     partition.leadership.verifications.on_marker(PRODUCER, epoch)
@@ -135,7 +135,7 @@ def test_plain_batches_of_the_same_request_need_no_verification(
     assert harness.replicas.get(P0).log_end_offset == 0
 
 
-# -- what a coordinator says, and what clients of each age are told -------------------------
+# -- errors of the coordinator, by version --------------------------------------------------
 
 RETRY = ErrorCode.NOT_ENOUGH_REPLICAS
 NOT_PART_OF_IT = ErrorCode.TRANSACTION_ABORTABLE
@@ -187,7 +187,7 @@ def test_a_fenced_producer_is_refused_without_verification(harness: ApiHarness) 
     assert len(harness.verifier.requests) == 1
 
 
-# -- answers that take their time ----------------------------------------------------------
+# -- pending verifications ------------------------------------------------------------------
 
 
 def test_the_next_request_waits_during_verification(harness: ApiHarness) -> None:
@@ -206,10 +206,10 @@ def test_the_next_request_waits_during_verification(harness: ApiHarness) -> None
     ("version", "code"),
     [(10, ErrorCode.INVALID_TXN_STATE), (12, ErrorCode.TRANSACTION_ABORTABLE)],
 )
-def test_a_verification_from_before_a_marker_is_void(
+def test_a_verification_from_before_a_marker_is_invalid(
     harness: ApiHarness, version: int, code: ErrorCode
 ) -> None:
-    """Else a late batch opens a transaction that nobody ends (KAFKA-14402)."""
+    """Otherwise a late batch opens a transaction that never ends (KAFKA-14402)."""
     harness.verifier.answers_at_once = False
     sent = send(harness, {0: transactional()}, version=version)
     mark(harness)
@@ -227,7 +227,7 @@ def test_a_marker_of_a_later_epoch_fences_a_pending_verification(harness: ApiHar
     assert codes(sent) == [ErrorCode.INVALID_PRODUCER_EPOCH]
 
 
-def test_a_verification_of_an_earlier_leadership_is_void(harness: ApiHarness) -> None:
+def test_a_verification_from_an_earlier_leadership_is_invalid(harness: ApiHarness) -> None:
     harness.verifier.answers_at_once = False
     sent = send(harness, {0: transactional()})
     harness.make_topic("orders", 2, epoch=1, replicas=(ME, OTHER), leader=OTHER)
@@ -237,7 +237,7 @@ def test_a_verification_of_an_earlier_leadership_is_void(harness: ApiHarness) ->
     assert harness.replicas.get(P0).log_end_offset == 0
 
 
-def test_a_partition_led_only_since_the_request_is_not_appended_unverified(
+def test_a_partition_that_became_leader_after_the_request_is_not_appended_unverified(
     harness: ApiHarness,
 ) -> None:
     harness.verifier.answers_at_once = False
@@ -277,7 +277,7 @@ def test_a_connection_closed_during_verification_leaks_nothing(harness: ApiHarne
     connection = FakeConnection()
     send(harness, {0: transactional()}, connection=connection)
     connection.close("gone")
-    assert connection.memory.held_bytes > 0  # it still waits
+    assert connection.memory.held_bytes > 0  # the verification is still pending
     harness.verifier.answer(0)
     assert harness.replicas.get(P0).log_end_offset == 1
     assert connection.memory.held_bytes == 0
@@ -287,7 +287,7 @@ def test_batches_under_verification_count_as_receive_memory(harness: ApiHarness)
     memory = harness.connection.memory
     batches = [transactional(value=bytes(size)) for size in (1000, 3000)]
     send(harness, {0: transactional(producer=PRODUCER + 1)})
-    assert memory.held_bytes == 0  # it was known at once
+    assert memory.held_bytes == 0  # the verification completed at once
     harness.verifier.answers_at_once = False
     sent = send(harness, dict(enumerate(batches)))
     assert memory.held_bytes == len(batches[0]) + len(batches[1])
@@ -296,7 +296,7 @@ def test_batches_under_verification_count_as_receive_memory(harness: ApiHarness)
     assert memory.held_bytes == 0
 
 
-def test_without_memory_the_client_retries_and_one_request_always_succeeds(
+def test_without_memory_a_request_is_retriable_and_one_always_succeeds(
     harness: ApiHarness,
 ) -> None:
     harness.verifier.answers_at_once = False
@@ -314,14 +314,14 @@ def test_without_memory_the_client_retries_and_one_request_always_succeeds(
     assert codes(again) == [ErrorCode.NONE]
 
 
-# -- what nobody is asked about --------------------------------------------------------------
+# -- without verification -------------------------------------------------------------------
 
 
 def test_a_corrupt_batch_is_retriable_whatever_producer_it_names(
     harness: ApiHarness,
 ) -> None:
     damaged = transactional()
-    damaged[45] ^= 0xFF  # in the producer's id
+    damaged[45] ^= 0xFF  # a byte of the producer id
     assert codes(send(harness, {0: damaged, 1: transactional()})) == [
         ErrorCode.CORRUPT_MESSAGE,
         ErrorCode.NONE,

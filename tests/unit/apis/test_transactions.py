@@ -1,4 +1,4 @@
-"""The transaction APIs: authorization, decoded requests and encoded replies."""
+"""The transaction APIs: authorization, decoded requests and encoded responses."""
 
 from datetime import timedelta
 from typing import Any
@@ -100,11 +100,11 @@ def test_two_phase_commit_without_a_transactional_id_is_invalid(
     assert harness.ask(INIT, 6, **{field: True}).error_code == ErrorCode.INVALID_REQUEST
 
 
-# -- the code of a producer that was replaced ----------------------------------------------
+# -- the error code of a fenced producer ---------------------------------------------------
 
 
 def fenced_codes(harness: ApiHarness, key: ApiKey, **fields: Any) -> list[int]:
-    """In every version that producers use."""
+    """Return the code in every version that producers use."""
     harness.make_topic("orders", 2)
     harness.make_topic(OFFSETS_TOPIC)
     harness.transactions.code = FENCED
@@ -175,7 +175,7 @@ def test_one_missing_partition_prevents_the_others(harness: ApiHarness) -> None:
 
 @pytest.mark.parametrize("topic", [OFFSETS_TOPIC, TRANSACTIONS_TOPIC, "theirs", "never"])
 def test_adding_partitions_requires_write_on_the_topic(harness: ApiHarness, topic: str) -> None:
-    """Nor does the code disclose whether it exists."""
+    """The error code does not reveal whether the topic exists."""
     harness.make_topic(OFFSETS_TOPIC)
     harness.make_topic("theirs")
     for name in ("theirs", "never"):
@@ -232,7 +232,7 @@ def test_brokers_add_partitions_for_their_clients(harness: ApiHarness) -> None:
 
 @pytest.mark.parametrize("listener", ["PLAINTEXT", "BROKERS"])
 def test_only_brokers_may_use_the_broker_versions(harness: ApiHarness, listener: str) -> None:
-    """On the wrong listener, or without the permission."""
+    """On the client listener, or without the permission, they are refused."""
     let_brokers_in(harness, listener)
     harness.guard.denies_all = listener == "PLAINTEXT"
     reply = harness.ask(ADD, 4, **broker_asks(verify_only=True))
@@ -254,7 +254,7 @@ def test_the_groups_partition_of_the_offsets_topic_is_added(
     added = TopicPartition(OFFSETS_TOPIC, 5)
     assert harness.transactions.requests == [
         ("add", "t", 7, 3, (added,), 3)
-    ]  # never with transactions v2
+    ]  # none with transactions v2
     assert harness.transactions.connection == harness.connection.number
     assert harness.groups.requests == ["ensure_topic"]
 
@@ -278,7 +278,7 @@ def test_adding_offsets_requires_read_on_the_group(harness: ApiHarness) -> None:
 
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("version", APIS[END].versions)
-def test_end_txn_is_decoded_and_its_reply_encoded(
+def test_end_txn_is_decoded_and_its_response_encoded(
     harness: ApiHarness, version: int, commit: bool
 ) -> None:
     harness.transactions.ended = EndTxnReply(NONE, 9, 0)
@@ -296,7 +296,7 @@ def test_end_txn_requires_write_on_the_transactional_id(harness: ApiHarness) -> 
     assert harness.transactions.requests == []
 
 
-# -- looking at them -----------------------------------------------------------------------
+# -- DescribeTransactions and ListTransactions ---------------------------------------------
 
 
 def test_a_description_omits_topics_that_may_not_be_described(
@@ -374,7 +374,7 @@ def test_only_transactions_that_may_be_described_are_listed(
         (None, ["billing-1", "billing-2", "sink é"]),
         ("", ["billing-1", "billing-2", "sink é"]),
         ("billing-.*", ["billing-1", "billing-2"]),
-        ("billing", []),  # a full match
+        ("billing", []),  # the pattern must match the whole id
         ("[^-]+", ["sink é"]),
     ],
 )

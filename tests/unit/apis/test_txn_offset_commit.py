@@ -110,7 +110,7 @@ def test_a_verification_is_valid_only_in_its_leadership(
     harness: ApiHarness,
 ) -> None:
     commit(harness, 5)
-    harness.make_topic(OFFSETS_TOPIC, 3, epoch=1)  # the same leadership, with a new epoch
+    harness.make_topic(OFFSETS_TOPIC, 3, epoch=1)  # a new epoch of the same leadership
     assert kept(harness).find_refusal() is NONE
     harness.make_topic(OFFSETS_TOPIC, 3, epoch=2, replicas=(ME, OTHER), leader=OTHER)
     harness.make_topic(OFFSETS_TOPIC, 3, epoch=3)

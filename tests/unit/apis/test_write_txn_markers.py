@@ -127,14 +127,14 @@ def test_a_partition_led_elsewhere_does_not_affect_the_others(
     ]
 
 
-# -- again, and too late -----------------------------------------------------------------------
+# -- repeated and late markers -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("transaction_version", [0, 1, 2])
 def test_a_repeated_marker_gets_the_same_result(
     harness: ApiHarness, transaction_version: int
 ) -> None:
-    """Also from a reloaded coordinator that does not know the first result (KAFKA-19999)."""
+    """Also if a reloaded coordinator does not know the first result (KAFKA-19999)."""
     produce(harness)
     epoch = 1 if transaction_version == 2 else 0
     for coordinator_epoch in (0, 0, 1):
@@ -220,7 +220,7 @@ def test_markers_with_a_stale_producer_or_coordinator_epoch_end_nothing(
 def test_a_marker_for_an_ended_transaction_gets_producer_fenced(
     harness: ApiHarness, late: dict[str, int]
 ) -> None:
-    """Otherwise a coordinator that lost its newest state would retry for ever."""
+    """Otherwise a coordinator that lost its newest state would retry forever."""
     produce(harness, epoch=3)
     write(harness, marker(epoch=3, coordinator_epoch=7))
     sent: Any = marker(**{"epoch": 3, **late})  # type: ignore[arg-type]
@@ -228,7 +228,7 @@ def test_a_marker_for_an_ended_transaction_gets_producer_fenced(
     assert stable(harness) == (2, 2)  # nothing was written
 
 
-# -- the topic of offsets ------------------------------------------------------------------------
+# -- the offsets topic ---------------------------------------------------------------------------
 
 
 def test_markers_for_offsets_go_to_the_group_coordinator(harness: ApiHarness) -> None:
@@ -254,7 +254,7 @@ def test_errors_of_the_group_coordinator_are_mapped_to_partition_errors(
     assert write(harness, marker({OFFSETS_TOPIC: [0]})) == [[ErrorCode.NOT_LEADER_OR_FOLLOWER]]
 
 
-# -- who may -------------------------------------------------------------------------------------
+# -- authorization -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("commit", [True, False])

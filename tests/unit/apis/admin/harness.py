@@ -77,9 +77,9 @@ class FakeAuthorizer:
 
 
 class FakeController:
-    """The controller as handlers see it: records requests, returns what the test says.
+    """A fake controller: records requests, and returns the results that a test sets.
 
-    Where nothing is scripted for a name, all is done, and a topic has what was asked for.
+    A name without a scripted result succeeds, and its topic has what the request asks for.
     """
 
     def __init__(self) -> None:
@@ -100,7 +100,7 @@ class FakeController:
     ) -> list[TopicState | ApiError]:
         self.created += topics
         self.validate_only, self.timeout_ms = validate_only, timeout_ms
-        return [self.refusals.get(topic.name) or _as_asked(topic) for topic in topics]
+        return [self.refusals.get(topic.name) or _created_as_requested(topic) for topic in topics]
 
     async def delete_topics(
         self, names: Sequence[str], *, timeout_ms: int
@@ -153,7 +153,7 @@ class FakeController:
         return self.moving
 
 
-def _as_asked(topic: CreatableTopic) -> TopicState | ApiError:
+def _created_as_requested(topic: CreatableTopic) -> TopicState | ApiError:
     if not topic.assignment and not 0 < topic.partitions * topic.replication_factor <= 1000:
         return ApiError(ErrorCode.INVALID_PARTITIONS, f"{topic.partitions} partitions")
     assignment = topic.assignment or dict.fromkeys(
@@ -172,7 +172,7 @@ def topic_state(
     replicas: Iterable[tuple[BrokerId, ...]] = ((OWN_ID,),),
     configs: Mapping[str, str] | None = None,
 ) -> TopicState:
-    """Led by the first replica of each partition; the id is derived from the name."""
+    """A topic led by the first replica of each partition; its id is derived from its name."""
     return TopicState(
         name=name,
         topic_id=topic_id_of(name),
@@ -187,7 +187,7 @@ def topic_id_of(name: str) -> TopicId:
     return TopicId(UUID(bytes=name.encode().rjust(16, b"-")[-16:]))
 
 
-class _Nobody:
+class _NullConnection:
     """A connection that drops responses and has an address."""
 
     def __init__(self, caller: Caller, host: str) -> None:
@@ -311,14 +311,14 @@ class AdminApiHarness:
         )
 
     def write(self, partition: TopicPartition, *counts: int) -> None:
-        """Batches of so many records each, which this broker alone commits at once."""
+        """Append batches with that many records each; this broker alone commits them at once."""
         batches = [(partition, memoryview(bytearray(batch_of(count)))) for count in counts]
         answers: list[PartitionAppended] = []
         self.replicas.append(batches, acks=1, timeout_ms=0, done=answers.extend)
         assert [answer.code for answer in answers] == [ErrorCode.NONE] * len(counts)
 
     def ask(self, api: Api, version: int, **fields: Any) -> Any:
-        """The response to a request with these fields; both are encoded and decoded."""
+        """Return the response to a request with these fields; both are encoded and decoded."""
         return self.ask_with(api, version, build(get_request_schema(api.key, version), fields))
 
     def ask_with(self, api: Api, version: int, message: Any) -> Any:
@@ -330,7 +330,9 @@ class AdminApiHarness:
             version=version,
             correlation_id=7,
             client_id="tests",
-            in_flight=InFlightRequest(_Nobody(self.caller, self.connected_to), memoryview(sent), 0),
+            in_flight=InFlightRequest(
+                _NullConnection(self.caller, self.connected_to), memoryview(sent), 0
+            ),
             message=decode_request(api.key, version, sent),
         )
         answer = api.answer(request, self.services)
@@ -361,7 +363,7 @@ def node(broker: BrokerId, *endpoints: Endpoint, rack: str | None = None) -> Bro
 
 
 def build(entity: type, values: Mapping[str, Any]) -> Any:
-    """A message from plain mappings; an unknown field is an error in the test."""
+    """Build a message from plain mappings; an unknown field is an error in the test."""
     fields = {shape.name: shape for shape in describe_fields(entity)}
     assert values.keys() <= fields.keys(), f"{entity.__name__} has only {sorted(fields)}"
     defaults = {"timeout": timedelta(seconds=30)} if "timeout" in fields else {}
@@ -376,6 +378,6 @@ def _build_field(entity: type | None, value: Any) -> Any:
 
 
 def rows(entities: Iterable[Any], *names: str) -> list[Any]:
-    """These fields of each entity as a tuple; a single field as itself."""
+    """Return these fields of each entity as a tuple; a single field as itself."""
     picked = [tuple(getattr(entity, name) for name in names) for entity in entities]
     return [item[0] for item in picked] if len(names) == 1 else picked

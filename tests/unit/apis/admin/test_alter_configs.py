@@ -1,4 +1,4 @@
-"""AlterConfigs and IncrementalAlterConfigs: what reaches the controller, and what never does."""
+"""AlterConfigs and IncrementalAlterConfigs: what reaches the controller."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ def resource(kind: int, name: str, *settings: tuple[str, str | None]) -> dict[st
 def alter(
     harness: AdminApiHarness, api: Any, *resources: dict[str, Any], **flags: Any
 ) -> list[ErrorCode]:
-    """The error of each resource, in the request's order; operations are SET unless given."""
+    """Return the error of each resource in order; operations are SET unless given."""
     if api is INCREMENTAL:
         for resource in resources:
             resource["configs"] = [
@@ -251,7 +251,7 @@ def test_read_only_settings_cannot_be_changed(harness: AdminApiHarness, api: Any
     assert not harness.controller.changed
 
 
-def test_what_clients_may_not_set_they_may_delete(harness: AdminApiHarness) -> None:
+def test_settings_that_clients_may_not_set_may_be_deleted(harness: AdminApiHarness) -> None:
     requested = resource(BROKER, "1", ("listeners", None))
     requested["configs"][0]["config_operation"] = DELETE
     assert alter(harness, INCREMENTAL, requested) == [ErrorCode.NONE]
@@ -268,7 +268,7 @@ def test_no_setting_that_clients_may_set_names_a_class_a_file_or_an_address() ->
         for setting in allowed
         if setting.kind in (SettingKind.STRING, SettingKind.LIST)
     }
-    # A new one is looked at by a person before it is added here.
+    # Review a new setting before adding it here: a client could set it to any text.
     assert texts <= {
         "cleanup.policy",
         "compression.type",
@@ -279,10 +279,10 @@ def test_no_setting_that_clients_may_set_names_a_class_a_file_or_an_address() ->
         "max.connections.per.ip.overrides",
         "message.format.version",
         "message.timestamp.type",
-        "penstock.table.format",  # one of four words
+        "penstock.table.format",  # one of four values
         "penstock.table.partition.by",  # columns of the table
-        "penstock.table.schema",  # the columns themselves, not a place to find them
-        "penstock.table.value",  # one of four words
+        "penstock.table.schema",  # the columns themselves, not a file that has them
+        "penstock.table.value",  # one of four values
     }
 
 

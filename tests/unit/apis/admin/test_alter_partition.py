@@ -30,7 +30,7 @@ STORED = AlterPartitionState(
 
 
 class FakeController:
-    """Of the brokers' requests; answers what a test says."""
+    """A fake controller for requests of brokers; returns what a test sets."""
 
     def __init__(self) -> None:
         self.proposals: list[tuple[Sequence[AlterPartitionProposal], BrokerId, BrokerEpoch]] = []
@@ -136,7 +136,7 @@ def test_a_refused_request_returns_no_partitions(
 def test_requests_on_a_client_listener_are_refused(
     harness: AdminApiHarness, controller: FakeController, version: int
 ) -> None:
-    """CVE-2018-1288: a client that says that it is a broker."""
+    """CVE-2018-1288: a client claims to be a broker."""
     harness.caller = harness.caller._replace(listener="CLIENTS")
     assert ask(harness, version).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     assert not controller.proposals

@@ -62,7 +62,7 @@ def test_any_request_has_a_decodable_response(
         harness.ask_with(api, version, sample(schema, source, width=3))
 
 
-LONG = "é" * 16_000  # bytes that a string of the older versions just holds
+LONG = "é" * 16_000  # the most bytes that a string of the older versions can have
 
 
 def test_an_error_message_is_clipped_however_long_the_name_is(harness: AdminApiHarness) -> None:

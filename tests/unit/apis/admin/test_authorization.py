@@ -39,11 +39,11 @@ class DenyAll:
         return False
 
 
-class Trial(NamedTuple):
-    """A request about one topic, and where its answer has the error of it."""
+class TopicRequest(NamedTuple):
+    """A request about one topic, and where its response has that topic's error."""
 
     api: Api
-    fields: Callable[[int, str], dict[str, Any]]  # of a version, about a topic
+    fields: Callable[[int, str], dict[str, Any]]  # (version, topic) -> fields
     error_of: Callable[[Any], int]
     error: ErrorCode = TOPIC_FAILED
 
@@ -84,30 +84,34 @@ def _settings(version: int, name: str) -> dict[str, Any]:
 
 
 TRIALS = (
-    Trial(create_topics.API, _new_topic, lambda answer: answer.topics[0].error_code),
-    Trial(delete_topics.API, _deletion, lambda answer: answer.responses[0].error_code),
-    Trial(create_partitions.API, _more_partitions, lambda answer: answer.results[0].error_code),
-    Trial(
+    TopicRequest(create_topics.API, _new_topic, lambda answer: answer.topics[0].error_code),
+    TopicRequest(delete_topics.API, _deletion, lambda answer: answer.responses[0].error_code),
+    TopicRequest(
+        create_partitions.API, _more_partitions, lambda answer: answer.results[0].error_code
+    ),
+    TopicRequest(
         delete_records.API,
         _deleted_records,
         lambda answer: answer.topics[0].partitions[0].error_code,
     ),
-    Trial(describe_configs.API, _settings, lambda answer: answer.results[0].error_code),
-    Trial(alter_configs.API, _config_change(), lambda answer: answer.responses[0].error_code),
-    Trial(
+    TopicRequest(describe_configs.API, _settings, lambda answer: answer.results[0].error_code),
+    TopicRequest(
+        alter_configs.API, _config_change(), lambda answer: answer.responses[0].error_code
+    ),
+    TopicRequest(
         incremental_alter_configs.API,
         _config_change(config_operation=0),
         lambda answer: answer.responses[0].error_code,
     ),
-    Trial(
+    TopicRequest(
         describe_topic_partitions.API,
         lambda version, name: {"topics": [{"name": name}]},
         lambda answer: answer.topics[0].error_code,
     ),
-    Trial(
+    TopicRequest(
         describe_log_dirs.API,
         lambda version, name: {"topics": [{"topic": name, "partitions": [0]}]},
-        # Before version 3 an answer without any directory is the error.
+        # Before version 3, a response without directories means an error.
         lambda answer: getattr(answer, "error_code", CLUSTER_FAILED if not answer.results else 0),
         CLUSTER_FAILED,
     ),
@@ -133,7 +137,7 @@ def nobody(harness: AdminApiHarness) -> DenyAll:
 
 @EVERY_VERSION
 def test_nothing_is_done_without_permission(
-    harness: AdminApiHarness, nobody: DenyAll, trial: Trial, version: int
+    harness: AdminApiHarness, nobody: DenyAll, trial: TopicRequest, version: int
 ) -> None:
     answer = harness.ask(trial.api, version, **trial.fields(version, "there"))
     assert trial.error_of(answer) == trial.error
@@ -145,7 +149,7 @@ def test_nothing_is_done_without_permission(
 
 @EVERY_VERSION
 def test_a_refusal_does_not_reveal_whether_the_topic_exists(
-    harness: AdminApiHarness, nobody: DenyAll, trial: Trial, version: int
+    harness: AdminApiHarness, nobody: DenyAll, trial: TopicRequest, version: int
 ) -> None:
     there = harness.ask(trial.api, version, **trial.fields(version, "there"))
     where = harness.ask(trial.api, version, **trial.fields(version, "where"))

@@ -189,7 +189,7 @@ def test_an_empty_request_has_an_empty_response(harness: AdminApiHarness) -> Non
 
 
 def test_a_request_for_too_many_partitions_is_refused_as_a_whole(harness: AdminApiHarness) -> None:
-    """Before anything is made of them: each would cost time."""
+    """The request is refused before any partition is built: each would cost time."""
     topics = [
         requested_topic("a", num_partitions=6_000),
         requested_topic("b", num_partitions=4_001),

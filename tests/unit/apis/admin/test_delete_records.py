@@ -17,7 +17,7 @@ EVERYTHING = -1
 def delete(
     harness: AdminApiHarness, topic: str, *offsets: tuple[int, int], version: int = LAST
 ) -> list[Any]:
-    """(partition, first offset left, error) of each partition."""
+    """Return (partition, new log start offset, error) of each partition."""
     partitions = [{"partition_index": partition, "offset": offset} for partition, offset in offsets]
     answer = harness.ask(API, version, topics=[{"name": topic, "partitions": partitions}])
     (returned,) = answer.topics

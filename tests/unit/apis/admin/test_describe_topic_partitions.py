@@ -75,7 +75,7 @@ def test_a_topic_has_its_leader_and_replicas(harness: AdminApiHarness) -> None:
     harness.update(failed={TopicPartition("d", 1): frozenset((OWN_ID,))})
     (topic,) = ask(harness, "d").topics
     assert rows(topic.partitions, "offline_replicas") == [(lost,), (lost, OWN_ID)]
-    # Java's client walks over these without asking whether they are there.
+    # Java's client iterates over these without a null check.
     assert rows(topic.partitions, "eligible_leader_replicas", "last_known_elr") == [((), ())] * 2
 
 

@@ -48,7 +48,7 @@ def test_a_group_needs_a_name(harness: AdminApiHarness) -> None:
     assert describe(harness, "").error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_stored_settings_that_do_not_fit_the_brokers_any_more_are_named(
+def test_stored_settings_outside_the_brokers_bounds_are_named(
     harness: AdminApiHarness,
 ) -> None:
     set_for_group(harness, "g", {SESSION: "1"})
@@ -57,7 +57,7 @@ def test_stored_settings_that_do_not_fit_the_brokers_any_more_are_named(
     assert "group.consumer.min.session.timeout.ms" in result.error_message
 
 
-def test_version_0_lists_client_metrics_of_which_there_are_none(harness: AdminApiHarness) -> None:
+def test_version_0_lists_client_metrics_which_are_empty(harness: AdminApiHarness) -> None:
     reply = harness.ask(LIST, 0)
     assert (reply.error_code, reply.config_resources) == (ErrorCode.NONE, ())
 
