@@ -1,4 +1,4 @@
-"""What needs no broker of the commands that talk to one: usage, addresses, how failures end."""
+"""Commands that talk to a broker, as far as they need none: usage, addresses, exit codes."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_help_explains_itself_with_examples(arguments: list[str], words: list[st
     ],
     ids=" ".join,
 )
-def test_wrong_usage_ends_with_2_and_a_message_on_stderr(arguments: list[str]) -> None:
+def test_wrong_usage_exits_2_with_a_message_on_stderr(arguments: list[str]) -> None:
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 2
     assert result.stderr
@@ -99,7 +99,7 @@ def test_an_unreachable_broker_is_one_clear_line(arguments: list[str]) -> None:
     )
 
 
-def test_the_default_address_is_this_machines() -> None:
+def test_the_default_address_is_localhost() -> None:
     result = CliRunner().invoke(app, ["topic", "list", "--help"], env={"PENSTOCK_BOOTSTRAP": None})
     assert "127.0.0.1:9092" in result.stdout
 
@@ -120,7 +120,7 @@ def test_every_subcommand_in_the_table_can_be_called() -> None:
         assert CliRunner().invoke(app, [name, "--help"]).exit_code == 0
 
 
-def test_lines_lose_their_ends_and_keep_all_else() -> None:
+def test_lines_lose_their_line_endings_and_nothing_else() -> None:
     source = io.BytesIO(b"a\n\r\n b \xff\r\nlast")
     assert list(_read_lines(source, None)) == [
         Line(None, b"a", 2),
@@ -130,18 +130,20 @@ def test_lines_lose_their_ends_and_keep_all_else() -> None:
     ]
 
 
-def test_a_missing_separator_names_the_line() -> None:
+def test_a_missing_separator_is_reported_with_its_line_number() -> None:
     lines = _read_lines(io.BytesIO(b"k=v\nnone\n"), b"=")
     assert next(lines) == Line(b"k", b"v", 4)
     with pytest.raises(NoKey, match="line 2 has no '='"):
         next(lines)
 
 
-def test_without_a_rate_nothing_waits() -> None:
+def test_lines_without_a_rate_are_not_delayed() -> None:
     lines = [Line(None, b"x", 1)] * 3
     assert list(_paced(iter(lines), None)) == lines
 
 
-def test_a_table_for_programs_has_aligned_columns(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_that_is_not_on_a_terminal_has_aligned_columns(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     show_table(("topic", "count"), [("orders", 5), ("a", None), ("b", 1000)])
     assert capsys.readouterr().out == "topic   count\norders      5\na           -\nb        1000\n"

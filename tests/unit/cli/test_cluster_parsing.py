@@ -1,4 +1,4 @@
-"""What `penstock cluster` takes for a partition and for brokers, and how it refuses the rest."""
+"""Arguments of `penstock cluster`: partitions and brokers, and how invalid ones are refused."""
 
 import pytest
 from typer.testing import CliRunner
@@ -18,7 +18,7 @@ from penstock.model.ids import TopicPartition
         ("a.b_c--1", "a.b_c-", 1),
     ],
 )
-def test_the_last_dash_parts_topic_and_number(text: str, topic: str, number: int) -> None:
+def test_the_last_dash_separates_topic_and_partition(text: str, topic: str, number: int) -> None:
     assert parse_partition(text) == TopicPartition(topic, number)
 
 
@@ -61,7 +61,7 @@ def test_invalid_brokers_are_rejected_with_an_example(text: str) -> None:
         (["elect-leaders", "orders"], "a partition is written TOPIC-N"),
     ],
 )
-def test_a_command_that_lacks_something_says_what(arguments: list[str], advice: str) -> None:
+def test_a_missing_argument_is_named(arguments: list[str], advice: str) -> None:
     result = CliRunner().invoke(app, ["cluster", *arguments])
     assert (result.exit_code, result.stdout) == (2, "")
     assert advice in result.stderr

@@ -1,4 +1,4 @@
-"""What `penstock cluster status` says about a cluster, by its metadata."""
+"""`penstock cluster status`: health, leaders and replicas from the cluster's metadata."""
 
 import io
 import sys
@@ -57,12 +57,12 @@ def test_a_partition_without_a_leader_makes_it_offline() -> None:
     assert status_of(in_sync=(1,), leader=NO_BROKER).health is ClusterHealth.OFFLINE
 
 
-def test_replicas_being_added_are_not_missed() -> None:
+def test_replicas_being_added_do_not_count_as_missing() -> None:
     status = status_of(in_sync=(1, 2), adding=(3,))
     assert (status.under_replicated, status.health) == ([], ClusterHealth.HEALTHY)
 
 
-def test_a_broker_that_has_replicas_and_is_not_registered_is_named(
+def test_a_broker_with_replicas_that_is_not_registered_is_named(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     status = status_of(in_sync=(1, 2), alive=(1, 2))
@@ -83,7 +83,7 @@ class _Terminal(io.StringIO):
 @pytest.mark.parametrize(
     ("in_sync", "leader", "colour"), [((1, 2, 3), 1, 32), ((1,), 1, 33), ((1,), NO_BROKER, 31)]
 )
-def test_a_terminal_gets_the_word_in_a_colour(
+def test_a_terminal_gets_a_coloured_status(
     monkeypatch: pytest.MonkeyPatch, in_sync: tuple[int, ...], leader: int, colour: int
 ) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)

@@ -1,4 +1,4 @@
-"""What needs no broker of `penstock group`: usage, times, spans and scopes."""
+"""`penstock group`, as far as it needs no broker: usage, timestamps, durations and scopes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_help_explains_itself_with_examples(arguments: list[str], words: list[st
         (["--topic", "t", "--by-duration", ""], "90m"),
     ],
 )
-def test_wrong_usage_of_a_reset_ends_with_2_before_anybody_is_asked(
+def test_wrong_usage_of_a_reset_exits_2_before_contacting_a_broker(
     arguments: list[str], complaint: str
 ) -> None:
     nobody = {"PENSTOCK_BOOTSTRAP": "127.0.0.1:1"}
@@ -57,7 +57,7 @@ def test_wrong_usage_of_a_reset_ends_with_2_before_anybody_is_asked(
     assert complaint in result.stderr
 
 
-def test_times_are_utc_unless_they_say_otherwise() -> None:
+def test_timestamps_are_utc_unless_they_have_an_offset() -> None:
     assert parse_time_ms("1970-01-01T00:00:01") == 1000
     assert parse_time_ms("1970-01-01T00:00:01.500Z") == 1500
     assert parse_time_ms("1970-01-01T02:00:00+02:00") == 0
@@ -74,12 +74,12 @@ def test_times_are_utc_unless_they_say_otherwise() -> None:
         ("1.5s", 1.5),
     ],
 )
-def test_spans_are_read_in_both_forms(text: str, expected_s: float) -> None:
+def test_durations_are_parsed_in_both_forms(text: str, expected_s: float) -> None:
     assert parse_duration_ms(text) == expected_s * 1000
 
 
 @pytest.mark.parametrize("text", ["P1M", "P1M2D", "P", "PT", "1h1d", "-1h", "1"])
-def test_a_span_of_months_or_of_nothing_is_refused(text: str) -> None:
+def test_an_empty_duration_or_one_of_months_is_refused(text: str) -> None:
     with pytest.raises(InvalidReset, match="P1DT2H30M"):
         parse_duration_ms(text)
 

@@ -49,7 +49,7 @@ def first_log(data: Path) -> Path:
     return min(data.glob("t-0/*.log"))
 
 
-def test_a_batch_line_names_what_its_header_says(writer: Writer, tmp_path: Path) -> None:
+def test_a_batch_line_shows_the_fields_of_its_header(writer: Writer, tmp_path: Path) -> None:
     writer.epoch = 4
     writer.records(2, codec=Codec.ZSTD, timestamp_ms=NOW_MS)
     (size,) = [path.stat().st_size for path in tmp_path.glob("t-0/*.log")]
@@ -87,7 +87,7 @@ def test_a_producers_fields_and_markers_are_shown(writer: Writer, tmp_path: Path
     assert markers == [None, "ABORT by coordinator 0", None, "COMMIT by coordinator 0"]
 
 
-def test_records_are_text_where_printable_and_marked_otherwise(
+def test_records_are_shown_as_text_if_printable_and_as_hex_otherwise(
     writer: Writer, tmp_path: Path
 ) -> None:
     hidden = b"\x1b[31mred"
@@ -115,7 +115,7 @@ def test_records_are_text_where_printable_and_marked_otherwise(
     assert "key" not in records[2]
 
 
-def test_long_values_are_shortened_for_people_alone(writer: Writer, tmp_path: Path) -> None:
+def test_long_values_are_shortened_in_text_but_not_in_json(writer: Writer, tmp_path: Path) -> None:
     writer.records(1, value=b"v" * 1000)
     text = dump(first_log(tmp_path), "--deep")
     assert 'v"... (1000 bytes)' in text
@@ -124,12 +124,12 @@ def test_long_values_are_shortened_for_people_alone(writer: Writer, tmp_path: Pa
     assert record["value"] == "v" * 1000
 
 
-def test_times_that_no_calendar_holds_are_plain_numbers(writer: Writer, tmp_path: Path) -> None:
+def test_invalid_timestamps_are_shown_as_numbers(writer: Writer, tmp_path: Path) -> None:
     writer.append(build_batch([Record(0, -1, None, b"x")]))
     assert "max_timestamp=-1 crc" in dump(first_log(tmp_path))
 
 
-def test_the_dump_begins_at_an_offset_and_ends_after_so_many_batches(data: Path) -> None:
+def test_from_offset_and_max_batches_limit_the_dump(data: Path) -> None:
     whole = of_type("batch", dump_json(data))
     start = next(i for i, batch in enumerate(whole) if i > 30 and batch["count"] > 2)
     offset = whole[start]["base_offset"] + 1
@@ -143,7 +143,7 @@ def test_the_dump_begins_at_an_offset_and_ends_after_so_many_batches(data: Path)
     )
 
 
-def test_every_offset_can_be_the_first_one_of_a_file(data: Path) -> None:
+def test_from_offset_accepts_every_offset_of_a_file(data: Path) -> None:
     log = sorted(data.glob("t-0/*.log"))[2]
     batches = of_type("batch", dump_json(log))
     for batch in batches:
@@ -151,7 +151,7 @@ def test_every_offset_can_be_the_first_one_of_a_file(data: Path) -> None:
         assert batches_read == batches[batches.index(batch) :]
 
 
-def test_a_wrong_index_does_not_lead_astray(data: Path, tmp_path: Path) -> None:
+def test_from_offset_works_with_a_wrong_index(data: Path, tmp_path: Path) -> None:
     log = sorted(data.glob("t-0/*.log"))[2]
     copy = tmp_path / log.name
     copy.write_bytes(log.read_bytes())
@@ -181,7 +181,7 @@ def test_index_entries_are_shown_with_absolute_offsets(data: Path) -> None:
     assert times[-1]["timestamp_ms"] == largest
 
 
-def test_the_small_files_are_shown(data: Path) -> None:
+def test_checkpoints_metadata_and_snapshots_are_shown(data: Path) -> None:
     objects = dump_json(data)
     assert of_type("partition-metadata", objects)[0]["topic_id"] == "AAAAAAAAAAAAAAAAAAAABw"
     assert [item["epoch"] for item in of_type("epoch", objects)] == [0, 1, 2]
@@ -197,7 +197,7 @@ def test_the_small_files_are_shown(data: Path) -> None:
     assert {item["producer_id"] for item in of_type("producer", objects)} == {1, 2, 3}
 
 
-def test_a_bad_crc_is_shown_and_reported_and_the_dump_goes_on(data: Path, tmp_path: Path) -> None:
+def test_a_bad_crc_is_shown_and_reported_and_the_dump_continues(data: Path, tmp_path: Path) -> None:
     log = first_log(data)
     content = bytearray(log.read_bytes())
     positions = [position for position, _ in iter_headers(bytes(content))]
@@ -237,7 +237,7 @@ def test_a_torn_tail_is_reported_with_its_position(data: Path, tmp_path: Path) -
         ("meta.properties", b"nonsense"),
     ],
 )
-def test_damage_of_any_file_is_a_message_with_its_path(
+def test_damage_of_any_file_is_reported_with_its_path(
     tmp_path: Path, name: str, content: bytes
 ) -> None:
     path = tmp_path / name
@@ -248,7 +248,7 @@ def test_damage_of_any_file_is_a_message_with_its_path(
     assert "Traceback" not in result.output
 
 
-def test_any_flipped_byte_ends_in_a_dump_not_in_a_traceback(data: Path, tmp_path: Path) -> None:
+def test_a_flipped_byte_never_causes_a_traceback(data: Path, tmp_path: Path) -> None:
     for source in sorted((data / "t-0").iterdir())[:9]:
         content = source.read_bytes()
         for position in range(0, len(content), 97):

@@ -9,7 +9,7 @@ from penstock.cli.main import app
 from penstock.protocol.batch import iter_headers
 
 
-def test_a_clean_directory_ends_with_0_and_counts(tmp_path: Path) -> None:
+def test_a_clean_directory_exits_0_with_counts(tmp_path: Path) -> None:
     write_sample(tmp_path)
     for directory in (tmp_path, tmp_path / "t-0"):
         result = CliRunner().invoke(app, ["log", "verify", "--records", str(directory)])
@@ -22,7 +22,7 @@ def test_a_clean_directory_ends_with_0_and_counts(tmp_path: Path) -> None:
         assert result.stdout.endswith(", 0 problems, 0 notes\n")
 
 
-def test_every_problem_is_printed_with_its_place_and_the_exit_code_is_1(tmp_path: Path) -> None:
+def test_every_problem_is_printed_with_its_position_and_the_exit_code_is_1(tmp_path: Path) -> None:
     write_sample(tmp_path)
     log = sorted(tmp_path.glob("t-0/*.log"))[1]
     content = bytearray(log.read_bytes())
@@ -41,7 +41,7 @@ def test_every_problem_is_printed_with_its_place_and_the_exit_code_is_1(tmp_path
     assert lines[-1].endswith(", 2 problems, 1 note")
 
 
-def test_the_tree_of_a_single_node_is_nothing_to_talk_about(tmp_path: Path) -> None:
+def test_the_embedded_metadata_store_of_a_single_node_is_not_reported(tmp_path: Path) -> None:
     write_sample(tmp_path)
     (tmp_path / ".coordination").mkdir()
     (tmp_path / "notes").mkdir()
@@ -52,7 +52,7 @@ def test_the_tree_of_a_single_node_is_nothing_to_talk_about(tmp_path: Path) -> N
     ]
 
 
-def test_json_may_be_asked_for_before_the_subcommand(tmp_path: Path) -> None:
+def test_json_may_be_given_before_the_subcommand(tmp_path: Path) -> None:
     write_sample(tmp_path)
     for command in ("verify", "dump"):
         before = CliRunner().invoke(app, ["--json", "log", command, str(tmp_path)])
@@ -61,7 +61,7 @@ def test_json_may_be_asked_for_before_the_subcommand(tmp_path: Path) -> None:
         assert before.stdout == after.stdout
 
 
-def test_json_is_an_object_a_line_with_a_summary_at_the_end(tmp_path: Path) -> None:
+def test_json_is_one_object_per_line_with_a_summary_at_the_end(tmp_path: Path) -> None:
     write_sample(tmp_path)
     checkpoint = tmp_path / "recovery-point-offset-checkpoint"
     checkpoint.write_bytes(b"0\n1\nt 0 99999\n")

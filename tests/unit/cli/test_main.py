@@ -50,14 +50,14 @@ def test_help_explains_itself_with_examples(arguments: list[str], words: list[st
         ["log", "verify", str(Path(__file__).parent)],
     ],
 )
-def test_wrong_usage_ends_with_2_and_a_message_on_stderr(arguments: list[str]) -> None:
+def test_wrong_usage_exits_2_with_a_message_on_stderr(arguments: list[str]) -> None:
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 2
     assert result.stdout == ""
     assert result.stderr
 
 
-def test_the_installed_command_checks_a_data_directory(tmp_path: Path) -> None:
+def test_the_installed_command_verifies_a_data_directory(tmp_path: Path) -> None:
     write_sample(tmp_path)
     command = [str(Path(sys.executable).parent / "penstock"), "log", "verify", str(tmp_path)]
     clean = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -70,7 +70,7 @@ def test_the_installed_command_checks_a_data_directory(tmp_path: Path) -> None:
     assert f"PROBLEM [damage] {log}, position " in damaged.stdout
 
 
-def test_a_reader_that_stops_early_sees_no_traceback(tmp_path: Path) -> None:
+def test_a_pipe_that_closes_early_causes_no_traceback(tmp_path: Path) -> None:
     write_sample(tmp_path)
     command = f"{Path(sys.executable).parent / 'penstock'} log dump {tmp_path} --deep | head -1"
     result = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)

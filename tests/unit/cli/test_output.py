@@ -1,4 +1,4 @@
-"""Where the command's stdout goes wrong: it says so in a line, or nothing at all."""
+"""A stdout that cannot be written: one line on stderr, or none if a pipe was closed."""
 
 import os
 import subprocess
@@ -31,7 +31,7 @@ def run(command: list[str], data: Path, stdout: int | None) -> subprocess.Comple
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data directory with something to tell, so that verify prints more than one line."""
+    """A data directory with an unknown file, so that verify prints more than one line."""
     path = tmp_path_factory.mktemp("data")
     write_sample(path)
     (path / "notes.txt").touch()
@@ -39,7 +39,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_full_disk_behind_stdout_is_one_line_on_stderr(data: Path, command: list[str]) -> None:
+def test_a_full_disk_behind_stdout_prints_one_line_on_stderr(
+    data: Path, command: list[str]
+) -> None:
     full = os.open("/dev/full", os.O_WRONLY)
     result = run(command, data, full)
     os.close(full)
@@ -56,7 +58,7 @@ def test_a_closed_pipe_ends_the_command_silently(data: Path, command: list[str])
     assert (result.returncode, result.stderr) == (1, "")
 
 
-def test_a_closed_stdout_is_one_line(data: Path) -> None:
+def test_a_closed_stdout_prints_one_line(data: Path) -> None:
     script = f'"{sys.executable}" -m penstock.cli.main log verify "{data}" >&-'
     result = subprocess.run(script, shell=True, capture_output=True, text=True, check=False)
     assert result.stderr == "penstock: cannot write to stdout: Bad file descriptor\n"

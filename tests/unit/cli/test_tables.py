@@ -1,4 +1,4 @@
-"""Tables on a terminal: no header and no number is broken, however narrow it is."""
+"""Tables on a terminal: headers and numbers are never broken, however narrow it is."""
 
 import io
 import sys
@@ -29,7 +29,7 @@ def partition_row(*, offset: int, size: int) -> list[object]:
 
 
 @pytest.mark.parametrize(("offset", "size"), [(5, 500), (12_345_678, 1_234_567_890)])
-def test_a_description_of_a_topic_fits_into_80_columns_with_whole_words(
+def test_a_topic_description_fits_into_80_columns_with_whole_words(
     monkeypatch: pytest.MonkeyPatch, offset: int, size: int
 ) -> None:
     lines = shown(monkeypatch, [partition_row(offset=offset, size=size)])
@@ -57,7 +57,7 @@ def test_a_wide_terminal_keeps_headers_on_one_line(monkeypatch: pytest.MonkeyPat
     assert any("high watermark" in line for line in lines)
 
 
-def test_text_is_folded_before_numbers_lose_a_digit() -> None:
+def test_text_columns_shrink_before_numbers_are_cut() -> None:
     rows = [["a" * 60, "123456789"]]
     assert fit_widths(("name", "bytes"), rows, (False, True), 40) == [31, 9]
     assert fit_widths(("name", "bytes"), rows, (False, True), 21) == [12, 9]

@@ -1,4 +1,4 @@
-"""The settings of a throttled move, and how they go again."""
+"""The configs that throttle a reassignment, and their removal."""
 
 from penstock.cli.throttled_reassignments import RATES, throttle, unthrottle
 from penstock.client.admin_values import AlterConfigOp, Resource, ResourceKind

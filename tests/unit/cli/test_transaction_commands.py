@@ -1,4 +1,4 @@
-"""What needs no broker of `penstock transaction`: usage, ages, and what counts as hanging."""
+"""`penstock transaction`, as far as it needs no broker: usage, ages, hanging transactions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_help_explains_itself_with_examples(arguments: list[str], words: list[st
         (["find-hanging", "--older-than", ""], "--older-than"),
     ],
 )
-def test_wrong_usage_ends_with_2_before_anybody_is_asked(
+def test_wrong_usage_exits_2_before_contacting_a_broker(
     arguments: list[str], complaint: str
 ) -> None:
     result = CliRunner().invoke(app, ["transaction", *arguments], env=NOBODY)
@@ -74,20 +74,20 @@ def open_in(
     return OpenTransaction(partition, producer_id, producer_epoch, -1, 5, 1_000)
 
 
-def test_a_transaction_hangs_where_no_coordinator_has_it() -> None:
+def test_a_transaction_hangs_if_no_coordinator_knows_it() -> None:
     transactions = [open_in(P0), open_in(P1), open_in(P0, producer_id=8)]
     assert unknown_to(transactions, [described(P0)]) == transactions[1:]
     assert (
         unknown_to(transactions, [described(P0, P1, state="CompleteAbort")]) == transactions
-    )  # it is over there
+    )  # completed at its coordinator
 
 
-def test_a_transaction_hangs_where_its_coordinator_has_only_an_earlier_one() -> None:
+def test_a_transaction_hangs_if_its_coordinator_has_only_an_earlier_one() -> None:
     transactions = [open_in(P0, producer_epoch=epoch) for epoch in (2, 3, 4)]
     assert unknown_to(transactions, [described(P0, state="PrepareAbort")]) == transactions[2:]
 
 
-def test_a_report_tells_age_and_two_phases() -> None:
+def test_a_report_has_the_age_and_two_phase_flag() -> None:
     report = TransactionReport(description=described(P0, timeout_ms=NEVER_MS), now_ms=61_000)
     assert report.as_json()["age_ms"] == 60_000
     assert report.as_json()["timeout_ms"] is None
