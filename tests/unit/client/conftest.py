@@ -1,5 +1,7 @@
-"""Runs a coroutine test on a loop of its own; a task left behind, or an exception that nobody
-caught, fails it."""
+"""Runs a coroutine test on its own event loop.
+
+A task left behind, or an exception that nobody caught, fails the test.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ def run() -> Run:
             )
             async with asyncio.timeout(60):
                 await scenario()
-            gc.collect()  # futures tell of an error that nobody took when they go
+            gc.collect()  # a collected future reports an exception that nobody retrieved
             await asyncio.sleep(0)
             assert not uncaught
             left = {task.get_name() for task in asyncio.all_tasks() - {asyncio.current_task()}}

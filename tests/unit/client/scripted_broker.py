@@ -1,6 +1,6 @@
-"""A broker made of answers: speaks Kafka's protocol over a real socket, says what a test tells it.
+"""A fake broker that speaks Kafka's protocol over a real socket, with responses that a test sets.
 
-The in-memory twin of a broker for the client's tests; it stores nothing.
+It stores nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SERVED = {
 
 
 class ReceivedRequest(NamedTuple):
-    """A request as it arrived."""
+    """A request as the broker received it."""
 
     api_key: ApiKey
     version: int
@@ -44,20 +44,20 @@ class ReceivedRequest(NamedTuple):
 
 
 class Hang(Exception):
-    """The answer never comes."""
+    """Raised by a handler to send no response and keep the connection open."""
 
 
 class HangUp(Exception):
-    """The connection ends instead of an answer."""
+    """Raised by a handler to close the connection instead of responding."""
 
 
-# What to answer: the response's fields, or bytes to send as they are instead of a frame.
+# The response's fields, or raw bytes to send in place of a frame, or None for no response.
 Answer = Mapping[str, Any] | bytes | None
 Handler = Callable[[ReceivedRequest], Answer | Awaitable[Answer]]
 
 
 class ScriptedBroker:
-    """Answers each request with its handler's fields; an API without a handler hangs up."""
+    """Sends the response of each request's handler; closes the connection if there is none."""
 
     def __init__(self, broker_id: int = 1) -> None:
         self.id = broker_id
@@ -114,10 +114,10 @@ class ScriptedBroker:
                 size = int.from_bytes(await reader.readexactly(4), "big")
                 await self._answer(await reader.readexactly(size), writer)
         except (asyncio.IncompleteReadError, ConnectionError, HangUp, asyncio.CancelledError):
-            pass  # `stop` cancels; asyncio's streams take a cancelled handler for a fault
+            pass  # `stop` cancels; asyncio's streams would log a cancelled handler as an error
         except Hang:
             with contextlib.suppress(ConnectionError, asyncio.CancelledError):
-                await reader.read()  # until the client gives up
+                await reader.read()  # until the client closes the connection
         finally:
             del self._writers[task]
             writer.close()
@@ -140,7 +140,7 @@ class ScriptedBroker:
         if isinstance(answer, Awaitable):
             answer = await answer
         if answer is None:
-            return  # a request without reply
+            return  # a request without response
         if isinstance(answer, bytes):
             writer.write(answer)
             return
@@ -159,7 +159,7 @@ class ScriptedBroker:
 
 
 class Cluster:
-    """Scripted brokers with one metadata among them, which tests change as they like."""
+    """Scripted brokers with shared metadata, which a test may change."""
 
     def __init__(self, *brokers: ScriptedBroker) -> None:
         self.brokers = {broker.id: broker for broker in brokers}
@@ -207,7 +207,7 @@ class Cluster:
 
 
 def produced(request: ReceivedRequest, *, code: int = 0, base_offset: int = 7) -> Answer:
-    """The reply to a Produce of one partition."""
+    """Build the response to a Produce of one partition."""
     (topic,) = request.message.topic_data
     (partition,) = topic.partition_data
     data = {
@@ -223,7 +223,7 @@ def produced(request: ReceivedRequest, *, code: int = 0, base_offset: int = 7) -
 
 
 def fetched(request: ReceivedRequest, *, code: int = 0, records: bytes = b"batch") -> Answer:
-    """The reply to a Fetch: the same for every partition."""
+    """Build the response to a Fetch, the same for every partition."""
     return {
         "throttle_time": ZERO,
         "error_code": 0,

@@ -13,7 +13,7 @@ from penstock.client.errors import InvalidAddress
         (" localhost:65535 ", Address("localhost", 65535)),
     ],
 )
-def test_an_address_is_read_and_written_back(text: str, address: Address) -> None:
+def test_an_address_survives_a_round_trip(text: str, address: Address) -> None:
     assert parse_address(text) == address
     assert parse_address(str(address)) == address
 
@@ -26,7 +26,7 @@ def test_an_invalid_address_is_rejected_with_an_example(text: str) -> None:
         parse_address(text)
 
 
-def test_several_addresses_keep_their_order_and_come_once() -> None:
+def test_several_addresses_keep_their_order_without_duplicates() -> None:
     expected = (Address("b", 2), Address("a", 1))
     assert parse_bootstrap("b:2, a:1,b:2,") == expected
     assert parse_bootstrap(["b:2", "a:1"]) == expected

@@ -24,7 +24,7 @@ TOPIC_ID = TopicId(UUID("12345678-1234-5678-1234-567812345678"))
 
 
 def round_trips(call: Call) -> list[object]:
-    """The message of every version, as a broker reads it."""
+    """Return the message of every version, as a broker decodes it."""
     read = []
     for number in call.versions:
         message = call.compose(number)
@@ -44,7 +44,7 @@ def round_trips(call: Call) -> list[object]:
     ],
     ids=lambda call: call.api_key.title,
 )
-def test_a_request_can_be_said_in_every_version_it_claims(call: Call) -> None:
+def test_a_request_can_be_encoded_in_every_version_it_claims(call: Call) -> None:
     assert len(round_trips(call)) == len(call.versions)
 
 
@@ -56,18 +56,18 @@ def test_a_field_that_a_version_lacks_is_left_out() -> None:
     assert not hasattr(by_name.topics[0], "topic_id")
 
 
-def test_fetches_name_topics_by_id_only_where_every_id_is_known() -> None:
+def test_fetches_use_topic_ids_only_if_every_id_is_known() -> None:
     wanted = [FetchFrom(ORDERS, Offset(0)), FetchFrom(TopicPartition("old", 0), Offset(0))]
     assert fetch_call(wanted, FetchOptions(), {"orders": TOPIC_ID}).versions[-1] == 12
 
 
-def test_the_largest_timestamp_is_asked_for_only_where_it_is_understood() -> None:
+def test_the_largest_timestamp_is_requested_only_in_versions_that_have_it() -> None:
     assert (
         list_offsets_call({ORDERS: -3}, isolation=IsolationLevel.READ_UNCOMMITTED).versions[0] == 7
     )
 
 
-def test_times_go_out_in_milliseconds() -> None:
+def test_timeouts_are_sent_in_milliseconds() -> None:
     message = produce_call(ORDERS, b"batch", acks=1, timeout_ms=1_500).compose(7)
     assert message.timeout == timedelta(seconds=1.5)
 
@@ -83,7 +83,7 @@ def test_times_go_out_in_milliseconds() -> None:
         (range(4, 13), None, None),
     ],
 )
-def test_the_highest_version_that_both_know_is_spoken(
+def test_the_highest_common_version_is_used(
     ours: range, served: VersionRange | None, picked: int | None
 ) -> None:
     assert pick_version(ours, served) == picked
@@ -93,6 +93,6 @@ def test_api_versions_sends_our_version() -> None:
     assert API_VERSIONS.fields["client_software_version"] == version("penstock")
 
 
-def test_a_forgotten_field_is_named() -> None:
+def test_a_missing_field_is_named() -> None:
     with pytest.raises(TypeError, match="acks"):
         Call(ApiKey.PRODUCE, range(3, 12), {"timeout": timedelta()}).compose(9)

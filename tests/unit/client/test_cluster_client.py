@@ -72,7 +72,7 @@ def test_a_batch_goes_to_the_leader_of_its_partition(run: Run) -> None:
     run(scenario)
 
 
-def test_a_moved_leader_is_found_through_new_metadata(run: Run) -> None:
+def test_a_new_leader_is_found_with_new_metadata(run: Run) -> None:
     async def scenario() -> None:
         async with two_brokers() as (cluster, first, second), client_of(first) as client:
 
@@ -88,7 +88,7 @@ def test_a_moved_leader_is_found_through_new_metadata(run: Run) -> None:
     run(scenario)
 
 
-def test_a_broker_that_dies_is_replaced_by_the_next_leader(run: Run) -> None:
+def test_produce_continues_with_the_next_leader_after_a_broker_failure(run: Run) -> None:
     async def scenario() -> None:
         async with two_brokers() as (cluster, first, second), client_of(first, second) as client:
             first.handlers[PRODUCE] = produced
@@ -102,7 +102,7 @@ def test_a_broker_that_dies_is_replaced_by_the_next_leader(run: Run) -> None:
     run(scenario)
 
 
-def test_a_lost_connection_is_opened_again(run: Run) -> None:
+def test_a_lost_connection_is_reopened(run: Run) -> None:
     async def scenario() -> None:
         async with two_brokers() as (_, first, _second), client_of(first) as client:
             attempts = itertools.count()
@@ -131,7 +131,7 @@ def test_a_fatal_error_is_raised_at_once(run: Run) -> None:
     run(scenario)
 
 
-def test_retries_end_with_the_time_given_and_tell_the_last_error(run: Run) -> None:
+def test_retries_end_at_the_timeout_with_the_last_error(run: Run) -> None:
     async def scenario() -> None:
         async with two_brokers() as (_, first, _second), client_of(first) as client:
             first.handlers[PRODUCE] = lambda request: produced(
@@ -161,7 +161,7 @@ def test_a_missing_partition_is_named(run: Run, partition: TopicPartition, compl
     run(scenario)
 
 
-def test_a_partition_without_leader_is_waited_for(run: Run) -> None:
+def test_produce_waits_for_a_partition_without_leader(run: Run) -> None:
     async def scenario() -> None:
         async with two_brokers() as (cluster, first, second), client_of(first) as client:
             cluster.leaders["t"] = [-1, 2]
@@ -180,7 +180,7 @@ def test_a_partition_without_leader_is_waited_for(run: Run) -> None:
     run(scenario)
 
 
-def test_without_acks_nothing_is_waited_for(run: Run) -> None:
+def test_acks_0_does_not_wait_for_a_response(run: Run) -> None:
     async def scenario() -> None:
         async with two_brokers() as (_, first, _second), client_of(first) as client:
             first.handlers[PRODUCE] = lambda _: None
@@ -189,7 +189,7 @@ def test_without_acks_nothing_is_waited_for(run: Run) -> None:
     run(scenario)
 
 
-def test_many_failures_at_once_ask_for_metadata_once(run: Run) -> None:
+def test_concurrent_failures_refresh_metadata_once(run: Run) -> None:
     async def scenario() -> None:
         async with two_brokers() as (cluster, first, second), client_of(first) as client:
             second.handlers[PRODUCE] = produced
@@ -202,28 +202,28 @@ def test_many_failures_at_once_ask_for_metadata_once(run: Run) -> None:
             await client.metadata(["t"])
             before = first.count(METADATA) + second.count(METADATA)
             await asyncio.gather(*(client.produce(T0, b"batch") for _ in range(10)))
-            # One for the topic that was new to the client, one after the failures; a straggler may
-            # add one more.
+            # One refresh for the topic that was new to the client, one after the failures; a late
+            # failure may cause one more.
             assert first.count(METADATA) + second.count(METADATA) - before <= 3
 
     run(scenario)
 
 
-def test_metadata_grows_old_by_itself(run: Run) -> None:
+def test_metadata_is_refreshed_after_its_max_age(run: Run) -> None:
     async def scenario() -> None:
         async with two_brokers() as (_, first, _second):
             first.handlers[PRODUCE] = produced
             async with ClusterClient(str(first.address), metadata_max_age_ms=1) as client:
                 await client.produce(T0, b"batch")
                 before = first.count(METADATA) + _second.count(METADATA)
-                await asyncio.sleep(0.01)  # ten times its age
+                await asyncio.sleep(0.01)  # ten times the max age
                 await client.produce(T0, b"batch")
                 assert first.count(METADATA) + _second.count(METADATA) > before
 
     run(scenario)
 
 
-def test_a_fetch_asks_every_leader_and_keeps_the_order_of_the_question(run: Run) -> None:
+def test_a_fetch_goes_to_every_leader_and_keeps_the_order_of_the_request(run: Run) -> None:
     async def scenario() -> None:
         async with two_brokers() as (_, first, second), client_of(first) as client:
             first.handlers[FETCH] = lambda request: fetched(request, records=b"one")
@@ -239,7 +239,7 @@ def test_a_fetch_asks_every_leader_and_keeps_the_order_of_the_question(run: Run)
     run(scenario)
 
 
-def test_a_partition_that_fails_does_not_hold_back_the_others(run: Run) -> None:
+def test_a_partition_that_fails_does_not_affect_the_others(run: Run) -> None:
     async def scenario() -> None:
         async with two_brokers() as (_, first, second), client_of(first) as client:
             first.handlers[FETCH] = lambda request: fetched(request, records=b"one")
@@ -251,7 +251,7 @@ def test_a_partition_that_fails_does_not_hold_back_the_others(run: Run) -> None:
     run(scenario)
 
 
-def test_a_fetch_that_got_nothing_is_tried_again(run: Run) -> None:
+def test_a_fetch_in_which_every_partition_failed_is_retried(run: Run) -> None:
     async def scenario() -> None:
         async with two_brokers() as (_, first, _second), client_of(first) as client:
             codes = iter([ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NONE])
@@ -262,7 +262,7 @@ def test_a_fetch_that_got_nothing_is_tried_again(run: Run) -> None:
     run(scenario)
 
 
-def test_an_offset_out_of_range_is_the_partitions_own_answer(run: Run) -> None:
+def test_an_offset_out_of_range_is_returned_without_a_retry(run: Run) -> None:
     async def scenario() -> None:
         async with two_brokers() as (_, first, _second), client_of(first) as client:
             first.handlers[FETCH] = lambda request: fetched(
@@ -275,7 +275,7 @@ def test_an_offset_out_of_range_is_the_partitions_own_answer(run: Run) -> None:
     run(scenario)
 
 
-def test_a_fetch_that_waits_does_not_hold_up_other_requests(run: Run) -> None:
+def test_a_waiting_fetch_does_not_delay_other_requests(run: Run) -> None:
     async def scenario() -> None:
         async with two_brokers() as (_, first, _second), client_of(first) as client:
             fetching = asyncio.Event()
@@ -295,7 +295,7 @@ def test_a_fetch_that_waits_does_not_hold_up_other_requests(run: Run) -> None:
     run(scenario)
 
 
-def test_only_partitions_that_failed_are_asked_again(run: Run) -> None:
+def test_only_failed_partitions_are_retried(run: Run) -> None:
     async def scenario() -> None:
         async with two_brokers() as (_, first, second), client_of(first) as client:
             codes = iter([ErrorCode.OFFSET_NOT_AVAILABLE, ErrorCode.NONE])
@@ -312,7 +312,7 @@ def test_only_partitions_that_failed_are_asked_again(run: Run) -> None:
     run(scenario)
 
 
-def test_changes_follow_the_controller(run: Run) -> None:
+def test_admin_requests_go_to_the_new_controller(run: Run) -> None:
     async def scenario() -> None:
         async with two_brokers() as (cluster, first, second), client_of(first) as client:
 
@@ -328,7 +328,7 @@ def test_changes_follow_the_controller(run: Run) -> None:
     run(scenario)
 
 
-def test_a_change_whose_reply_was_lost_is_not_sent_again(run: Run) -> None:
+def test_an_admin_request_whose_response_was_lost_is_not_retried(run: Run) -> None:
     async def scenario() -> None:
         async with two_brokers() as (_, first, _second), client_of(first) as client:
             first.handlers[CREATE] = hang_up
@@ -339,7 +339,7 @@ def test_a_change_whose_reply_was_lost_is_not_sent_again(run: Run) -> None:
     run(scenario)
 
 
-def test_a_refused_change_carries_the_clusters_words(run: Run) -> None:
+def test_a_refused_admin_request_has_the_brokers_message(run: Run) -> None:
     async def scenario() -> None:
         async with two_brokers() as (_, first, _second), client_of(first) as client:
             first.handlers[CREATE] = lambda request: created(
@@ -354,7 +354,7 @@ def test_a_refused_change_carries_the_clusters_words(run: Run) -> None:
     run(scenario)
 
 
-def test_any_bootstrap_address_that_answers_will_do(run: Run) -> None:
+def test_one_reachable_bootstrap_address_is_enough(run: Run) -> None:
     async def scenario() -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
             dead = f"127.0.0.1:{free.getsockname()[1]}"
@@ -395,7 +395,7 @@ def test_close_fails_pending_operations(run: Run) -> None:
     run(scenario)
 
 
-def test_an_unreachable_broker_is_tried_once_per_backoff(run: Run) -> None:
+def test_reconnects_to_an_unreachable_broker_back_off(run: Run) -> None:
     async def scenario() -> None:
         async with two_brokers() as (_, first, second):
             second.handlers[ApiKey.API_VERSIONS] = hang_up
@@ -407,7 +407,7 @@ def test_an_unreachable_broker_is_tried_once_per_backoff(run: Run) -> None:
             calls = [client.produce(T0, b"batch", timeout_ms=300) for _ in range(50)]
             results = await asyncio.gather(*calls, return_exceptions=True)
             assert {type(result) for result in results} == {OutOfTime}
-            # 50 ms, then 100, then 200 between attempts, a fifth less at most.
+            # The backoff is 50 ms, then 100, then 200, less a fifth at most.
             assert second.connections <= 4
             await client.close()
 

@@ -58,7 +58,7 @@ async def fails(awaitable: Any) -> ClientError:
     return caught.value
 
 
-def test_replies_reach_their_requests_in_order(run: Run) -> None:
+def test_responses_reach_their_requests_in_order(run: Run) -> None:
     async def scenario() -> None:
         async with ScriptedBroker() as broker:
             numbers = iter(range(100))
@@ -73,7 +73,7 @@ def test_replies_reach_their_requests_in_order(run: Run) -> None:
     run(scenario)
 
 
-def test_requests_go_out_before_earlier_ones_are_answered_but_only_so_many(run: Run) -> None:
+def test_requests_are_pipelined_up_to_max_in_flight(run: Run) -> None:
     async def scenario() -> None:
         async with ScriptedBroker() as broker:
             waiting, release = asyncio.Event(), asyncio.Event()
@@ -97,7 +97,7 @@ def test_requests_go_out_before_earlier_ones_are_answered_but_only_so_many(run: 
     run(scenario)
 
 
-def test_a_late_reply_costs_the_connection_and_everyone_on_it(run: Run) -> None:
+def test_late_response_closes_the_connection_and_fails_its_requests(run: Run) -> None:
     async def scenario() -> None:
         async with ScriptedBroker() as broker:
             broker.handlers[ApiKey.METADATA] = hang
@@ -120,11 +120,11 @@ def test_a_late_reply_costs_the_connection_and_everyone_on_it(run: Run) -> None:
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "does not answer in Kafka's protocol"),
         (b"\0\0\0\x08" + b"\0\0\0\x63" + b"abcd", "makes no sense.*out of turn"),
         (b"\0\0\0\x02ab", "makes no sense.*no header"),
-        # The right number, then rubbish.
+        # The right correlation id, then an invalid body.
         (b"\0\0\0\x0c" + b"\0\0\0\x02" + b"\xff" * 8, "makes no sense"),
     ],
 )
-def test_a_reply_that_makes_no_sense_ends_the_connection(
+def test_an_invalid_response_closes_the_connection(
     run: Run, bytes_sent: bytes, complaint: str
 ) -> None:
     async def scenario() -> None:
@@ -151,7 +151,7 @@ def test_a_closed_connection_fails_in_flight_requests(run: Run) -> None:
     run(scenario)
 
 
-def test_a_cancelled_request_keeps_its_place_in_the_order(run: Run) -> None:
+def test_a_cancelled_request_still_consumes_its_response(run: Run) -> None:
     async def scenario() -> None:
         async with ScriptedBroker() as broker:
             received, release = asyncio.Event(), asyncio.Event()
@@ -177,14 +177,14 @@ def test_a_cancelled_request_keeps_its_place_in_the_order(run: Run) -> None:
     run(scenario)
 
 
-def test_an_older_broker_is_asked_again_in_a_version_it_names(run: Run) -> None:
+def test_api_versions_is_retried_in_a_version_that_an_older_broker_names(run: Run) -> None:
     async def scenario() -> None:
         async with ScriptedBroker() as broker:
             ordinary = broker.handlers[ApiKey.API_VERSIONS]
 
             def refuse(request: ReceivedRequest) -> Answer:
                 if request.version > 2:
-                    # Version 0, whatever was asked: error 35 and one key, 18, with 0 to 2.
+                    # Always in version 0: error 35 and one key, 18, with versions 0 to 2.
                     body = b"\0\x23" + b"\0\0\0\x01" + b"\0\x12\0\0\0\x02"
                     return (len(body) + 4).to_bytes(4, "big") + b"\0\0\0\x01" + body
                 return ordinary(request)  # type: ignore[return-value]
@@ -199,7 +199,7 @@ def test_an_older_broker_is_asked_again_in_a_version_it_names(run: Run) -> None:
     run(scenario)
 
 
-def test_versions_are_agreed_once_per_connection(run: Run) -> None:
+def test_versions_are_negotiated_once_per_connection(run: Run) -> None:
     async def scenario() -> None:
         async with ScriptedBroker() as broker:
             broker.served[ApiKey.METADATA] = (0, 7)
@@ -216,7 +216,7 @@ def test_versions_are_agreed_once_per_connection(run: Run) -> None:
     run(scenario)
 
 
-def test_a_request_that_the_broker_does_not_know_is_not_sent(run: Run) -> None:
+def test_an_unsupported_request_is_not_sent(run: Run) -> None:
     async def scenario() -> None:
         async with ScriptedBroker() as broker:
             broker.served[ApiKey.METADATA] = (0, 3)
@@ -233,7 +233,7 @@ def test_a_request_that_the_broker_does_not_know_is_not_sent(run: Run) -> None:
     run(scenario)
 
 
-def test_a_request_without_reply_leaves_the_order_alone(run: Run) -> None:
+def test_a_request_without_response_does_not_shift_later_responses(run: Run) -> None:
     async def scenario() -> None:
         async with ScriptedBroker() as broker:
             broker.handlers[ApiKey.PRODUCE] = lambda _: None
@@ -249,7 +249,7 @@ def test_a_request_without_reply_leaves_the_order_alone(run: Run) -> None:
     run(scenario)
 
 
-def test_close_fails_waiting_requests(run: Run) -> None:
+def test_close_fails_in_flight_requests(run: Run) -> None:
     async def scenario() -> None:
         async with ScriptedBroker() as broker:
             received = asyncio.Event()
@@ -268,7 +268,7 @@ def test_close_fails_waiting_requests(run: Run) -> None:
     run(scenario)
 
 
-def test_a_refused_connection_names_address_and_reason(run: Run) -> None:
+def test_a_failed_connection_names_address_and_reason(run: Run) -> None:
     async def scenario() -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
             address = Address("127.0.0.1", free.getsockname()[1])
@@ -280,7 +280,7 @@ def test_a_refused_connection_names_address_and_reason(run: Run) -> None:
     run(scenario)
 
 
-def test_a_server_that_never_answers_is_given_up(run: Run) -> None:
+def test_a_server_that_never_responds_times_out(run: Run) -> None:
     async def scenario() -> None:
         async with ScriptedBroker() as broker:
             broker.handlers[ApiKey.API_VERSIONS] = hang
@@ -292,7 +292,7 @@ def test_a_server_that_never_answers_is_given_up(run: Run) -> None:
     run(scenario)
 
 
-def test_a_server_that_speaks_something_else_is_recognised(run: Run) -> None:
+def test_a_server_with_another_protocol_is_recognised(run: Run) -> None:
     async def scenario() -> None:
         async with ScriptedBroker() as broker:
             broker.handlers[ApiKey.API_VERSIONS] = lambda _: b"HTTP/1.1 400 Bad Request\r\n"

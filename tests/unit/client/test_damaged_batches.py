@@ -1,4 +1,4 @@
-"""The look for a damaged batch: no poll waits for it, and it uses the consumer's settings."""
+"""The search for a damaged batch: no poll waits for it, and it uses the consumer's settings."""
 
 import asyncio
 import socket
@@ -25,7 +25,7 @@ DAMAGED = bytes(claiming(1, b"\xff" * 20))
 
 
 class StuckConsumer:
-    """The part of librdkafka's consumer that is asked where it stands: it never advances."""
+    """A fake of librdkafka's consumer, as far as it reports its position: it never advances."""
 
     def __init__(self) -> None:
         self.offset = 0
@@ -51,23 +51,23 @@ def damaged_batches(address: object, consumer: StuckConsumer, **security: str) -
     return DamagedBatches(cast("Consumer", consumer), settings, lambda tp: 0, has_group=False)
 
 
-class HeldBroker(ScriptedBroker):
-    """Has a damaged batch, which it returns only when it is told to."""
+class BlockedBroker(ScriptedBroker):
+    """A broker with a damaged batch, which it returns only when a test lets it."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.is_asked, self.may_answer = asyncio.Event(), asyncio.Event()
+        self.is_requested, self.may_respond = asyncio.Event(), asyncio.Event()
         Cluster(self).leaders["orders"] = [self.id]
         self.handlers[ApiKey.FETCH] = self._fetch
 
     async def _fetch(self, request: ReceivedRequest) -> Answer:
-        self.is_asked.set()
-        await self.may_answer.wait()
+        self.is_requested.set()
+        await self.may_respond.wait()
         return fetched(request, records=DAMAGED)
 
 
 async def poll_until(damaged: DamagedBatches, event: asyncio.Event) -> None:
-    """Poll on the loop that the broker needs: a poll that waits for the broker would end it."""
+    """Poll on the broker's own event loop: a poll that waited for the broker would never return."""
     while not event.is_set():
         damaged.look_if_due()
         await asyncio.sleep(0)
@@ -75,10 +75,10 @@ async def poll_until(damaged: DamagedBatches, event: asyncio.Event) -> None:
 
 def test_no_poll_waits_for_the_broker_and_a_later_one_raises(run: Run) -> None:
     async def scenario() -> None:
-        async with HeldBroker() as broker:
+        async with BlockedBroker() as broker:
             damaged = damaged_batches(broker.address, StuckConsumer())
-            await poll_until(damaged, broker.is_asked)
-            broker.may_answer.set()
+            await poll_until(damaged, broker.is_requested)
+            broker.may_respond.set()
             with pytest.raises(ConsumeFailed, match="orders-0: the batch at offset 0 is damaged"):
                 await poll_until(damaged, asyncio.Event())
             assert {request.client_id for request in broker.requests} == {"billing"}
@@ -88,14 +88,14 @@ def test_no_poll_waits_for_the_broker_and_a_later_one_raises(run: Run) -> None:
     run(scenario)
 
 
-def test_damage_is_no_error_for_a_consumer_that_has_moved_on(run: Run) -> None:
+def test_damage_is_no_error_for_a_consumer_past_it(run: Run) -> None:
     async def scenario() -> None:
-        async with HeldBroker() as broker:
+        async with BlockedBroker() as broker:
             consumer = StuckConsumer()
             damaged = damaged_batches(broker.address, consumer)
-            await poll_until(damaged, broker.is_asked)
+            await poll_until(damaged, broker.is_requested)
             consumer.offset = 9
-            broker.may_answer.set()
+            broker.may_respond.set()
             await asyncio.to_thread(damaged.look, 30.0)
             damaged.look(0.0)
             assert broker.count(ApiKey.FETCH) == 1
@@ -104,7 +104,7 @@ def test_damage_is_no_error_for_a_consumer_that_has_moved_on(run: Run) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["SSL", "sasl_plaintext", "SASL_SSL"])
-def test_nothing_is_sent_in_plaintext_for_a_consumer_with_security(protocol: str) -> None:
+def test_no_plaintext_request_is_sent_for_a_consumer_with_security(protocol: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         host, port = server.getsockname()
         damaged = damaged_batches(f"{host}:{port}", StuckConsumer(), security_protocol=protocol)

@@ -2,7 +2,7 @@ from penstock.client.deadline import Deadline, backoff_ms
 from penstock.client.errors import ConnectFailed
 
 
-def test_waits_double_up_to_a_bound_give_or_take_a_fifth() -> None:
+def test_backoff_doubles_up_to_its_maximum_with_jitter_of_a_fifth() -> None:
     for failures, exact in [(1, 50), (2, 100), (3, 200), (6, 1_000), (50, 1_000), (10**9, 1_000)]:
         for _ in range(20):
             wait = backoff_ms(failures, first_ms=50, most_ms=1_000)
@@ -13,7 +13,7 @@ def test_the_first_attempt_has_no_backoff() -> None:
     assert backoff_ms(0, first_ms=50, most_ms=1_000) == 0
 
 
-def test_a_deadline_leaves_the_broker_a_little_less_than_the_client() -> None:
+def test_the_brokers_timeout_is_shorter_than_the_clients() -> None:
     deadline = Deadline(20_000)
     assert 18_900 <= deadline.left_for_broker_ms <= 19_000
     assert 19_900 <= deadline.left_ms <= 20_000

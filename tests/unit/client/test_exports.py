@@ -12,7 +12,7 @@ def test_importing_penstock_imports_no_client_library() -> None:
     assert done.stdout == "set()\n"
 
 
-def test_the_faces_are_found_by_name() -> None:
+def test_producer_and_consumer_are_exported() -> None:
     from penstock.client.consumer import Consumer
     from penstock.client.producer import Producer
 

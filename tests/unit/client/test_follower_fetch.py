@@ -1,4 +1,4 @@
-"""A follower's fetch by hand is the general one: byte for byte out, value for value back."""
+"""A follower's hand-written fetch: it encodes and decodes as the generic code does."""
 
 from uuid import UUID
 
@@ -55,7 +55,7 @@ options = st.builds(
 @pytest.mark.parametrize("version", VERSIONS)
 @given(wanted=st.lists(wanted, max_size=300), options=options)
 @settings(max_examples=30, deadline=None)
-def test_a_request_s_bytes_are_those_of_the_general_way(
+def test_a_request_has_the_bytes_of_the_generic_encoder(
     version: int, wanted: list[FetchFrom], options: FetchOptions
 ) -> None:
     general = b"".join(map(bytes, encode_parts(fetch_call(wanted, options, IDS).compose(version))))
@@ -94,14 +94,14 @@ def _topic(fetched: Answered) -> str:
 @pytest.mark.parametrize("version", VERSIONS)
 @given(some=st.lists(answers(), max_size=40))
 @settings(max_examples=50, deadline=None)
-def test_an_answer_is_read_as_the_general_way_reads_it(version: int, some: list[Answered]) -> None:
+def test_a_response_is_read_as_by_the_generic_decoder(version: int, some: list[Answered]) -> None:
     body = encode(version, some)
     general = decode_response(ApiKey.FETCH, version, memoryview(body))
     expected = read_fetched(general, {number: name for name, number in IDS.items()})
     assert read_follower_fetched(NAMES, version, memoryview(body)) == expected
 
 
-def test_records_are_views_of_the_answer() -> None:
+def test_records_are_views_of_the_response() -> None:
     body = _with_records(b"some batches")
     code, (only,) = read_follower_fetched(NAMES, 16, memoryview(body))
     assert code is ErrorCode.NONE
@@ -111,15 +111,15 @@ def test_records_are_views_of_the_answer() -> None:
 
 
 def _with_records(records: bytes) -> bytes:
-    """An answer without any has a length of 0 where theirs goes, as one too many."""
+    """Put records into an empty response, whose compact length is 1 for no records."""
     request = ask(IDS["a"], 3)
     empty = encode(16, [Answered(request, ErrorCode.NONE, Offset(5), Offset(5), Offset(0))])
-    tail = b"\x01\x00\x00\x00"  # no records, and no tags of partition, topic and answer
+    tail = b"\x01\x00\x00\x00"  # no records; no tagged fields of partition, topic and response
     assert empty.endswith(tail)
     return empty[: -len(tail)] + bytes((len(records) + 1,)) + records + b"\x00\x00\x00"
 
 
-def test_an_answer_that_ends_early_is_malformed() -> None:
+def test_a_truncated_response_is_malformed() -> None:
     body = _with_records(b"some batches")
     for length in range(len(body)):
         with pytest.raises(MalformedMessage):

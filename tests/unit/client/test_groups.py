@@ -29,8 +29,8 @@ FETCH, COMMIT, DELETE = ApiKey.OFFSET_FETCH, ApiKey.OFFSET_COMMIT, ApiKey.DELETE
 SERVED = {FIND: (0, 4), LIST: (0, 5), DESCRIBE: (0, 5), FETCH: (1, 9), COMMIT: (2, 9)}
 
 
-class Coordinators:
-    """Two brokers, one of which has the group."""
+class TwoBrokers:
+    """Two brokers, one of which coordinates the group."""
 
     def __init__(self, first: ScriptedBroker, second: ScriptedBroker) -> None:
         self.first, self.second = first, second
@@ -49,9 +49,9 @@ class Coordinators:
 
 
 @asynccontextmanager
-async def two_coordinators() -> AsyncIterator[tuple[Coordinators, ClusterClient]]:
+async def two_coordinators() -> AsyncIterator[tuple[TwoBrokers, ClusterClient]]:
     async with ScriptedBroker(1) as first, ScriptedBroker(2) as second:
-        both = Coordinators(first, second)
+        both = TwoBrokers(first, second)
         async with ClusterClient(str(first.address), retry_backoff_ms=1) as client:
             yield both, client
 
@@ -104,19 +104,20 @@ def listed(*groups: str) -> Answer:
     return {"throttle_time": ZERO, "error_code": 0, "groups": topics}
 
 
-def test_a_group_is_asked_about_where_its_coordinator_is(run: Run) -> None:
+def test_group_requests_go_to_the_coordinator(run: Run) -> None:
     async def scenario() -> None:
         async with two_coordinators() as (both, client):
             both.coordinator = both.second
             both.second.handlers[FETCH] = lambda _: offsets(ErrorCode.NONE, 5, -1)
             assert await client.groups.fetch_offsets("g") == {T0: CommittedOffset(5, 3, "m")}
             await client.groups.fetch_offsets("g")
-            assert both.first.count(FIND) + both.second.count(FIND) == 1  # remembered
+            # The coordinator is cached.
+            assert both.first.count(FIND) + both.second.count(FIND) == 1
 
     run(scenario)
 
 
-def test_a_coordinator_that_moved_is_found_again(run: Run) -> None:
+def test_a_new_coordinator_is_found_after_not_coordinator(run: Run) -> None:
     async def scenario() -> None:
         async with two_coordinators() as (both, client):
 
@@ -147,7 +148,7 @@ def test_a_loading_coordinator_is_retried(run: Run) -> None:
     run(scenario)
 
 
-def test_commits_from_outside_belong_to_no_member(run: Run) -> None:
+def test_offsets_are_committed_without_a_member(run: Run) -> None:
     async def scenario() -> None:
         async with two_coordinators() as (both, client):
             answer = {"partition_index": 0, "error_code": ErrorCode.UNKNOWN_MEMBER_ID}
@@ -164,7 +165,7 @@ def test_commits_from_outside_belong_to_no_member(run: Run) -> None:
     run(scenario)
 
 
-def test_a_group_that_is_gone_after_a_lost_reply_was_deleted_by_the_request(run: Run) -> None:
+def test_a_group_missing_after_a_lost_response_counts_as_deleted(run: Run) -> None:
     async def scenario() -> None:
         async with two_coordinators() as (both, client):
             attempts = itertools.count()
@@ -185,7 +186,7 @@ def test_a_group_that_is_gone_after_a_lost_reply_was_deleted_by_the_request(run:
 @pytest.mark.parametrize(
     "answer", [described("Dead"), described("", ErrorCode.GROUP_ID_NOT_FOUND)], ids=["old", "new"]
 )
-def test_an_unknown_group_is_reported_as_such(run: Run, answer: Answer) -> None:
+def test_an_unknown_group_gets_group_id_not_found(run: Run, answer: Answer) -> None:
     async def scenario() -> None:
         async with two_coordinators() as (both, client):
             both.first.handlers[DESCRIBE] = lambda _: answer
@@ -196,7 +197,7 @@ def test_an_unknown_group_is_reported_as_such(run: Run, answer: Answer) -> None:
     run(scenario)
 
 
-def test_a_broker_without_the_newer_protocol_is_asked_for_classic_groups_only(run: Run) -> None:
+def test_a_broker_without_the_consumer_protocol_gets_only_classic_requests(run: Run) -> None:
     async def scenario() -> None:
         async with two_coordinators() as (both, client):
             both.first.handlers[DESCRIBE] = lambda _: described("Empty")
@@ -223,8 +224,8 @@ def test_groups_of_all_brokers_are_listed(run: Run) -> None:
     run(scenario)
 
 
-def test_groups_are_listed_though_a_broker_has_gone_for_good(run: Run) -> None:
-    """It is known from before; its groups are with whoever took over."""
+def test_groups_are_listed_after_a_broker_failure(run: Run) -> None:
+    """The client still knows the failed broker; its groups are on the other one."""
 
     async def scenario() -> None:
         async with two_coordinators() as (both, client):
@@ -238,7 +239,7 @@ def test_groups_are_listed_though_a_broker_has_gone_for_good(run: Run) -> None:
     run(scenario)
 
 
-def test_assignments_of_any_version_are_read_and_garbage_is_none() -> None:
+def test_assignments_of_any_version_are_decoded_and_invalid_ones_are_empty() -> None:
     assigned = b"\x00\x00\x00\x01\x00\x01t\x00\x00\x00\x02\x00\x00\x00\x01\x00\x00\x00\x00"
     for version in (b"\x00\x00", b"\x00\x03"):
         assert read_assignment(version + assigned + b"\xff\xff\xff\xff") == (T0, T1)

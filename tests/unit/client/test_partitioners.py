@@ -5,19 +5,19 @@ from hypothesis import strategies as st
 from penstock.client.partitioners import CustomPartitioner, RoundRobin, Sticky
 
 
-def test_round_robin_takes_one_after_the_other_whatever_the_key() -> None:
+def test_round_robin_uses_every_partition_in_turn_whatever_the_key() -> None:
     partitioner = RoundRobin()
     assert [partitioner.choose(b"same", b"v", 3) for _ in range(7)] == [0, 1, 2, 0, 1, 2, 0]
 
 
-def test_round_robin_uses_a_partition_that_was_added() -> None:
+def test_round_robin_uses_added_partitions() -> None:
     partitioner = RoundRobin()
     for _ in range(2):
         partitioner.choose(None, b"v", 2)
     assert {partitioner.choose(None, b"v", 3) for _ in range(3)} == {0, 1, 2}
 
 
-def test_sticky_stays_until_a_batch_is_full_and_then_goes_elsewhere() -> None:
+def test_sticky_changes_the_partition_when_a_batch_is_full() -> None:
     partitioner = Sticky(batch_bytes=100)
     first = [partitioner.choose(b"k" * 10, b"v" * 40, 5) for _ in range(2)]
     second = [partitioner.choose(None, b"v" * 100, 5)]
@@ -27,7 +27,7 @@ def test_sticky_stays_until_a_batch_is_full_and_then_goes_elsewhere() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 300), st.integers(1, 6)), max_size=60))
-def test_sticky_never_leaves_the_partitions_there_are(sends: list[tuple[int, int]]) -> None:
+def test_sticky_picks_only_existing_partitions(sends: list[tuple[int, int]]) -> None:
     partitioner = Sticky(batch_bytes=200)
     for size, partitions in sends:
         assert 0 <= partitioner.choose(None, bytes(size), partitions) < partitions

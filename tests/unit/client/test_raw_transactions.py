@@ -1,4 +1,4 @@
-"""A transaction of raw batches against a scripted cluster: what is sent, and to whom."""
+"""A transaction of raw batches against a scripted cluster: which requests go to which broker."""
 
 from __future__ import annotations
 
@@ -41,12 +41,13 @@ def some_batch(count: int) -> bytearray:
     return build_batch(records)
 
 
-class Stage:
-    """Two brokers: the first coordinates, the second leads."""
+class TransactionHarness:
+    """Two scripted brokers: the first is the coordinator, the second the leader."""
 
     def __init__(self, coordinator: ScriptedBroker, leader: ScriptedBroker) -> None:
         self.coordinator, self.leader = coordinator, leader
-        self.code = ErrorCode.NONE  # of what the coordinator is asked, but for the id
+        # Error code of every coordinator response but InitProducerId's
+        self.code = ErrorCode.NONE
         self.ongoing = (-1, -1)
         Cluster(coordinator, leader).leaders = {"t": [leader.id, leader.id]}
         for broker in (coordinator, leader):
@@ -97,14 +98,14 @@ class Stage:
 
 
 @asynccontextmanager
-async def coordinator_and_leader() -> AsyncIterator[tuple[Stage, ClusterClient]]:
+async def coordinator_and_leader() -> AsyncIterator[tuple[TransactionHarness, ClusterClient]]:
     async with ScriptedBroker(1) as first, ScriptedBroker(2) as second:
-        made = Stage(first, second)
+        made = TransactionHarness(first, second)
         async with ClusterClient(str(first.address), retry_backoff_ms=1) as client:
             yield made, client
 
 
-def test_batches_become_the_producers_own_and_partitions_are_added_once(run: Run) -> None:
+def test_batches_get_producer_fields_and_partitions_are_added_once(run: Run) -> None:
     async def scenario() -> None:
         async with coordinator_and_leader() as (made, client):
             transaction = await RawTransaction.begin(client, "x")
@@ -131,7 +132,7 @@ def test_batches_become_the_producers_own_and_partitions_are_added_once(run: Run
     run(scenario)
 
 
-def test_a_partition_that_was_not_added_is_before_its_first_batch(run: Run) -> None:
+def test_a_partition_is_added_before_its_first_batch(run: Run) -> None:
     async def scenario() -> None:
         async with coordinator_and_leader() as (made, client):
             transaction = await RawTransaction.begin(client, "x")
@@ -145,7 +146,7 @@ def test_a_partition_that_was_not_added_is_before_its_first_batch(run: Run) -> N
     run(scenario)
 
 
-def test_after_a_failed_write_nothing_is_left_but_to_abort(run: Run) -> None:
+def test_after_a_failed_write_a_transaction_can_only_be_aborted(run: Run) -> None:
     async def scenario() -> None:
         async with coordinator_and_leader() as (made, client):
             transaction = await RawTransaction.begin(client, "x", two_phase=True)
@@ -166,7 +167,7 @@ def test_after_a_failed_write_nothing_is_left_but_to_abort(run: Run) -> None:
     run(scenario)
 
 
-def test_nothing_is_ended_that_was_never_begun(run: Run) -> None:
+def test_end_without_begin_sends_nothing(run: Run) -> None:
     async def scenario() -> None:
         async with coordinator_and_leader() as (made, client):
             await (await RawTransaction.begin(client, "x")).commit()
@@ -178,7 +179,7 @@ def test_nothing_is_ended_that_was_never_begun(run: Run) -> None:
     run(scenario)
 
 
-def test_a_prepared_transaction_is_decided_from_elsewhere(run: Run) -> None:
+def test_another_client_can_end_a_prepared_transaction(run: Run) -> None:
     async def scenario() -> None:
         async with coordinator_and_leader() as (made, client):
             transaction = await RawTransaction.begin(client, "x", two_phase=True)
@@ -237,7 +238,7 @@ def after_failures(
     return lambda request: then(request) if next(left, None) is None else fail()
 
 
-def test_a_coordinator_that_has_moved_or_hangs_up_is_looked_for_again(run: Run) -> None:
+def test_a_coordinator_that_moved_or_disconnected_is_looked_up_again(run: Run) -> None:
     async def scenario() -> None:
         async with coordinator_and_leader() as (made, client):
             ended = {"throttle_time": ZERO, "error_code": ErrorCode.NOT_COORDINATOR}
@@ -272,8 +273,8 @@ def test_the_failing_partition_is_named(run: Run) -> None:
     run(scenario)
 
 
-def test_transactions_are_listed_though_a_broker_has_gone_for_good(run: Run) -> None:
-    """It is known from before, and whoever took over is asked."""
+def test_transactions_are_listed_after_a_broker_failure(run: Run) -> None:
+    """The client still knows the failed broker; the other one lists its transactions."""
 
     def listed(request: ReceivedRequest) -> Answer:
         state = {"transactional_id": "x", "producer_id": 7, "transaction_state": "Ongoing"}

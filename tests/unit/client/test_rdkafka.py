@@ -8,7 +8,7 @@ from penstock.client.errors import InvalidAddress
 from penstock.client.rdkafka import LocalCode
 
 
-def test_librdkafkas_codes_are_what_confluent_kafka_calls_them() -> None:
+def test_librdkafkas_codes_equal_those_of_confluent_kafka() -> None:
     for code in LocalCode:
         assert getattr(KafkaError, f"_{code.name}") == code
 
@@ -23,12 +23,12 @@ def test_librdkafkas_codes_are_what_confluent_kafka_calls_them() -> None:
         ({"config": {"no.such.setting": 1}}, "no.such.setting"),
     ],
 )
-def test_a_producers_wrong_settings_are_named(options: dict[str, Any], complaint: str) -> None:
+def test_invalid_settings_of_a_producer_are_named(options: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         penstock.Producer("127.0.0.1:9092", **options)
 
 
-def test_a_consumers_wrong_settings_are_named() -> None:
+def test_invalid_settings_of_a_consumer_are_named() -> None:
     isolation: Any = "total"
     with pytest.raises(ValueError, match=r"isolation\.level"):
         penstock.Consumer("t", bootstrap_servers="127.0.0.1:9092", isolation=isolation)

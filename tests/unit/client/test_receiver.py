@@ -9,7 +9,7 @@ MIB = 1024 * 1024
 
 
 def feed(receiver: FrameReceiver, data: bytes, pieces: list[int]) -> None:
-    """As a socket would: never more than there is room for."""
+    """Feed data as a socket does, never more than the buffer has room for."""
     position, turn = 0, 0
     while position < len(data):
         room = receiver.get_buffer()
@@ -23,10 +23,8 @@ def feed(receiver: FrameReceiver, data: bytes, pieces: list[int]) -> None:
     sizes=st.lists(st.one_of(st.integers(1, 200), st.integers(65_000, 70_000)), max_size=8),
     pieces=st.lists(st.integers(1, 80_000), min_size=1, max_size=5),
 )
-def test_frames_come_out_whole_however_the_bytes_arrive(
-    sizes: list[int], pieces: list[int]
-) -> None:
-    # Few pieces of one byte: the point is where they end, not how many there are.
+def test_frames_are_whole_however_the_bytes_arrive(sizes: list[int], pieces: list[int]) -> None:
+    # Only a few one-byte pieces: it matters where pieces end, not how many there are.
     frames = [bytes([number % 251]) * size for number, size in enumerate(sizes)]
     got: list[bytes] = []
     receiver = FrameReceiver(lambda frame: got.append(bytes(frame)), max_bytes=MIB)
@@ -36,7 +34,7 @@ def test_frames_come_out_whole_however_the_bytes_arrive(
     assert receiver.is_between_frames
 
 
-def test_a_frame_that_was_handed_out_is_not_written_to_again() -> None:
+def test_a_delivered_frame_is_not_overwritten() -> None:
     kept: list[memoryview] = []
     receiver = FrameReceiver(kept.append, max_bytes=MIB)
     for letter in (b"a", b"b"):
@@ -46,7 +44,7 @@ def test_a_frame_that_was_handed_out_is_not_written_to_again() -> None:
 
 
 @pytest.mark.parametrize("size", [0, -1, MIB + 1, 0x48545450])
-def test_a_size_that_no_frame_has_is_refused_before_anything_is_kept(size: int) -> None:
+def test_an_invalid_size_is_refused_before_anything_is_buffered(size: int) -> None:
     receiver = FrameReceiver(lambda frame: None, max_bytes=MIB)
     with pytest.raises(FrameSizeRefused):
         feed(receiver, size.to_bytes(4, "big", signed=True), [4])

@@ -1,4 +1,4 @@
-"""`penstock.Producer` and `Consumer` where no broker answers: the error names address and cause."""
+"""`penstock.Producer` and `Consumer` without a broker: the error names address and cause."""
 
 import itertools
 import socket
@@ -15,7 +15,7 @@ _ATTEMPTS = 300  # librdkafka connects on a thread of its own, which a busy mach
 
 @pytest.fixture
 def refusing() -> Iterator[str]:
-    """An address that nobody listens at, and nobody else can take."""
+    """An address where nobody listens and that nobody else can bind."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{bound.getsockname()[1]}"
@@ -23,7 +23,7 @@ def refusing() -> Iterator[str]:
 
 @pytest.fixture
 def silent() -> Iterator[str]:
-    """An address where connections open and no request is ever answered."""
+    """An address that accepts connections and never responds."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         yield f"127.0.0.1:{listening.getsockname()[1]}"
 
@@ -39,7 +39,7 @@ def group_consumer(address: str) -> penstock.Consumer:
 
 
 def error_with(cause: str, attempt: Callable[[], object]) -> Exception:
-    """Repeat until the cause is known; every attempt must fail."""
+    """Retry until the error has the cause; every attempt must fail."""
     for number in itertools.count(1):
         with pytest.raises(penstock.ClientError) as raised:
             attempt()
@@ -48,7 +48,7 @@ def error_with(cause: str, attempt: Callable[[], object]) -> Exception:
     raise AssertionError
 
 
-def test_iteration_does_not_end_as_if_all_were_read_when_nobody_listens(refusing: str) -> None:
+def test_iteration_raises_if_nobody_listens(refusing: str) -> None:
     with group_consumer(refusing) as consumer:
         error = error_with("Connection refused", lambda: list(consumer))
     assert isinstance(error, penstock.BrokersUnreachable)
@@ -57,23 +57,23 @@ def test_iteration_does_not_end_as_if_all_were_read_when_nobody_listens(refusing
     assert "Connection refused" in str(error)
 
 
-def test_iteration_does_not_end_as_if_all_were_read_when_nobody_answers(silent: str) -> None:
+def test_iteration_raises_if_nobody_responds(silent: str) -> None:
     with group_consumer(silent) as consumer, pytest.raises(penstock.BrokersUnreachable) as raised:
         list(consumer)
     assert f"(bootstrap {silent}" in str(raised.value)
 
 
-def test_the_consume_command_does_not_end_as_if_all_were_read(refusing: str) -> None:
+def test_the_consume_command_fails_without_a_broker(refusing: str) -> None:
     with group_consumer(refusing) as consumer, pytest.raises(penstock.BrokersUnreachable):
         list(read_batches(consumer, None, _SHORT_S))
 
 
-def test_a_consumer_without_a_group_cannot_be_made_without_a_broker(refusing: str) -> None:
+def test_a_consumer_without_a_group_cannot_be_created_without_a_broker(refusing: str) -> None:
     with pytest.raises(penstock.BrokersUnreachable, match=f"bootstrap {refusing}"):
         penstock.Consumer("orders", bootstrap_servers=refusing, connect_timeout_s=_SHORT_S)
 
 
-def test_a_poll_without_a_broker_is_empty_so_that_a_loop_outlasts_a_restart(refusing: str) -> None:
+def test_a_poll_without_a_broker_is_empty_so_that_a_loop_survives_a_restart(refusing: str) -> None:
     with group_consumer(refusing) as consumer:
         assert consumer.poll_batch(10, _SHORT_S) == []
 
@@ -87,7 +87,7 @@ def test_waiting_for_a_record_names_the_address_and_the_cause(refusing: str) -> 
     with pytest.raises(penstock.FlushTimedOut, match=f"bootstrap {refusing}"):
         producer.close(0)
     assert isinstance(error, penstock.SendTimedOut)
-    assert isinstance(error, TimeoutError)  # what it was before, so that callers still catch it
+    assert isinstance(error, TimeoutError)  # so that callers of earlier versions still catch it
     assert f"'orders' is not acknowledged after {_SHORT_S} s" in str(error)
     assert f"(bootstrap {refusing}; last trouble: " in str(error)
     assert "Connection refused" in str(error)
