@@ -88,7 +88,7 @@ def test_a_topic_cannot_have_its_compaction_lags_crossed() -> None:
         resolve_topic(overrides, resolve_broker())
 
 
-def test_a_topic_and_its_broker_together_cannot_cross_the_lags_either() -> None:
+def test_a_topic_and_its_broker_cannot_cross_the_lags_together() -> None:
     broker = resolve_broker(_file("log.cleaner.max.compaction.lag.ms=8"))
     overrides = RawConfig.from_mapping({"min.compaction.lag.ms": "9"}, where="topic orders")
     assert resolve_topic(EMPTY_RAW_CONFIG, broker)["max.compaction.lag.ms"] == 8

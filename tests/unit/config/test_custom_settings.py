@@ -27,7 +27,7 @@ def test_an_unknown_name_in_a_file_stays_an_error() -> None:
 
 
 @pytest.mark.parametrize("name", ["process.roles", "controller.quorum.voters", "config.providers"])
-def test_a_name_that_would_mislead_is_not_custom_in_a_dynamic_config_either(name: str) -> None:
+def test_a_misleading_name_is_refused_in_a_dynamic_config_too(name: str) -> None:
     raw = RawConfig.from_mapping({name: "x"}, where="test")
     with pytest.raises(ConfigError, match=name):
         resolve_broker(dynamic_broker=raw)
@@ -65,7 +65,7 @@ def test_other_names_are_refused_with_the_rule(name: str, words: str) -> None:
     assert len(problem) < 300
 
 
-def test_lines_in_the_log_name_the_settings_that_may_have_been_meant() -> None:
+def test_a_log_line_suggests_the_setting_that_was_meant() -> None:
     hour, topics, unlike = describe_no_effect({"zzz.qqq", "log.retention.hour", "retention.ms"})
     assert "did you mean log.retention.hours" in hour
     assert "did you mean log.retention.ms" in topics
@@ -73,7 +73,7 @@ def test_lines_in_the_log_name_the_settings_that_may_have_been_meant() -> None:
     assert "delete it if unintended" in unlike
 
 
-def test_many_names_at_once_are_not_all_compared_with_the_known_ones() -> None:
+def test_only_a_few_unknown_names_are_compared_with_the_declared_ones() -> None:
     lines = list(describe_no_effect(f"log.retention.hours{number}" for number in range(9)))
     assert len(lines) == 9
     assert sum("did you mean" in line for line in lines) == 3

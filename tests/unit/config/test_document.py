@@ -1,4 +1,4 @@
-"""The committed page."""
+"""docs/configuration.md equals what the declarations generate."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""From given text to typed values with their source."""
+"""Effective configs: typed values with their source, from raw text."""
 
 import pytest
 
@@ -74,7 +74,7 @@ def test_a_topic_setting_comes_from_topic_then_broker_then_default() -> None:
     assert _retention(set_up, _given(retention_ms="5")) == (5, SettingSource.TOPIC)
 
 
-def test_a_value_from_a_fallback_tells_the_name_that_carried_it() -> None:
+def test_a_value_from_a_fallback_has_the_name_it_was_set_as() -> None:
     broker = resolve_broker(_file("log.roll.hours=3"))
     effective = resolve_topic(EMPTY_RAW_CONFIG, broker).get_effective("segment.ms")
     assert (effective.value, effective.set_as) == (10_800_000, "log.roll.hours")
@@ -82,12 +82,12 @@ def test_a_value_from_a_fallback_tells_the_name_that_carried_it() -> None:
     assert effective.setting.name == "segment.ms"
 
 
-def test_flush_interval_falls_back_to_the_scheduler() -> None:
+def test_flush_ms_falls_back_to_the_schedulers_interval() -> None:
     broker = resolve_broker(_file("log.flush.scheduler.interval.ms=250"))
     assert resolve_topic(EMPTY_RAW_CONFIG, broker)["flush.ms"] == 250
 
 
-def test_log_dir_answers_for_log_dirs_and_yields_to_it() -> None:
+def test_log_dir_is_used_only_without_log_dirs() -> None:
     assert resolve_broker(_file("log.dir=/a"))["log.dirs"] == ("/a",)
     assert resolve_broker(_file("log.dir=/a", "log.dirs=/b,/c"))["log.dirs"] == ("/b", "/c")
 
@@ -97,7 +97,7 @@ def test_node_id_is_another_name_of_broker_id() -> None:
     assert resolve_broker(_file("node.id=7", "broker.id=7"))["broker.id"] == 7
 
 
-def test_dynamic_values_of_the_broker_win_over_the_clusters_and_these_over_the_file() -> None:
+def test_dynamic_values_of_a_broker_override_the_clusters_and_these_the_file() -> None:
     layers = [RawConfig.from_mapping({"log.retention.ms": text}, where=text) for text in "123"]
     static, cluster, broker = layers
     only_static = resolve_broker(static)
@@ -126,7 +126,7 @@ def test_a_per_broker_setting_cannot_be_set_for_the_cluster() -> None:
         resolve_broker(dynamic_cluster=chain)
 
 
-def test_an_impossible_value_names_file_line_key_value_and_what_is_allowed() -> None:
+def test_an_invalid_value_is_reported_with_file_line_key_value_and_allowed_values() -> None:
     (problem,) = _problems(_file("# ours", "log.segment.bytes=13"))
     assert problem == (
         "server.properties:2: log.segment.bytes = '13' is not valid; "
@@ -140,7 +140,7 @@ def test_an_unknown_name_suggests_the_nearest_names() -> None:
     assert "log.retention.hours" in problem
 
 
-def test_an_unknown_name_like_no_other_is_only_refused() -> None:
+def test_an_unknown_name_without_a_similar_one_gets_no_suggestion() -> None:
     (problem,) = _problems(_file("zzz.qqq=1"))
     assert problem.endswith("zzz.qqq is not a known broker setting; remove it")
 
@@ -179,13 +179,13 @@ def test_the_error_counts_and_lists_its_problems() -> None:
         "broker.session.timeout.ms",
     ],
 )
-def test_kraft_settings_are_refused_by_name_with_the_way_out(name: str) -> None:
+def test_kraft_settings_are_refused_with_an_alternative(name: str) -> None:
     (problem,) = _problems(_file(f"{name}=1"))
     assert f"{name} belongs to KRaft mode" in problem
     assert "zookeeper.connect" in problem
 
 
-def test_config_providers_are_refused_because_nothing_fills_values_in() -> None:
+def test_config_providers_are_refused_because_values_are_not_substituted() -> None:
     (problem,) = _problems(_file("config.providers=file"))
     assert "write the value itself" in problem
 

@@ -44,12 +44,12 @@ def test_a_row_has_kind_default_update_mode_bounds_and_fallback() -> None:
         ("only false: there is no tiered storage", False, True),
     ],
 )
-def test_a_check_is_read_from_its_own_words(allowed: str, accepted: Value, refused: Value) -> None:
+def test_a_check_is_parsed_from_its_text(allowed: str, accepted: Value, refused: Value) -> None:
     check = parse_check(allowed)
     assert check.allowed == allowed
     assert check.accepts(accepted)
     assert not check.accepts(refused)
 
 
-def test_no_words_allow_anything() -> None:
+def test_an_empty_check_accepts_everything() -> None:
     assert parse_check("").accepts("x")

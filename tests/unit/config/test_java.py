@@ -1,4 +1,4 @@
-"""Finding Java: the user's choice first, old ones passed over, and a message that helps."""
+"""Finding Java: JAVA_HOME first, old versions skipped, and an error that says what to do."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from penstock.config.java import JavaMissing, find_java
 
 
 def make_java(home: Path, *, release_file: str | None = None, answer: str | None = None) -> Path:
-    """A folder that looks like a Java; without an answer its command fails."""
+    """Make a folder that looks like a Java installation; its command prints `answer`, or fails."""
     command = home / "bin" / "java"
     command.parent.mkdir(parents=True)
     command.write_text(f"#!/bin/sh\necho '{answer}' >&2\n" if answer else "#!/bin/sh\nexit 1\n")
@@ -41,7 +41,7 @@ def test_a_java_that_is_too_old_is_skipped(tmp_path: Path) -> None:
     assert find_java(8, environment=environment, folders=folders).release == 8
 
 
-def test_a_command_on_the_path_is_followed_to_its_home(tmp_path: Path) -> None:
+def test_a_symlink_on_the_path_is_resolved_to_its_home(tmp_path: Path) -> None:
     home = make_java(tmp_path / "home", release_file="17.0.15")
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "java").symlink_to(home / "bin" / "java")
@@ -52,7 +52,7 @@ def test_a_command_on_the_path_is_followed_to_its_home(tmp_path: Path) -> None:
     ("answer", "release"),
     [('openjdk version "17.0.15" 2025-04-15', 17), ('java version "1.8.0_392"', 8)],
 )
-def test_without_a_release_file_the_command_is_asked(
+def test_without_a_release_file_the_command_reports_its_version(
     tmp_path: Path, answer: str, release: int
 ) -> None:
     home = make_java(tmp_path / "home", answer=answer)
@@ -72,12 +72,12 @@ def test_the_error_lists_candidates_and_advice(tmp_path: Path) -> None:
     assert "apt install openjdk-17-jre-headless" in message
 
 
-def test_a_java_home_without_java_is_named_in_the_refusal(tmp_path: Path) -> None:
+def test_a_java_home_without_java_is_named_in_the_error(tmp_path: Path) -> None:
     environment = {"JAVA_HOME": str(tmp_path / "gone"), "PATH": ""}
     with pytest.raises(JavaMissing, match="gone \\(no working Java\\)"):
         find_java(environment=environment, folders=[])
 
 
-def test_without_any_java_the_refusal_says_so(tmp_path: Path) -> None:
+def test_the_error_says_if_there_is_no_java(tmp_path: Path) -> None:
     with pytest.raises(JavaMissing, match="no Java was found; install one"):
         find_java(environment={"PATH": str(tmp_path)}, folders=[])

@@ -15,7 +15,7 @@ def _topic(**texts: str) -> LogConfig:
     return LogConfig.from_topic(resolve_topic(overrides, resolve_broker()))
 
 
-def test_the_fields_defaults_are_the_declared_ones() -> None:
+def test_defaults_of_fields_equal_those_of_the_settings() -> None:
     broker = resolve_broker()
     assert LogConfig.from_topic(resolve_topic(EMPTY_RAW_CONFIG, broker)) == LogConfig()
     assert StorageConfig.from_broker(broker) == StorageConfig()
@@ -59,7 +59,7 @@ def test_a_brokers_values_reach_their_fields() -> None:
 
 
 @pytest.mark.parametrize("text", ["1.7976931348623157E308", "Infinity"])
-def test_no_limit_on_cleaning_is_infinity(text: str) -> None:
+def test_an_unlimited_cleaner_rate_is_infinity(text: str) -> None:
     given = RawConfig.from_mapping({"log.cleaner.io.max.bytes.per.second": text}, where="test")
     config = StorageConfig.from_broker(resolve_broker(given))
     assert config.cleaner_io_max_bytes_per_second == inf

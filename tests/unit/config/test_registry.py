@@ -94,8 +94,8 @@ def test_a_well_known_default_is_kafkas(name: str) -> None:
     assert BROKER_SETTINGS[name].default == _KAFKAS_BROKER_DEFAULTS[name]
 
 
-def test_every_topic_default_is_a_text_that_can_be_set_back() -> None:
-    """A client that reads a topic's settings and sets them back cannot send a null."""
+def test_every_topic_default_is_a_text_that_can_be_set_again() -> None:
+    """A client that reads a topic's configs and writes them back cannot send a null."""
     for setting in TOPIC_SETTINGS.values():
         assert setting.default is not None, setting.name
         assert setting.parse(setting.format(setting.default)) == setting.default
@@ -143,8 +143,11 @@ def test_active_settings_are_exactly_those_that_are_read() -> None:
 
 
 def _names_read() -> set[str]:
-    """Every `config["some.name"]`, `config.get_int("some.name")` and name that is passed to a
-    function which reads it, in the packages that receive settings."""
+    """Return the name of every setting that code outside `config` reads.
+
+    That is `config["some.name"]`, `config.get_int("some.name")`, and names that are passed to a
+    function which reads them.
+    """
     source = Path(penstock.__file__).parent
     paths = (path for path in source.rglob("*.py") if path.parent.name != "config")
     read = re.compile(
@@ -157,7 +160,7 @@ def _names_read() -> set[str]:
     return names | by_name | of_topics | factors
 
 
-def test_every_idle_setting_says_why() -> None:
+def test_every_setting_without_effect_says_why() -> None:
     reasons = ("accepted, not yet in effect", "accepted, no effect: ")
     silent = [
         setting.name
@@ -187,7 +190,7 @@ def test_passwords_and_keys_are_sensitive() -> None:
             assert setting.sensitive, setting.name
 
 
-def test_no_declared_setting_is_also_refused() -> None:
+def test_no_declared_setting_is_on_the_list_of_refused_ones() -> None:
     assert [name for name in BROKER_SETTINGS if find_refusal(name)] == []
 
 

@@ -1,4 +1,4 @@
-"""Security that is configured and not in effect stops the broker."""
+"""Security settings that are configured but not in effect stop the broker."""
 
 import pytest
 
@@ -25,12 +25,12 @@ def test_a_listener_that_would_serve_plaintext_is_refused(protocol: str) -> None
     assert "plaintext to anybody; use a PLAINTEXT listener" in problem
 
 
-def test_a_protocol_hidden_in_the_map_is_refused() -> None:
+def test_a_protocol_from_the_protocol_map_is_refused() -> None:
     (problem,) = _problems(f"{_PLAIN_AND}OUT:SASL_SSL")
     assert "listeners: OUT (SASL_SSL in listener.security.protocol.map) is not in effect" in problem
 
 
-def test_every_setting_that_the_listener_depends_on_is_named() -> None:
+def test_every_setting_of_a_refused_listener_is_named() -> None:
     problems = _problems(
         f"{_PLAIN_AND}OUT:SASL_SSL\nssl.client.auth=required\nsasl.enabled.mechanisms=PLAIN\n"
         "listener.name.out.plain.sasl.jaas.config=x\n"
@@ -45,12 +45,12 @@ def test_every_setting_that_the_listener_depends_on_is_named() -> None:
     assert all("depends on it; remove it" in problem for problem in problems[1:])
 
 
-def test_a_listener_with_sasl_alone_does_not_depend_on_certificates() -> None:
+def test_settings_of_certificates_are_not_named_for_a_sasl_plaintext_listener() -> None:
     problems = _problems(f"{_PLAIN_AND}OUT:SASL_PLAINTEXT\nssl.client.auth=required")
     assert [problem.split(": ")[1] for problem in problems] == ["listeners"]
 
 
-def test_an_authorizer_that_is_not_in_effect_is_refused_with_what_it_reads() -> None:
+def test_an_authorizer_is_refused_with_its_settings() -> None:
     problems = _problems(
         "authorizer.class.name=kafka.security.authorizer.AclAuthorizer\nsuper.users=User:a"
     )
@@ -61,7 +61,7 @@ def test_an_authorizer_that_is_not_in_effect_is_refused_with_what_it_reads() -> 
     assert "everybody may do everything; remove it" in problems[0]
 
 
-def test_a_protocol_among_brokers_that_is_not_in_effect_is_refused_by_name() -> None:
+def test_an_inter_broker_protocol_without_effect_is_refused() -> None:
     problems = _problems("listeners=SSL://h:1\nsecurity.inter.broker.protocol=SSL")
     assert [problem.split(": ")[1] for problem in problems] == [
         "listeners",
@@ -81,5 +81,5 @@ def test_a_protocol_among_brokers_that_is_not_in_effect_is_refused_by_name() -> 
         "security.inter.broker.protocol=PLAINTEXT",
     ],
 )
-def test_settings_that_no_listener_and_no_authorizer_depends_on_are_no_refusal(text: str) -> None:
+def test_security_settings_without_a_listener_or_authorizer_are_accepted(text: str) -> None:
     assert resolve_broker(parse_properties(text, file="server.properties")).warnings == ()

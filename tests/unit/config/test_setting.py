@@ -110,7 +110,7 @@ def test_text_is_read_as_kafka_reads_it(kind: SettingKind, text: str, value: Val
     assert _setting(kind).parse(text) == value
 
 
-def test_bounds_include_their_ends_and_are_named() -> None:
+def test_bounds_are_inclusive_and_named_in_the_error() -> None:
     setting = _setting(SettingKind.INT, check=between(2, 4))
     assert [setting.parse(text) for text in ("2", "4")] == [2, 4]
     for text in ("1", "5"):
@@ -119,14 +119,14 @@ def test_bounds_include_their_ends_and_are_named() -> None:
 
 
 @pytest.mark.parametrize("text", ["13", "abc", "", str(INT_MAX + 1)])
-def test_at_least_ends_where_the_kind_does_and_both_ends_are_named(text: str) -> None:
+def test_at_least_is_bounded_by_its_kind_and_both_bounds_are_named(text: str) -> None:
     setting = _setting(SettingKind.INT, check=at_least(14))
     assert [setting.parse(bound) for bound in ("14", str(INT_MAX))] == [14, INT_MAX]
     with pytest.raises(BadValueError, match=r"^allowed: a whole number from 14 to 2147483647$"):
         setting.parse(text)
 
 
-def test_a_special_value_is_named_beside_the_bounds() -> None:
+def test_a_special_value_is_named_after_the_bounds() -> None:
     setting = _setting(SettingKind.LONG, check=at_least_or(1, -1))
     assert setting.parse("-1") == -1
     for text in ("0", "abc"):
@@ -134,7 +134,7 @@ def test_a_special_value_is_named_beside_the_bounds() -> None:
             setting.parse(text)
 
 
-def test_a_list_may_hold_only_the_named_parts() -> None:
+def test_a_list_accepts_only_its_allowed_values() -> None:
     setting = _setting(SettingKind.LIST, check=subset_of("delete", "compact"))
     assert setting.parse("compact, delete") == ("compact", "delete")
     with pytest.raises(BadValueError, match=re.escape("of delete, compact")):
@@ -146,7 +146,7 @@ def test_a_secret_is_never_shown() -> None:
     assert "hunter2" in _setting(SettingKind.STRING).show("hunter2")
 
 
-def test_every_default_is_a_value_the_setting_itself_accepts() -> None:
+def test_every_default_is_accepted_by_its_setting() -> None:
     for setting in (*BROKER_SETTINGS.values(), *TOPIC_SETTINGS.values()):
         if setting.default is not None:
             parsed = setting.parse(setting.format(setting.default))
