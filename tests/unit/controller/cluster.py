@@ -88,7 +88,7 @@ class FakeChannel:
 
     brokers: dict[BrokerId, FakeBroker] = field(default_factory=dict)
     unreachable: set[BrokerId] = field(default_factory=set)
-    refusals: dict[BrokerId, Exception] = field(default_factory=dict)  # of the next request
+    refusals: dict[BrokerId, Exception] = field(default_factory=dict)  # raised by the next request
     sent: list[ControllerRequest] = field(default_factory=list)  # every attempt
 
     async def send(self, node: BrokerNode, sent: ControllerRequest) -> None:
@@ -106,7 +106,7 @@ class FakeChannel:
 
 
 async def yield_once(_: int) -> None:
-    """A backoff takes no time, but lets other tasks run."""
+    """A backoff without delay, which lets other tasks run."""
     await asyncio.sleep(0)
 
 
@@ -153,7 +153,7 @@ class Cluster:
         )
 
     async def reread(self) -> ControllerDecision:
-        """What a new controller would load: the state, and the writes that complete it."""
+        """Return what a new controller loads: the state, and the writes that complete it."""
         session = await self.store.open_session()
         stored = await read_stored_state(session)
         await session.close()
@@ -185,7 +185,7 @@ def run_scenario(scenario: Callable[[Cluster], Awaitable[None]], *brokers: int) 
 
 
 async def settled() -> None:
-    """Until every other task waits; nothing here waits for the clock."""
+    """Let all other tasks run until they block; none waits for the clock."""
     for _ in range(200):
         await asyncio.sleep(0)
 

@@ -19,7 +19,7 @@ from penstock.metadata_store.interface import (
 
 
 class Crash(Exception):
-    """The process has crashed: nothing after this is done."""
+    """The process crashed; nothing runs after this."""
 
 
 class CrashingSession:

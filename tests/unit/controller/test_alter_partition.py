@@ -92,7 +92,7 @@ def test_an_isr_change_sends_update_metadata_only() -> None:
         (change(0, partition_epoch=6), 0, ErrorCode.INVALID_UPDATE_VERSION),
         (change(0, partition_epoch=8), 0, ErrorCode.INVALID_UPDATE_VERSION),
         (change(0, 1), 1, ErrorCode.INVALID_REQUEST),  # not the leader
-        (change(1), 0, ErrorCode.INVALID_REQUEST),  # leaves itself out
+        (change(1), 0, ErrorCode.INVALID_REQUEST),  # not in its own ISR
         (change(), 0, ErrorCode.INVALID_REQUEST),
         (change(0, 0), 0, ErrorCode.INVALID_REQUEST),
         (change(0, 3), 0, ErrorCode.INVALID_REQUEST),  # not a replica
@@ -113,7 +113,7 @@ def test_a_rejected_proposal_changes_nothing(
 
 
 def test_a_proposal_that_is_stored_already_succeeds() -> None:
-    """The first answer was lost: a rejection would leave the leader with an outdated ISR."""
+    """The first response was lost; a rejection would leave the leader with an outdated ISR."""
     decision, [(_, stored)] = ask(STATE, change(0))
     again, [result] = ask(decision.state, change(0))
     assert result == AlterPartitionResult(ErrorCode.NONE, stored)

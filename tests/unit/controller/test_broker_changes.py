@@ -32,7 +32,7 @@ def always(_: TopicState) -> bool:
 
 
 def written(decision: ControllerDecision) -> dict[str, PartitionState]:
-    """The partition states that would be stored, by path."""
+    """Return the partition states that would be stored, by path."""
     states = {}
     for step in decision.writes:
         for operation in step:

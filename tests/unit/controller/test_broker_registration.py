@@ -46,7 +46,7 @@ def test_a_registration_has_the_broker_epoch_and_ends_with_its_session() -> None
 
 
 def test_a_registration_left_over_from_an_earlier_session_is_replaced() -> None:
-    """KAFKA-1387, KAFKA-7165: it restarts before the old session expires, a hundred times."""
+    """KAFKA-1387, KAFKA-7165: a broker restarts before its old session expires, a hundred times."""
 
     async def scenario(cluster: Cluster) -> None:
         before = cluster.sessions[0]
@@ -56,7 +56,7 @@ def test_a_registration_left_over_from_an_earlier_session_is_replaced() -> None:
             again = await register_broker(session, node(0), now_ms=NOW_MS + turn)
             assert again > epoch
             if turn % 2:
-                await cluster.store.expire(before.id)  # late: the znode is not its own any more
+                await cluster.store.expire(before.id)  # late: it owns no znode any more
             stat = await session.exists("/brokers/ids/0")
             assert stat is not None
             assert (stat.ephemeral_owner, stat.czxid) == (session.id, again)

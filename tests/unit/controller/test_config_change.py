@@ -38,7 +38,7 @@ STATE = cluster_state(
 def change(
     name: str, *changes: tuple[str, ConfigOperation, str | None], replace_all: bool = False
 ) -> ConfigResourceChange:
-    """Of a topic; or of a broker if the name is a number or empty."""
+    """A change of a topic, or of a broker if the name is a number or empty."""
     scope = ConfigScope.BROKER if name.isdecimal() or not name else ConfigScope.TOPIC
     entries = tuple(ConfigEntryChange(*entry) for entry in changes)
     return ConfigResourceChange(scope=scope, name=name, changes=entries, replace=replace_all)
@@ -183,7 +183,7 @@ class TestGroupConfigs:
             assert isinstance(update, UpdateMetadataRequest)
             assert update.group_configs == expected
 
-    def test_are_gone_with_the_last_one(self) -> None:
+    def test_are_deleted_with_their_znode(self) -> None:
         first, _ = alter(group_change("g", ("consumer.session.timeout.ms", SET, "50000")))
         change = group_change("g", ("consumer.session.timeout.ms", DELETE, None))
         decision, results = alter(change, state=first.state)

@@ -1,4 +1,4 @@
-"""The controller on a real metadata store: its answers, the znodes, and what brokers get."""
+"""The controller on a real metadata store: its responses, znodes and requests to brokers."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class CutSession(CrashingSession):
 # Topics.
 
 
-def test_a_created_topic_has_leaders_and_metadata_when_answered() -> None:
+def test_a_created_topic_has_leaders_and_metadata_before_the_response() -> None:
     async def scenario(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
             [made] = await controller.create_topics(
@@ -129,7 +129,7 @@ def test_a_restart_sends_the_full_state_and_writes_nothing() -> None:
     asyncio.run(scenario())
 
 
-def test_validate_only_answers_the_same_and_writes_nothing() -> None:
+def test_validate_only_returns_the_same_and_writes_nothing() -> None:
     async def scenario(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
             await create(controller, CreatableTopic(name="t"))
@@ -157,7 +157,7 @@ def test_validate_only_answers_the_same_and_writes_nothing() -> None:
 
 
 def test_a_request_with_many_topics_keeps_its_partition_limit() -> None:
-    """It is decided in steps, but duplicates, collisions and limits span all of them."""
+    """The request is decided in steps, but duplicates, collisions and limits span all of them."""
 
     async def scenario(cluster: Cluster) -> None:
         names = [f"t{number}" for number in range(130)]
@@ -180,7 +180,7 @@ def test_a_request_with_many_topics_keeps_its_partition_limit() -> None:
     run_scenario(scenario)
 
 
-def test_config_changes_have_reached_the_brokers_when_answered() -> None:
+def test_config_changes_reach_the_brokers_before_the_response() -> None:
     async def scenario(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
             await create(controller, CreatableTopic(name="t"))
@@ -263,11 +263,11 @@ def test_deletion_waits_for_an_offline_broker() -> None:
             deletion = asyncio.create_task(delete(controller, "t"))
             await settled()
             assert not deletion.done()
-            assert cluster.channel.broker(0).topics == {}  # not in the metadata any more
+            assert cluster.channel.broker(0).topics == {}  # removed from the metadata already
             assert await create(controller, CreatableTopic(name="t")) == [
                 ErrorCode.TOPIC_ALREADY_EXISTS
             ]
-            again = asyncio.create_task(delete(controller, "t"))  # a second request is fine
+            again = asyncio.create_task(delete(controller, "t"))  # a second request succeeds
             assert TopicPartition("t", 0) in cluster.channel.broker(1).replicas
             await cluster.join(1)
             assert await deletion == await again == [ErrorCode.NONE]
@@ -334,7 +334,7 @@ def test_broker_failure_elects_leaders_and_updates_all_metadata() -> None:
     run_scenario(scenario, 0, 1, 2)
 
 
-def test_a_restarted_broker_leads_what_only_it_has() -> None:
+def test_a_restarted_broker_leads_partitions_that_only_it_has() -> None:
     async def scenario(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
             await create(controller, replicated("t", (1,)))
@@ -357,7 +357,7 @@ def test_enabling_unclean_election_elects_a_leader() -> None:
     async def scenario(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
             await create(controller, replicated("t", (1, 2)), replicated("u", (1, 2)))
-            await cluster.leave(2)  # is out of sync
+            await cluster.leave(2)  # leaves the ISR
             await settled()
             await cluster.join(2)
             await settled()
@@ -453,7 +453,7 @@ def test_the_next_controller_loads_the_same_state() -> None:
 
 
 def test_a_controller_whose_znode_is_deleted_is_elected_again_with_the_next_epoch() -> None:
-    """KAFKA-5310: state is read again, not remembered."""
+    """KAFKA-5310: the state is read again, not kept from the earlier epoch."""
 
     async def scenario(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
@@ -486,7 +486,7 @@ def test_a_deposed_controller_writes_nothing() -> None:
     run_scenario(scenario)
 
 
-def test_a_controller_told_of_a_newer_one_campaigns_again() -> None:
+def test_a_controller_with_a_stale_epoch_campaigns_again() -> None:
     async def scenario(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
             cluster.channel.refusals[BrokerId(0)] = Refusal(ErrorCode.STALE_CONTROLLER_EPOCH)
@@ -619,7 +619,7 @@ def test_the_request_queue_is_bounded_and_times_out() -> None:
     run_scenario(scenario)
 
 
-def test_a_request_whose_caller_timed_out_is_carried_out() -> None:
+def test_a_request_whose_caller_timed_out_is_executed() -> None:
     async def scenario(cluster: Cluster) -> None:
         session = GatedSession(cluster.sessions[0])
         async with cluster.controlled(session=session) as controller:
@@ -656,7 +656,9 @@ def test_a_request_whose_caller_was_cancelled_is_not_started() -> None:
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1])
-def test_a_zero_timeout_is_answered_timed_out_and_the_work_is_done(timeout_ms: int) -> None:
+def test_a_request_with_a_zero_timeout_is_executed_and_gets_request_timed_out(
+    timeout_ms: int,
+) -> None:
     async def scenario(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
             await create(controller, CreatableTopic(name="there"))
@@ -680,7 +682,7 @@ def test_a_zero_timeout_is_answered_timed_out_and_the_work_is_done(timeout_ms: i
     run_scenario(scenario)
 
 
-def test_a_zero_timeout_does_not_matter_where_nothing_takes_effect() -> None:
+def test_a_zero_timeout_does_not_affect_requests_that_change_nothing() -> None:
     async def scenario(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
             [made] = await controller.create_topics(
@@ -692,7 +694,7 @@ def test_a_zero_timeout_does_not_matter_where_nothing_takes_effect() -> None:
     run_scenario(scenario)
 
 
-def test_an_election_with_a_zero_timeout_is_held_and_reported_late_by_partition() -> None:
+def test_an_election_with_a_zero_timeout_is_executed_and_times_out_per_partition() -> None:
     async def scenario(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
             await create(controller, replicated("t", (1, 2), (0, 1)))

@@ -1,4 +1,4 @@
-"""A leader with a damaged log is replaced from the ISR, or stays."""
+"""A leader with a damaged log is replaced from the ISR, if another member is alive."""
 
 import pytest
 from tests.unit.controller.states import alive, cluster_state, partition, topic
@@ -36,7 +36,7 @@ def test_another_in_sync_replica_leads_and_the_damaged_one_leaves_the_isr() -> N
 @pytest.mark.parametrize(
     ("in_sync", "live"), [((0,), (0, 1, 2)), ((0, 1), (0, 2))], ids=["alone", "others are dead"]
 )
-def test_without_another_live_member_of_the_isr_it_stays(
+def test_the_leader_stays_if_no_other_isr_member_is_alive(
     in_sync: tuple[int, ...], live: tuple[int, ...]
 ) -> None:
     state = one(partition(0, in_sync, (0, 1, 2)), *live)

@@ -1,4 +1,4 @@
-"""Replicas that lost records while their broker was down: who leads, and when it is settled."""
+"""Replicas that lost records while their broker was down: elections, and removal of reports."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def log_end(offset: int, epoch: int = 4) -> LogPosition:
 
 
 def all_down(in_sync: tuple[int, ...] = ALL, replicas: tuple[int, ...] = ALL) -> ClusterState:
-    """A new controller has read this; no broker is registered."""
+    """The state that a new controller loads while no broker is registered."""
     return cluster_state({}, topic("t", partition(1, in_sync, replicas)))
 
 
@@ -73,13 +73,13 @@ def report(state: ClusterState, position: LogPosition, version: int = 5) -> Brok
     return BrokerReport(incarnation=3, replicas={T0: replica}, version=version)
 
 
-def come_back(
+def register_brokers(
     state: ClusterState,
     *brokers: int,
     lost: Mapping[int, LogPosition] | None = None,
     allows_unclean: bool = False,
 ) -> ClusterState:
-    """These register, in this order, each with its report."""
+    """Register these brokers in order, each with its report."""
     for broker in brokers:
         position = (lost or {}).get(broker)
         reports = {} if position is None else {BrokerId(broker): report(state, position)}
@@ -95,15 +95,15 @@ def led(state: ClusterState) -> tuple[int, tuple[int, ...]]:
 
 
 def test_a_replica_without_its_log_waits_for_another_in_sync_replica() -> None:
-    state = come_back(all_down(), 1, lost={1: NO_LOG})
+    state = register_brokers(all_down(), 1, lost={1: NO_LOG})
     assert led(state) == (NO_BROKER, ALL)
-    state = come_back(state, 3)
+    state = register_brokers(state, 3)
     assert led(state) == (3, (3,))
     assert not state.reports
 
 
 def test_a_short_replica_waits_for_another_in_sync_replica() -> None:
-    state = come_back(all_down(), 1, 2, lost={1: log_end(400)})
+    state = register_brokers(all_down(), 1, 2, lost={1: log_end(400)})
     assert led(state) == (2, (2,))
 
 
@@ -114,27 +114,25 @@ def test_a_replica_that_lost_records_leaves_the_isr_of_a_leader_that_stayed() ->
     assert led(decision.state) == (1, (1, 3))
 
 
-def test_after_a_power_cut_of_all_the_longest_log_leads() -> None:
+def test_after_a_power_failure_of_all_brokers_the_longest_log_leads() -> None:
     lost = {1: log_end(400), 2: log_end(450), 3: log_end(900, epoch=3)}
-    state = come_back(all_down(), 1, 2, lost=lost)
+    state = register_brokers(all_down(), 1, 2, lost=lost)
     assert led(state) == (NO_BROKER, ALL)
-    assert led(come_back(state, 3, lost=lost)) == (2, (2,))
+    assert led(register_brokers(state, 3, lost=lost)) == (2, (2,))
 
 
-def test_a_topic_whose_creation_was_cut_short_comes_up_with_its_isr() -> None:
+def test_a_topic_whose_creation_was_interrupted_gets_its_isr() -> None:
     lost = dict.fromkeys(ALL, NEVER_CREATED)
-    assert led(come_back(all_down(), 1, 2, 3, lost=lost)) == (1, ALL)
+    assert led(register_brokers(all_down(), 1, 2, 3, lost=lost)) == (1, ALL)
 
 
 @pytest.mark.parametrize("gone", [ALL, (3,)])
 @pytest.mark.parametrize("epoch", [0, 4])
-def test_a_partition_whose_logs_are_all_gone_waits_for_its_disks(
-    gone: tuple[int, ...], epoch: int
-) -> None:
+def test_a_partition_without_any_log_waits_for_its_disks(gone: tuple[int, ...], epoch: int) -> None:
     """All brokers were started with wrong mounts: empty replicas must not replace the real ones."""
     down = cluster_state({}, topic("t", partition(1, ALL, ALL, epoch=epoch)))
     lost = {broker: NO_LOG if broker in gone else NEVER_CREATED for broker in ALL}
-    waiting = come_back(down, 1, 2, 3, lost=lost)
+    waiting = register_brokers(down, 1, 2, 3, lost=lost)
     assert led(waiting) == (NO_BROKER, ALL)
     (why,) = describe_open(waiting, [T0])
     disks = " or ".join(map(str, gone))
@@ -143,16 +141,16 @@ def test_a_partition_whose_logs_are_all_gone_waits_for_its_disks(
     assert led(forced.state) == (1, (1,))
     stopped = brokers_changed(waiting, {}, never).state
     left = {1: log_end(30), 2: log_end(40), 3: log_end(40)}
-    assert led(come_back(stopped, 1, 2, 3, lost=left)) == (2, (2,))
+    assert led(register_brokers(stopped, 1, 2, 3, lost=left)) == (2, (2,))
 
 
-def test_a_single_replica_without_its_log_comes_up_empty() -> None:
+def test_a_single_replica_without_its_log_leads_empty() -> None:
     state = all_down((1,), (1,))
-    assert led(come_back(state, 1, lost={1: NO_LOG})) == (1, (1,))
+    assert led(register_brokers(state, 1, lost={1: NO_LOG})) == (1, (1,))
 
 
 def test_the_only_in_sync_replica_without_its_log_waits_for_an_operator() -> None:
-    state = come_back(all_down((1,)), 1, 2, 3, lost={1: NO_LOG})
+    state = register_brokers(all_down((1,)), 1, 2, 3, lost={1: NO_LOG})
     assert led(state) == (NO_BROKER, (1,))
     decision, results = elect_leaders(state, ElectionType.UNCLEAN, [T0])
     assert results == {T0: None}
@@ -162,32 +160,32 @@ def test_the_only_in_sync_replica_without_its_log_waits_for_an_operator() -> Non
 
 
 def test_the_only_in_sync_replica_that_is_short_leads() -> None:
-    assert led(come_back(all_down((1,)), 1, 2, lost={1: log_end(7)})) == (1, (1,))
+    assert led(register_brokers(all_down((1,)), 1, 2, lost={1: log_end(7)})) == (1, (1,))
 
 
 def test_an_operator_elects_an_in_sync_replica_with_a_log_first() -> None:
-    state = come_back(all_down((1, 2)), 3, 2, lost={2: log_end(7)})
+    state = register_brokers(all_down((1, 2)), 3, 2, lost={2: log_end(7)})
     assert led(state) == (NO_BROKER, (1, 2))
     decision, _ = elect_leaders(state, ElectionType.UNCLEAN, [T0])
     assert led(decision.state) == (2, (2,))
 
 
 def test_an_operator_can_elect_a_replica_without_a_log_if_there_is_no_other() -> None:
-    state = come_back(all_down(), 1, lost={1: NO_LOG})
+    state = register_brokers(all_down(), 1, lost={1: NO_LOG})
     decision, _ = elect_leaders(state, ElectionType.UNCLEAN, [T0])
     assert led(decision.state) == (1, (1,))
 
 
 def test_the_preferred_leader_is_not_elected_while_it_is_incomplete() -> None:
-    state = come_back(all_down(), 1, lost={1: NO_LOG})
+    state = register_brokers(all_down(), 1, lost={1: NO_LOG})
     _, results = elect_leaders(state, ElectionType.PREFERRED, [T0])
     assert results[T0] is not None
 
 
 def test_unclean_election_by_config_takes_a_short_log_but_no_missing_one() -> None:
     down = all_down()
-    missing = come_back(down, 1, lost={1: NO_LOG}, allows_unclean=True)
-    short = come_back(down, 1, lost={1: log_end(7)}, allows_unclean=True)
+    missing = register_brokers(down, 1, lost={1: NO_LOG}, allows_unclean=True)
+    short = register_brokers(down, 1, lost={1: log_end(7)}, allows_unclean=True)
     assert (led(missing), led(short)) == ((NO_BROKER, ALL), (1, (1,)))
     assert led(elect_leaderless(missing, ["t"], always).state) == (NO_BROKER, ALL)
 
@@ -200,8 +198,8 @@ def test_a_new_controller_considers_stored_reports_before_it_elects() -> None:
     assert list_reported(decision.state) == [T0]
 
 
-def test_a_settled_report_is_removed_from_its_znode_after_the_election_is_written() -> None:
-    state = come_back(all_down(), 1, lost={1: NO_LOG})
+def test_a_report_is_removed_from_its_znode_after_the_election_is_written() -> None:
+    state = register_brokers(all_down(), 1, lost={1: NO_LOG})
     live = {**state.brokers, **alive(2)}
     decision = settle_reports(brokers_changed(state, live, never))
     last = decision.writes[-1][0]
@@ -211,18 +209,18 @@ def test_a_settled_report_is_removed_from_its_znode_after_the_election_is_writte
     assert len(decision.writes) == 2
 
 
-def test_a_crash_between_election_and_removal_is_decided_the_same_again() -> None:
-    """All replicas were empty, and the reports were not removed."""
+def test_an_election_is_repeated_with_the_same_result_if_reports_were_not_removed() -> None:
+    """The controller crashed after the election; all replicas were empty."""
     lost = dict.fromkeys(ALL, NEVER_CREATED)
     down = all_down()
-    elected = come_back(down, 1, 2, 3, lost=lost)
+    elected = register_brokers(down, 1, 2, 3, lost=lost)
     reports = {BrokerId(broker): report(down, NEVER_CREATED) for broker in ALL}
     again = fail_over(replace(elected, reports=reports), never)
     assert led(again.state) == (1, ALL)
 
 
 @pytest.mark.parametrize("change", ["other id", "deleted"])
-def test_a_report_of_another_topic_of_the_same_name_is_void(change: str) -> None:
+def test_a_report_of_a_deleted_topic_with_the_same_name_is_ignored(change: str) -> None:
     down = all_down()
     reported = report(down, NO_LOG)
     if change == "deleted":
@@ -235,7 +233,7 @@ def test_a_report_of_another_topic_of_the_same_name_is_void(change: str) -> None
 
 def test_messages_say_what_is_lost_and_what_to_do() -> None:
     down = all_down()
-    waiting = come_back(down, 1, lost={1: NO_LOG})
+    waiting = register_brokers(down, 1, lost={1: NO_LOG})
     (why,) = describe_open(waiting, [T0])
     assert "broker 1: it has no log" in why
     assert "start broker 2 or 3, or bring the disk of broker 1 back and restart it, or" in why
@@ -248,7 +246,7 @@ def test_messages_say_what_is_lost_and_what_to_do() -> None:
     assert "broker 1 leads although it has lost records" in leads
 
 
-def test_a_report_is_read_as_it_was_written() -> None:
+def test_a_report_survives_a_round_trip() -> None:
     replicas = {
         TopicPartition("a", 0): ReportedReplica(_other_id(), NO_LOG),
         TopicPartition("a", 7): ReportedReplica(_other_id(), log_end(0, epoch=-1)),
@@ -337,7 +335,7 @@ def test_an_incomplete_replica_leads_only_if_every_in_sync_replica_is_incomplete
 
 
 def test_the_controller_does_not_elect_a_replica_that_its_broker_reported() -> None:
-    """Through the metadata store: two brokers, all down, the one without its log is back first."""
+    """Two brokers were down, and the one without its log registers first."""
 
     async def scenario(cluster: Cluster) -> None:
         await cluster.join(1)

@@ -75,7 +75,7 @@ class TestPreferredElection:
         _, results = elect_leaders(state, PREFERRED, [T0])
         assert codes(results) == {"t-0": ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE}
 
-    def test_of_all_partitions_answers_only_those_that_need_it(self) -> None:
+    def test_of_all_partitions_returns_only_those_that_need_it(self) -> None:
         parts = [
             partition(0, (0, 1), (0, 1)),
             partition(1, (0, 1), (0, 1)),
@@ -176,7 +176,7 @@ class TestControlledShutdown:
         second, left = self.go(first.state, 2)
         assert (summary(second.state), left) == ((1, 6, (1,)), [])
         last, left = self.go(second.state, 1)
-        assert (summary(last.state), left) == ((1, 6, (1,)), [])  # no other broker stays
+        assert (summary(last.state), left) == ((1, 6, (1,)), [])  # no other broker is left
 
     def test_avoids_electing_the_broker(self) -> None:
         state = one(partition(2, (0, 1, 2), (0, 1, 2)), 0, 1, 2)

@@ -43,8 +43,8 @@ def one(part: PartitionState, *live: int) -> ClusterState:
     return cluster_state(alive(*live), topic("t", part))
 
 
-def told_failed(decision: ControllerDecision) -> dict[int, FailedReplicas]:
-    """The failed replicas that each notified broker knows in the end."""
+def notified_failed(decision: ControllerDecision) -> dict[int, FailedReplicas]:
+    """Return the failed replicas that each notified broker knows in the end."""
     return {
         broker: addressed.failed
         for broker, addressed in decision.requests
@@ -61,7 +61,7 @@ def test_a_failed_leader_is_replaced_and_leaves_the_isr() -> None:
     assert summary(decision.state) == (1, 5, (1, 2))
     assert len(decision.writes) == 1
     assert {addressed.broker for addressed in decision.requests} == {0, 1, 2}
-    assert told_failed(decision) == {number: {T0: {0}} for number in (0, 1, 2)}
+    assert notified_failed(decision) == {number: {T0: {0}} for number in (0, 1, 2)}
 
 
 def test_a_failed_follower_leaves_the_isr_and_the_leader_stays() -> None:
@@ -110,20 +110,20 @@ def test_a_restarted_broker_is_eligible_again() -> None:
     back = {**alive(1), **alive(0, epoch=2)}
     decision = brokers_changed(state, back, never)
     assert decision.state.failed == {}
-    assert told_failed(decision) == {0: {}, 1: {}}
+    assert notified_failed(decision) == {0: {}, 1: {}}
     assert summary(decision.state) == (0, 6, (0,))
 
 
 def test_failed_replicas_are_sent_to_new_brokers_only() -> None:
     state = fail(one(partition(0, (0, 1), (0, 1)), 0, 1), 0).state
-    assert told_failed(brokers_changed(state, alive(0, 1, 2), never)) == {2: {T0: {0}}}
+    assert notified_failed(brokers_changed(state, alive(0, 1, 2), never)) == {2: {T0: {0}}}
 
 
 def test_a_recreated_topic_has_no_failed_replicas() -> None:
     state = fail(one(partition(0, (0, 1), (0, 1)), 0, 1), 0).state
     decision = remove_topics(state, {"t": ("/brokers/topics/t",)})
     assert decision.state.failed == {}
-    assert told_failed(decision) == {0: {}, 1: {}}
+    assert notified_failed(decision) == {0: {}, 1: {}}
 
 
 def test_partitions_that_the_broker_does_not_hold_are_ignored() -> None:

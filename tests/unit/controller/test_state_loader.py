@@ -1,4 +1,4 @@
-"""Loading state: what a crash, an older Kafka or a tool left is completed or refused."""
+"""Loading state: what a crash, an older Kafka or a tool left behind is completed or refused."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from penstock.model.errors import ErrorCode
 WAIT_MS = 30_000
 
 
-def story_with(
+def run_with_znodes(
     prepare: Callable[[Session], Awaitable[None]],
     check: Callable[[Cluster, Controller], Awaitable[None]],
     *brokers: int,
 ) -> None:
-    """What a controller makes of znodes that another client wrote."""
+    """Run a controller over znodes that another client wrote, and check the result."""
 
     async def scenario(cluster: Cluster) -> None:
         session = await cluster.store.open_session()
@@ -46,7 +46,7 @@ def node_of(**partitions: list[int]) -> bytes:
 
 
 def test_a_topic_with_only_its_znode_is_completed() -> None:
-    """Kafka's own tools write no more than this, and older versions no topic id."""
+    """Kafka's own tools write no other znode, and older versions write no topic id."""
 
     async def prepare(session: Session) -> None:
         await session.create("/brokers/topics/t", node_of(p0=[0, 1], p1=[1, 0]))
@@ -60,7 +60,7 @@ def test_a_topic_with_only_its_znode_is_completed() -> None:
         assert json.loads(data)["topic_id"] == format_uuid(made.topic_id)
         assert len(fake.replicas) == 2
 
-    story_with(prepare, check, 0, 1)
+    run_with_znodes(prepare, check, 0, 1)
 
 
 def test_a_partition_znode_without_state_gets_one() -> None:
@@ -72,7 +72,7 @@ def test_a_partition_znode_without_state_gets_one() -> None:
     async def check(cluster: Cluster, controller: Controller) -> None:
         assert [p.leader for p in cluster.channel.broker().topics["t"].partitions] == [0, 0]
 
-    story_with(prepare, check)
+    run_with_znodes(prepare, check)
 
 
 def test_a_new_partition_without_live_replicas_waits_for_any() -> None:
@@ -87,7 +87,7 @@ def test_a_new_partition_without_live_replicas_waits_for_any() -> None:
         [after] = cluster.channel.broker().topics["t"].partitions
         assert (after.leader, after.in_sync) == (8, (8,))
 
-    story_with(prepare, check)
+    run_with_znodes(prepare, check)
 
 
 def test_configs_without_a_topic_are_deleted() -> None:
@@ -102,7 +102,7 @@ def test_configs_without_a_topic_are_deleted() -> None:
         assert code_of(answer) is ErrorCode.NONE
         assert cluster.channel.broker().topics["t"].configs == {}
 
-    story_with(prepare, check)
+    run_with_znodes(prepare, check)
 
 
 def test_topic_and_broker_configs_are_read_back() -> None:
@@ -121,7 +121,7 @@ def test_topic_and_broker_configs_are_read_back() -> None:
             "0": {"log.retention.ms": "10"},
         }
 
-    story_with(prepare, check)
+    run_with_znodes(prepare, check)
 
 
 def test_invalid_stored_broker_configs_are_reported_and_ignored() -> None:
@@ -134,7 +134,7 @@ def test_invalid_stored_broker_configs_are_reported_and_ignored() -> None:
         assert "'soon' is not valid" in report
         assert "alter or delete them" in report
 
-    story_with(prepare, check)
+    run_with_znodes(prepare, check)
 
 
 def test_a_topic_with_invalid_configs_gets_no_unclean_leader() -> None:
@@ -155,7 +155,7 @@ def test_a_topic_with_invalid_configs_gets_no_unclean_leader() -> None:
         [report] = cluster.reports
         assert "no unclean leader election for topic t" in report
 
-    story_with(prepare, check)
+    run_with_znodes(prepare, check)
 
 
 def test_an_interrupted_deletion_is_completed() -> None:
@@ -172,10 +172,10 @@ def test_an_interrupted_deletion_is_completed() -> None:
         assert tree.find("/brokers/topics/t") is None
         assert tree.find("/admin/delete_topics/t") is None
 
-    story_with(prepare, check)
+    run_with_znodes(prepare, check)
 
 
-def test_a_marked_topic_is_not_completed() -> None:
+def test_a_topic_marked_for_deletion_is_not_completed() -> None:
     async def scenario(cluster: Cluster) -> None:
         session = await cluster.store.open_session()
         await ensure_znodes(session, PERSISTENT_ZNODES)
@@ -196,7 +196,7 @@ def test_a_marked_topic_is_not_completed() -> None:
     ],
 )
 def test_a_damaged_znode_stops_the_failover_and_is_named(path: str, data: bytes) -> None:
-    """If it was in use; a znode that never was a topic is left alone."""
+    """Only if it was in use: a znode that never was a topic is left alone."""
 
     async def prepare(session: Session) -> None:
         await session.create(path, data)
@@ -206,7 +206,7 @@ def test_a_damaged_znode_stops_the_failover_and_is_named(path: str, data: bytes)
         raise AssertionError
 
     with pytest.raises(ExceptionGroup) as raised:
-        story_with(prepare, check)
+        run_with_znodes(prepare, check)
     [error] = raised.value.exceptions
     assert isinstance(error, DamagedZnode)
     assert error.path == path

@@ -284,10 +284,10 @@ def test_internal_topics_get_the_coordinators_configs(
     ("factor", "static", "in_sync"),
     [(1, None, "1"), (2, None, "1"), (3, None, "2"), (1, "2", "2"), (3, "3", "3")],
 )
-def test_transaction_state_min_isr_fits_the_replication_factor(
+def test_transaction_state_min_isr_is_at_most_the_replication_factor(
     factor: int, static: str | None, in_sync: str
 ) -> None:
-    """Unless it is configured."""
+    """Unless min ISR is configured."""
     settings = {} if static is None else {"transaction.state.log.min.isr": static}
     topic = CreatableTopic(name="__transaction_state", replication_factor=factor)
     [made] = create(topic, static=settings)

@@ -1,4 +1,4 @@
-"""Topic deletion, decision by decision."""
+"""Topic deletion, one decision at a time."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def part(controller: Controller, name: str = "t", number: int = 0) -> PartitionS
 
 
 async def in_sync(controller: Controller, *brokers: int) -> None:
-    """The leader proposes this ISR."""
+    """Change the ISR as the leader does."""
     state = controller.find_state()
     assert state is not None
     current = part(controller)
@@ -188,7 +188,7 @@ class TestCreatedTopicZnode:
                     [CreatableTopic(name="broken")], validate_only=False, timeout_ms=WAIT_MS
                 )
                 assert code_of(answer) is ErrorCode.TOPIC_ALREADY_EXISTS
-            async with cluster.controlled():  # nor does it stop the next controller
+            async with cluster.controlled():  # the next controller starts too
                 assert list(cluster.channel.broker().topics) == ["good"]
 
         run_scenario(scenario)
@@ -405,7 +405,7 @@ def test_controlled_shutdown_leaves_no_partition_without_leader() -> None:
             )
             assert left == ()
             fake = cluster.channel.broker(0)
-            assert fake.replicas[TopicPartition("t", 0)].leader == 0  # by the time of the answer
+            assert fake.replicas[TopicPartition("t", 0)].leader == 0  # by the time of the response
             epoch = part(controller).leader_epoch
             await cluster.leave(1)
             await settled()
@@ -416,7 +416,7 @@ def test_controlled_shutdown_leaves_no_partition_without_leader() -> None:
 
 
 def test_a_state_written_by_another_client_makes_the_controller_reload() -> None:
-    """No cached version that is rejected forever (KAFKA-1382, KAFKA-2729)."""
+    """A cached version must not be rejected forever (KAFKA-1382, KAFKA-2729)."""
 
     async def scenario(cluster: Cluster) -> None:
         async with cluster.controlled(0) as controller:
