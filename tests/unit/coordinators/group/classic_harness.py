@@ -1,7 +1,7 @@
 """A minimal coordinator for one classic group: a log, timers and a clock that tests advance.
 
-Carries results out as a shard does: records are replayed at once, replies wait for the commit.
-Invariant: a call gets one reply at most, and never before the records behind it are committed.
+Carries results out as a shard does: records are replayed at once, responses wait for the commit.
+Invariant: a call gets at most one response, and never before its records are committed.
 """
 
 import itertools
@@ -44,7 +44,7 @@ NO_TOPICS = FakeTopics()  # the leader of a classic group watches topics, not th
 
 
 def subscription(*topics: str, user_data: bytes = b"") -> bytes:
-    """A consumer's subscription in version 0, with which all later versions start."""
+    """Encode a consumer's subscription in version 0, with which all later versions start."""
     writer = ValueWriter(flexible=False)
     writer.int16(0)
     writer.array(topics, ValueWriter.string)
@@ -54,7 +54,7 @@ def subscription(*topics: str, user_data: bytes = b"") -> bytes:
 
 @dataclass(slots=True)
 class Call:
-    """A request that was sent, and its reply once there is one."""
+    """A request that was sent, and its response once there is one."""
 
     reply: Any = None
     on_reply: Callable[[Any], None] = lambda reply: None
@@ -65,7 +65,7 @@ class Call:
 
     @property
     def error(self) -> ErrorCode | None:
-        """None: it waits."""
+        """The error code of the response, or None while it is pending."""
         if self.reply is None or isinstance(self.reply, ErrorCode):
             return self.reply
         error: ErrorCode = self.reply.error
@@ -129,7 +129,7 @@ class ClassicGroupHarness:
     # -- time ------------------------------------------------------------------------------
 
     def pass_time(self, delay_ms: int) -> None:
-        """Fires every timer that is due, in order."""
+        """Advance the clock and fire every due timer in order."""
         end_ms = self.now_ms + delay_ms
         while (key := self.next_timer()) is not None and self.timers[key] <= end_ms:
             self.fire(key)
@@ -149,12 +149,12 @@ class ClassicGroupHarness:
         self._deliver()
 
     def fail_writes(self, error: ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE) -> None:
-        """Uncommitted records are lost; the state is a replay of the log."""
+        """Drop uncommitted records; the state becomes a replay of the log."""
         del self.log[self.committed :]
         self.restart(error)
 
     def restart(self, error: ErrorCode = ErrorCode.NOT_COORDINATOR) -> None:
-        """Reloads the group; everyone who waits gets the error."""
+        """Reload the group; pending requests get the error."""
         for waiter in list(self._calls):
             self._answer(waiter, error)
         self._parked.clear()
@@ -164,7 +164,7 @@ class ClassicGroupHarness:
 
     @property
     def waiting(self) -> int:
-        """Calls without a reply, except those that only wait for a commit."""
+        """Return calls without a response, except those that only wait for a commit."""
         return len(self._calls) - len(self._parked)
 
     @property
@@ -173,7 +173,7 @@ class ClassicGroupHarness:
         assert isinstance(record.value, GroupValue | None)
         return record.value
 
-    # -- within ----------------------------------------------------------------------------
+    # -- internals -------------------------------------------------------------------------
 
     def _run(
         self,
@@ -230,7 +230,7 @@ class ClassicGroupHarness:
 
 
 def replay_log(log: list[tuple[bytes, bytes | None]]) -> ClassicGroup:
-    """The group after a restart."""
+    """Return the group after a restart."""
     group = ClassicGroup(GROUP)
     for entry in log:
         value = decode_record(*entry).value
@@ -244,7 +244,7 @@ def replay_log(log: list[tuple[bytes, bytes | None]]) -> ClassicGroup:
 
 @dataclass(slots=True)
 class Client:
-    """One consumer, which remembers its replies as a real one does."""
+    """One consumer, which keeps its responses as a real one does."""
 
     harness: ClassicGroupHarness
     name: str
@@ -271,7 +271,7 @@ class Client:
         return call
 
     def come(self) -> Call:
-        """Joins as current clients do: gets an id, then joins with it."""
+        """Join as current clients do: get an id, then join with it."""
         call = self.join()
         if call.error is ErrorCode.MEMBER_ID_REQUIRED:
             call = self.join()
@@ -292,7 +292,7 @@ class Client:
         return call
 
     def assign(self) -> Call:
-        """Syncs as the leader, with an assignment for each member of this generation."""
+        """Sync as the leader, with an assignment for each member of this generation."""
         assert self.joined is not None
         assert self.joined.members, f"{self.name} does not lead"
         return self.sync(
@@ -357,7 +357,7 @@ def work_of(member: str, generation: int) -> bytes:
 
 
 def settle(*clients: Client) -> None:
-    """All join and the leader assigns, until the group is stable with just these."""
+    """Let all join and the leader assign, until the group is stable with just these."""
     for client in clients:
         client.come()
     rejoin(*clients)

@@ -1,7 +1,6 @@
-"""A minimal coordinator for one consumer group: a log, timers, topics and a clock that tests
-advance; and consumers that follow the protocol.
+"""A minimal coordinator for one consumer group: a log, timers, topics and a clock for tests.
 
-Invariant: the group equals a replay of its log.
+Its consumers follow the protocol. Invariant: the group equals a replay of its log.
 """
 
 import itertools
@@ -44,7 +43,7 @@ class ConsumerGroupHarness:
         self.now_ms = START_MS
         self.state = self._new_state()
         self.log: list[GroupRecord] = []
-        self.timers: dict[TimerKey, int] = {}  # when they are due
+        self.timers: dict[TimerKey, int] = {}  # due times
         self._waiters = itertools.count(1)
         self._waiting: dict[Waiter, Callable[[Any], None]] = {}
 
@@ -85,7 +84,7 @@ class ConsumerGroupHarness:
         decide: Callable[[Waiter], CoordinatorResult[Any, GroupRecord]],
         on_reply: Callable[[Any], None],
     ) -> None:
-        """Calls `on_reply` now, or when another command brings the reply."""
+        """Call `on_reply` now, or when another command completes the response."""
         waiter = Waiter(next(self._waiters))
         self._waiting[waiter] = on_reply
         reply = self.carry_out(decide(waiter))
@@ -119,8 +118,7 @@ class ConsumerGroupHarness:
         self.now_ms = end_ms
 
     def restart(self) -> None:
-        """Forgets volatile state and replays the log; waiting clients have lost their
-        connection."""
+        """Drop volatile state and replay the log; waiting clients have lost their connection."""
         self.state.groups = replay_log(self.log)
         self.timers.clear()
         self._waiting.clear()
@@ -128,7 +126,7 @@ class ConsumerGroupHarness:
             self.carry_out(self.group.on_loaded(self.environment))
 
     def change_topics(self) -> None:
-        """The broker's metadata has changed."""
+        """Update the broker's metadata."""
         self.state.topics_changed()
 
     def named(self, partitions: Partitions) -> set[str]:
@@ -147,7 +145,7 @@ def replay_log(log: Iterable[GroupRecord]) -> dict[str, Group]:
 
 
 def compacted(log: Iterable[GroupRecord], *, keep_tombstones: bool = True) -> list[GroupRecord]:
-    """The last record of each key, in log order."""
+    """Return the last record of each key, in log order."""
     keyed = [(encode_record(record)[0], record) for record in log]
     last = {key: index for index, (key, _) in enumerate(keyed)}
     return [
@@ -158,7 +156,7 @@ def compacted(log: Iterable[GroupRecord], *, keep_tombstones: bool = True) -> li
 
 
 def durable(groups: Mapping[str, Group]) -> object:
-    """What is durable; equal for equal states."""
+    """Return what is durable; equal for equal states."""
     snapshots = {name: group.snapshot() for name, group in groups.items()}
     return {name: snapshot for name, snapshot in snapshots.items() if snapshot is not None}
 
@@ -189,11 +187,11 @@ class Consumer:
         return self.send(**(given | changes))
 
     def beat(self, **changes: object) -> ConsumerHeartbeatReply:
-        """A heartbeat with its owned partitions."""
+        """Send a heartbeat with its owned partitions."""
         return self.send(owned=to_topics(self.owned), **changes)
 
     def send(self, **fields: object) -> ConsumerHeartbeatReply:
-        """Sends a heartbeat and applies the reply."""
+        """Send a heartbeat and apply the response."""
         reply = self.harness.heartbeat(self.request(**fields))
         self.take(reply)
         return reply
@@ -224,7 +222,7 @@ class Consumer:
         return reply
 
     def pause(self) -> ConsumerHeartbeatReply:
-        """A static member leaves temporarily."""
+        """Leave temporarily, as a static member."""
         reply = self.harness.heartbeat(self.request(member_epoch=STATIC_LEAVE_EPOCH))
         self.owned = {}
         return reply
@@ -235,7 +233,7 @@ class Consumer:
 
 
 def settle(*consumers: Consumer, rounds: int = 6) -> None:
-    """All send heartbeats until nothing changes."""
+    """Let all send heartbeats until nothing changes."""
     for _ in range(rounds):
         for consumer in consumers:
             consumer.beat() if consumer.epoch != JOIN_EPOCH else consumer.join()

@@ -80,22 +80,22 @@ class TableLog:
         ]
         self.exists = True
         self.is_held = False  # writes stay uncommitted until `commit`
-        self.refusal: ErrorCode | None = None  # of every append
+        self.refusal: ErrorCode | None = None  # error of every append
         self.wall_ms: Callable[[], int] = lambda: START_MS
         self.appends = 0
         self.reads = 0
         self._waiting: list[PendingCommit] = []
 
-    # -- as a test wants it ----------------------------------------------------------------
+    # -- for tests -------------------------------------------------------------------------
 
     def commit(self) -> None:
-        """Commits what is held."""
+        """Commit what is held back."""
         for table in self.tables:
             table.settle()
         self._answer(lambda item: self.ends(item.partition).committed >= item.offset, NONE)
 
     def time_out(self) -> None:
-        """Everyone who waits for a commit gets REQUEST_TIMED_OUT."""
+        """Fail every pending commit with REQUEST_TIMED_OUT."""
         self._answer(lambda item: True, ErrorCode.REQUEST_TIMED_OUT)
 
     def lose(self, partition: int = 0) -> None:
@@ -116,7 +116,7 @@ class TableLog:
     def raw(self, partition: int = 0) -> bytes:
         return b"".join(content for _, content in iter_batches(self.tables[partition].log))
 
-    # -- as the coordinator sees it --------------------------------------------------------
+    # -- for the coordinator ---------------------------------------------------------------
 
     def partition_count(self) -> int | None:
         return len(self.tables) if self.exists else None
@@ -176,7 +176,7 @@ NONE = ErrorCode.NONE
 
 
 class GroupCoordinatorHarness:
-    """One incarnation of a coordinator; the log may be older."""
+    """One incarnation of a coordinator, over a log that may be older."""
 
     def __init__(
         self,
@@ -209,7 +209,7 @@ class GroupCoordinatorHarness:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["GroupCoordinatorHarness"]:
-        """With every led partition taken and loaded."""
+        """Run the coordinator with every led partition taken and loaded."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.coordinator.run())
             try:
@@ -238,12 +238,12 @@ class GroupCoordinatorHarness:
         assert shard is not None
         return shard.state
 
-    # -- short hands -----------------------------------------------------------------------
+    # -- shortcuts -------------------------------------------------------------------------
 
     async def commit(
         self, *commits: OffsetCommit, group: str = GROUP, member: str = "", generation: int = -1
     ) -> list[ErrorCode]:
-        """One code per commit, in order."""
+        """Return one code per commit, in order."""
         request = commit_request(*commits, group=group, member=member, generation=generation)
         codes = await self.coordinator.commit(request)
         return [codes[commit.tp] for commit in commits]
@@ -298,7 +298,7 @@ class GroupCoordinatorHarness:
         return {offset.tp: offset.offset for offset in reply.offsets}
 
     async def settle_member(self, group: str = GROUP, *topics: str) -> tuple[str, int]:
-        """One member joins and assigns itself something; returns its id and generation."""
+        """Let one member join and assign itself a topic; return its id and generation."""
         return await self.settle_member_for(10_000, group, *topics)
 
     async def settle_member_for(
@@ -332,9 +332,9 @@ def run_scenario(
     scenario: Callable[[GroupCoordinatorHarness], Coroutine[Any, Any, None]],
     harness: GroupCoordinatorHarness | None = None,
 ) -> GroupCoordinatorHarness:
-    """Runs a scenario with a running coordinator."""
+    """Run a scenario with a running coordinator."""
 
-    async def tell() -> GroupCoordinatorHarness:
+    async def run_and_check() -> GroupCoordinatorHarness:
         here = harness or GroupCoordinatorHarness()
         try:
             async with here.running():
@@ -343,7 +343,7 @@ def run_scenario(
             assert not [line for line in here.reports if "unexpected error" in line], here.reports
         return here
 
-    return asyncio.run(tell())
+    return asyncio.run(run_and_check())
 
 
 def commit_of(
@@ -387,7 +387,7 @@ def join_request(group: str = GROUP, *topics: str, **more: Any) -> JoinGroup:
 
 
 def replay_log(log: TableLog, partition: int = 0) -> GroupShardState:
-    """The state that a replay of the log gives."""
+    """Return the state after a replay of the log."""
     return replay_batches(content for _, content in iter_batches(log.tables[partition].log))
 
 
@@ -399,7 +399,8 @@ def replay_batches(batches: Iterable[bytes]) -> GroupShardState:
     return state
 
 
-@lru_cache(maxsize=1 << 12)  # a test that checks after every step decodes the same batches again
+# Tests that check after every step decode the same batches again.
+@lru_cache(maxsize=1 << 12)
 def _entries_of(batch: bytes) -> tuple[Entry, ...]:
     reports: list[str] = []
     entries = tuple(read_batches(batch, reports.append))

@@ -1,6 +1,6 @@
 """Classic consumers in a group of either protocol.
 
-They join, sync and send heartbeats as clients do: eager ones revoke everything before they rejoin,
+They join, sync and send heartbeats as clients do. Eager ones revoke everything before they rejoin,
 cooperative ones keep and report their partitions; the leader of a classic group assigns.
 """
 
@@ -55,13 +55,13 @@ class ClassicConsumer:
     generation: int = NO_GENERATION
     owned: Partitions = field(default_factory=dict)
     protocol: str | None = None
-    error: ErrorCode | None = None  # of the last reply; None: it waits for one
+    error: ErrorCode | None = None  # of the last response; None while one is pending
     wants_to_join: bool = True
     waits: bool = False
     forgets_to_sync: bool = False
-    is_dead: bool = False  # its process is dead: replies are lost
+    is_dead: bool = False  # its process crashed: responses are lost
 
-    # -- what it says ----------------------------------------------------------------------
+    # -- requests --------------------------------------------------------------------------
 
     def join(self) -> None:
         if self.assignor == EAGER:
@@ -113,7 +113,7 @@ class ClassicConsumer:
             )
             error = harness.carry_out(group.heartbeat(request, harness.environment))
         assert isinstance(error, ErrorCode)
-        self._heed(error)
+        self._apply_error(error)
         return error
 
     def leave(self) -> ErrorCode:
@@ -126,7 +126,7 @@ class ClassicConsumer:
         return error
 
     def go_on(self) -> None:
-        """Sends the next request of the protocol."""
+        """Send the next request of the protocol."""
         if self.waits:
             return
         if not self.wants_to_join:
@@ -134,7 +134,7 @@ class ClassicConsumer:
         if self.wants_to_join:
             self.join()
 
-    # -- what it hears ---------------------------------------------------------------------
+    # -- responses -------------------------------------------------------------------------
 
     def on_joined(self, reply: JoinGroupReply) -> None:
         if self.is_dead:
@@ -144,26 +144,26 @@ class ClassicConsumer:
             self.id = reply.member
             self.join()
         elif reply.error is not ErrorCode.NONE:
-            self._heed(reply.error)
+            self._apply_error(reply.error)
         else:
             self.id, self.generation = reply.member, reply.generation
             self.protocol, self.wants_to_join = reply.protocol, False
             is_leader = reply.leader == self.id
             if not self.forgets_to_sync:
-                self.sync(self._share_out(reply.members) if is_leader else {})
+                self.sync(self._assign(reply.members) if is_leader else {})
 
     def on_synced(self, reply: SyncGroupReply) -> None:
         if self.is_dead:
             return
         self.error, self.waits = reply.error, False
         if reply.error is not ErrorCode.NONE:
-            self._heed(reply.error)
+            self._apply_error(reply.error)
             return
         assigned = read_assignment(reply.assignment, self.harness.topics)
         self.wants_to_join = bool(without(self.owned, assigned))  # others wait for those
         self.owned = assigned
 
-    def _heed(self, error: ErrorCode) -> None:
+    def _apply_error(self, error: ErrorCode) -> None:
         self.wants_to_join = self.wants_to_join or error is not ErrorCode.NONE
         if error in (
             ErrorCode.UNKNOWN_MEMBER_ID,
@@ -178,10 +178,10 @@ class ClassicConsumer:
         self.id, self.generation, self.owned = UNKNOWN_MEMBER, NO_GENERATION, {}
         self.wants_to_join = True
 
-    # -- what it works on ------------------------------------------------------------------
+    # -- partitions ------------------------------------------------------------------------
 
     def metadata(self) -> bytes:
-        """Version 1 has the owned partitions."""
+        """Encode version 1, which has the owned partitions."""
         writer = ValueWriter(flexible=False)
         writer.int16(1)
         writer.array(self.topics, ValueWriter.string)
@@ -194,8 +194,8 @@ class ClassicConsumer:
         writer.array(named, _write_named)
         return writer.done()
 
-    def _share_out(self, members: Iterable[JoinGroupMember]) -> dict[str, bytes]:
-        """Round robin, but nobody gets what another still owns."""
+    def _assign(self, members: Iterable[JoinGroupMember]) -> dict[str, bytes]:
+        """Assign round robin, except partitions that another member still owns."""
         topics = self.harness.topics
         subscriptions = {member.member: read_subscription(member.metadata) for member in members}
         had = {

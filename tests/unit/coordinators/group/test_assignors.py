@@ -110,8 +110,7 @@ def test_uniform_leaves_subscribers_of_a_topic_at_most_one_partition_apart() -> 
 
 
 def test_uniform_is_fast_for_a_large_group() -> None:
-    """A thousand members and ten thousand partitions, each member with a topic of its own
-    beside."""
+    """A thousand members and ten thousand partitions; each member also has its own topic."""
     own = {TopicId(UUID(int=100 + number)): 1 for number in range(1000)}
     counts = {ORDERS: 9000, **own}
     members = [subscriber(f"m{number:04}", ORDERS, topic) for number, topic in enumerate(own)]

@@ -86,7 +86,7 @@ def test_a_new_member_starts_a_rebalance_that_heartbeats_announce() -> None:
     assert follower.reply.assignment == work_of(ben.id, 2)
 
 
-def test_sync_replies_wait_until_the_assignment_is_committed() -> None:
+def test_sync_responses_wait_until_the_assignment_is_committed() -> None:
     harness = ClassicGroupHarness()
     anna, ben = Client(harness, "anna"), Client(harness, "ben")
     settle(anna)
@@ -119,7 +119,7 @@ def test_a_repeated_join_or_sync_does_not_start_a_rebalance() -> None:
     assert anna.heartbeat() is ErrorCode.NONE
 
 
-def test_a_waiting_request_gets_a_reply_when_its_member_repeats_it() -> None:
+def test_a_pending_request_gets_a_response_when_its_member_repeats_it() -> None:
     harness = ClassicGroupHarness()
     anna, ben, cleo = (Client(harness, name) for name in ("anna", "ben", "cleo"))
     settle(anna, ben)
@@ -203,7 +203,7 @@ def test_members_change_the_assignor_in_two_rolling_restarts() -> None:
     assert harness.group.state is ClassicState.STABLE
 
 
-def test_a_leave_gets_a_reply_at_once_and_starts_a_rebalance() -> None:
+def test_a_leave_gets_its_response_at_once_and_starts_a_rebalance() -> None:
     harness = ClassicGroupHarness()
     anna, ben = Client(harness, "anna"), Client(harness, "ben")
     settle(anna, ben)
@@ -236,7 +236,7 @@ def test_several_members_leave_in_one_request_with_one_rebalance() -> None:
     assert list(harness.group.members) == [anna.id]
 
 
-def test_a_member_that_leaves_gets_replies_to_its_waiting_requests() -> None:
+def test_a_member_that_leaves_gets_responses_to_its_pending_requests() -> None:
     harness = ClassicGroupHarness()
     anna, ben = Client(harness, "anna"), Client(harness, "ben")
     settle(anna)

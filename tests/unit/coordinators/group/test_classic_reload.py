@@ -1,4 +1,4 @@
-"""A classic group after a coordinator restart: what was stored is there, the rest is not."""
+"""A classic group after a coordinator restart: stored state is restored, volatile state is lost."""
 
 from tests.unit.coordinators.group.classic_harness import (
     SESSION_MS,
@@ -70,7 +70,7 @@ def test_a_generation_that_was_not_stored_is_lost() -> None:
     assert harness.group.state is ClassicState.STABLE
 
 
-def test_an_assignment_that_could_not_be_stored_is_sent_to_nobody() -> None:
+def test_an_assignment_that_could_not_be_stored_is_not_sent() -> None:
     harness = ClassicGroupHarness()
     anna, ben = Client(harness, "anna"), Client(harness, "ben")
     settle(anna)

@@ -46,7 +46,7 @@ def test_a_restarted_static_member_keeps_its_assignment_without_a_rebalance() ->
     assert [member.member for member in value.members if member.instance == "ben-1"] == [again.id]
 
 
-def test_a_restarted_static_member_gets_its_reply_when_its_new_id_is_committed() -> None:
+def test_a_restarted_static_member_gets_its_response_when_its_new_id_is_committed() -> None:
     harness = ClassicGroupHarness()
     ben = static(harness, "ben")
     settle(Client(harness, "anna"), ben)
@@ -70,7 +70,7 @@ def test_the_old_id_stays_if_the_new_one_could_not_be_stored() -> None:
     assert ben.heartbeat() is ErrorCode.NONE
 
 
-def test_a_restarted_leader_is_told_to_skip_the_assignment() -> None:
+def test_a_restarted_leader_skips_the_assignment() -> None:
     harness = ClassicGroupHarness()
     anna, ben = static(harness, "anna"), Client(harness, "ben")
     settle(anna, ben)
@@ -83,7 +83,7 @@ def test_a_restarted_leader_is_told_to_skip_the_assignment() -> None:
     assert ben.heartbeat() is ErrorCode.NONE
 
 
-def test_a_restarted_leader_before_v9_is_told_that_its_old_id_leads() -> None:
+def test_a_restarted_leader_before_v9_gets_its_old_id_as_the_leader() -> None:
     harness = ClassicGroupHarness()
     anna, ben = static(harness, "anna", supports_skipping=False), Client(harness, "ben")
     settle(anna, ben)
@@ -128,7 +128,7 @@ def test_a_restart_that_changes_the_elected_protocol_starts_a_rebalance() -> Non
     assert harness.group.protocol == "sticky"
 
 
-def test_of_two_waiting_members_of_one_instance_the_first_is_fenced() -> None:
+def test_the_first_of_two_waiting_members_of_one_instance_is_fenced() -> None:
     harness = ClassicGroupHarness()
     anna, ben = Client(harness, "anna"), static(harness, "ben")
     settle(anna)

@@ -1,4 +1,4 @@
-"""Time-outs of classic groups: no state waits for a silent member for ever."""
+"""Timeouts of classic groups: no state waits for a silent member forever."""
 
 from tests.unit.coordinators.group.classic_harness import (
     REBALANCE_MS,
@@ -16,7 +16,7 @@ from penstock.model.errors import ErrorCode
 
 
 def keep_alive(harness: ClassicGroupHarness, *clients: Client, for_ms: int) -> None:
-    """Time passes while these send heartbeats."""
+    """Let time pass while these members send heartbeats."""
     for _ in range(for_ms // 3000):
         harness.pass_time(3000)
         for client in clients:
@@ -108,7 +108,7 @@ def test_a_leader_that_does_not_assign_is_removed_and_the_group_rebalances() -> 
     assert harness.group.state is ClassicState.STABLE
 
 
-def test_a_member_that_was_told_to_rejoin_and_falls_silent_is_removed() -> None:
+def test_a_member_that_must_rejoin_and_sends_nothing_is_removed() -> None:
     harness = ClassicGroupHarness()
     anna, ben, cleo = (Client(harness, name) for name in ("anna", "ben", "cleo"))
     settle(anna)
@@ -140,7 +140,7 @@ def test_a_pending_member_delays_the_rebalance_for_its_session_at_most() -> None
     assert ben.join().error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_new_member_without_a_reply_expires_eventually() -> None:
+def test_a_new_member_without_a_response_expires_eventually() -> None:
     harness = ClassicGroupHarness(
         GroupConfig(initial_rebalance_delay_ms=0, new_member_join_timeout_ms=20_000)
     )

@@ -43,7 +43,7 @@ def test_a_partition_is_reassigned_only_after_its_owner_revoked_it() -> None:
     assert bob.work == set()
     assert harness.consumer.members["bob"].state is MemberState.UNRELEASED_PARTITIONS
     reply = anna.beat()
-    assert reply.member_epoch == 1  # she keeps her epoch until she has revoked it
+    assert reply.member_epoch == 1  # she keeps her epoch until she has revoked the partition
     assert harness.consumer.members["anna"].state is MemberState.UNREVOKED_PARTITIONS
     assert bob.beat().assignment is None
     assert anna.beat().member_epoch == 2
@@ -129,7 +129,7 @@ def test_a_new_subscription_gets_a_new_assignment() -> None:
     assert anna.work == {"bills-0"}
 
 
-def test_a_heartbeat_is_repeated_after_a_lost_reply() -> None:
+def test_a_heartbeat_is_repeated_after_a_lost_response() -> None:
     harness = ConsumerGroupHarness(orders=2)
     anna, bob = Consumer(harness, "anna"), Consumer(harness, "bob")
     anna.join()
@@ -148,9 +148,9 @@ def test_a_late_heartbeat_of_an_older_epoch_confirms_no_revocation() -> None:
     anna.join()
     bob.join()
     settle(anna, bob)
-    late = anna.request(owned=_owned(anna))  # of the epoch in which she owned one
+    late = anna.request(owned=_owned(anna))  # from the epoch in which she owned one
     bob.leave()
-    anna.beat()  # has both
+    anna.beat()  # owns both
     Consumer(harness, "carl").join()
     anna.beat()
     assert harness.consumer.members["anna"].state is MemberState.UNREVOKED_PARTITIONS

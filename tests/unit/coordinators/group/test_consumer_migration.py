@@ -105,7 +105,7 @@ def test_members_of_both_protocols_share_the_partitions(assignor: str) -> None:
     anna, bob = classic_group(harness, "anna", "bob", assignor=assignor)
     carl = Consumer(harness, "carl")
     carl.join()
-    assert carl.work == set()  # the others own all
+    assert carl.work == set()  # the others own all partitions
     settle(anna, bob, carl)
     assert harness.consumer.state is ConsumerState.STABLE
     check_shared(harness, anna, bob, carl)
@@ -133,7 +133,7 @@ def test_the_group_is_downgraded_when_its_last_consumer_member_leaves(assignor: 
     settle(*members, carl)
     carl.leave()
     harness.pass_time(0)
-    assert members[0].heartbeat() is ErrorCode.REBALANCE_IN_PROGRESS  # nobody owns his share
+    assert members[0].heartbeat() is ErrorCode.REBALANCE_IN_PROGRESS  # his partitions have no owner
     settle(*members)
     assert harness.classic.state is ClassicState.STABLE
     check_shared(harness, *members)
@@ -218,7 +218,7 @@ def test_partitions_lost_in_a_classic_assignment_are_revoked_after_the_upgrade()
     held = bob.owned
     dora = ClassicConsumer(harness, "dora")
     dora.join()
-    bob.forgets_to_sync = True  # so he does not learn what he has to revoke
+    bob.forgets_to_sync = True  # so he does not learn which partitions to revoke
     anna.go_on()
     bob.go_on()
     assert harness.classic.state is ClassicState.STABLE
@@ -330,7 +330,7 @@ def mixed(harness: ConsumerGroupHarness) -> tuple[Consumer, ClassicConsumer]:
     return anna, bob
 
 
-def test_a_classic_member_is_told_to_rejoin_when_the_group_changes() -> None:
+def test_a_classic_member_has_to_rejoin_when_the_group_changes() -> None:
     harness = ConsumerGroupHarness(orders=4)
     _, bob = mixed(harness)
     assert bob.heartbeat() is ErrorCode.NONE

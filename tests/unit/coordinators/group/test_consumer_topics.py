@@ -120,7 +120,7 @@ def test_a_pattern_can_be_combined_with_names_and_removed() -> None:
     assert harness.consumer.members["anna"].subscription.topic_regex is None
 
 
-def test_topics_by_name_come_first_and_matches_with_the_next_heartbeat() -> None:
+def test_topics_by_name_are_assigned_first_and_matches_with_the_next_heartbeat() -> None:
     harness = ConsumerGroupHarness(orders=1, bills=1, books=1)
     anna = Consumer(harness, "anna", ("orders",), regex="bi.*")
     joined = anna.join()
@@ -134,7 +134,7 @@ def test_topics_by_name_come_first_and_matches_with_the_next_heartbeat() -> None
     assert anna.work == {"bills-0", "books-0"}
 
 
-def test_a_new_pattern_alone_takes_nothing_away_before_its_matches_are_known() -> None:
+def test_a_new_pattern_alone_revokes_nothing_before_its_matches_are_known() -> None:
     harness = ConsumerGroupHarness(a1=1, a2=1)
     anna = Consumer(harness, "anna", None, regex="a.*")
     anna.join()

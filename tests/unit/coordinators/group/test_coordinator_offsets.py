@@ -142,7 +142,7 @@ def test_a_commit_resets_the_members_session() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         member, generation = await harness.settle_member(GROUP, "orders")
         for _ in range(5):
-            harness.clock.advance_ms(9_000)  # its session is 10 s
+            harness.clock.advance_ms(9_000)  # its session timeout is 10 s
             codes = await harness.commit(commit_of(T0, 1), member=member, generation=generation)
             assert codes == [NONE]
         harness.clock.advance_ms(10_000)
@@ -201,7 +201,7 @@ def test_deleting_missing_offsets_succeeds_without_a_write() -> None:
     run_scenario(scenario)
 
 
-def test_a_group_that_only_has_offsets_goes_with_the_last_one() -> None:
+def test_a_group_with_only_offsets_is_removed_with_the_last_one() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         await harness.commit(commit_of(T0, 1))
         assert (await harness.coordinator.describe(GROUP)).state == "Empty"
@@ -214,7 +214,7 @@ def test_a_group_that_only_has_offsets_goes_with_the_last_one() -> None:
     run_scenario(scenario)
 
 
-def test_a_deleted_group_leaves_nothing_behind() -> None:
+def test_a_deleted_group_leaves_no_records() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         member, generation = await harness.settle_member(GROUP, "orders")
         await harness.commit(commit_of(T0, 1), member=member, generation=generation)

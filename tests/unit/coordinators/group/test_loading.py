@@ -41,7 +41,7 @@ def offset_record(offset: int, partition: TopicPartition = T0) -> tuple[bytes, b
     return encoded[0], encoded[1]
 
 
-def of_former_life(write: Callable[[TableLog], object]) -> TableLog:
+def log_written_by(write: Callable[[TableLog], object]) -> TableLog:
     log = TableLog()
     log.tables[0].now_ms = START_MS
     write(log)
@@ -85,7 +85,7 @@ def test_sessions_start_when_loading_ends() -> None:
 def test_requests_during_loading_get_coordinator_load_in_progress() -> None:
     async def scenario() -> None:
         harness = GroupCoordinatorHarness(
-            of_former_life(lambda log: log.tables[0].put(offset_record(5)))
+            log_written_by(lambda log: log.tables[0].put(offset_record(5)))
         )
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(harness.coordinator.run())
@@ -117,7 +117,7 @@ def test_an_empty_log_needs_no_loading() -> None:
 
 def test_loading_waits_for_records_above_the_high_watermark() -> None:
     async def scenario() -> None:
-        log = of_former_life(lambda log: log.tables[0].put(offset_record(5)))
+        log = log_written_by(lambda log: log.tables[0].put(offset_record(5)))
         log.is_held = True
         log.append(0, [_batch(offset_record(6))], timeout_ms=1, done=lambda code: None)
         harness = GroupCoordinatorHarness(log)
@@ -126,7 +126,7 @@ def test_loading_waits_for_records_above_the_high_watermark() -> None:
             harness.coordinator.take_partition(0, 0)
             for _ in range(20):
                 await asyncio.sleep(0)
-            log.time_out()  # once; the loader waits again
+            log.time_out()  # the loader waits again
             for _ in range(20):
                 await asyncio.sleep(0)
             assert harness.coordinator.statistics().loading == 1
@@ -141,7 +141,7 @@ def test_loading_waits_for_records_above_the_high_watermark() -> None:
 def test_loading_stops_when_the_leadership_ends() -> None:
     async def scenario() -> None:
         harness = GroupCoordinatorHarness(
-            of_former_life(lambda log: log.tables[0].put(offset_record(5)))
+            log_written_by(lambda log: log.tables[0].put(offset_record(5)))
         )
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(harness.coordinator.run())
@@ -161,7 +161,7 @@ def test_loading_stops_when_the_leadership_ends() -> None:
 def test_offsets_of_topics_deleted_during_loading_are_deleted() -> None:
     async def scenario() -> None:
         harness = GroupCoordinatorHarness(
-            of_former_life(lambda log: log.tables[0].put(offset_record(5), offset_record(6, U0)))
+            log_written_by(lambda log: log.tables[0].put(offset_record(5), offset_record(6, U0)))
         )
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(harness.coordinator.run())
@@ -189,7 +189,7 @@ def test_loading_continues_over_compaction_gaps() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         assert await harness.fetch_all() == {T0: 19, T1: 104}
 
-    log = of_former_life(write)
+    log = log_written_by(write)
     assert len(log.tables[0].batches()) < 10
     run_scenario(
         scenario, GroupCoordinatorHarness(log, config=GroupConfig(offsets_load_buffer_bytes=1))
@@ -197,7 +197,7 @@ def test_loading_continues_over_compaction_gaps() -> None:
 
 
 def test_a_log_that_ends_in_a_gap_is_loaded() -> None:
-    """KAFKA-9065: loading must not wait for offsets that no read reaches."""
+    """KAFKA-9065: loading must not wait for offsets that no read returns."""
 
     class Gapped(TableLog):
         def ends(self, partition: int) -> LogEnds:
@@ -218,7 +218,7 @@ def test_a_batch_larger_than_the_buffer_is_read_whole() -> None:
         assert await harness.fetch_all() == {T0: 299}
 
     records = [offset_record(number) for number in range(300)]
-    log = of_former_life(lambda log: log.tables[0].put(*records))
+    log = log_written_by(lambda log: log.tables[0].put(*records))
     run_scenario(
         scenario, GroupCoordinatorHarness(log, config=GroupConfig(offsets_load_buffer_bytes=100))
     )
@@ -244,7 +244,7 @@ def test_malformed_records_are_reported_and_skipped() -> None:
         assert [line for line in harness.reports if "offset 1 " in line and "version 99" in line]
         assert [line for line in harness.reports if "offset 6 " in line and "no key" in line]
 
-    run_scenario(scenario, GroupCoordinatorHarness(of_former_life(write)))
+    run_scenario(scenario, GroupCoordinatorHarness(log_written_by(write)))
 
 
 def test_reports_of_damage_are_bounded() -> None:
@@ -255,7 +255,7 @@ def test_reports_of_damage_are_bounded() -> None:
         assert len(harness.reports) == 21
         assert "80 more" in harness.reports[-1]
 
-    run_scenario(scenario, GroupCoordinatorHarness(of_former_life(write)))
+    run_scenario(scenario, GroupCoordinatorHarness(log_written_by(write)))
 
 
 def test_transactional_offsets_take_effect_with_the_marker() -> None:
@@ -277,7 +277,7 @@ def test_transactional_offsets_take_effect_with_the_marker() -> None:
         assert reply.unstable == {U0}
         assert [offset.offset for offset in reply.offsets] == [2, -1]
 
-    run_scenario(scenario, GroupCoordinatorHarness(of_former_life(write)))
+    run_scenario(scenario, GroupCoordinatorHarness(log_written_by(write)))
 
 
 def test_offsets_do_not_expire_while_a_transaction_has_pending_ones() -> None:
@@ -291,7 +291,7 @@ def test_offsets_do_not_expire_while_a_transaction_has_pending_ones() -> None:
         assert await harness.fetch_all() == {T0: 1}
         assert (await harness.coordinator.describe(GROUP)).error is NONE
 
-    run_scenario(scenario, GroupCoordinatorHarness(of_former_life(write)))
+    run_scenario(scenario, GroupCoordinatorHarness(log_written_by(write)))
 
 
 def test_a_group_with_only_pending_offsets_is_kept() -> None:
@@ -308,12 +308,12 @@ def test_a_group_with_only_pending_offsets_is_kept() -> None:
         harness.clock.advance_ms(8 * 86_400_000)
         assert (await harness.coordinator.describe(GROUP)).protocol_type == "consumer"
 
-    run_scenario(scenario, GroupCoordinatorHarness(of_former_life(write)))
+    run_scenario(scenario, GroupCoordinatorHarness(log_written_by(write)))
 
 
 def test_a_long_load_yields_the_event_loop() -> None:
     records = [offset_record(number) for number in range(5_000)]
-    log = of_former_life(lambda log: log.tables[0].put(*records))
+    log = log_written_by(lambda log: log.tables[0].put(*records))
 
     async def scenario() -> None:
         harness = GroupCoordinatorHarness(log)
@@ -332,7 +332,7 @@ def test_a_long_load_yields_the_event_loop() -> None:
 
 
 def test_a_damaged_batch_is_skipped() -> None:
-    log = of_former_life(
+    log = log_written_by(
         lambda log: [log.tables[0].put(offset_record(number)) for number in range(3)]
     )
     data = bytearray(log.raw())

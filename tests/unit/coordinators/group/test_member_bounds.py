@@ -1,4 +1,4 @@
-"""What members may cost the coordinator, and that it is given back: counted, not measured."""
+"""Memory of members: its limits and its release, by counted bytes."""
 
 import asyncio
 from collections.abc import Callable
@@ -63,13 +63,14 @@ def harness_with(**limits: Any) -> GroupCoordinatorHarness:
     ("added_bytes", "group_bytes", "free_bytes", "expected"),
     [
         (10, 90, 10, True),
-        (11, 90, 100, False),  # the group's own limit of 100
-        (10, 0, 9, False),  # the coordinator's
-        (0, 500, -50, True),  # a replay, or a lower setting: members stay, but must not grow
+        (11, 90, 100, False),  # above the group's limit of 100
+        (10, 0, 9, False),  # above the coordinator's limit
+        # After a replay or with a lowered limit, members stay but must not grow.
+        (0, 500, -50, True),
         (-5, 500, -50, True),
     ],
 )
-def test_only_growth_needs_room(
+def test_only_growth_needs_free_memory(
     added_bytes: int, group_bytes: int, free_bytes: int, expected: bool
 ) -> None:
     config = GroupConfig(group_max_bytes=100)
@@ -108,7 +109,7 @@ def test_a_full_group_admits_no_more_members() -> None:
     run_scenario(scenario, harness_with(group_max_bytes=40_000))
 
 
-def test_a_member_of_a_full_coordinator_may_join_again_as_it_was() -> None:
+def test_a_member_of_a_full_coordinator_may_rejoin_unchanged() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         first = await harness.coordinator.join(join_request(protocols=protocols(30_000)))
         refused = await harness.coordinator.join(join_request("other", protocols=protocols(30_000)))
@@ -121,7 +122,7 @@ def test_a_member_of_a_full_coordinator_may_join_again_as_it_was() -> None:
     run_scenario(scenario, harness_with(coordinator_max_bytes=50_000))
 
 
-def test_a_flood_of_joins_stays_within_the_budget_and_is_given_back() -> None:
+def test_many_joins_stay_within_the_limit_and_release_their_memory() -> None:
     limit = 200_000
 
     async def scenario(harness: GroupCoordinatorHarness) -> None:
@@ -156,7 +157,7 @@ def test_a_flood_of_joins_stays_within_the_budget_and_is_given_back() -> None:
     run_scenario(scenario, harness)
 
 
-# -- given back ----------------------------------------------------------------------------
+# -- releases ------------------------------------------------------------------------------
 
 
 def test_an_id_is_forgotten_when_its_connection_closes() -> None:
@@ -225,7 +226,7 @@ def test_a_known_member_stays_when_its_connection_closes_during_a_rebalance() ->
     run_scenario(scenario)
 
 
-def test_ids_that_expired_are_not_kept_for_a_connection_that_lives_on() -> None:
+def test_expired_ids_are_not_kept_while_their_connection_stays_open() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         origin = FakeOrigin()
         for _ in range(1000):
@@ -237,7 +238,7 @@ def test_ids_that_expired_are_not_kept_for_a_connection_that_lives_on() -> None:
     run_scenario(scenario)
 
 
-def test_a_lost_partition_gives_its_memory_back() -> None:
+def test_a_lost_partition_releases_its_memory() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         await harness.settle_member()
         assert used_bytes(harness) > 0
@@ -248,7 +249,7 @@ def test_a_lost_partition_gives_its_memory_back() -> None:
     run_scenario(scenario)
 
 
-def test_a_reload_counts_the_same_as_before() -> None:
+def test_a_reload_counts_the_same_memory() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         await harness.settle_member()
         await beat(harness, group="modern")
@@ -261,7 +262,7 @@ def test_a_reload_counts_the_same_as_before() -> None:
     run_scenario(scenario)
 
 
-def test_a_member_that_leaves_gives_its_memory_back() -> None:
+def test_a_member_that_leaves_releases_its_memory() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         member, _ = await harness.settle_member()
         settled = used_bytes(harness)
@@ -276,7 +277,7 @@ def test_a_member_that_leaves_gives_its_memory_back() -> None:
 # -- KIP-848 -------------------------------------------------------------------------------
 
 
-def test_a_consumer_that_needs_more_than_the_coordinator_has_is_not_admitted() -> None:
+def test_a_consumer_that_needs_more_than_the_free_memory_is_rejected() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         assert (await beat(harness, "anna")).error is NONE
         before = used_bytes(harness)

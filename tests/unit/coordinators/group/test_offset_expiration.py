@@ -72,13 +72,13 @@ def test_offsets_of_a_subscribed_topic_never_expire() -> None:
             commit_of(T0, 1), commit_of(U0, 1), member=member, generation=generation
         )
         pass_days(harness, 8)
-        assert await harness.fetch_all() == {T0: 1}  # nobody subscribes to users any more
+        assert await harness.fetch_all() == {T0: 1}  # nobody subscribes to users by now
 
     run_scenario(scenario, quiet())
 
 
 def test_no_offset_expires_during_a_rebalance() -> None:
-    """KAFKA-13636: a rebalancing group is not unused."""
+    """KAFKA-13636: a rebalancing group is in use."""
 
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         member, generation = await harness.settle_member_for(20 * DAY_MS, GROUP, "orders")
@@ -159,6 +159,6 @@ def test_a_sweep_covers_more_groups_than_one_step() -> None:
         written = harness.log.appends
         harness.clock.advance_ms(WEEK_MS)
         assert harness.coordinator.statistics().groups == 0
-        assert harness.log.appends - written == 3  # of at most 200 groups
+        assert harness.log.appends - written == 3  # one per 200 groups
 
     run_scenario(scenario)

@@ -52,7 +52,7 @@ def test_the_later_record_wins_over_the_later_marker() -> None:
     store.replay(KEY, value(2), record_offset=1, producer_id=PRODUCER)
     store.replay(KEY, value(3), record_offset=2)
     store.end_transaction(PRODUCER, commit=True)
-    assert offset_in(store) == 3  # as in the compacted log
+    assert offset_in(store) == 3  # as after compaction
 
 
 def test_a_deletion_also_removes_pending_offsets() -> None:

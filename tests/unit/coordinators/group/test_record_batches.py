@@ -40,7 +40,7 @@ def offsets(count: int, metadata: str = "") -> list[GroupRecord]:
 
 
 def placed(batches: list[bytearray]) -> bytes:
-    """With the offsets that a log would assign."""
+    """Set the offsets that a log would assign."""
     end_offset = 0
     for batch in batches:
         stamp_offset_and_epoch(batch, 0, end_offset, 0)
@@ -67,7 +67,7 @@ def test_no_batch_exceeds_the_limit(max_bytes: int) -> None:
     assert read == [Replayed(record, offset, -1) for offset, record in enumerate(records)]
 
 
-def test_as_few_batches_as_fit() -> None:
+def test_the_number_of_batches_is_minimal() -> None:
     one = build_batches(offsets(1), now_ms=NOW_MS, max_bytes=10_000)
     assert len(build_batches(offsets(3), now_ms=NOW_MS, max_bytes=3 * len(one[0]))) == 1
 
@@ -82,7 +82,7 @@ def test_no_records_make_no_batch() -> None:
     assert list(read_batches(b"", pytest.fail)) == []
 
 
-def test_a_tail_that_is_no_batch_is_reported_and_skipped() -> None:
+def test_trailing_bytes_that_are_no_batch_are_reported_and_skipped() -> None:
     batches = build_batches(offsets(2), now_ms=NOW_MS, max_bytes=10_000)
     reports: list[str] = []
     read = list(read_batches(placed(batches) + bytes(100), reports.append))
@@ -91,7 +91,7 @@ def test_a_tail_that_is_no_batch_is_reported_and_skipped() -> None:
     assert "skipping" in reports[0]
 
 
-def skimmed(data: bytes) -> GroupShardState:
+def loaded_from_latest(data: bytes) -> GroupShardState:
     state = GroupShardState(topics=FixedTopics({}), config=GroupConfig)
     latest: Latest = {}
     reports: list[str] = []
@@ -165,11 +165,11 @@ def test_reading_the_latest_gives_the_same_state_as_reading_all(
     whole = GroupShardState(topics=FixedTopics({}), config=GroupConfig)
     for entry in read_batches(data, lambda line: None):
         whole.load(entry)
-    assert skimmed(data).snapshot() == whole.snapshot()
+    assert loaded_from_latest(data).snapshot() == whole.snapshot()
 
 
 def _value_of(version: int, offset: int) -> bytes:
-    """An offset in each value version; the last one does not exist."""
+    """Encode an offset in each value version; the last one does not exist."""
     times = bytes(7) + b"\x01"
     tails = {
         0: b"\x00\x01n" + times,

@@ -1,4 +1,4 @@
-"""The records of `__consumer_offsets`, byte by byte as Kafka's definitions say."""
+"""The records of `__consumer_offsets`, byte by byte as in Kafka's definitions."""
 
 from uuid import UUID
 
@@ -139,7 +139,7 @@ WRITTEN = [
         "000500016700016d",
         (
             "0000 0269 00 0263 0268 01 04612e2a 00000005 00 "
-            # one tagged field, number 0, of 16 bytes: there, time-out, one protocol, no more tags
+            # one tagged field, tag 0, 16 bytes: present, timeout, one protocol, no more tags
             "01 00 10 01 00002710 02 0672616e6765 0209 00 00"
         ),
     ),
@@ -178,7 +178,7 @@ def test_a_record_has_kafkas_bytes(record: GroupRecord, key: str, value: str) ->
     assert decode_record(bytes.fromhex(key), None) == GroupRecord(record.key, None)
 
 
-# What older versions of Kafka wrote, and what newer ones may.
+# Versions that older Kafka wrote, and that newer Kafka may write.
 READ = [
     (
         "an offset of Kafka 0.8",

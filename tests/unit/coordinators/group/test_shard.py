@@ -1,4 +1,4 @@
-"""The order of a shard's writes and replies, and the effect of failing writes."""
+"""The order of a shard's writes and responses, and the effect of failing writes."""
 
 import asyncio
 from typing import Any
@@ -36,7 +36,7 @@ async def a_moment() -> None:
         await asyncio.sleep(0)
 
 
-def test_a_commit_gets_its_reply_when_it_is_committed() -> None:
+def test_a_commit_gets_its_response_when_it_is_committed() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         harness.log.is_held = True
         commit = asyncio.create_task(harness.commit(commit_of(T0, 1)))
@@ -67,7 +67,7 @@ def test_a_fetch_does_not_show_uncommitted_offsets() -> None:
     run_scenario(scenario)
 
 
-def test_replies_leave_in_log_order() -> None:
+def test_responses_are_sent_in_log_order() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         harness.log.is_held = True
         order: list[int] = []
@@ -145,7 +145,7 @@ def test_append_errors_are_mapped_to_coordinator_errors(
 
 
 def test_a_failed_group_write_reloads_the_shard_and_clients_retry() -> None:
-    """The group's volatile state is ahead of the log, and the log counts."""
+    """The group's volatile state is ahead of the log, which is authoritative."""
 
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         await harness.commit(commit_of(T0, 7))
@@ -208,7 +208,7 @@ def test_a_shard_whose_leadership_is_lost_serves_nothing() -> None:
         await harness.commit(commit_of(T0, 1))
         harness.log.lose()
         assert (await harness.coordinator.fetch(FETCH)).error is ErrorCode.NOT_COORDINATOR
-        harness.log.lead()  # after another leader, and with its records
+        harness.log.lead()  # elected again, with the records of the leader in between
         assert (await harness.coordinator.fetch(FETCH)).error is ErrorCode.NOT_COORDINATOR
         await harness.take_all()
         assert await harness.fetch(T0) == [1]

@@ -65,13 +65,13 @@ def test_a_fetch_of_stable_offsets_reports_unstable_ones() -> None:
 
 
 def test_the_batch_carries_its_producer_and_no_sequence() -> None:
-    harness = told_commit(producer=2**63 - 1, epoch=32767)
+    harness = run_commit(producer=2**63 - 1, epoch=32767)
     (_, header), *_ = iter_headers(harness.log.raw())
     assert (header.producer_id, header.producer_epoch) == (2**63 - 1, 32767)
     assert (header.base_sequence, header.is_transactional) == (NO_SEQUENCE, True)
 
 
-def told_commit(*, producer: int = PRODUCER, epoch: int = 0) -> GroupCoordinatorHarness:
+def run_commit(*, producer: int = PRODUCER, epoch: int = 0) -> GroupCoordinatorHarness:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         await harness.commit_in_transaction(commit_of(T0, 5), producer=producer, epoch=epoch)
 
@@ -80,7 +80,7 @@ def told_commit(*, producer: int = PRODUCER, epoch: int = 0) -> GroupCoordinator
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_an_open_transaction_survives_a_restart(commit: bool) -> None:
-    log = told_commit().log
+    log = run_commit().log
 
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         assert (await harness.fetch_stable(T0)).unstable == {T0}
@@ -92,7 +92,7 @@ def test_an_open_transaction_survives_a_restart(commit: bool) -> None:
     run_scenario(scenario, GroupCoordinatorHarness(log))
 
 
-# -- who may commit --------------------------------------------------------------------------
+# -- authorization of members ------------------------------------------------------------------
 
 
 def test_the_transaction_is_checked_before_the_member() -> None:
@@ -159,7 +159,7 @@ def test_an_empty_group_id_is_invalid() -> None:
     run_scenario(scenario)
 
 
-# -- what else happens to the group meanwhile --------------------------------------------------
+# -- deletion and expiry -----------------------------------------------------------------------
 
 
 def test_a_group_with_only_pending_offsets_is_listed_and_can_be_deleted() -> None:
@@ -207,7 +207,7 @@ def test_a_marker_succeeds_when_it_is_committed() -> None:
         await harness.commit_in_transaction(commit_of(T0, 5), producer=PRODUCER)
         harness.log.is_held = True
         ended = harness.coordinator.end_transaction(0, marker_of(PRODUCER))
-        assert harness.log.ends(0).end == 2  # before it is awaited
+        assert harness.log.ends(0).end == 2  # written before it is committed
         harness.log.commit()
         assert await ended is NONE
 
@@ -252,10 +252,10 @@ def test_markers_for_partitions_led_elsewhere_are_rejected() -> None:
 
 def test_a_marker_during_loading_gets_coordinator_load_in_progress() -> None:
     """Otherwise the loader may have read past its position and never see it."""
-    log = told_commit().log
+    log = run_commit().log
     log.lead()
 
-    async def tell() -> None:
+    async def load_and_end() -> None:
         harness = GroupCoordinatorHarness(log)
         harness.coordinator.take_partition(0, 0)
         code = await harness.end_transaction(PRODUCER, commit=True)
@@ -263,7 +263,7 @@ def test_a_marker_during_loading_gets_coordinator_load_in_progress() -> None:
         assert log.ends(0).end == 1
         harness.coordinator.close()
 
-    asyncio.run(tell())
+    asyncio.run(load_and_end())
 
 
 def marker_of(producer: int) -> TransactionMarker:

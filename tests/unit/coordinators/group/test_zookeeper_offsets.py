@@ -1,4 +1,4 @@
-"""Offsets in ZooKeeper: their znodes, and that the group still decides who may commit."""
+"""Offsets in ZooKeeper: their znodes, and commits that the group still checks."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -51,7 +51,7 @@ def run_scenario(scenario: Callable[[ZooKeeperHarness], Coroutine[Any, Any, None
     asyncio.run(run())
 
 
-def test_an_offset_is_the_text_of_its_own_znode() -> None:
+def test_an_offset_is_stored_as_text_in_its_own_znode() -> None:
     async def scenario(harness: ZooKeeperHarness) -> None:
         assert await harness.commit(commit_of(T0, 7, "note"), commit_of(U0, 3)) == [NONE, NONE]
         assert (await harness.session.get(PATH)).data == b"7"

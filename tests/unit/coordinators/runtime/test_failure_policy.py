@@ -1,6 +1,6 @@
 """An unexpected error reloads one shard; too many in a row stop the broker (both coordinators).
 
-The harnesses run a real coordinator; the errors are raised by a command, or by what loads a record.
+The harnesses run a real coordinator; the errors are raised by a command, or by loading a record.
 """
 
 import asyncio
@@ -98,7 +98,7 @@ def test_errors_in_a_row_stop_the_broker(new: Callable[[], Harness]) -> None:
                 assert harness.coordinator.statistics().unexpected_errors == number
                 if number < MAX_ERRORS_IN_A_ROW:
                     await reload(harness)
-            await asyncio.sleep(0)  # the coordinator's task ends here, and takes this one along
+            await asyncio.sleep(0)  # the coordinator's task ends here, and cancels this one
 
     error = stops_with(scenario)
     assert f"failed {MAX_ERRORS_IN_A_ROW} times in a row; stopping the broker" in str(error)

@@ -14,7 +14,7 @@ from penstock.coordinators.runtime.key_hash import java_hash, partition_for
         ("ab", 97 * 31 + 98),
         ("é", 0xE9),
         ("\U0001f600", 0xD83D * 31 + 0xDE00),  # two units of UTF-16
-        ("polygenelubricants", -(2**31)),  # known for this
+        ("polygenelubricants", -(2**31)),  # a well-known string with this hash
     ],
 )
 def test_names_are_hashed_as_in_java(text: str, hashed: int) -> None:

@@ -1,7 +1,7 @@
 """A transaction coordinator over real logs on a simulated disk, with timers that tests advance.
 
 The partitions of transactions are lists of the markers that they received. They accept a marker at
-once, unless a test holds it back or makes them refuse.
+once, unless a test holds it back or makes them refuse it.
 """
 
 import asyncio
@@ -105,7 +105,7 @@ class FakePartitions:
 
 
 class TransactionCoordinatorHarness:
-    """One incarnation of a coordinator; the log may be older."""
+    """One incarnation of a coordinator, over a log that may be older."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class TransactionCoordinatorHarness:
     async def running(
         self, leader_epoch: int = 0
     ) -> AsyncIterator["TransactionCoordinatorHarness"]:
-        """With every led partition taken and loaded."""
+        """Run the coordinator with every led partition taken and loaded."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.coordinator.run())
             try:
@@ -161,7 +161,7 @@ class TransactionCoordinatorHarness:
         raise AssertionError("a shard never finishes loading")
 
     async def turns(self) -> None:
-        """Lets the event loop run what is due, including markers and their completion."""
+        """Let the event loop run what is due, including markers and their completion."""
         for _ in range(5):
             await asyncio.sleep(0)
 
@@ -175,7 +175,7 @@ class TransactionCoordinatorHarness:
     def transaction(self, name: str = TX) -> Transaction:
         return self.shard.state.transactions[name]
 
-    # -- short hands -----------------------------------------------------------------------
+    # -- shortcuts -------------------------------------------------------------------------
 
     async def init(
         self,
@@ -233,7 +233,7 @@ def run_scenario(
     scenario: Callable[[TransactionCoordinatorHarness], Coroutine[Any, Any, None]],
     harness: TransactionCoordinatorHarness | None = None,
 ) -> None:
-    """Runs a scenario with a running coordinator."""
+    """Run a scenario with a running coordinator."""
 
     async def run() -> None:
         async with (harness or TransactionCoordinatorHarness()).running() as running:
@@ -243,7 +243,7 @@ def run_scenario(
 
 
 def replay_log(log: TableLog, partition: int = 0) -> TransactionShardState:
-    """The state that a replay of the log gives."""
+    """Return the state after a replay of the log."""
     state = TransactionShardState()
     for _, batch in iter_batches(log.tables[partition].log):
         for record in _records_of(batch):
@@ -251,7 +251,8 @@ def replay_log(log: TableLog, partition: int = 0) -> TransactionShardState:
     return state
 
 
-@lru_cache(maxsize=1 << 12)  # a test that checks after every step decodes the same batches again
+# Tests that check after every step decode the same batches again.
+@lru_cache(maxsize=1 << 12)
 def _records_of(batch: bytes) -> tuple[TransactionRecord, ...]:
     reports: list[str] = []
     read = TransactionsLoader(reports.append).read(batch)

@@ -200,7 +200,7 @@ def test_damaged_records_are_reported_and_skipped() -> None:
     run_scenario(go_on, other)
 
 
-# -- looking -------------------------------------------------------------------------------
+# -- queries -------------------------------------------------------------------------------
 
 
 def test_an_ongoing_transaction_is_described() -> None:

@@ -58,7 +58,7 @@ def ask(
     return reply
 
 
-# state, commit or abort -> the code before KIP-890, and since
+# state, commit or abort -> the code before KIP-890, and since then
 OF_THE_OWNER = [
     (State.EMPTY, COMMIT, STATE, STATE),
     (State.EMPTY, ABORT, STATE, OK),
@@ -117,7 +117,7 @@ def test_end_txn_with_the_previous_epoch(state: State, commit: bool, bumping: Er
         (ProducerIdAndEpoch(7, 2), FENCED),  # long fenced
         (ProducerIdAndEpoch(7, 0), FENCED),
         (ProducerIdAndEpoch(7, -1), FENCED),
-        (ProducerIdAndEpoch(7, 5), FENCED),  # never given out
+        (ProducerIdAndEpoch(7, 5), FENCED),  # never allocated
         (ProducerIdAndEpoch(7, MAX_EPOCH), FENCED),
         (ProducerIdAndEpoch(8, 4), WRONG_ID),
         (ProducerIdAndEpoch(-1, -1), WRONG_ID),
@@ -142,7 +142,7 @@ def test_only_transactions_v2_bump_the_epoch() -> None:
     assert ask(transaction, OWNER, commit=COMMIT, version=BUMPING) == EndTxnReply(OK, 7, 5)
 
 
-def test_a_repeated_end_gets_the_same_reply() -> None:
+def test_a_repeated_end_gets_the_same_response() -> None:
     assert ask(
         in_state(State.COMPLETE_COMMIT), BEFORE, commit=COMMIT, version=BUMPING
     ) == EndTxnReply(OK, *OWNER)
@@ -193,7 +193,7 @@ OVERFLOWN = {"next_producer_id": 99, "next_producer_epoch": 0, "producer_epoch":
             ProducerIdAndEpoch(99, 0),
             COMMIT,
             AGAIN,
-        ),  # the reply has arrived, and the request is early
+        ),  # the response has arrived, and the request is early
         (ProducerIdAndEpoch(99, 1), COMMIT, FENCED),
     ],
 )
@@ -217,14 +217,14 @@ def test_a_repeated_end_after_a_change_of_id_gets_the_new_id() -> None:
     )
 
 
-def test_no_previous_id_matches_no_producer() -> None:
+def test_without_a_previous_id_no_producer_matches_it() -> None:
     transaction = in_state(State.COMPLETE_COMMIT, producer_epoch=0)
     nobody = ProducerIdAndEpoch(-1, LAST_EPOCH)
     assert ask(transaction, nobody, commit=COMMIT, version=BUMPING).code is WRONG_ID
 
 
-def test_the_max_epoch_is_given_to_no_producer() -> None:
-    """Its transaction timed out and was aborted; its own abort arrives only now."""
+def test_no_producer_gets_the_max_epoch() -> None:
+    """Its transaction timed out and was aborted; its own abort arrives late."""
     transaction = in_state(State.COMPLETE_ABORT, producer_epoch=MAX_EPOCH)
     assert ask(
         transaction, ProducerIdAndEpoch(7, LAST_EPOCH), commit=ABORT, version=BUMPING

@@ -56,7 +56,7 @@ def test_an_open_transaction_is_aborted_first() -> None:
         assert (await harness.init()).code is AGAIN
         await harness.turns()
         assert harness.transaction().state is State.COMPLETE_ABORT
-        # Fenced once, and bumped once for the new one (KAFKA-19367).
+        # One bump fences the old producer, one is for the new one (KAFKA-19367).
         assert await harness.producer() == (old.id, old.epoch + 2)
         for tp in (T0, T1):
             (marker,) = harness.partitions.markers[tp]
@@ -85,7 +85,7 @@ def test_a_repeated_init_gets_the_same_epoch() -> None:
         old = await harness.producer()
         new = await harness.producer(claimed=old)
         assert new == (old.id, old.epoch + 1)
-        assert await harness.producer(claimed=old) == new  # its reply was lost
+        assert await harness.producer(claimed=old) == new  # its response was lost
         assert await harness.producer(claimed=new) == (old.id, old.epoch + 2)
         assert (await harness.init(claimed=old)).code is FENCED
 
@@ -130,7 +130,7 @@ def test_a_zombie_cannot_abort_its_successors_transaction() -> None:
     run_scenario(scenario)
 
 
-def test_init_after_a_lost_reply_to_a_commit_is_allowed() -> None:
+def test_init_after_a_lost_response_to_a_commit_is_allowed() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         who = await harness.producer()
         await harness.add(who, T0)
@@ -161,7 +161,7 @@ def test_a_claimed_id_is_replaced_if_the_transactional_id_is_unknown() -> None:
     run_scenario(scenario)
 
 
-def test_producer_id_and_epoch_come_together() -> None:
+def test_producer_id_and_epoch_are_set_together() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         assert (
             await harness.init(claimed=ProducerIdAndEpoch(5, -1))
@@ -254,7 +254,7 @@ def ask(transaction: Transaction, claimed: ProducerIdAndEpoch = NO_PRODUCER) -> 
         (0, (7, 1)),
         (LAST_EPOCH - 1, (7, LAST_EPOCH)),
         (LAST_EPOCH, (99, 0)),
-        (MAX_EPOCH, (99, 0)),  # a timed-out transaction was aborted with it
+        (MAX_EPOCH, (99, 0)),  # used by the abort of a timed-out transaction
     ],
 )
 def test_after_the_last_epoch_the_producer_gets_another_id(
@@ -281,7 +281,7 @@ def test_a_repeated_init_after_a_change_of_id_gets_the_new_id() -> None:
 
 
 def test_a_timed_out_producer_at_the_last_epoch_gets_another_id() -> None:
-    """The abort used the epoch that no producer may have."""
+    """The abort used the epoch that is reserved for fencing."""
     transaction = complete_at(MAX_EPOCH, last_producer_epoch=LAST_EPOCH)
     reply = ask(transaction, ProducerIdAndEpoch(7, LAST_EPOCH))
     assert (reply.producer_id, reply.producer_epoch) == (99, 0)

@@ -1,4 +1,4 @@
-"""A late EndTxn, whose client has repeated it and begun the next transaction."""
+"""A late EndTxn, whose client has repeated it and begun its next transaction."""
 
 from tests.unit.coordinators.transaction.harness import (
     NONE,
@@ -18,11 +18,10 @@ AGAIN = ErrorCode.CONCURRENT_TRANSACTIONS
 FIRST, SECOND, THIRD = 1, 2, 3  # connections, in order of creation
 
 
-async def in_its_second(
+async def producer_in_second_transaction(
     harness: TransactionCoordinatorHarness, version: int
 ) -> tuple[ProducerIdAndEpoch, ProducerIdAndEpoch]:
-    """The producer that ended its first transaction over one connection and repeated it over
-    another."""
+    """A producer in its second transaction, which repeated EndTxn over another connection."""
     old = await harness.producer()
     assert await harness.add(old, T0, version=OLD_ADD, connection=FIRST) is NONE
     ended = await harness.end(old, version=version, connection=SECOND)
@@ -34,7 +33,7 @@ async def in_its_second(
 
 def test_in_v2_the_epoch_identifies_a_late_end() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
-        old, new = await in_its_second(harness, 5)
+        old, new = await producer_in_second_transaction(harness, 5)
         for commit in (True, False):
             late = await harness.end(old, commit=commit, version=5)
             assert late.code is ErrorCode.PRODUCER_FENCED
@@ -46,7 +45,7 @@ def test_in_v2_the_epoch_identifies_a_late_end() -> None:
 
 def test_before_v2_the_connection_identifies_a_late_end() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
-        old, new = await in_its_second(harness, OLD_END)
+        old, new = await producer_in_second_transaction(harness, OLD_END)
         assert old == new
         for commit in (True, False):
             late = await harness.end(old, commit=commit, version=OLD_END, connection=FIRST)
@@ -60,7 +59,7 @@ def test_before_v2_the_connection_identifies_a_late_end() -> None:
 
 def test_a_client_that_reconnects_is_not_late() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
-        _, new = await in_its_second(harness, OLD_END)
+        _, new = await producer_in_second_transaction(harness, OLD_END)
         assert (await harness.end(new, version=OLD_END, connection=THIRD)).code is NONE
 
     run_scenario(scenario)
@@ -89,7 +88,7 @@ def test_a_client_that_alternates_connections_is_not_late() -> None:
 
 def test_a_fenced_producer_does_not_make_the_owner_look_late() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
-        _, new = await in_its_second(harness, OLD_END)
+        _, new = await producer_in_second_transaction(harness, OLD_END)
         zombie = ProducerIdAndEpoch(new.id, new.epoch - 1)
         assert await harness.add(zombie, T0, connection=THIRD) is ErrorCode.PRODUCER_FENCED
         assert (await harness.end(new, version=OLD_END, connection=SECOND)).code is NONE
@@ -101,7 +100,7 @@ def test_a_zombie_is_fenced_even_over_an_abandoned_connection() -> None:
     """With a retriable code it would retry until its successor's transaction times out."""
 
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
-        _, new = await in_its_second(harness, OLD_END)
+        _, new = await producer_in_second_transaction(harness, OLD_END)
         zombie = ProducerIdAndEpoch(new.id, new.epoch - 1)
         late = await harness.end(zombie, version=OLD_END, connection=FIRST)
         assert late.code is ErrorCode.PRODUCER_FENCED
@@ -112,7 +111,7 @@ def test_a_zombie_is_fenced_even_over_an_abandoned_connection() -> None:
 
 def test_a_repeated_end_succeeds_over_any_connection_once_nothing_is_open() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
-        _, new = await in_its_second(harness, OLD_END)
+        _, new = await producer_in_second_transaction(harness, OLD_END)
         await harness.end(new, version=OLD_END, connection=SECOND)
         await harness.turns()
         again = await harness.end(new, version=OLD_END, connection=FIRST)

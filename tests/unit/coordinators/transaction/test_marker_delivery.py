@@ -35,7 +35,7 @@ GONE = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 async def ended(
     harness: TransactionCoordinatorHarness, *, commit: bool = True
 ) -> ProducerIdAndEpoch:
-    """A transaction over all partitions, just decided."""
+    """End a transaction over all partitions, whose decision is just committed."""
     who = await harness.producer()
     assert await harness.add(who, T0, T1, U0) is NONE
     reply = await harness.end(who, commit=commit)
@@ -107,7 +107,7 @@ def test_no_marker_is_sent_after_the_leadership_is_lost() -> None:
         await harness.turns()
         harness.log.lose()
         assert (await ending).code is ErrorCode.NOT_COORDINATOR
-        harness.log.commit()  # perhaps by another broker
+        harness.log.commit()  # as another broker may
         harness.clock.advance_ms(60_000)
         await harness.turns()
         assert not harness.partitions.sent
@@ -193,7 +193,7 @@ def test_a_topic_deleted_during_delivery_does_not_block_the_transaction() -> Non
 def test_a_marker_refused_as_stale_is_reported_once_and_retried_seldom(
     code: ErrorCode,
 ) -> None:
-    """State was lost on one of the sides: the end stays possible."""
+    """One of the sides lost its state: the transaction can still be ended."""
 
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         harness.partitions.refusals[T1] = code
@@ -218,8 +218,10 @@ def test_a_marker_refused_as_stale_is_reported_once_and_retried_seldom(
 def test_an_already_ended_transaction_completes_and_its_id_gets_a_new_producer_id(
     version: int,
 ) -> None:
-    """Otherwise lost epochs would be given out again, and records of the new owner would be taken
-    for those of the old."""
+    """Otherwise lost epochs would be used again.
+
+    Records of the new owner would then look like those of the old one.
+    """
 
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         harness.partitions.refusals[T1] = ALREADY_ENDED
@@ -249,7 +251,7 @@ def test_a_stale_refusal_does_not_raise_the_backoff_of_others() -> None:
         harness.partitions.refusals[T1] = ErrorCode.INVALID_PRODUCER_EPOCH
         await ended(harness)
         harness.partitions.refusals[U0] = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        for number in range(8):  # each would double the backoff, if its end did not reset it
+        for number in range(8):  # without a reset each would double the backoff
             other = await harness.producer(f"other-{number}")
             await harness.add(other, U0, name=f"other-{number}")
             await harness.end(other, name=f"other-{number}")
@@ -275,7 +277,7 @@ def test_a_stale_refusal_does_not_delay_other_partitions() -> None:
 
 
 def test_a_partition_with_a_newer_transaction_is_not_described() -> None:
-    """So a search for transactions that no coordinator knows finds it."""
+    """So a search for hanging transactions finds it."""
 
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         harness.partitions.refusals |= {
@@ -286,7 +288,7 @@ def test_a_partition_with_a_newer_transaction_is_not_described() -> None:
         await ended(harness)
         assert harness.coordinator.describe(TX).partitions == (T0, U0)
         harness.partitions.is_held = True
-        harness.clock.advance_ms(REFUSED_BACKOFF_MS)  # retried, without a result yet
+        harness.clock.advance_ms(REFUSED_BACKOFF_MS)  # retried, still without a result
         assert harness.coordinator.describe(TX).partitions == (T0, U0)
         harness.partitions.refusals.clear()
         harness.partitions.let_go()
@@ -321,8 +323,8 @@ def test_a_failed_completion_is_retried_without_new_markers() -> None:
     run_scenario(scenario)
 
 
-def decided_by_another(commit: bool = True) -> tuple[TableLog, FakePartitions]:
-    """A log and partitions whose coordinator stopped between the decision and its markers."""
+def decided_before_failover(commit: bool = True) -> tuple[TableLog, FakePartitions]:
+    """Return a log and partitions whose coordinator stopped before it sent the markers."""
     harness = TransactionCoordinatorHarness()
 
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
@@ -336,7 +338,7 @@ def decided_by_another(commit: bool = True) -> tuple[TableLog, FakePartitions]:
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_a_new_coordinator_sends_the_markers_of_prepared_transactions(commit: bool) -> None:
-    log, partitions = decided_by_another(commit)
+    log, partitions = decided_before_failover(commit)
 
     async def scenario() -> None:
         partitions.is_held = False
@@ -353,7 +355,7 @@ def test_a_new_coordinator_sends_the_markers_of_prepared_transactions(commit: bo
 
 
 def test_results_of_a_former_coordinators_markers_are_ignored() -> None:
-    """Nor does it stop the new coordinator's markers (KAFKA-9777)."""
+    """They do not stop the new coordinator's markers either (KAFKA-9777)."""
 
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         harness.partitions.is_held = True

@@ -118,7 +118,7 @@ BUGS = [
         ending,
         "_is_repeated",
         lambda transaction, claimed: False,
-        end_txn.test_a_repeated_end_gets_the_same_reply,
+        end_txn.test_a_repeated_end_gets_the_same_response,
     ),
     Bug(
         "a repeated init is recognized only until the coordinator moves",

@@ -29,7 +29,7 @@ OPEN = Transaction(
 # By the fields of Kafka's TransactionLogValue.
 OPEN_V0 = bytes.fromhex(
     "0000"  # version
-    "0000000000000005 0003 0000ea60 01"  # id, epoch, time-out, state
+    "0000000000000005 0003 0000ea60 01"  # id, epoch, timeout, state
     "00000002 0001 61 00000002 00000000 00000001 0001 62 00000001 00000002"  # partitions
     "0000000000000002 0000000000000001"  # updated, started
 )
@@ -84,7 +84,7 @@ def test_a_tombstone_has_no_value() -> None:
 
 @pytest.mark.parametrize(("version", "null"), [("0000", "ffffffff"), ("0001", "00")])
 def test_a_null_partition_list_is_empty(version: str, null: str) -> None:
-    """Kafka writes null while nothing is open."""
+    """Kafka writes null while no transaction is open."""
     tags = "" if version == "0000" else "00"
     value = bytes.fromhex(
         f"{version} 0000000000000005 0003 0000ea60 00 {null} "

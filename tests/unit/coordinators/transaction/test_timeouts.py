@@ -1,4 +1,4 @@
-"""Time-outs of transactions and expiry of transactional ids."""
+"""Timeouts of transactions and expiry of transactional ids."""
 
 import pytest
 from tests.unit.coordinators.transaction.harness import (
@@ -58,7 +58,7 @@ def test_a_commit_after_the_timeout_is_fenced_and_an_abort_succeeds() -> None:
     run_scenario(scenario)
 
 
-def test_a_timed_out_producer_may_ask_for_its_next_epoch() -> None:
+def test_a_timed_out_producer_may_get_its_next_epoch() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         who = await harness.producer(timeout_ms=1)
         await harness.add(who, T0)
@@ -69,7 +69,7 @@ def test_a_timed_out_producer_may_ask_for_its_next_epoch() -> None:
     run_scenario(scenario)
 
 
-def test_a_replaced_producer_may_not_ask_for_its_next_epoch() -> None:
+def test_a_replaced_producer_may_not_get_its_next_epoch() -> None:
     async def scenario(harness: TransactionCoordinatorHarness) -> None:
         who = await harness.producer()
         await harness.add(who, T0)
@@ -129,7 +129,7 @@ def test_a_sweep_covers_more_ids_than_one_step() -> None:
     run_scenario(scenario)
 
 
-# -- ids -----------------------------------------------------------------------------------
+# -- transactional ids ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("commit", [None, True, False])

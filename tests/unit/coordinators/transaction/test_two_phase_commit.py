@@ -81,7 +81,7 @@ def test_a_kept_transaction_is_ended_by_its_new_owner() -> None:
             for tp in (T0, T1):
                 (marker,) = harness.partitions.markers[tp]
                 assert (marker.producer, marker.commit) == ((new.id, new.epoch + 1), commit)
-            assert await harness.end(new, commit=commit) == ended  # its reply was lost
+            assert await harness.end(new, commit=commit) == ended  # its response was lost
             assert await harness.add(ProducerIdAndEpoch(*ended[1:]), T0) is NONE
 
         run_scenario(scenario)
