@@ -1,5 +1,8 @@
-"""Brokers of one cluster in one process: real controllers, channels, servers and replicas on
-loopback, over one metadata store with a session each. Disks are simulated; no follower fetches."""
+"""Brokers of one cluster in one process, over one metadata store with a session each.
+
+Controllers, channels, servers and replicas are real, on loopback. Disks are simulated, and no
+follower fetches.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +63,7 @@ async def sleep_ms(duration_ms: int) -> None:
 
 
 class BrokerHarness:
-    """Has two listeners: for brokers and for clients."""
+    """A broker with two listeners: for brokers and for clients."""
 
     def __init__(
         self, broker: int, store: MetadataStore, tasks: asyncio.TaskGroup, raw_config: RawConfig
@@ -237,7 +240,7 @@ class BrokerHarness:
         await self._end_tasks()
 
     async def kill(self) -> None:
-        """Without controlled shutdown; its session ends last."""
+        """Stop without controlled shutdown; its session ends last."""
         await self.server.close(0)
         await self.connections.close()
         await self._end_tasks()
@@ -275,7 +278,7 @@ class ClusterHarness:
         return active
 
     async def wait_joined(self) -> None:
-        """Until every broker has all brokers and the controller in its metadata."""
+        """Wait until every broker has all brokers and the controller in its metadata."""
         all_ids = set(self.brokers)
 
         def is_joined() -> bool:
@@ -291,7 +294,7 @@ class ClusterHarness:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """Network and threads take an unknown time."""
+    """Wait until it holds: network and threads take an unknown time."""
     async with asyncio.timeout(SOON_S):
         while not holds():  # noqa: ASYNC110 - the condition has no event
             await asyncio.sleep(0.002)

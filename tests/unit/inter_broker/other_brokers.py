@@ -1,4 +1,4 @@
-"""Another broker as this one sees it: in the metadata, and scripted on a socket."""
+"""Another broker: in this one's metadata, and scripted on a socket."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
@@ -28,7 +28,7 @@ BROKERS = "BROKERS"
 
 
 class TwoBrokers:
-    """This broker, and another one that responds as a test wants."""
+    """This broker, and a scripted one."""
 
     def __init__(self, other: ScriptedBroker, tasks: asyncio.TaskGroup) -> None:
         self.other = other
@@ -49,7 +49,7 @@ class TwoBrokers:
         )
 
     def lead(self, topic: str, *leaders: BrokerId) -> None:
-        """One partition each."""
+        """Add a topic with one partition per leader."""
         states = tuple(
             PartitionState(leader, LeaderEpoch(0), (leader,), (leader,)) for leader in leaders
         )

@@ -157,7 +157,7 @@ def test_a_truncated_controller_request_is_malformed() -> None:
 
 
 def test_the_bytes_of_a_controller_request_are_those_of_the_document() -> None:
-    """By hand from docs/inter_broker.md: changing them needs a new version."""
+    """Encoded by hand from docs/inter_broker.md: changing them needs a new version."""
     body = StopReplicaRequest(
         controller_id=BrokerId(1),
         controller_epoch=ControllerEpoch(2),
@@ -173,7 +173,7 @@ def test_the_bytes_of_a_controller_request_are_those_of_the_document() -> None:
         + b"\x02"  # one partition
         + b"\x03ab"
         + bytes.fromhex("00000005")
-        + b"\x00"  # no tags
+        + b"\x00"  # no tagged fields
         + b"\x01"  # delete
         + b"\x00"
     )
@@ -217,14 +217,14 @@ def test_failed_replicas_are_a_tag_that_an_older_broker_skips() -> None:
         ControllerRequest(BrokerEpoch(0), replace(update, failed={tp: offline}), 1)
     )
     expected = (
-        b"\x01\x00"  # one tag, with number 0
+        b"\x01\x00"  # one tagged field, tag 0
         b"\x12"  # its length
         b"\x02"  # one partition
         b"\x03ab"
         + bytes.fromhex("00000005")
         + b"\x03"  # two brokers
         + bytes.fromhex("00000003 00000004")
-        + b"\x00"  # no tags
+        + b"\x00"  # no tagged fields
     )
     assert tagged == without[:-1] + expected
 

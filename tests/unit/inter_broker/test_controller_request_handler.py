@@ -106,7 +106,7 @@ def test_requests_with_a_stale_controller_epoch_change_no_replica() -> None:
     assert harness.replication.replicas.find(P1) is None
 
 
-def test_stop_replica_carries_the_controller_epoch_too() -> None:
+def test_stop_replica_has_the_controller_epoch_too() -> None:
     harness = Harness()
     harness.stop(P0, delete=False, controller_epoch=4)
     with pytest.raises(Refusal):

@@ -171,10 +171,10 @@ def test_a_proposal_without_a_controller_has_a_retriable_result() -> None:
         await make(cluster.controller, "t", (2, 1))
         broker = cluster.brokers[2]
         assert cluster.controller.id == 1
-        broker.metadata.controller_id = BrokerId(9)  # one that is dead
+        broker.metadata.controller_id = BrokerId(9)  # a dead broker
         answer = await propose(broker, seen(broker), 2)
         assert (answer.code, answer.code.is_retriable) == (ErrorCode.NOT_CONTROLLER, True)
-        broker.metadata.controller_id = broker.id  # which it is not
+        broker.metadata.controller_id = broker.id  # which is not the controller
         answer = await propose(broker, seen(broker), 2)
         assert answer.code is ErrorCode.NOT_CONTROLLER
 
@@ -190,7 +190,7 @@ def test_controlled_shutdown_moves_leaders_once_a_follower_is_in_sync() -> None:
         assert len([report for report in two.reports if "t-0 among them" in report]) == 3
         assert (await propose(two, seen(two), 2, 1)).code is ErrorCode.NONE
         assert await two.shutdown.run(two.handler.broker_epoch)
-        assert one.replicas.get(T0).is_leader  # when run() returns, not some time later
+        assert one.replicas.get(T0).is_leader  # by the time run() returns
         await until(lambda: seen(two).leader == 1)
         assert await one.shutdown.run(one.handler.broker_epoch)  # no other broker can take over
         assert seen(one).leader == 1
@@ -216,7 +216,7 @@ def test_a_killed_broker_is_succeeded_and_deletes_reassigned_replicas_on_restart
         await until(lambda: cluster.brokers[3].replicas.find(T0) is not None)
         assert (await propose(one, seen(one), 1, 3)).code is ErrorCode.NONE
         await until(lambda: seen(one).replicas == (1, 3))
-        # It restarts with its data, and learns that the replica was reassigned.
+        # The broker restarts with its data, and gets the reassignment.
         dead.replicas.adopt({})
         cluster.brokers[2] = dead
         dead.connections = type(dead.connections)(own_id=dead.id, listener=BROKERS)
@@ -235,7 +235,7 @@ def test_requests_of_a_replaced_controller_are_rejected() -> None:
         old = cluster.controller
         state = old.controller.find_state()
         assert state is not None
-        await old.session.close()  # as if it was cut off from ZooKeeper for too long
+        await old.session.close()  # as if partitioned from ZooKeeper for too long
         await until(lambda: old.handler.broker_epoch > state.brokers[old.id].epoch)
         await cluster.wait_joined()
         assert cluster.controller is not old
@@ -268,7 +268,7 @@ def test_a_stale_broker_epoch_is_rejected_and_a_newer_one_is_accepted() -> None:
 
 
 def test_an_unregistered_broker_rejects_controller_requests_and_gets_them_again() -> None:
-    """The request could be meant for the previous incarnation, whose registration still exists."""
+    """The request could be for the previous incarnation, whose registration still exists."""
 
     async def scenario(cluster: ClusterHarness) -> None:
         await make(cluster.controller, "t", (1, 2))
@@ -288,7 +288,7 @@ def test_an_unregistered_broker_rejects_controller_requests_and_gets_them_again(
 
 
 def test_a_late_copy_of_a_controller_request_changes_nothing() -> None:
-    """Its connection was given up, and newer requests arrived first."""
+    """Its connection was closed, and newer requests arrived first."""
 
     async def scenario(cluster: ClusterHarness) -> None:
         topic = await make(cluster.controller, "t", (1,))
@@ -356,7 +356,7 @@ def test_private_requests_are_served_on_the_inter_broker_listener_only() -> None
     run_scenario(scenario, 1)
 
 
-def test_an_unsupported_version_is_answered_with_the_supported_ones() -> None:
+def test_an_unsupported_version_gets_the_supported_ones() -> None:
     async def scenario(cluster: ClusterHarness) -> None:
         broker = await connect(cluster.brokers[1], BROKERS)
         call = PrivateCall(PrivateKey.CONTROLLED_SHUTDOWN, 9, b"whatever")
@@ -385,7 +385,7 @@ def test_an_unsupported_version_is_answered_with_the_supported_ones() -> None:
     run_scenario(scenario, 1, 2)
 
 
-def test_a_bug_while_a_controller_request_is_applied_ends_the_broker() -> None:
+def test_an_unexpected_error_in_a_controller_request_ends_the_broker() -> None:
     async def scenario(cluster: ClusterHarness) -> None:
         one = cluster.brokers[1]
         update = UpdateMetadataRequest(
@@ -411,7 +411,7 @@ def test_a_bug_while_a_controller_request_is_applied_ends_the_broker() -> None:
     assert ended.group_contains(LookupError, match="a listener of the metadata is broken")
 
 
-def test_a_malformed_private_request_ends_only_its_connection() -> None:
+def test_a_malformed_private_request_closes_only_its_connection() -> None:
     async def scenario(cluster: ClusterHarness) -> None:
         one = cluster.brokers[1]
         for body in (b"", b"\xff" * 40, bytes(17)):

@@ -29,7 +29,7 @@ Scenario = Callable[[ClusterHarness, Session], Awaitable[None]]
 
 
 def run_scenario(scenario: Scenario, connect: str, *brokers: int) -> None:
-    """The plain client has a session of its own."""
+    """Run a scenario; the plain client has its own session."""
 
     async def run() -> None:
         async with asyncio.timeout(120), opened(connect) as store:
@@ -50,7 +50,7 @@ def seen(broker: BrokerHarness) -> PartitionState | None:
 
 
 async def lose_session(broker: BrokerHarness, connect: str) -> None:
-    """Returns when the broker has re-registered."""
+    """Expire a broker's session, and wait until it has re-registered."""
     session, epoch = broker.session, broker.handler.broker_epoch
     assert isinstance(session, ZooKeeperSession)
     await expire(session, connect)
@@ -120,6 +120,6 @@ def test_brokers_and_controllers_survive_expired_sessions(zookeeper_connect: str
             if broker.replicas.get(T0).is_leader
         ]
         assert leaders == [state.leader]
-        assert state.leader_epoch >= 2  # its leader lost its session, too
+        assert state.leader_epoch >= 2  # its leader also lost its session
 
     run_scenario(scenario, zookeeper_connect, 1, 2, 3)

@@ -46,7 +46,7 @@ class Harness:
         self.other = brokers.other
         self.other.served[KEY] = (1, 2)
         self.written: list[Sequence[MarkerWrite]] = []
-        self.codes: dict[TopicPartition, ErrorCode] = {}  # of partitions led here; default NONE
+        self.codes: dict[TopicPartition, ErrorCode] = {}  # for partitions led here; default NONE
         self.results: asyncio.Queue[tuple[TxnMarkerEntry, Mapping[TopicPartition, ErrorCode]]] = (
             asyncio.Queue()
         )
@@ -68,7 +68,7 @@ class Harness:
         self.sender.send(markers, lambda *result: self.results.put_nowait(result))
 
     async def wait_results(self, parts: int) -> dict[tuple[int, TopicPartition], ErrorCode]:
-        """Of `parts` callbacks; no partition may occur twice."""
+        """Wait for `parts` callbacks and return their results; no partition may occur twice."""
         results: dict[tuple[int, TopicPartition], ErrorCode] = {}
         for _ in range(parts):
             entry, codes = await self.results.get()
@@ -85,7 +85,7 @@ def run_scenario(scenario: Callable[[Harness], Awaitable[None]]) -> None:
     asyncio.run(run())
 
 
-def answer_all(request: ReceivedRequest, code: ErrorCode = NONE) -> dict[str, Any]:
+def respond_to_all(request: ReceivedRequest, code: ErrorCode = NONE) -> dict[str, Any]:
     return {
         "markers": [
             {
@@ -108,7 +108,7 @@ def answer_all(request: ReceivedRequest, code: ErrorCode = NONE) -> dict[str, An
 
 def test_each_leader_gets_its_partitions_and_leaderless_ones_fail_at_once() -> None:
     async def scenario(harness: Harness) -> None:
-        harness.other.handlers[KEY] = answer_all
+        harness.other.handlers[KEY] = respond_to_all
         harness.codes = {MINE: ErrorCode.NOT_ENOUGH_REPLICAS}
         harness.send(marker(5, MINE, THEIRS, LOST, NOWHERE))
         assert await harness.wait_results(4) == {
@@ -140,7 +140,7 @@ def test_pending_markers_share_a_request_except_two_of_one_producer() -> None:
 
         async def answer(request: ReceivedRequest) -> Answer:
             await may_answer.wait()
-            return answer_all(request)
+            return respond_to_all(request)
 
         harness.other.handlers[KEY] = answer
         harness.send(marker(1, THEIRS))

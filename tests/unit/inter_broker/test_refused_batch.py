@@ -1,6 +1,6 @@
-"""RefusedBatch: a follower tells its leader, and the leader makes way for another in-sync replica.
+"""RefusedBatch: a follower notifies its leader, which another in-sync replica replaces.
 
-Real controllers, servers and replicas in one process.
+Controllers, servers and replicas are real, in one process.
 """
 
 import pytest
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.xdist_group("cluster-harness")
 SEGMENT = "/data/t-0/00000000000000000000.log"
 
 
-def test_the_requests_are_read_as_they_were_written() -> None:
+def test_requests_and_responses_survive_a_round_trip() -> None:
     refused = RefusedBatchRequest(BrokerId(3), T0, LeaderEpoch(5), Offset(2**40))
     assert decode_refused_batch(encode_refused_batch(refused)) == refused
     for is_damaged in (False, True):

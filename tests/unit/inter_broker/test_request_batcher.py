@@ -17,7 +17,7 @@ class Item(NamedTuple):
 
 
 class Harness:
-    """The test decides when a request is answered."""
+    """Responds to a request when the test says so."""
 
     def __init__(self, tasks: asyncio.TaskGroup) -> None:
         self.requests: list[tuple[BrokerId, list[Item]]] = []
@@ -68,7 +68,7 @@ def test_items_added_during_a_request_go_with_the_next_one() -> None:
         assert harness.requests[2:] == [(ONE, items[1:])]
         await harness.respond(ONE)
         await harness.respond(TWO)
-        harness.batcher.try_add(ONE, items[0])  # after an idle time, too
+        harness.batcher.try_add(ONE, items[0])  # after an idle period
         await settle()
         assert harness.requests[3:] == [(ONE, items[:1])]
         await harness.respond(ONE)

@@ -70,8 +70,8 @@ def run_scenario(scenario: Callable[[Harness], Awaitable[None]], coordinator: Br
     asyncio.run(run())
 
 
-def answer_with(*codes: ErrorCode) -> Callable[[ReceivedRequest], Answer]:
-    """One code per partition, for every transaction of the request."""
+def respond_with(*codes: ErrorCode) -> Callable[[ReceivedRequest], Answer]:
+    """Respond with one code per partition, for every transaction of the request."""
 
     def answer(request: ReceivedRequest) -> dict[str, Any]:
         return {
@@ -112,7 +112,7 @@ def test_a_coordinator_on_this_broker_is_called_in_process() -> None:
 @pytest.mark.parametrize("adds", [True, False])
 def test_a_coordinator_elsewhere_gets_add_partitions_to_txn_v5(adds: bool) -> None:
     async def scenario(harness: Harness) -> None:
-        harness.other.handlers[KEY] = answer_with(NONE, ErrorCode.TRANSACTION_ABORTABLE)
+        harness.other.handlers[KEY] = respond_with(NONE, ErrorCode.TRANSACTION_ABORTABLE)
         codes = await harness.verify(adds=adds)
         assert codes == {P0: NONE, P1: ErrorCode.TRANSACTION_ABORTABLE}
         (request,) = (request for request in harness.other.requests if request.api_key is KEY)
@@ -128,7 +128,7 @@ def test_producer_fenced_becomes_invalid_producer_epoch(coordinator: BrokerId) -
     async def scenario(harness: Harness) -> None:
         fenced = ErrorCode.PRODUCER_FENCED
         harness.own.code = fenced
-        harness.other.handlers[KEY] = answer_with(fenced, fenced)
+        harness.other.handlers[KEY] = respond_with(fenced, fenced)
         expected = ErrorCode.INVALID_PRODUCER_EPOCH
         assert await harness.verify() == {P0: expected, P1: expected}
 
@@ -137,9 +137,9 @@ def test_producer_fenced_becomes_invalid_producer_epoch(coordinator: BrokerId) -
 
 def test_adding_retries_while_the_previous_transaction_ends() -> None:
     async def scenario(harness: Harness) -> None:
-        busy = answer_with(BUSY, BUSY)
+        busy = respond_with(BUSY, BUSY)
         harness.other.handlers[KEY] = lambda request: (
-            busy(request) if harness.other.count(KEY) < 3 else answer_with(NONE, NONE)(request)
+            busy(request) if harness.other.count(KEY) < 3 else respond_with(NONE, NONE)(request)
         )
         assert await harness.verify(adds=True) == {P0: NONE, P1: NONE}
         harness.other.handlers[KEY] = busy
@@ -184,7 +184,7 @@ def test_a_broker_without_cluster_action_verifies_nothing() -> None:
 
 def test_a_partition_missing_in_the_response_is_not_verified() -> None:
     async def scenario(harness: Harness) -> None:
-        harness.other.handlers[KEY] = answer_with(NONE)
+        harness.other.handlers[KEY] = respond_with(NONE)
         assert await harness.verify() == {P0: NONE, P1: ErrorCode.UNKNOWN_SERVER_ERROR}
 
     run_scenario(scenario, OTHER)
