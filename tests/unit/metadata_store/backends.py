@@ -1,4 +1,4 @@
-"""What tests need of a metadata store besides its interface, for the embedded one and ZooKeeper.
+"""Helpers of metadata store tests beyond its interface, for the embedded store and ZooKeeper.
 
 Another store joins the conformance suite as one more entry of BACKENDS.
 """
@@ -26,7 +26,7 @@ SESSION_TIMEOUT_MS = 20_000  # long enough for a busy machine; no test waits for
 class Backend(Protocol):
     async def open_session(self) -> Session: ...
     async def expire(self, session: Session) -> None:
-        """Expire the session; returns when it has been notified."""
+        """Expire the session; return when it has been notified."""
 
 
 class EmbeddedBackend:
@@ -86,7 +86,7 @@ every_backend = pytest.mark.parametrize("backend", _ALL)
 Scenario = Callable[..., Awaitable[None]]
 
 
-def told_on_every_backend(scenario: Scenario) -> Callable[..., None]:
+def on_every_backend(scenario: Scenario) -> Callable[..., None]:
     """Turn an asynchronous scenario on a fresh, empty store into a test of each store."""
 
     @every_backend
@@ -114,7 +114,7 @@ def run_scenario(
 async def opened(
     connect: str, *, session_timeout_ms: int = SESSION_TIMEOUT_MS
 ) -> AsyncIterator[ZooKeeperMetadataStore]:
-    """A separate chroot that no other test uses."""
+    """Open a store with a chroot that no other test uses."""
     config = ZooKeeperConfig.parse(
         f"{connect}/{uuid4().hex}", session_timeout_ms=session_timeout_ms
     )
@@ -126,9 +126,9 @@ async def opened(
 
 
 async def expire(session: ZooKeeperSession, connect: str) -> None:
-    """Closes it as another client that has the session's id and password."""
+    """Close the session as another client that has its id and password."""
     while not await _try_close_as_another(session, connect):
-        pass  # the session reconnected first: try again
+        pass  # the session reconnected first, so try again
     await session.ended.wait()
 
 
@@ -157,7 +157,7 @@ async def read_frame(reader: asyncio.StreamReader) -> bytes:
     return await reader.readexactly(length)
 
 
-class Witness:
+class RecordingWatch:
     """A watch that records its events."""
 
     def __init__(self) -> None:

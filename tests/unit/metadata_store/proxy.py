@@ -1,4 +1,4 @@
-"""A proxy that a test can cut, block and mend, and servers that a test scripts."""
+"""A proxy that a test can cut, block and restore, and servers that a test scripts."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -12,7 +12,10 @@ Handle = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 @asynccontextmanager
 async def serving(handle: Handle) -> AsyncIterator[str]:
-    """Its address. Connections end when they are handled, or with the block."""
+    """Yield the server's address.
+
+    Connections end when they are handled, or at the end of the block.
+    """
     tasks: set[asyncio.Task[None]] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -38,7 +41,10 @@ async def serving(handle: Handle) -> AsyncIterator[str]:
 
 
 class Proxy:
-    """Forwards bytes both ways. An asynchronous context manager; `address` is where it listens."""
+    """Forwards bytes both ways.
+
+    An asynchronous context manager; `address` is where it listens.
+    """
 
     def __init__(self, target: str) -> None:
         host, _, port = target.rpartition(":")
@@ -59,11 +65,11 @@ class Proxy:
             writer.transport.abort()
 
     def block(self) -> None:
-        """Connections stay open, but nothing passes."""
+        """Stop forwarding, with connections left open."""
         self._flows.clear()
 
-    def block_answers(self) -> None:
-        """Requests still pass."""
+    def block_responses(self) -> None:
+        """Stop forwarding responses; requests still pass."""
         self._answers_flow.clear()
 
     def mend(self) -> None:
@@ -72,7 +78,7 @@ class Proxy:
         self._answers_flow.set()
 
     async def break_once(self) -> None:
-        """Close all connections; returns when a client has reconnected."""
+        """Close all connections, and return when a client has reconnected."""
         self.cut()
         self.mend()
         self._accepted.clear()
@@ -100,7 +106,7 @@ class Proxy:
             return
         self._writers |= {writer, far_writer}
         try:
-            if not self._is_cut:  # meanwhile
+            if not self._is_cut:  # cut while connecting
                 await asyncio.gather(
                     self._pass(reader, far_writer, self._flows),
                     self._pass(far_reader, writer, self._answers_flow),

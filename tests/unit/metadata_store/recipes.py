@@ -1,4 +1,4 @@
-"""Both kinds of election as tests use them, and helpers that show the leader."""
+"""Both kinds of election, and helpers that show the leader."""
 
 import asyncio
 from collections.abc import Callable, Sequence

@@ -1,9 +1,9 @@
-"""What every metadata store guarantees, tested through the interface alone."""
+"""The guarantees of every metadata store, tested through the interface alone."""
 
 import asyncio
 
 import pytest
-from tests.unit.metadata_store.backends import Backend, Witness, told_on_every_backend
+from tests.unit.metadata_store.backends import Backend, RecordingWatch, on_every_backend
 
 from penstock.metadata_store.errors import (
     BadVersion,
@@ -38,7 +38,7 @@ BAD_PATHS = ["", "a", "/a/", "//", "/a//b", "/.", "/a/..", "/a/./b", "/\0", "/a\
 # Znodes and versions.
 
 
-@told_on_every_backend
+@on_every_backend
 async def test_a_created_znode_is_read_back_with_its_stat(backend: Backend) -> None:
     session = await backend.open_session()
     created = await session.create("/a", b"one")
@@ -52,7 +52,7 @@ async def test_a_created_znode_is_read_back_with_its_stat(backend: Backend) -> N
     assert value.stat.ctime_ms == value.stat.mtime_ms > 0
 
 
-@told_on_every_backend
+@on_every_backend
 async def test_set_data_increments_the_version_and_keeps_czxid(backend: Backend) -> None:
     session = await backend.open_session()
     created = await session.create("/a", b"one")
@@ -64,7 +64,7 @@ async def test_set_data_increments_the_version_and_keeps_czxid(backend: Backend)
     assert await session.get("/a") == (b"three", second)
 
 
-@told_on_every_backend
+@on_every_backend
 async def test_a_wrong_version_changes_nothing(backend: Backend) -> None:
     session = await backend.open_session()
     await session.create("/a", b"one")
@@ -77,7 +77,7 @@ async def test_a_wrong_version_changes_nothing(backend: Backend) -> None:
     assert await session.exists("/a") is None
 
 
-@told_on_every_backend
+@on_every_backend
 async def test_a_missing_znode_raises_no_node(backend: Backend) -> None:
     session = await backend.open_session()
     for request in (
@@ -92,7 +92,7 @@ async def test_a_missing_znode_raises_no_node(backend: Backend) -> None:
     assert await session.exists("/a") is None
 
 
-@told_on_every_backend
+@on_every_backend
 async def test_a_path_is_created_once(backend: Backend) -> None:
     session = await backend.open_session()
     await session.create("/a", b"one")
@@ -102,7 +102,7 @@ async def test_a_path_is_created_once(backend: Backend) -> None:
     assert (await session.get("/a")).data == b"one"
 
 
-@told_on_every_backend
+@on_every_backend
 async def test_a_znode_with_children_cannot_be_deleted(backend: Backend) -> None:
     session = await backend.open_session()
     await session.create("/a")
@@ -114,7 +114,7 @@ async def test_a_znode_with_children_cannot_be_deleted(backend: Backend) -> None
     assert await session.exists("/a") is None
 
 
-@told_on_every_backend
+@on_every_backend
 async def test_cversion_counts_created_and_deleted_children(backend: Backend) -> None:
     session = await backend.open_session()
     await session.create("/a")
@@ -128,7 +128,7 @@ async def test_cversion_counts_created_and_deleted_children(backend: Backend) ->
     assert await session.children("/a") == ("b", "d")
 
 
-@told_on_every_backend
+@on_every_backend
 async def test_invalid_paths_are_refused(backend: Backend) -> None:
     session = await backend.open_session()
     for path in BAD_PATHS:
@@ -143,7 +143,7 @@ async def test_invalid_paths_are_refused(backend: Backend) -> None:
     assert await session.exists("/good") is None
 
 
-@told_on_every_backend
+@on_every_backend
 async def test_data_above_the_limit_is_refused(backend: Backend) -> None:
     session = await backend.open_session()
     largest = bytes(MAX_REQUEST_BYTES - OPERATION_OVERHEAD_BYTES - len("/a"))
@@ -159,7 +159,7 @@ async def test_data_above_the_limit_is_refused(backend: Backend) -> None:
 # Sequential znodes.
 
 
-@told_on_every_backend
+@on_every_backend
 async def test_sequential_znodes_get_ten_digits_that_never_repeat(backend: Backend) -> None:
     session = await backend.open_session()
     await session.create("/q")
@@ -175,7 +175,7 @@ async def test_sequential_znodes_get_ten_digits_that_never_repeat(backend: Backe
 # Sessions and ephemerals.
 
 
-@told_on_every_backend
+@on_every_backend
 async def test_ephemerals_end_with_their_session(backend: Backend) -> None:
     session, other = await backend.open_session(), await backend.open_session()
     created = await session.create("/e", b"mine", ephemeral=True)
@@ -187,7 +187,7 @@ async def test_ephemerals_end_with_their_session(backend: Backend) -> None:
     assert await other.exists("/p") is not None
 
 
-@told_on_every_backend
+@on_every_backend
 async def test_an_expired_session_loses_its_ephemerals_and_refuses_requests(
     backend: Backend,
 ) -> None:
@@ -211,7 +211,7 @@ async def test_an_expired_session_loses_its_ephemerals_and_refuses_requests(
     assert states[-1] is SessionState.ENDED
 
 
-@told_on_every_backend
+@on_every_backend
 async def test_ephemerals_have_no_children(backend: Backend) -> None:
     session = await backend.open_session()
     await session.create("/e", ephemeral=True)
@@ -222,7 +222,7 @@ async def test_ephemerals_have_no_children(backend: Backend) -> None:
     assert stat.num_children == 0
 
 
-@told_on_every_backend
+@on_every_backend
 async def test_another_session_may_delete_an_ephemeral(backend: Backend) -> None:
     session, other = await backend.open_session(), await backend.open_session()
     await session.create("/e", ephemeral=True)
@@ -236,7 +236,7 @@ async def test_another_session_may_delete_an_ephemeral(backend: Backend) -> None
 # Transactions.
 
 
-@told_on_every_backend
+@on_every_backend
 async def test_multi_is_atomic(backend: Backend) -> None:
     session = await backend.open_session()
     await session.create("/a", b"one")
@@ -258,7 +258,7 @@ async def test_multi_is_atomic(backend: Backend) -> None:
     assert number.czxid == stat.mzxid
 
 
-@told_on_every_backend
+@on_every_backend
 async def test_multi_with_one_failure_changes_nothing(backend: Backend) -> None:
     session = await backend.open_session()
     before = (await session.create("/a", b"one")).stat
@@ -278,7 +278,7 @@ async def test_multi_with_one_failure_changes_nothing(backend: Backend) -> None:
     assert await session.exists("/a/b") is None
 
 
-@told_on_every_backend
+@on_every_backend
 async def test_every_failure_rolls_multi_back(backend: Backend) -> None:
     session = await backend.open_session()
     await session.create("/full")
@@ -301,7 +301,7 @@ async def test_every_failure_rolls_multi_back(backend: Backend) -> None:
         assert await session.exists("/new") is None
 
 
-@told_on_every_backend
+@on_every_backend
 async def test_a_znode_can_be_replaced_within_a_multi(backend: Backend) -> None:
     old, new = await backend.open_session(), await backend.open_session()
     before = (await old.create("/leader", b"old", ephemeral=True)).stat
@@ -317,14 +317,14 @@ async def test_a_znode_can_be_replaced_within_a_multi(backend: Backend) -> None:
 # Order.
 
 
-@told_on_every_backend
+@on_every_backend
 async def test_zxids_order_all_writes_of_all_sessions(backend: Backend) -> None:
     sessions = [await backend.open_session() for _ in range(3)]
     zxids = [(await sessions[turn % 3].create(f"/n{turn}")).stat.czxid for turn in range(9)]
     assert zxids == sorted(set(zxids))
 
 
-@told_on_every_backend
+@on_every_backend
 async def test_unawaited_requests_of_a_session_take_effect_in_order(
     backend: Backend,
 ) -> None:
@@ -342,8 +342,8 @@ async def test_unawaited_requests_of_a_session_take_effect_in_order(
     assert deleted is last is None
 
 
-@told_on_every_backend
-async def test_sync_shows_writes_answered_to_others(backend: Backend) -> None:
+@on_every_backend
+async def test_sync_shows_writes_that_completed_in_other_sessions(backend: Backend) -> None:
     writer, reader = await backend.open_session(), await backend.open_session()
     await writer.create("/a", b"0")
     for turn in range(10):
@@ -355,11 +355,11 @@ async def test_sync_shows_writes_answered_to_others(backend: Backend) -> None:
 # Watches.
 
 
-@told_on_every_backend
+@on_every_backend
 async def test_a_watch_fires_once_for_created_changed_and_deleted(backend: Backend) -> None:
     session = await backend.open_session()
     for kind in (EventKind.CREATED, EventKind.CHANGED, EventKind.DELETED):
-        witness = Witness()
+        witness = RecordingWatch()
         await session.exists("/a", witness)
         if kind is EventKind.CREATED:
             await session.create("/a")
@@ -374,13 +374,13 @@ async def test_a_watch_fires_once_for_created_changed_and_deleted(backend: Backe
         assert witness.events == [WatchEvent(kind, "/a")]
 
 
-@told_on_every_backend
+@on_every_backend
 async def test_a_child_watch_fires_for_children_and_for_the_znode_s_deletion(
     backend: Backend,
 ) -> None:
     session = await backend.open_session()
     await session.create("/a")
-    added, removed, gone = Witness(), Witness(), Witness()
+    added, removed, gone = RecordingWatch(), RecordingWatch(), RecordingWatch()
     await session.children("/a", added)
     await session.set("/a", b"no child")
     await session.create("/a/b")
@@ -394,10 +394,10 @@ async def test_a_child_watch_fires_for_children_and_for_the_znode_s_deletion(
     assert gone.events == [WatchEvent(EventKind.DELETED, "/a")]
 
 
-@told_on_every_backend
+@on_every_backend
 async def test_only_exists_watches_a_missing_znode(backend: Backend) -> None:
     session = await backend.open_session()
-    witness = Witness()
+    witness = RecordingWatch()
     with pytest.raises(NoNode):
         await session.get("/a", witness)
     with pytest.raises(NoNode):
@@ -408,11 +408,11 @@ async def test_only_exists_watches_a_missing_znode(backend: Backend) -> None:
     assert witness.events == []
 
 
-@told_on_every_backend
+@on_every_backend
 async def test_a_watch_armed_twice_is_called_once(backend: Backend) -> None:
     session = await backend.open_session()
     await session.create("/a")
-    witness = Witness()
+    witness = RecordingWatch()
     await session.get("/a", witness)
     await session.exists("/a", witness)
     await session.children("/a", witness)
@@ -421,10 +421,10 @@ async def test_a_watch_armed_twice_is_called_once(backend: Backend) -> None:
     assert witness.events == [WatchEvent(EventKind.DELETED, "/a")]
 
 
-@told_on_every_backend
+@on_every_backend
 async def test_a_failed_multi_fires_no_watch(backend: Backend) -> None:
     session = await backend.open_session()
-    witness = Witness()
+    witness = RecordingWatch()
     await session.exists("/a", witness)
     with pytest.raises(MultiFailed):
         await session.multi([Create(path="/a"), CheckVersion(path="/none")])
@@ -432,12 +432,12 @@ async def test_a_failed_multi_fires_no_watch(backend: Backend) -> None:
     assert witness.events == []
 
 
-@told_on_every_backend
-async def test_others_see_ephemerals_go(backend: Backend) -> None:
+@on_every_backend
+async def test_other_sessions_see_ephemerals_deleted(backend: Backend) -> None:
     session, other = await backend.open_session(), await backend.open_session()
     await session.create("/ids")
     await session.create("/ids/1", ephemeral=True)
-    node, folder = Witness(), Witness()
+    node, folder = RecordingWatch(), RecordingWatch()
     await other.sync()
     await other.get("/ids/1", node)
     await other.children("/ids", folder)
@@ -447,24 +447,24 @@ async def test_others_see_ephemerals_go(backend: Backend) -> None:
     assert folder.events == [WatchEvent(EventKind.CHILD, "/ids")]
 
 
-@told_on_every_backend
+@on_every_backend
 async def test_watches_are_called_when_their_session_ends(backend: Backend) -> None:
     session = await backend.open_session()
     await session.create("/e", ephemeral=True)
-    witness = Witness()
+    witness = RecordingWatch()
     await session.exists("/e", witness)
     await session.children("/", witness)
     await backend.expire(session)
     assert [event.kind for event in witness.events] == [EventKind.SESSION_ENDED]
 
 
-@told_on_every_backend
+@on_every_backend
 async def test_a_watch_is_called_before_the_change_can_be_read(backend: Backend) -> None:
     writer, reader = await backend.open_session(), await backend.open_session()
     await writer.create("/a", b"0")
     await reader.sync()
     for turn in range(1, 30):
-        witness = Witness()
+        witness = RecordingWatch()
         before = await reader.get("/a", witness)
         write = asyncio.create_task(writer.set("/a", b"%d" % turn))
         while (await reader.get("/a")).data == before.data:
@@ -473,7 +473,7 @@ async def test_a_watch_is_called_before_the_change_can_be_read(backend: Backend)
         await write
 
 
-@told_on_every_backend
+@on_every_backend
 async def test_re_arming_by_the_read_misses_no_last_change(backend: Backend) -> None:
     """Reader and writer race; however events merge, the reader ends with the last value."""
     writer, reader = await backend.open_session(), await backend.open_session()
@@ -500,8 +500,8 @@ async def test_re_arming_by_the_read_misses_no_last_change(backend: Backend) -> 
     assert seen[-1] == changes
 
 
-@told_on_every_backend
-async def test_a_watch_fires_after_the_answer_that_armed_it(backend: Backend) -> None:
+@on_every_backend
+async def test_a_watch_fires_after_the_response_that_armed_it(backend: Backend) -> None:
     session = await backend.open_session()
     order: list[str] = []
 

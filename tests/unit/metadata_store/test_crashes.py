@@ -1,5 +1,4 @@
-"""A crash at every disk operation: what was answered survives, and only a prefix of the
-commands."""
+"""A crash at every disk operation: acknowledged commands survive, and only a prefix of all."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -46,8 +45,7 @@ Group = list[Command]  # commands that share a sync
 
 
 def commands_of(first: int) -> Iterator[Callable[[SessionId], Group]]:
-    """A process's commands, given its session: every kind, including failing ones, single and
-    batched."""
+    """Yield a process's commands: every kind, single and batched, some of which fail."""
 
     def change(*operations: Operation) -> Callable[[SessionId], Command]:
         return lambda session_id: ZnodeChange(session_id, operations)
@@ -68,36 +66,38 @@ def commands_of(first: int) -> Iterator[Callable[[SessionId], Group]]:
 
 
 @dataclass
-class Answered:
-    """What was answered before the crash."""
+class Acknowledged:
+    """The last zxid that was acknowledged before the crash."""
 
     zxid: int = 0
 
 
-async def run_twice(disk: SimulatedDisk, answered: Answered) -> None:
+async def run_twice(disk: SimulatedDisk, acknowledged: Acknowledged) -> None:
     for first in (10, 20):
         store = await EmbeddedMetadataStore.open(
             disk, FOLDER, now_ms=lambda: NOW_MS, journal_limit_bytes=JOURNAL_LIMIT_BYTES
         )
         try:
-            await run_commands(store, first, answered)
+            await run_commands(store, first, acknowledged)
         finally:
             await store.close()  # raises the crash
 
 
-async def run_commands(store: EmbeddedMetadataStore, first: int, answered: Answered) -> None:
-    answered.zxid = store.tree.zxid
+async def run_commands(
+    store: EmbeddedMetadataStore, first: int, acknowledged: Acknowledged
+) -> None:
+    acknowledged.zxid = store.tree.zxid
     session_id = SessionId((await store.submit(OpenSession())).zxid)
     for group in commands_of(first):
         answers = [store.submit(command) for command in group(session_id)]
         for answer in await asyncio.gather(*answers, return_exceptions=True):
             if isinstance(answer, BaseException):
                 raise answer
-            answered.zxid = answer.zxid
+            acknowledged.zxid = answer.zxid
 
 
 def histories() -> dict[int, Image]:
-    """The znodes after each command, without a disk; a restart ends sessions."""
+    """Return the znodes after each command, without a disk; a restart ends sessions."""
     tree = ZnodeTree()
     images = {0: tree.image()}
 
@@ -126,15 +126,15 @@ def restarted(image: Image) -> Image:
     return tree.image()
 
 
-def run_until_crash(disk: SimulatedDisk) -> Answered:
-    answered = Answered()
+def run_until_crash(disk: SimulatedDisk) -> Acknowledged:
+    acknowledged = Acknowledged()
 
     async def run() -> None:
         with pytest.raises(SimulatedCrash):
-            await run_twice(disk, answered)
+            await run_twice(disk, acknowledged)
 
     asyncio.run(run())
-    return answered
+    return acknowledged
 
 
 def recovered_image(disk: SimulatedDisk) -> Image:
@@ -151,27 +151,27 @@ def survivors(disk: SimulatedDisk) -> Iterator[SimulatedDisk]:
         yield disk.survivor_of_power_cut(choice)
 
 
-def check_survivor(survivor: SimulatedDisk, answered: Answered) -> None:
+def check_survivor(survivor: SimulatedDisk, acknowledged: Acknowledged) -> None:
     image = recovered_image(survivor)
-    allowed = [restarted(HISTORY[zxid]) for zxid in range(answered.zxid, len(HISTORY))]
+    allowed = [restarted(HISTORY[zxid]) for zxid in range(acknowledged.zxid, len(HISTORY))]
     assert image in allowed
-    # Again, and after another power cut: what recovery has read stays.
+    # Recover again, and after another power failure: what was recovered once stays.
     assert recovered_image(survivor.survivor_of_power_cut(LoseEverything())) == image
     files = survivor.files()
     assert recovered_image(survivor) == image
     assert survivor.files() == files
 
 
-def calls_of_the_story() -> list[OperationKind]:
-    disk, answered = SimulatedDisk("/data"), Answered()
-    asyncio.run(run_twice(disk, answered))
+def calls_of_both_runs() -> list[OperationKind]:
+    disk, acknowledged = SimulatedDisk("/data"), Acknowledged()
+    asyncio.run(run_twice(disk, acknowledged))
     calls = [operation.kind for operation in disk.trace]
-    assert answered.zxid == len(HISTORY) - 1
-    assert recovered_image(disk) == restarted(HISTORY[answered.zxid])
+    assert acknowledged.zxid == len(HISTORY) - 1
+    assert recovered_image(disk) == restarted(HISTORY[acknowledged.zxid])
     return calls
 
 
-CALLS = calls_of_the_story()
+CALLS = calls_of_both_runs()
 
 
 def test_the_commands_cause_snapshots_and_recover_to_the_same_znodes() -> None:
@@ -180,31 +180,31 @@ def test_the_commands_cause_snapshots_and_recover_to_the_same_znodes() -> None:
 
 
 @pytest.mark.parametrize("ordinal", range(len(CALLS)))
-def test_a_crash_before_any_disk_operation_keeps_what_was_answered(ordinal: int) -> None:
+def test_a_crash_before_any_disk_operation_keeps_acknowledged_commands(ordinal: int) -> None:
     disk = SimulatedDisk("/data")
     disk.crash_before(ordinal)
-    answered = run_until_crash(disk)
+    acknowledged = run_until_crash(disk)
     for survivor in survivors(disk):
-        check_survivor(survivor, answered)
+        check_survivor(survivor, acknowledged)
 
 
 @pytest.mark.parametrize(
     "ordinal", [o for o, kind in enumerate(CALLS) if kind is OperationKind.WRITE]
 )
 @pytest.mark.parametrize("keep_bytes", [1, 20, 33, 60])
-def test_a_crash_during_a_write_keeps_what_was_answered(ordinal: int, keep_bytes: int) -> None:
+def test_a_crash_during_a_write_keeps_acknowledged_commands(ordinal: int, keep_bytes: int) -> None:
     disk = SimulatedDisk("/data")
     disk.crash_during(ordinal, keep_bytes)
-    answered = run_until_crash(disk)
+    acknowledged = run_until_crash(disk)
     for survivor in survivors(disk):
-        check_survivor(survivor, answered)
+        check_survivor(survivor, acknowledged)
 
 
 @pytest.mark.parametrize("ordinal", range(0, len(CALLS), 3))
 def test_a_crash_during_recovery_changes_nothing(ordinal: int) -> None:
     disk = SimulatedDisk("/data")
     disk.crash_before(ordinal)
-    answered = run_until_crash(disk)
+    acknowledged = run_until_crash(disk)
     for survivor in (disk.survivor_of_kill(), disk.survivor_of_power_cut(SeededChoice(ordinal))):
         crashes = 0
         while True:
@@ -215,6 +215,6 @@ def test_a_crash_during_recovery_changes_nothing(ordinal: int) -> None:
                 break
             except SimulatedCrash:
                 crashes += 1
-                check_survivor(again.survivor_of_kill(), answered)
-                check_survivor(again.survivor_of_power_cut(SeededChoice(crashes)), answered)
+                check_survivor(again.survivor_of_kill(), acknowledged)
+                check_survivor(again.survivor_of_power_cut(SeededChoice(crashes)), acknowledged)
         assert crashes >= 2

@@ -1,4 +1,4 @@
-"""Elections by race and by queue: one leader, failover, fencing, left-over znodes, lost answers."""
+"""Elections by race and by queue: one leader, failover, fencing, stale znodes, lost responses."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def run_scenario(scenario: Callable[[EmbeddedMetadataStore], Awaitable[None]]) -
     asyncio.run(run())
 
 
-async def all_else() -> None:
-    """Until every other task waits; nothing here waits for the clock."""
+async def run_other_tasks() -> None:
+    """Let all other tasks run until they block; none waits for the clock."""
     for _ in range(200):
         await asyncio.sleep(0)
 
@@ -72,7 +72,7 @@ def test_one_candidate_is_elected_and_the_others_wait(recipe: Recipe) -> None:
             asyncio.create_task(recipe(session, f"b{index}").campaign())
             for index, session in enumerate(sessions)
         ]
-        await all_else()
+        await run_other_tasks()
         elected = [campaign.result() for campaign in campaigns if campaign.done()]
         assert [leadership.epoch for leadership in elected] == [1]
         assert (await sessions[0].get(EPOCH)).data == b"1"
@@ -88,7 +88,7 @@ def test_session_expiry_elects_the_next_with_the_next_epoch(recipe: Recipe) -> N
         leading = await recipe(first, "b1").campaign()
         campaign = asyncio.create_task(recipe(second, "b2").campaign())
         lost = asyncio.create_task(recipe(first, "b1").wait_lost(leading))
-        await all_else()
+        await run_other_tasks()
         assert not campaign.done()
         assert not lost.done()
         await store.expire(first.id)
@@ -103,7 +103,7 @@ def test_session_expiry_elects_the_next_with_the_next_epoch(recipe: Recipe) -> N
 
 @both
 def test_a_deposed_leader_s_fenced_write_fails(recipe: Recipe) -> None:
-    """KAFKA-6082: the old leader writes through another session, and is not notified yet."""
+    """KAFKA-6082: the old leader writes through another session, and has not been notified yet."""
 
     async def scenario(store: EmbeddedMetadataStore) -> None:
         first, second = await store.open_session(), await store.open_session()
@@ -124,12 +124,12 @@ def test_resigning_twice_is_harmless(recipe: Recipe) -> None:
         election = recipe(first, "b1")
         leading = await election.campaign()
         campaign = asyncio.create_task(recipe(second, "b2").campaign())
-        await all_else()
+        await run_other_tasks()
         await election.resign(leading)
         following = await campaign
         await election.wait_lost(leading)
         await election.resign(leading)
-        await all_else()
+        await run_other_tasks()
         assert await can_write(second, following)
         assert await second.exists(following.node_path) is not None
 
@@ -138,7 +138,7 @@ def test_resigning_twice_is_harmless(recipe: Recipe) -> None:
 
 @both
 def test_a_candidate_replaces_its_znode_of_an_earlier_session(recipe: Recipe) -> None:
-    """KAFKA-1387, KAFKA-7165: it restarts before the old session expires, a hundred times."""
+    """KAFKA-1387, KAFKA-7165: it restarts before its old session expires, a hundred times."""
 
     async def scenario(store: EmbeddedMetadataStore) -> None:
         session = await store.open_session()
@@ -149,7 +149,7 @@ def test_a_candidate_replaces_its_znode_of_an_earlier_session(recipe: Recipe) ->
             assert following.epoch == leading.epoch + 1
             assert not await can_write(fresh, leading)
             if turn % 2:
-                await store.expire(session.id)  # late: the new znode is not its own
+                await store.expire(session.id)  # late: it does not own the new znode
             stat = await fresh.exists(following.node_path)
             assert stat is not None
             assert (stat.ephemeral_owner, stat.czxid) == (fresh.id, following.node_czxid)
@@ -166,7 +166,7 @@ def test_a_candidate_is_elected_again_after_each_of_a_hundred_expiries(recipe: R
             leading = await recipe(session, "b1").campaign()
             assert leading.epoch == turn
             lost = asyncio.create_task(recipe(session, "b1").wait_lost(leading))
-            await all_else()
+            await run_other_tasks()
             await store.expire(session.id)
             await lost
 
@@ -180,9 +180,9 @@ def test_deleting_the_leader_znode_ends_the_leadership(recipe: Recipe) -> None:
         election = recipe(session, "b1")
         leading = await election.campaign()
         lost = asyncio.create_task(election.wait_lost(leading))
-        await all_else()
+        await run_other_tasks()
         await admin.set(leading.node_path, b"b1")  # a changed znode does not end it
-        await all_else()
+        await run_other_tasks()
         assert not lost.done()
         await admin.delete(leading.node_path)
         await lost
@@ -197,7 +197,7 @@ def test_expiry_while_waiting_raises(recipe: Recipe) -> None:
         first, second = await store.open_session(), await store.open_session()
         await recipe(first, "b1").campaign()
         campaign = asyncio.create_task(recipe(second, "b2").campaign())
-        await all_else()
+        await run_other_tasks()
         await store.expire(second.id)
         with pytest.raises(SessionExpired):
             await campaign
@@ -208,10 +208,12 @@ def test_expiry_while_waiting_raises(recipe: Recipe) -> None:
 @pytest.mark.parametrize(
     ("recipe", "lost_answer"), [*((race, n) for n in range(2)), *((queue, n) for n in range(5))]
 )
-def test_a_lost_answer_is_recognized_by_the_next_attempt(recipe: Recipe, lost_answer: int) -> None:
+def test_a_lost_response_is_recognized_by_the_next_attempt(
+    recipe: Recipe, lost_answer: int
+) -> None:
     async def scenario(store: EmbeddedMetadataStore) -> None:
         session = await store.open_session()
-        election = recipe(Wrapped(session, lost_answer), "b1")
+        election = recipe(FaultySession(session, lost_answer), "b1")
         with pytest.raises(ConnectionLoss):
             await election.campaign()
         leading = await election.campaign()
@@ -225,7 +227,7 @@ def test_a_lost_answer_is_recognized_by_the_next_attempt(recipe: Recipe, lost_an
     run_scenario(scenario)
 
 
-def test_an_election_won_without_an_answer_is_recognized() -> None:
+def test_an_election_won_without_a_response_is_recognized() -> None:
     async def scenario(store: EmbeddedMetadataStore) -> None:
         session = await store.open_session()
         won = await race(session, "b1").campaign()
@@ -258,7 +260,7 @@ def test_a_candidate_recognizes_its_znodes_by_its_id() -> None:
     run_scenario(scenario)
 
 
-def test_a_left_over_znode_is_not_deleted_if_another_was_elected_meanwhile() -> None:
+def test_a_stale_znode_is_not_deleted_if_another_was_elected_meanwhile() -> None:
     """Between the read and the transaction the old session expires and another candidate wins."""
 
     async def scenario(store: EmbeddedMetadataStore) -> None:
@@ -270,9 +272,9 @@ def test_a_left_over_znode_is_not_deleted_if_another_was_elected_meanwhile() -> 
             await store.expire(old.id)
             following.append(await race(other, "b2").campaign())
 
-        slow = Wrapped(new, before_multi=meanwhile)
+        slow = FaultySession(new, before_multi=meanwhile)
         campaign = asyncio.create_task(race(slow, "b1").campaign())
-        await all_else()
+        await run_other_tasks()
         assert not campaign.done()
         assert await can_write(new, following[0])
         assert (await new.get(LEADER)).data == b"b2"
@@ -289,7 +291,7 @@ def test_a_candidate_whose_queue_entry_is_deleted_is_not_elected() -> None:
             for name in await admin.children(QUEUE):
                 await admin.delete(f"{QUEUE}/{name}")
 
-        leading = await queue(Wrapped(session, before_multi=meanwhile), "b1").campaign()
+        leading = await queue(FaultySession(session, before_multi=meanwhile), "b1").campaign()
         assert leading.epoch == 1
         assert await session.exists(leading.node_path) is not None
 
@@ -301,18 +303,18 @@ def test_a_candidate_whose_queue_entry_is_deleted_is_not_elected() -> None:
 
 def test_the_queue_elects_in_the_order_of_arrival_and_wakes_only_the_next() -> None:
     async def scenario(store: EmbeddedMetadataStore) -> None:
-        sessions = [Wrapped(await store.open_session()) for _ in range(6)]
+        sessions = [FaultySession(await store.open_session()) for _ in range(6)]
         campaigns: list[asyncio.Task[ElectionResult]] = []
         for index, session in enumerate(sessions):
             campaigns.append(asyncio.create_task(queue(session, f"b{index}").campaign()))
-            await all_else()
+            await run_other_tasks()
         for index, session in enumerate(sessions):
             assert [c.done() for c in campaigns] == [p <= index for p in range(6)]
             assert campaigns[index].result().epoch == index + 1
             for other in sessions:
                 other.woken = 0
             await store.expire(session.id)
-            await all_else()
+            await run_other_tasks()
             assert [s.woken for s in sessions[index + 1 :]] == [1, 0, 0, 0, 0][: 5 - index]
 
     run_scenario(scenario)
@@ -324,9 +326,9 @@ def test_a_candidate_that_leaves_the_queue_causes_no_election() -> None:
         campaigns: list[asyncio.Task[ElectionResult]] = []
         for index, session in enumerate(sessions):
             campaigns.append(asyncio.create_task(queue(session, f"b{index}").campaign()))
-            await all_else()
+            await run_other_tasks()
         await store.expire(sessions[1].id)
-        await all_else()
+        await run_other_tasks()
         assert [campaign.done() for campaign in campaigns] == [True, True, False]
         with pytest.raises(SessionExpired):
             await campaigns[1]
@@ -342,7 +344,7 @@ def test_the_first_of_the_queue_takes_the_leader_znode() -> None:
         leading = await queue(first, "b1").campaign()
         campaign = asyncio.create_task(queue(second, "b2").campaign())
         lost = asyncio.create_task(queue(first, "b1").wait_lost(leading))
-        await all_else()
+        await run_other_tasks()
         assert (await second.get(LEADER)).data == b"b1"
         entry = next(name for name in await first.children(QUEUE) if f"{first.id:016x}" in name)
         await second.delete(f"{QUEUE}/{entry}")
@@ -378,15 +380,15 @@ def test_foreign_znodes_in_the_queue_are_ignored() -> None:
 
 
 def test_a_race_wakes_all_candidates() -> None:
-    """The difference to the queue."""
+    """Unlike the queue."""
 
     async def scenario(store: EmbeddedMetadataStore) -> None:
-        sessions = [Wrapped(await store.open_session()) for _ in range(6)]
+        sessions = [FaultySession(await store.open_session()) for _ in range(6)]
         await race(sessions[0], "b0").campaign()
         campaigns = [asyncio.create_task(race(s, f"b{s.id}").campaign()) for s in sessions[1:]]
-        await all_else()
+        await run_other_tasks()
         await store.expire(sessions[0].id)
-        await all_else()
+        await run_other_tasks()
         assert all(session.woken for session in sessions[1:])
         assert sum(campaign.done() for campaign in campaigns) == 1
         await cancel(campaigns)
@@ -400,18 +402,18 @@ def test_a_race_wakes_all_candidates() -> None:
 @both
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_there_is_never_more_than_one_leader(recipe: Recipe, seed: int) -> None:
-    epochs = live(recipe, seed)
+    epochs = run_with_faults(recipe, seed)
     assert epochs == sorted(set(epochs))
 
 
 @both
 def test_most_random_runs_change_their_leader(recipe: Recipe) -> None:
-    changes = [len(live(recipe, seed)) - 1 for seed in range(20)]
+    changes = [len(run_with_faults(recipe, seed)) - 1 for seed in range(20)]
     assert sum(1 for count in changes if count) >= 16
 
 
-def live(recipe: Recipe, seed: int) -> list[int]:
-    """The epochs that four candidates win during random faults."""
+def run_with_faults(recipe: Recipe, seed: int) -> list[int]:
+    """Return the epochs that four candidates win during random faults."""
     leaderships: list[ElectionResult] = []
 
     async def scenario(store: EmbeddedMetadataStore) -> None:
@@ -419,12 +421,12 @@ def live(recipe: Recipe, seed: int) -> list[int]:
         brokers = [Broker(store, recipe, f"b{index}", leaderships) for index in range(4)]
         observer = await store.open_session()
         for _ in range(25):
-            await chance.choice(brokers).suffer(chance)
+            await chance.choice(brokers).inject_fault(chance)
             for _ in range(chance.randrange(60)):
                 await asyncio.sleep(0)
             await check_one_leader(observer, leaderships)
-        await all_else()
-        await all_else()
+        await run_other_tasks()
+        await run_other_tasks()
         assert sum(broker.leadership is not None for broker in brokers) == 1  # always one leader
         await cancel([broker.task for broker in brokers])
 
@@ -433,7 +435,7 @@ def live(recipe: Recipe, seed: int) -> list[int]:
 
 
 async def check_one_leader(observer: Session, leaderships: Sequence[ElectionResult]) -> None:
-    """At most the last election's winner can write, and it has the only leader znode."""
+    """Check that only the last winner can write, if any, and has the only leader znode."""
     won = list(leaderships)
     able = [leadership for leadership in won if await can_write(observer, leadership)]
     assert able in ([], won[-1:])
@@ -453,7 +455,7 @@ class Broker:
         self._session: EmbeddedSession | None = None
         self.task = asyncio.create_task(self._live())
 
-    async def suffer(self, chance: random.Random) -> None:
+    async def inject_fault(self, chance: random.Random) -> None:
         session, leadership = self._session, self.leadership
         fate = chance.choice([self._expire, self._resign, self._restart])
         if session is not None:
@@ -468,7 +470,7 @@ class Broker:
             await self._recipe(session, self._name).resign(leadership)
 
     async def _restart(self, session: EmbeddedSession, leadership: ElectionResult | None) -> None:
-        """A restarted process, while the old session has not expired."""
+        """Restart the process before its old session has expired."""
         await cancel([self.task])
         self.leadership = None
         self.task = asyncio.create_task(self._live())
@@ -486,14 +488,14 @@ class Broker:
             self.leadership = None
 
 
-class Wrapped:
-    """A session that counts its watches' calls, and loses one of its answers."""
+class FaultySession:
+    """A session that counts its watches' calls, and loses one of its responses."""
 
     def __init__(
         self,
         session: Session,
         lost_answer: int | None = None,
-        before_multi: Callable[[], Awaitable[None]] | None = None,  # once
+        before_multi: Callable[[], Awaitable[None]] | None = None,  # called once
     ) -> None:
         self.id = session.id
         self.woken = 0
@@ -553,7 +555,7 @@ class Wrapped:
         return counting
 
     def _lose(self) -> None:
-        """The write is applied, its answer is lost."""
+        """Apply the write, and lose its response."""
         self._writes += 1
         if self._writes - 1 == self._lost_answer:
             raise ConnectionLoss("the answer was lost on its way")

@@ -38,7 +38,7 @@ def with_both_recipes(
 
 
 async def round_trips(session: Session) -> None:
-    """Long enough for every candidate to act: it takes few steps between its waits."""
+    """Wait long enough for every candidate to act: it takes few steps between its waits."""
     for _ in range(20):
         await session.sync()
         for _ in range(20):
@@ -88,7 +88,7 @@ async def test_a_deposed_leader_is_fenced_and_notified(backend: Backend, recipe:
 async def test_a_candidate_does_not_wait_for_its_earlier_session(
     backend: Backend, recipe: Recipe
 ) -> None:
-    """KAFKA-1387, KAFKA-7165: it restarts before the old session expires."""
+    """KAFKA-1387, KAFKA-7165: a candidate restarts before its old session expires."""
     session = await backend.open_session()
     leading = await recipe(session, "b1").campaign()
     for turn in range(6):
@@ -97,7 +97,7 @@ async def test_a_candidate_does_not_wait_for_its_earlier_session(
         assert following.epoch == leading.epoch + 1
         assert not await can_write(fresh, leading)
         if turn % 2:
-            await backend.expire(session)  # late: the znode is not its own any more
+            await backend.expire(session)  # late: it does not own the znode any more
         await fresh.sync()
         stat = await fresh.exists(following.node_path)
         assert stat is not None

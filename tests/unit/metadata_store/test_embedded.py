@@ -8,7 +8,7 @@ from errno import EIO, ENOSPC
 from pathlib import Path
 
 import pytest
-from tests.unit.metadata_store.backends import Witness
+from tests.unit.metadata_store.backends import RecordingWatch
 
 from penstock.io.disk import RealDisk
 from penstock.metadata_store.embedded.store import EmbeddedMetadataStore
@@ -69,8 +69,8 @@ def test_concurrent_writes_share_a_sync() -> None:
 
 
 def test_the_event_loop_is_not_blocked_by_the_disk(tmp_path: Path) -> None:
-    """The sync ends only when the event loop lets it: on the loop it would deadlock."""
-    released = Blocked()
+    """The sync ends only when the event loop lets it: a sync on the loop would deadlock."""
+    released = BlockedDisk()
 
     async def scenario(executor: ThreadPoolExecutor) -> None:
         store = await EmbeddedMetadataStore.open(released, str(tmp_path / "c"), executor=executor)
@@ -91,7 +91,7 @@ def test_the_event_loop_is_not_blocked_by_the_disk(tmp_path: Path) -> None:
         asyncio.run(scenario(executor))
 
 
-class Blocked(RealDisk):
+class BlockedDisk(RealDisk):
     """A disk whose syncs can be blocked."""
 
     def __init__(self) -> None:
@@ -258,7 +258,7 @@ def test_close_finishes_queued_commands_and_ends_sessions() -> None:
         disk = SimulatedDisk("/data")
         store = await EmbeddedMetadataStore.open(disk, FOLDER)
         session = await store.open_session()
-        witness = Witness()
+        witness = RecordingWatch()
         await session.exists("/never", witness)
         write = asyncio.create_task(session.create("/a"))
         await asyncio.sleep(0)
@@ -308,7 +308,7 @@ def test_a_failing_watch_stops_the_store_and_wait_end_raises_it() -> None:
         session = await store.open_session()
         supervisor = asyncio.create_task(store.wait_end())
         error = ValueError("a bug")
-        witness = Witness()
+        witness = RecordingWatch()
         await session.exists("/a", failing(error))
         await session.exists("/a", witness)
         done, lost = await asyncio.gather(
@@ -367,7 +367,7 @@ def failing(error: Exception) -> Callable[[object], None]:
 
 
 def test_the_queue_of_writes_is_bounded(tmp_path: Path) -> None:
-    blocked = Blocked()
+    blocked = BlockedDisk()
 
     async def scenario(executor: ThreadPoolExecutor) -> None:
         store = await EmbeddedMetadataStore.open(blocked, str(tmp_path / "c"), executor=executor)
@@ -396,7 +396,7 @@ def test_statistics_count_znodes_sessions_and_watches() -> None:
         store = await EmbeddedMetadataStore.open(SimulatedDisk("/data"), FOLDER)
         session = await store.open_session()
         await session.multi([Create(path="/a"), Create(path="/a/b")])
-        await session.exists("/c", Witness())
+        await session.exists("/c", RecordingWatch())
         with pytest.raises(NoNode):
             await session.delete("/none")
         shown = store.statistics()

@@ -9,7 +9,14 @@ from contextlib import suppress
 from uuid import uuid4
 
 import pytest
-from tests.unit.metadata_store.backends import States, Witness, expire, opened, read_frame, run
+from tests.unit.metadata_store.backends import (
+    RecordingWatch,
+    States,
+    expire,
+    opened,
+    read_frame,
+    run,
+)
 from tests.unit.metadata_store.proxy import Proxy, serving
 
 from penstock.config.zookeeper import ZooKeeperConfig
@@ -39,9 +46,9 @@ def through_proxy(
     *,
     session_timeout_ms: int = 20_000,
 ) -> None:
-    """The first store goes through the proxy; the second sees the same znodes directly."""
+    """Open a store through the proxy, and another one that sees the same znodes directly."""
 
-    async def telling() -> None:
+    async def run_through_proxy() -> None:
         async with Proxy(connect) as proxy, opened(connect) as direct:
             chroot = direct._config.chroot
             config = ZooKeeperConfig.parse(
@@ -53,7 +60,7 @@ def through_proxy(
             finally:
                 await store.close()
 
-    run(telling())
+    run(run_through_proxy())
 
 
 # Lost connections.
@@ -92,7 +99,7 @@ def test_watches_survive_a_lost_connection_and_get_missed_events(
         for path in ("/changed", "/gone", "/parent", "/left", "/left-parent"):
             await session.create(path)
         names = ("changed", "gone", "parent", "born", "left", "left-parent", "unborn")
-        heard = {name: Witness() for name in names}
+        heard = {name: RecordingWatch() for name in names}
         await session.get("/changed", heard["changed"])
         await session.get("/gone", heard["gone"])
         await session.children("/parent", heard["parent"])
@@ -178,7 +185,7 @@ async def wait_connected(session: ZooKeeperSession) -> None:
 def test_watches_not_re_armed_by_one_connection_are_re_armed_by_the_next() -> None:
     """Otherwise they would never fire."""
     set_watches, no_node = 101, -101
-    codes = [-2, -2, 0]  # of the answers to SetWatches
+    codes = [-2, -2, 0]  # errors of the responses to SetWatches
     connections: list[asyncio.StreamWriter] = []
     done = asyncio.Event()
 
@@ -189,10 +196,10 @@ def test_watches_not_re_armed_by_one_connection_are_re_armed_by_the_next() -> No
         return frame(struct.pack("!iqi", xid, 5, code))
 
     async def scenario() -> None:
-        async with serving(playing(answer, connections)) as address:
+        async with serving(scripted_server(answer, connections)) as address:
             store = await ZooKeeperMetadataStore.open(ZooKeeperConfig.parse(address))
             session = await store.open_session()
-            assert await session.exists("/a", Witness()) is None
+            assert await session.exists("/a", RecordingWatch()) is None
             connections[0].transport.abort()
             await done.wait()
             assert len(connections) == 4
@@ -203,8 +210,8 @@ def test_watches_not_re_armed_by_one_connection_are_re_armed_by_the_next() -> No
     run(scenario())
 
 
-def test_an_answer_resumes_its_caller_before_a_later_watch_event() -> None:
-    """Both in one packet with the next answer, as a busy server sends them."""
+def test_a_response_resumes_its_caller_before_a_later_watch_event() -> None:
+    """Both arrive in one packet with the next response, as from a busy server."""
     connections: list[asyncio.StreamWriter] = []
     value = struct.pack("!i3s", 3, b"one") + bytes(68)
     changed = struct.pack("!iqi", -1, -1, 0) + struct.pack("!iii2s", 3, 3, 2, b"/a")
@@ -212,12 +219,12 @@ def test_an_answer_resumes_its_caller_before_a_later_watch_event() -> None:
 
     def answer(xid: int, kind: int) -> bytes:
         if xid == 1:
-            return b""  # with the next connection
+            return b""  # sent on the next connection
         header = struct.pack("!iqi", 1, 5, 0)
         return frame(header + value) + frame(changed) + frame(struct.pack("!iqi", 2, 6, 0) + second)
 
     async def scenario() -> None:
-        async with serving(playing(answer, connections)) as address:
+        async with serving(scripted_server(answer, connections)) as address:
             store = await ZooKeeperMetadataStore.open(ZooKeeperConfig.parse(address))
             session = await store.open_session()
             order: list[str] = []
@@ -235,11 +242,10 @@ def test_an_answer_resumes_its_caller_before_a_later_watch_event() -> None:
     run(scenario())
 
 
-def playing(
+def scripted_server(
     answer: Callable[[int, int], bytes], connections: list[asyncio.StreamWriter]
 ) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
-    """A server that accepts every session and answers each request, by number and kind, as
-    scripted."""
+    """Run a server that accepts every session and responds to each request as scripted."""
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connections.append(writer)
@@ -256,7 +262,7 @@ def frame(payload: bytes) -> bytes:
     return struct.pack("!i", len(payload)) + payload
 
 
-def test_a_lost_answer_raises_connection_loss_and_the_write_is_done(
+def test_a_lost_response_raises_connection_loss_though_the_write_is_applied(
     zookeeper_connect: str,
 ) -> None:
     async def scenario(
@@ -265,7 +271,7 @@ def test_a_lost_answer_raises_connection_loss_and_the_write_is_done(
         session, other = await store.open_session(), await direct.open_session()
         made = asyncio.Event()
         assert await other.exists("/a", lambda event: made.set()) is None
-        proxy.block_answers()
+        proxy.block_responses()
         create = asyncio.create_task(session.create("/a"))
         await made.wait()
         proxy.cut()
@@ -288,9 +294,9 @@ def test_a_silent_server_is_dropped_before_the_session_expires(
         session = await store.open_session()
         states, number = States(session), session.id
         began = time.monotonic()
-        proxy.block_answers()  # our pings still keep the session alive
+        proxy.block_responses()  # our pings still keep the session alive
         await states.wait_for(SessionState.SUSPENDED)
-        assert time.monotonic() - began > 0.9  # not at the first missing answer
+        assert time.monotonic() - began > 0.9  # not at the first missing response
         proxy.mend()
         await states.wait_for(SessionState.CONNECTED)
         assert session.id == number
@@ -310,7 +316,7 @@ def test_a_partitioned_session_expires_and_is_notified_on_reconnect(
     ) -> None:
         session, other = await store.open_session(), await direct.open_session()
         await session.create("/e", ephemeral=True)
-        states, witness, gone = States(session), Witness(), asyncio.Event()
+        states, witness, gone = States(session), RecordingWatch(), asyncio.Event()
         await session.exists("/e", witness)
         await other.exists("/e", lambda event: gone.set())
         proxy.cut()
@@ -329,7 +335,7 @@ def test_a_partitioned_session_expires_and_is_notified_on_reconnect(
     through_proxy(scenario, zookeeper_connect, session_timeout_ms=SHORT_MS)
 
 
-def test_expiry_under_load_answers_every_request(zookeeper_connect: str) -> None:
+def test_expiry_under_load_completes_every_request(zookeeper_connect: str) -> None:
     async def scenario() -> None:
         async with opened(zookeeper_connect) as store:
             session = await store.open_session()
@@ -344,8 +350,7 @@ def test_expiry_under_load_answers_every_request(zookeeper_connect: str) -> None
 
 
 def test_a_stalled_loop_loses_its_session(zookeeper_connect: str) -> None:
-    """No other thread sends heartbeats for it: it is dead to the cluster as well as to its
-    clients."""
+    """No other thread sends heartbeats, so the cluster and its clients see it as dead."""
     seen_gone: list[float] = []
 
     def watch_from_elsewhere(chroot: str, ready: threading.Event) -> None:
@@ -372,7 +377,7 @@ def test_a_stalled_loop_loses_its_session(zookeeper_connect: str) -> None:
             )
             thread.start()
             await asyncio.to_thread(ready.wait)
-            thread.join()  # the stall: this is the loop's thread
+            thread.join()  # stalls the loop, whose thread this is
             resumed = time.monotonic()
             assert seen_gone
             assert seen_gone[0] < resumed
@@ -412,7 +417,7 @@ def test_the_chroot_is_created_and_is_the_root(zookeeper_connect: str) -> None:
             assert first.path == "/0000000000"
             assert await outside.children("/one/two") == ("0000000000", "a")
             assert await other.children("/") == ()
-            witness = Witness()
+            witness = RecordingWatch()
             await inside.children("/", witness)
             await inside.delete("/a")
             await inside.sync()
@@ -431,7 +436,7 @@ def test_the_chroot_counts_toward_the_request_limit(
         session = await store.open_session()
         with pytest.raises(DataTooLarge):
             await session.create("/a", bytes(MAX_REQUEST_BYTES - 300))
-        await session.sync()  # the connection is the same
+        await session.sync()  # on the same connection
         assert session.statistics().connections == 1
         await store.close()
 
@@ -481,7 +486,7 @@ def test_a_failing_watch_stops_its_session(zookeeper_connect: str) -> None:
 
         path = f"/{uuid4().hex}"
         assert await session.exists(path, fail) is None
-        with suppress(ConnectionLoss):  # the event may arrive before the answer
+        with suppress(ConnectionLoss):  # the event may arrive before the response
             await session.create(path, ephemeral=True)
         with pytest.raises(ZeroDivisionError):
             await store.wait_end()

@@ -54,7 +54,7 @@ def test_sessions_survive_one_killed_server_of_three(three: ZooKeeperEnsemble) -
             session = await store.open_session()
             number = session.id
             await session.create("/e", ephemeral=True)
-            for server in three.servers:  # including the leader and the one it is connected to
+            for server in three.servers:  # among them the leader, and the one of the session
                 server.kill()
                 while True:
                     try:

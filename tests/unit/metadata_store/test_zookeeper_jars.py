@@ -1,4 +1,4 @@
-"""ZooKeeper's jars: found without importing PySpark, or a helpful message."""
+"""ZooKeeper's jars: found without importing PySpark, or an error that says what to do."""
 
 import sys
 from pathlib import Path

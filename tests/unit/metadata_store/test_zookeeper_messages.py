@@ -1,4 +1,4 @@
-"""Requests and answers as bytes: chroots, re-armed watches and error codes."""
+"""Requests and responses as bytes: chroots, re-armed watches and error codes."""
 
 import struct
 import subprocess
