@@ -1,4 +1,4 @@
-"""The error table against kio's, which is made from Kafka's sources."""
+"""The error table against kio's, which is generated from Kafka's sources."""
 
 import pytest
 from kio.schema.errors import ErrorCode as KioErrorCode
@@ -19,17 +19,17 @@ def test_codes_and_names_and_retriability_are_kafkas() -> None:
     assert ours == kafkas
 
 
-def test_every_error_has_something_to_tell_people() -> None:
+def test_every_error_has_a_message() -> None:
     silent = [error.name for error in ErrorCode if not error.message]
     assert silent == ["NONE"]
 
 
-def test_no_two_errors_tell_the_same() -> None:
+def test_messages_of_errors_are_unique() -> None:
     messages = [error.message for error in ErrorCode]
     assert len(set(messages)) == len(messages)
 
 
-def test_an_error_is_its_number_on_the_wire() -> None:
+def test_an_error_is_encoded_as_its_code() -> None:
     assert int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) == 3
     assert ErrorCode.UNKNOWN_SERVER_ERROR.to_bytes(2, "big", signed=True) == b"\xff\xff"
 

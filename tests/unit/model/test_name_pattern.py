@@ -1,4 +1,4 @@
-"""Patterns of topic names in RE2's syntax: what they match, what is refused, how long it takes."""
+"""Patterns of topic names in RE2's syntax: matches, rejections, and running time."""
 
 import time
 
@@ -31,7 +31,7 @@ from penstock.model.name_pattern import MAX_STATES, InvalidPattern, compile_patt
         ("a{2}", ["aa"], ["a", "aaa"]),
         ("a{2,}", ["aa", "aaaa"], ["a"]),
         ("a{0,2}b", ["b", "ab", "aab"], ["aaab"]),
-        ("a{,2}", [], ["a"]),  # no repetition: braces are letters, which no topic has
+        ("a{,2}", [], ["a"]),  # no repetition: braces are literals, which no topic name has
         ("(?i)Orders", ["orders", "ORDERS"], ["order"]),
         ("(?i:A)b", ["ab", "Ab"], ["aB"]),
         ("((?i)a)b", ["Ab"], ["AB"]),
@@ -97,22 +97,22 @@ def test_an_unsupported_pattern_is_rejected_with_a_reason(pattern: str, why: str
         ("x{0,300}", ["x" * 300], ["x" * 301]),
     ],
 )
-def test_names_may_be_of_any_letters(pattern: str, yes: list[str], no: list[str]) -> None:
+def test_the_alphabet_of_names_can_be_chosen(pattern: str, yes: list[str], no: list[str]) -> None:
     letters = frozenset("".join(yes + no))
     compiled = compile_pattern(pattern, letters=letters, max_length=32_767)
     assert [name for name in yes if not compiled.matches(name)] == []
     assert [name for name in no if compiled.matches(name)] == []
 
 
-def test_lines_are_refused_where_names_have_some() -> None:
+def test_multi_line_mode_is_rejected_if_names_may_have_newlines() -> None:
     assert compile_pattern("(?m)a").matches("a")
     with pytest.raises(InvalidPattern, match="not supported"):
         compile_pattern("(?m)a", letters=frozenset("a\n"), max_length=9)
 
 
 @pytest.mark.parametrize("pattern", ["(a*)*b", "(a|a)*b", "(.*){1,9}b", ".*.*.*.*.*.*.*b"])
-def test_no_pattern_takes_long(pattern: str) -> None:
-    """A matcher that tries one way after the other would take years."""
+def test_no_pattern_backtracks(pattern: str) -> None:
+    """A backtracking matcher would take years."""
     compiled = compile_pattern(pattern)
     begin = time.process_time()
     assert not compiled.matches("a" * 249)

@@ -1,4 +1,4 @@
-"""Files that are shipped beside the modules."""
+"""Data files that are shipped beside the modules."""
 
 from pathlib import Path
 
