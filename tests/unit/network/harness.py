@@ -1,4 +1,4 @@
-"""A server on the loopback with clients in the same loop, and a clock that tests can advance."""
+"""A server on loopback with clients on the same event loop, and a clock that tests can advance."""
 
 import asyncio
 import socket
@@ -56,7 +56,7 @@ class Client:
         await self.send(framed(body))
 
     async def read(self, count: int) -> bytes:
-        """So many bytes, or fewer if the server closes before."""
+        """Read that many bytes, or fewer if the server closes before."""
         received = bytearray()
         while len(received) < count:
             piece = await self._loop.sock_recv(self.sock, count - len(received))
@@ -74,7 +74,7 @@ class Client:
         return await self.read_frame()
 
     async def is_cut_off(self) -> bool:
-        """Waits for the end of the stream; False if bytes come instead."""
+        """Wait for the end of the stream; False if bytes come instead."""
         try:
             return await self._loop.sock_recv(self.sock, 1) == b""
         except ConnectionError:
@@ -87,13 +87,13 @@ class Client:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Run the loop until it holds; the scenario's timeout bounds it."""
+    """Run the loop until the condition holds; the scenario's timeout bounds it."""
     while not condition():  # noqa: ASYNC110 - conditions of every kind
         await asyncio.sleep(0.001)
 
 
-class Serving:
-    """What a scenario works with."""
+class NetworkHarness:
+    """A running server, its clients and its clock."""
 
     def __init__(self, server: Server, timers: LoopTimers, clock: Clock) -> None:
         self.server = server
@@ -114,9 +114,9 @@ class Serving:
         return client
 
     def pass_time(self, duration_ms: int) -> None:
-        """Advance the clock: timers that are due then expire in the loop's next turns."""
+        """Advance the clock; timers that are due then expire in the loop's next iterations."""
         self._clock.added_ms += duration_ms
-        self.timers.add(0, lambda: None)  # overdue, so that the wheel looks at the clock now
+        self.timers.add(0, lambda: None)  # overdue, so that the wheel reads the clock now
 
     async def until(self, condition: Callable[[], bool]) -> None:
         await until(condition)
@@ -126,21 +126,21 @@ class Serving:
             client.sock.close()
 
 
-Story = Callable[[Serving], Awaitable[None]]
+Scenario = Callable[[NetworkHarness], Awaitable[None]]
 
 
 def serve(
-    scenario: Story,
+    scenario: Scenario,
     *,
     loop: str = "asyncio",
     on_request: Callable[[InFlightRequest], None] = echo,
     limits: NetworkLimits | None = None,
     send_path: SendPath = SendPath.SENDFILE,
-) -> Serving:
+) -> NetworkHarness:
     """Run the scenario against a server; a callback that raises fails it, too."""
     errors: list[dict[str, Any]] = []
 
-    async def main() -> Serving:
+    async def main() -> NetworkHarness:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
         clock = Clock()
         timers = LoopTimers(now_ms=clock.now_ms)
@@ -151,7 +151,7 @@ def serve(
             send_path=send_path,
             report=lambda line: serving.reports.append(line),
         )
-        serving = Serving(server, timers, clock)
+        serving = NetworkHarness(server, timers, clock)
         async with asyncio.timeout(TIMEOUT_S), asyncio.TaskGroup() as group:
             group.create_task(timers.run(), name="timers")
             serving.address = server.bind("PLAINTEXT", "127.0.0.1", 0)

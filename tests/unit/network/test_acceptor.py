@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from tests.unit.network.harness import LOOPS, Serving, framed, serve, until
+from tests.unit.network.harness import LOOPS, NetworkHarness, framed, serve, until
 
 from penstock.config.effective_config import resolve_broker
 from penstock.config.raw_config import RawConfig
@@ -20,11 +20,11 @@ from penstock.purgatory.loop_timers import LoopTimers
 
 
 def test_at_max_connections_the_next_one_waits_for_a_close() -> None:
-    async def scenario(serving: Serving) -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         first, second = await serving.connect(), await serving.connect()
         assert await first.ask(b"1") == b"1"
         assert await second.ask(b"2") == b"2"
-        third = await serving.connect()  # in the system's queue
+        third = await serving.connect()  # in the listen backlog
         asking = asyncio.create_task(third.ask(b"3"))
         assert await first.ask(b"1") == b"1"
         assert serving.server.statistics().connections == 2
@@ -36,7 +36,7 @@ def test_at_max_connections_the_next_one_waits_for_a_close() -> None:
 
 
 def test_connections_above_max_connections_per_ip_are_refused() -> None:
-    async def scenario(serving: Serving) -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         clients = [await serving.connect() for _ in range(3)]
         for client in clients:
             await client.ask(b"x")
@@ -49,8 +49,8 @@ def test_connections_above_max_connections_per_ip_are_refused() -> None:
     serve(scenario, limits=NetworkLimits(max_connections_per_ip=3))
 
 
-def test_an_address_may_have_a_limit_of_its_own() -> None:
-    async def scenario(serving: Serving) -> None:
+def test_an_address_may_have_its_own_limit() -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         assert await (await serving.connect()).ask(b"x") == b"x"
         assert await (await serving.connect()).is_cut_off()
 
@@ -59,7 +59,7 @@ def test_an_address_may_have_a_limit_of_its_own() -> None:
 
 
 def test_new_connections_per_second_are_bounded() -> None:
-    async def scenario(serving: Serving) -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         clients = [await serving.connect() for _ in range(5)]
         asking = [asyncio.create_task(client.ask(b"x")) for client in clients]
         await serving.until(lambda: serving.server.statistics().accepted >= 2)
@@ -73,11 +73,11 @@ def test_new_connections_per_second_are_bounded() -> None:
 
 @contextmanager
 def few_descriptors_left(count: int) -> Iterator[None]:
-    """So many more may be opened by this process."""
+    """Let this process open that many more descriptors."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     probe = os.dup(0)
     os.close(probe)
-    # Numbers below the lowest free one are taken; so are perhaps some above: those stay open.
+    # All descriptors below the lowest free one are in use. Some above may be too, and stay open.
     resource.setrlimit(resource.RLIMIT_NOFILE, (probe + count, hard))
     try:
         yield
@@ -87,7 +87,7 @@ def few_descriptors_left(count: int) -> Iterator[None]:
 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_descriptor_exhaustion_neither_spins_nor_ends_the_server(loop: str) -> None:
-    async def scenario(serving: Serving) -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         old = await serving.connect()
         assert await old.ask(b"x") == b"x"
         waiting = [socket.socket() for _ in range(3)]
@@ -97,7 +97,7 @@ def test_descriptor_exhaustion_neither_spins_nor_ends_the_server(loop: str) -> N
                 await asyncio.get_running_loop().sock_connect(sock, serving.address)
             await serving.until(lambda: serving.server.statistics().accept_failures >= 1)
             failures = serving.server.statistics().accept_failures
-            for _ in range(50):  # turns of the loop in which a spinning server would try again
+            for _ in range(50):  # a busy server would retry in these iterations of the loop
                 assert await old.ask(b"still served") == b"still served"
             assert serving.server.statistics().accept_failures == failures
             assert "raise the limit of open files" in serving.reports[0]
@@ -126,7 +126,7 @@ def addresses_of_this_machine() -> list[str]:
     return ["127.0.0.1", "::1"] if socket.has_dualstack_ipv6() else ["127.0.0.1"]
 
 
-def test_an_empty_host_is_every_address() -> None:
+def test_an_empty_host_listens_on_every_address() -> None:
     async def main() -> None:
         hosts: list[tuple[str, str]] = []
         server = Server(
@@ -179,5 +179,5 @@ def test_settings_reach_the_limits() -> None:
     config = resolve_broker(RawConfig.from_mapping(settings, where="test"))
     limits = NetworkLimits.from_broker(config)
     assert limits.receive_budget_bytes == 128 * MIB
-    assert limits.connections_of_ip["127.0.0.1"] == 9  # the later one counts
+    assert limits.connections_of_ip["127.0.0.1"] == 9  # the later entry overrides the earlier one
     assert limits.max_idle_ms == 5000

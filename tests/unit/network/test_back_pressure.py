@@ -1,4 +1,4 @@
-"""Clients that do not read, or that fill the memory: bounded, and no client waits for ever."""
+"""Clients that do not read, or that fill the memory: bounded, and no client waits forever."""
 
 import asyncio
 import random
@@ -6,16 +6,16 @@ import socket
 import struct
 
 import pytest
-from tests.unit.network.harness import LOOPS, Client, Lease, Serving, echo, framed, serve
+from tests.unit.network.harness import LOOPS, Client, Lease, NetworkHarness, echo, framed, serve
 
 from penstock.network.in_flight_request import InFlightRequest
 from penstock.network.limits import MIB, NetworkLimits
 
-ROOM_BYTES = 128 * 1024  # sizes in front of frames, and buffers rounded up
+ROOM_BYTES = 128 * 1024  # size prefixes, and buffers rounded up
 
 
-async def send_until_stuck(client: Client, data: bytes) -> int:
-    """As much as goes while nobody reads the replies; the rest is the caller's."""
+async def send_until_blocked(client: Client, data: bytes) -> int:
+    """Send until the server stops reading, as nobody reads its responses; return the rest."""
     sent = 0
     still = 0
     while sent < len(data) and still < 30:
@@ -38,11 +38,11 @@ def test_unread_responses_stop_reading_of_requests(loop: str) -> None:
         begun += 1
         request.reply([reply])
 
-    async def scenario(serving: Serving) -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         neighbour = await serving.connect()
         client = await serving.connect(receive_bytes=4096)
         stream = framed(bytes(500)) * 10_000
-        sent = await send_until_stuck(client, stream)
+        sent = await send_until_blocked(client, stream)
         assert sent < len(stream)
         limits = NetworkLimits()
         socket_bytes = 4 * 1024 * 1024  # more than the system keeps for both sockets
@@ -64,7 +64,7 @@ def test_small_unsent_responses_are_counted_too() -> None:
         begun += 1
         request.reply([b"x"])
 
-    async def scenario(serving: Serving) -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         client = await serving.connect()
         client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
         await client.send(framed(b"request") * 1000)
@@ -77,16 +77,16 @@ def test_small_unsent_responses_are_counted_too() -> None:
 def test_read_ahead_behind_a_delayed_request_is_bounded() -> None:
     parked: list[InFlightRequest] = []
 
-    async def scenario(serving: Serving) -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         client = await serving.connect()
         await client.send_frame(b"parked")
         await serving.until(lambda: len(parked) == 1)
         stream = framed(bytes(1000)) * 5000
-        sent = await send_until_stuck(client, stream)
+        sent = await send_until_blocked(client, stream)
         assert sent < len(stream)
         assert len(parked) == 1
         assert serving.server.statistics().receive_buffer_bytes <= MIB
-        # It is not read from any more, and its end is noticed all the same.
+        # It is not read any more, but its close is still noticed.
         client.reset()
         serving.pass_time(30_000)
         await serving.until(lambda: serving.server.statistics().connections == 0)
@@ -95,11 +95,11 @@ def test_read_ahead_behind_a_delayed_request_is_bounded() -> None:
 
 
 def test_receive_memory_is_bounded_and_every_client_is_served() -> None:
-    """Forty times the memory, from forty clients at once."""
+    """Forty clients send forty times the memory at once."""
     limits = NetworkLimits(max_request_bytes=MIB, receive_budget_bytes=3 * MIB)
     body = random.Random(3).randbytes(MIB)
 
-    async def scenario(serving: Serving) -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         clients = [await serving.connect() for _ in range(40)]
         most = 0
 
@@ -122,18 +122,18 @@ def test_receive_memory_is_bounded_and_every_client_is_served() -> None:
 
 
 def test_clients_that_hold_the_memory_cannot_stop_the_others() -> None:
-    """Halves of requests fill all there is: whole requests pass, large ones by the reserve."""
+    """Half requests fill the memory; whole requests pass, large ones by the reserve."""
     limits = NetworkLimits(max_request_bytes=MIB, receive_budget_bytes=4 * MIB)
     half = struct.pack(">i", MIB) + bytes(500_000)
 
-    async def scenario(serving: Serving) -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         holders = [await serving.connect() for _ in range(20)]
         stuck = [asyncio.create_task(holder.send(half)) for holder in holders]
         await serving.until(lambda: serving.server.statistics().waiting_for_memory > 0)
         honest = await serving.connect()
         assert await honest.ask(b"small") == b"small"
         large = asyncio.create_task(honest.ask(bytes(MIB)))
-        # The half requests run into their time limit, one after another by the reserve as well.
+        # The half requests time out, one after another, by the reserve as well.
         while not large.done():
             assert serving.server.statistics().receive_buffer_bytes <= 4 * MIB + 21 * 4096
             serving.pass_time(1_000)
@@ -145,12 +145,12 @@ def test_clients_that_hold_the_memory_cannot_stop_the_others() -> None:
     serve(scenario, limits=limits)
 
 
-def test_waiting_for_memory_does_not_count_against_a_clients_time_limit() -> None:
-    """Its request is late because we did not read it; when we do, its time begins."""
+def test_waiting_for_memory_does_not_count_toward_a_clients_time_limit() -> None:
+    """Its request is late because we did not read it; its time starts when we do."""
     limits = NetworkLimits(max_request_bytes=MIB, receive_budget_bytes=MIB)
     half = struct.pack(">i", MIB) + bytes(MIB // 2)
 
-    async def scenario(serving: Serving) -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         first, second, third = [await serving.connect() for _ in range(3)]
         for client in (first, second, third):
             assert await client.ask(b"hello") == b"hello"
@@ -174,7 +174,7 @@ def test_waiting_for_memory_does_not_count_against_a_clients_time_limit() -> Non
 
 
 def test_spare_buffers_of_idle_connections_are_dropped() -> None:
-    async def scenario(serving: Serving) -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         client = await serving.connect()
         await client.ask(bytes(MIB))
         assert serving.server.statistics().receive_buffer_bytes >= MIB
@@ -193,7 +193,7 @@ def test_responses_behind_an_unanswered_request_release_their_leases() -> None:
         parked.append(request)
         request.let_next_start()
 
-    async def scenario(serving: Serving) -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         client = await serving.connect()
         await client.send(framed(b"1") + framed(b"2"))
         await serving.until(lambda: len(parked) == 2)
@@ -206,8 +206,8 @@ def test_responses_behind_an_unanswered_request_release_their_leases() -> None:
     serve(scenario, on_request=on_request)
 
 
-def test_two_thousand_connections_are_served_and_cost_no_buffers() -> None:
-    async def scenario(serving: Serving) -> None:
+def test_two_thousand_connections_are_served_without_buffers() -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         clients = [await serving.connect() for _ in range(2000)]
         for round_ in range(2):
             for client in clients:

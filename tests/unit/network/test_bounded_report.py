@@ -1,4 +1,4 @@
-"""Lines about clients are bounded, and those left out are counted."""
+"""Log lines about clients are bounded, and suppressed ones are counted."""
 
 from penstock.network.bounded_report import LINES_A_SECOND, BoundedReport
 

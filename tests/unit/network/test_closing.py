@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.unit.network.harness import LOOPS, Lease, Serving, framed, serve, until
+from tests.unit.network.harness import LOOPS, Lease, NetworkHarness, framed, serve, until
 
 from penstock.network.in_flight_request import InFlightRequest
 from penstock.network.server import NetworkLimits, Server
@@ -14,7 +14,7 @@ from penstock.purgatory.loop_timers import LoopTimers
 def test_closing_sends_large_responses(loop: str) -> None:
     reply = framed(bytes(20_000_000))
 
-    async def scenario(serving: Serving) -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         client, idle = await serving.connect(), await serving.connect()
         assert len(await idle.ask(b"x")) == 20_000_000
         await client.send_frame(b"x")
@@ -32,7 +32,7 @@ def test_closing_sends_large_responses(loop: str) -> None:
 def test_closing_waits_for_started_requests_and_starts_no_more() -> None:
     parked: list[InFlightRequest] = []
 
-    async def scenario(serving: Serving) -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         client = await serving.connect()
         await client.send(framed(b"begun") + framed(b"not begun"))
         await serving.until(lambda: len(parked) == 1)
@@ -61,7 +61,7 @@ def test_closing_aborts_connections_after_the_drain_time() -> None:
             request.on_close(lambda: returned.append("given up"))
             parked.append(request)
 
-    async def scenario(serving: Serving) -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         one, other = await serving.connect(), await serving.connect()
         await one.send_frame(b"large")
         await other.send_frame(b"parked")
@@ -75,14 +75,14 @@ def test_closing_aborts_connections_after_the_drain_time() -> None:
     serve(scenario, on_request=on_request)
 
 
-def test_a_disconnect_is_told_once_even_after_the_response() -> None:
+def test_a_disconnect_callback_runs_once_even_after_the_response() -> None:
     ended: list[str] = []
 
     def on_request(request: InFlightRequest) -> None:
         request.on_disconnect(lambda: ended.append("closed"))
         request.reply([b"\0\0\0\0"])
 
-    async def scenario(serving: Serving) -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         one, other = await serving.connect(), await serving.connect()
         await one.ask(b"one")
         await other.ask(b"other")
@@ -96,12 +96,12 @@ def test_a_disconnect_is_told_once_even_after_the_response() -> None:
 
 
 def test_no_client_connects_after_close() -> None:
-    async def scenario(serving: Serving) -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         await (await serving.connect()).ask(b"x")
         await serving.server.close(1000)
         with pytest.raises(ConnectionRefusedError):
             await serving.connect()
-        await serving.server.close(1000)  # twice is harmless
+        await serving.server.close(1000)  # a second close is harmless
 
     serve(scenario)
 

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 from tests.profile import scaled
-from tests.unit.network.harness import LOOPS, Client, Serving, echo, framed, serve
+from tests.unit.network.harness import LOOPS, Client, NetworkHarness, echo, framed, serve
 
 from penstock.network.in_flight_request import InFlightRequest
 from penstock.network.limits import NetworkLimits
@@ -20,7 +20,7 @@ LIMIT = 100_000
 def test_frames_up_to_the_limit_arrive_as_they_were_sent(loop: str, size: int) -> None:
     body = random.Random(size).randbytes(size)
 
-    async def scenario(serving: Serving) -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         client = await serving.connect()
         for _ in range(3):
             assert await client.ask(body) == body
@@ -30,7 +30,7 @@ def test_frames_up_to_the_limit_arrive_as_they_were_sent(loop: str, size: int) -
 
 @pytest.mark.parametrize("size", [-(2**31), -1, 0, LIMIT + 1, 2**31 - 1])
 def test_an_invalid_size_closes_its_own_connection_only(size: int) -> None:
-    async def scenario(serving: Serving) -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         neighbour, bad = await serving.connect(), await serving.connect()
         assert await neighbour.ask(b"before") == b"before"
         await bad.send(struct.pack(">i", size) + b"more")
@@ -45,8 +45,8 @@ def test_an_invalid_size_closes_its_own_connection_only(size: int) -> None:
     serve(scenario, limits=NetworkLimits(max_request_bytes=LIMIT))
 
 
-def test_good_requests_before_a_bad_one_are_answered() -> None:
-    async def scenario(serving: Serving) -> None:
+def test_good_requests_before_a_bad_one_get_responses() -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         client = await serving.connect()
         await client.send(framed(b"one") + framed(b"two") + struct.pack(">i", -5))
         assert await client.read_frame() == b"one"
@@ -58,7 +58,7 @@ def test_good_requests_before_a_bad_one_are_answered() -> None:
 
 @pytest.mark.parametrize("sent", [1, 3, 4, 5, 50_000])
 def test_a_close_within_a_frame_is_not_an_error(sent: int) -> None:
-    async def scenario(serving: Serving) -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         client = await serving.connect()
         await client.send((struct.pack(">i", LIMIT) + bytes(LIMIT))[:sent])
         await serving.until(lambda: serving.server.statistics().received_bytes == sent)
@@ -72,7 +72,7 @@ def test_a_close_within_a_frame_is_not_an_error(sent: int) -> None:
 
 
 def test_a_claimed_length_takes_no_memory_before_the_bytes_arrive() -> None:
-    async def scenario(serving: Serving) -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         client = await serving.connect()
         await client.send(struct.pack(">i", 100 * 2**20) + bytes(10_000))
         await serving.until(lambda: serving.server.statistics().received_bytes == 10_004)
@@ -94,11 +94,11 @@ async def send_in_pieces(client: Client, stream: bytes, source: random.Random) -
 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_frames_survive_every_split(loop: str) -> None:
-    """Random sizes, sent in random pieces, some with a pause: each reply is its request."""
+    """Random sizes in random pieces, some with a pause; each response echoes its request."""
     source = random.Random(7)
     sizes = (1, 3, 100, 4091, 4092, 4093, 70_000, 131_072, 300_000)
 
-    async def scenario(serving: Serving) -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         for _ in range(scaled(test=15, verify=150, release=1000)):
             bodies = [source.randbytes(source.choice(sizes)) for _ in range(source.randint(1, 8))]
             stream = b"".join(map(framed, bodies))
@@ -118,7 +118,7 @@ def test_a_frame_is_writable_in_place() -> None:
         request.frame[:2] = b"OK"
         echo(request)
 
-    async def scenario(serving: Serving) -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         client = await serving.connect()
         for body in (b"..small", b"." * 500_000):
             assert await client.ask(body) == b"OK" + body[2:]
@@ -127,14 +127,14 @@ def test_a_frame_is_writable_in_place() -> None:
 
 
 def test_a_frame_is_invalid_after_its_request_has_started() -> None:
-    """A handler that keeps it would read somebody else's bytes; it raises instead."""
+    """A handler that keeps it would read another request's bytes, so an access raises."""
     kept: list[InFlightRequest] = []
 
     def keep(request: InFlightRequest) -> None:
         kept.append(request)
         echo(request)
 
-    async def scenario(serving: Serving) -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         client = await serving.connect()
         await client.ask(b"request")
         with pytest.raises(ValueError, match="released"):
@@ -149,7 +149,7 @@ def test_a_handler_may_reject_a_request_as_malformed() -> None:
             raise MalformedRequest("no such api\nFORGED LINE")
         echo(request)
 
-    async def scenario(serving: Serving) -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         neighbour, bad = await serving.connect(), await serving.connect()
         await bad.send_frame(b"\0")
         assert await bad.is_cut_off()
@@ -169,7 +169,7 @@ def test_an_unexpected_handler_error_closes_one_connection_and_is_reported() -> 
             raise ZeroDivisionError("a bug of ours")
         echo(request)
 
-    async def scenario(serving: Serving) -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         neighbour, unlucky = await serving.connect(), await serving.connect()
         await unlucky.send_frame(b"\0")
         assert await unlucky.is_cut_off()
@@ -188,7 +188,7 @@ def test_requests_have_their_caller_and_local_address() -> None:
         seen.append(request)
         echo(request)
 
-    async def scenario(serving: Serving) -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         client = await serving.connect()
         before_ms = serving.timers.now_ms()
         await client.ask(b"hello")

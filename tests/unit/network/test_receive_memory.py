@@ -15,8 +15,8 @@ MAX_FRAME = 1_000_000
 ROUNDING_BYTES = 128 * 1024
 
 
-class Feed:
-    """A socket as far as an inbox sees one: bytes that have arrived, and more to come."""
+class FakeSocket:
+    """A fake socket with bytes that have arrived, and more to come."""
 
     def __init__(self, frames: list[bytes]) -> None:
         stream = b"".join(struct.pack(">i", len(frame)) + frame for frame in frames)
@@ -34,10 +34,10 @@ class Feed:
 
 
 class Reader:
-    """What a connection does with its inbox, without the rest of it."""
+    """A connection as far as its receive buffer is concerned."""
 
     def __init__(self, memory: ReceiveMemory, frames: list[bytes]) -> None:
-        self.feed = Feed(frames)
+        self.feed = FakeSocket(frames)
         self.taken: list[bytes] = []
         self.can_read = True
         self.is_blocked = False
@@ -110,8 +110,8 @@ def test_a_connection_closed_within_a_frame_frees_its_memory(seed: int) -> None:
     assert all(reader.taken == frames for reader, frames in stays)
 
 
-def test_growing_copies_seldom() -> None:
-    """Frames of one size, one after another, stay in the buffer that the first one grew."""
+def test_a_buffer_grows_once_for_frames_of_one_size() -> None:
+    """Later frames stay in the buffer that the first one grew."""
     memory = ReceiveMemory(total_bytes=50_000_000, max_request_bytes=MAX_FRAME)
     body = bytes(MAX_FRAME)
     reader = Reader(memory, [body] * 10)
@@ -123,7 +123,7 @@ def test_growing_copies_seldom() -> None:
     assert len(reader.taken) == 10
     largest = max(capacities)
     assert MAX_FRAME < largest < MAX_FRAME + ROUNDING_BYTES
-    # It grew within the first of ten frames.
+    # The buffer grew within the first of ten frames.
     assert capacities[largest] > 0.9 * capacities.total() - 7
 
 
@@ -151,7 +151,7 @@ def test_copies_count_and_one_is_always_possible() -> None:
     assert memory.held_bytes == 10 * MAX_FRAME
     assert memory.try_keep(1) is None
     first.release()
-    small = [memory.try_keep(SHARED_BYTES // 2) for _ in range(5)]  # of twice SHARED_BYTES
+    small = [memory.try_keep(SHARED_BYTES // 2) for _ in range(5)]  # of twice SHARED_BYTES in all
     assert [kept is not None for kept in small] == [True] * 4 + [False]
 
 

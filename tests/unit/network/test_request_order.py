@@ -1,17 +1,17 @@
-"""Requests start and responses are sent in order per connection, many connections side by side."""
+"""Requests start and responses are sent in order per connection; connections are independent."""
 
 import asyncio
 from collections.abc import Callable
 
 import pytest
-from tests.unit.network.harness import LOOPS, Lease, Serving, framed, serve
+from tests.unit.network.harness import LOOPS, Lease, NetworkHarness, framed, serve
 
 from penstock.network.in_flight_request import InFlightRequest
 from penstock.network.limits import NetworkLimits
 
 
-class Parking:
-    """A handler that answers later, when it is told to. A frame `p...` lets the next one start."""
+class DelayedHandler:
+    """A handler that responds when a test lets it. A frame `p...` lets the next one start."""
 
     def __init__(self) -> None:
         self.parked: dict[bytes, InFlightRequest] = {}
@@ -35,9 +35,9 @@ class Parking:
 def test_the_next_request_waits_for_the_response_while_other_connections_continue(
     loop: str,
 ) -> None:
-    handler = Parking()
+    handler = DelayedHandler()
 
-    async def scenario(serving: Serving) -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         first, second = await serving.connect(), await serving.connect()
         await first.send(framed(b"1a") + framed(b"1b"))
         await serving.until(handler.has(b"1a"))
@@ -56,18 +56,18 @@ def test_the_next_request_waits_for_the_response_while_other_connections_continu
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_requests_that_let_the_next_start_are_still_answered_in_order(loop: str) -> None:
-    handler = Parking()
+def test_responses_are_in_order_if_requests_let_the_next_start(loop: str) -> None:
+    handler = DelayedHandler()
     bodies = [b"p1", b"p2", b"p3", b"4", b"p5"]
 
-    async def scenario(serving: Serving) -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         client = await serving.connect()
         await client.send(b"".join(map(framed, bodies)))
-        await serving.until(handler.has(*bodies[:4]))  # the fourth holds up the fifth
+        await serving.until(handler.has(*bodies[:4]))  # the fourth blocks the fifth
         for body in (b"4", b"p3", b"p2"):
             handler.answer(body)
         await serving.until(handler.has(*bodies))
-        assert serving.server.statistics().sent_bytes == 0  # all wait for the first
+        assert serving.server.statistics().sent_bytes == 0  # all responses wait for the first
         handler.answer(b"p1")
         assert [await client.read_frame() for _ in range(4)] == bodies[:4]
         handler.answer(b"p5")
@@ -76,15 +76,15 @@ def test_requests_that_let_the_next_start_are_still_answered_in_order(loop: str)
     serve(scenario, loop=loop, on_request=handler.on_request)
 
 
-def test_the_next_request_may_be_let_start_later() -> None:
-    handler = Parking()
+def test_a_request_may_let_the_next_start_later() -> None:
+    handler = DelayedHandler()
 
-    async def scenario(serving: Serving) -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         client = await serving.connect()
         await client.send(framed(b"a") + framed(b"b"))
         await serving.until(handler.has(b"a"))
         handler.parked[b"a"].let_next_start()
-        handler.parked[b"a"].let_next_start()  # twice is harmless
+        handler.parked[b"a"].let_next_start()  # a second call is harmless
         await serving.until(handler.has(b"a", b"b"))
         handler.answer(b"b")
         handler.answer(b"a")
@@ -94,10 +94,10 @@ def test_the_next_request_may_be_let_start_later() -> None:
 
 
 def test_in_flight_requests_are_bounded() -> None:
-    handler = Parking()
+    handler = DelayedHandler()
     bodies = [b"p%03d" % number for number in range(20)]
 
-    async def scenario(serving: Serving) -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         client = await serving.connect()
         await client.send(b"".join(map(framed, bodies)))
         await serving.until(handler.has(*bodies[:5]))
@@ -118,7 +118,7 @@ def test_a_request_without_a_response_lets_the_next_one_start() -> None:
         else:
             request.reply([framed(body)])
 
-    async def scenario(serving: Serving) -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         client = await serving.connect()
         await client.send(framed(b"silent") * 3 + framed(b"loud"))
         assert await client.read_frame() == b"loud"
@@ -126,8 +126,8 @@ def test_a_request_without_a_response_lets_the_next_one_start() -> None:
     serve(scenario, on_request=on_request)
 
 
-def test_a_request_may_be_answered_while_another_starts() -> None:
-    """As a produce completes the fetch that waits for it, on the same connection and on another."""
+def test_a_request_may_complete_while_another_starts() -> None:
+    """A produce completes the delayed fetch of its own connection and of another."""
     parked: list[InFlightRequest] = []
 
     def on_request(request: InFlightRequest) -> None:
@@ -140,7 +140,7 @@ def test_a_request_may_be_answered_while_another_starts() -> None:
         while parked:
             parked.pop().reply([framed(b"woken")])
 
-    async def scenario(serving: Serving) -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         one, other = await serving.connect(), await serving.connect()
         await one.send_frame(b"wait")
         await serving.until(lambda: len(parked) == 1)
@@ -151,15 +151,15 @@ def test_a_request_may_be_answered_while_another_starts() -> None:
     serve(scenario, on_request=on_request)
 
 
-def test_many_small_requests_at_once_are_answered_in_turns_with_others() -> None:
-    """A turn begins 32 requests: a neighbour's single one need not wait for all 5,000."""
+def test_many_small_requests_do_not_starve_other_connections() -> None:
+    """An iteration starts 32 requests, so another connection does not wait for all 5,000."""
     order: list[bytes] = []
 
     def on_request(request: InFlightRequest) -> None:
         order.append(bytes(request.frame))
         request.reply([framed(b"")])
 
-    async def scenario(serving: Serving) -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         crowd, single = await serving.connect(), await serving.connect()
         await crowd.send(framed(b"crowd") * 5000)
         await single.send_frame(b"single")
@@ -173,17 +173,17 @@ def test_many_small_requests_at_once_are_answered_in_turns_with_others() -> None
 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_close_callbacks_run_once_when_the_connection_closes(loop: str) -> None:
-    handler = Parking()
+    handler = DelayedHandler()
     returned: list[str] = []
 
-    async def scenario(serving: Serving) -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         client = await serving.connect()
         await client.send(framed(b"p1") + framed(b"p2"))
         await serving.until(handler.has(b"p1", b"p2"))
         handler.parked[b"p1"].on_close(lambda: returned.append("first"))
         handler.parked[b"p1"].on_close(lambda: returned.append("first again"))
         handler.parked[b"p2"].on_close(lambda: returned.append("second"))
-        handler.answer(b"p2")  # answered, though it cannot leave before the first
+        handler.answer(b"p2")  # cannot be sent before the first
         client.reset()
         await serving.until(lambda: serving.server.statistics().connections == 0)
         assert returned == ["first", "first again"]
@@ -201,10 +201,10 @@ def test_close_callbacks_run_once_when_the_connection_closes(loop: str) -> None:
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("more", [b"", b"part of the next", framed(bytes(500_000))])
 def test_a_reset_right_behind_a_request_is_noticed(loop: str, more: bytes) -> None:
-    """Also if bytes were left unread by then, or a turn's worth of requests."""
-    handler = Parking()
+    """Also with unread bytes or many requests left."""
+    handler = DelayedHandler()
 
-    async def scenario(serving: Serving) -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         client = await serving.connect()
         await client.send(framed(b"hello"))
         await serving.until(handler.has(b"hello"))
@@ -219,13 +219,13 @@ def test_a_reset_right_behind_a_request_is_noticed(loop: str, more: bytes) -> No
 
 
 def test_a_failing_close_callback_does_not_stop_the_others() -> None:
-    handler = Parking()
+    handler = DelayedHandler()
     returned: list[str] = []
 
     def fail() -> None:
         raise ZeroDivisionError("a bug of ours")
 
-    async def scenario(serving: Serving) -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         client = await serving.connect()
         await client.send(framed(b"p1") + framed(b"p2"))
         await serving.until(handler.has(b"p1", b"p2"))
@@ -248,7 +248,7 @@ def test_closing_a_request_closes_its_connection_after_earlier_responses() -> No
         else:
             request.reply([framed(body)])
 
-    async def scenario(serving: Serving) -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         neighbour, client = await serving.connect(), await serving.connect()
         await client.send(framed(b"good") + framed(b"bad") + framed(b"never") + bytes(100_000))
         assert await client.read_frame() == b"good"
@@ -267,7 +267,7 @@ def test_a_second_response_is_a_bug_and_releases_its_lease() -> None:
         request.reply([framed(b"one")])
         request.reply([framed(b"two")], lease)
 
-    async def scenario(serving: Serving) -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         client = await serving.connect()
         await client.send_frame(b"x")
         await serving.until(lambda: serving.server.statistics().connections == 0)
@@ -278,9 +278,9 @@ def test_a_second_response_is_a_bug_and_releases_its_lease() -> None:
 
 
 def test_a_half_closed_client_still_gets_its_responses() -> None:
-    handler = Parking()
+    handler = DelayedHandler()
 
-    async def scenario(serving: Serving) -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         client = await serving.connect()
         await client.send(framed(b"a") + framed(b"b"))
         client.sock.shutdown(1)
@@ -296,10 +296,10 @@ def test_a_half_closed_client_still_gets_its_responses() -> None:
 
 
 def test_a_half_closed_client_is_closed_after_its_time_limit() -> None:
-    handler = Parking()
+    handler = DelayedHandler()
     returned: list[str] = []
 
-    async def scenario(serving: Serving) -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         client = await serving.connect()
         await client.send_frame(b"a")
         await serving.until(handler.has(b"a"))

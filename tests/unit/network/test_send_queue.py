@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.network.harness import LOOPS, Lease, Serving, framed, serve
+from tests.unit.network.harness import LOOPS, Lease, NetworkHarness, framed, serve
 
 from penstock.model.slices import FileRun, FileSlice
 from penstock.network.in_flight_request import InFlightRequest, Part
@@ -34,7 +34,7 @@ def _file(tmp_path: Path, content: bytes) -> Iterator[int]:
 
 
 def bytes_of(parts: list[Part], content: bytes) -> bytes:
-    """What the parts stand for, by plain slicing."""
+    """Return the parts' bytes by plain slicing."""
     whole = b""
     for part in parts:
         if isinstance(part, FileRun):
@@ -76,7 +76,7 @@ def test_mixed_responses_are_the_same_bytes_by_every_send_path(
         number = int(bytes(request.frame))
         request.reply(replies[number], leases[number])
 
-    async def scenario(serving: Serving) -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         client = await serving.connect(receive_bytes=50_000)
         await client.send(b"".join(framed(b"%d" % number) for number in range(len(replies))))
         assert await client.read(len(expected)) == expected
@@ -98,7 +98,7 @@ class CountingSocket(socket.socket):
 
 
 def test_small_slices_are_sent_together_with_bounded_memory(file: int, content: bytes) -> None:
-    """A fetch of many partitions: the slices of a turn are copied, those behind it are not."""
+    """A fetch of many partitions: only the slices sent in one iteration are copied."""
     sending, theirs = socket.socketpair()
     ours = CountingSocket(fileno=sending.detach())
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
@@ -123,7 +123,7 @@ def test_a_lease_is_held_until_the_last_byte_was_sent(path: SendPath, file: int)
         run = FileRun((FileSlice(file, 0, FILE_BYTES),))
         request.reply([b"head", run, run, run, run, run, b"tail"], lease)
 
-    async def scenario(serving: Serving) -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         client = await serving.connect(receive_bytes=50_000)
         await client.send_frame(b"x")
         await serving.until(lambda: serving.server.statistics().sent_bytes > 0)
@@ -143,7 +143,7 @@ def test_a_reset_within_a_response_releases_the_lease(path: SendPath, file: int)
         lease = leases[int(bytes(request.frame))]
         request.reply([b"head", FileRun((FileSlice(file, 0, FILE_BYTES),) * 5), b"tail"], lease)
 
-    async def scenario(serving: Serving) -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         neighbour = await serving.connect()
         client = await serving.connect(receive_bytes=50_000)
         await client.send(framed(b"0") + framed(b"1"))
@@ -165,14 +165,14 @@ def test_a_reset_within_a_response_releases_the_lease(path: SendPath, file: int)
 def test_a_truncated_file_closes_the_connection(
     path: SendPath, cut_at: int, file: int, content: bytes
 ) -> None:
-    """The reply's size is promised already: nothing may be sent in its place."""
+    """The response's size was sent already, so nothing else may follow."""
     lease = Lease()
 
     def on_request(request: InFlightRequest) -> None:
         request.reply([b"head", FileRun((FileSlice(file, 0, FILE_BYTES),)), b"tail"], lease)
         os.ftruncate(file, cut_at)
 
-    async def scenario(serving: Serving) -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         client = await serving.connect()
         await client.send_frame(b"x")
         received = await client.read(FILE_BYTES + 8)
@@ -192,7 +192,7 @@ def test_a_file_truncated_while_sending_closes_the_connection(path: SendPath, fi
     def on_request(request: InFlightRequest) -> None:
         request.reply([FileRun((FileSlice(file, 0, FILE_BYTES),) * 3)], lease)
 
-    async def scenario(serving: Serving) -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         client = await serving.connect(receive_bytes=50_000)
         await client.send_frame(b"x")
         await client.read(50_000)
@@ -204,8 +204,10 @@ def test_a_file_truncated_while_sending_closes_the_connection(path: SendPath, fi
     serve(scenario, on_request=on_request, send_path=path)
 
 
-def test_a_closed_file_is_reported_and_closes_its_connection_only(tmp_path: Path) -> None:
-    """Whoever closes a file under a lease has a bug; it shows."""
+def test_a_file_closed_under_its_lease_is_reported_and_closes_the_connection(
+    tmp_path: Path,
+) -> None:
+    """It is a bug to close a file under a lease."""
     (tmp_path / "file").write_bytes(bytes(100))
     fd = os.open(tmp_path / "file", os.O_RDONLY)
     os.close(fd)
@@ -213,7 +215,7 @@ def test_a_closed_file_is_reported_and_closes_its_connection_only(tmp_path: Path
     def on_request(request: InFlightRequest) -> None:
         request.reply([b"head", FileRun((FileSlice(9_999, 0, 100),))])
 
-    async def scenario(serving: Serving) -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         client = await serving.connect()
         await client.send_frame(b"x")
         await serving.until(lambda: serving.server.statistics().connections == 0)
@@ -222,8 +224,8 @@ def test_a_closed_file_is_reported_and_closes_its_connection_only(tmp_path: Path
     serve(scenario, on_request=on_request)
 
 
-def test_a_turn_sends_a_bounded_number_of_bytes() -> None:
-    """So that a neighbour's reply need not wait for all of a large one."""
+def test_one_iteration_sends_a_bounded_number_of_bytes() -> None:
+    """So another connection's response does not wait for all of a large one."""
     limits = NetworkLimits(send_turn_bytes=64 * 1024)
     ours, theirs = socket.socketpair()
     try:
@@ -239,8 +241,8 @@ def test_a_turn_sends_a_bounded_number_of_bytes() -> None:
 
 
 @pytest.mark.parametrize("path", SendPath)
-def test_small_responses_are_sent_between_turns_of_large_ones(path: SendPath, file: int) -> None:
-    """Four readers of everything, and one of little: its replies keep coming."""
+def test_small_responses_are_sent_between_parts_of_large_ones(path: SendPath, file: int) -> None:
+    """Four clients read a lot, and one reads little: its responses keep coming."""
 
     def on_request(request: InFlightRequest) -> None:
         if bytes(request.frame) == b"small":
@@ -248,7 +250,7 @@ def test_small_responses_are_sent_between_turns_of_large_ones(path: SendPath, fi
         else:
             request.reply([FileRun((FileSlice(file, 0, FILE_BYTES),) * 10)])
 
-    async def scenario(serving: Serving) -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         readers = [await serving.connect() for _ in range(4)]
         small = await serving.connect()
         for reader in readers:
@@ -258,7 +260,7 @@ def test_small_responses_are_sent_between_turns_of_large_ones(path: SendPath, fi
         while not all(task.done() for task in reading):
             assert await small.ask(b"small") == b"small"
             between += 1
-        # Were a reply sent in one go, there would be at most one between two of them.
+        # If large responses were sent whole, at most one small one would come between two of them.
         assert between > 12
         assert [len(await task) for task in reading] == [10 * FILE_BYTES] * 4
 

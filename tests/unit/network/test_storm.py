@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.profile import scaled
-from tests.unit.network.harness import LOOPS, Client, Lease, Serving, framed, serve
+from tests.unit.network.harness import LOOPS, Client, Lease, NetworkHarness, framed, serve
 
 from penstock.model.slices import FileRun, FileSlice
 from penstock.network.in_flight_request import InFlightRequest, Part
@@ -22,17 +22,17 @@ LIMITS = NetworkLimits(max_request_bytes=MIB, receive_budget_bytes=3 * MIB, max_
 
 
 class Tracked:
-    """An exchange and how it ended."""
+    """A request in flight, and how it ended."""
 
     def __init__(self, request: InFlightRequest, body: bytes) -> None:
         self.request = request
         self.body = body
         self.lease = Lease()
-        self.ends = 0  # answered, or told of the connection's end
+        self.ends = 0  # responses and disconnects
 
 
 class Handler:
-    """Answers with the request and a piece of a file, at once or later, sometimes pipelined."""
+    """Responds with the request and a slice of a file, at once or later, sometimes pipelined."""
 
     def __init__(self, source: random.Random, fd: int) -> None:
         self._source = source
@@ -68,8 +68,8 @@ class Handler:
         tracked.ends += 1
         self.parked.remove(tracked)
 
-    async def answer_parked(self) -> None:
-        """For ever, in any order."""
+    async def respond_to_parked(self) -> None:
+        """Respond to delayed requests in random order, forever."""
         while True:
             await asyncio.sleep(0.0005)
             for _ in range(min(len(self.parked), 5)):
@@ -77,7 +77,7 @@ class Handler:
 
 
 async def behave(client: Client, source: random.Random, content: bytes) -> None:
-    """Ten requests, some at once: each is answered with itself and the file's beginning."""
+    """Send ten requests, some at once; each response is the request and the start of the file."""
     bodies = [source.randbytes(source.choice((1, 50, 5_000, 300_000))) for _ in range(10)]
     async with asyncio.TaskGroup() as group:
         group.create_task(client.send(b"".join(map(framed, bodies))))
@@ -86,7 +86,7 @@ async def behave(client: Client, source: random.Random, content: bytes) -> None:
 
 
 async def misbehave(client: Client, source: random.Random) -> None:
-    """Send something, perhaps read something, and go in one way or another."""
+    """Send something, perhaps read something, and disconnect in one way or another."""
     kind = source.randrange(5)
     try:
         if kind == 0:
@@ -99,7 +99,7 @@ async def misbehave(client: Client, source: random.Random) -> None:
             await client.send(framed(source.randbytes(200_000)) * 6)
             await client.read(source.randrange(100_000))
     except ConnectionError:
-        pass  # it was cut off, as it deserves
+        pass  # the server closed the connection
     if source.random() < 0.5:
         client.reset()
     else:
@@ -128,8 +128,8 @@ def test_good_clients_are_served_among_bad_ones_and_nothing_leaks(
     source = random.Random(seed)
     handler = Handler(source, file)
 
-    async def scenario(serving: Serving) -> None:
-        answering = asyncio.create_task(handler.answer_parked())
+    async def scenario(serving: NetworkHarness) -> None:
+        answering = asyncio.create_task(handler.respond_to_parked())
         async with asyncio.TaskGroup() as group:
             for _ in range(12):
                 client = await serving.connect(receive_bytes=source.choice((4096, 100_000)))

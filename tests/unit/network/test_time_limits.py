@@ -4,14 +4,14 @@ import asyncio
 import struct
 
 import pytest
-from tests.unit.network.harness import Client, Serving, framed, serve
+from tests.unit.network.harness import Client, NetworkHarness, framed, serve
 
 from penstock.network.in_flight_request import InFlightRequest
 from penstock.network.limits import NetworkLimits
 
 
-async def trickle(serving: Serving, client: Client, data: bytes) -> int:
-    """A byte a second until the server has enough of it; how many were sent."""
+async def trickle(serving: NetworkHarness, client: Client, data: bytes) -> int:
+    """Send a byte per second until the server closes; return how many were sent."""
     for sent, byte in enumerate(data):
         try:
             client.sock.send(bytes([byte]))
@@ -33,7 +33,7 @@ async def trickle(serving: Serving, client: Client, data: bytes) -> int:
 
 
 def test_a_silent_client_is_closed_after_ten_seconds() -> None:
-    async def scenario(serving: Serving) -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         client = await serving.connect()
         await serving.until(lambda: serving.server.statistics().connections == 1)
         serving.pass_time(9_900)
@@ -47,7 +47,7 @@ def test_a_silent_client_is_closed_after_ten_seconds() -> None:
 
 
 def test_a_first_request_sent_byte_by_byte_has_ten_seconds() -> None:
-    async def scenario(serving: Serving) -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         client = await serving.connect()
         sent = await trickle(serving, client, framed(bytes(100)))
         assert 9 <= sent <= 11
@@ -58,7 +58,7 @@ def test_a_first_request_sent_byte_by_byte_has_ten_seconds() -> None:
 
 
 def test_a_later_request_sent_byte_by_byte_has_thirty_seconds() -> None:
-    async def scenario(serving: Serving) -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         client = await serving.connect()
         assert await client.ask(b"whole") == b"whole"
         serving.pass_time(100_000)  # time between requests does not count
@@ -69,15 +69,15 @@ def test_a_later_request_sent_byte_by_byte_has_thirty_seconds() -> None:
 
 
 def test_slow_requests_that_finish_in_time_may_follow_each_other() -> None:
-    """The limit is a request's, not the connection's."""
+    """The limit applies to a request, not to the connection."""
 
-    async def scenario(serving: Serving) -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         client = await serving.connect()
         await client.ask(b"first")
         for _ in range(5):
             assert await trickle(serving, client, framed(bytes(16))) == 20
             assert await client.read_frame() == bytes(16)
-        # The end of one and the beginning of the next in one piece.
+        # One piece has the end of a request and the start of the next.
         await client.send(framed(bytes(16))[:15])
         serving.pass_time(20_000)
         await client.send(framed(bytes(16))[15:] + framed(bytes(16))[:10])
@@ -92,7 +92,7 @@ def test_slow_requests_that_finish_in_time_may_follow_each_other() -> None:
 
 
 def test_an_idle_connection_is_closed_in_time_and_not_before() -> None:
-    async def scenario(serving: Serving) -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         client, busy = await serving.connect(), await serving.connect()
         await client.ask(b"x")
         await busy.ask(b"x")
@@ -110,7 +110,7 @@ def test_an_idle_connection_is_closed_in_time_and_not_before() -> None:
 
 
 def test_a_connection_without_an_idle_limit_stays() -> None:
-    async def scenario(serving: Serving) -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         client = await serving.connect()
         await client.ask(b"x")
         serving.pass_time(10**10)
@@ -123,7 +123,7 @@ def test_a_connection_without_an_idle_limit_stays() -> None:
 def test_a_client_with_a_delayed_request_is_not_idle() -> None:
     parked: list[InFlightRequest] = []
 
-    async def scenario(serving: Serving) -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         client = await serving.connect()
         await client.send_frame(b"x")
         await serving.until(lambda: len(parked) == 1)
@@ -133,7 +133,7 @@ def test_a_client_with_a_delayed_request_is_not_idle() -> None:
         assert serving.server.statistics().connections == 1
         parked[0].reply([framed(b"late")])
         assert await client.read_frame() == b"late"
-        # From the reply on it is as idle as any other.
+        # After the response it is as idle as any other.
         serving.pass_time(59_000)
         await asyncio.sleep(0.01)
         assert serving.server.statistics().connections == 1
@@ -144,7 +144,7 @@ def test_a_client_with_a_delayed_request_is_not_idle() -> None:
 
 
 def test_a_client_that_does_not_read_its_responses_is_idle() -> None:
-    """Though another request of it is parked: replies that cannot leave hold memory and files."""
+    """Though another of its requests is pending: unsent responses hold memory and files."""
     in_flight: list[InFlightRequest] = []
 
     def on_request(request: InFlightRequest) -> None:
@@ -153,7 +153,7 @@ def test_a_client_that_does_not_read_its_responses_is_idle() -> None:
         if len(in_flight) == 1:
             request.reply([bytes(50_000_000)])
 
-    async def scenario(serving: Serving) -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         client = await serving.connect()
         await client.send(framed(b"much") + framed(b"parked"))
         await serving.until(lambda: serving.server.statistics().sent_bytes > 0)
@@ -166,10 +166,10 @@ def test_a_client_that_does_not_read_its_responses_is_idle() -> None:
 
 
 @pytest.mark.parametrize("limit_ms", [0, 1])
-def test_tiny_time_limits_do_not_spin(limit_ms: int) -> None:
+def test_tiny_time_limits_do_not_cause_a_busy_loop(limit_ms: int) -> None:
     limits = NetworkLimits(max_idle_ms=limit_ms, first_frame_ms=50, started_frame_ms=limit_ms)
 
-    async def scenario(serving: Serving) -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         client = await serving.connect()
         await client.send(struct.pack(">i", 10))
         assert await client.is_cut_off()
