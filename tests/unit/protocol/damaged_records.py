@@ -1,4 +1,4 @@
-"""Encoded records for tests of the walk: sound ones, damaged ones, and the reader as a model."""
+"""Encoded records for tests of the walk, valid and damaged, and the reader as a model."""
 
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ from penstock.protocol.records import Record, build_batch, iter_records
 from penstock.protocol.varint import MAX_INT64, MIN_INT64, encode_varlong
 
 _EDGES = [0, 1, -1, -2, 63, 64, 2**14, 2**31 - 1, 2**31, -(2**31), 2**32, 2**62, 2**63 - 1]
-# Varints at the edges of their types, and some that no encoder writes.
+# Varints at the limits of their types, and some that no encoder writes.
 HOSTILE = [
     *(encode_varlong(number) for number in _EDGES),
     encode_varlong(MIN_INT64),
@@ -49,7 +49,7 @@ def encoded_records(draw: st.DrawFn) -> Walk:
 
 
 def damaged(data: bytes, draw: st.DataObject) -> bytes:
-    """The records with a hostile varint or other bytes in the place of some, or cut short."""
+    """Replace some bytes by a hostile varint or other bytes, or truncate the records."""
     start = draw.draw(st.integers(0, len(data)))
     end = draw.draw(st.integers(start, min(len(data), start + 12)))
     replacement = draw.draw(st.sampled_from(HOSTILE) | st.binary(max_size=3))
@@ -57,7 +57,7 @@ def damaged(data: bytes, draw: st.DataObject) -> bytes:
 
 
 def model_verdict(data: bytes, count: int) -> bool:
-    """Whether the reader of records reads as many, at the offsets 0, 1, 2 and so on."""
+    """Return whether the reader reads that many records, at offsets 0, 1, 2 and so on."""
     batch = bytearray(build_batch([Record(0, 0, None, None)])[:HEADER_BYTES] + data)
     header = read_header(batch)._replace(
         batch_length=len(batch) - LOG_OVERHEAD, record_count=count, last_offset_delta=count - 1

@@ -1,5 +1,7 @@
-"""Random messages of every schema, made from kio's dataclasses alone: not through our own message
-classes, which are what the tests examine."""
+"""Random messages of every schema, built from kio's dataclasses alone.
+
+Our own message classes are what the tests check, so they are not used here.
+"""
 
 import random
 import types
@@ -33,7 +35,7 @@ _TEXTS = ["", "a", "topic-1", "grüße", "日本", "x" * 126, "x" * 127, "é" * 
 
 @cache
 def all_schemas() -> list[type]:
-    """kio's class of every version of every request and response."""
+    """Return kio's class of every version of every request and response."""
     return [schema for versions in messages().values() for schema in versions.values()]
 
 
@@ -48,7 +50,7 @@ def our_class(schema: Any) -> type[WireMessage]:
 
 
 def ours(message: Any) -> Any:
-    """kio's message as one of ours."""
+    """Convert kio's message to one of ours."""
     return _convert(message, our_class(type(message)))
 
 
@@ -70,8 +72,10 @@ def title(schema: Any) -> str:
 
 
 def sample(schema: type, source: random.Random, *, width: int = 3) -> Any:
-    """A message of this class, kio's or ours. `width` bounds how many entries arrays have, but for
-    a few of numbers and texts."""
+    """Draw a message of this class, kio's or ours.
+
+    `width` bounds the entries of arrays, except of a few arrays of numbers and strings.
+    """
     if issubclass(schema, WireMessage):
         return ours(sample(kio_class(schema), source, width=width))
     dataclass: Any = schema

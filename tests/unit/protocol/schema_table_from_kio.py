@@ -28,7 +28,7 @@ _HEAD = """\
 
 
 class KioField(NamedTuple):
-    """What is the same in all versions of one row of the table."""
+    """The properties that all versions of one row of the table share."""
 
     name: str
     type_text: str
@@ -45,7 +45,7 @@ def write_table() -> str:
 
 @cache
 def messages() -> dict[str, dict[int, type]]:
-    """Kafka's name of every request and response -> kio's class, or one like it, by version."""
+    """Map the name of every request and response to kio's class, or one like it, by version."""
     by_name: dict[str, dict[int, type]] = {}
     for key, module in api_key_map.items():
         api_key = find_api_key(key)
@@ -70,7 +70,7 @@ def _lines(versions: Mapping[int, type], depth: int) -> Iterator[str]:
 
 
 def _rows(versions: Mapping[int, type]) -> list[tuple[KioField, dict[int, type | None]]]:
-    """In an order that is each version's own."""
+    """Return the rows in an order that fits every version."""
     order: list[KioField] = []
     classes: dict[KioField, dict[int, type | None]] = {}
     for version, schema in versions.items():
@@ -104,7 +104,7 @@ def _split_optional(annotation: Any) -> tuple[Any, bool]:
 
 
 def _default(field: Field[Any]) -> str | None:
-    """None: there is none, or it is a struct of its fields' defaults, which needs no text."""
+    """Return the default; None without one, or for a struct, whose fields have their own."""
     value = field.default
     if value is MISSING or is_dataclass(value):
         return None

@@ -1,4 +1,4 @@
-"""Batch headers: what is read, refused and stamped."""
+"""Batch headers: what is read, refused and set by the log."""
 
 import struct
 
@@ -46,7 +46,7 @@ def three_records() -> bytearray:
     return build_batch([Record(offset, 1_000 + offset, None, b"v") for offset in range(3)])
 
 
-def test_a_header_is_61_bytes_and_reads_back_field_by_field() -> None:
+def test_a_header_has_61_bytes_and_survives_a_round_trip() -> None:
     assert HEADER.size == HEADER_BYTES == 61
     assert read_header(b"gap" + HEADER.pack(*SOUND), 3) == SOUND
     assert (SOUND.size, SOUND.last_offset, SOUND.next_offset) == (91, 42, 43)
@@ -69,7 +69,7 @@ def test_attributes_name_codec_and_flags() -> None:
     ("base", "delta", "last"),
     [(0, 0, 0), (5, 2, 7), (2**31 - 1, 0, 2**31 - 1), (2**31 - 1, 1, 0), (2**31 - 3, 4, 1)],
 )
-def test_sequences_continue_at_zero_after_the_largest(base: int, delta: int, last: int) -> None:
+def test_sequences_wrap_to_zero_after_the_largest(base: int, delta: int, last: int) -> None:
     assert SOUND._replace(base_sequence=base, last_offset_delta=delta).last_sequence == last
 
 
@@ -78,7 +78,7 @@ def test_a_batch_without_sequence_has_no_last_sequence() -> None:
 
 
 @pytest.mark.parametrize("length", range(HEADER_BYTES))
-def test_a_cut_header_is_corrupt(length: int) -> None:
+def test_a_truncated_header_is_corrupt(length: int) -> None:
     with pytest.raises(CorruptBatch, match=f"{length} of 61 bytes"):
         read_header(HEADER.pack(*SOUND)[:length])
 
@@ -99,7 +99,7 @@ def test_an_unknown_format_is_refused() -> None:
         read_header(HEADER.pack(*SOUND._replace(magic=3)))
 
 
-def test_a_sound_header_passes_up_to_its_last_byte() -> None:
+def test_a_valid_header_passes_up_to_its_last_byte() -> None:
     check_header(SOUND, 91)
     with pytest.raises(CorruptBatch, match="91 bytes announced, 90 are there"):
         check_header(SOUND, 90)
@@ -132,7 +132,7 @@ def test_structural_damage_is_refused(change: dict[str, int], reason: str) -> No
 
 
 @pytest.mark.parametrize("count", [0, 1, 2])
-def test_a_compacted_batch_may_hold_fewer_records_than_offsets(count: int) -> None:
+def test_a_compacted_batch_may_have_fewer_records_than_offsets(count: int) -> None:
     compacted = SOUND._replace(record_count=count)
     check_header(compacted, 91)
     with pytest.raises(CorruptBatch, match=f"{count} records with last offset delta 2"):
@@ -173,7 +173,7 @@ def test_control_batches_from_producers_are_rejected(change: dict[str, int], rea
         check_client_batch(SOUND._replace(**change))
 
 
-def test_stamping_offset_and_epoch_keeps_the_crc() -> None:
+def test_setting_offset_and_epoch_keeps_the_crc() -> None:
     batch = three_records()
     padded = bytearray(b"....") + batch
     stamp_offset_and_epoch(memoryview(padded), 4, 2**40, 12)
@@ -183,7 +183,7 @@ def test_stamping_offset_and_epoch_keeps_the_crc() -> None:
     assert padded[4 + 16 :] == batch[16:]
 
 
-def test_append_time_becomes_the_time_of_every_record() -> None:
+def test_append_time_becomes_the_timestamp_of_every_record() -> None:
     batch = three_records()
     padded = bytearray(b"....") + batch + b"...."
     stamp_append_time(memoryview(padded), 4, len(batch), 5_555)
@@ -194,12 +194,12 @@ def test_append_time_becomes_the_time_of_every_record() -> None:
     assert padded[:4] == padded[-4:] == b"...."
 
 
-def test_the_crc_is_castagnolis() -> None:
-    # The check value of CRC-32C: that of the digits 1 to 9.
+def test_the_crc_is_crc_32c() -> None:
+    # The check value of CRC-32C, for the digits 1 to 9.
     assert compute_crc(bytes(21) + b"123456789") == 0xE3069283
 
 
-def test_a_batch_that_is_not_whole_has_no_valid_crc() -> None:
+def test_a_truncated_batch_has_no_valid_crc() -> None:
     batch = bytes(three_records())
     assert is_crc_valid(batch, 0, len(batch))
     assert not is_crc_valid(batch[:-1], 0, len(batch))
@@ -217,7 +217,7 @@ def test_headers_are_walked_up_to_a_partial_batch() -> None:
     assert [header for _, header in headers] == [read_header(batch)] * 3
 
 
-def test_a_walk_over_a_length_that_cannot_advance_stops_with_an_error() -> None:
+def test_a_walk_fails_at_a_length_that_does_not_advance() -> None:
     stuck = HEADER.pack(*SOUND._replace(batch_length=-12)) + bytes(100)
     with pytest.raises(CorruptBatch, match="length -12 is below 49"):
         list(iter_headers(stuck))

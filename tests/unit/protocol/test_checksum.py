@@ -8,17 +8,17 @@ from hypothesis import strategies as st
 from penstock.protocol.checksum import crc32c
 
 
-def test_the_checksum_is_castagnolis() -> None:
+def test_the_checksum_is_crc_32c() -> None:
     assert crc32c(b"123456789") == 0xE3069283  # the check value of CRC-32C, RFC 3720
     assert crc32c(memoryview(b"6789"), crc32c(b"12345")) == 0xE3069283
 
 
 @given(st.binary(max_size=300), st.integers(0, 0xFFFFFFFF))
-def test_it_is_the_packages_own(data: bytes, value: int) -> None:
+def test_the_checksum_equals_the_packages(data: bytes, value: int) -> None:
     assert crc32c(data, value) == package.crc32c(data, value)
 
 
-def test_what_surrounds_it_is_not_imported() -> None:
+def test_the_rest_of_the_package_is_not_imported() -> None:
     script = (
         "import sys; from penstock.protocol.checksum import crc32c; crc32c(b'');"
         "print([name for name in ('crc32c', 'argparse', 'importlib.metadata') "

@@ -1,4 +1,4 @@
-"""Compiled and plain walk agree on every input: no overflow, no other answer, no crash."""
+"""The compiled and the plain walk agree on every input: no overflow, no other result, no crash."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ from tests.unit.protocol.damaged_records import HOSTILE, Walk, damaged, encoded_
 from penstock.protocol import record_walk
 from penstock.protocol.varint import MAX_INT64, MIN_INT64, encode_varint
 
-pytestmark = pytest.mark.xdist_group("compiled-walk")  # one worker compiles it
+pytestmark = pytest.mark.xdist_group("compiled-walk")  # so that one worker compiles it
 
 Bounds = tuple[int, int, int]
 _LONGS = st.sampled_from([MIN_INT64, -(2**31), -1, 0, 1, 2**31, MAX_INT64]) | st.integers(
@@ -51,7 +51,7 @@ def assert_agree(compiled: ModuleType, data: bytes, count: int, bounds: Bounds) 
 
 @FUZZED
 @given(sent=encoded_records(), bounds=BOUNDS, draw=st.data())
-def test_they_agree_on_sound_and_damaged_records(
+def test_both_walks_agree_on_valid_and_damaged_records(
     compiled: ModuleType, sent: Walk, bounds: Bounds, draw: st.DataObject
 ) -> None:
     assert_agree(compiled, sent.data, sent.records, bounds)
@@ -67,7 +67,7 @@ def test_they_agree_on_sound_and_damaged_records(
     bounds=BOUNDS,
     is_framed=st.booleans(),
 )
-def test_they_agree_on_hostile_varints_in_any_field(
+def test_both_walks_agree_on_hostile_varints_in_any_field(
     compiled: ModuleType, pieces: list[bytes], count: int, bounds: Bounds, is_framed: bool
 ) -> None:
     content = b"".join(pieces)
@@ -77,7 +77,7 @@ def test_they_agree_on_hostile_varints_in_any_field(
 
 @pytest.mark.parametrize("hostile", HOSTILE, ids=bytes.hex)
 @pytest.mark.parametrize("field", range(8))
-def test_they_agree_on_a_hostile_varint_in_each_field(
+def test_both_walks_agree_on_a_hostile_varint_in_each_field(
     compiled: ModuleType, field: int, hostile: bytes
 ) -> None:
     fields = [b"", b"\0", b"\0", b"\0", b"\2k", b"\2v", b"\2", b"\2h", b"\2v"]
@@ -87,7 +87,7 @@ def test_they_agree_on_a_hostile_varint_in_each_field(
     assert_agree(compiled, length + content, 1, (MIN_INT64, MAX_INT64, 0))
 
 
-def test_a_broker_of_the_compiled_build_has_no_cost_to_report(
+def test_a_compiled_broker_has_no_validation_warning(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     directory = compiled_directory(tmp_path_factory.mktemp("compiled"))

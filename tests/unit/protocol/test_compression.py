@@ -1,4 +1,4 @@
-"""Codecs: forms that other clients write and read, bombs, and lying sizes."""
+"""Codecs: formats that other clients write and read, bombs, and false sizes."""
 
 import gzip
 import random
@@ -21,7 +21,7 @@ def noise(length: int) -> bytes:
 
 
 def peak_of_refusing(expected: type[CorruptBatch], codec: Codec, data: bytes, *, limit: int) -> int:
-    """The most bytes held at once until `expected` was raised."""
+    """Return the peak memory until `expected` was raised."""
     tracemalloc.start()
     try:
         with pytest.raises(expected):
@@ -54,7 +54,7 @@ def test_a_bomb_is_refused_before_it_takes_memory(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
-def test_a_bomb_of_many_small_parts_counts_them_together(codec: Codec) -> None:
+def test_parts_of_a_bomb_count_together(codec: Codec) -> None:
     part = compress(codec, bytes(MIB // 2))
     assert decompress(codec, part * 2, limit=MIB) == bytes(MIB)
     with pytest.raises(DecompressedTooLarge):
@@ -62,7 +62,7 @@ def test_a_bomb_of_many_small_parts_counts_them_together(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
-def test_every_cut_is_corrupt_or_shorter(codec: Codec) -> None:
+def test_truncated_data_is_corrupt_or_shorter(codec: Codec) -> None:
     content = noise(200) * 2
     compressed = compress(codec, content)
     for cut in range(len(compressed)):
@@ -70,7 +70,7 @@ def test_every_cut_is_corrupt_or_shorter(codec: Codec) -> None:
             decompressed = decompress(codec, compressed[:cut], limit=1000)
         except CorruptBatch:
             continue
-        # Only the block framing of snappy has no end mark: its header alone is an empty stream.
+        # Only snappy's block framing has no end mark: its header alone is an empty stream.
         assert (codec, cut, decompressed) == (Codec.SNAPPY, len(XERIAL_HEADER), b"")
 
 
@@ -82,13 +82,13 @@ def test_data_of_another_codec_is_corrupt(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD])
-def test_junk_after_the_content_is_corrupt(codec: Codec) -> None:
+def test_trailing_bytes_are_corrupt(codec: Codec) -> None:
     with pytest.raises(CorruptBatch):
         decompress(codec, compress(codec, b"content") + b"junkjunkjunkjunk", limit=MIB)
 
 
 @pytest.mark.parametrize(("codec", "level"), [(Codec.GZIP, 9), (Codec.LZ4, 12), (Codec.ZSTD, 19)])
-def test_a_higher_level_is_smaller_and_the_same_content(codec: Codec, level: int) -> None:
+def test_a_higher_level_gives_fewer_bytes_and_the_same_content(codec: Codec, level: int) -> None:
     words = [noise(length) for length in range(3, 60)]
     content = b"".join(random.Random(1).choices(words, k=5_000))
     small = compress(codec, content, level)
@@ -96,7 +96,7 @@ def test_a_higher_level_is_smaller_and_the_same_content(codec: Codec, level: int
     assert decompress(codec, small, limit=MIB) == content
 
 
-def test_gzip_of_the_standard_library_is_read_and_reads_ours() -> None:
+def test_gzip_is_compatible_with_the_standard_library() -> None:
     assert decompress(Codec.GZIP, gzip.compress(b"one") + gzip.compress(b"two"), limit=6) == (
         b"onetwo"
     )
@@ -108,7 +108,7 @@ def test_gzip_members_are_limited_in_number() -> None:
         decompress(Codec.GZIP, gzip.compress(b"") * 1025, limit=MIB)
 
 
-# A snappy block written by hand: length 5, then a literal of 5 bytes.
+# A snappy block encoded by hand: length 5, then a literal of 5 bytes.
 SNAPPY_HELLO = b"\x05\x10hello"
 
 
@@ -149,11 +149,11 @@ def test_snappy_is_written_in_frames_of_32_kib_as_java_writes_it() -> None:
         XERIAL_HEADER[:12],
     ],
 )
-def test_sizes_claimed_by_snappy_are_not_believed(lie: bytes) -> None:
+def test_false_sizes_in_snappy_are_corrupt_and_take_no_memory(lie: bytes) -> None:
     assert peak_of_refusing(CorruptBatch, Codec.SNAPPY, lie, limit=2**40) < MIB
 
 
-def test_lz4_blocks_are_independent_since_java_reads_no_others() -> None:
+def test_lz4_blocks_are_independent_because_java_reads_no_others() -> None:
     frame = compress(Codec.LZ4, noise(200_000))
     assert frame[:4] == struct.pack("<I", 0x184D2204)
     flags = frame[4]
@@ -170,7 +170,7 @@ def test_lz4_with_linked_blocks_is_read() -> None:
 
 
 def zstd_frame(window_log: int, *blocks: bytes) -> bytes:
-    """A frame that names its window and not its content size."""
+    """Build a frame with a window and without a content size."""
     return bytes.fromhex("28b52ffd00") + bytes([(window_log - 10) << 3]) + b"".join(blocks)
 
 
@@ -178,7 +178,7 @@ def zstd_repeated(byte: bytes, count: int, *, last: bool) -> bytes:
     return struct.pack("<I", count << 3 | 1 << 1 | last)[:3] + byte
 
 
-def test_zstd_written_by_hand_is_read() -> None:
+def test_a_zstd_frame_encoded_by_hand_is_read() -> None:
     frame = zstd_frame(
         17, zstd_repeated(b"a", 3, last=False), zstd_repeated(b"b", 100_000, last=True)
     )
@@ -192,7 +192,7 @@ def test_zstd_windows_above_128_mib_are_refused() -> None:
         decompress(Codec.ZSTD, zstd_frame(28, block), limit=MIB)
 
 
-def test_a_content_size_claimed_by_zstd_is_not_believed() -> None:
+def test_a_false_content_size_in_zstd_takes_no_memory() -> None:
     claimed = struct.pack("<Q", 2**40)
     # Frame descriptor 0xC0: eight bytes of content size after the window byte.
     lie = bytes.fromhex("28b52ffdc038") + claimed + zstd_repeated(b"a", 3, last=True)

@@ -32,13 +32,13 @@ def control_batch(key: bytes | None, value: bytes | None) -> bytearray:
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_marker_says_how_the_transaction_ended(commit: bool) -> None:
+def test_a_marker_has_commit_or_abort(commit: bool) -> None:
     batch = marker(commit=commit)
     assert read_end_marker(batch) == EndMarker(commit=commit, coordinator_epoch=17)
     assert is_crc_valid(batch, 0, len(batch))
 
 
-def test_a_marker_is_laid_out_as_kafka_lays_it_out() -> None:
+def test_a_marker_has_kafkas_layout() -> None:
     batch = marker(commit=True)
     header = read_header(batch)
     check_header(header, len(batch))
@@ -56,18 +56,18 @@ def test_a_producer_cannot_send_a_marker() -> None:
         check_client_batch(read_header(marker(commit=True)))
 
 
-def test_data_and_emptied_batches_hold_no_marker() -> None:
+def test_data_and_empty_batches_have_no_marker() -> None:
     key, value = struct.pack(">hh", 0, 1), struct.pack(">hi", 0, 17)
     assert read_end_marker(build_batch([Record(0, 0, key, value)])) is None
     assert read_end_marker(build_batch([], last_offset_delta=0, control=True)) is None
 
 
 @pytest.mark.parametrize("control_type", [-1, 2, 3, 6, 32767])
-def test_other_control_types_are_passed_over(control_type: int) -> None:
+def test_other_control_types_are_ignored(control_type: int) -> None:
     assert read_end_marker(control_batch(struct.pack(">hh", 0, control_type), None)) is None
 
 
-def test_later_versions_are_read_by_their_known_part() -> None:
+def test_later_versions_are_read_by_their_known_fields() -> None:
     batch = control_batch(struct.pack(">hhq", 1, 0, 9), struct.pack(">hiq", 1, 17, 9))
     assert read_end_marker(batch) == EndMarker(commit=False, coordinator_epoch=17)
 

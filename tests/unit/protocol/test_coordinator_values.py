@@ -20,7 +20,7 @@ def reader(text: str, *, flexible: bool = False) -> ValueReader:
     return ValueReader(bytes.fromhex(text), flexible=flexible)
 
 
-def test_numbers_are_big_endian_with_a_sign_in_both_encodings() -> None:
+def test_numbers_are_signed_big_endian_in_both_encodings() -> None:
     def write(writer: ValueWriter) -> None:
         writer.int8(-2)
         writer.int16(258)
@@ -44,9 +44,7 @@ def test_numbers_are_big_endian_with_a_sign_in_both_encodings() -> None:
         (True, "03c3a900010301ff0300010002"),
     ],
 )
-def test_lengths_are_plain_or_one_more_than_the_length_as_a_varint(
-    flexible: bool, expected: str
-) -> None:
+def test_lengths_are_plain_or_a_varint_of_one_more(flexible: bool, expected: str) -> None:
     def write(writer: ValueWriter) -> None:
         writer.string("é")
         writer.string(None)
@@ -62,7 +60,7 @@ def test_lengths_are_plain_or_one_more_than_the_length_as_a_varint(
     read.end()
 
 
-def test_tagged_fields_end_a_flexible_structure_and_no_plain_one() -> None:
+def test_tagged_fields_end_a_flexible_structure_only() -> None:
     def write(writer: ValueWriter) -> None:
         writer.tags((0, b"\xaa"), (200, b""))
 
@@ -101,7 +99,7 @@ def test_lengths_beyond_the_bytes_are_malformed(
         read(reader(text, flexible=flexible))
 
 
-def test_a_count_that_the_bytes_could_not_hold_allocates_nothing() -> None:
+def test_a_count_above_the_remaining_bytes_allocates_nothing() -> None:
     with pytest.raises(MalformedRecord, match="2147483647 items"):
         reader("7fffffff" + "00" * 100).array(ValueReader.int64)
 
@@ -112,7 +110,7 @@ def test_a_count_that_the_bytes_could_not_hold_allocates_nothing() -> None:
     st.lists(st.none() | st.text(max_size=200)),
     st.lists(st.binary(max_size=300)),
 )
-def test_texts_and_bytes_come_back(
+def test_strings_and_bytes_survive_a_round_trip(
     flexible: bool, texts: list[str | None], blocks: list[bytes]
 ) -> None:
     writer = ValueWriter(flexible=flexible)

@@ -1,4 +1,4 @@
-"""Entries are counted before a request is decoded, whatever stands before them."""
+"""Entries of an array are counted before a request is decoded, whatever precedes it."""
 
 import pytest
 from hypothesis import given
@@ -36,7 +36,7 @@ def test_a_later_array_is_found_behind_any_earlier_one(
 
 @pytest.mark.parametrize("version", range(10))
 def test_a_count_is_checked_without_its_entries(version: int) -> None:
-    """The entries are garbage: nothing was read but the count."""
+    """The entries are invalid, which shows that only the count was read."""
     schema = get_request_schema(ApiKey.JOIN_GROUP, version)
     body = bytes(encode(build(schema, {"protocols": [{"name": "p", "metadata": b""}] * 5000})))
     excess = Excess("protocols", 5000, 1000)

@@ -1,4 +1,4 @@
-"""ApiVersions and Metadata requests read by position: as the generic decoder reads them."""
+"""ApiVersions and Metadata requests decoded by hand: the same as by the generic decoder."""
 
 import random
 from collections.abc import Callable
@@ -29,7 +29,7 @@ READERS: dict[ApiKey, Callable[[bytes, int], Any]] = {
 
 
 def generic(key: ApiKey, version: int, body: bytes) -> Any:
-    """The generic decoder's values in the shape of ours; None where it refuses."""
+    """Return the generic decoder's values in our shape; None if it refuses."""
     try:
         message = decode_request(key, version, body)
     except MalformedRequest:
@@ -56,7 +56,7 @@ def by_position(key: ApiKey, version: int, body: bytes) -> Any:
 
 
 @pytest.mark.parametrize(("key", "version"), CASES)
-def test_a_request_reads_as_the_generic_decoder_reads_it(key: ApiKey, version: int) -> None:
+def test_a_request_is_decoded_as_by_the_generic_decoder(key: ApiKey, version: int) -> None:
     source = random.Random(version)
     schema = get_request_schema(key, version)
     for _ in range(scaled(test=100, verify=1000, release=10_000)):
@@ -67,9 +67,7 @@ def test_a_request_reads_as_the_generic_decoder_reads_it(key: ApiKey, version: i
 
 
 @pytest.mark.parametrize(("key", "version"), CASES)
-def test_damaged_requests_are_refused_as_the_generic_decoder_refuses_them(
-    key: ApiKey, version: int
-) -> None:
+def test_damaged_requests_are_refused_as_by_the_generic_decoder(key: ApiKey, version: int) -> None:
     source = random.Random(version)
     schema = get_request_schema(key, version)
     for _ in range(scaled(test=400, verify=4000, release=40_000)):
@@ -92,12 +90,12 @@ def damage(body: bytearray, source: random.Random) -> None:
             del body[position]
 
 
-def test_a_claimed_count_makes_nothing_before_it_is_checked() -> None:
+def test_a_count_allocates_nothing_before_it_is_checked() -> None:
     with pytest.raises(MalformedRequest, match="2147483647 topics cannot stand in 5 bytes"):
         read_metadata_request(b"\x7f\xff\xff\xff\x00", 4)
 
 
-def test_a_refusal_says_which_request_and_why() -> None:
+def test_an_error_names_the_request_and_the_reason() -> None:
     with pytest.raises(MalformedRequest, match="Metadata v4 ends early, after 2 bytes"):
         read_metadata_request(b"\0\0", 4)
     with pytest.raises(MalformedRequest, match="ApiVersions v0 ends at byte 0 of 1"):

@@ -78,7 +78,7 @@ def test_an_api_versions_response_has_header_v0_in_every_version(version: int) -
 
 
 @pytest.mark.parametrize("version", [5, 77, -1])
-def test_api_versions_of_an_unknown_version_can_be_answered_in_version_0(version: int) -> None:
+def test_api_versions_of_an_unknown_version_can_get_a_response_of_version_0(version: int) -> None:
     frame = encode_request_header(18, version, 5, "new") + b"\xffwhatever the future sends"
     request = read_request_header(frame)
     assert (request.correlation_id, request.client_id) == (5, "new")
@@ -96,7 +96,7 @@ def test_tagged_fields_of_a_header_are_skipped() -> None:
     assert response == (1, b"body")
 
 
-def test_a_body_can_be_written_where_the_frame_can() -> None:
+def test_a_body_is_a_writable_view_of_its_frame() -> None:
     frame = bytearray(encode_request_header(0, 9, 1, "c") + b"body")
     read_request_header(memoryview(frame)).body[0:1] = b"B"
     assert frame.endswith(b"Body")
@@ -134,13 +134,13 @@ def test_a_response_too_short_for_a_correlation_id_is_malformed() -> None:
         peek_correlation_id(b"\0\0")
 
 
-def test_keys_of_ones_own_can_be_added() -> None:
+def test_private_api_keys_can_be_added() -> None:
     keys = {**FIRST_FLEXIBLE_VERSIONS, 20_000: 0}
     frame = encode_request_header(20_000, 0, 3, None, keys)
     assert read_request_header(frame, keys)[:4] == (20_000, 0, 3, None)
 
 
-def test_a_header_that_cannot_be_written_says_so() -> None:
+def test_an_invalid_header_is_not_encoded() -> None:
     with pytest.raises(UnencodableMessage):
         encode_request_header(3, 1, 2**31, None)
     with pytest.raises(UnencodableMessage):
@@ -195,7 +195,7 @@ def test_a_frame_around_file_slices_counts_them_and_joins_the_rest() -> None:
     assert kinds.count(False) == sum(len(topic.partitions) for topic in topics)
 
 
-def test_a_frame_larger_than_its_size_can_tell_is_not_written() -> None:
+def test_a_frame_too_large_for_its_size_field_is_not_encoded() -> None:
     with pytest.raises(UnencodableMessage, match=str(2**31)):
         frame_parts([FileSlice(2**31 - 4), b"four"])
 
@@ -212,5 +212,5 @@ def test_a_frame_above_the_limit_is_refused_with_the_setting_to_change(size: int
         read_frame_size(struct.pack(">i", size), max_bytes=100)
 
 
-def test_a_frame_of_just_the_limit_is_accepted() -> None:
+def test_a_frame_of_exactly_the_limit_is_accepted() -> None:
     assert read_frame_size(struct.pack(">i", 100) + b"more", max_bytes=100) == 100

@@ -1,4 +1,4 @@
-"""What we read is what kio reads, and what kio cannot be given is refused in good order."""
+"""Decoding gives what kio's decoder gives, and malformed messages are refused."""
 
 import random
 import struct
@@ -40,7 +40,7 @@ OffsetCommitRequest = get_request_schema(8, 2)
 ProduceResponse = get_response_schema(0, 3)
 
 
-def test_every_message_is_read_as_kio_reads_it() -> None:
+def test_every_message_is_decoded_as_by_kio() -> None:
     source = random.Random(2)
     for schema in all_schemas():
         read_by_kio: Any = entity_reader(schema)
@@ -58,7 +58,7 @@ def test_a_decoded_message_is_an_immutable_instance_of_its_class() -> None:
     assert hash(message) == hash(decode(MetadataRequestV1, b"\0\0\0\1\0\1a"))
 
 
-def test_every_message_cut_short_is_malformed_wherever_it_is_cut() -> None:
+def test_every_truncated_message_is_malformed() -> None:
     source = random.Random(3)
     for schema in map(our_class, all_schemas()):
         encoded = encode(sample(schema, source, width=1))
@@ -67,7 +67,7 @@ def test_every_message_cut_short_is_malformed_wherever_it_is_cut() -> None:
                 decode(schema, encoded[:end])
 
 
-def test_every_message_with_a_byte_too_many_is_malformed() -> None:
+def test_every_message_with_a_trailing_byte_is_malformed() -> None:
     source = random.Random(4)
     for schema in map(our_class, all_schemas()):
         with pytest.raises(MalformedMessage, match="ends at byte"):
@@ -103,7 +103,7 @@ def test_malformed_messages_are_refused_before_anything_is_built(
     schema: type[WireMessage], body: bytes
 ) -> None:
     with pytest.raises(MalformedMessage):
-        decode(schema, body)  # generated now, so that only the reading is measured
+        decode(schema, body)  # generates the decoder, so that only decoding is measured
     tracemalloc.start()
     try:
         with pytest.raises(MalformedMessage, match=r"v\d+"):
@@ -120,7 +120,7 @@ def test_unknown_tagged_fields_are_skipped(tags: bytes) -> None:
     assert decode(MetadataRequestV9, b"\2\2a" + tags + b"\1\0\0" + tags) == plain
 
 
-def test_unknown_tagged_fields_beside_known_ones_are_skipped() -> None:
+def test_unknown_tagged_fields_among_known_ones_are_skipped() -> None:
     message = decode(FetchRequest, FETCH_HEAD + b"\3\0\2\2a\7\1x\x08\0")
     assert message.cluster_id == "a"
 
@@ -136,8 +136,8 @@ def test_lengths_padded_within_five_bytes_are_read() -> None:
 
 
 @pytest.mark.parametrize(("length", "is_read"), [(32_767, True), (32_768, False)])
-def test_a_string_is_no_longer_than_classic_versions_can_hold(length: int, is_read: bool) -> None:
-    """Else it could be read, and then be written nowhere."""
+def test_a_string_is_at_most_as_long_as_in_classic_versions(length: int, is_read: bool) -> None:
+    """Otherwise a decoded string could not be encoded again."""
     schema: Any = get_request_schema(ApiKey.HEARTBEAT, 4)
     values = {"generation_id": 1, "member_id": "", "group_instance_id": None}
     body = encode(schema(group_id="g" * length, **values))
@@ -148,7 +148,7 @@ def test_a_string_is_no_longer_than_classic_versions_can_hold(length: int, is_re
             decode(schema, body)
 
 
-def test_records_are_views_of_the_buffer_they_came_in() -> None:
+def test_records_are_views_of_the_received_buffer() -> None:
     messages = samples(FetchResponse, random.Random(5), 20)
     buffer = bytearray(max((encode(message) for message in messages), key=len))
     views = [
@@ -177,11 +177,11 @@ def test_a_writable_view_that_starts_within_a_buffer_is_read() -> None:
     assert decode(MetadataRequestV1, buffer[3:]).topics[0].name == "a"
 
 
-def test_an_error_code_of_the_future_reads_as_unknown_server_error() -> None:
+def test_an_unknown_error_code_is_decoded_as_unknown_server_error() -> None:
     assert decode(HeartbeatResponse, b"\x7f\0").error_code is ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-def test_a_retention_beyond_pythons_deltas_is_read_as_the_longest() -> None:
+def test_a_retention_beyond_pythons_timedelta_is_the_longest() -> None:
     message = sample(OffsetCommitRequest, random.Random(7), width=0)
     encoded = bytearray(encode(message))
     encoded[-12:-4] = struct.pack(">q", 2**63 - 1)  # before the empty array of topics
@@ -195,13 +195,13 @@ def test_an_append_time_keeps_its_milliseconds() -> None:
     assert encode(decode(ProduceResponse, body)) == body
 
 
-def test_an_append_time_beyond_pythons_years_is_malformed() -> None:
+def test_an_append_time_beyond_pythons_datetime_is_malformed() -> None:
     body = struct.pack(">ih1sii hqq i", 1, 1, b"t", 1, 0, 0, 7, 2**62, 0)
     with pytest.raises(MalformedMessage):
         decode(ProduceResponse, body)
 
 
-def test_requests_and_responses_fail_each_with_their_own_error() -> None:
+def test_requests_and_responses_have_their_own_errors() -> None:
     with pytest.raises(MalformedRequest, match="MetadataRequest v1"):
         decode_request(3, 1, b"")
     with pytest.raises(MalformedResponse, match="MetadataResponse v1"):
@@ -209,12 +209,12 @@ def test_requests_and_responses_fail_each_with_their_own_error() -> None:
 
 
 @pytest.mark.parametrize(("key", "version"), [(3, 99), (3, -1), (999, 0), (4, 0), (-1, 0)])
-def test_a_schema_that_does_not_exist_is_named(key: int, version: int) -> None:
+def test_a_missing_schema_is_named(key: int, version: int) -> None:
     with pytest.raises(UnknownSchema, match=rf"v{version}$"):
         decode_request(key, version, b"")
 
 
-def test_reading_imports_no_schema_library() -> None:
+def test_decoding_imports_no_schema_library() -> None:
     program = (
         "import sys; from penstock.protocol.messages import decode_request;"
         "decode_request(3, 1, bytes(4)); print(*sys.modules)"
@@ -225,6 +225,6 @@ def test_reading_imports_no_schema_library() -> None:
     assert not set(ran.stdout.split()) & {"hypothesis", "kio", "dataclasses"}
 
 
-def test_preloading_makes_schemas_ready() -> None:
+def test_preloading_generates_decoders() -> None:
     preload({ApiKey.HEARTBEAT: range(5)})
     assert get_response_schema(12, 4).__version__ == 4

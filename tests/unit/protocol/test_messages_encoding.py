@@ -1,4 +1,4 @@
-"""What we write is what kio writes, for every message of every version."""
+"""Encoding gives the bytes of kio's encoder, for every message of every version."""
 
 import io
 import random
@@ -27,7 +27,7 @@ def written_by_kio(message: Any) -> bytes:
     return buffer.getvalue()
 
 
-def test_every_message_is_written_as_kio_writes_it() -> None:
+def test_every_message_is_encoded_as_by_kio() -> None:
     assert len(all_schemas()) > 600
     source = random.Random(1)
     for schema in all_schemas():
@@ -54,12 +54,12 @@ def our_partition(message: MetadataResponsePartition) -> Any:
 
 
 @pytest.mark.parametrize("length", [0, 1, 126, 127, 128, 20_000])
-def test_lengths_of_several_bytes_are_written_as_kio_writes_them(length: int) -> None:
+def test_lengths_of_several_bytes_are_encoded_as_by_kio(length: int) -> None:
     for message in (partition(length, 3), partition(3, length), partition(length, length)):
         assert encode(our_partition(message)) == written_by_kio(message)
 
 
-def test_more_shapes_of_arrays_than_are_remembered_are_written_right() -> None:
+def test_more_array_shapes_than_the_cache_holds_are_encoded_correctly() -> None:
     shapes = [(replicas, in_sync) for replicas in range(40) for in_sync in range(40)]
     assert len(shapes) > MAX_SHAPES
     for replicas, in_sync in shapes:
@@ -68,13 +68,13 @@ def test_more_shapes_of_arrays_than_are_remembered_are_written_right() -> None:
 
 
 class FileSlice:
-    """Stands for bytes in a file: all that is known is how many."""
+    """Bytes in a file, of which only the length is known."""
 
     def __len__(self) -> int:
         return 1000
 
 
-def test_records_that_are_no_bytes_keep_their_place_among_the_parts() -> None:
+def test_file_slices_keep_their_position_among_the_parts() -> None:
     first, second = FileSlice(), FileSlice()
     schema = get_response_schema(1, 12)
     made = samples(kio_class(schema), random.Random(3), 100)
@@ -93,13 +93,13 @@ def test_records_that_are_no_bytes_keep_their_place_among_the_parts() -> None:
     assert b"".join(filled) == encode(holding(bytes(1000), bytes(1000)))
 
 
-def test_our_errors_are_written_as_kios() -> None:
+def test_our_error_codes_are_encoded_as_kios() -> None:
     for error in ErrorCode:
         message = get_response_schema(12, 0)(error_code=error)
         assert encode(message) == error.to_bytes(2, "big", signed=True)
 
 
-def test_a_delta_is_written_in_whole_milliseconds() -> None:
+def test_a_timedelta_is_encoded_in_whole_milliseconds() -> None:
     schema = get_response_schema(12, 1)
     message = schema(throttle_time=timedelta(microseconds=2999), error_code=ErrorCode.NONE)
     assert encode(message) == b"\0\0\0\x02\0\0"
@@ -112,6 +112,6 @@ HEARTBEAT: dict[str, Any] = {"group_id": "g", "generation_id": 1, "member_id": "
     "wrong",
     [{"generation_id": 2**31}, {"member_id": None}, {"member_id": "x" * 40_000}, {"group_id": 7}],
 )
-def test_a_value_that_does_not_fit_names_its_message(wrong: dict[str, Any]) -> None:
+def test_an_invalid_value_is_reported_with_its_message(wrong: dict[str, Any]) -> None:
     with pytest.raises(UnencodableMessage, match="HeartbeatRequest v0"):
         encode(get_request_schema(12, 0)(**{**HEARTBEAT, **wrong}))

@@ -1,4 +1,4 @@
-"""Produce requests read in place: equal to kio's reading, and strict about what is not one."""
+"""Produce requests decoded in place: equal to kio's decoding, and strict about malformed ones."""
 
 import random
 import struct
@@ -28,7 +28,7 @@ def read(body: bytes, version: int) -> ProduceRequest:
 
 
 def flat(request: Any) -> tuple[Any, ...]:
-    """kio's request in our shape."""
+    """Convert kio's request to our shape."""
     topics = [
         (t.name, [(p.index, p.records) for p in t.partition_data]) for t in request.topic_data
     ]
@@ -50,7 +50,7 @@ def with_distinct_partitions(request: Any) -> Any:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_request_reads_as_kio_reads_it(version: int) -> None:
+def test_a_request_is_decoded_as_by_kio(version: int) -> None:
     schema = get_request_schema(0, version)
     read_by_kio: Any = entity_reader(kio_class(schema))
     source = random.Random(version)
@@ -110,21 +110,21 @@ def test_a_duplicate_partition_is_malformed(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [CLASSIC, FLEXIBLE])
-def test_a_partition_in_two_parts_of_its_topic_is_malformed(version: int) -> None:
+def test_a_partition_repeated_in_another_entry_of_its_topic_is_malformed(version: int) -> None:
     body = request_body(version, ("t", [(0, b"a")]), ("u", [(0, b"b")]), ("t", [(0, b"c")]))
     with pytest.raises(MalformedRequest, match="t-0 comes twice"):
         read(body, version)
 
 
 @pytest.mark.parametrize("version", [CLASSIC, FLEXIBLE])
-def test_a_topic_in_two_parts_with_other_partitions_is_read(version: int) -> None:
+def test_a_topic_in_two_entries_with_other_partitions_is_decoded(version: int) -> None:
     body = request_body(version, ("t", [(0, b"a")]), ("t", [(1, b"b")]))
     topics: Any = read(body, version).topics
     assert topics == [("t", [(0, b"a")]), ("t", [(1, b"b")])]
 
 
 @pytest.mark.parametrize("version", [CLASSIC, FLEXIBLE])
-def test_a_request_cut_anywhere_is_malformed(version: int) -> None:
+def test_a_truncated_request_is_malformed(version: int) -> None:
     body = request_body(version, ("t", [(0, b"abc"), (1, None)]), ("u", [(0, b"x" * 200)]))
     for end in range(len(body)):
         with pytest.raises(MalformedRequest):
@@ -132,7 +132,7 @@ def test_a_request_cut_anywhere_is_malformed(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [CLASSIC, FLEXIBLE])
-def test_a_byte_after_the_request_is_malformed(version: int) -> None:
+def test_a_trailing_byte_is_malformed(version: int) -> None:
     with pytest.raises(MalformedRequest, match="ends at byte"):
         read(request_body(version, ("t", [(0, b"a")])) + b"\0", version)
 
@@ -205,7 +205,7 @@ def test_impossible_lengths_and_counts_are_malformed(version: int, body: bytes) 
 
 @pytest.mark.parametrize("version", [CLASSIC, FLEXIBLE])
 def test_partitions_are_bounded_in_number(version: int) -> None:
-    """Records may be large, but what is named costs time and memory, also without any."""
+    """Records may be large, but every entry costs time and memory, even without records."""
 
     def naming(topics: int, partitions: int) -> bytes:
         entries: list[tuple[int, bytes | None]] = [(number, None) for number in range(partitions)]

@@ -1,4 +1,4 @@
-"""The walk over the framing of records: every flaw by hand, and the reader as its model."""
+"""The walk over the framing of records: every fault by hand, and the reader as its model."""
 
 import pytest
 from hypothesis import given, settings
@@ -20,7 +20,7 @@ def walk(data: bytes, count: int = 1) -> tuple[int, int, int]:
     return record_walk.walk_records(data, count, MIN_INT64, MAX_INT64, 0, False, [])
 
 
-def test_sound_records_have_no_flaw_and_the_greatest_timestamp_delta() -> None:
+def test_valid_records_have_no_fault_and_the_greatest_timestamp_delta() -> None:
     second = b"\x01\x03\x02\x01\x01\x04\x02h\x01\x00\x02v"  # delta -2, no key, no value, 2 headers
     assert walk(framed(SOUND) + framed(second), 2) == (record_walk.SOUND, 2, 2)
 
@@ -52,16 +52,16 @@ def test_sound_records_have_no_flaw_and_the_greatest_timestamp_delta() -> None:
         (record_walk.TRAILING_BYTES, framed(SOUND) + b"\x00"),
     ],
 )
-def test_each_flaw_of_the_framing_is_named(flaw: int, data: bytes) -> None:
+def test_each_fault_of_the_framing_is_named(flaw: int, data: bytes) -> None:
     assert walk(data)[0] == flaw
 
 
-def test_a_flaw_is_reported_at_its_record() -> None:
+def test_a_fault_is_reported_at_its_record() -> None:
     second = framed(b"\x00\x04\x02\x02k\x02v\x00")
     assert walk(framed(SOUND) + second + framed(SOUND), 3) == (record_walk.BAD_OFFSET_DELTA, 2, 2)
 
 
-def test_records_that_are_sound_but_invalid_are_listed_and_do_not_end_the_walk() -> None:
+def test_well_formed_but_invalid_records_are_listed_and_do_not_end_the_walk() -> None:
     contents = [
         b"\x00" + encode_varlong(delta) + encode_varint(index) + key + b"\x02v\x00"
         for index, (delta, key) in enumerate(
@@ -88,7 +88,7 @@ def test_faults_are_listed_up_to_a_limit() -> None:
 
 @settings(max_examples=scaled(test=150, verify=3000, release=20_000))
 @given(encoded_records(), st.data())
-def test_the_walk_and_the_reader_of_records_agree(sent: Walk, draw: st.DataObject) -> None:
+def test_the_walk_and_the_reader_agree(sent: Walk, draw: st.DataObject) -> None:
     for data in (sent.data, damaged(sent.data, draw)):
         verdict = walk(data, sent.records)
         assert (verdict[0] == record_walk.SOUND) == model_verdict(data, sent.records), verdict

@@ -1,4 +1,4 @@
-"""Records: the format spelled out by hand, compaction's forms, and damage inside the records."""
+"""Records: the format by hand, results of compaction, and damage inside the records."""
 
 import struct
 
@@ -26,7 +26,7 @@ MIB = 1024 * 1024
 
 
 def bitwise_crc32c(data: bytes) -> int:
-    """CRC-32C by its definition, bit by bit: reflected polynomial 0x82F63B78."""
+    """Compute CRC-32C by its definition, bit by bit: reflected polynomial 0x82F63B78."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc ^= byte
@@ -36,7 +36,7 @@ def bitwise_crc32c(data: bytes) -> int:
 
 
 def batch_around(payload: bytes, **fields: int) -> bytes:
-    """A batch with any bytes for records: one record and no compression unless told."""
+    """Build a batch around any record bytes; one uncompressed record by default."""
     attributes = fields.get("attributes", 0)
     last_delta = fields.get("last_offset_delta", 0)
     base_timestamp = fields.get("base_timestamp", 1_000)
@@ -50,7 +50,7 @@ def batch_around(payload: bytes, **fields: int) -> bytes:
     return struct.pack(">qi", 100, len(outside) + len(covered)) + outside + covered
 
 
-# One record written by hand; lengths are zigzag, so each is twice its number.
+# One record encoded by hand; lengths are zigzag, so each is twice its value.
 GOLDEN_RECORD = (
     b"\x20"  # 16 bytes follow
     b"\x00"  # attributes
@@ -65,7 +65,7 @@ GOLDEN_RECORD = (
 GOLDEN_BATCH = batch_around(GOLDEN_RECORD)
 
 
-def test_a_batch_written_by_hand_is_read() -> None:
+def test_a_batch_encoded_by_hand_is_read() -> None:
     assert len(GOLDEN_BATCH) == HEADER_BYTES + 17
     header = read_header(GOLDEN_BATCH)
     check_header(header, len(GOLDEN_BATCH))
@@ -75,12 +75,12 @@ def test_a_batch_written_by_hand_is_read() -> None:
     assert list(iter_keys(GOLDEN_BATCH)) == [(100, b"k", True, 1_003)]
 
 
-def test_a_built_batch_is_the_one_written_by_hand() -> None:
+def test_a_built_batch_equals_the_one_encoded_by_hand() -> None:
     built = build_batch([Record(100, 1_000, b"k", b"hello", (("h", b"v"),))], base_offset=100)
     assert built == batch_around(GOLDEN_RECORD.replace(b"\x06", b"\x00", 1))
 
 
-def test_header_fields_of_a_built_batch_are_those_asked_for() -> None:
+def test_header_fields_of_a_built_batch_are_those_requested() -> None:
     built = build_batch(
         [Record(8, 20, None, b""), Record(10, 15, b"", None)],
         base_offset=7,
@@ -112,25 +112,26 @@ def test_header_fields_of_a_built_batch_are_those_asked_for() -> None:
     assert [record.offset for record in iter_records(built)] == [8, 10]
 
 
-def test_append_time_replaces_the_times_of_records() -> None:
+def test_append_time_replaces_the_timestamps_of_records() -> None:
     built = build_batch([Record(0, 5, None, b"a"), Record(1, 9, None, b"b")], append_time_ms=77)
     assert read_header(built).is_append_time
     assert [record.timestamp_ms for record in iter_records(built)] == [77, 77]
     assert [timestamp for *_, timestamp in iter_keys(built)] == [77, 77]
 
 
-def test_a_delete_horizon_keeps_the_times_of_records() -> None:
+def test_a_delete_horizon_keeps_the_timestamps_of_records() -> None:
     records = [Record(0, 5_000, b"a", None), Record(3, 5_007, b"b", b"")]
     built = build_batch(records, delete_horizon_ms=99_000)
     header = read_header(built)
     assert header.has_delete_horizon
     assert (header.base_timestamp, header.max_timestamp) == (99_000, 5_007)
-    # Deltas count from the horizon: 5,000 - 99,000, as zigzag 187,999, in three groups of 7 bits.
+    # Deltas are relative to the horizon: 5,000 - 99,000, as zigzag 187,999, in three groups of 7
+    # bits.
     assert built[HEADER_BYTES + 2 : HEADER_BYTES + 5] == b"\xdf\xbc\x0b"
     assert list(iter_records(built)) == records
 
 
-def test_a_batch_emptied_by_compaction_keeps_its_range_and_producer() -> None:
+def test_a_batch_emptied_by_compaction_keeps_its_offsets_and_producer() -> None:
     emptied = build_batch(
         [],
         base_offset=50,
@@ -152,14 +153,14 @@ def test_a_batch_emptied_by_compaction_keeps_its_range_and_producer() -> None:
     assert list(iter_keys(emptied)) == []
 
 
-def test_keys_tell_tombstones_and_empty_values_apart() -> None:
+def test_iter_keys_distinguishes_tombstones_from_empty_values() -> None:
     built = build_batch(
         [Record(0, 1, b"a", None), Record(1, 2, None, b""), Record(2, 3, b"", b"v")]
     )
     assert list(iter_keys(built)) == [(0, b"a", False, 1), (1, None, True, 2), (2, b"", True, 3)]
 
 
-def test_bytes_after_the_batch_are_not_its_own() -> None:
+def test_trailing_bytes_are_not_part_of_the_batch() -> None:
     assert list(iter_records(GOLDEN_BATCH + b"more")) == list(iter_records(GOLDEN_BATCH))
 
 
@@ -192,7 +193,7 @@ def test_timestamps_overflow_as_kafkas_do_and_can_be_rewritten() -> None:
         b"\x80\x80\x80\x80\x10\x00\x00\x00\x01\x01\x00",  # length beyond 32 bits
         b"\xfe\xff\xff\xff\x0f\x00\x00\x00\x01\x01\x00",  # length 2^31-1
         b"\x0c\x00\x00\x00\x01\x01\x00\x00",  # a byte after the record
-        b"\x0a\x00\x00\x00\x01\x01\x00",  # no place for the header count
+        b"\x0a\x00\x00\x00\x01\x01\x00",  # no bytes left for the header count
         b"\x0c\x00\x00\x02\x01\x01\x00",  # offset delta 1 in a batch of one offset
         b"\x0c\x00\x00\x01\x01\x01\x00",  # offset delta -1
         b"\x0c\x00\x00\x00\x03\x01\x00",  # key length -2
@@ -215,7 +216,7 @@ def test_damage_inside_a_record_is_corrupt(payload: bytes) -> None:
     "headers",
     [
         b"\x01",  # -1 headers
-        b"\x02",  # one header in no bytes
+        b"\x02",  # one header in zero bytes
         b"\xfe\xff\xff\xff\x0f",  # 2^31-1 headers
         b"\x02\x01\x02v",  # key null
         b"\x02\x03\x02v",  # key length -2
@@ -258,7 +259,7 @@ def test_more_records_than_bytes_are_refused_after_decompression(codec: Codec) -
         list(iter_records(batch))
 
 
-def test_a_batch_that_unpacks_beyond_the_limit_is_refused() -> None:
+def test_a_batch_that_decompresses_beyond_the_limit_is_refused() -> None:
     records = [Record(0, 0, None, bytes(33 * MIB))]
     bomb = build_batch(records, codec=Codec.ZSTD)
     with pytest.raises(DecompressedTooLarge):
@@ -268,7 +269,7 @@ def test_a_batch_that_unpacks_beyond_the_limit_is_refused() -> None:
     assert list(iter_records(bomb, limit=34 * MIB)) == records
 
 
-def test_large_uncompressed_batches_need_no_allowance() -> None:
+def test_large_uncompressed_batches_are_not_limited() -> None:
     records = [Record(0, 0, None, bytes(2 * MIB))]
     assert list(iter_records(build_batch(records))) == records
 
@@ -280,12 +281,12 @@ def test_the_limit_grows_with_the_batch_between_32_and_256_mib() -> None:
 
 
 @pytest.mark.parametrize("offsets", [[1, 1], [2, 1], [-1, 0]])
-def test_records_out_of_order_are_not_written(offsets: list[int]) -> None:
+def test_records_out_of_order_cannot_be_built(offsets: list[int]) -> None:
     with pytest.raises(ValueError, match="does not follow"):
         build_batch([Record(offset, 0, None, None) for offset in offsets])
 
 
-def test_a_range_that_misses_records_is_not_written() -> None:
+def test_offsets_that_exclude_records_cannot_be_built() -> None:
     with pytest.raises(ValueError, match="below that of the last record"):
         build_batch([Record(5, 0, None, None)], last_offset_delta=4)
     with pytest.raises(ValueError, match="needs last_offset_delta"):

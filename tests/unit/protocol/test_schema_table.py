@@ -15,7 +15,7 @@ from penstock.protocol.schemas import (
 )
 
 
-def test_the_table_is_the_one_written_from_kio() -> None:
+def test_the_table_equals_the_one_generated_from_kio() -> None:
     assert TABLE.read_text() == write_table()
 
 
@@ -56,7 +56,7 @@ def test_messages_with_equal_fields_of_one_class_are_equal() -> None:
     assert heartbeat() != other
 
 
-def test_a_message_cannot_change() -> None:
+def test_a_message_is_immutable() -> None:
     message = heartbeat()
     with pytest.raises(AttributeError, match="error_code"):
         message.error_code = ErrorCode.NOT_COORDINATOR
@@ -66,7 +66,7 @@ def test_a_message_cannot_change() -> None:
         assert message.no_such_field
 
 
-def test_a_copy_with_a_change_leaves_the_message_as_it_is() -> None:
+def test_replace_leaves_the_original_message_unchanged() -> None:
     message = heartbeat()
     changed = message.__replace__(error_code=ErrorCode.NOT_COORDINATOR)
     assert (changed.error_code, message.error_code) == (ErrorCode.NOT_COORDINATOR, ErrorCode.NONE)

@@ -26,7 +26,9 @@ INT64 = st.integers(-(2**63), 2**63 - 1)
         (-(2**31), b"\xff\xff\xff\xff\x0f"),
     ],
 )
-def test_zigzag_puts_small_numbers_of_either_sign_in_few_bytes(value: int, encoded: bytes) -> None:
+def test_zigzag_encodes_small_numbers_of_either_sign_in_few_bytes(
+    value: int, encoded: bytes
+) -> None:
     assert encode_varint(value) == encode_varlong(value) == encoded
     assert read_varint(encoded, 0) == read_varlong(encoded, 0) == (value, len(encoded))
 
@@ -37,20 +39,22 @@ def test_the_extremes_of_64_bits_take_ten_bytes() -> None:
 
 
 @given(INT32, st.binary(max_size=3), st.binary(max_size=3))
-def test_varints_come_back_from_any_place(value: int, before: bytes, after: bytes) -> None:
+def test_varints_survive_a_round_trip_at_any_position(
+    value: int, before: bytes, after: bytes
+) -> None:
     encoded = encode_varint(value)
     buffer = before + encoded + after
     assert read_varint(buffer, len(before)) == (value, len(before) + len(encoded))
 
 
 @given(INT64)
-def test_varlongs_come_back(value: int) -> None:
+def test_varlongs_survive_a_round_trip(value: int) -> None:
     encoded = encode_varlong(value)
     assert read_varlong(memoryview(encoded), 0) == (value, len(encoded))
 
 
 @given(INT64)
-def test_every_cut_of_a_varlong_is_corrupt(value: int) -> None:
+def test_a_truncated_varlong_is_corrupt(value: int) -> None:
     encoded = encode_varlong(value)
     for cut in range(len(encoded)):
         with pytest.raises(CorruptBatch, match="cut off"):
@@ -64,18 +68,18 @@ def test_overlong_encodings_are_refused() -> None:
         read_varlong(b"\x80" * 10 + b"\x00", 0)
 
 
-def test_values_beyond_their_width_are_refused() -> None:
+def test_values_out_of_range_are_refused() -> None:
     with pytest.raises(CorruptBatch, match="out of range"):
         read_varint(b"\xff\xff\xff\xff\x10", 0)
     with pytest.raises(CorruptBatch, match="out of range"):
         read_varlong(b"\xff" * 9 + b"\x02", 0)
 
 
-def test_padding_within_the_bound_is_read_as_kafka_reads_it() -> None:
+def test_padding_within_the_limit_is_read_as_by_kafka() -> None:
     assert read_varint(b"\x82\x80\x80\x80\x00", 0) == (1, 5)
 
 
-def test_numbers_that_do_not_fit_are_not_written() -> None:
+def test_numbers_out_of_range_are_not_encoded() -> None:
     with pytest.raises(ValueError, match="32-bit"):
         encode_varint(2**31)
     with pytest.raises(ValueError, match="64-bit"):
