@@ -20,8 +20,8 @@ KEYS = st.sets(st.integers(0, 4), max_size=4)
 
 
 @dataclass(eq=False)
-class Reach:
-    """Waits until its keys' counters sum up to a target. It raises other keys when it ends."""
+class CounterOperation:
+    """Waits until its keys' counters sum up to a target, and raises another key when it ends."""
 
     counters: dict[int, int]
     keys: set[int]
@@ -42,7 +42,7 @@ class Reach:
         self.on_end()
 
 
-class Delayed(RuleBasedStateMachine):
+class PurgatoryMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.wheel: TimingWheel[Callable[[], None]] = TimingWheel(start_ms=0, wheel_size=4)
@@ -51,7 +51,7 @@ class Delayed(RuleBasedStateMachine):
         )
         self.now_ms = 0
         self.counters = dict.fromkeys(range(5), 0)
-        self.all: list[tuple[Reach, WatchedOperation[int]]] = []
+        self.all: list[tuple[CounterOperation, WatchedOperation[int]]] = []
         self.cancelled: set[int] = set()
 
     @rule(
@@ -61,9 +61,9 @@ class Delayed(RuleBasedStateMachine):
         raised=st.none() | st.integers(0, 4),
     )
     def wait(self, keys: set[int], ahead: int, wait_ms: int, raised: int | None) -> None:
-        """Operations may begin satisfied, late, or without keys."""
+        """Watch an operation that may be satisfied, expired or without keys from the start."""
         target = sum(self.counters[key] for key in keys) + ahead
-        operation = Reach(
+        operation = CounterOperation(
             self.counters,
             keys,
             target,
@@ -99,7 +99,7 @@ class Delayed(RuleBasedStateMachine):
             timer.value()
         assert all(operation.deadline_ms > self.now_ms for operation in self.waiting())
 
-    def waiting(self) -> list[Reach]:
+    def waiting(self) -> list[CounterOperation]:
         return [
             operation
             for number, (operation, _) in enumerate(self.all)
@@ -132,5 +132,5 @@ class Delayed(RuleBasedStateMachine):
         assert ended + statistics.cancelled + statistics.delayed == len(self.all)
 
 
-TestDelayed = Delayed.TestCase
+TestDelayed = PurgatoryMachine.TestCase
 TestDelayed.settings = SETTINGS

@@ -14,8 +14,8 @@ from penstock.purgatory.delayed_operations import (
 from penstock.purgatory.timing_wheel import TimingWheel
 
 
-class World:
-    """A wheel under a virtual clock, the waiting operations on it, and what happened."""
+class PurgatoryHarness:
+    """A timing wheel under a virtual clock, a purgatory on it, and the events of its operations."""
 
     def __init__(self, *, max_operations: int = 100, max_watches: int = 1000) -> None:
         self.wheel: TimingWheel[Callable[[], None]] = TimingWheel(start_ms=0)
@@ -40,124 +40,130 @@ class World:
 class WaitForBytes:
     def __init__(
         self,
-        world: World,
+        harness: PurgatoryHarness,
         name: str,
         keys: tuple[str, ...],
         min_bytes: int = 1,
         then: Callable[[], object] = lambda: None,
     ) -> None:
-        self.world = world
+        self.harness = harness
         self.name = name
         self.keys = keys
         self.min_bytes = min_bytes
         self.then = then
 
     def is_satisfied(self) -> bool:
-        return sum(self.world.bytes_of.get(key, 0) for key in self.keys) >= self.min_bytes
+        return sum(self.harness.bytes_of.get(key, 0) for key in self.keys) >= self.min_bytes
 
     def complete(self) -> None:
-        self.world.events.append(f"{self.name} completed")
+        self.harness.events.append(f"{self.name} completed")
         self.then()
 
     def expire(self) -> None:
-        self.world.events.append(f"{self.name} expired")
+        self.harness.events.append(f"{self.name} expired")
         self.then()
 
 
-def assert_nothing_is_kept(world: World) -> None:
-    statistics = world.statistics()
+def assert_nothing_is_kept(harness: PurgatoryHarness) -> None:
+    statistics = harness.statistics()
     assert (statistics.delayed, statistics.watches, statistics.watched_keys) == (0, 0, 0)
-    assert len(world.wheel) == 0
+    assert len(harness.wheel) == 0
 
 
 def test_satisfied_operation_completes_at_once_and_is_never_watched() -> None:
-    world = World()
-    world.append("a")
-    waiting = world.operations.try_complete_else_watch(WaitForBytes(world, "f", ("a",)), ["a"], 10)
-    assert waiting.ending is Ending.COMPLETED
-    assert world.events == ["f completed"]
-    assert world.statistics().completed_at_once == 1
-    assert_nothing_is_kept(world)
-
-
-def test_operation_completes_when_enough_changed_on_any_of_its_keys() -> None:
-    world = World()
-    waiting = world.operations.try_complete_else_watch(
-        WaitForBytes(world, "f", ("a", "b"), 3), ["a", "b"], 10
+    harness = PurgatoryHarness()
+    harness.append("a")
+    waiting = harness.operations.try_complete_else_watch(
+        WaitForBytes(harness, "f", ("a",)), ["a"], 10
     )
-    world.append("a", 2)
+    assert waiting.ending is Ending.COMPLETED
+    assert harness.events == ["f completed"]
+    assert harness.statistics().completed_at_once == 1
+    assert_nothing_is_kept(harness)
+
+
+def test_operation_completes_when_its_keys_have_enough_bytes_together() -> None:
+    harness = PurgatoryHarness()
+    waiting = harness.operations.try_complete_else_watch(
+        WaitForBytes(harness, "f", ("a", "b"), 3), ["a", "b"], 10
+    )
+    harness.append("a", 2)
     assert waiting.ending is None
-    assert world.events == []
-    world.append("b", 1)
-    assert world.events == ["f completed"]
-    assert_nothing_is_kept(world)
-    world.append("a")
-    world.advance_to(100)
-    assert world.events == ["f completed"]
+    assert harness.events == []
+    harness.append("b", 1)
+    assert harness.events == ["f completed"]
+    assert_nothing_is_kept(harness)
+    harness.append("a")
+    harness.advance_to(100)
+    assert harness.events == ["f completed"]
 
 
 def test_several_changes_complete_operations_on_any_of_the_keys() -> None:
-    world = World()
-    world.operations.check_and_complete_all(["a", "b"])  # nobody waits yet
+    harness = PurgatoryHarness()
+    harness.operations.check_and_complete_all(["a", "b"])  # nothing is delayed yet
     for name in ("a", "b", "c"):
-        world.operations.try_complete_else_watch(WaitForBytes(world, name, (name,)), (name,), 10)
-    world.bytes_of = {"a": 1, "b": 1, "c": 1}
-    world.operations.check_and_complete_all(["b", "a", "x"])
-    assert world.events == ["b completed", "a completed"]
+        harness.operations.try_complete_else_watch(
+            WaitForBytes(harness, name, (name,)), (name,), 10
+        )
+    harness.bytes_of = {"a": 1, "b": 1, "c": 1}
+    harness.operations.check_and_complete_all(["b", "a", "x"])
+    assert harness.events == ["b completed", "a completed"]
 
 
 def test_operation_expires_at_its_deadline_and_is_not_completed_after() -> None:
-    world = World()
-    waiting = world.operations.try_complete_else_watch(WaitForBytes(world, "f", ("a",)), ["a"], 10)
-    world.advance_to(9)
-    assert world.events == []
-    world.advance_to(10)
+    harness = PurgatoryHarness()
+    waiting = harness.operations.try_complete_else_watch(
+        WaitForBytes(harness, "f", ("a",)), ["a"], 10
+    )
+    harness.advance_to(9)
+    assert harness.events == []
+    harness.advance_to(10)
     assert waiting.ending is Ending.EXPIRED
-    assert_nothing_is_kept(world)
-    world.append("a")
-    assert not world.operations.try_complete(waiting)
-    assert world.events == ["f expired"]
+    assert_nothing_is_kept(harness)
+    harness.append("a")
+    assert not harness.operations.try_complete(waiting)
+    assert harness.events == ["f expired"]
 
 
 def test_change_of_another_key_leaves_the_operation_delayed() -> None:
-    world = World()
-    world.operations.try_complete_else_watch(WaitForBytes(world, "f", ("a", "b")), ["a"], 10)
-    world.append("b")  # satisfies it, but it does not watch b
-    assert world.events == []
-    world.operations.check_and_complete("a")
-    assert world.events == ["f completed"]
+    harness = PurgatoryHarness()
+    harness.operations.try_complete_else_watch(WaitForBytes(harness, "f", ("a", "b")), ["a"], 10)
+    harness.append("b")  # satisfies it, but b is not watched
+    assert harness.events == []
+    harness.operations.check_and_complete("a")
+    assert harness.events == ["f completed"]
 
 
 def test_operations_of_a_key_complete_in_order_of_arrival() -> None:
-    world = World()
+    harness = PurgatoryHarness()
     for number in range(5):
-        world.operations.try_complete_else_watch(
-            WaitForBytes(world, str(number), ("a",)), ["a"], 10
+        harness.operations.try_complete_else_watch(
+            WaitForBytes(harness, str(number), ("a",)), ["a"], 10
         )
-    world.append("a")
-    assert world.events == [f"{number} completed" for number in range(5)]
+    harness.append("a")
+    assert harness.events == [f"{number} completed" for number in range(5)]
 
 
 def test_cancelled_operation_leaves_every_list_and_is_never_called() -> None:
-    world = World()
-    waiting = world.operations.try_complete_else_watch(
-        WaitForBytes(world, "f", ("a", "b")), ["a", "b"], 10
+    harness = PurgatoryHarness()
+    waiting = harness.operations.try_complete_else_watch(
+        WaitForBytes(harness, "f", ("a", "b")), ["a", "b"], 10
     )
-    assert world.operations.cancel(waiting)
-    assert_nothing_is_kept(world)
-    world.append("a")
-    world.advance_to(100)
-    assert not world.operations.cancel(waiting)
-    assert world.events == []
+    assert harness.operations.cancel(waiting)
+    assert_nothing_is_kept(harness)
+    harness.append("a")
+    harness.advance_to(100)
+    assert not harness.operations.cancel(waiting)
+    assert harness.events == []
     assert waiting.ending is Ending.CANCELLED
 
 
-def test_finished_operation_is_freed_without_a_purge_or_the_collector() -> None:
-    world = World()
-    operation = WaitForBytes(world, "f", ("a",))
+def test_finished_operation_is_freed_without_a_purge_or_garbage_collection() -> None:
+    harness = PurgatoryHarness()
+    operation = WaitForBytes(harness, "f", ("a",))
     freed = weakref.ref(operation)
-    world.operations.try_complete_else_watch(operation, ["a"], 10)
-    world.append("a")
+    harness.operations.try_complete_else_watch(operation, ["a"], 10)
+    harness.append("a")
     gc.disable()
     try:
         del operation
@@ -167,117 +173,125 @@ def test_finished_operation_is_freed_without_a_purge_or_the_collector() -> None:
 
 
 def test_key_named_twice_is_watched_once() -> None:
-    world = World()
-    world.operations.try_complete_else_watch(WaitForBytes(world, "f", ("a",)), ["a", "a"], 10)
-    assert world.statistics().watches == 1
-    world.append("a")
-    assert_nothing_is_kept(world)
+    harness = PurgatoryHarness()
+    harness.operations.try_complete_else_watch(WaitForBytes(harness, "f", ("a",)), ["a", "a"], 10)
+    assert harness.statistics().watches == 1
+    harness.append("a")
+    assert_nothing_is_kept(harness)
 
 
-def test_operation_without_keys_waits_for_its_deadline_or_to_be_tried() -> None:
-    world = World()
-    tried = world.operations.try_complete_else_watch(WaitForBytes(world, "tried", ("a",)), [], 10)
-    world.operations.try_complete_else_watch(WaitForBytes(world, "left", ("b",)), [], 10)
-    world.append("a")
-    assert world.operations.try_complete(tried)
-    world.advance_to(10)
-    assert world.events == ["tried completed", "left expired"]
+def test_operation_without_keys_waits_for_its_deadline_or_an_explicit_check() -> None:
+    harness = PurgatoryHarness()
+    tried = harness.operations.try_complete_else_watch(
+        WaitForBytes(harness, "tried", ("a",)), [], 10
+    )
+    harness.operations.try_complete_else_watch(WaitForBytes(harness, "left", ("b",)), [], 10)
+    harness.append("a")
+    assert harness.operations.try_complete(tried)
+    harness.advance_to(10)
+    assert harness.events == ["tried completed", "left expired"]
 
 
 def test_full_purgatory_refuses_another_operation() -> None:
-    world = World(max_operations=2)
+    harness = PurgatoryHarness(max_operations=2)
     for name in ("1", "2"):
-        world.operations.try_complete_else_watch(WaitForBytes(world, name, ("a",)), ["a"], 10)
+        harness.operations.try_complete_else_watch(WaitForBytes(harness, name, ("a",)), ["a"], 10)
     with pytest.raises(
         PurgatoryFull, match=r"fetch purgatory: 3 operations.*at most 2.*raise the limit"
     ):
-        world.operations.try_complete_else_watch(WaitForBytes(world, "3", ("a",)), ["a"], 10)
-    assert world.statistics().refused == 1
-    assert len(world.wheel) == 2
-    world.append("a")
-    world.operations.try_complete_else_watch(WaitForBytes(world, "4", ("b",)), ["b"], 10)
-    assert world.events == ["1 completed", "2 completed"]
+        harness.operations.try_complete_else_watch(WaitForBytes(harness, "3", ("a",)), ["a"], 10)
+    assert harness.statistics().refused == 1
+    assert len(harness.wheel) == 2
+    harness.append("a")
+    harness.operations.try_complete_else_watch(WaitForBytes(harness, "4", ("b",)), ["b"], 10)
+    assert harness.events == ["1 completed", "2 completed"]
 
 
 def test_watched_keys_are_bounded_too() -> None:
-    world = World(max_watches=3)
-    world.operations.try_complete_else_watch(WaitForBytes(world, "1", ("a", "b")), ["a", "b"], 10)
+    harness = PurgatoryHarness(max_watches=3)
+    harness.operations.try_complete_else_watch(
+        WaitForBytes(harness, "1", ("a", "b")), ["a", "b"], 10
+    )
     with pytest.raises(PurgatoryFull, match="fetch purgatory: 4 watched keys"):
-        world.operations.try_complete_else_watch(
-            WaitForBytes(world, "2", ("a", "b")), ["a", "b"], 10
+        harness.operations.try_complete_else_watch(
+            WaitForBytes(harness, "2", ("a", "b")), ["a", "b"], 10
         )
-    assert world.statistics().watches == 2
+    assert harness.statistics().watches == 2
 
 
 def test_satisfied_operation_is_not_refused_by_a_full_purgatory() -> None:
-    world = World(max_operations=0)
-    world.append("a")
-    waiting = world.operations.try_complete_else_watch(WaitForBytes(world, "f", ("a",)), ["a"], 10)
+    harness = PurgatoryHarness(max_operations=0)
+    harness.append("a")
+    waiting = harness.operations.try_complete_else_watch(
+        WaitForBytes(harness, "f", ("a",)), ["a"], 10
+    )
     assert waiting.ending is Ending.COMPLETED
 
 
 def test_a_long_chain_of_completions_does_not_recurse() -> None:
     length = 5000
-    world = World(max_operations=length, max_watches=length)
+    harness = PurgatoryHarness(max_operations=length, max_watches=length)
     for number in range(length):
         operation = WaitForBytes(
-            world,
+            harness,
             str(number),
             (f"k{number}",),
-            then=partial(world.append, f"k{number + 1}"),
+            then=partial(harness.append, f"k{number + 1}"),
         )
-        world.operations.try_complete_else_watch(operation, operation.keys, 10)
-    world.append("k0")
-    assert world.events == [f"{number} completed" for number in range(length)]
-    assert_nothing_is_kept(world)
+        harness.operations.try_complete_else_watch(operation, operation.keys, 10)
+    harness.append("k0")
+    assert harness.events == [f"{number} completed" for number in range(length)]
+    assert_nothing_is_kept(harness)
 
 
-def test_completion_that_cancels_a_neighbour_spares_it() -> None:
-    world = World()
-    operation = WaitForBytes(world, "1", ("a",), then=lambda: world.operations.cancel(second))
-    world.operations.try_complete_else_watch(operation, ["a"], 10)
-    second = world.operations.try_complete_else_watch(WaitForBytes(world, "2", ("a",)), ["a"], 10)
-    world.append("a")
-    assert world.events == ["1 completed"]
+def test_completion_may_cancel_the_next_operation_of_its_key() -> None:
+    harness = PurgatoryHarness()
+    operation = WaitForBytes(harness, "1", ("a",), then=lambda: harness.operations.cancel(second))
+    harness.operations.try_complete_else_watch(operation, ["a"], 10)
+    second = harness.operations.try_complete_else_watch(
+        WaitForBytes(harness, "2", ("a",)), ["a"], 10
+    )
+    harness.append("a")
+    assert harness.events == ["1 completed"]
 
 
 def test_completion_may_watch_the_same_key_again() -> None:
-    world = World()
-    again = WaitForBytes(world, "again", ("a",), min_bytes=2)
+    harness = PurgatoryHarness()
+    again = WaitForBytes(harness, "again", ("a",), min_bytes=2)
     first = WaitForBytes(
-        world,
+        harness,
         "first",
         ("a",),
-        then=lambda: world.operations.try_complete_else_watch(again, ["a"], 20),
+        then=lambda: harness.operations.try_complete_else_watch(again, ["a"], 20),
     )
-    world.operations.try_complete_else_watch(first, ["a"], 10)
-    world.append("a")
-    assert world.statistics().delayed == 1
-    world.append("a")
-    assert world.events == ["first completed", "again completed"]
+    harness.operations.try_complete_else_watch(first, ["a"], 10)
+    harness.append("a")
+    assert harness.statistics().delayed == 1
+    harness.append("a")
+    assert harness.events == ["first completed", "again completed"]
 
 
 def test_completions_error_reaches_the_caller_and_later_checks_still_work() -> None:
-    world = World()
+    harness = PurgatoryHarness()
 
     def fail() -> None:
         raise OSError("disk on fire")
 
-    world.operations.try_complete_else_watch(
-        WaitForBytes(world, "bad", ("a",), then=fail), ["a"], 10
+    harness.operations.try_complete_else_watch(
+        WaitForBytes(harness, "bad", ("a",), then=fail), ["a"], 10
     )
-    world.operations.try_complete_else_watch(WaitForBytes(world, "good", ("a",)), ["a"], 10)
+    harness.operations.try_complete_else_watch(WaitForBytes(harness, "good", ("a",)), ["a"], 10)
     with pytest.raises(OSError, match="disk on fire"):
-        world.append("a")
-    world.operations.check_and_complete("a")
-    assert world.events == ["bad completed", "good completed"]
+        harness.append("a")
+    harness.operations.check_and_complete("a")
+    assert harness.events == ["bad completed", "good completed"]
 
 
 def test_expire_all_expires_every_operation_once() -> None:
-    world = World()
+    harness = PurgatoryHarness()
     for name in ("1", "2"):
-        world.operations.try_complete_else_watch(WaitForBytes(world, name, ("a",)), ["a"], 10)
-    world.operations.expire_all()
-    world.advance_to(10)
-    assert world.events == ["1 expired", "2 expired"]
-    assert_nothing_is_kept(world)
+        harness.operations.try_complete_else_watch(WaitForBytes(harness, name, ("a",)), ["a"], 10)
+    harness.operations.expire_all()
+    harness.advance_to(10)
+    assert harness.events == ["1 expired", "2 expired"]
+    assert_nothing_is_kept(harness)

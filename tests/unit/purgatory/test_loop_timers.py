@@ -1,4 +1,4 @@
-"""The driver on real event loops: order and never-early, no upper bounds on a busy machine."""
+"""LoopTimers on real event loops: order and never early, without upper bounds for busy machines."""
 
 import asyncio
 import time
@@ -36,7 +36,7 @@ def test_timers_expire_in_order_and_never_before_their_deadline(tick_ms: int) ->
         def expire(offset_ms: int) -> None:
             expired.append((offset_ms, timers.now_ms() - start_ms))
 
-        # Each at least a tick from its neighbours, and not sorted.
+        # At least a tick apart, and not sorted.
         for offset_ms in (130, 106, 112, 136, 118, 124):
             timers.add(start_ms + offset_ms, partial(expire, offset_ms))
         timers.add(start_ms + 142, timers.stop)
@@ -62,7 +62,7 @@ def test_a_delay_is_never_shortened_by_the_current_millisecond() -> None:
     assert min(delays_s) >= 0.002
 
 
-def test_earlier_timer_added_later_is_not_held_up_by_a_far_one() -> None:
+def test_earlier_timer_added_later_is_not_delayed_by_a_later_one() -> None:
     async def scenario(timers: LoopTimers) -> None:
         done = asyncio.Event()
         timers.add_after(3_600_000, lambda: pytest.fail("an hour has not passed"))
@@ -82,7 +82,7 @@ def test_timers_added_before_the_start_expire_after_it() -> None:
     asyncio.run(main())
 
 
-def test_functions_may_add_and_cancel_timers() -> None:
+def test_callbacks_may_add_and_cancel_timers() -> None:
     events: list[str] = []
 
     async def scenario(timers: LoopTimers) -> None:
@@ -119,7 +119,7 @@ def test_exception_of_a_timer_ends_its_owner_and_the_task_group() -> None:
 
 
 @pytest.mark.parametrize("error", [asyncio.CancelledError(), StopIteration()])
-def test_cancellation_raised_by_a_timer_is_not_a_clean_end(error: Exception) -> None:
+def test_cancelled_error_of_a_timer_is_raised_as_runtime_error(error: Exception) -> None:
     async def scenario(timers: LoopTimers) -> None:
         def fail() -> None:
             raise error
@@ -145,7 +145,7 @@ def test_stopped_timers_refuse_new_ones_and_call_none() -> None:
     run_with(scenario)
 
 
-def test_stop_before_the_first_turn_of_run_lets_run_return() -> None:
+def test_stop_before_run_starts_lets_run_return() -> None:
     async def main() -> None:
         timers = LoopTimers()
         task = asyncio.create_task(timers.run())
@@ -155,7 +155,7 @@ def test_stop_before_the_first_turn_of_run_lets_run_return() -> None:
     asyncio.run(main())
 
 
-def test_function_that_stops_the_timers_is_the_last_one_called() -> None:
+def test_no_callback_runs_after_one_that_stops_the_timers() -> None:
     called: list[str] = []
 
     async def main() -> None:
@@ -169,7 +169,7 @@ def test_function_that_stops_the_timers_is_the_last_one_called() -> None:
     assert called == []
 
 
-def test_exception_is_not_lost_when_its_function_stopped_the_timers_before() -> None:
+def test_exception_is_raised_even_if_its_callback_stopped_the_timers() -> None:
     async def main() -> None:
         timers = LoopTimers()
 
@@ -184,7 +184,7 @@ def test_exception_is_not_lost_when_its_function_stopped_the_timers_before() -> 
         asyncio.run(main())
 
 
-def test_cancelled_owner_leaves_no_alarm_behind() -> None:
+def test_cancelled_owner_leaves_no_loop_timer() -> None:
     async def main() -> None:
         timers = LoopTimers()
         task = asyncio.create_task(timers.run())
@@ -200,7 +200,7 @@ def test_cancelled_owner_leaves_no_alarm_behind() -> None:
     asyncio.run(main())
 
 
-def test_many_timers_expiring_at_once_leave_turns_to_the_loop() -> None:
+def test_many_timers_expiring_at_once_do_not_starve_the_loop() -> None:
     crowd = TIMERS_A_TURN * 5
     turns = 0
 
@@ -237,13 +237,13 @@ class CountingLoop(asyncio.SelectorEventLoop):
         return super().call_later(*args, **options)
 
 
-def test_one_alarm_serves_any_number_of_later_timers_and_an_idle_wheel_sets_none() -> None:
+def test_one_loop_timer_serves_all_later_timers_and_an_idle_wheel_has_none() -> None:
     async def main(loop: CountingLoop) -> None:
         timers = LoopTimers()
         task = loop.create_task(timers.run())
         await asyncio.sleep(0)
         assert loop.alarms == 0
-        soon_ms = timers.now_ms() + 60_000  # no stall of this process reaches it
+        soon_ms = timers.now_ms() + 60_000  # later than any stall of this process
         added = [timers.add(soon_ms + number, lambda: None) for number in range(1000)]
         assert loop.alarms == 1
         for timer in added:

@@ -120,7 +120,7 @@ def test_far_timer_needs_one_wake_up_per_wheel_at_most() -> None:
     assert len(wake_ups) <= wheel.statistics().wheels
 
 
-def test_clock_that_goes_back_expires_nothing_and_harms_nothing() -> None:
+def test_clock_that_goes_back_expires_nothing() -> None:
     wheel = make_wheel(start_ms=100)
     wheel.add(110, "a")
     assert expire(wheel, 50) == []
@@ -139,7 +139,7 @@ def test_time_is_the_latest_advance() -> None:
     assert expire(wheel, 50) == ["a"]
 
 
-def test_many_timers_of_one_instant_expire_in_turns() -> None:
+def test_many_timers_of_one_instant_expire_in_several_calls() -> None:
     wheel = make_wheel(wheel_size=8)
     for number in range(1000):
         wheel.add(100, str(number))
@@ -154,7 +154,7 @@ def test_many_timers_of_one_instant_expire_in_turns() -> None:
     assert turns >= 1000 / 50
 
 
-def test_wheel_that_kept_up_inserts_a_near_timer_at_the_bottom() -> None:
+def test_wheel_that_kept_up_inserts_a_near_timer_into_the_lowest_wheel() -> None:
     wheel = make_wheel(wheel_size=512)
     wheel.keep_up(3_600_000)
     wheel.add(3_600_500, "fetch")
@@ -162,7 +162,7 @@ def test_wheel_that_kept_up_inserts_a_near_timer_at_the_bottom() -> None:
     assert wheel.next_due_ms() == 3_600_500
 
 
-def test_keeping_up_does_not_pass_a_timer_that_is_due() -> None:
+def test_keeping_up_does_not_skip_a_due_timer() -> None:
     wheel = make_wheel()
     wheel.add(5, "a")
     wheel.keep_up(50)
