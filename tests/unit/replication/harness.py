@@ -41,7 +41,7 @@ ORDERS_ID = TopicId(UUID(int=7))
 
 
 class Deferred:
-    """A background whose flushes run one by one, when a test says so."""
+    """A background whose flushes run one by one, when a test lets them."""
 
     def __init__(self) -> None:
         self.rounds: list[Callable[[], None]] = []
@@ -67,7 +67,7 @@ class Deferred:
 
 
 class ReplicationHarness:
-    """Broker 1. After a restart it takes over the disk of its earlier incarnation."""
+    """Broker 1. After a restart it uses the disk of its earlier incarnation."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class ReplicationHarness:
         )
         self.replicas.adopt(recovered)
 
-    # -- orders ----------------------------------------------------------------------------
+    # -- controller requests ---------------------------------------------------------------
 
     def leader_and_isr(
         self,
@@ -158,7 +158,7 @@ class ReplicationHarness:
         )
 
     def update_topic(self, topic: str = "orders", partitions: int = 3, **configs: str) -> None:
-        """UpdateMetadata with a topic; its config with underscores for dots."""
+        """Send UpdateMetadata with a topic; its config has underscores for dots."""
         state = PartitionState(ME, LeaderEpoch(0), (ME,), (ME,))
         self.cluster.apply(
             UpdateMetadataRequest(
@@ -219,7 +219,7 @@ class ReplicationHarness:
 
 
 class Sent:
-    """A produce request and its results: more than one is an error."""
+    """A produce request and its responses; more than one is an error."""
 
     def __init__(self) -> None:
         self.answers: list[list[PartitionAppended]] = []

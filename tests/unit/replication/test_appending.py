@@ -1,4 +1,4 @@
-"""When a write is acknowledged, and with which result."""
+"""When a write is acknowledged, and with which error code."""
 
 from errno import EIO
 
@@ -35,7 +35,7 @@ def test_a_write_to_a_single_replica_is_acknowledged_at_once_and_readable(acks: 
     assert second.answer == [(NONE, 3, -1, 0, None, ())]
     partition = harness.partition()
     assert (partition.high_watermark, partition.log_end_offset) == (4, 4)
-    assert harness.background.rounds == []  # nobody asked for a flush
+    assert harness.background.rounds == []  # no flush was requested
 
 
 def test_results_keep_the_order_of_batches_whatever_fails() -> None:
@@ -80,7 +80,7 @@ def test_only_coordinators_append_to_internal_topics() -> None:
     assert harness.append(offsets, origin=AppendOrigin.COORDINATOR).codes == [NONE]
 
 
-def test_another_brokers_partition_differs_from_an_unknown_one() -> None:
+def test_a_partition_of_another_broker_and_an_unknown_one_have_different_errors() -> None:
     harness = ReplicationHarness()
     harness.update_topic(partitions=2)
     assert harness.append(P0, P2).codes == [
@@ -147,7 +147,7 @@ def test_a_timeout_fails_only_uncommitted_partitions() -> None:
     harness.clock.advance_ms(1)
     late = ErrorCode.REQUEST_TIMED_OUT
     assert sent.codes == [late, NONE, late]
-    assert [appended.base_offset for appended in sent.answer] == [0, 0, 0]  # written they are
+    assert [appended.base_offset for appended in sent.answer] == [0, 0, 0]  # they are appended
     harness.follower_has(1, P0)
     assert len(sent.answers) == 1
 
@@ -190,7 +190,7 @@ def test_a_duplicate_waits_for_the_original_offsets() -> None:
     harness.follower_has(2)
     assert first.answer == again.answer == [(NONE, 0, -1, 0, None, ())]
     assert not later.is_answered
-    assert harness.append(P0, batch=batch).codes == [NONE]  # committed long since
+    assert harness.append(P0, batch=batch).codes == [NONE]  # committed before
 
 
 # -- synchronous topics --------------------------------------------------------------------
@@ -216,7 +216,7 @@ def test_a_synchronous_write_is_acknowledged_and_readable_only_after_its_flush(a
 
 
 def test_a_single_synchronous_write_costs_one_flush() -> None:
-    """A flush that storage began by itself would be one that nobody can wait for."""
+    """Nobody could wait for a flush that storage began by itself."""
     harness = make_synchronous()
     sent = harness.append(P0)
     harness.background.drain()
@@ -307,7 +307,7 @@ def test_a_topic_that_becomes_synchronous_is_flushed() -> None:
     assert harness.partition().log.durable_offset == 5
 
 
-# -- the end of waiting --------------------------------------------------------------------
+# -- failed and cancelled writes -----------------------------------------------------------
 
 
 def test_losing_leadership_fails_delayed_writes() -> None:
@@ -320,7 +320,7 @@ def test_losing_leadership_fails_delayed_writes() -> None:
 
 
 def test_a_later_leadership_does_not_commit_writes_of_an_earlier_one() -> None:
-    """Between the two, another leader may have replaced the record."""
+    """Another leader in between may have replaced the record."""
     harness = ReplicationHarness()
     harness.leader_and_isr(P0, P1, replicas=(ME, OTHER))
     sent = harness.append(P0, P1)
@@ -371,7 +371,7 @@ def test_a_cancelled_write_gets_no_response() -> None:
     assert not sent.is_answered
 
 
-def test_a_full_purgatory_times_a_write_out_at_once() -> None:
+def test_a_write_to_a_full_purgatory_times_out_at_once() -> None:
     harness = ReplicationHarness(max_delayed_operations=1)
     harness.leader_and_isr(P0, replicas=(ME, OTHER))
     first, second = harness.append(P0), harness.append(P0)
@@ -379,7 +379,7 @@ def test_a_full_purgatory_times_a_write_out_at_once() -> None:
     assert second.codes == [ErrorCode.REQUEST_TIMED_OUT]
 
 
-# -- disks that fail -----------------------------------------------------------------------
+# -- disk failures -------------------------------------------------------------------------
 
 
 def test_a_failed_log_dir_affects_its_own_partitions_only() -> None:
@@ -396,7 +396,7 @@ def test_a_failed_log_dir_affects_its_own_partitions_only() -> None:
     assert sent.codes == expected
     assert all(
         appended.message is None for appended in sent.answer
-    )  # the disk is nobody's business
+    )  # clients get no details of the disk
     harness.disk.heal()
     assert harness.append(*names).codes == expected
     roles = {partition.tp: partition.role for partition in harness.replicas.statistics().partitions}

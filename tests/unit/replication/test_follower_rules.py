@@ -51,7 +51,7 @@ def test_a_follower_at_the_leaders_previous_end_was_caught_up_then() -> None:
     assert after(before, offset=8, leader=20, now_ms=50).caught_up_ms == 1
 
 
-def test_the_first_fetch_of_an_epoch_proves_nothing_about_earlier() -> None:
+def test_the_first_fetch_of_an_epoch_shows_no_earlier_progress() -> None:
     first = first_progress(is_in_sync=False, now_ms=30)
     assert first.caught_up_ms == NEVER_MS
     assert after(first, offset=0, leader=7, now_ms=50).caught_up_ms == NEVER_MS
@@ -60,10 +60,10 @@ def test_the_first_fetch_of_an_epoch_proves_nothing_about_earlier() -> None:
 @pytest.mark.parametrize(
     ("end", "caught_up_ms", "now_ms", "lags"),
     [
-        (10, 0, 1_000_000, False),  # has all there is: idle for however long (KAFKA-7152)
+        (10, 0, 1_000_000, False),  # at the log end: in sync however long idle (KAFKA-7152)
         (9, 0, 100, False),
         (9, 0, 101, True),
-        (UNKNOWN_END, 0, 100, False),  # a new leader gives it the whole time
+        (UNKNOWN_END, 0, 100, False),  # under a new leader it has the full lag time
         (UNKNOWN_END, 0, 101, True),
     ],
 )
@@ -103,7 +103,7 @@ def test_an_idle_follower_stays_in_sync() -> None:
 def test_a_follower_joins_at_the_start_of_the_epoch_not_at_the_high_watermark(
     end: int, joins: bool
 ) -> None:
-    """KAFKA-7128: a new leader's high watermark may be behind what an earlier one committed."""
+    """KAFKA-7128: a new leader's high watermark may be below what an earlier one committed."""
     result = may_join(progress(end), high_watermark=Offset(5), epoch_start_offset=Offset(8))
     assert result is joins
 
@@ -114,7 +114,7 @@ def test_a_follower_joins_at_the_high_watermark_once_that_is_past_the_epochs_sta
     assert may_join(progress(12), **rule)
 
 
-def test_only_a_follower_that_keeps_up_is_awaited() -> None:
+def test_only_a_follower_that_keeps_up_holds_back_the_high_watermark() -> None:
     item = progress(9, caught_up_ms=100)
     for now_ms, waited in ((150, True), (199, True), (200, False)):
         result = is_keeping_up(item, leader_end_offset=Offset(10), limits=LIMITS, now_ms=now_ms)
@@ -127,7 +127,7 @@ def test_only_a_follower_that_keeps_up_is_awaited() -> None:
     )
 
 
-def test_a_proposal_commits_with_the_maximal_isr_and_counts_the_smaller_one() -> None:
+def test_the_maximal_isr_commits_and_the_smaller_one_counts_for_min_isr() -> None:
     """KIP-497."""
     assert maximal((ONE, TWO), None) == assured((ONE, TWO), None) == (ONE, TWO)
     assert maximal((ONE, TWO), (ONE, TWO, THREE)) == (ONE, TWO, THREE)
@@ -141,7 +141,7 @@ MEMBERS = st.lists(st.sampled_from([ONE, TWO, THREE]), unique=True).map(tuple)
 
 @settings(deadline=None)
 @given(stored=MEMBERS, proposed=st.none() | MEMBERS)
-def test_assured_members_are_always_in_the_maximal_isr(
+def test_assured_members_are_in_the_maximal_isr(
     stored: tuple[BrokerId, ...], proposed: tuple[BrokerId, ...] | None
 ) -> None:
     either, both = maximal(stored, proposed), assured(stored, proposed)
@@ -154,7 +154,7 @@ def test_assured_members_are_always_in_the_maximal_isr(
 STATE = PartitionState(ONE, LeaderEpoch(4), (ONE, TWO, THREE), (ONE, TWO))
 
 
-def test_lagging_followers_are_removed_and_the_leader_never() -> None:
+def test_lagging_followers_are_removed_but_never_the_leader() -> None:
     followers = {TWO: progress(3, caught_up_ms=0), THREE: progress(9, caught_up_ms=500)}
     state = STATE._replace(in_sync=(ONE, TWO, THREE))
     kept = without_laggards(
@@ -163,7 +163,7 @@ def test_lagging_followers_are_removed_and_the_leader_never() -> None:
     assert kept == (ONE, THREE)
 
 
-def test_a_joiner_is_added_last_and_once() -> None:
+def test_a_follower_that_joins_is_added_last_and_once() -> None:
     rule = {"high_watermark": Offset(5), "epoch_start_offset": Offset(0)}
     assert with_joiner(STATE, THREE, progress(5), **rule) == (ONE, TWO, THREE)
     assert with_joiner(STATE, THREE, progress(4), **rule) == (ONE, TWO)

@@ -16,7 +16,7 @@ NOTHING = memoryview(b"")
 
 
 def batches(*epochs: int, start: int = 0) -> memoryview:
-    """One record each, written by a leader of that epoch."""
+    """Build batches of one record each, with these leader epochs."""
     content = bytearray()
     for offset, epoch in enumerate(epochs, start):
         record = Record(offset, WALL_MS, b"k", b"v")
@@ -38,7 +38,7 @@ def answer(
     return FetchedPartition(name, error, *marks, (), records, parted)
 
 
-class Follower(ReplicationHarness):
+class FollowerHarness(ReplicationHarness):
     """Broker 1 follows broker 2."""
 
     def __init__(self, *, epoch: int = 0, **configs: str) -> None:
@@ -68,7 +68,7 @@ class Follower(ReplicationHarness):
 
 
 def test_a_follower_fetches_from_its_log_end_with_leader_and_last_fetched_epoch() -> None:
-    harness = Follower(epoch=3)
+    harness = FollowerHarness(epoch=3)
     requested = harness.ask()
     assert (requested.offset, requested.leader_epoch, requested.last_fetched_epoch) == (0, 3, -1)
     harness.take(answer(records=batches(1, 1, 2)))
@@ -77,8 +77,8 @@ def test_a_follower_fetches_from_its_log_end_with_leader_and_last_fetched_epoch(
     assert harness.news == [OTHER]
 
 
-def test_a_response_brings_records_offsets_and_epochs() -> None:
-    harness = Follower(epoch=2)
+def test_a_response_has_records_offsets_and_epochs() -> None:
+    harness = FollowerHarness(epoch=2)
     harness.take(answer(records=batches(0, 1, 2), high_watermark=2))
     log = harness.partition().log
     assert (log.log_end_offset, log.high_watermark, log.log_start_offset) == (3, 2, 0)
@@ -90,13 +90,13 @@ def test_a_response_brings_records_offsets_and_epochs() -> None:
 
 
 def test_a_follower_refuses_producers_with_not_leader() -> None:
-    harness = Follower()
+    harness = FollowerHarness()
     assert harness.append(P0).codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 
 def test_a_response_of_another_leader_epoch_changes_nothing() -> None:
     """KAFKA-7786."""
-    harness = Follower(epoch=1)
+    harness = FollowerHarness(epoch=1)
     requested = harness.ask()
     harness.follow(2)
     harness.take(answer(records=batches(0)), requested)
@@ -106,7 +106,7 @@ def test_a_response_of_another_leader_epoch_changes_nothing() -> None:
 
 
 def test_a_response_of_a_previous_leader_changes_nothing() -> None:
-    harness = Follower(epoch=1)
+    harness = FollowerHarness(epoch=1)
     requested = harness.ask()
     harness.follow(1, leader=THIRD)
     harness.take(answer(records=batches(0)), requested)
@@ -115,17 +115,17 @@ def test_a_response_of_a_previous_leader_changes_nothing() -> None:
     assert harness.ask(THIRD).offset == 0
 
 
-def test_a_duplicate_response_counts_once() -> None:
-    harness = Follower()
+def test_a_duplicate_response_is_ignored() -> None:
+    harness = FollowerHarness()
     requested = harness.ask()
     harness.take(answer(records=batches(0)), requested)
     harness.take(answer(records=batches(0)), requested)
     assert harness.end == 1
-    assert harness.ask().offset == 1  # and it does not rest
+    assert harness.ask().offset == 1  # it continues to fetch
 
 
 def test_a_follower_truncates_what_its_leader_does_not_have() -> None:
-    harness = Follower(epoch=1)
+    harness = FollowerHarness(epoch=1)
     harness.take(answer(records=batches(0, 0, 1, 1)))
     harness.follow(2)
     harness.take(answer(diverging=(0, 1)))
@@ -136,8 +136,8 @@ def test_a_follower_truncates_what_its_leader_does_not_have() -> None:
 
 
 def test_a_response_for_another_history_of_the_same_length_truncates_nothing() -> None:
-    """The leader counts on what a follower asked from: it must not be gone again."""
-    harness = Follower(epoch=1)
+    """The leader has counted the fetch offset as progress, so it must not be truncated again."""
+    harness = FollowerHarness(epoch=1)
     harness.take(answer(records=batches(1, 1, 1)))
     harness.follow(2)
     requested = harness.ask()
@@ -149,8 +149,8 @@ def test_a_response_for_another_history_of_the_same_length_truncates_nothing() -
 
 
 def test_a_follower_truncates_until_the_leader_has_its_last_record() -> None:
-    """KIP-279: the leader names an epoch that this log never had."""
-    harness = Follower(epoch=5)
+    """KIP-279: the leader names an epoch that this log does not have."""
+    harness = FollowerHarness(epoch=5)
     harness.take(answer(records=batches(1, 1, 4)))
     harness.take(answer(diverging=(3, 2)))
     assert harness.end == 2
@@ -160,9 +160,9 @@ def test_a_follower_truncates_until_the_leader_has_its_last_record() -> None:
     assert harness.end == 1
 
 
-def test_a_leader_epoch_without_records_is_forgotten_when_following() -> None:
-    """It would stand against what the new leader wrote in its place."""
-    harness = Follower(epoch=0)
+def test_a_leader_epoch_without_records_is_dropped_when_following() -> None:
+    """It would contradict what the new leader wrote in its place."""
+    harness = FollowerHarness(epoch=0)
     harness.take(answer(records=batches(0, 0)))
     harness.leader_and_isr(P0, leader=ME, replicas=(ME, OTHER, THIRD), in_sync=BOTH, epoch=4)
     assert harness.partition().log.latest_epoch == 4
@@ -171,7 +171,7 @@ def test_a_leader_epoch_without_records_is_forgotten_when_following() -> None:
 
 
 def test_a_follower_below_the_leaders_log_start_starts_over_from_there() -> None:
-    harness = Follower()
+    harness = FollowerHarness()
     harness.take(answer(records=batches(0, 0)))
     harness.take(answer(error=ErrorCode.OFFSET_OUT_OF_RANGE, log_start=7, high_watermark=9))
     log = harness.partition().log
@@ -182,7 +182,7 @@ def test_a_follower_below_the_leaders_log_start_starts_over_from_there() -> None
 
 
 def test_an_implausible_out_of_range_error_deletes_no_records() -> None:
-    harness = Follower()
+    harness = FollowerHarness()
     harness.take(answer(records=batches(0, 0)))
     harness.take(answer(error=ErrorCode.OFFSET_OUT_OF_RANGE, log_start=-1))
     harness.clock.advance_ms(BACKOFF_MS)
@@ -199,8 +199,8 @@ def test_an_implausible_out_of_range_error_deletes_no_records() -> None:
         ErrorCode.UNKNOWN_TOPIC_ID,
     ],
 )
-def test_a_transient_error_backs_the_follower_off(error: ErrorCode) -> None:
-    harness = Follower()
+def test_a_follower_backs_off_after_a_transient_error(error: ErrorCode) -> None:
+    harness = FollowerHarness()
     harness.take(answer(error=error))
     assert harness.following.list_wanted(OTHER) == []
     assert harness.following.next_due_ms(OTHER) == FIRST_BACKOFF_MS
@@ -210,7 +210,7 @@ def test_a_transient_error_backs_the_follower_off(error: ErrorCode) -> None:
 
 
 def test_the_backoff_doubles_up_to_its_limit() -> None:
-    harness = Follower()
+    harness = FollowerHarness()
     rests = []
     for _ in range(9):
         harness.take(answer(error=ErrorCode.NOT_LEADER_OR_FOLLOWER))
@@ -224,8 +224,8 @@ def test_the_backoff_doubles_up_to_its_limit() -> None:
     assert harness.following.next_due_ms(OTHER) == harness.clock.now_ms() + FIRST_BACKOFF_MS
 
 
-def test_one_partition_backs_off_and_the_others_continue() -> None:
-    harness = Follower()
+def test_one_partition_backs_off_while_others_continue() -> None:
+    harness = FollowerHarness()
     harness.leader_and_isr(P1, leader=OTHER, replicas=BOTH)
     first, second = harness.following.list_wanted(OTHER)
     harness.following.apply(OTHER, first, answer(error=ErrorCode.KAFKA_STORAGE_ERROR))
@@ -236,7 +236,7 @@ def test_one_partition_backs_off_and_the_others_continue() -> None:
 
 def test_a_corrupt_batch_backs_off_and_is_fetched_again() -> None:
     """KAFKA-4384, KAFKA-13149."""
-    harness = Follower()
+    harness = FollowerHarness()
     broken = batches(0)
     broken[-1] ^= 1
     harness.take(answer(records=broken))
@@ -249,14 +249,14 @@ def test_a_corrupt_batch_backs_off_and_is_fetched_again() -> None:
 
 def test_a_batch_below_the_log_end_is_refused() -> None:
     """KAFKA-3047."""
-    harness = Follower()
+    harness = FollowerHarness()
     harness.take(answer(records=batches(0, 0)))
     harness.take(answer(records=batches(0, start=1)))
     assert harness.end == 2
 
 
 def test_a_follower_of_a_synchronous_topic_flushes_before_it_fetches_again() -> None:
-    harness = Follower(flush_messages="1")
+    harness = FollowerHarness(flush_messages="1")
     harness.take(answer(records=batches(0)))
     assert harness.following.list_wanted(OTHER) == []
     harness.news.clear()
@@ -266,7 +266,7 @@ def test_a_follower_of_a_synchronous_topic_flushes_before_it_fetches_again() -> 
 
 
 def test_a_partition_that_stops_following_is_not_fetched() -> None:
-    harness = Follower()
+    harness = FollowerHarness()
     harness.stop(P0, delete=False)
     assert harness.following.leaders == []
     harness.follow(1)
@@ -277,7 +277,7 @@ def test_a_partition_that_stops_following_is_not_fetched() -> None:
 
 
 def test_a_config_change_does_not_restart_fetching() -> None:
-    harness = Follower(retention_ms="1000")
+    harness = FollowerHarness(retention_ms="1000")
     harness.news.clear()
     harness.update_topic(retention_ms="2000")
     assert harness.news == []

@@ -1,4 +1,4 @@
-"""ISR expansion and shrinking through AlterPartition, and what counts while one is in flight."""
+"""ISR expansion and shrinking through AlterPartition, and the rules while one is in flight."""
 
 from itertools import product
 
@@ -26,8 +26,8 @@ ALL = (ME, OTHER, THIRD)
 LAG_MS = 1000
 
 
-class Controller:
-    """Takes proposals; a test answers them."""
+class FakeController:
+    """Receives AlterPartition proposals; a test responds to them."""
 
     def __init__(self) -> None:
         self.proposals: list[tuple[AlterPartitionProposal, Answered]] = []
@@ -45,22 +45,22 @@ class Controller:
         self.proposals[-1][1](AlterPartitionResult(code, state))
 
     def store(self) -> None:
-        """As asked, in the next partition epoch."""
+        """Accept the proposal, with the next partition epoch."""
         proposal, _ = self.proposals[-1]
         members = tuple(member.broker_id for member in proposal.in_sync)
         epoch = proposal.partition_epoch + 1
         self.answer(ErrorCode.NONE, AlterPartitionState(ME, proposal.leader_epoch, members, epoch))
 
 
-class Led(ReplicationHarness):
+class LeaderHarness(ReplicationHarness):
     def __init__(self, **broker: str) -> None:
         settings = {"replica_lag_time_max_ms": str(LAG_MS), **broker}
         super().__init__(broker={name.replace("_", "."): text for name, text in settings.items()})
-        self.controller = Controller()
+        self.controller = FakeController()
         self.replicas.isr_manager.sender = self.controller
-        self.tell_brokers()
+        self.register_brokers()
 
-    def tell_brokers(self, *ids: BrokerId, epoch: int = 5) -> None:
+    def register_brokers(self, *ids: BrokerId, epoch: int = 5) -> None:
         nodes = [BrokerNode(id=id_, epoch=BrokerEpoch(epoch), endpoints=()) for id_ in ids or ALL]
         self.cluster.apply(
             UpdateMetadataRequest(
@@ -78,12 +78,12 @@ class Led(ReplicationHarness):
 
 
 @pytest.fixture
-def harness() -> Led:
-    return Led()
+def harness() -> LeaderHarness:
+    return LeaderHarness()
 
 
 def test_a_caught_up_follower_is_proposed_and_counts_for_the_high_watermark_at_once(
-    harness: Led,
+    harness: LeaderHarness,
 ) -> None:
     harness.update_topic(min_insync_replicas="2")
     harness.leader_and_isr(P0, replicas=ALL, in_sync=(ME,))
@@ -92,8 +92,8 @@ def test_a_caught_up_follower_is_proposed_and_counts_for_the_high_watermark_at_o
     assert harness.controller.wanted == [(ME, OTHER)]
     assert harness.controller.proposals[0][0].in_sync[1].broker_epoch == 5
     harness.append(P0, acks=1)
-    assert harness.partition().high_watermark == 1  # the next leader may be one of them already
-    assert harness.partition().under_min_isr  # but nobody knows that they are two
+    assert harness.partition().high_watermark == 1  # the controller may have stored the ISR already
+    assert harness.partition().under_min_isr  # but its response has not arrived
     harness.controller.store()
     assert not harness.partition().under_min_isr
     assert harness.partition().state.in_sync == (ME, OTHER)
@@ -103,8 +103,8 @@ def test_a_caught_up_follower_is_proposed_and_counts_for_the_high_watermark_at_o
     assert harness.partition().high_watermark == 2
 
 
-def test_a_follower_below_the_epoch_start_is_not_proposed(harness: Led) -> None:
-    """KAFKA-7128: records between its end and there may be committed, by the leader before."""
+def test_a_follower_below_the_epoch_start_is_not_proposed(harness: LeaderHarness) -> None:
+    """KAFKA-7128: an earlier leader may have committed records up to the epoch start."""
     harness.leader_and_isr(P0, replicas=ALL, in_sync=(ME, OTHER))
     harness.append(P0, P0, P0, acks=1)
     harness.leader_and_isr(P0, replicas=ALL, in_sync=(ME, OTHER), epoch=1, partition_epoch=1)
@@ -115,8 +115,8 @@ def test_a_follower_below_the_epoch_start_is_not_proposed(harness: Led) -> None:
     assert harness.controller.wanted == [(ME, OTHER, THIRD)]
 
 
-def test_a_lagging_follower_is_awaited_until_the_shrink_is_stored(
-    harness: Led,
+def test_a_lagging_follower_holds_back_the_high_watermark_until_the_shrink_is_stored(
+    harness: LeaderHarness,
 ) -> None:
     harness.leader_and_isr(P0, replicas=ALL, in_sync=ALL)
     sent = harness.append(P0, timeout_ms=60_000)
@@ -130,7 +130,7 @@ def test_a_lagging_follower_is_awaited_until_the_shrink_is_stored(
 
 
 def test_a_shrink_below_min_isr_counts_the_smaller_isr_at_once(
-    harness: Led,
+    harness: LeaderHarness,
 ) -> None:
     harness.update_topic(min_insync_replicas="2")
     harness.leader_and_isr(P0, replicas=ALL, in_sync=(ME, OTHER))
@@ -141,10 +141,10 @@ def test_a_shrink_below_min_isr_counts_the_smaller_isr_at_once(
 
 
 @pytest.mark.parametrize("restart", ["gone", "another"])
-def test_a_catching_up_follower_is_not_awaited_after_its_broker_is_gone(
-    harness: Led, restart: str
+def test_a_catching_up_follower_is_not_awaited_after_its_broker_failed(
+    harness: LeaderHarness, restart: str
 ) -> None:
-    """Like a broker in controlled shutdown, which fetches until it stops."""
+    """A broker in controlled shutdown likewise fetches until it stops."""
     harness.leader_and_isr(P0, replicas=ALL, in_sync=(ME, OTHER))
     harness.append(P0, acks=1)
     harness.fetch(OTHER, 1)
@@ -155,14 +155,14 @@ def test_a_catching_up_follower_is_not_awaited_after_its_broker_is_gone(
     harness.fetch(OTHER, 2)
     assert not sent.is_answered
     if restart == "gone":
-        harness.tell_brokers(ME, OTHER)
+        harness.register_brokers(ME, OTHER)
     else:
-        harness.tell_brokers(epoch=6)
+        harness.register_brokers(epoch=6)
     assert sent.codes == [ErrorCode.NONE]
     assert harness.partition().high_watermark == 2
 
 
-def test_idle_partitions_never_change_their_isr(harness: Led) -> None:
+def test_idle_partitions_never_change_their_isr(harness: LeaderHarness) -> None:
     """KAFKA-7152."""
     names = [TopicPartition("orders", number) for number in range(100)]
     harness.leader_and_isr(*names, replicas=ALL, in_sync=ALL)
@@ -173,7 +173,7 @@ def test_idle_partitions_never_change_their_isr(harness: Led) -> None:
     assert harness.controller.wanted == []
 
 
-def test_an_unknown_result_is_retried(harness: Led) -> None:
+def test_an_unknown_result_is_retried(harness: LeaderHarness) -> None:
     harness.leader_and_isr(P0, replicas=ALL, in_sync=(ME,))
     harness.fetch(OTHER, 0)
     for _ in range(3):
@@ -184,8 +184,10 @@ def test_an_unknown_result_is_retried(harness: Led) -> None:
     assert len({id(proposal) for proposal, _ in harness.controller.proposals}) == 1
 
 
-def test_a_leader_with_a_stale_partition_epoch_adopts_the_stored_state(harness: Led) -> None:
-    """KAFKA-2729: or it could never change its set again."""
+def test_a_leader_with_a_stale_partition_epoch_adopts_the_stored_state(
+    harness: LeaderHarness,
+) -> None:
+    """KAFKA-2729: otherwise it could never change its ISR again."""
     harness.leader_and_isr(P0, replicas=ALL, in_sync=(ME,))
     harness.fetch(OTHER, 0)
     stored = AlterPartitionState(ME, LeaderEpoch(0), (ME, THIRD), 7)
@@ -197,7 +199,7 @@ def test_a_leader_with_a_stale_partition_epoch_adopts_the_stored_state(harness: 
     assert harness.controller.wanted[-1] == (ME, THIRD, OTHER)
 
 
-def test_a_deposed_leader_waits_for_leader_and_isr(harness: Led) -> None:
+def test_a_deposed_leader_waits_for_leader_and_isr(harness: LeaderHarness) -> None:
     harness.leader_and_isr(P0, replicas=ALL, in_sync=(ME, OTHER))
     harness.append(P0, acks=1)
     harness.clock.advance_ms(3 * LAG_MS)
@@ -209,7 +211,7 @@ def test_a_deposed_leader_waits_for_leader_and_isr(harness: Led) -> None:
     assert harness.partition().high_watermark == 0
 
 
-def test_a_refused_joiner_is_proposed_again_after_a_pause(harness: Led) -> None:
+def test_a_refused_follower_is_proposed_again_after_a_pause(harness: LeaderHarness) -> None:
     harness.leader_and_isr(P0, replicas=ALL, in_sync=(ME,))
     harness.fetch(OTHER, 0)
     harness.controller.answer(ErrorCode.INELIGIBLE_REPLICA)
@@ -221,7 +223,9 @@ def test_a_refused_joiner_is_proposed_again_after_a_pause(harness: Led) -> None:
     assert len(harness.controller.proposals) == 2
 
 
-def test_leader_and_isr_ends_the_proposal_and_its_response_is_ignored(harness: Led) -> None:
+def test_leader_and_isr_ends_the_proposal_and_its_response_is_ignored(
+    harness: LeaderHarness,
+) -> None:
     harness.leader_and_isr(P0, replicas=ALL, in_sync=(ME,))
     harness.fetch(OTHER, 0)
     harness.leader_and_isr(P0, replicas=ALL, in_sync=(ME, THIRD), partition_epoch=1)
@@ -232,7 +236,7 @@ def test_leader_and_isr_ends_the_proposal_and_its_response_is_ignored(harness: L
 
 @pytest.mark.parametrize("broker_epoch", [4, 6])
 def test_a_follower_with_another_broker_epoch_is_not_proposed(
-    harness: Led, broker_epoch: int
+    harness: LeaderHarness, broker_epoch: int
 ) -> None:
     """KIP-903."""
     harness.leader_and_isr(P0, replicas=ALL, in_sync=(ME,))
@@ -240,16 +244,16 @@ def test_a_follower_with_another_broker_epoch_is_not_proposed(
     assert harness.controller.wanted == []
 
 
-def test_a_follower_that_is_not_registered_is_not_proposed(harness: Led) -> None:
-    harness.tell_brokers(ME, THIRD)
+def test_a_follower_that_is_not_registered_is_not_proposed(harness: LeaderHarness) -> None:
+    harness.register_brokers(ME, THIRD)
     harness.leader_and_isr(P0, replicas=ALL, in_sync=(ME,))
     harness.fetch(OTHER, 0)
     assert harness.controller.wanted == []
 
 
-def test_the_high_watermark_waits_for_a_catching_up_follower(harness: Led) -> None:
-    """Or under a steady load it would never be reached."""
-    harness.tell_brokers(ME)  # nobody may join, which is not the point here
+def test_the_high_watermark_waits_for_a_catching_up_follower(harness: LeaderHarness) -> None:
+    """Otherwise it would never catch up under a steady load."""
+    harness.register_brokers(ME)  # no broker may join the ISR
     harness.leader_and_isr(P0, replicas=ALL, in_sync=(ME,))
     harness.append(P0, acks=1)
     harness.fetch(OTHER, 1)
@@ -260,7 +264,7 @@ def test_the_high_watermark_waits_for_a_catching_up_follower(harness: Led) -> No
 
 
 def test_lag_in_messages_counts_if_configured() -> None:
-    harness = Led(replica_lag_max_messages="2")
+    harness = LeaderHarness(replica_lag_max_messages="2")
     harness.leader_and_isr(P0, replicas=ALL, in_sync=(ME, OTHER))
     harness.fetch(OTHER, 0)
     harness.append(P0, P0, P0, acks=1)
@@ -268,7 +272,7 @@ def test_lag_in_messages_counts_if_configured() -> None:
     assert harness.controller.wanted == [(ME,)]
 
 
-def test_a_single_node_sends_no_alter_partition(harness: Led) -> None:
+def test_a_single_node_sends_no_alter_partition(harness: LeaderHarness) -> None:
     harness.replicas.isr_manager.sender = None
     harness.leader_and_isr(P0, replicas=ALL, in_sync=(ME, OTHER))
     harness.append(P0, acks=1)

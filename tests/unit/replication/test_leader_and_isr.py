@@ -39,7 +39,7 @@ def refusal_of_reading(
 # -- roles ---------------------------------------------------------------------------------
 
 
-def test_a_new_leader_has_an_empty_log_and_has_begun_its_epoch() -> None:
+def test_a_new_leader_has_an_empty_log_with_its_epoch() -> None:
     harness = ReplicationHarness()
     assert harness.leader_and_isr(P0, epoch=3) == {P0: NONE}
     partition = harness.partition()
@@ -50,7 +50,7 @@ def test_a_new_leader_has_an_empty_log_and_has_begun_its_epoch() -> None:
     assert (partition.log_start_offset, partition.log_end_offset) == (0, 0)
 
 
-def test_records_carry_the_epoch_they_were_written_in() -> None:
+def test_records_have_the_epoch_they_were_written_in() -> None:
     harness = ReplicationHarness()
     harness.leader_and_isr(P0, epoch=1)
     harness.append(P0, records=2)
@@ -79,7 +79,7 @@ def test_a_follower_refuses_clients(leader: int) -> None:
     assert caught.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_a_leader_that_follows_and_leads_again_takes_writes_again() -> None:
+def test_a_leader_that_follows_and_leads_again_accepts_writes_again() -> None:
     harness = ReplicationHarness()
     harness.leader_and_isr(P0, replicas=BOTH, in_sync=(ME,))
     harness.append(P0)
@@ -98,10 +98,10 @@ def test_a_broker_that_is_no_replica_creates_no_log() -> None:
     assert harness.engine.statistics().logs == ()
 
 
-# -- orders that come too late -------------------------------------------------------------
+# -- stale requests ------------------------------------------------------------------------
 
 
-def test_an_older_leader_epoch_is_refused_for_its_partition_alone() -> None:
+def test_an_older_leader_epoch_is_refused_for_its_partition_only() -> None:
     harness = ReplicationHarness()
     harness.leader_and_isr(P0, epoch=5)
     assert harness.leader_and_isr(P0, P1, leader=OTHER, epoch=4, replicas=BOTH) == {
@@ -112,7 +112,7 @@ def test_an_older_leader_epoch_is_refused_for_its_partition_alone() -> None:
     assert harness.partition().is_leader
 
 
-def test_an_epoch_older_than_the_logs_own_records_is_refused() -> None:
+def test_a_leader_epoch_older_than_the_logs_records_is_refused() -> None:
     harness = ReplicationHarness()
     harness.leader_and_isr(P0, epoch=5)
     harness.append(P0)
@@ -163,7 +163,7 @@ def test_an_isr_change_keeps_the_progress_of_remaining_followers() -> None:
 
 
 def test_a_new_leader_epoch_resets_follower_progress() -> None:
-    """One of them may have cut its log on the way into the epoch."""
+    """A follower may have truncated its log at the start of the epoch."""
     harness = ReplicationHarness()
     replicas = (*BOTH, THIRD)
     harness.leader_and_isr(P0, replicas=replicas)
@@ -176,7 +176,7 @@ def test_a_new_leader_epoch_resets_follower_progress() -> None:
     assert sent.codes == [NONE]
 
 
-# -- deletion, and topics created again -----------------------------------------------------
+# -- deletion and recreated topics ---------------------------------------------------------
 
 
 def test_a_deleted_replica_loses_its_data() -> None:
@@ -186,7 +186,7 @@ def test_a_deleted_replica_loses_its_data() -> None:
     assert harness.stop(P0, delete=True) == {P0: NONE}
     assert harness.replicas.find(P0) is None
     assert [log.tp for log in harness.engine.statistics().logs] == [P1]
-    assert harness.stop(P0, delete=True) == {P0: NONE}  # as often as one likes
+    assert harness.stop(P0, delete=True) == {P0: NONE}  # deletion is idempotent
 
 
 def test_a_stopped_replica_keeps_its_data_and_refuses_clients() -> None:
@@ -200,18 +200,18 @@ def test_a_stopped_replica_keeps_its_data_and_refuses_clients() -> None:
     assert harness.partition().high_watermark == 1
 
 
-def test_a_topic_created_again_starts_empty() -> None:
+def test_a_recreated_topic_starts_empty() -> None:
     harness = ReplicationHarness()
     harness.leader_and_isr(P0, replicas=BOTH, epoch=6)
     sent = harness.append(P0)
-    assert harness.leader_and_isr(P0, topic_id=ANEW) == {P0: NONE}  # though its epochs begin again
+    assert harness.leader_and_isr(P0, topic_id=ANEW) == {P0: NONE}  # though its epochs start again
     assert sent.codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
     partition = harness.partition()
     assert (partition.topic_id, partition.leader_epoch, partition.log_end_offset) == (ANEW, 0, 0)
     assert harness.append(P0).answer == [(NONE, 0, -1, 0, None, ())]
 
 
-def test_a_topic_created_again_while_the_broker_was_down_starts_empty() -> None:
+def test_a_topic_recreated_while_the_broker_was_down_starts_empty() -> None:
     harness = ReplicationHarness()
     harness.leader_and_isr(P0, P1)
     harness.append(P0, P1)
@@ -253,7 +253,7 @@ def test_a_recovered_log_has_no_role_until_leader_and_isr() -> None:
 
 
 def test_a_log_keeps_its_config_until_metadata_has_its_topic() -> None:
-    """Orders come before the cluster's metadata: in between no promise may be weaker."""
+    """LeaderAndIsr comes before UpdateMetadata; in between, no guarantee may be weaker."""
     harness = ReplicationHarness()
     harness.leader_and_isr(P0)
     harness.engine.close()
@@ -269,7 +269,7 @@ def test_a_log_keeps_its_config_until_metadata_has_its_topic() -> None:
     assert later.background.ran == 1
 
 
-# -- disks that fail -----------------------------------------------------------------------
+# -- disk failures -------------------------------------------------------------------------
 
 
 def test_a_replica_on_a_failed_disk_is_offline_until_the_disk_is_back() -> None:
@@ -288,7 +288,7 @@ def test_a_replica_on_a_failed_disk_is_offline_until_the_disk_is_back() -> None:
     assert later.append(lost).codes == [ErrorCode.KAFKA_STORAGE_ERROR]
     assert later.stop(lost, delete=True) == {lost: ErrorCode.KAFKA_STORAGE_ERROR}
     assert later.replicas.statistics().offline == (lost,)
-    assert later.leader_and_isr(P2) == {P2: NONE}  # new: no record of it can be lost
+    assert later.leader_and_isr(P2) == {P2: NONE}  # it is new, so no record can be lost
 
 
 def test_a_replica_whose_log_failed_takes_no_role() -> None:
@@ -310,7 +310,7 @@ def test_a_disk_failure_in_a_background_job_is_handled() -> None:
     assert refusal_of_reading(harness) is ErrorCode.KAFKA_STORAGE_ERROR
 
 
-# -- deleting records ----------------------------------------------------------------------
+# -- DeleteRecords -------------------------------------------------------------------------
 
 
 def test_records_are_deleted_up_to_the_high_watermark_at_most() -> None:
@@ -319,7 +319,7 @@ def test_records_are_deleted_up_to_the_high_watermark_at_most() -> None:
     harness.append(P0, acks=1, records=10)
     harness.follower_has(6)
     assert harness.replicas.delete_records(P0, Offset(4)) == 4
-    assert harness.replicas.delete_records(P0, Offset(2)) == 4  # never back
+    assert harness.replicas.delete_records(P0, Offset(2)) == 4  # never moves back
     for before in (7, -2):
         with pytest.raises(Refusal) as caught:
             harness.replicas.delete_records(P0, Offset(before))
@@ -360,11 +360,11 @@ def test_internal_and_unknown_topics_refuse_delete_records() -> None:
         assert caught.value.code is code
 
 
-# -- waiting readers, settings, statistics -------------------------------------------------
+# -- delayed fetches, configs, statistics --------------------------------------------------
 
 
-class Reader:
-    """Parks until records above one offset can be read, or its own offset cannot be any more."""
+class DelayedReader:
+    """Waits until records above an offset can be read, or its own offset no longer can."""
 
     def __init__(
         self, harness: ReplicationHarness, name: TopicPartition, at: int, above: int = 0
@@ -394,9 +394,9 @@ def test_a_delayed_fetch_completes_on_commit_not_on_append() -> None:
     harness.leader_and_isr(P0, P1, replicas=BOTH)
     harness.leader_and_isr(P2)
     reader, elsewhere, alone = (
-        Reader(harness, P0, 0),
-        Reader(harness, P1, 0),
-        Reader(harness, P2, 0),
+        DelayedReader(harness, P0, 0),
+        DelayedReader(harness, P1, 0),
+        DelayedReader(harness, P2, 0),
     )
     harness.append(P0, P2, acks=1)
     assert (reader.ending, alone.ending) == (None, "completed")
@@ -408,7 +408,7 @@ def test_a_delayed_fetch_completes_on_commit_not_on_append() -> None:
 def test_a_delayed_fetch_completes_when_the_role_changes(what: str) -> None:
     harness = ReplicationHarness()
     harness.leader_and_isr(P0, P1)
-    reader = Reader(harness, P0, 0)
+    reader = DelayedReader(harness, P0, 0)
     if what == "follow":
         harness.leader_and_isr(P0, leader=OTHER, epoch=1, replicas=BOTH)
     elif what == "anew":
@@ -425,7 +425,7 @@ def test_a_delayed_fetch_completes_when_its_records_are_deleted() -> None:
     harness = ReplicationHarness()
     harness.leader_and_isr(P0)
     harness.append(P0, records=5)
-    reader = Reader(harness, P0, 2, above=100)
+    reader = DelayedReader(harness, P0, 2, above=100)
     harness.replicas.delete_records(P0, Offset(2))
     assert reader.ending is None
     harness.replicas.delete_records(P0, Offset(3))
@@ -454,7 +454,7 @@ def test_broker_settings_are_the_current_topic_defaults() -> None:
     assert harness.partition().log.config.retention_ms == 60_000
 
 
-def test_a_topic_created_again_has_none_of_its_old_config() -> None:
+def test_a_recreated_topic_has_none_of_its_old_config() -> None:
     harness = ReplicationHarness()
     harness.update_topic(retention_ms="60000")
     harness.leader_and_isr(P0)
@@ -474,7 +474,7 @@ def test_invalid_topic_overrides_are_reported_and_ignored() -> None:
     assert any("retention.ms" in report for report in harness.reports)
 
 
-def test_statistics_show_every_partition_as_it_is() -> None:
+def test_statistics_show_every_partition() -> None:
     harness = ReplicationHarness()
     harness.leader_and_isr(P0, replicas=BOTH, epoch=2)
     harness.leader_and_isr(P1, leader=OTHER, replicas=BOTH, in_sync=(OTHER,), epoch=3)

@@ -59,7 +59,7 @@ def test_the_cache_is_empty_before_the_first_update() -> None:
     assert view.find_topic("a") is None
 
 
-def test_updates_add_up() -> None:
+def test_updates_are_merged() -> None:
     view = MetadataCache()
     view.apply(update(topic("a", 1), brokers=(node(1),), broker_configs={"": {"x": "1"}}))
     view.apply(update(topic("b", 2), controller=2, epoch=2))
@@ -80,7 +80,7 @@ def test_topics_are_found_by_name_and_by_id() -> None:
     assert view.find_name(TopicId(UUID(int=3))) is None
 
 
-def test_a_topic_created_again_is_not_found_by_its_old_id() -> None:
+def test_a_recreated_topic_is_not_found_by_its_old_id() -> None:
     view = MetadataCache()
     view.apply(update(topic("a", 1)))
     view.apply(update(topic("a", 2)))
@@ -88,7 +88,7 @@ def test_a_topic_created_again_is_not_found_by_its_old_id() -> None:
     assert view.find_name(TopicId(UUID(int=2))) == "a"
 
 
-def test_a_topic_deleted_and_created_in_one_update_exists() -> None:
+def test_a_topic_deleted_and_recreated_in_one_update_exists() -> None:
     view = MetadataCache()
     view.apply(update(topic("a", 1), topic("b", 3)))
     view.apply(update(topic("a", 2), deleted=("a", "b", "never there")))
@@ -119,7 +119,7 @@ def test_offline_replicas_are_those_of_the_last_update() -> None:
     assert view.failed == {}
 
 
-def test_partitions_are_told_from_numbers_beyond_the_topic() -> None:
+def test_partition_numbers_outside_a_topic_are_unknown() -> None:
     view = MetadataCache()
     view.apply(update(topic("a", 1, partitions=2)))
     exists = [view.has_partition(TopicPartition("a", number)) for number in (-1, 0, 1, 2)]

@@ -46,7 +46,7 @@ ORDER = LeaderAndIsrRequest(
 )
 
 
-def test_synchronous_writes_of_many_clients_are_durable_when_they_are_answered(
+def test_synchronous_writes_of_many_clients_are_durable_when_acknowledged(
     tmp_path: Path,
 ) -> None:
     settings = resolve_broker(

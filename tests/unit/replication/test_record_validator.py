@@ -1,4 +1,4 @@
-"""What the leader refuses in the records of a client's batch, with which code, naming which."""
+"""Which records of a client's batch the leader refuses, with which error code and message."""
 
 import pytest
 from tests.unit.replication.harness import P0, P1, WALL_MS, ReplicationHarness
@@ -17,7 +17,7 @@ HOUR_MS = 3_600_000
 
 
 def batch_of(*records: tuple[bytes | None, int], codec: Codec = Codec.NONE) -> bytearray:
-    """Records of these keys and timestamps."""
+    """Build a batch with these keys and timestamps."""
     return build_batch(
         [Record(index, time_ms, key, b"v") for index, (key, time_ms) in enumerate(records)],
         codec=codec,
@@ -31,8 +31,8 @@ def leading(**configs: str) -> ReplicationHarness:
     return harness
 
 
-def answer_to(batch: bytearray, **configs: str) -> PartitionAppended:
-    """The answer; a refused batch must have left nothing behind."""
+def append_result(batch: bytearray, **configs: str) -> PartitionAppended:
+    """Return the result of an append; a refused batch must not change the log."""
     harness = leading(**configs)
     [answer] = harness.append(P0, batch=batch).answer
     assert (harness.partition().log_end_offset > 0) == (answer.code is ErrorCode.NONE)
@@ -44,8 +44,8 @@ def with_payload(payload: bytes, count: int = 1, codec: Codec = Codec.NONE) -> b
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_garbage_under_a_valid_header_and_crc_is_refused(codec: Codec) -> None:
-    answer = answer_to(with_payload(b"\xff" * 60, codec=codec))
+def test_invalid_records_with_a_valid_header_and_crc_are_refused(codec: Codec) -> None:
+    answer = append_result(with_payload(b"\xff" * 60, codec=codec))
     assert answer.code is ErrorCode.INVALID_RECORD
     assert [index for index, _ in answer.record_errors] == [0]
     assert "orders-0: record 0 is malformed" in (answer.message or "")
@@ -53,12 +53,12 @@ def test_garbage_under_a_valid_header_and_crc_is_refused(codec: Codec) -> None:
 
 @pytest.mark.parametrize("codec", list(Codec)[1:])
 def test_bytes_that_do_not_decompress_are_refused(codec: Codec) -> None:
-    answer = answer_to(claiming(1, b"\x01" * 60, codec))
+    answer = append_result(claiming(1, b"\x01" * 60, codec))
     assert (answer.code, answer.record_errors) == (ErrorCode.INVALID_RECORD, ())
 
 
-def test_an_offset_delta_that_would_make_readers_skip_is_refused() -> None:
-    answer = answer_to(with_payload(b"\x0c\x00\x00\x12\x01\x01\x00"))
+def test_an_offset_delta_that_makes_readers_skip_records_is_refused() -> None:
+    answer = append_result(with_payload(b"\x0c\x00\x00\x12\x01\x01\x00"))
     assert answer.code is ErrorCode.INVALID_RECORD
     assert answer.record_errors == (
         (0, "record 0 is malformed: its offset delta is not its index"),
@@ -67,14 +67,14 @@ def test_an_offset_delta_that_would_make_readers_skip_is_refused() -> None:
 
 def test_more_records_than_the_header_counts_are_refused() -> None:
     two = bytes(batch_of((b"k", WALL_MS), (b"k", WALL_MS))[61:])
-    answer = answer_to(with_payload(two))
+    answer = append_result(with_payload(two))
     assert (answer.code, answer.record_errors) == (ErrorCode.INVALID_RECORD, ())
     assert "bytes follow the 1 records" in (answer.message or "")
 
 
 def test_fewer_records_than_the_header_counts_name_the_missing_one() -> None:
     two = bytes(batch_of((b"k", WALL_MS), (b"k" * 90, WALL_MS))[61:])
-    answer = answer_to(with_payload(two, count=3))
+    answer = append_result(with_payload(two, count=3))
     assert answer.code is ErrorCode.INVALID_RECORD
     assert [index for index, _ in answer.record_errors] == [2]
 
@@ -83,31 +83,29 @@ def test_fewer_records_than_the_header_counts_name_the_missing_one() -> None:
 def test_records_without_a_key_are_named_on_a_compacted_topic(codec: Codec) -> None:
     keys = [b"a", None, b"", None]
     batch = batch_of(*((key, WALL_MS) for key in keys), codec=codec)
-    answer = answer_to(batch, cleanup_policy="compact")
+    answer = append_result(batch, cleanup_policy="compact")
     assert answer.code is ErrorCode.INVALID_RECORD
     assert [index for index, _ in answer.record_errors] == [1, 3]
     assert "compacted" in answer.record_errors[0][1]
-    assert answer_to(batch).code is ErrorCode.NONE
+    assert append_result(batch).code is ErrorCode.NONE
 
 
 def test_records_with_a_timestamp_out_of_range_are_named_and_keep_their_own_error() -> None:
     late = WALL_MS + HOUR_MS + 1
     batch = batch_of((b"k", WALL_MS), (b"k", late), (b"k", -1), (b"k", late - 1))
-    answer = answer_to(batch)
+    answer = append_result(batch)
     assert answer.code is ErrorCode.INVALID_TIMESTAMP
     assert [index for index, _ in answer.record_errors] == [1]
     early = batch_of((b"k", WALL_MS), (b"k", WALL_MS - 6), (b"k", -1), (b"k", WALL_MS - 5))
-    answer = answer_to(early, message_timestamp_before_max_ms="5")
+    answer = append_result(early, message_timestamp_before_max_ms="5")
     assert answer.code is ErrorCode.INVALID_TIMESTAMP
     assert [index for index, _ in answer.record_errors] == [1]
-    assert answer_to(early).code is ErrorCode.NONE
+    assert append_result(early).code is ErrorCode.NONE
 
 
 @pytest.mark.parametrize("base_ms", [-1, 0, WALL_MS, MAX_INT64])
 @pytest.mark.parametrize("delta", [-MAX_INT64 - 1, -MAX_INT64, 0, MAX_INT64 - 1, MAX_INT64])
-def test_any_timestamp_of_64_bits_is_within_the_widest_range_and_no_other(
-    base_ms: int, delta: int
-) -> None:
+def test_the_widest_range_accepts_every_timestamp_of_64_bits(base_ms: int, delta: int) -> None:
     record = b"\0" + encode_varlong(delta) + b"\0\1\0\0"
     batch = with_payload(encode_varint(len(record)) + record)
     times = read_header(batch)._replace(base_timestamp=base_ms, max_timestamp=base_ms)
@@ -119,26 +117,26 @@ def test_any_timestamp_of_64_bits_is_within_the_widest_range_and_no_other(
     }
     is_valid = -1 <= base_ms + delta <= MAX_INT64
     code = ErrorCode.NONE if is_valid else ErrorCode.INVALID_TIMESTAMP
-    assert answer_to(batch, **widest).code is code
+    assert append_result(batch, **widest).code is code
 
 
-def test_one_invalid_timestamp_decides_on_the_code_and_every_bad_record_is_named_once() -> None:
+def test_an_invalid_timestamp_determines_the_code_and_every_bad_record_is_named_once() -> None:
     late = WALL_MS + 2 * HOUR_MS
     batch = batch_of((None, late), (b"k", late), (b"k", WALL_MS))
-    answer = answer_to(batch, cleanup_policy="compact")
+    answer = append_result(batch, cleanup_policy="compact")
     assert answer.code is ErrorCode.INVALID_TIMESTAMP
     assert [index for index, _ in answer.record_errors] == [0, 1]
     assert "compacted" in answer.record_errors[0][1]
-    only_keys = answer_to(
+    only_keys = append_result(
         batch_of((None, late)), cleanup_policy="compact", message_timestamp_type="LogAppendTime"
     )
     assert only_keys.code is ErrorCode.INVALID_RECORD
 
 
-def test_damage_in_transit_keeps_the_error_that_makes_clients_retry() -> None:
+def test_damage_in_transit_gets_a_retriable_error() -> None:
     batch = with_payload(b"\xff" * 60)
     batch[-1] ^= 1
-    answer = answer_to(batch)
+    answer = append_result(batch)
     assert (answer.code, answer.record_errors) == (ErrorCode.CORRUPT_MESSAGE, ())
 
 
@@ -146,7 +144,7 @@ def test_damage_in_transit_keeps_the_error_that_makes_clients_retry() -> None:
 def test_a_decompression_bomb_is_refused(codec: Codec) -> None:
     bomb = claiming(1, compress(codec, bytes(4 * MIB)) * 9, codec)
     assert len(bomb) < MIB
-    answer = answer_to(bomb)
+    answer = append_result(bomb)
     assert answer.code is ErrorCode.INVALID_RECORD
     assert f"more than the {32 * MIB} allowed" in (answer.message or "")
 
@@ -156,24 +154,24 @@ def one_record(value_bytes: int) -> bytes:
     return encode_varint(len(head) + value_bytes + 1) + head + bytes(value_bytes + 1)
 
 
-def test_an_honest_batch_may_expand_ten_thousand_times() -> None:
+def test_a_valid_batch_may_expand_ten_thousand_times() -> None:
     batch = with_payload(one_record(10 * MIB), codec=Codec.ZSTD)
     assert len(batch) * 10_000 < 10 * MIB
-    assert answer_to(batch).code is ErrorCode.NONE
+    assert append_result(batch).code is ErrorCode.NONE
 
 
-def test_a_topic_may_allow_more_or_less() -> None:
+def test_a_topic_may_change_the_decompression_limit() -> None:
     batch = with_payload(one_record(20 * MIB), codec=Codec.ZSTD)
     small = {"max_message_bytes": "100000"}
-    less = answer_to(batch, penstock_max_decompressed_bytes="1", **small)
+    less = append_result(batch, penstock_max_decompressed_bytes="1", **small)
     assert less.code is ErrorCode.INVALID_RECORD
     assert f"more than the {16 * 100_000} allowed" in (less.message or "")
-    more = answer_to(batch, penstock_max_decompressed_bytes=str(21 * MIB), **small)
+    more = append_result(batch, penstock_max_decompressed_bytes=str(21 * MIB), **small)
     assert more.code is ErrorCode.NONE
 
 
-def test_a_batch_above_max_message_bytes_is_refused_for_its_size() -> None:
-    answer = answer_to(with_payload(b"\xff" * 2000), max_message_bytes="1000")
+def test_a_batch_above_max_message_bytes_gets_message_too_large() -> None:
+    answer = append_result(with_payload(b"\xff" * 2000), max_message_bytes="1000")
     assert answer.code is ErrorCode.MESSAGE_TOO_LARGE
 
 
@@ -189,12 +187,12 @@ def test_a_wrong_maximum_timestamp_in_the_header_is_corrected() -> None:
     assert is_crc_valid(batch, 0, len(batch))
 
 
-def test_a_topic_may_do_without() -> None:
+def test_a_topic_may_disable_validation() -> None:
     garbage = with_payload(b"\xff" * 60)
-    assert answer_to(garbage, penstock_validate_records="false").code is ErrorCode.NONE
+    assert append_result(garbage, penstock_validate_records="false").code is ErrorCode.NONE
 
 
-def test_only_clients_batches_are_checked() -> None:
+def test_only_batches_of_clients_are_validated() -> None:
     harness = leading()
     garbage = with_payload(b"\xff" * 60)
     sent = harness.append(P0, batch=garbage, origin=AppendOrigin.COORDINATOR)

@@ -1,4 +1,4 @@
-"""A damaged batch: the follower backs off and asks, the leader checks and makes way."""
+"""A damaged batch: the follower backs off and notifies the leader, which checks and is replaced."""
 
 import os
 from errno import EIO, EMFILE
@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 from tests.unit.replication.harness import ME, OTHER, P0, THIRD, ReplicationHarness
-from tests.unit.replication.test_follower_state import Follower, answer, batches
+from tests.unit.replication.test_follower_state import FollowerHarness, answer, batches
 
 from penstock.model.cluster import NO_BROKER, PartitionState
 from penstock.model.errors import ErrorCode, Refusal
@@ -40,7 +40,7 @@ def led(in_sync: tuple[int, ...], leader: int = ME) -> PartitionState:
     return harness.partition().state
 
 
-def test_only_a_leader_that_is_not_alone_in_the_isr_makes_way() -> None:
+def test_a_leader_is_replaced_only_if_the_isr_has_another_member() -> None:
     assert judge_damage(led(ALL), ME) is DamageVerdict.MOVES
     assert judge_damage(led((ME,)), ME) is DamageVerdict.STAYS
 
@@ -49,12 +49,12 @@ def test_only_a_leader_that_is_not_alone_in_the_isr_makes_way() -> None:
     ("in_sync", "leader", "expected"),
     [
         ((OTHER,), OTHER, 7),
-        ((ME, OTHER), OTHER, None),  # counted as a holder of every committed record
+        ((ME, OTHER), OTHER, None),  # counts as having every committed record
         ((ME,), ME, None),
-        ((OTHER,), NO_BROKER, None),  # nobody to fetch from
+        ((OTHER,), NO_BROKER, None),  # no leader to fetch from
     ],
 )
-def test_damage_is_dropped_only_outside_the_isr(
+def test_damage_is_truncated_only_outside_the_isr(
     in_sync: tuple[int, ...], leader: int, expected: int | None
 ) -> None:
     assert damaged_offset_to_drop(Offset(7), led(in_sync, leader), ME) == expected
@@ -63,8 +63,8 @@ def test_damage_is_dropped_only_outside_the_isr(
 # -- the follower --------------------------------------------------------------------------
 
 
-def test_a_follower_reports_a_damaged_batch_once_and_asks_ever_less_often() -> None:
-    harness = Follower()
+def test_a_follower_reports_a_damaged_batch_once_and_backs_off_ever_longer() -> None:
+    harness = FollowerHarness()
     refused: list[RefusedBatch] = []
     harness.following.on_refused = refused.append
     broken = batches(0)
@@ -87,8 +87,8 @@ def test_a_follower_reports_a_damaged_batch_once_and_asks_ever_less_often() -> N
 
 
 @pytest.mark.parametrize("error", [ErrorCode.CORRUPT_MESSAGE, ErrorCode.KAFKA_STORAGE_ERROR])
-def test_a_leader_that_cannot_read_its_log_is_asked_to_check_it(error: ErrorCode) -> None:
-    harness = Follower()
+def test_a_leader_that_cannot_read_its_log_is_requested_to_check_it(error: ErrorCode) -> None:
+    harness = FollowerHarness()
     refused: list[RefusedBatch] = []
     harness.following.on_refused = refused.append
     harness.take(answer(error=error))
@@ -127,14 +127,14 @@ class DamagedLeader(ReplicationHarness):
         return [line for line in self.reports if "IS DAMAGED at offset 2" in line]
 
 
-def test_a_whole_log_is_no_reason_to_make_way() -> None:
+def test_a_leader_with_an_intact_log_stays() -> None:
     harness = DamagedLeader(*ALL)
     assert harness.check() is ErrorCode.NONE
     assert (harness.damaged, harness.partition().damaged_at) == ([], None)
 
 
 @pytest.mark.parametrize("byte_in_batch", [-1 + 61, 8, 16], ids=["record", "length", "magic"])
-def test_a_leader_with_a_damaged_log_asks_for_another_leader_and_says_so_once(
+def test_a_leader_with_a_damaged_log_requests_another_leader_and_logs_it_once(
     byte_in_batch: int,
 ) -> None:
     harness = DamagedLeader(*ALL)
@@ -146,14 +146,14 @@ def test_a_leader_with_a_damaged_log_asks_for_another_leader_and_says_so_once(
     assert "another leader from the ISR" in alarm
 
 
-def test_damage_is_found_behind_whole_batches() -> None:
+def test_damage_is_found_after_intact_batches() -> None:
     harness = DamagedLeader(*ALL)
     harness.flip(60)
     assert harness.check(offset=0) is ErrorCode.CORRUPT_MESSAGE
     assert harness.partition().damaged_at == 2
 
 
-def test_the_only_in_sync_replica_stays_and_says_so() -> None:
+def test_the_only_in_sync_replica_stays_leader_and_logs_it() -> None:
     harness = DamagedLeader(ME)
     harness.flip(60)
     assert harness.check() is ErrorCode.CORRUPT_MESSAGE
@@ -162,7 +162,7 @@ def test_the_only_in_sync_replica_stays_and_says_so() -> None:
     assert "only in-sync replica and stays the leader" in alarm
 
 
-def test_a_leader_whose_disk_cannot_read_the_log_asks_for_another_leader() -> None:
+def test_a_leader_whose_disk_fails_reads_requests_another_leader() -> None:
     harness = DamagedLeader(*ALL)
     harness.disk.fail_path(SEGMENT, EIO, {OperationKind.READ})
     assert harness.check(offset=2) is ErrorCode.CORRUPT_MESSAGE
@@ -171,7 +171,7 @@ def test_a_leader_whose_disk_cannot_read_the_log_asks_for_another_leader() -> No
     assert os.strerror(EIO) in alarm
 
 
-def test_a_shortage_of_descriptors_is_no_damage() -> None:
+def test_running_out_of_descriptors_is_no_damage() -> None:
     harness = DamagedLeader(*ALL)
     harness.disk.fail_path(SEGMENT, EMFILE, {OperationKind.READ})
     assert harness.check(offset=2) is ErrorCode.KAFKA_STORAGE_ERROR
@@ -180,7 +180,7 @@ def test_a_shortage_of_descriptors_is_no_damage() -> None:
 
 
 @pytest.mark.parametrize("epoch", [0, 2])
-def test_a_request_of_another_leader_epoch_is_fenced(epoch: int) -> None:
+def test_a_request_with_another_leader_epoch_is_fenced(epoch: int) -> None:
     harness = DamagedLeader(*ALL)
     harness.flip(60)
     assert harness.check(epoch=epoch) is ErrorCode.FENCED_LEADER_EPOCH
@@ -188,7 +188,7 @@ def test_a_request_of_another_leader_epoch_is_fenced(epoch: int) -> None:
 
 
 @pytest.mark.parametrize(("byte_in_batch", "kept"), [(60, 2), (16, 0)], ids=["record", "magic"])
-def test_a_replaced_leader_drops_the_damage_and_fetches_it_again(
+def test_a_replaced_leader_truncates_the_damage_and_fetches_it_again(
     byte_in_batch: int, kept: int
 ) -> None:
     harness = DamagedLeader(*ALL)
@@ -201,7 +201,7 @@ def test_a_replaced_leader_drops_the_damage_and_fetches_it_again(
     assert fetch.offset == kept
 
 
-def test_damage_that_was_deleted_since_costs_no_records() -> None:
+def test_damage_below_the_log_start_truncates_nothing() -> None:
     harness = DamagedLeader(ME)
     harness.flip(60)
     harness.check()

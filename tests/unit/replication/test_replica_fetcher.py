@@ -41,8 +41,8 @@ SETTINGS = resolve_broker(
 TIMEOUT_S = 10
 
 
-class Pair:
-    """The leader is a bench behind a server; the follower fetches from it."""
+class ReplicationPair:
+    """A leader behind a real server, and a follower that fetches from it."""
 
     def __init__(self, folder: Path, timers: LoopTimers) -> None:
         self.leader_harness = ApiHarness(folder / "leader")
@@ -51,7 +51,8 @@ class Pair:
         self.reports: list[str] = []
         self.servers: list[Server] = []
         self.address: Address | None = None
-        self.on_connect: Callable[[], None] = lambda: None  # when a fetcher looks for its leader
+        # Called when a fetcher looks up its leader.
+        self.on_connect: Callable[[], None] = lambda: None
         self.engine = SegmentedEngine(
             StorageConfig(log_dirs=(str(folder / "follower"),)), config_of=lambda topic: LogConfig()
         )
@@ -129,16 +130,16 @@ class Pair:
         return self.replicas.get(name).log_end_offset
 
 
-Story = Callable[[Pair], Awaitable[None]]
+Scenario = Callable[[ReplicationPair], Awaitable[None]]
 
 
-def play(folder: Path, scenario: Story) -> Pair:
+def run_scenario(folder: Path, scenario: Scenario) -> ReplicationPair:
     (folder / "leader").mkdir()
     (folder / "follower").mkdir()
 
-    async def main() -> Pair:
+    async def main() -> ReplicationPair:
         timers = LoopTimers()
-        pair = Pair(folder, timers)
+        pair = ReplicationPair(folder, timers)
         async with asyncio.timeout(TIMEOUT_S), asyncio.TaskGroup() as tasks:
             tasks.create_task(timers.run())
             fetching = tasks.create_task(pair.fetchers().run())
@@ -160,7 +161,7 @@ def play(folder: Path, scenario: Story) -> Pair:
 def test_appended_records_reach_the_follower_and_are_committed_by_its_next_fetch(
     tmp_path: Path,
 ) -> None:
-    async def scenario(pair: Pair) -> None:
+    async def scenario(pair: ReplicationPair) -> None:
         pair.make_server()
         pair.leader_harness.make_topic("orders", 2, replicas=(LEADER, FOLLOWER))
         pair.follow(P0, P1)
@@ -171,13 +172,13 @@ def test_appended_records_reach_the_follower_and_are_committed_by_its_next_fetch
         pair.leader_harness.fill("orders", batch(b"c"))
         await pair.until(lambda: pair.replicas.get(P0).high_watermark >= 20)
 
-    assert play(tmp_path, scenario).reports == []
+    assert run_scenario(tmp_path, scenario).reports == []
 
 
 def test_a_new_partition_does_not_wait_for_a_delayed_request(
     tmp_path: Path,
 ) -> None:
-    async def scenario(pair: Pair) -> None:
+    async def scenario(pair: ReplicationPair) -> None:
         pair.make_server()
         pair.leader_harness.make_topic("orders", 2, replicas=(LEADER, FOLLOWER))
         pair.follow(P0)
@@ -186,9 +187,9 @@ def test_a_new_partition_does_not_wait_for_a_delayed_request(
         )
         pair.leader_harness.fill("orders", batch(b"a"), partition=1)
         pair.follow(P1)
-        await pair.until(lambda: pair.end(P1) == 1)  # the other one would be held for long
+        await pair.until(lambda: pair.end(P1) == 1)  # which the other request would delay for long
 
-    assert play(tmp_path, scenario).reports == []
+    assert run_scenario(tmp_path, scenario).reports == []
 
 
 def test_deleting_a_partition_during_a_fetch_does_not_end_the_fetcher(
@@ -196,7 +197,7 @@ def test_deleting_a_partition_during_a_fetch_does_not_end_the_fetcher(
 ) -> None:
     deleted: list[TopicPartition] = []
 
-    async def scenario(pair: Pair) -> None:
+    async def scenario(pair: ReplicationPair) -> None:
         def delete_once() -> None:
             if not deleted:
                 deleted.append(P0)
@@ -211,11 +212,11 @@ def test_deleting_a_partition_during_a_fetch_does_not_end_the_fetcher(
         pair.follow(P1)
         await pair.until(lambda: pair.end(P1) == 1)
 
-    assert play(tmp_path, scenario).reports == []
+    assert run_scenario(tmp_path, scenario).reports == []
 
 
 def test_an_unreachable_leader_is_retried_and_reported_once(tmp_path: Path) -> None:
-    async def scenario(pair: Pair) -> None:
+    async def scenario(pair: ReplicationPair) -> None:
         pair.follow(P0)
         await pair.until(lambda: bool(pair.reports))
         await asyncio.sleep(0.1)
@@ -228,20 +229,20 @@ def test_an_unreachable_leader_is_retried_and_reported_once(tmp_path: Path) -> N
         pair.make_server()
         await pair.until(lambda: pair.end() == 2)
 
-    reports = play(tmp_path, scenario).reports
+    reports = run_scenario(tmp_path, scenario).reports
     assert "is not registered" in reports[0]
     assert len(reports) <= 2
 
 
 def test_a_diverging_follower_truncates_and_continues(tmp_path: Path) -> None:
-    async def scenario(pair: Pair) -> None:
+    async def scenario(pair: ReplicationPair) -> None:
         pair.make_server()
         both = (LEADER, FOLLOWER)
         pair.leader_harness.make_topic("orders", replicas=both)
         pair.leader_harness.fill("orders", batch(b"a"))
         pair.follow(P0)
         await pair.until(lambda: pair.end() == 1)
-        pair.follow(P0, epoch=1, leader=FOLLOWER)  # elected for a moment, of which nobody hears
+        pair.follow(P0, epoch=1, leader=FOLLOWER)  # elected for a moment, unknown to others
         pair.replicas.append(
             [(P0, memoryview(batch(b"x"))), (P0, memoryview(batch(b"y")))],
             acks=1,
@@ -256,5 +257,5 @@ def test_a_diverging_follower_truncates_and_continues(tmp_path: Path) -> None:
         assert pair.end() == 2
         assert pair.replicas.get(P0).log.latest_epoch == 2
 
-    (report,) = play(tmp_path, scenario).reports
+    (report,) = run_scenario(tmp_path, scenario).reports
     assert "is truncated from 3 to 1" in report

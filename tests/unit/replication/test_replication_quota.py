@@ -13,7 +13,7 @@ FOLLOWER = "follower.replication.throttled"
 
 
 def leader(replicas: str, rate: int = 1000) -> ReplicationHarness:
-    """Broker 1 leads; broker 2 is in sync, broker 3 is not."""
+    """Broker 1 is leader; broker 2 is in sync, broker 3 is not."""
     harness = ReplicationHarness(broker={f"{LEADER}.rate": str(rate)})
     harness.update_topic("orders", 3, **{f"{LEADER}.replicas".replace(".", "_"): replicas})
     harness.leader_and_isr(P0, P1, replicas=ALL, in_sync=(ME, OTHER))
@@ -35,7 +35,7 @@ def test_a_leader_throttles_a_lagging_follower_once_the_budget_is_spent() -> Non
     assert not holds_back(harness)
 
 
-def test_in_sync_and_unnamed_replicas_are_never_throttled() -> None:
+def test_in_sync_and_unlisted_replicas_are_never_throttled() -> None:
     harness = leader("0:1")
     harness.replicas.quota.note_sent(harness.partition(P1), 1 << 30)
     assert not holds_back(harness)
@@ -54,7 +54,7 @@ def test_a_star_throttles_every_partition_until_it_is_removed() -> None:
 
 
 def follower(replicas: str, rate: int) -> ReplicationHarness:
-    """Broker 1 follows broker 2, and has nothing yet."""
+    """Broker 1 follows broker 2, with an empty log."""
     harness = ReplicationHarness(broker={f"{FOLLOWER}.rate": str(rate)})
     harness.update_topic("orders", 3, **{f"{FOLLOWER}.replicas".replace(".", "_"): replicas})
     harness.leader_and_isr(P0, P1, leader=OTHER, replicas=(ME, OTHER), in_sync=(OTHER,))
@@ -66,7 +66,7 @@ def wanted(harness: ReplicationHarness) -> list[TopicPartition]:
 
 
 def fetch(harness: ReplicationHarness, *, high_watermark: int) -> None:
-    """One record of partition 0."""
+    """Fetch one record of partition 0."""
     requested = harness.replicas.follower_state.list_wanted(OTHER)[0]
     assert requested.tp == P0
     records = batches(0, start=requested.offset)
@@ -79,7 +79,7 @@ def test_a_follower_does_not_fetch_beyond_its_budget() -> None:
     fetch(harness, high_watermark=5)
     assert wanted(harness) == [P1]
     due_ms = harness.replicas.follower_state.next_due_ms(OTHER)
-    assert due_ms == harness.clock.now_ms() + RECHECK_MS  # the rate may be another by then
+    assert due_ms == harness.clock.now_ms() + RECHECK_MS  # because the rate may change
     harness.clock.advance_ms(60_000)
     assert wanted(harness) == [P0, P1]
 
@@ -93,7 +93,7 @@ def test_a_follower_that_has_caught_up_is_not_throttled() -> None:
     assert wanted(harness)[0] == P0
 
 
-def test_a_follower_that_is_not_named_is_not_throttled() -> None:
+def test_an_unlisted_follower_is_not_throttled() -> None:
     harness = follower("0:2,1:1", rate=0)
     fetch(harness, high_watermark=5)
     assert wanted(harness) == [P0]

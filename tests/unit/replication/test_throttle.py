@@ -21,7 +21,7 @@ from penstock.replication.throttle import (
 )
 
 
-def test_replicas_are_named_one_by_one_or_all_at_once() -> None:
+def test_replicas_are_listed_one_by_one_or_by_a_star() -> None:
     some = parse_replicas(["0:1", "2:3"])
     assert [some.has(*item) for item in ((0, 1), (2, 3), (0, 3), (1, 1))] == [
         True,
@@ -41,7 +41,7 @@ def test_a_budget_grows_with_time_up_to_a_burst() -> None:
     assert budget_at(FULL, rate=100, now_ms=5).left_bytes == 100
 
 
-def test_overdraft_is_paid_back_by_waiting() -> None:
+def test_an_exceeded_budget_recovers_with_time() -> None:
     budget = after_spending(budget_at(FULL, rate=1000, now_ms=0), 5000)
     ready_ms = ready_at_ms(budget, rate=1000)
     assert ready_ms == 4001
@@ -49,7 +49,7 @@ def test_overdraft_is_paid_back_by_waiting() -> None:
     assert budget_at(budget, rate=1000, now_ms=ready_ms).left_bytes > 0
 
 
-def test_a_rate_of_zero_lets_nothing_pass() -> None:
+def test_a_rate_of_zero_never_recovers() -> None:
     budget = budget_at(FULL, rate=0, now_ms=50)
     assert ready_at_ms(budget, rate=0) == NEVER_MS
 
@@ -62,7 +62,7 @@ def test_an_unlimited_rate_never_throttles(rate: int) -> None:
         assert not throttle.is_spent
 
 
-def test_a_higher_rate_counts_at_once() -> None:
+def test_a_higher_rate_applies_at_once() -> None:
     rate, now_ms = 1, 0
     throttle = ReplicationThrottle(lambda: rate, lambda: now_ms)
     throttle.spend(1 << 20)
@@ -77,10 +77,10 @@ def test_a_higher_rate_counts_at_once() -> None:
     rate=st.integers(1, 100_000),
     answers=st.lists(st.tuples(st.integers(0, 50_000), st.integers(0, 500)), max_size=60),
 )
-def test_over_any_period_no_more_passes_than_the_rate_allows(
+def test_no_more_passes_than_the_rate_allows_over_any_period(
     rate: int, answers: list[tuple[int, int]]
 ) -> None:
-    """Who asks only when it may, gets the rate's worth, a burst and one answer at most."""
+    """At most the rate times the period, a burst and one response."""
     now_ms = 0
     throttle = ReplicationThrottle(lambda: rate, lambda: now_ms)
     passed = 0

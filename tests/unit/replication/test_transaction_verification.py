@@ -1,9 +1,9 @@
-"""Transaction verifications: which ones still count."""
+"""Transaction verifications: which ones are still valid."""
 
 from penstock.replication.transaction_verification import Verifications
 
 
-def test_a_verification_counts_if_no_marker_came_since() -> None:
+def test_a_verification_is_valid_if_no_marker_came_since() -> None:
     verifications = Verifications()
     first, second = verifications.begin(7, 0), verifications.begin(7, 0)
     assert verifications.end(first)
@@ -11,7 +11,7 @@ def test_a_verification_counts_if_no_marker_came_since() -> None:
     assert len(verifications) == 0
 
 
-def test_a_marker_voids_all_verifications_of_its_producer_only() -> None:
+def test_a_marker_invalidates_all_verifications_of_its_producer_only() -> None:
     verifications = Verifications()
     before, other = verifications.begin(7, 0), verifications.begin(8, 0)
     verifications.on_marker(7, 0)

@@ -1,11 +1,11 @@
-"""The line with which a broker of the plain build says what checking records costs it."""
+"""The log line of an uncompiled broker about the cost of record validation."""
 
 import re
 
 from penstock.replication.validation_cost import find_validation_warning
 
 
-def test_the_plain_build_says_what_a_record_costs_and_what_helps() -> None:
+def test_an_uncompiled_broker_logs_the_cost_per_record_and_the_remedies() -> None:
     warning = find_validation_warning()
     assert warning is not None
     [cost_us] = re.findall(r"about ([0-9.]+) us for each", warning)
