@@ -32,7 +32,7 @@ class Seen(NamedTuple):
 
 
 def directly(function: Callable[[], Result]) -> Result:
-    """Runs a job's visits to the owner in the job's thread."""
+    """Run a job's calls to the owner in the job's thread."""
     return function()
 
 
@@ -63,7 +63,7 @@ class Table:
 
     @classmethod
     def on(cls, disk: SimulatedDisk, config: LogConfig) -> "Table":
-        """The current log on the disk."""
+        """Return the current log on this disk."""
         table = cls.__new__(cls)
         table.disk, table.config, table.now_ms = disk, config, 1_000
         table.log = reopen(disk, config)
@@ -130,7 +130,7 @@ class Table:
         job.run(directly)
         return results[0] if results else None
 
-    # -- what is there ---------------------------------------------------------------------
+    # -- content ---------------------------------------------------------------------------
 
     def batches(self) -> list[tuple[BatchHeader, bytes]]:
         return list(iter_batches(self.log))
@@ -139,7 +139,7 @@ class Table:
         return read_committed(self.log)
 
     def everything(self) -> list[Seen]:
-        """Data records, whether committed or aborted."""
+        """Return data records, whether committed or aborted."""
         return [
             Seen(record.offset, record.timestamp_ms, record.key, record.value)
             for header, content in self.batches()
@@ -170,7 +170,7 @@ def iter_batches(log: SegmentedLog) -> Iterator[tuple[BatchHeader, bytes]]:
 
 
 def read_committed(log: SegmentedLog) -> list[Seen]:
-    """What a consumer with isolation.level=read_committed sees, by its own rules.
+    """Return what a consumer with isolation.level=read_committed sees, by its own rules.
 
     It reads batches up to the last stable offset and the list of aborted transactions, and skips a
     producer's batches from a transaction's first offset to its abort marker.
@@ -194,7 +194,7 @@ def read_committed(log: SegmentedLog) -> list[Seen]:
 
 
 def table_of(seen: list[Seen]) -> dict[bytes | None, bytes]:
-    """The table that a consumer ends up with; tombstones delete."""
+    """Return the table that a consumer ends up with; tombstones delete."""
     table: dict[bytes | None, bytes] = {}
     for record in seen:
         if record.value is None:
@@ -224,7 +224,7 @@ def reopen(disk: Disk, config: LogConfig) -> SegmentedLog:
 
 
 def lasting(entries: list[ProducerStateEntry]) -> dict[int, tuple[int, int, int, int, int | None]]:
-    """The part of producer state that a restart may not change."""
+    """Return the part of producer state that a restart must not change."""
     return {
         e.producer_id: (
             e.producer_epoch,

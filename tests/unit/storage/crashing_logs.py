@@ -14,7 +14,7 @@ from penstock.testing.simulated_disk import SimulatedDisk
 PARTITION = TopicPartition("t", 0)
 FOLDER = "/d/t-0"
 NOW_MS = 1_000_000
-CONFIG = LogConfig(segment_bytes=300, index_interval_bytes=0)  # two or three batches a segment
+CONFIG = LogConfig(segment_bytes=300, index_interval_bytes=0)  # two or three batches per segment
 
 
 class Broker:
@@ -76,7 +76,7 @@ class Broker:
         self.log.truncate_to(Offset(offset), NOW_MS)
 
     def values(self) -> list[tuple[int, bytes]]:
-        """First offset and last 20 bytes of each batch as read."""
+        """Return the first offset and the last 20 bytes of each batch as read."""
         records: list[tuple[int, bytes]] = []
         position = self.log.log_start_offset
         while position < self.log.log_end_offset:

@@ -95,7 +95,10 @@ class Writer:
 
 
 def fill(writer: Writer) -> None:
-    """All codecs, three epochs, transactions that overlap and span segments: about 8 segments."""
+    """Append batches of all codecs, in about 8 segments and three epochs.
+
+    Transactions overlap and span segments.
+    """
     for turn in range(6):
         for codec in Codec:
             writer.records(codec=codec)
@@ -114,7 +117,7 @@ def fill(writer: Writer) -> None:
 def writing(
     directory: Path | str, config: LogConfig = SMALL, disk: Disk | None = None
 ) -> Iterator[Writer]:
-    """A log that is closed cleanly afterwards."""
+    """Yield a writer of a log that is closed cleanly afterwards."""
     engine = open_engine(directory, config, disk)
     yield Writer(engine)
     engine.close()

@@ -47,7 +47,7 @@ class Deferred:
             self.waiting.pop(0)()
 
 
-class Shelf:
+class EngineHarness:
     """An engine on a simulated disk.
 
     `after` restarts it on a survivor of a crash, without deferring.
@@ -78,8 +78,8 @@ class Shelf:
         recovered = self.engine.recover(lambda *, done, total: None, NOW_MS)
         self.logs = {name: log for name, log in recovered.items() if isinstance(log, SegmentedLog)}
 
-    def after(self, disk: SimulatedDisk) -> Shelf:
-        return Shelf(disk, self.config, directories=self.directories)
+    def after(self, disk: SimulatedDisk) -> EngineHarness:
+        return EngineHarness(disk, self.config, directories=self.directories)
 
     def create(self, partition: TopicPartition = FIRST, *, topic_id: int = 1) -> SegmentedLog:
         log = self.engine.create(partition, TopicId(UUID(int=topic_id)), self.config, NOW_MS)
@@ -96,20 +96,20 @@ class Shelf:
         return self.engine.append([item], NOW_MS)[0]
 
     def append(self, log: SegmentedLog, batches: int = 1, *, epoch: int = 0) -> None:
-        """Batches of two records each, replicated at once."""
+        """Append batches of two records each, replicated at once."""
         for _ in range(batches):
             result = self.try_append(log, 2, epoch=epoch)
             assert isinstance(result, LogAppendInfo), result
         log.advance_high_watermark(log.log_end_offset)
 
     def flush(self, log: SegmentedLog) -> list[StorageError | None]:
-        """The results of the flush, filled when the background runs."""
+        """Return the results of the flush, filled when the background runs."""
         answers: list[StorageError | None] = []
         self.engine.flush(log, log.log_end_offset, answers.append)
         return answers
 
     def due_jobs(self, *names: str) -> list[Job]:
-        """Jobs whose names start with `names`, all due at once."""
+        """Return jobs whose names start with `names`, all due at once."""
         due = [*self.engine.due_jobs(self.now_ms), *self.engine.due_jobs(self.now_ms + LONG_MS)]
         self.now_ms += LONG_MS
         jobs = [job for job in due if job.name.startswith(names)]
@@ -125,7 +125,7 @@ class Shelf:
         return self.engine.statistics().failed_directories
 
     def base_offsets(self, log: SegmentedLog) -> list[int]:
-        """The offsets of all batches as read."""
+        """Return the base offsets of all batches as read."""
         return list(self._base_offsets(log))
 
     def _base_offsets(self, log: SegmentedLog) -> Iterator[int]:

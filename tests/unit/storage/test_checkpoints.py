@@ -39,7 +39,7 @@ def test_windows_line_ends_and_extra_blanks_are_read() -> None:
     assert decode_offsets(b"0\r\n1\r\norders  1\t7\r\n", "f") == {TopicPartition("orders", 1): 7}
 
 
-def test_no_cut_of_a_file_reads_as_a_shorter_valid_one() -> None:
+def test_a_truncated_file_never_reads_as_a_shorter_valid_one() -> None:
     for length in range(1, len(GOLDEN)):
         with pytest.raises(MalformedCheckpoint):
             decode_offsets(GOLDEN[:length], "f")
@@ -80,7 +80,7 @@ def test_a_malformed_file_is_rejected_with_its_name_and_line(content: bytes, lin
 PATH = "/data/recovery-point-offset-checkpoint"
 
 
-def test_a_missing_file_holds_no_offsets() -> None:
+def test_a_missing_file_has_no_offsets() -> None:
     assert read_offsets(SimulatedDisk("/data"), PATH) == {}
 
 
@@ -92,7 +92,7 @@ def test_written_offsets_replace_the_previous_ones() -> None:
     assert disk.files() == {PATH: GOLDEN}
 
 
-def test_a_power_cut_at_any_step_leaves_the_old_offsets_or_the_new_ones() -> None:
+def test_a_power_failure_at_any_step_leaves_the_old_offsets_or_the_new_ones() -> None:
     before = {TopicPartition("orders", 0): Offset(7)}
     seen = set()
     for ordinal in range(100):

@@ -87,7 +87,7 @@ def test_long_keys_with_a_common_prefix_are_different_keys() -> None:
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_a_batch_that_stays_whole_is_copied_byte_for_byte(codec: Codec) -> None:
+def test_a_batch_that_keeps_all_records_is_copied_byte_for_byte(codec: Codec) -> None:
     table = make_table()
     table.put((b"gone", b"1"))
     table.put((b"a", b"1" * 100), (b"b", b"1" * 100), codec=codec)
@@ -115,7 +115,7 @@ def test_a_rebuilt_batch_keeps_codec_producer_range_and_sequence(codec: Codec) -
     assert [(r.offset, r.key, r.value) for r in iter_records(content)] == [(1, b"b", b"1")]
 
 
-def test_the_largest_timestamp_is_that_of_the_records_that_stay() -> None:
+def test_the_largest_timestamp_is_that_of_the_remaining_records() -> None:
     table = make_table()
     table.put((b"a", b"1"), (b"b", b"1"), (b"c", b"1"), step_ms=10)
     table.put((b"a", b"2"), (b"c", b"2"))
@@ -145,7 +145,7 @@ def test_a_tombstone_is_removed_delete_retention_ms_after_the_first_pass() -> No
     table.put((b"a", b"1"))
     table.put((b"a", None), (b"b", b"1"))
     table.roll()
-    table.now_ms = 100_000  # the record's own age plays no part
+    table.now_ms = 100_000  # the record's own age has no effect
     table.compact()
     assert table.list_keys() == [b"a", b"b"]
     assert table.log.delete_horizon_ms == 100_000 + RETENTION_MS
@@ -157,7 +157,7 @@ def test_a_tombstone_is_removed_delete_retention_ms_after_the_first_pass() -> No
     assert table.list_keys() == [b"b"]
 
 
-def test_records_beside_a_tombstone_keep_their_timestamp() -> None:
+def test_records_next_to_a_tombstone_keep_their_timestamp() -> None:
     table = make_table()
     table.put((b"a", None), (b"b", b"1"))
     table.roll()
@@ -215,7 +215,7 @@ def test_a_marker_is_removed_some_time_after_its_records() -> None:
     table = make_table()
     table.put((b"a", b"1"), pid=1, transactional=True)
     marker = table.end(1, commit=True)
-    table.put((b"b", b"1"), pid=1)  # so that the producer's last batch is another
+    table.put((b"b", b"1"), pid=1)  # so that this is the producer's last batch
     table.roll()
     table.compact()
     assert table.markers() == [marker]
@@ -299,7 +299,7 @@ def test_a_producer_with_only_a_marker_stays_in_the_producer_state() -> None:
 # -- shape ---------------------------------------------------------------------------------------
 
 
-def test_no_batch_without_records_stays_at_the_end_of_a_segment() -> None:
+def test_no_batch_without_records_remains_at_the_end_of_a_segment() -> None:
     table = make_table(segment_bytes=200)
     for number in range(20):
         table.put((b"k%d" % number, b"v" * 100))
@@ -312,8 +312,8 @@ def test_no_batch_without_records_stays_at_the_end_of_a_segment() -> None:
     assert len(table.everything()) == 22
 
 
-def test_a_batch_without_records_holds_the_end_of_the_log_until_others_follow() -> None:
-    """A new replica gets as far as the last batch: it must reach the leader's log end offset."""
+def test_a_batch_without_records_keeps_the_log_end_until_others_follow() -> None:
+    """A new replica fetches up to the last batch, and must reach the leader's log end offset."""
     table = make_table()
     table.put((b"a", b"1"))
     table.roll()
@@ -328,7 +328,7 @@ def test_a_batch_without_records_holds_the_end_of_the_log_until_others_follow() 
     assert [(h.base_offset, h.record_count) for h, _ in table.batches()] == [(0, 1), (2, 1)]
 
 
-def test_a_batch_that_may_be_lost_does_not_hold_the_end_of_the_log() -> None:
+def test_a_batch_that_may_be_lost_does_not_keep_the_log_end() -> None:
     table = make_table()
     table.put((b"a", b"1"), (b"b", b"1"))
     table.put((b"a", b"1"))
@@ -348,8 +348,8 @@ def test_a_batch_that_may_be_lost_does_not_hold_the_end_of_the_log() -> None:
     assert [header.base_offset for header, _ in table.batches()] == [0, 2, 5]
 
 
-def test_a_batch_without_records_holds_the_last_stable_offset() -> None:
-    """A consumer with isolation.level=read_committed gets as far as the last batch below it."""
+def test_a_batch_without_records_keeps_the_last_stable_offset() -> None:
+    """A consumer with isolation.level=read_committed reads up to the last batch below it."""
     table = make_table()
     table.put((b"a", b"1"))
     table.put((b"b", None))
@@ -399,7 +399,7 @@ def test_a_segment_may_lose_all_its_batches() -> None:
     assert len(table.log.segments) == 3, "empty segments combine with their neighbours"
 
 
-def test_nothing_is_replaced_before_the_recovery_point_is_on_disk() -> None:
+def test_nothing_is_replaced_before_the_recovery_point_is_durable() -> None:
     table = filled()
     results: list[CompactionResult] = []
     CompactionJob(
@@ -416,7 +416,7 @@ def test_nothing_is_replaced_before_the_recovery_point_is_on_disk() -> None:
     assert table.log.failure is None
 
 
-# -- reading what a pass leaves ------------------------------------------------------------------
+# -- reads after a pass --------------------------------------------------------------------------
 
 
 def read_offsets(table: Table, start: int, *, skip_empty: bool, max_bytes: int = 1) -> list[int]:
@@ -433,8 +433,10 @@ def read_offsets(table: Table, start: int, *, skip_empty: bool, max_bytes: int =
 
 
 def with_empty_batches() -> Table:
-    """Offsets 0 to 2 and 4 are the last of producers, without records; 4 and 5 are in a segment of
-    their own."""
+    """Build a log with empty batches at offsets 0 to 2 and 4, the last of their producers.
+
+    Offsets 4 and 5 are in their own segment.
+    """
     table = make_table(segment_bytes=600)
     for producer in (1, 2, 3):
         table.put((b"a", b"1"), pid=producer)
@@ -450,7 +452,7 @@ def with_empty_batches() -> Table:
     return table
 
 
-def test_a_consumer_is_given_records_and_a_follower_every_batch() -> None:
+def test_a_consumer_gets_records_and_a_follower_gets_every_batch() -> None:
     table = with_empty_batches()
     assert read_offsets(table, 0, skip_empty=True) == [3]
     assert read_offsets(table, 0, skip_empty=False) == [0]
@@ -459,14 +461,14 @@ def test_a_consumer_is_given_records_and_a_follower_every_batch() -> None:
     assert read_offsets(table, 1, skip_empty=True, max_bytes=10_000) == [3]
 
 
-def test_a_topic_that_is_no_longer_compacted_still_gives_records_first() -> None:
+def test_a_topic_that_is_no_longer_compacted_still_returns_records_first() -> None:
     table = with_empty_batches()
     table.log.reconfigure(replace(table.config, cleanup_policy=frozenset({"delete"})))
     assert read_offsets(table, 0, skip_empty=True) == [3]
     assert read_offsets(table, 4, skip_empty=True) == [5], "also where the last read ended"
 
 
-def test_batches_without_records_are_given_to_a_consumer_if_nothing_else_is_left() -> None:
+def test_a_consumer_gets_batches_without_records_if_nothing_else_is_left() -> None:
     """Its position must still reach the end."""
     table = with_empty_batches()
     table.put((b"d", b"1"), pid=9)
@@ -479,14 +481,14 @@ def test_batches_without_records_are_given_to_a_consumer_if_nothing_else_is_left
     assert read_offsets(table, 7, skip_empty=True) == [7]
 
 
-def test_a_first_batch_larger_than_max_bytes_is_given_whole() -> None:
+def test_a_first_batch_larger_than_max_bytes_is_returned_whole() -> None:
     table = with_empty_batches()
     size = next(header.size for header, _ in table.batches() if header.base_offset == 3)
     for max_bytes in (0, 1, size - 1, size):
         assert read_offsets(table, 0, skip_empty=True, max_bytes=max_bytes) == [3]
 
 
-def test_neighbours_combine_up_to_the_size_of_a_segment() -> None:
+def test_adjacent_segments_are_merged_up_to_the_size_of_a_segment() -> None:
     table = make_table(segment_bytes=1_000)
     for number in range(12):
         table.put((b"k%d" % number, b"v" * 300))
@@ -517,7 +519,7 @@ def test_the_new_segments_indexes_find_every_batch() -> None:
     assert segment.max_timestamp == table.now_ms
 
 
-def test_the_timestamp_of_an_emptied_batch_is_not_found() -> None:
+def test_the_timestamp_of_an_empty_batch_is_not_found() -> None:
     table = make_table()
     table.put((b"a", b"1"))
     table.now_ms += 1_000
@@ -567,11 +569,11 @@ def test_snapshots_of_replaced_segments_are_removed() -> None:
     assert table.log.snapshots.offsets == [3]
 
 
-# -- beside a log in use -------------------------------------------------------------------------
+# -- during other operations ---------------------------------------------------------------------
 
 
-class Meddler:
-    """An owner that runs something right before the job's next visits."""
+class InterruptingOwner:
+    """An owner that runs an action right before each of the job's next calls."""
 
     def __init__(self, *actions: Callable[[], object] | None) -> None:
         self._actions = list(actions)
@@ -584,7 +586,7 @@ class Meddler:
         return function()
 
 
-def run(table: Table, on_owner: Meddler) -> CompactionResult:
+def run(table: Table, on_owner: InterruptingOwner) -> CompactionResult:
     results: list[CompactionResult] = []
     CompactionJob(
         table.log,
@@ -628,7 +630,7 @@ def test_appends_and_rolls_continue_during_a_pass() -> None:
         table.put((b"d", b"1"))
         table.roll()
 
-    result = run(table, Meddler(PLAN, append, append, append))
+    result = run(table, InterruptingOwner(PLAN, append, append, append))
     assert result.problem is None
     assert table.list_keys() == [b"b", b"a", b"c", b"d", b"d", b"d"]
     assert table.log.log_end_offset == 7
@@ -636,12 +638,14 @@ def test_appends_and_rolls_continue_during_a_pass() -> None:
 
 @pytest.mark.parametrize("visit", [1, 2])
 @pytest.mark.parametrize("offset", [0, 1, 2])
-def test_a_truncation_during_a_pass_wins(visit: int, offset: int) -> None:
+def test_a_truncation_during_a_pass_discards_its_result(visit: int, offset: int) -> None:
     table = filled()
     expected = filled()
     expected.log.truncate_to(Offset(offset), 0)
     actions: list[Callable[[], object] | None] = [None] * visit
-    result = run(table, Meddler(*actions, lambda: table.log.truncate_to(Offset(offset), 0)))
+    result = run(
+        table, InterruptingOwner(*actions, lambda: table.log.truncate_to(Offset(offset), 0))
+    )
     assert result.problem is not None
     assert table.everything() == expected.everything()
     assert table.reopened().log_end_offset == expected.log.log_end_offset
@@ -650,10 +654,12 @@ def test_a_truncation_during_a_pass_wins(visit: int, offset: int) -> None:
     assert not table.log.is_compacting
 
 
-def test_a_truncation_above_the_commit_point_undoes_the_swap_too() -> None:
+def test_a_truncation_after_the_commit_point_undoes_the_swap_too() -> None:
     table = filled()
     table.put((b"d", b"1"))
-    result = run(table, Meddler(PLAN, COMMIT, lambda: table.log.truncate_to(Offset(4), 0)))
+    result = run(
+        table, InterruptingOwner(PLAN, COMMIT, lambda: table.log.truncate_to(Offset(4), 0))
+    )
     assert result.problem is not None
     assert table.list_keys() == [b"a", b"b", b"a", b"c"]
     assert not leftovers(table)
@@ -667,7 +673,7 @@ def test_a_log_that_fails_during_a_pass_is_not_changed() -> None:
     def fail() -> None:
         table.log.failure = OSError(EIO, "elsewhere")
 
-    result = run(table, Meddler(PLAN, fail))
+    result = run(table, InterruptingOwner(PLAN, fail))
     assert result.problem is not None
     assert [segment.base_offset for segment in table.log.segments] == [0, 2, 3]
     assert not leftovers(table)
@@ -679,7 +685,7 @@ def test_only_one_pass_runs_at_a_time() -> None:
     assert table.compact() is None
 
 
-# -- trouble -------------------------------------------------------------------------------------
+# -- errors --------------------------------------------------------------------------------------
 
 
 def test_a_full_disk_ends_the_pass_and_nothing_else() -> None:
@@ -742,12 +748,12 @@ def test_the_throttler_pauses_for_the_bytes_spent() -> None:
     for _ in range(10):
         throttle.spend(500)
     assert clock[0] == pytest.approx(105.0)
-    clock[0] += 60  # idle time buys nothing
+    clock[0] += 60  # idle time is not credited
     throttle.spend(500)
     assert pauses[-1] == pytest.approx(0.5)
 
 
-def test_a_pass_spends_the_bytes_that_it_reads_and_writes() -> None:
+def test_a_pass_is_throttled_by_the_bytes_that_it_reads_and_writes() -> None:
     table = filled()
     spent: list[float] = []
     clock = [0.0]

@@ -17,7 +17,7 @@ from penstock.storage.segment import MAX_RELATIVE_OFFSET, Segment
 
 
 def make_table(segments: int = 4, **settings: object) -> Table:
-    """`count` sealed segments of one record each, all with the same key, and the active one."""
+    """Make `count` sealed segments of one record with the same key, and the active one."""
     table = Table(**settings)
     for _ in range(segments):
         table.put((b"a", b"1"))
@@ -45,13 +45,13 @@ def test_the_dirty_ratio_counts_what_was_cleaned() -> None:
 
 
 @pytest.mark.parametrize("bound", ["high_watermark", "durable_offset"])
-def test_nothing_beyond_the_high_watermark_or_the_durable_offset_is_cleanable(bound: str) -> None:
+def test_nothing_above_the_high_watermark_or_the_durable_offset_is_cleanable(bound: str) -> None:
     table = make_table(4)
     setattr(table.log, bound, Offset(2))
     assert measure(table.log, table.now_ms).segment_count == 2
 
 
-def test_nothing_from_an_open_transaction_on_is_cleanable() -> None:
+def test_nothing_from_the_first_open_transaction_on_is_cleanable() -> None:
     table = make_table(2)
     table.put((b"a", b"1"), pid=1, transactional=True)
     table.roll()
@@ -119,7 +119,7 @@ def test_tombstones_are_checked_once_after_a_restart() -> None:
     assert find_filthiest([log], 10_500) is log
 
 
-def test_the_filthiest_log_comes_first() -> None:
+def test_the_dirtiest_log_is_compacted_first() -> None:
     tables = [make_table(4, min_cleanable_dirty_ratio=0.1) for _ in range(3)]
     for table, cleaned in zip(tables, (2, 1, 3), strict=True):
         table.log.cleaned_offset = Offset(cleaned)

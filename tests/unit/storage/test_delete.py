@@ -20,7 +20,7 @@ from tests.unit.storage.several_logs import (
     NOW_MS,
     SECOND,
     Deferred,
-    Shelf,
+    EngineHarness,
 )
 
 from penstock.config.log_config import LogConfig, StorageConfig
@@ -56,15 +56,15 @@ CRASHES: list[Crash] = [
 crashes = pytest.mark.parametrize("crash", CRASHES, ids=["kill", "power cut", "late power cut"])
 
 
-# -- what is left of the one before ------------------------------------------------------------
+# -- remains of the deleted log ----------------------------------------------------------------
 
 
-def age(shelf: Shelf, log: SegmentedLog) -> None:
+def age(harness: EngineHarness, log: SegmentedLog) -> None:
     """Give a log an entry in every checkpoint."""
-    shelf.append(log, 30)
+    harness.append(log, 30)
     log.delete_before(Offset(50))
-    assert shelf.flush(log) == [None]
-    shelf.run_jobs("checkpoint")
+    assert harness.flush(log) == [None]
+    harness.run_jobs("checkpoint")
 
 
 def check_new(log: SegmentedLog, batches: int) -> None:
@@ -75,29 +75,29 @@ def check_new(log: SegmentedLog, batches: int) -> None:
 
 @crashes
 def test_checkpoints_of_a_deleted_log_do_not_apply_to_its_successor(crash: Crash) -> None:
-    shelf = Shelf()
-    age(shelf, shelf.create())
-    log = shelf.recreate()
-    shelf.append(log, 5)
-    assert shelf.flush(log) == [None]
-    restarted = shelf.after(crash(shelf.disk))
+    harness = EngineHarness()
+    age(harness, harness.create())
+    log = harness.recreate()
+    harness.append(log, 5)
+    assert harness.flush(log) == [None]
+    restarted = harness.after(crash(harness.disk))
     check_new(restarted.logs[FIRST], 5)
     assert restarted.base_offsets(restarted.logs[FIRST]) == [0, 2, 4, 6, 8]
 
 
 def test_a_clean_shutdown_keeps_the_records_of_a_recreated_partition() -> None:
-    shelf = Shelf()
-    age(shelf, shelf.create())
-    shelf.append(shelf.recreate(), 5)
-    shelf.engine.close()
-    check_new(shelf.after(shelf.disk.survivor_of_kill()).logs[FIRST], 5)
+    harness = EngineHarness()
+    age(harness, harness.create())
+    harness.append(harness.recreate(), 5)
+    harness.engine.close()
+    check_new(harness.after(harness.disk.survivor_of_kill()).logs[FIRST], 5)
 
 
 def test_a_partition_recreated_after_a_restart_starts_empty() -> None:
-    shelf = Shelf()
-    age(shelf, shelf.create())
-    shelf.engine.delete(FIRST)
-    again = shelf.after(shelf.disk.survivor_of_kill())
+    harness = EngineHarness()
+    age(harness, harness.create())
+    harness.engine.delete(FIRST)
+    again = harness.after(harness.disk.survivor_of_kill())
     assert FIRST not in again.logs
     log = again.create(topic_id=2)
     again.append(log, 5)
@@ -107,24 +107,23 @@ def test_a_partition_recreated_after_a_restart_starts_empty() -> None:
 
 
 def test_a_partition_recreated_in_its_old_directory_starts_empty() -> None:
-    """Two directories: the second incarnation is in the other one, the third where the first
-    was."""
-    shelf = Shelf(directories=("/d", "/e"))
-    log = shelf.create()
+    """The second incarnation is in the other of two directories, the third in that of the first."""
+    harness = EngineHarness(directories=("/d", "/e"))
+    log = harness.create()
     home = log.directory
-    age(shelf, log)
-    shelf.engine.delete(FIRST)
-    shelf.create(SECOND)
-    away = shelf.create(topic_id=3)
+    age(harness, log)
+    harness.engine.delete(FIRST)
+    harness.create(SECOND)
+    away = harness.create(topic_id=3)
     assert away.directory != home
-    age(shelf, away)
-    shelf.engine.delete(FIRST)
-    shelf.engine.delete(SECOND)
-    back = shelf.create(topic_id=2)
+    age(harness, away)
+    harness.engine.delete(FIRST)
+    harness.engine.delete(SECOND)
+    back = harness.create(topic_id=2)
     assert back.directory == home
-    shelf.append(back, 5)
-    assert shelf.flush(back) == [None]
-    restarted = shelf.after(shelf.disk.survivor_of_kill())
+    harness.append(back, 5)
+    assert harness.flush(back) == [None]
+    restarted = harness.after(harness.disk.survivor_of_kill())
     check_new(restarted.logs[FIRST], 5)
 
 
@@ -133,10 +132,10 @@ def test_a_partition_recreated_in_its_old_directory_starts_empty() -> None:
 def test_checkpoints_written_during_a_deletion_do_not_apply_to_the_successor(
     crash: Crash, visit: int
 ) -> None:
-    shelf = Shelf()
-    log = shelf.create()
-    age(shelf, log)
-    shelf.append(log, 3)
+    harness = EngineHarness()
+    log = harness.create()
+    age(harness, log)
+    harness.append(log, 3)
     visits = 0
 
     def on_owner(function: Callable[[], Result]) -> Result:
@@ -144,190 +143,190 @@ def test_checkpoints_written_during_a_deletion_do_not_apply_to_the_successor(
         result = function()
         visits += 1
         if visits == visit:
-            log = shelf.recreate()
+            log = harness.recreate()
         return result
 
-    for job in shelf.due_jobs("checkpoint", "retention"):
+    for job in harness.due_jobs("checkpoint", "retention"):
         job.run(on_owner)
     if visits < visit:
-        log = shelf.recreate()
-    shelf.append(log, 5)
-    assert shelf.flush(log) == [None]
-    assert not shelf.failed
-    check_new(shelf.after(crash(shelf.disk)).logs[FIRST], 5)
+        log = harness.recreate()
+    harness.append(log, 5)
+    assert harness.flush(log) == [None]
+    assert not harness.failed
+    check_new(harness.after(crash(harness.disk)).logs[FIRST], 5)
 
 
 @crashes
 def test_epochs_of_a_deleted_log_are_not_written_to_its_successor(crash: Crash) -> None:
     background = Deferred()
-    shelf = Shelf(background=background)
-    old = shelf.create()
-    shelf.append(old, 3, epoch=5)
-    shelf.append(old, 3, epoch=7)
-    shelf.flush(old)
-    log = shelf.recreate()
-    shelf.append(log, 5, epoch=9)
-    flushed = shelf.flush(log)
+    harness = EngineHarness(background=background)
+    old = harness.create()
+    harness.append(old, 3, epoch=5)
+    harness.append(old, 3, epoch=7)
+    harness.flush(old)
+    log = harness.recreate()
+    harness.append(log, 5, epoch=9)
+    flushed = harness.flush(log)
     background.drain()
     assert flushed == [None]
-    restarted = shelf.after(crash(shelf.disk)).logs[FIRST]
+    restarted = harness.after(crash(harness.disk)).logs[FIRST]
     check_new(restarted, 5)
     assert [(entry.epoch, entry.start_offset) for entry in restarted.epochs.entries] == [(9, 0)]
 
 
 def test_epochs_of_a_deleted_log_do_not_truncate_its_unflushed_successor() -> None:
     background = Deferred()
-    shelf = Shelf(background=background)
-    old = shelf.create()
-    shelf.append(old, 3, epoch=5)
-    shelf.append(old, 3, epoch=7)
-    shelf.flush(old)
-    log = shelf.recreate()
-    shelf.append(log, 5, epoch=9)
-    background.waiting.pop(0)()  # the round of the old one, and no other
-    check_new(shelf.after(shelf.disk.survivor_of_kill()).logs[FIRST], 5)
+    harness = EngineHarness(background=background)
+    old = harness.create()
+    harness.append(old, 3, epoch=5)
+    harness.append(old, 3, epoch=7)
+    harness.flush(old)
+    log = harness.recreate()
+    harness.append(log, 5, epoch=9)
+    background.waiting.pop(0)()  # only the round of the deleted log
+    check_new(harness.after(harness.disk.survivor_of_kill()).logs[FIRST], 5)
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_power_cut_before_a_deletion_is_durable_brings_back_all_or_nothing(seed: int) -> None:
-    shelf = Shelf()
-    log = shelf.create()
-    shelf.append(log, 20)
-    assert shelf.flush(log) == [None]
-    shelf.engine.delete(FIRST)
-    restarted = shelf.after(shelf.disk.survivor_of_power_cut(SeededChoice(seed)))
+def test_a_power_failure_before_a_deletion_is_durable_restores_all_or_nothing(seed: int) -> None:
+    harness = EngineHarness()
+    log = harness.create()
+    harness.append(log, 20)
+    assert harness.flush(log) == [None]
+    harness.engine.delete(FIRST)
+    restarted = harness.after(harness.disk.survivor_of_power_cut(SeededChoice(seed)))
     if FIRST in restarted.logs:
         assert restarted.base_offsets(restarted.logs[FIRST]) == list(range(0, 40, 2))
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_files_are_removed_only_after_the_rename_is_durable(seed: int) -> None:
-    shelf = Shelf()
-    log = shelf.create()
-    shelf.append(log, 20)
-    assert shelf.flush(log) == [None]
-    shelf.engine.delete(FIRST)
-    shelf.disk.crash_before(len(shelf.disk.trace) + 1 + seed % 10)
+    harness = EngineHarness()
+    log = harness.create()
+    harness.append(log, 20)
+    assert harness.flush(log) == [None]
+    harness.engine.delete(FIRST)
+    harness.disk.crash_before(len(harness.disk.trace) + 1 + seed % 10)
     with pytest.raises(SimulatedCrash):
-        shelf.run_jobs("removal")
-    restarted = shelf.after(shelf.disk.survivor_of_power_cut(SeededChoice(seed)))
+        harness.run_jobs("removal")
+    restarted = harness.after(harness.disk.survivor_of_power_cut(SeededChoice(seed)))
     if FIRST in restarted.logs:
         assert restarted.base_offsets(restarted.logs[FIRST]) == list(range(0, 40, 2))
 
 
 def test_partitions_deleted_together_share_one_directory_sync() -> None:
-    shelf = Shelf()
+    harness = EngineHarness()
     partitions = [TopicPartition("many", number) for number in range(5)]
     for partition in partitions:
-        assert shelf.flush(shelf.create(partition)) == [None]
+        assert harness.flush(harness.create(partition)) == [None]
     for partition in partitions:
-        shelf.engine.delete(partition)
-    before = len(shelf.disk.trace)
-    shelf.run_jobs("removal")
-    done = [operation.kind for operation in shelf.disk.trace[before:]]
+        harness.engine.delete(partition)
+    before = len(harness.disk.trace)
+    harness.run_jobs("removal")
+    done = [operation.kind for operation in harness.disk.trace[before:]]
     assert done.count(OperationKind.SYNC_DIRECTORY) == 1
     assert done[0] == OperationKind.SYNC_DIRECTORY
-    assert not [path for path in shelf.disk.files() if "many" in path]
+    assert not [path for path in harness.disk.files() if "many" in path]
 
 
 def test_a_deleted_log_without_leases_holds_no_file_open() -> None:
-    shelf = Shelf()
-    shelf.append(shelf.create(SECOND))
-    before = shelf.disk.open_descriptors
-    log = shelf.create()
-    shelf.append(log, 9)
-    assert shelf.disk.open_descriptors > before
-    shelf.engine.delete(FIRST)
-    assert shelf.disk.open_descriptors == before
+    harness = EngineHarness()
+    harness.append(harness.create(SECOND))
+    before = harness.disk.open_descriptors
+    log = harness.create()
+    harness.append(log, 9)
+    assert harness.disk.open_descriptors > before
+    harness.engine.delete(FIRST)
+    assert harness.disk.open_descriptors == before
 
 
 def test_a_reader_of_a_deleted_log_finishes_while_its_successor_is_written() -> None:
-    shelf = Shelf()
-    log = shelf.create()
-    shelf.append(log, 2)
+    harness = EngineHarness()
+    log = harness.create()
+    harness.append(log, 2)
     read = log.read(Offset(0), below=Offset(4), max_bytes=10**6, at_least_one=True)
-    content = [shelf.disk.pread(s.fd, s.length, s.position) for s in read.slices]
-    new = shelf.recreate()
-    shelf.append(new, 9, epoch=4)
-    shelf.run_jobs("removal")
-    assert [shelf.disk.pread(s.fd, s.length, s.position) for s in read.slices] == content
+    content = [harness.disk.pread(s.fd, s.length, s.position) for s in read.slices]
+    new = harness.recreate()
+    harness.append(new, 9, epoch=4)
+    harness.run_jobs("removal")
+    assert [harness.disk.pread(s.fd, s.length, s.position) for s in read.slices] == content
     read.lease.release()
-    shelf.engine.close()
-    assert shelf.disk.open_descriptors == 0
+    harness.engine.close()
+    assert harness.disk.open_descriptors == 0
 
 
-# -- flushes that wait or run ------------------------------------------------------------------
+# -- queued and running flushes ----------------------------------------------------------------
 
 
 def test_deleting_a_log_with_a_queued_flush_does_not_affect_others() -> None:
     background = Deferred()
-    shelf = Shelf(background=background)
-    first, second = shelf.create(FIRST), shelf.create(SECOND)
-    shelf.append(first)
-    shelf.append(second)
-    runs, waits = shelf.flush(first), shelf.flush(second)
-    shelf.engine.delete(SECOND)
+    harness = EngineHarness(background=background)
+    first, second = harness.create(FIRST), harness.create(SECOND)
+    harness.append(first)
+    harness.append(second)
+    runs, waits = harness.flush(first), harness.flush(second)
+    harness.engine.delete(SECOND)
     background.drain()
     assert runs == [None]
     [refused] = waits
     assert isinstance(refused, LogFenced)
-    check_serving(shelf, first, background)
+    check_serving(harness, first, background)
 
 
 def test_deleting_a_log_with_a_running_flush_does_not_affect_others() -> None:
     background = Deferred()
-    shelf = Shelf(background=background)
-    first, second = shelf.create(FIRST), shelf.create(SECOND)
-    shelf.append(first)
-    shelf.append(second, epoch=3)
-    runs, waits = shelf.flush(second), shelf.flush(first)
-    shelf.engine.delete(SECOND)
+    harness = EngineHarness(background=background)
+    first, second = harness.create(FIRST), harness.create(SECOND)
+    harness.append(first)
+    harness.append(second, epoch=3)
+    runs, waits = harness.flush(second), harness.flush(first)
+    harness.engine.delete(SECOND)
     background.drain()
     assert waits == [None]
     [refused] = runs
     assert isinstance(refused, LogFenced)
-    check_serving(shelf, first, background)
+    check_serving(harness, first, background)
 
 
 def test_a_late_flush_ignores_a_removed_folder() -> None:
     background = Deferred()
-    shelf = Shelf(background=background)
-    first, second = shelf.create(FIRST), shelf.create(SECOND)
-    shelf.append(first)
-    shelf.append(second, 9, epoch=3)
-    late = shelf.flush(second)
-    shelf.engine.delete(SECOND)
-    shelf.run_jobs("removal")
+    harness = EngineHarness(background=background)
+    first, second = harness.create(FIRST), harness.create(SECOND)
+    harness.append(first)
+    harness.append(second, 9, epoch=3)
+    late = harness.flush(second)
+    harness.engine.delete(SECOND)
+    harness.run_jobs("removal")
     background.drain()
     assert len(late) == 1
-    check_serving(shelf, first, background)
+    check_serving(harness, first, background)
 
 
-def check_serving(shelf: Shelf, log: SegmentedLog, background: Deferred) -> None:
-    assert not shelf.failed
-    shelf.append(log)
-    answers = shelf.flush(log)
+def check_serving(harness: EngineHarness, log: SegmentedLog, background: Deferred) -> None:
+    assert not harness.failed
+    harness.append(log)
+    answers = harness.flush(log)
     background.drain()
     assert answers == [None]
-    lost = shelf.after(shelf.disk.survivor_of_power_cut(LoseEverything()))
+    lost = harness.after(harness.disk.survivor_of_power_cut(LoseEverything()))
     assert lost.logs[log.tp].log_end_offset == log.log_end_offset
 
 
 def test_a_failed_deletion_leaves_a_fenced_log() -> None:
-    shelf = Shelf()
-    log = shelf.create()
-    shelf.append(log)
-    shelf.disk.fail_path("/d", EIO, {OperationKind.RENAME})
+    harness = EngineHarness()
+    log = harness.create()
+    harness.append(log)
+    harness.disk.fail_path("/d", EIO, {OperationKind.RENAME})
     with pytest.raises(DirectoryFailed):
-        shelf.engine.delete(FIRST)
-    assert isinstance(shelf.try_append(log), LogFenced)
-    [refused] = shelf.flush(log)
+        harness.engine.delete(FIRST)
+    assert isinstance(harness.try_append(log), LogFenced)
+    [refused] = harness.flush(log)
     assert isinstance(refused, LogFenced)
     with pytest.raises(DirectoryFailed):
-        shelf.create()
+        harness.create()
 
 
-# -- logs that are no longer served ------------------------------------------------------------
+# -- closed and deleted logs -------------------------------------------------------------------
 
 STOPS: list[Callable[[SegmentedEngine], None]] = [
     lambda engine: engine.close(),
@@ -341,14 +340,14 @@ stops = pytest.mark.parametrize("stop", STOPS, ids=["close", "abandon", "delete"
 def test_calls_after_the_engine_has_ended_are_rejected(
     stop: Callable[[SegmentedEngine], None],
 ) -> None:
-    shelf = Shelf()
-    log = shelf.create()
-    shelf.append(log)
-    stop(shelf.engine)
-    files, descriptors = shelf.disk.files(), shelf.disk.open_descriptors
-    assert isinstance(shelf.try_append(log), LogFenced)
+    harness = EngineHarness()
+    log = harness.create()
+    harness.append(log)
+    stop(harness.engine)
+    files, descriptors = harness.disk.files(), harness.disk.open_descriptors
+    assert isinstance(harness.try_append(log), LogFenced)
     answers: list[StorageError | None] = []
-    shelf.engine.flush(log, Offset(3), answers.append)
+    harness.engine.flush(log, Offset(3), answers.append)
     assert [type(answer) for answer in answers] == [LogFenced]
     with pytest.raises(StorageError):
         log.read(Offset(0), below=Offset(2), max_bytes=99, at_least_one=True)
@@ -357,18 +356,18 @@ def test_calls_after_the_engine_has_ended_are_rejected(
     with pytest.raises(StorageError):
         log.restart_at(Offset(7), NOW_MS)
     with pytest.raises(UnknownPartition):
-        shelf.engine.delete(FIRST)
-    assert shelf.disk.files() == files
-    assert shelf.disk.open_descriptors == descriptors
+        harness.engine.delete(FIRST)
+    assert harness.disk.files() == files
+    assert harness.disk.open_descriptors == descriptors
 
 
 def test_truncating_a_deleted_log_does_not_affect_its_successor() -> None:
-    shelf = Shelf()
-    old = shelf.create()
-    shelf.append(old, 5)
-    log = shelf.recreate()
-    shelf.append(log, 5)
-    files = shelf.disk.files()
+    harness = EngineHarness()
+    old = harness.create()
+    harness.append(old, 5)
+    log = harness.recreate()
+    harness.append(log, 5)
+    files = harness.disk.files()
     acts: list[Callable[[], None]] = [
         lambda: old.truncate_to(Offset(2), NOW_MS),
         lambda: old.truncate_to(Offset(99), NOW_MS),
@@ -378,16 +377,18 @@ def test_truncating_a_deleted_log_does_not_affect_its_successor() -> None:
     for act in acts:
         with pytest.raises(StorageError):
             act()
-    assert shelf.disk.files() == files
-    assert not shelf.failed
+    assert harness.disk.files() == files
+    assert not harness.failed
 
 
-# -- jobs under way ------------------------------------------------------------------------------
+# -- running jobs ------------------------------------------------------------------------------
 
 
-class Racing(SimulatedDisk):
-    """A disk that lets the owner act once between two calls of a job, but not while the job writes
-    checkpoints: the owner waits for those."""
+class RacingDisk(SimulatedDisk):
+    """A disk that lets the owner act once between two calls of a job.
+
+    It does not while the job writes checkpoints, because the owner waits for those.
+    """
 
     CALLS = frozenset({"open", "exists", "unlink", "rename", "list", "size_of", "sync_directory"})
 
@@ -398,7 +399,7 @@ class Racing(SimulatedDisk):
         self.is_waited_for: Callable[[], bool] = lambda: False
 
     def __getattribute__(self, name: str) -> object:
-        if name in Racing.CALLS and self.calls_left is not None:
+        if name in RacingDisk.CALLS and self.calls_left is not None:
             self.calls_left -= 1
             if self.calls_left < 0 and not self.is_waited_for():
                 self.calls_left = None
@@ -406,7 +407,7 @@ class Racing(SimulatedDisk):
         return super().__getattribute__(name)
 
     def run(self, job: Job, *, calls: int, act: Callable[[], None]) -> bool:
-        """Run a job and `act` between its visits to the owner; False if it ended before."""
+        """Run a job and `act` between its calls to the owner; False if it ended before."""
         self.calls_left, self.act = calls, act
 
         def on_owner(function: Callable[[], Result]) -> Result:
@@ -436,29 +437,29 @@ def test_a_job_survives_the_deletion_of_its_log_at_every_call(
 
 
 def meet_deletion(name: str, config: LogConfig, *, calls: int, again: bool) -> bool:
-    disk = Racing()
-    shelf = Shelf(disk, config)
-    disk.is_waited_for = shelf.engine._directories[0]._writing.locked
-    log = shelf.create()
-    other = shelf.create(SECOND)
-    shelf.append(log, 20)
-    shelf.append(other, 1)
-    [job] = shelf.due_jobs(name)
+    disk = RacingDisk()
+    harness = EngineHarness(disk, config)
+    disk.is_waited_for = harness.engine._directories[0]._writing.locked
+    log = harness.create()
+    other = harness.create(SECOND)
+    harness.append(log, 20)
+    harness.append(other, 1)
+    [job] = harness.due_jobs(name)
     made: list[SegmentedLog] = []
 
     def act() -> None:
-        shelf.engine.delete(FIRST)
+        harness.engine.delete(FIRST)
         if again:
-            made.append(shelf.create(topic_id=2))
-            shelf.append(made[0], 20, epoch=2)
+            made.append(harness.create(topic_id=2))
+            harness.append(made[0], 20, epoch=2)
 
     has_met = disk.run(job, calls=calls, act=act)
-    assert not shelf.failed
-    shelf.append(other, 1)
+    assert not harness.failed
+    harness.append(other, 1)
     for successor in made:
         check_new(successor, 20)
-        shelf.append(successor, 1, epoch=2)
-        restarted = shelf.after(disk.survivor_of_kill())
+        harness.append(successor, 1, epoch=2)
+        restarted = harness.after(disk.survivor_of_kill())
         check_new(restarted.logs[FIRST], 21)
         assert restarted.base_offsets(restarted.logs[FIRST]) == list(range(0, 42, 2))
     return has_met
@@ -470,38 +471,38 @@ def meet_deletion(name: str, config: LogConfig, *, calls: int, again: bool) -> b
     [("retention", EXPIRING), ("compaction", COMPACTED)],
     ids=lambda x: str(x)[:9],
 )
-def test_a_job_survives_the_deletion_of_its_log_at_every_visit(
+def test_a_job_survives_the_deletion_of_its_log_at_every_call_to_the_owner(
     name: str, config: LogConfig, visit: int
 ) -> None:
-    shelf = Shelf(config=config)
-    log = shelf.create()
-    shelf.append(log, 20)
+    harness = EngineHarness(config=config)
+    log = harness.create()
+    harness.append(log, 20)
     visits = 0
 
     def on_owner(function: Callable[[], Result]) -> Result:
         nonlocal visits, log
         if visits == visit:
-            log = shelf.recreate()
-            shelf.append(log, 20, epoch=2)
+            log = harness.recreate()
+            harness.append(log, 20, epoch=2)
         visits += 1
         return function()
 
-    for job in shelf.due_jobs(name):
+    for job in harness.due_jobs(name):
         job.run(on_owner)
-    assert not shelf.failed
+    assert not harness.failed
     if visits > visit:
         check_new(log, 20)
-        check_new(shelf.after(shelf.disk.survivor_of_kill()).logs[FIRST], 20)
+        check_new(harness.after(harness.disk.survivor_of_kill()).logs[FIRST], 20)
 
 
 def test_removing_a_folder_does_not_affect_its_successor() -> None:
-    shelf = Shelf()
-    shelf.append(shelf.create(), 9)
-    log = shelf.recreate()
-    shelf.append(log, 9)
-    shelf.run_jobs("removal")
-    assert shelf.base_offsets(log) == list(range(0, 18, 2))
-    names = {path.split("/")[2] for path in shelf.disk.files() if path.count("/") == 3}
+    harness = EngineHarness()
+    harness.append(harness.create(), 9)
+    log = harness.recreate()
+    harness.append(log, 9)
+    harness.run_jobs("removal")
+    assert harness.base_offsets(log) == list(range(0, 18, 2))
+    names = {path.split("/")[2] for path in harness.disk.files() if path.count("/") == 3}
     assert names == {"a-0"}
 
 
@@ -516,8 +517,8 @@ BUSY = LogConfig(
 )
 
 
-class Busy:
-    """An owner thread with random actions, flush threads, and a job thread."""
+class ThreadedEngine:
+    """An engine with an owner thread that acts at random, flush threads and a job thread."""
 
     def __init__(self, directory: Path, background: FlushThreads, seed: int) -> None:
         self.random = Random(seed)
@@ -641,7 +642,7 @@ class Busy:
             self.problems.append(error)
 
     def read(self, log: PartitionLog) -> None:
-        """Leases stay valid while logs are truncated and deleted."""
+        """Read a lease, which stays valid while logs are truncated and deleted."""
         self.reads.append(
             log.read(
                 log.log_start_offset, below=log.log_end_offset, max_bytes=5000, at_least_one=True
@@ -654,7 +655,7 @@ class Busy:
 @pytest.mark.parametrize("seed", range(scaled(test=2, verify=8, release=40)))
 def test_deletions_are_safe_beside_threads(tmp_path: Path, seed: int) -> None:
     with FlushThreads(4) as background:
-        busy = Busy(tmp_path, background, seed)
+        busy = ThreadedEngine(tmp_path, background, seed)
         busy.live(4000)
         assert not busy.problems
         assert not busy.engine.statistics().failed_directories

@@ -134,7 +134,7 @@ def test_a_descriptor_for_reading_changes_nothing(rooted: DiskUnderTest) -> None
     assert rooted.content("log") == b"abc"
 
 
-def test_a_closed_descriptor_is_bad_for_every_call(rooted: DiskUnderTest) -> None:
+def test_every_call_fails_on_a_closed_descriptor(rooted: DiskUnderTest) -> None:
     disk = rooted.disk
     descriptor = disk.open(rooted.put("log", b"abc"), APPEND)
     disk.close(descriptor)
@@ -182,7 +182,7 @@ def test_a_renamed_directory_keeps_its_files(rooted: DiskUnderTest) -> None:
     assert not rooted.disk.exists(rooted.path("topic-0"))
 
 
-def test_rename_onto_itself_and_onto_an_empty_directory_is_fine(rooted: DiskUnderTest) -> None:
+def test_rename_onto_itself_and_onto_an_empty_directory_succeeds(rooted: DiskUnderTest) -> None:
     rooted.put("file", b"abc")
     rooted.disk.rename(rooted.path("file"), rooted.path("file"))
     assert rooted.content("file") == b"abc"
@@ -286,7 +286,9 @@ def test_a_lock_belongs_to_one_descriptor_until_it_closes(rooted: DiskUnderTest)
     rooted.disk.close(other)
 
 
-def test_a_mapping_is_read_only_and_outlives_name_and_descriptor(rooted: DiskUnderTest) -> None:
+def test_a_mapping_is_read_only_and_stays_valid_after_close_and_unlink(
+    rooted: DiskUnderTest,
+) -> None:
     descriptor = rooted.disk.open(rooted.put("log", b"abcdef"), READ)
     mapping = rooted.disk.map(descriptor)
     rooted.disk.close(descriptor)

@@ -1,6 +1,6 @@
 """Engines with few descriptors: how many files reads and flushes hold at once."""
 
-from tests.unit.storage.several_logs import FIRST, SECOND, Deferred, Shelf
+from tests.unit.storage.several_logs import FIRST, SECOND, Deferred, EngineHarness
 
 from penstock.model.ids import Offset, TopicPartition
 from penstock.storage.engine import Read
@@ -12,10 +12,10 @@ def read(log: SegmentedLog, *, at_least_one: bool) -> Read:
 
 
 def test_only_the_first_read_of_a_fetch_may_exceed_the_descriptor_bound() -> None:
-    shelf = Shelf(descriptors=1)
-    logs = [shelf.create(FIRST), shelf.create(SECOND)]
+    harness = EngineHarness(descriptors=1)
+    logs = [harness.create(FIRST), harness.create(SECOND)]
     for log in logs:
-        shelf.append(log)
+        harness.append(log)
     held = read(logs[0], at_least_one=True)
     assert not read(logs[1], at_least_one=False).slices
     first = read(logs[1], at_least_one=True)
@@ -25,14 +25,14 @@ def test_only_the_first_read_of_a_fetch_may_exceed_the_descriptor_bound() -> Non
     assert read(logs[1], at_least_one=False).slices
 
 
-def test_a_round_of_flushes_leaves_half_of_the_descriptors_to_readers() -> None:
+def test_a_flush_round_leaves_half_of_the_descriptors_to_readers() -> None:
     background = Deferred()
-    shelf = Shelf(background=background, descriptors=6)
-    logs = [shelf.create(TopicPartition("t", number)) for number in range(10)]
+    harness = EngineHarness(background=background, descriptors=6)
+    logs = [harness.create(TopicPartition("t", number)) for number in range(10)]
     for log in logs:
-        shelf.append(log)
-    answers = [shelf.flush(log) for log in logs]
-    background.waiting.pop(0)()  # the first round: one log, which came when none was running
+        harness.append(log)
+    answers = [harness.flush(log) for log in logs]
+    background.waiting.pop(0)()  # the first round has one log, queued while none was running
     background.waiting.pop(0)()
     assert sum(bool(answer) for answer in answers) == 1 + 3
     background.drain()

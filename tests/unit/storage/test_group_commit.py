@@ -7,7 +7,7 @@ from collections.abc import Callable
 from errno import EIO
 
 import pytest
-from tests.unit.storage.several_logs import CONFIG, FIRST, NOW_MS, SECOND, Deferred, Shelf
+from tests.unit.storage.several_logs import CONFIG, FIRST, NOW_MS, SECOND, Deferred, EngineHarness
 
 from penstock.config.log_config import LogConfig, StorageConfig
 from penstock.model.ids import Offset, TopicPartition
@@ -23,7 +23,7 @@ from penstock.storage.partition_metadata import CLEAN_SHUTDOWN_FILE
 from penstock.storage.segmented_engine import SegmentedEngine
 from penstock.testing.simulated_disk import LoseEverything, OperationKind, SimulatedDisk
 
-LARGE = LogConfig(retention_ms=-1)  # one segment: a round of a log is one sync of data
+LARGE = LogConfig(retention_ms=-1)  # one segment, so a round syncs one data file per log
 
 
 @pytest.fixture
@@ -33,55 +33,55 @@ def background() -> Deferred:
 
 def test_a_failed_log_never_advances_its_durable_offset(background: Deferred) -> None:
     """The kernel reports a failed sync once; the next succeeds without syncing anything."""
-    shelf = Shelf(config=LARGE, background=background)
-    log = shelf.create()
-    shelf.append(log, 3)
-    first = shelf.flush(log)
-    shelf.append(log, 3)
-    second = shelf.flush(log)
-    shelf.disk.fail_at(len(shelf.disk.trace), EIO)
+    harness = EngineHarness(config=LARGE, background=background)
+    log = harness.create()
+    harness.append(log, 3)
+    first = harness.flush(log)
+    harness.append(log, 3)
+    second = harness.flush(log)
+    harness.disk.fail_at(len(harness.disk.trace), EIO)
     background.drain()
     assert [type(answer) for answer in first + second] == [LogFenced, LogFenced]
     assert log.durable_offset == 0
-    shelf.engine.close()
+    harness.engine.close()
     assert log.durable_offset == 0
-    assert not [path for path in shelf.disk.files() if path.endswith(CLEAN_SHUTDOWN_FILE)]
+    assert not [path for path in harness.disk.files() if path.endswith(CLEAN_SHUTDOWN_FILE)]
 
 
 @pytest.mark.parametrize("ordinal", range(8))
 def test_durable_records_survive_the_failure_of_any_call(
     background: Deferred, ordinal: int
 ) -> None:
-    shelf = Shelf(background=background)
-    logs = [shelf.create(FIRST), shelf.create(SECOND)]
+    harness = EngineHarness(background=background)
+    logs = [harness.create(FIRST), harness.create(SECOND)]
     for turn in range(3):
         for log in logs:
-            shelf.append(log, 2, epoch=turn)
-            shelf.flush(log)
-    shelf.disk.fail_at(len(shelf.disk.trace) + ordinal, EIO)
+            harness.append(log, 2, epoch=turn)
+            harness.flush(log)
+    harness.disk.fail_at(len(harness.disk.trace) + ordinal, EIO)
     background.drain()
-    assert shelf.failed
+    assert harness.failed
     promised = {log.tp: log.durable_offset for log in logs}
     for log in logs:
-        assert isinstance(shelf.try_append(log), LogFenced)
-        assert [type(answer) for answer in shelf.flush(log)] == [LogFenced]
+        assert isinstance(harness.try_append(log), LogFenced)
+        assert [type(answer) for answer in harness.flush(log)] == [LogFenced]
     background.drain()
     assert promised == {log.tp: log.durable_offset for log in logs}
-    shelf.disk.heal()
-    restarted = shelf.after(shelf.disk.survivor_of_power_cut(LoseEverything()))
+    harness.disk.heal()
+    restarted = harness.after(harness.disk.survivor_of_power_cut(LoseEverything()))
     for partition, offset in promised.items():
         if offset:
             assert restarted.logs[partition].log_end_offset >= offset
 
 
 def test_a_failed_append_fails_running_and_queued_flushes(background: Deferred) -> None:
-    shelf = Shelf(config=LARGE, background=background)
-    log, other = shelf.create(FIRST), shelf.create(SECOND)
-    shelf.append(log)
-    shelf.append(other)
-    answers = [shelf.flush(log), shelf.flush(other)]
-    shelf.disk.fail_path("/d/a-0", EIO, {OperationKind.WRITE})
-    assert isinstance(shelf.try_append(log), LogFenced)
+    harness = EngineHarness(config=LARGE, background=background)
+    log, other = harness.create(FIRST), harness.create(SECOND)
+    harness.append(log)
+    harness.append(other)
+    answers = [harness.flush(log), harness.flush(other)]
+    harness.disk.fail_path("/d/a-0", EIO, {OperationKind.WRITE})
+    assert isinstance(harness.try_append(log), LogFenced)
     background.drain()
     assert [[type(answer) for answer in results] for results in answers] == [
         [LogFenced],
@@ -91,52 +91,52 @@ def test_a_failed_append_fails_running_and_queued_flushes(background: Deferred) 
 
 
 def test_every_flush_callback_runs_once_whatever_happens_to_the_log(background: Deferred) -> None:
-    shelf = Shelf(background=background)
-    logs = [shelf.create(TopicPartition("t", number)) for number in range(6)]
+    harness = EngineHarness(background=background)
+    logs = [harness.create(TopicPartition("t", number)) for number in range(6)]
     answers: list[list[StorageError | None]] = []
     for log in logs:
-        shelf.append(log, 4)
-        answers += [shelf.flush(log), shelf.flush(log)]
-    shelf.engine.delete(logs[0].tp)
-    shelf.engine.delete(logs[3].tp)
+        harness.append(log, 4)
+        answers += [harness.flush(log), harness.flush(log)]
+    harness.engine.delete(logs[0].tp)
+    harness.engine.delete(logs[3].tp)
     logs[4].truncate_to(Offset(2), NOW_MS)
     logs[5].restart_at(Offset(0), NOW_MS)
-    shelf.append(logs[4], 2)
-    shelf.append(logs[5], 1)
+    harness.append(logs[4], 2)
+    harness.append(logs[5], 1)
     background.drain()
     assert [len(answer) for answer in answers] == [1] * 12
-    assert not shelf.failed
+    assert not harness.failed
 
 
 def test_a_flush_of_truncated_records_does_not_cover_their_successors(
     background: Deferred,
 ) -> None:
-    shelf = Shelf(background=background)
-    log = shelf.create()
-    shelf.append(log, 4, epoch=1)
-    answers = shelf.flush(log)
+    harness = EngineHarness(background=background)
+    log = harness.create()
+    harness.append(log, 4, epoch=1)
+    answers = harness.flush(log)
     log.truncate_to(Offset(2), NOW_MS)
-    shelf.append(log, 1, epoch=2)
+    harness.append(log, 1, epoch=2)
     background.drain()
     assert len(answers) == 1
     if answers == [None]:
-        lost = shelf.after(shelf.disk.survivor_of_power_cut(LoseEverything()))
+        lost = harness.after(harness.disk.survivor_of_power_cut(LoseEverything()))
         assert lost.logs[FIRST].log_end_offset == log.durable_offset == 4
 
 
 def test_a_flush_requested_during_a_truncation_completes(
     background: Deferred,
 ) -> None:
-    """A caller that learns of the truncation requests a flush before the log has its new end."""
-    shelf = Shelf(config=LARGE, background=background)
-    log = shelf.create()
-    shelf.append(log, 5)
+    """A caller notified of the truncation requests a flush before the log has its new end."""
+    harness = EngineHarness(config=LARGE, background=background)
+    log = harness.create()
+    harness.append(log, 5)
     again: list[StorageError | None] = []
 
     def ask_again(error: StorageError | None) -> None:
-        shelf.engine.flush(log, log.log_end_offset, again.append)
+        harness.engine.flush(log, log.log_end_offset, again.append)
 
-    shelf.engine.flush(log, log.log_end_offset, ask_again)
+    harness.engine.flush(log, log.log_end_offset, ask_again)
     log.truncate_to(Offset(4), NOW_MS)
     for _ in range(10):
         if background.waiting:
@@ -145,15 +145,15 @@ def test_a_flush_requested_during_a_truncation_completes(
     assert [type(answer) for answer in again] == [OffsetOutOfRange]
 
 
-def test_a_folder_removed_by_somebody_else_fails_its_directory(background: Deferred) -> None:
-    shelf = Shelf(background=background)
-    log = shelf.create()
-    shelf.append(log)
-    answers = shelf.flush(log)
-    shelf.disk.rename("/d/a-0", "/d/elsewhere")
+def test_a_folder_removed_by_another_process_fails_its_directory(background: Deferred) -> None:
+    harness = EngineHarness(background=background)
+    log = harness.create()
+    harness.append(log)
+    answers = harness.flush(log)
+    harness.disk.rename("/d/a-0", "/d/elsewhere")
     background.drain()
     assert [type(answer) for answer in answers] == [LogFenced]
-    assert shelf.failed
+    assert harness.failed
 
 
 def test_rounds_on_threads_complete_every_flush() -> None:
@@ -169,12 +169,12 @@ def test_rounds_on_threads_complete_every_flush() -> None:
             post=posted.put,
         )
         engine.recover(lambda *, done, total: None, NOW_MS)
-        shelf = Shelf(disk=SimulatedDisk("/d"))
-        shelf.engine = engine
+        harness = EngineHarness(disk=SimulatedDisk("/d"))
+        harness.engine = engine
         requested = 0
         for turn in range(60):
-            log = shelf.create(TopicPartition("t", turn % 3), topic_id=turn + 1)
-            shelf.append(log, 3, epoch=turn)
+            log = harness.create(TopicPartition("t", turn % 3), topic_id=turn + 1)
+            harness.append(log, 3, epoch=turn)
             engine.flush(log, log.log_end_offset, answers.append)
             requested += 1
             if turn % 3 == 2:
@@ -188,51 +188,51 @@ def test_rounds_on_threads_complete_every_flush() -> None:
     assert {type(answer) for answer in answers} <= {type(None), LogFenced}
 
 
-# -- starting and cutting ----------------------------------------------------------------------
+# -- start and truncation ----------------------------------------------------------------------
 
 
-def test_a_refused_start_leaves_no_directory_locked() -> None:
+def test_a_failed_start_leaves_no_directory_locked() -> None:
     disk = SimulatedDisk("/d", "/e")
-    busy = Shelf(disk, directories=("/e",))
+    busy = EngineHarness(disk, directories=("/e",))
     with pytest.raises(DirectoryLocked):
-        Shelf(disk, directories=("/d", "/e"))
-    Shelf(disk, directories=("/d",)).engine.close()
+        EngineHarness(disk, directories=("/d", "/e"))
+    EngineHarness(disk, directories=("/d",)).engine.close()
     busy.engine.close()
-    both = Shelf(disk, directories=("/d", "/e"))
+    both = EngineHarness(disk, directories=("/d", "/e"))
     both.engine.close()
     assert disk.open_descriptors == 0
 
 
-def test_a_refused_start_keeps_the_clean_shutdown_marker() -> None:
+def test_a_failed_start_keeps_the_clean_shutdown_marker() -> None:
     disk = SimulatedDisk("/d", "/e")
-    Shelf(disk, directories=("/d", "/e")).engine.close()
-    busy = Shelf(disk, directories=("/e",))
+    EngineHarness(disk, directories=("/d", "/e")).engine.close()
+    busy = EngineHarness(disk, directories=("/e",))
     with pytest.raises(DirectoryLocked):
-        Shelf(disk, directories=("/d", "/e"))
+        EngineHarness(disk, directories=("/d", "/e"))
     assert f"/d/{CLEAN_SHUTDOWN_FILE}" in disk.files()
     busy.engine.close()
 
 
 def test_a_start_without_any_working_directory_leaves_none_locked() -> None:
     disk = SimulatedDisk("/d")
-    Shelf(disk).engine.close()
+    EngineHarness(disk).engine.close()
     disk.fail_path(CLEAN_SHUTDOWN_FILE, EIO)
     with pytest.raises(DirectoryFailed):
-        Shelf(disk)
+        EngineHarness(disk)
     disk.heal()
-    Shelf(disk).engine.close()
+    EngineHarness(disk).engine.close()
     assert disk.open_descriptors == 0
 
 
 @pytest.mark.parametrize("offset", [-1, -(2**63)])
 def test_a_log_cannot_be_truncated_below_zero(offset: int) -> None:
-    shelf = Shelf()
-    log = shelf.create()
-    shelf.append(log, 5)
-    files = shelf.disk.files()
+    harness = EngineHarness()
+    log = harness.create()
+    harness.append(log, 5)
+    files = harness.disk.files()
     with pytest.raises(OffsetOutOfRange):
         log.truncate_to(Offset(offset), NOW_MS)
     with pytest.raises(OffsetOutOfRange):
         log.restart_at(Offset(offset), NOW_MS)
-    assert shelf.disk.files() == files
-    assert shelf.base_offsets(log) == [0, 2, 4, 6, 8]
+    assert harness.disk.files() == files
+    assert harness.base_offsets(log) == [0, 2, 4, 6, 8]

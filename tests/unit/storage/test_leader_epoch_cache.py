@@ -38,7 +38,7 @@ def test_a_new_cache_has_no_epoch() -> None:
     assert not fresh.dirty
 
 
-def test_epoch_zero_at_offset_zero_is_an_epoch_like_any_other() -> None:
+def test_epoch_zero_at_offset_zero_is_a_normal_epoch() -> None:
     fresh = LeaderEpochCache()
     assert fresh.assign(0, 0)
     assert fresh.dirty
@@ -74,7 +74,7 @@ def test_an_epoch_replaces_an_empty_one_with_the_same_start() -> None:
     assert epochs.entries == tuple(entries((1, 10), (3, 20)))
 
 
-def test_an_epoch_that_begins_earlier_drops_all_that_contradict_it() -> None:
+def test_an_epoch_that_begins_earlier_drops_all_that_it_contradicts() -> None:
     epochs = cache((1, 10), (2, 20), (3, 30))
     assert epochs.assign(4, 15)
     assert epochs.entries == tuple(entries((1, 10), (4, 15)))
@@ -98,12 +98,12 @@ def test_negative_epochs_and_offsets_are_rejected(epoch: int, offset: int) -> No
     ("requested", "expected"),
     [
         (-1, None),  # a follower without epochs
-        (0, end(0, 10)),  # before the first entry: begin where that does
+        (0, end(0, 10)),  # before the first entry: its start offset
         (1, end(1, 20)),
-        (2, end(1, 20)),  # KIP-279: never seen here, so the one before it
+        (2, end(1, 20)),  # KIP-279: unknown here, so the one before it
         (3, end(3, 30)),
         (4, end(3, 30)),
-        (5, end(5, 44)),  # the latest ends where the log does
+        (5, end(5, 44)),  # the latest ends at the log end
         (6, None),
         (MAX_EPOCH, None),
     ],
@@ -160,7 +160,7 @@ def test_truncating_the_start_keeps_the_epoch_that_covers_it(
     assert epochs.dirty == (expected != entries((1, 10), (3, 20)))
 
 
-def test_clear_removes_all_epochs_and_is_a_change_only_then() -> None:
+def test_clear_removes_all_epochs_and_reports_a_change_only_then() -> None:
     epochs = cache((1, 10))
     epochs.clear()
     assert epochs.dirty
@@ -181,7 +181,7 @@ def test_epochs_are_written_and_read_as_kafka_writes_them() -> None:
     assert decode_epochs(b"", "f") == []
 
 
-def test_no_cut_of_an_epoch_file_reads_as_a_shorter_valid_one() -> None:
+def test_a_truncated_epoch_file_never_reads_as_a_shorter_valid_one() -> None:
     for length in range(1, len(GOLDEN)):
         with pytest.raises(MalformedCheckpoint):
             decode_epochs(GOLDEN[:length], "f")
@@ -195,7 +195,7 @@ def test_no_cut_of_an_epoch_file_reads_as_a_shorter_valid_one() -> None:
         (b"0\n1\n0\n", 3),
         (b"0\n1\n-1 0\n", 3),
         (b"0\n1\n2147483648 0\n", 3),
-        (b"0\n2\n1 5\n1 6\n", 4),  # epochs and offsets strictly increase
+        (b"0\n2\n1 5\n1 6\n", 4),  # epochs and offsets must strictly increase
         (b"0\n2\n1 5\n2 5\n", 4),
         (b"0\n2\n2 5\n1 6\n", 4),
     ],
@@ -209,7 +209,7 @@ def test_a_malformed_epoch_file_is_rejected_with_its_name_and_line(
     assert caught.value.line == line
 
 
-def test_epochs_are_read_as_they_were_written() -> None:
+def test_epochs_survive_a_round_trip() -> None:
     disk, path = SimulatedDisk("/data"), "/data/leader-epoch-checkpoint"
     assert read_epochs(disk, path) == []
     write_epochs(disk, path, GOLDEN_ENTRIES)

@@ -1,4 +1,4 @@
-"""Truncations, rolls and errors of a log; each test is a former bug."""
+"""Truncations, rolls and errors of a log; each test covers a former bug."""
 
 from errno import ENOSPC
 
@@ -20,7 +20,7 @@ def broker() -> Broker:
     return Broker(SimulatedDisk("/d"))
 
 
-def test_a_cut_survives_a_power_cut_before_anything_is_flushed(broker: Broker) -> None:
+def test_a_truncation_survives_a_power_failure_without_a_flush(broker: Broker) -> None:
     for _ in range(6):
         broker.append()
     broker.flush()
@@ -88,7 +88,7 @@ def test_a_failed_roll_leaves_a_readable_log(broker: Broker) -> None:
     assert broker.offsets() == []
 
 
-def test_retention_survives_a_log_that_fences_itself(broker: Broker) -> None:
+def test_retention_survives_a_fenced_log(broker: Broker) -> None:
     for _ in range(3):
         broker.append()
     broker.log.advance_high_watermark(Offset(3))
@@ -112,7 +112,7 @@ def test_retention_never_removes_files_of_a_restarted_log() -> None:
     assert f"{FOLDER}/{0:020d}.log.deleted" in broker.disk.files()
 
 
-def test_few_descriptors_flush_many_segments() -> None:
+def test_many_segments_are_flushed_with_few_descriptors() -> None:
     broker = Broker(SimulatedDisk("/d"), descriptors=1)
     for _ in range(12):
         broker.append()

@@ -21,7 +21,7 @@ COMPACTED = LogConfig(cleanup_policy=COMPACT)
 
 
 def take(batch: bytes | bytearray, config: LogConfig = COMPACTED) -> bytes:
-    """The batch as it would be stored."""
+    """Return the batch as it would be stored."""
     view = memoryview(bytearray(batch))
     validate_batch(view, AppendOrigin.CLIENT, "orders-3")
     stored, _ = prepare(
@@ -63,7 +63,7 @@ def test_invalid_records_are_not_recompressed(codec: Codec) -> None:
         take(claiming(2, noise, codec), LogConfig(compression_type="gzip"))
 
 
-# -- what opening a batch may cost -------------------------------------------------------------
+# -- limits of decompression -------------------------------------------------------------------
 
 
 def test_a_batch_that_is_too_large_is_not_decompressed() -> None:
@@ -93,7 +93,7 @@ def one_record(value_bytes: int) -> bytes:
     return encode_varint(len(head) + value_bytes + 1) + head + bytes(value_bytes + 1)
 
 
-def test_well_compressed_batches_are_not_taken_for_bombs() -> None:
+def test_highly_compressed_batches_are_not_rejected_as_bombs() -> None:
     honest = claiming(1, compress(Codec.LZ4, one_record(15 * MIB)), Codec.LZ4)
     assert take(honest) == honest
 
@@ -106,7 +106,7 @@ def test_a_larger_max_message_bytes_allows_larger_decompressed_batches() -> None
 
 
 @pytest.mark.parametrize("config", [COMPACTED, LogConfig(compression_type="zstd")])
-def test_penstock_max_decompressed_bytes_applies_wherever_a_batch_is_opened(
+def test_penstock_max_decompressed_bytes_applies_wherever_a_batch_is_decompressed(
     config: LogConfig,
 ) -> None:
     batch = claiming(1, compress(Codec.LZ4, one_record(20 * MIB)), Codec.LZ4)
@@ -117,7 +117,7 @@ def test_penstock_max_decompressed_bytes_applies_wherever_a_batch_is_opened(
     assert read_header(take(batch, more)).record_count == 1
 
 
-def test_a_compacted_topic_takes_no_batch_that_compaction_cannot_read() -> None:
+def test_a_compacted_topic_rejects_batches_that_compaction_cannot_read() -> None:
     batch = claiming(1, compress(Codec.ZSTD, one_record(33 * MIB)), Codec.ZSTD)
     more = LogConfig(penstock_max_decompressed_bytes=40 * MIB, compression_type="lz4")
     assert read_header(take(batch, more)).record_count == 1
@@ -125,18 +125,18 @@ def test_a_compacted_topic_takes_no_batch_that_compaction_cannot_read() -> None:
         take(batch, replace(more, cleanup_policy=COMPACT))
 
 
-# -- which error -------------------------------------------------------------------------------
+# -- error codes -------------------------------------------------------------------------------
 
 
 def altered(**fields: int) -> bytearray:
-    """A header with other fields and the old CRC: damage in transit."""
+    """Change header fields and keep the old CRC: damage in transit."""
     batch = batch_of(2)
     HEADER.pack_into(batch, 0, *read_header(batch)._replace(**fields))
     return batch
 
 
 def resealed(batch: bytearray) -> bytearray:
-    """The same with a valid CRC: the client's own fault."""
+    """Change header fields and set a valid CRC: an error of the client."""
     HEADER.pack_into(batch, 0, *read_header(batch)._replace(crc=compute_crc(batch)))
     return batch
 
@@ -153,7 +153,7 @@ def resealed(batch: bytearray) -> bytearray:
         {"base_timestamp": -2},
     ],
 )
-def test_damage_is_corrupt_records_and_a_clients_fault_is_invalid_records(
+def test_damage_is_corrupt_records_and_a_clients_error_is_invalid_records(
     fields: dict[str, int],
 ) -> None:
     """CORRUPT_MESSAGE makes clients retry, INVALID_RECORD does not."""

@@ -51,4 +51,4 @@ def test_a_malformed_marker_in_the_log_does_not_prevent_opening() -> None:
     reopened = Writer(open_engine(DATA, disk=survivor))
     assert reopened.log.log_end_offset == 3
     reopened.log.advance_high_watermark(reopened.log.log_end_offset)
-    assert reopened.log.last_stable_offset == 0  # it decided nothing: the transaction is open
+    assert reopened.log.last_stable_offset == 0  # it ended nothing: the transaction is open

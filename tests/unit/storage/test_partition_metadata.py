@@ -31,7 +31,7 @@ ALL_BITS = UUID(int=2**128 - 1)
 ALL_BITS_TEXT = "_" * 21 + "w"
 
 
-def test_ids_are_printed_and_parsed_as_kafka_prints_them() -> None:
+def test_ids_are_printed_and_parsed_as_by_kafka() -> None:
     for value, text in [(ONE, ONE_TEXT), (ALL_BITS, ALL_BITS_TEXT), (UUID(int=0), "A" * 22)]:
         assert encode_uuid(value) == text
         assert decode_uuid(text) == value
@@ -46,13 +46,13 @@ def test_text_that_is_not_an_id_is_rejected(text: str) -> None:
 
 
 def test_a_topic_id_is_written_and_read_as_kafka_does() -> None:
-    golden = b"version: 0\ntopic_id: " + ONE_TEXT.encode()  # without a line end
+    golden = b"version: 0\ntopic_id: " + ONE_TEXT.encode()  # without a newline at the end
     assert encode_topic_id(TopicId(ONE)) == golden
     assert decode_topic_id(golden, "f") == ONE
     assert decode_topic_id(golden + b"\n", "f") == ONE
 
 
-def test_no_cut_of_a_topic_id_file_reads_as_an_id() -> None:
+def test_a_truncated_topic_id_file_never_reads_as_an_id() -> None:
     content = encode_topic_id(TopicId(ALL_BITS))
     for length in range(len(content)):
         with pytest.raises(MalformedCheckpoint):
@@ -66,7 +66,7 @@ def test_no_cut_of_a_topic_id_file_reads_as_an_id() -> None:
         (b"version: -1\ntopic_id: " + b"A" * 21 + b"Q", 1),
         (b"\xff", 1),
         (b"version: 0\ntopic: " + b"A" * 21 + b"Q", 2),
-        (b"version: 0\ntopic_id: " + b"A" * 22, 2),  # zero: no topic has it
+        (b"version: 0\ntopic_id: " + b"A" * 22, 2),  # the zero id is reserved
     ],
 )
 def test_a_malformed_topic_id_file_is_rejected_with_its_line(content: bytes, line: int) -> None:
@@ -76,11 +76,11 @@ def test_a_malformed_topic_id_file_is_rejected_with_its_line(content: bytes, lin
     assert caught.value.path == "/data/t-0/partition.metadata"
 
 
-def test_a_later_version_of_a_topic_id_file_is_read_as_kafka_promises() -> None:
+def test_a_later_version_of_a_topic_id_file_is_read_as_by_kafka() -> None:
     assert decode_topic_id(b"version: 9\ntopic_id: " + ONE_TEXT.encode(), "f") == ONE
 
 
-def test_a_topic_id_is_read_as_it_was_written() -> None:
+def test_a_topic_id_survives_a_round_trip() -> None:
     disk, folder = SimulatedDisk("/data"), "/data"
     assert read_topic_id(disk, folder) is None
     write_topic_id(disk, folder, TopicId(ALL_BITS))
@@ -107,7 +107,7 @@ def test_empty_meta_properties_have_no_ids() -> None:
     assert decode_meta_properties(b"", "f") == MetaProperties()
 
 
-def test_meta_properties_name_the_id_by_their_version() -> None:
+def test_meta_properties_have_the_id_under_the_key_of_their_version() -> None:
     zookeeper = encode_meta_properties(MetaProperties(version=0, node_id=3, cluster_id="c"))
     assert zookeeper == b"#\nversion=0\nbroker.id=3\ncluster.id=c\n"
     later = MetaProperties(version=1, node_id=3, cluster_id="c", directory_id=ONE)
@@ -117,12 +117,12 @@ def test_meta_properties_name_the_id_by_their_version() -> None:
 
 
 @pytest.mark.parametrize("cluster_id", ["a=b:c", r"back\slash", "#x!", "two words"])
-def test_special_characters_of_a_cluster_id_survive(cluster_id: str) -> None:
+def test_special_characters_of_a_cluster_id_survive_a_round_trip(cluster_id: str) -> None:
     stamp = MetaProperties(node_id=0, cluster_id=cluster_id)
     assert decode_meta_properties(encode_meta_properties(stamp), "f") == stamp
 
 
-def test_a_cluster_id_cannot_smuggle_in_another_line() -> None:
+def test_a_cluster_id_cannot_inject_another_line() -> None:
     with pytest.raises(ValueError, match="printable"):
         encode_meta_properties(MetaProperties(cluster_id="a\nbroker.id=9"))
 
@@ -146,7 +146,7 @@ def test_malformed_meta_properties_are_rejected_with_their_line(content: bytes, 
     assert caught.value.line == line
 
 
-def test_meta_properties_are_read_as_they_were_written() -> None:
+def test_meta_properties_survive_a_round_trip() -> None:
     disk, folder = SimulatedDisk("/data"), "/data"
     assert read_meta_properties(disk, folder) is None
     stamp = MetaProperties(node_id=0, cluster_id="c", directory_id=ALL_BITS)
@@ -165,7 +165,7 @@ def test_the_clean_shutdown_marker_is_kafkas_json() -> None:
     [
         (b'{"version":0,"brokerEpoch":42}', 42),
         (b'{"brokerEpoch":0,"version":7,"more":[]}', 0),
-        (b"", -1),  # older Kafkas
+        (b"", -1),  # written by older Kafka versions
         (b"{}", -1),
         (b"[]", -1),
         (b"\xff\xfe{", -1),
@@ -174,11 +174,13 @@ def test_the_clean_shutdown_marker_is_kafkas_json() -> None:
         (b'{"brokerEpoch":"7"}', -1),
     ],
 )
-def test_any_clean_shutdown_marker_counts(content: bytes, broker_epoch: int) -> None:
+def test_a_clean_shutdown_marker_of_any_version_is_accepted(
+    content: bytes, broker_epoch: int
+) -> None:
     assert decode_clean_shutdown(content) == CleanShutdown(broker_epoch)
 
 
-def test_a_clean_shutdown_marker_counts_once() -> None:
+def test_a_clean_shutdown_marker_is_used_once() -> None:
     disk, folder = SimulatedDisk("/data"), "/data"
     assert take_clean_shutdown(disk, folder) is None
     write_clean_shutdown(disk, folder, 5)
@@ -199,6 +201,6 @@ def test_a_removed_marker_never_returns_after_a_crash_at_any_step() -> None:
             continue
         left = [take_clean_shutdown(disk.survivor_of_power_cut(c), "/data") for c in every_choice()]
         assert left == [None] * len(left)
-        assert ordinal == 2  # unlinked, then the folder synced: both can be crashed before
+        assert ordinal == 2  # crashes before the unlink and before the sync of the folder
         return
     pytest.fail("taking the marker never came to an end")

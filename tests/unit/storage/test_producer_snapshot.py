@@ -109,7 +109,7 @@ def test_every_flipped_bit_is_corrupt() -> None:
         seal(struct.pack(">i", 2**31 - 1)),
     ],
 )
-def test_an_unknown_version_or_wrong_count_is_corrupt_even_with_a_good_crc(content: bytes) -> None:
+def test_an_unknown_version_or_wrong_count_is_corrupt_even_with_a_valid_crc(content: bytes) -> None:
     with pytest.raises(CorruptSnapshot, match=r"/data/t-0/7\.snapshot"):
         decode(content, "/data/t-0/7.snapshot")
 
@@ -141,7 +141,7 @@ def test_other_files_are_not_snapshots(name: str) -> None:
     assert find_snapshot_offset(name) is None
 
 
-def test_a_snapshot_is_read_as_it_was_written() -> None:
+def test_a_snapshot_survives_a_round_trip() -> None:
     disk, path = SimulatedDisk("/data"), f"/data/{snapshot_name(9)}"
     assert read_snapshot(disk, path) is None
     write_snapshot(disk, path, ENTRIES)

@@ -17,7 +17,7 @@ DAY_MS = 24 * 60 * 60 * 1000
 
 
 class Log:
-    """A producer state used as a leader's log uses it: find duplicate, check, append, apply."""
+    """A producer state, used as by a leader's log: find duplicate, check, append, apply."""
 
     def __init__(self) -> None:
         self.state = ProducerStateManager("orders-0")
@@ -221,9 +221,9 @@ def test_batches_without_sequences_are_checked_by_epoch_only(log: Log) -> None:
 
 def test_stored_batches_are_applied_without_checks() -> None:
     follower = ProducerStateManager()
-    follower.apply(0, 5, 100, 109, 0, 9, 1000, False)  # begins anywhere
-    follower.apply(0, 5, 500, 509, 20, 29, 1000, False)  # leaves gaps: compaction
-    follower.apply(0, 3, 7, 7, 30, 30, 1000, False)  # the leader had forgotten epoch 5
+    follower.apply(0, 5, 100, 109, 0, 9, 1000, False)  # starts at any sequence
+    follower.apply(0, 5, 500, 509, 20, 29, 1000, False)  # has gaps, as after compaction
+    follower.apply(0, 3, 7, 7, 30, 30, 1000, False)  # the leader had expired epoch 5
     entry = follower.find(0)
     assert entry is not None
     assert (entry.producer_epoch, entry.last_sequence, entry.last_offset) == (3, 7, 30)
@@ -249,7 +249,7 @@ def test_a_transaction_is_unstable_from_its_first_offset_until_its_marker_is_rep
     assert log.state.first_unstable_offset is None
 
 
-def test_a_transaction_at_offset_zero_counts(log: Log) -> None:
+def test_a_transaction_at_offset_zero_is_tracked(log: Log) -> None:
     log.append(0, transactional=True)
     assert log.state.first_unstable_offset == 0
     assert log.mark(commit=False) == (0, 0, 1, True)
@@ -306,13 +306,13 @@ def test_sequences_continue_after_a_marker_of_the_same_epoch(log: Log) -> None:
     log.mark()
     log.refuses(OutOfOrderSequence, 0, transactional=True, count=2)
     assert log.append(3, transactional=True) == 4
-    assert log.state.first_unstable_offset == 0  # the first one's marker is not replicated
+    assert log.state.first_unstable_offset == 0  # the first transaction's marker is not replicated
     log.state.on_high_watermark(4)
     assert log.state.first_unstable_offset == 4
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_batch_before_the_last_marker_is_no_duplicate(log: Log, commit: bool) -> None:
+def test_a_batch_before_the_last_marker_is_not_a_duplicate(log: Log, commit: bool) -> None:
     for sequence in range(3):
         log.append(sequence, transactional=True)
     log.mark(commit=commit)
@@ -323,8 +323,8 @@ def test_a_batch_before_the_last_marker_is_no_duplicate(log: Log, commit: bool) 
     log.refuses(OutOfOrderSequence, 2, transactional=True)
 
 
-def test_a_batch_long_before_the_last_marker_is_no_duplicate(log: Log) -> None:
-    """Clients count a duplicate as stored, and it may have been aborted."""
+def test_a_batch_long_before_the_last_marker_is_not_a_duplicate(log: Log) -> None:
+    """Clients treat a duplicate as stored, but it may have been aborted."""
     for sequence in range(7):
         log.append(sequence, transactional=True)
     log.refuses(DuplicateSequence, 1, transactional=True)
@@ -334,7 +334,7 @@ def test_a_batch_long_before_the_last_marker_is_no_duplicate(log: Log) -> None:
         log.refuses(OutOfOrderSequence, 1, transactional=True)
 
 
-def test_a_snapshot_tells_a_batch_of_the_open_transaction_from_one_before_the_marker(
+def test_a_snapshot_distinguishes_batches_of_the_open_transaction_from_earlier_ones(
     log: Log,
 ) -> None:
     log.append(0, pid=1, transactional=True)
@@ -350,14 +350,14 @@ def test_a_snapshot_tells_a_batch_of_the_open_transaction_from_one_before_the_ma
     log.append(1, pid=1, transactional=True)
 
 
-def test_a_plain_batch_after_a_marker_is_recognised_when_it_is_sent_again(log: Log) -> None:
+def test_a_plain_batch_after_a_marker_is_recognised_as_a_duplicate(log: Log) -> None:
     log.append(0, transactional=True)
     log.mark()
     log.append(1)
     assert log.state.find_duplicate(0, 0, 1, 1) == (2, 2, 1000)
 
 
-def test_a_marker_of_a_higher_epoch_fences_the_one_before(log: Log) -> None:
+def test_a_marker_of_a_higher_epoch_fences_the_previous_one(log: Log) -> None:
     log.append(0, transactional=True, epoch=32764)
     assert log.mark(epoch=32765, commit=False) == (0, 0, 1, True)
     log.refuses(InvalidProducerEpoch, 1, transactional=True, epoch=32764)
@@ -381,29 +381,29 @@ def test_a_marker_of_a_replaced_coordinator_or_older_epoch_is_rejected(log: Log)
         log.state.check_marker(0, 3, 4)
     with pytest.raises(InvalidProducerEpoch):
         log.state.check_marker(0, 2, 5)
-    with pytest.raises(InvalidProducerEpoch):  # the epoch first: its code is what clients act on
+    with pytest.raises(InvalidProducerEpoch):  # checked first, because clients act on its code
         log.state.check_marker(0, 2, 4)
 
 
 @pytest.mark.parametrize(
     "late",
     [
-        (0, 2, 2, 9),  # of a producer
-        (0, 3, 2, 9),  # of transactions v2: what it ended was before that epoch's data
-        (0, 3, 3, 6),  # of a coordinator
+        (0, 2, 2, 9),  # a stale producer epoch
+        (0, 3, 2, 9),  # transactions v2: it ended a transaction before that epoch's data
+        (0, 3, 3, 6),  # a stale coordinator epoch
     ],
 )
-def test_a_log_is_past_a_late_marker_once_what_ended_its_transaction_is_replicated(
+def test_a_log_is_past_a_late_marker_once_the_end_of_its_transaction_is_replicated(
     log: Log, late: tuple[int, int, int, int]
 ) -> None:
-    assert not log.state.is_past(*late)  # nothing is known of anybody
+    assert not log.state.is_past(*late)  # the producer is unknown
     log.append(0, epoch=3, transactional=True)
     assert not log.state.is_past(*late)
     log.mark(epoch=3, coordinator_epoch=7)
-    assert not log.state.is_past(*late)  # that may be lost yet, with the leader
+    assert not log.state.is_past(*late)  # not replicated, so it may still be lost
     log.state.on_high_watermark(log.end_offset)
     assert log.state.is_past(*late)
-    assert not log.state.is_past(0, 3, 3, 7)  # the same again is not late
+    assert not log.state.is_past(0, 3, 3, 7)  # a repeated marker is not late
     log.append(1, epoch=3, transactional=True)
     assert not log.state.is_past(*late)
 
@@ -440,7 +440,7 @@ def test_a_producer_with_an_open_transaction_never_expires(log: Log) -> None:
     log.append(0, transactional=True)
     assert log.state.expire(100 * DAY_MS, DAY_MS) == 0
     log.mark(timestamp_ms=100 * DAY_MS)
-    assert log.state.expire(100 * DAY_MS, DAY_MS) == 0  # the marker counts as a sign of life
+    assert log.state.expire(100 * DAY_MS, DAY_MS) == 0  # the marker counts as activity
     assert log.state.expire(101 * DAY_MS, DAY_MS) == 1
 
 
@@ -475,7 +475,7 @@ def test_a_producer_entry_shows_its_last_batch_and_open_transaction(log: Log) ->
     assert log.state.find(8) is None
 
 
-def test_the_state_says_how_far_it_covers_the_log(log: Log) -> None:
+def test_the_state_has_the_offset_up_to_which_it_covers_the_log(log: Log) -> None:
     assert log.state.map_end_offset == 0
     log.append(0, 3)
     assert log.state.map_end_offset == 3

@@ -1,4 +1,4 @@
-"""Recovery when small files are older than the batches."""
+"""Recovery with checkpoints and indexes that are older than the batches."""
 
 import pytest
 from tests.unit.storage.crashing_logs import FOLDER, Broker
@@ -23,7 +23,7 @@ def segment_file(base_offset: int, suffix: str) -> str:
 
 def test_zeros_at_the_end_of_an_index_are_ignored(broker: Broker) -> None:
     """The size of a file may become durable before its blocks."""
-    broker.follow(3)  # a gap before the first batch makes recovery ask the index
+    broker.follow(3)  # a gap before the first batch makes recovery use the index
     broker.flush()
     survivor = broker.disk.survivor_of_kill()
     later = broker.after(_with_zeros(survivor, segment_file(0, ".index")))
@@ -54,7 +54,7 @@ def test_a_segment_after_a_lost_one_is_removed(policy: str) -> None:
     assert segment_file(third, ".log") not in later.disk.files()
 
 
-def test_epochs_of_a_lost_tail_do_not_contradict_new_batches(
+def test_epochs_of_lost_batches_do_not_contradict_new_ones(
     broker: Broker,
 ) -> None:
     broker.append(epoch=3)
@@ -87,8 +87,10 @@ def test_a_folder_without_segments_has_no_epochs(broker: Broker) -> None:
 
 
 def test_opening_a_log_without_an_epoch_checkpoint_syncs_nothing(broker: Broker) -> None:
-    """A start after a kill with 10,000 new logs would sync each twice; the next flush does it
-    instead."""
+    """A start after a kill with 10,000 new logs would sync each twice.
+
+    The next flush does it instead.
+    """
     broker.append(epoch=3)
     broker.append(epoch=5)
     later = broker.after(broker.disk.survivor_of_kill())
@@ -135,7 +137,7 @@ def test_an_interrupted_log_restart_is_repeated(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
-def test_damage_below_the_recovery_point_cuts_the_log_but_does_not_stop_the_start(
+def test_damage_below_the_recovery_point_truncates_the_log_but_does_not_stop_the_start(
     broker: Broker, is_clean: bool
 ) -> None:
     """Without snapshots the producers are replayed from unchecked batches."""
@@ -156,9 +158,11 @@ def test_damage_below_the_recovery_point_cuts_the_log_but_does_not_stop_the_star
 
 @pytest.mark.parametrize("leftover", [".log.deleted", ".log.swap"])
 @pytest.mark.parametrize("policy", ["compact", "delete"])
-def test_a_hole_left_by_kafkas_cleaner_is_not_a_loss(policy: str, leftover: str) -> None:
-    """Kafka was killed in a pass, before its cleaner checkpoint; replaced segments prove the
-    pass."""
+def test_a_gap_left_by_kafkas_cleaner_is_not_a_loss(policy: str, leftover: str) -> None:
+    """Kafka was killed in a pass, before its cleaner checkpoint.
+
+    Replaced segments prove the pass.
+    """
     config = LogConfig(
         segment_bytes=300, index_interval_bytes=0, cleanup_policy=frozenset({policy})
     )

@@ -7,14 +7,16 @@ from tests.unit.storage.compacted_logs import Table
 from penstock.model.ids import Offset
 from penstock.storage.maintenance_jobs import detach_expired
 
-ONE_BATCH = 100  # segment.bytes: a second batch does not fit
+ONE_BATCH = 100  # segment.bytes, which a second batch exceeds
 BOTH = frozenset({"compact", "delete"})
 KEPT_MS = 10_000
 
 
 def table_with_an_empty_first_segment(**settings: object) -> Table:
-    """Segments of one batch each: offset 0 is superseded and gone, 1 and 2 have a record, and the
-    active one begins with 3."""
+    """Build segments of one batch each, of which compaction has emptied the first.
+
+    Offsets 1 and 2 have a record each, and the active segment starts at 3.
+    """
     table = Table(cleanup_policy=BOTH, segment_bytes=ONE_BATCH, **settings)
     table.put((b"k", b"old"))
     table.put((b"k", b"new"))
@@ -27,7 +29,7 @@ def table_with_an_empty_first_segment(**settings: object) -> Table:
 
 
 def retain(table: Table, now_ms: int) -> list[int]:
-    """The base offsets of what retention deletes."""
+    """Return the base offsets of the segments that retention deletes."""
     return [segment.base_offset for segment in detach_expired(table.log, now_ms)]
 
 
@@ -52,7 +54,7 @@ def test_an_empty_segment_does_not_keep_deleted_records() -> None:
 
 
 def test_an_empty_segment_stays_as_long_as_the_records_after_it() -> None:
-    """A higher log start would send a consumer that is in the hole to its auto.offset.reset."""
+    """With a higher log start, a consumer in the gap would use its auto.offset.reset."""
     table = table_with_an_empty_first_segment(retention_ms=2 * KEPT_MS)
     assert retain(table, table.now_ms) == []
     size = table.log.segments.size_bytes

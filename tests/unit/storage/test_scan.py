@@ -41,7 +41,7 @@ def scan(
     return batches, walked.position, walked.problem
 
 
-# Few bytes, about a chunk, several chunks.
+# A few bytes, about a chunk, and several chunks.
 VALUES = st.lists(st.sampled_from([0, 1, 30, 99, 400, 1500]), max_size=8)
 CHUNKS = st.integers(HEADER_BYTES, 700)
 
@@ -110,7 +110,7 @@ def test_a_flipped_bit_in_a_record_is_detected_only_if_crcs_are_checked() -> Non
     assert scan(bytes(damaged), check_crc=False)[1] == len(damaged)
 
 
-def test_an_abandoned_scan_knows_its_position() -> None:
+def test_an_abandoned_scan_has_its_position() -> None:
     disk = SimulatedDisk("/d")
     descriptor = disk.open("/d/log", CREATE)
     first, second = batch(10), batch(20)
@@ -120,4 +120,4 @@ def test_an_abandoned_scan_knows_its_position() -> None:
     next(steps)
     next(steps)
     steps.close()  # type: ignore[attr-defined]  # a generator
-    assert walked.position == len(first)  # the batch in hand does not count as passed
+    assert walked.position == len(first)  # the current batch is not counted

@@ -22,7 +22,7 @@ def make_file(disk: SimulatedDisk, path: str, content: bytes = b"mine") -> None:
 
 @pytest.fixture(params=["clean", "crash"])
 def stopped(request: pytest.FixtureRequest) -> SimulatedDisk:
-    """A log of four batches, after a clean shutdown or a crash."""
+    """Make a log of four batches, after a clean shutdown or a crash."""
     broker = Broker(SimulatedDisk("/d"))
     for _ in range(4):
         broker.append()

@@ -52,7 +52,7 @@ def durable(disk: SimulatedDisk) -> SimulatedDisk:
 
 
 def make_disk(*, first_aborts: bool, later_aborts: bool) -> SimulatedDisk:
-    """Three sealed segments and the active one; aborts where asked for.
+    """Make three sealed segments and the active one, with aborted transactions on request.
 
     Producers that stay active keep an empty batch, and so the index entry of their transaction.
     """
@@ -78,7 +78,7 @@ def compact(disk: SimulatedDisk) -> None:
 def crashes(
     disk: SimulatedDisk, work: Callable[[SimulatedDisk], None], *, seeds: int
 ) -> Iterator[SimulatedDisk]:
-    """The disk after every possible crash during the work, by kill and by power cut."""
+    """Yield the disk after every possible crash during the work, by kill and by power failure."""
     ordinal = 0
     while True:
         victim = disk.copy()
@@ -98,7 +98,7 @@ def crashes(
 
 @pytest.mark.parametrize("first_aborts", [False, True])
 @pytest.mark.parametrize("later_aborts", [False, True])
-def test_a_crash_at_any_call_of_a_pass_leaves_the_old_run_or_the_new_segment(
+def test_a_crash_at_any_call_of_a_pass_leaves_the_old_segments_or_the_new_one(
     first_aborts: bool, later_aborts: bool
 ) -> None:
     disk = make_disk(first_aborts=first_aborts, later_aborts=later_aborts)
@@ -134,7 +134,8 @@ def test_finishing_a_swap_can_crash_at_any_call_and_be_repeated() -> None:
             finish(survivor)
             assert not [name for name in names(survivor) if name.endswith(LEFTOVERS)]
             outcome = state_of(survivor)
-            # A power cut may undo what only memory knew of, and so fall back behind the commit.
+            # A power failure may undo what was not durable, and so restore the state before the
+            # commit.
             assert outcome in (old, new)
             if new == expected and outcome == old:
                 assert state_of(durable_loss(left)) == old
@@ -191,7 +192,7 @@ def test_leftovers_are_removed_and_other_files_stay() -> None:
 
 
 def kafka_stages(disk: SimulatedDisk) -> SimulatedDisk:
-    """The new segment's files as `.cleaned`, beside the old run, as before any rename."""
+    """Return the new segment's files as `.cleaned`, next to the old segments, before any rename."""
     whole = disk.copy()
     compact(whole)
     first_rename = next(
@@ -219,7 +220,7 @@ def test_kafkas_log_first_renames_are_undone_until_the_last_one() -> None:
         assert state_of(left) == old
 
 
-def test_kafkas_swap_is_rolled_forward_with_any_rest_of_the_old_run() -> None:
+def test_kafkas_swap_is_rolled_forward_with_any_remains_of_the_old_segments() -> None:
     disk = make_disk(first_aborts=True, later_aborts=True)
     compacted = disk.copy()
     compact(compacted)
@@ -234,7 +235,7 @@ def test_kafkas_swap_is_rolled_forward_with_any_rest_of_the_old_run() -> None:
         left.unlink(f"{FOLDER}/{gone}")
         finish(left)
         assert state_of(left) == new
-    # Kafka gives final names in the order log, index, time index, transaction index.
+    # Kafka renames files in the order log, index, time index, transaction index.
     for suffix in (".log", ".index", ".timeindex", ".txnindex"):
         if suffix == ".log":
             for name in old_files:
@@ -253,7 +254,7 @@ def test_companions_without_a_segment_are_removed() -> None:
     assert names(disk) == set()
 
 
-def test_an_undone_swap_is_discarded_and_the_old_run_stays() -> None:
+def test_an_undone_swap_is_discarded_and_the_old_segments_stay() -> None:
     disk = make_disk(first_aborts=True, later_aborts=True)
     old = state_of(disk.copy())
     staged = kafka_stages(disk)

@@ -42,7 +42,7 @@ def test_entries_written_by_kafka_are_read_from_bytes_and_views() -> None:
     assert decode_entries(b"") == []
 
 
-def test_a_cut_anywhere_but_between_entries_is_reported_with_the_whole_ones() -> None:
+def test_a_file_truncated_within_an_entry_is_reported_with_the_whole_ones() -> None:
     for length in range(len(GOLDEN)):
         whole, rest = divmod(length, 34)
         if rest == 0:
@@ -62,10 +62,10 @@ def test_a_cut_anywhere_but_between_entries_is_reported_with_the_whole_ones() ->
         struct.pack(">hqqqq", 0, 5, -1, 12, 13),
         struct.pack(">hqqqq", 0, 5, 12, 12, 13),  # a marker follows at least one record
         struct.pack(">hqqqq", 0, 5, 11, 12, -1),
-        struct.pack(">hqqqq", 0, 5, 1, 10, 13),  # its marker is not behind the one before
+        struct.pack(">hqqqq", 0, 5, 1, 10, 13),  # its marker is before the previous one
     ],
 )
-def test_an_impossible_entry_is_reported_with_those_before_it(second: bytes) -> None:
+def test_an_impossible_entry_is_reported_with_the_entries_before_it(second: bytes) -> None:
     with pytest.raises(MalformedTransactionIndex) as caught:
         decode_entries(GOLDEN[:34] + second + GOLDEN[68:])
     assert caught.value.valid == ENTRIES[:1]
@@ -75,7 +75,7 @@ def test_an_impossible_entry_is_reported_with_those_before_it(second: bytes) -> 
     ("fetch", "bound", "expected", "complete"),
     [
         (0, 1, [0], True),
-        (0, 2, [0], True),  # the first entry says that nothing undecided began before 2
+        (0, 2, [0], True),  # by the first entry, nothing undecided began before 2
         (0, 3, [0, 1], True),
         (10, 11, [0, 1], True),
         (11, 12, [1, 2], True),

@@ -1,4 +1,4 @@
-"""One log of any engine, and batches for it, shared by the contract suite."""
+"""A log of any engine, and batches for it, shared by the contract suite."""
 
 import os
 from typing import Any
@@ -78,7 +78,7 @@ class Case:
     def read(
         self, start: int, *, below: int = 2**60, max_bytes: int = 10**6, at_least_one: bool = True
     ) -> list[tuple[int, int]]:
-        """The first and last offsets of the batches of one read."""
+        """Return the first and last offsets of the batches of one read."""
         batches, end_offset = self.read_once(start, below, max_bytes, at_least_one)
         assert (end_offset > batches[-1][1]) if batches else (end_offset == start)
         return batches
@@ -126,7 +126,7 @@ def of_producer(sequence: int, count: int = 1, *, producer_id: int = 7, **fields
 
 
 def claiming(count: int, payload: bytes, codec: Codec = Codec.NONE) -> bytearray:
-    """A batch with a valid CRC and any payload."""
+    """Build a batch with a valid CRC and any payload."""
     batch = bytearray(batch_of(1)[:HEADER_BYTES] + payload)
     fields = read_header(batch)._replace(
         batch_length=len(batch) - LOG_OVERHEAD,

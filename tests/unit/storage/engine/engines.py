@@ -15,18 +15,18 @@ from penstock.storage.segmented_engine import SegmentedEngine
 
 
 class EngineData(Protocol):
-    """The data of one broker: it makes engines, and can be damaged while none of them is open."""
+    """The data of one broker: creates engines, and can be damaged while none of them is open."""
 
     def make_engine(self) -> Engine:
-        """A new engine over this data, not recovered yet."""
+        """Create a new engine over this data, not recovered yet."""
         ...
 
     def lose(self, tp: TopicPartition) -> None:
-        """Remove the records of one partition behind the engine's back."""
+        """Remove the records of one partition without the engine's knowledge."""
         ...
 
     def fail(self) -> None:
-        """Make the data unusable, as a broken disk does."""
+        """Make the data unusable, like a failed disk."""
         ...
 
 

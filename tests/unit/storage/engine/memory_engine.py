@@ -1,7 +1,8 @@
 """The smallest engine that passes the contract suite: a list of batches per log, in memory.
 
-It shows what the interface asks of every engine, and what it does not: segments, files and jobs.
-Tests of replication run on the segmented engine over a simulated disk, whose failures they need.
+It shows what the interface requires of every engine, and what it does not: segments, files and
+jobs. Tests of replication run on the segmented engine over a simulated disk, whose failures they
+need.
 """
 
 import os
@@ -82,7 +83,7 @@ class _MemoryFile:
             self.descriptor = -1
 
 
-class _Nothing:
+class _NullLease:
     def release(self) -> None: ...
 
 
@@ -221,7 +222,7 @@ class MemoryLog:
             taken.append(content)
             end_offset = Offset(header.next_offset)
         if not taken:
-            return Read((), start, _Nothing())
+            return Read((), start, _NullLease())
         file = _MemoryFile(b"".join(taken))
         return Read((FileSlice(file.descriptor, 0, sum(map(len, taken))),), end_offset, file)
 
@@ -255,7 +256,7 @@ class MemoryLog:
         return _timed(*max(timed, key=lambda item: item[0].timestamp_ms)) if timed else None
 
     def segment_offsets(self, *, before_ms: TimestampMs | None = None) -> Sequence[Offset]:
-        """One segment has everything."""
+        """Everything is in one segment."""
         newest = max((header.max_timestamp for header, _ in self._batches), default=-1)
         is_after = before_ms is not None and newest > before_ms
         return [] if is_after else [self.log_start_offset]
@@ -349,7 +350,7 @@ class MemoryData:
 
 
 class MemoryEngine:
-    """Every log in one dict, which the next engine over the same data finds again."""
+    """All logs in one dict, which the next engine over the same data finds again."""
 
     def __init__(self, data: MemoryData) -> None:
         self._data = data

@@ -26,7 +26,7 @@ def test_offsets_count_records_from_zero(case: Case) -> None:
     assert case.log.log_end_offset == 5
 
 
-def test_stored_batches_carry_their_offset_and_the_leader_epoch(case: Case) -> None:
+def test_stored_batches_have_their_offset_and_the_leader_epoch(case: Case) -> None:
     case.fill(3)
     batch = bytearray(batch_of(2))
     item = AppendItem(case.log, memoryview(batch), LeaderEpoch(9), AppendOrigin.CLIENT)
@@ -53,8 +53,7 @@ def test_an_invalid_item_does_not_affect_the_others_of_its_request(case: Case) -
 
 @pytest.mark.parametrize("is_damaged", [True, False])
 def test_a_kept_error_does_not_keep_its_request_alive(case: Case, is_damaged: bool) -> None:
-    """Not even until the next garbage collection, because its buffer could not be reused until
-    then."""
+    """Not even until the next garbage collection: its buffer could not be reused until then."""
     request = batch_of(1) + (b"" if is_damaged else batch_of(1))
     request[-1] ^= is_damaged
     collects = gc.isenabled()
@@ -64,7 +63,7 @@ def test_a_kept_error_does_not_keep_its_request_alive(case: Case, is_damaged: bo
         kept = case.engine.append([item], NOW_MS)
         del item
         assert isinstance(kept[0], CorruptRecords if is_damaged else InvalidRecords)
-        request.clear()  # BufferError while somebody looks at it
+        request.clear()  # raises BufferError while a view exists
     finally:
         if collects:
             gc.enable()
@@ -99,7 +98,9 @@ def test_log_append_time_is_set_in_the_batch_and_the_result(engine: Engine) -> N
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_no_batch_claims_more_records_than_its_bytes_can_hold(case: Case, codec: Codec) -> None:
+def test_a_batch_cannot_claim_more_records_than_its_bytes_can_hold(
+    case: Case, codec: Codec
+) -> None:
     payload = b"" if codec is Codec.NONE else compress(codec, bytes(100))
     claims = claiming(2**31 - 1, payload, codec)
     assert isinstance(case.try_append(claims), InvalidRecords)
@@ -114,7 +115,7 @@ def test_a_record_takes_at_least_a_few_bytes(case: Case) -> None:
 
 
 @pytest.mark.parametrize("codec", [codec for codec in Codec if codec is not Codec.NONE])
-def test_compressed_batches_hold_more_records_than_bytes(case: Case, codec: Codec) -> None:
+def test_compressed_batches_may_have_more_records_than_bytes(case: Case, codec: Codec) -> None:
     batch = claiming(300, compress(codec, bytes(7 * 300)), codec)
     assert len(batch) < 300
     case.append(batch)

@@ -48,8 +48,8 @@ def test_reads_return_at_most_max_bytes(case: Case) -> None:
 
 
 @pytest.mark.parametrize("max_bytes", [0, 100, 1 << 20])
-def test_a_whole_log_has_no_damage_wherever_the_check_begins(case: Case, max_bytes: int) -> None:
-    """Also inside of a batch, in a gap that compaction left, and at the end."""
+def test_an_intact_log_has_no_damage_wherever_the_check_starts(case: Case, max_bytes: int) -> None:
+    """Also inside a batch, in a gap left by compaction, and at the log end."""
     case.follow(0, 3)
     case.follow(9, 1)
     case.follow(12, 2)
@@ -67,8 +67,8 @@ def test_consecutive_reads_return_all_batches(case: Case) -> None:
 
 
 @pytest.mark.parametrize("seed", range(scaled(test=8, verify=100, release=1000)))
-def test_a_reader_continues_whatever_happens_to_the_log(case: Case, seed: int) -> None:
-    """The log is truncated, rewritten, rolled, restarted, and read by others in between."""
+def test_a_reader_continues_while_the_log_changes(case: Case, seed: int) -> None:
+    """In between, the log is truncated, rewritten, rolled, restarted, and read by others."""
     source = random.Random(seed)
     stored: list[tuple[int, int, int]] = []  # first and last offset, and size, of each batch
     start = 0
@@ -90,7 +90,7 @@ def test_a_reader_continues_whatever_happens_to_the_log(case: Case, seed: int) -
         if source.random() < 0.1:
             start = source.randint(case.log.log_start_offset, end)
         if not case.log.log_start_offset <= start <= end:
-            continue  # until others have written so far again
+            continue  # until the log has been written up to here again
         below, limit = end - source.choice((0, 0, 0, 1, 3)), source.choice((100, 300, 10**6))
         batches, next_start = case.read_once(start, below, limit, True)
         wanted = [batch for batch in stored if batch[1] >= start]
@@ -101,7 +101,7 @@ def test_a_reader_continues_whatever_happens_to_the_log(case: Case, seed: int) -
         start = next_start
 
 
-def test_reads_outside_of_the_log_report_its_range(case: Case) -> None:
+def test_reads_outside_the_log_report_its_range(case: Case) -> None:
     case.fill(4)
     case.advance(4)
     case.log.delete_before(Offset(2))

@@ -20,7 +20,7 @@ any_ending = pytest.mark.parametrize("end", ENDINGS, ids=["close", "abandon"])
 
 @pytest.fixture
 def engine(engine_data: EngineData) -> Iterator[Engine]:
-    """Unlike elsewhere, the tests themselves end the engine."""
+    """An engine that the tests themselves close."""
     engine = engine_data.make_engine()
     yield engine
     engine.abandon()
@@ -36,7 +36,7 @@ def ignore(error: StorageError | None) -> None:
 
 def test_a_lock_keeps_other_engines_out(engine: Engine, engine_data: EngineData) -> None:
     engine.lock()
-    engine.lock()  # harmless
+    engine.lock()  # a second call is harmless
     other = engine_data.make_engine()
     with pytest.raises(DirectoryLocked):
         other.lock()
@@ -52,7 +52,7 @@ def test_an_engine_that_has_ended_holds_no_lock(
 ) -> None:
     recover(engine)
     end(engine)
-    engine.abandon()  # harmless
+    engine.abandon()  # a second call is harmless
     other = engine_data.make_engine()
     other.lock()
     other.abandon()
@@ -71,7 +71,7 @@ def test_logs_of_an_engine_that_has_ended_are_fenced(
 
 
 @any_ending
-def test_a_restart_finds_what_was_flushed(
+def test_a_restart_finds_flushed_records(
     case: Case, engine_data: EngineData, end: Callable[[Engine], None]
 ) -> None:
     case.fill(2, 3)

@@ -37,7 +37,7 @@ def test_records_above_the_high_watermark_cannot_be_deleted(case: Case) -> None:
 
 
 @pytest.mark.parametrize(("offset", "end"), [(0, 0), (1, 0), (3, 3), (4, 3), (7, 6), (9, 9)])
-def test_truncation_drops_the_batch_that_holds_the_offset(
+def test_truncation_drops_the_batch_that_contains_the_offset(
     case: Case, offset: int, end: int
 ) -> None:
     case.fill(3, 3, 3)
@@ -72,7 +72,7 @@ def test_truncation_in_a_gap_ends_the_log_where_its_last_batch_ends(case: Case) 
     assert case.log.log_end_offset == 3
 
 
-def test_a_restart_forgets_batches_epochs_and_producers(case: Case) -> None:
+def test_a_restarted_log_drops_batches_epochs_and_producers(case: Case) -> None:
     case.append(of_producer(0))
     case.log.restart_at(Offset(2**40), NOW_MS)
     case.check()

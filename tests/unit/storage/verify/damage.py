@@ -1,4 +1,4 @@
-"""A sample log to damage, and the findings of a check."""
+"""A sample log to damage, and the findings of its verification."""
 
 from penstock.protocol.batch import (
     iter_headers,
@@ -17,7 +17,7 @@ def segment_paths(disk: SimulatedDisk, suffix: str = ".log") -> list[str]:
 
 
 def sealed(disk: SimulatedDisk, suffix: str = ".log") -> str:
-    """A segment in the middle of the log, with an aborted transaction."""
+    """Return a segment in the middle of the log, with an aborted transaction."""
     log = segment_paths(disk)[2]
     assert log.removesuffix(".log") + ".txnindex" in disk.files()
     return log.removesuffix(".log") + suffix

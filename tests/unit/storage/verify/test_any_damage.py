@@ -11,7 +11,7 @@ from penstock.testing.simulated_disk import SimulatedDisk
 def test_every_detectable_flipped_bit_of_a_log_file_is_reported(
     disk: SimulatedDisk,
 ) -> None:
-    """Offset and epoch are outside of the CRC, so only a contradiction reveals damage there."""
+    """Offset and epoch are outside the CRC, so only a contradiction reveals damage there."""
     path = sealed(disk)
     size = len(disk.files()[path])
     missed = []

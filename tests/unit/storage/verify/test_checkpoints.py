@@ -24,7 +24,7 @@ from penstock.storage.leader_epoch_cache import EpochEntry, decode_epochs, encod
 from penstock.testing.simulated_disk import SimulatedDisk
 
 
-def test_a_flipped_epoch_is_found_by_its_neighbours_and_the_checkpoint(disk: SimulatedDisk) -> None:
+def test_a_flipped_epoch_contradicts_its_neighbours_and_the_checkpoint(disk: SimulatedDisk) -> None:
     path = sealed(disk)
     position, following = positions(disk, path)[1:3]
     flip(disk, path, position + LEADER_EPOCH_POSITION + 2)
@@ -109,4 +109,4 @@ def test_a_checkpoint_beyond_the_log_is_reported(
     problem = only_problem(disk)
     assert (problem.kind, problem.path, problem.line) == ("checkpoint", path, 3)
     disk.remove(f"{DATA}/.kafka_cleanshutdown")
-    assert verify(disk).is_clean is lenient  # only what was flushed cannot have been lost
+    assert verify(disk).is_clean is lenient  # only flushed records cannot have been lost

@@ -24,13 +24,13 @@ def test_a_log_with_all_codecs_epochs_and_transactions_is_clean(disk: SimulatedD
     assert findings.files == len(disk.files()) - len([".lock", ".kafka_cleanshutdown"])
 
 
-def test_a_partition_folder_is_checked_by_itself(disk: SimulatedDisk) -> None:
+def test_a_partition_folder_can_be_verified_alone(disk: SimulatedDisk) -> None:
     whole, alone = verify(disk), verify(disk, FOLDER)
     assert alone.all == []
     assert alone.batches == whole.batches
 
 
-def test_records_are_counted_only_where_they_are_decoded(disk: SimulatedDisk) -> None:
+def test_records_are_counted_only_if_they_are_decoded(disk: SimulatedDisk) -> None:
     assert verify(disk).records == 0
 
 
@@ -73,7 +73,7 @@ def test_recovery_after_a_kill_leaves_a_clean_log() -> None:
 
 
 @pytest.mark.parametrize("choice", [LoseEverything(), KeepEverything()])
-def test_recovery_after_a_power_cut_leaves_a_clean_log(
+def test_recovery_after_a_power_failure_leaves_a_clean_log(
     choice: LoseEverything | KeepEverything,
 ) -> None:
     disk = SimulatedDisk(DATA)
@@ -110,7 +110,7 @@ def test_a_log_after_retention_is_clean() -> None:
     assert verify(disk).all == []
 
 
-def test_a_log_that_was_restarted_further_on_is_clean() -> None:
+def test_a_log_that_was_restarted_at_a_later_offset_is_clean() -> None:
     disk = SimulatedDisk(DATA)
     with writing(DATA, disk=disk) as writer:
         fill(writer)

@@ -19,7 +19,7 @@ from tests.unit.storage.verify.damage import (
 from penstock.testing.simulated_disk import SimulatedDisk
 
 
-def test_an_index_entry_whose_offset_is_wrong_is_reported(disk: SimulatedDisk) -> None:
+def test_an_index_entry_with_a_wrong_offset_is_reported(disk: SimulatedDisk) -> None:
     path = sealed(disk, ".index")
     flip(disk, path, 8 + 3)
     problem = only_problem(disk)
@@ -41,7 +41,7 @@ def test_an_index_entry_for_several_batches_is_a_note_as_kafkas_followers_write_
 
 
 @pytest.mark.parametrize("change", [-1, 1])
-def test_an_index_entry_that_names_no_batchs_last_offset_is_reported(
+def test_an_index_entry_without_the_last_offset_of_a_batch_is_reported(
     disk: SimulatedDisk, change: int
 ) -> None:
     path = sealed(disk, ".index")
@@ -110,7 +110,7 @@ def test_zeros_after_the_entries_are_a_note_in_the_active_segment_only(
     assert (problem.path, problem.position) == (path, size)
 
 
-def test_a_time_entry_that_its_batch_contradicts_is_reported(disk: SimulatedDisk) -> None:
+def test_a_time_entry_that_contradicts_its_batch_is_reported(disk: SimulatedDisk) -> None:
     path = sealed(disk, ".timeindex")
     flip(disk, path, 7)
     problems = locations_of(verify(disk))
@@ -151,7 +151,7 @@ def test_a_time_index_without_its_last_entry_is_reported(
     assert "but the segment holds" in problem.message
 
 
-def test_while_the_broker_runs_the_active_time_index_may_lag(disk: SimulatedDisk) -> None:
+def test_the_active_time_index_may_lag_while_the_broker_runs(disk: SimulatedDisk) -> None:
     disk.remove(f"{DATA}/.kafka_cleanshutdown")
     disk.cut(active(disk, ".timeindex"), 0)
     assert verify(disk).problems == []

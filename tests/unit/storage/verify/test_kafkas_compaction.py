@@ -1,6 +1,7 @@
-"""Logs out of which Kafka's cleaner has taken whole batches, at any place: none is a problem.
+"""Logs from which Kafka's cleaner has removed whole batches, anywhere: none is a problem.
 
-Ours leaves an empty batch at a segment's end; Kafka's leaves nothing there, or an empty file.
+Our compaction leaves an empty batch at a segment's end; Kafka's leaves nothing there, or an empty
+file.
 """
 
 from collections.abc import Callable
@@ -30,8 +31,8 @@ Gone = Callable[[BatchHeader], bool]
 PRODUCER = 5
 
 
-class Story:
-    """One log, written turn by turn with a segment's end wherever the story wants one."""
+class LogScenario:
+    """Writes one log, and rolls a segment where a scenario needs it."""
 
     def __init__(self, disk: SimulatedDisk, writer: Writer) -> None:
         self._disk = disk
@@ -46,7 +47,7 @@ class Story:
         )
 
     def roll(self) -> int:
-        """Plain records until a new segment begins; its base offset, of which a snapshot is."""
+        """Append plain records until a segment rolls; return the base offset of the new one."""
         before = len(segment_paths(self._disk))
         offset = 0
         while len(segment_paths(self._disk)) == before:
@@ -55,10 +56,10 @@ class Story:
         return offset
 
 
-def write(scenario: Callable[[Story], None]) -> SimulatedDisk:
+def write(scenario: Callable[[LogScenario], None]) -> SimulatedDisk:
     disk = SimulatedDisk(DATA)
     with writing(DATA, disk=disk) as writer:
-        scenario(Story(disk, writer))
+        scenario(LogScenario(disk, writer))
     assert verify(disk).all == []
     put(disk, f"{DATA}/cleaner-offset-checkpoint", b"0\n1\nt 0 1\n")
     return disk
@@ -85,7 +86,7 @@ def clean(disk: SimulatedDisk, is_gone: Gone) -> None:
 
 
 def emptied(header: BatchHeader) -> bytes:
-    """A batch without records, as Kafka keeps a producer's newest one."""
+    """Return a batch without records, as Kafka keeps a producer's newest one."""
     batch = bytearray(
         HEADER.pack(*header._replace(batch_length=HEADER_BYTES - LOG_OVERHEAD, record_count=0))
     )
@@ -104,8 +105,8 @@ def of_producer(header: BatchHeader) -> bool:
 # -- snapshots -----------------------------------------------------------------------------
 
 
-def three_segments(scenario: Story) -> None:
-    """A producer that writes at the front of each of three segments, and plain records between."""
+def three_segments(scenario: LogScenario) -> None:
+    """A producer writes at the start of each of three segments, with plain records between."""
     for _ in range(3):
         scenario.idempotent()
         scenario.idempotent()
@@ -131,7 +132,7 @@ GONE: dict[str, Callable[[int], Gone]] = {
 
 
 @pytest.mark.parametrize("gone", GONE)
-def test_a_snapshot_may_hold_producers_that_were_compacted_away(gone: str) -> None:
+def test_a_snapshot_may_have_producers_that_were_compacted_away(gone: str) -> None:
     disk = write(three_segments)
     active = base_of(segment_paths(disk)[-1])
     is_gone = GONE[gone](second_base(disk))
@@ -139,10 +140,10 @@ def test_a_snapshot_may_hold_producers_that_were_compacted_away(gone: str) -> No
     assert verify(disk).problems == []
 
 
-def test_a_snapshot_at_the_end_may_hold_producers_that_were_compacted_away() -> None:
-    """The active segment is empty, so that the log ends with a hole."""
+def test_a_snapshot_at_the_end_may_have_producers_that_were_compacted_away() -> None:
+    """The active segment is empty, so the log ends with a gap."""
 
-    def scenario(scenario: Story) -> None:
+    def scenario(scenario: LogScenario) -> None:
         scenario.idempotent()
         scenario.writer.log.truncate_to(Offset(scenario.roll()), NOW_MS)
 
@@ -153,7 +154,7 @@ def test_a_snapshot_at_the_end_may_hold_producers_that_were_compacted_away() -> 
     assert verify(disk).problems == []
 
 
-def test_a_snapshot_may_hold_more_than_an_emptied_batch_shows() -> None:
+def test_a_snapshot_may_have_more_than_an_empty_batch_shows() -> None:
     disk = write(three_segments)
     path = segment_paths(disk)[0]
     _, header = next(iter_headers(disk.files()[path]))
@@ -162,7 +163,7 @@ def test_a_snapshot_may_hold_more_than_an_emptied_batch_shows() -> None:
     assert verify(disk).problems == []
 
 
-def test_a_snapshot_before_the_first_hole_is_still_compared() -> None:
+def test_a_snapshot_before_the_first_gap_is_still_compared() -> None:
     disk = write(three_segments)
     base_offset = second_base(disk)
     path = f"{FOLDER}/{snapshot_name(base_offset)}"
@@ -175,8 +176,8 @@ def test_a_snapshot_before_the_first_hole_is_still_compared() -> None:
 # -- transactions --------------------------------------------------------------------------
 
 
-def committed_then_aborted(scenario: Story) -> None:
-    """Records of producer 1: committed ones at 0, aborted ones after them."""
+def committed_then_aborted(scenario: LogScenario) -> None:
+    """Producer 1 has committed records at 0, and aborted ones after them."""
     writer = scenario.writer
     writer.transactional(1)
     writer.end(1, commit=True)
@@ -189,8 +190,8 @@ def is_at(*offsets: int) -> Gone:
     return lambda header: header.base_offset in offsets
 
 
-def test_a_commit_marker_that_was_compacted_away_does_not_lengthen_the_next_transaction() -> None:
-    """Kafka keeps the records and drops the marker once its delete horizon has passed."""
+def test_a_commit_marker_that_was_compacted_away_does_not_extend_the_next_transaction() -> None:
+    """Kafka keeps the records and removes the marker once its delete horizon has passed."""
     disk = write(committed_then_aborted)
     (path,) = segment_paths(disk, ".txnindex")
     (entry,) = decode_entries(disk.files()[path])
@@ -206,7 +207,7 @@ def test_an_abort_whose_records_are_gone_needs_no_entry_after_a_lost_commit_mark
     assert verify(disk).problems == []
 
 
-def test_an_abort_with_its_records_needs_an_entry_after_a_hole_too() -> None:
+def test_an_abort_with_its_records_needs_an_entry_after_a_gap_too() -> None:
     disk = write(committed_then_aborted)
     (path,) = segment_paths(disk, ".txnindex")
     disk.remove(path)
@@ -214,8 +215,8 @@ def test_an_abort_with_its_records_needs_an_entry_after_a_hole_too() -> None:
     assert locations_of(verify(disk)) == {("transaction-index", path, 0)}
 
 
-def test_an_entry_that_starts_after_its_records_is_reported_after_a_hole_too() -> None:
-    def scenario(scenario: Story) -> None:
+def test_an_entry_that_starts_after_its_records_is_reported_after_a_gap_too() -> None:
+    def scenario(scenario: LogScenario) -> None:
         scenario.idempotent()
         scenario.writer.transactional(1)
         scenario.writer.end(1, commit=False)
@@ -229,11 +230,11 @@ def test_an_entry_that_starts_after_its_records_is_reported_after_a_hole_too() -
     assert locations_of(verify(disk)) == {("transaction-index", path, 0)}
 
 
-def test_an_abort_of_records_before_the_logs_start_needs_no_entry() -> None:
-    """Retention deleted the records; Kafka's cleaner then drops the entry and keeps the marker."""
+def test_an_abort_of_records_below_the_log_start_needs_no_entry() -> None:
+    """Retention deleted the records; then Kafka's cleaner drops the entry and keeps the marker."""
     disk = SimulatedDisk(DATA)
     with writing(DATA, disk=disk) as writer:
-        scenario = Story(disk, writer)
+        scenario = LogScenario(disk, writer)
         writer.transactional(1)
         start = scenario.roll()
         writer.end(1, commit=False)
@@ -263,7 +264,7 @@ def test_a_gap_is_a_note_after_an_interrupted_cleaner_pass(leftover: str) -> Non
     assert verify(disk).problems == []
 
 
-def test_leftovers_of_retention_explain_no_gap() -> None:
+def test_leftovers_of_retention_do_not_explain_a_gap() -> None:
     disk = write(three_segments)
     disk.remove(f"{DATA}/cleaner-offset-checkpoint")
     for path in segment_paths(disk):

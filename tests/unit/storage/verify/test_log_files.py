@@ -132,7 +132,7 @@ def test_overlapping_segments_are_reported(disk: SimulatedDisk) -> None:
     assert f"the next segment's first, {base_offset}: they overlap" in problems[0].message
 
 
-def test_a_sane_crc_over_an_impossible_header_is_reported(disk: SimulatedDisk) -> None:
+def test_an_impossible_header_with_a_valid_crc_is_reported(disk: SimulatedDisk) -> None:
     path = sealed(disk)
     start, end = positions(disk, path)[:2]
     batch = bytearray(disk.files()[path][start:end])
@@ -157,7 +157,7 @@ def test_records_that_do_not_decode_are_reported_only_with_records(
 
 
 def lose_second_segment(disk: SimulatedDisk) -> tuple[str, str]:
-    """The path of the previous segment, and the message about the missing offsets."""
+    """Remove a segment; return the previous one's path and the message about missing offsets."""
     first, second, third = segment_paths(disk)[:3]
     for suffix in (".log", ".index", ".timeindex", ".txnindex"):
         path = second.removesuffix(".log") + suffix
@@ -168,7 +168,7 @@ def lose_second_segment(disk: SimulatedDisk) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("path", [DATA, FOLDER])
-def test_a_missing_segment_is_a_problem_where_nothing_was_compacted(
+def test_a_missing_segment_is_a_problem_if_nothing_was_compacted(
     disk: SimulatedDisk, path: str
 ) -> None:
     before, missing = lose_second_segment(disk)
@@ -202,7 +202,7 @@ def test_a_gap_is_a_note_in_a_folder_without_its_data_directory(disk: SimulatedD
     assert ("gap", True) not in kinds
 
 
-def test_a_replicas_jump_to_a_segment_of_its_own_is_a_note() -> None:
+def test_a_replicas_jump_to_a_new_segment_is_a_note() -> None:
     disk = SimulatedDisk(DATA)
     with writing(DATA, disk=disk) as writer:
         writer.records()

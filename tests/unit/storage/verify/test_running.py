@@ -1,4 +1,4 @@
-"""The check beside a broker that appends, removes and replaces files meanwhile."""
+"""Verification while a broker appends, removes and replaces files."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -31,11 +31,11 @@ BEFORE = {file(0, ".log"): 100, file(0, ".index"): 0, file(9, ".log"): 50, file(
         ({file(9, ".log"): 50, file(9, ".index"): 0}, False),  # removed by retention
     ],
 )
-def test_only_appends_leave_a_log_still(after: Signature, expected: bool) -> None:
+def test_only_appends_leave_a_log_unchanged(after: Signature, expected: bool) -> None:
     assert stood_still(BEFORE, after) is expected
 
 
-def test_nothing_is_missing_while_a_broker_serves_the_log(tmp_path: Path) -> None:
+def test_no_file_is_missing_while_a_broker_serves_the_log(tmp_path: Path) -> None:
     engine = open_engine(tmp_path)
     fill(Writer(engine))
     findings = verify_directory(tmp_path)
@@ -44,8 +44,8 @@ def test_nothing_is_missing_while_a_broker_serves_the_log(tmp_path: Path) -> Non
     assert [str(finding) for finding in findings.all] == []
 
 
-class _BusyDisk(RealDisk):
-    """Calls back before a folder of a partition is listed, or a file is opened."""
+class _ChangingDisk(RealDisk):
+    """Calls back before a partition's folder is listed, or a file is opened."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class _BusyDisk(RealDisk):
         return super().open(path, flags)
 
 
-def test_segments_that_retention_removes_meanwhile_are_no_problem(tmp_path: Path) -> None:
+def test_segments_removed_by_retention_meanwhile_are_no_problem(tmp_path: Path) -> None:
     write_sample(tmp_path)
     first, second, third, *_ = sorted(tmp_path.glob("t-0/*.log"))
 
@@ -76,7 +76,7 @@ def test_segments_that_retention_removes_meanwhile_are_no_problem(tmp_path: Path
                 for name in tmp_path.glob(f"t-0/{log.stem}.*"):
                     name.unlink()
 
-    findings = verify_directory(tmp_path, _BusyDisk(on_open=remove))
+    findings = verify_directory(tmp_path, _ChangingDisk(on_open=remove))
     assert not second.exists()
     assert [str(finding) for finding in findings.problems] == []
     kept = verify_directory(tmp_path)
@@ -93,12 +93,12 @@ def test_a_partition_that_is_deleted_meanwhile_is_a_note(tmp_path: Path) -> None
         if path.startswith(str(folder)) and folder.exists():
             folder.rename(tmp_path / f"t-0.{'0' * 32}-delete")
 
-    findings = verify_directory(tmp_path, _BusyDisk(on_open=delete))
+    findings = verify_directory(tmp_path, _ChangingDisk(on_open=delete))
     assert [finding.kind for finding in findings.all][:1] == ["gone"]
     assert findings.is_clean
 
 
-def test_a_log_that_never_stands_still_is_still_searched_for_damage(tmp_path: Path) -> None:
+def test_a_log_that_changes_all_the_time_is_still_checked_for_damage(tmp_path: Path) -> None:
     write_sample(tmp_path)
     log = sorted(tmp_path.glob("t-0/*.log"))[1]
     log.with_suffix(".index").unlink()  # a change may explain it
@@ -109,7 +109,7 @@ def test_a_log_that_never_stands_still_is_still_searched_for_damage(tmp_path: Pa
     def replace() -> None:
         (tmp_path / "t-0" / file(next(numbers), ".log.deleted")).touch()
 
-    findings = verify_directory(tmp_path, _BusyDisk(on_list=replace))
+    findings = verify_directory(tmp_path, _ChangingDisk(on_list=replace))
     assert [(problem.kind, problem.path) for problem in findings.problems] == [("crc", str(log))]
     (changing,) = [note for note in findings.notes if note.kind == "changing"]
     assert f"during each of {MAX_ATTEMPTS} attempts" in changing.message
