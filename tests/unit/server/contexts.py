@@ -1,4 +1,4 @@
-"""A BrokerContext around the harness of replication's tests."""
+"""A BrokerContext around the replication harness."""
 
 import asyncio
 from typing import cast
@@ -13,7 +13,7 @@ WALL_MS = 1_700_000_000_000
 def broker_context(
     harness: ReplicationHarness, tasks: asyncio.TaskGroup | None = None
 ) -> BrokerContext:
-    """Without `tasks` nothing can run in it."""
+    """Build a context; without `tasks` nothing can run in it."""
     logs_ready = asyncio.Event()
     logs_ready.set()
     return BrokerContext(

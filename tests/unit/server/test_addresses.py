@@ -63,7 +63,7 @@ def test_several_listeners_keep_their_names_and_protocols() -> None:
     assert addresses.bootstrap_servers == "127.0.0.1:1,[::1]:2"
 
 
-def test_the_start_up_lines_say_what_is_advertised_and_how_to_change_it() -> None:
+def test_the_start_up_log_shows_advertised_addresses_and_how_to_change_them() -> None:
     unset = addresses_of(listeners="PLAINTEXT://127.0.0.1:9092").describe()
     assert "the address that each client connected to" in unset
     assert "--set advertised.listeners=PLAINTEXT://HOST:PORT" in unset
@@ -78,7 +78,7 @@ def test_listeners_are_read_from_the_config() -> None:
     assert list(listeners_of(config)) == [Listener("PLAINTEXT", "h", 1)]
 
 
-def test_the_inter_broker_listener_is_the_named_one_or_that_of_its_protocol() -> None:
+def test_the_inter_broker_listener_is_found_by_name_or_by_protocol() -> None:
     def listener_of(overrides: dict[str, str]) -> str:
         return inter_broker_listener(
             resolve_broker(RawConfig.from_mapping(overrides, where="test"))

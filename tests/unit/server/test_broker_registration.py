@@ -41,8 +41,8 @@ WAIT_MS = 30_000
 
 
 @dataclass
-class Member:
-    """A broker of which only registration and controller are real."""
+class RegisteredBroker:
+    """A broker whose registration and controller are real, and nothing else."""
 
     broker: int
     controller: Controller
@@ -50,7 +50,7 @@ class Member:
     epochs: list[BrokerEpoch] = field(default_factory=list)
 
     async def lose_session(self) -> None:
-        await self.session.close()  # as the store expires it
+        await self.session.close()  # as when the session expires
 
     async def register(self, session: Session, own_sessions: list[SessionId]) -> None:
         self.epochs.append(
@@ -61,7 +61,7 @@ class Member:
 
 
 @asynccontextmanager
-async def running_members(cluster: Cluster, *brokers: int) -> AsyncIterator[list[Member]]:
+async def running_members(cluster: Cluster, *brokers: int) -> AsyncIterator[list[RegisteredBroker]]:
     async with asyncio.TaskGroup() as tasks:
         members = [await _start(cluster, broker, tasks) for broker in brokers]
         await settled()
@@ -70,10 +70,10 @@ async def running_members(cluster: Cluster, *brokers: int) -> AsyncIterator[list
             await member.controller.close()
 
 
-async def _start(cluster: Cluster, broker: int, tasks: asyncio.TaskGroup) -> Member:
+async def _start(cluster: Cluster, broker: int, tasks: asyncio.TaskGroup) -> RegisteredBroker:
     session = CurrentSession(await cluster.store.open_session())
     controller = cluster.controller(broker, session=session.current)
-    member = Member(broker, controller, session)
+    member = RegisteredBroker(broker, controller, session)
     registration = BrokerRegistration(
         broker_id=BrokerId(broker),
         store=cluster.store,
@@ -88,7 +88,7 @@ async def _start(cluster: Cluster, broker: int, tasks: asyncio.TaskGroup) -> Mem
     return member
 
 
-def active_controllers(members: list[Member]) -> list[int]:
+def active_controllers(members: list[RegisteredBroker]) -> list[int]:
     return [member.broker for member in members if member.controller.find_state() is not None]
 
 
@@ -112,7 +112,7 @@ def test_one_of_several_brokers_is_the_controller_and_has_them_all() -> None:
     run_scenario(scenario)
 
 
-def test_a_controller_whose_session_expires_is_succeeded_and_re_registers_as_a_broker() -> None:
+def test_a_controller_with_an_expired_session_is_replaced_and_re_registers_as_a_broker() -> None:
     async def scenario(cluster: Cluster) -> None:
         await cluster.leave(0)
         async with running_members(cluster, 1, 2, 3) as members:
@@ -131,7 +131,7 @@ def test_a_controller_whose_session_expires_is_succeeded_and_re_registers_as_a_b
     run_scenario(scenario)
 
 
-def test_sessions_that_expire_one_after_another_leave_one_consistent_cluster() -> None:
+def test_one_consistent_cluster_remains_after_sessions_expire_one_by_one() -> None:
     """KAFKA-1387, KAFKA-7165: no broker waits for a znode of its own expired session."""
     rounds = 100
 
@@ -203,7 +203,7 @@ def test_a_broker_that_restarts_while_no_controller_is_active_leaves_the_isr() -
             for old, new in zip(before["t"].partitions, state.topics["t"].partitions, strict=True):
                 assert (new.leader, new.in_sync) == (0, (0,))
                 assert new.leader_epoch == old.leader_epoch + 1
-            assert state.topics["single"] == before["single"]  # no other replica can differ
+            assert state.topics["single"] == before["single"]  # it has no other replica
             written = cluster.store.tree.zxid
         async with cluster.controlled(0):
             assert cluster.store.tree.zxid - written <= 3  # a resignation and an election
@@ -216,8 +216,8 @@ async def make_single_replica_topic(controller: Controller) -> None:
     await controller.create_topics([topic], validate_only=False, timeout_ms=WAIT_MS)
 
 
-class LostSession(CrashingSession):
-    """Loses its connection right after an election, for every request."""
+class LossySession(CrashingSession):
+    """A session that loses its connection right after an election, for every request."""
 
     def check(self) -> None:
         if self.transactions:
@@ -232,14 +232,14 @@ class LostSession(CrashingSession):
         return await super().children(path, watch)
 
 
-def test_a_connection_loss_seen_by_several_requests_is_raised_as_one() -> None:
-    """BrokerRegistration waits for the connection, so that it must see a plain ConnectionLoss."""
+def test_a_connection_loss_of_several_requests_is_raised_once() -> None:
+    """BrokerRegistration retries on a plain ConnectionLoss, not on a group of them."""
 
     async def scenario(cluster: Cluster) -> None:
-        session = LostSession(cluster.sessions[0])
+        session = LossySession(cluster.sessions[0])
         with pytest.raises(ConnectionLoss):
             await cluster.controller(0, session=session).run()
-        async with cluster.controlled(0) as controller:  # and it recovers
+        async with cluster.controlled(0) as controller:  # the next run succeeds
             assert await make_topic(controller, "t") is ErrorCode.INVALID_REPLICATION_FACTOR
 
     run_scenario(scenario)

@@ -1,4 +1,4 @@
-"""When a coordinator is built: once, and before a client of a partition that it leads asks."""
+"""A coordinator is built once: on the first request, or when this broker leads a partition."""
 
 from collections.abc import Sequence
 from uuid import UUID
@@ -45,7 +45,7 @@ class Harness:
         )
 
 
-def test_nothing_is_built_for_topics_of_others() -> None:
+def test_no_coordinator_is_built_for_partitions_of_other_brokers() -> None:
     harness = Harness()
     harness.update("orders", [ME])
     harness.update(OFFSETS_TOPIC, [OTHER, OTHER])
@@ -81,7 +81,7 @@ class RecordingCoordinator:
         self.calls.append(("drop", partition, -1))
 
 
-def test_a_coordinator_drops_partitions_that_are_not_led_any_more() -> None:
+def test_a_coordinator_drops_partitions_that_are_no_longer_led() -> None:
     harness, coordinator = Harness(), RecordingCoordinator()
     leadership = CoordinatorLeadership(OFFSETS_TOPIC, coordinator, harness.context)
     leadership.update()

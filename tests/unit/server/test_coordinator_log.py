@@ -193,7 +193,7 @@ def test_a_read_error_is_a_refusal_that_does_not_end_the_broker() -> None:
         asyncio.run(log.read(0, 99, 100))
 
 
-def test_when_committed_completes_with_success_or_the_reason_why_not() -> None:
+def test_when_committed_completes_with_success_or_an_error() -> None:
     harness = ReplicationHarness()
     harness.leader_and_isr(OFFSETS, replicas=(ME, OTHER), in_sync=(ME, OTHER))
     log, codes = log_of(harness), list[ErrorCode]()

@@ -58,7 +58,7 @@ def test_a_custom_setting_of_another_broker_is_not_reported() -> None:
     assert reports == []
 
 
-def test_a_custom_setting_that_was_deleted_is_reported_when_it_is_set_again() -> None:
+def test_a_custom_setting_that_is_deleted_and_set_again_is_reported_again() -> None:
     reports: list[str] = []
     config = make(reports)
     for stored in ({"": {"acme.color": "red"}}, {}, {"": {"acme.color": "red"}}):

@@ -1,4 +1,4 @@
-"""A log dir fails and its broker lives: the controller elects other leaders for its replicas."""
+"""A log dir fails while its broker runs: the controller elects other leaders for its replicas."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.xdist_group("cluster-harness")
 
 
 def append(broker: BrokerHarness) -> ErrorCode:
-    """The error code that a producer with acks=1 gets."""
+    """Return the error code that a producer with acks=1 gets."""
     answers: list[list[PartitionAppended]] = []
     batch = memoryview(build_batch([Record(0, 0, b"k", b"v")]))
     broker.replicas.append([(T0, batch)], acks=1, timeout_ms=0, done=answers.append)
@@ -52,7 +52,7 @@ def test_another_replica_becomes_leader_wherever_the_controller_is(leader: int) 
     run_scenario(scenario, 1, 2)
 
 
-def test_without_another_isr_member_there_is_no_leader_and_a_new_controller_learns_it() -> None:
+def test_without_another_isr_member_there_is_no_leader_even_after_a_failover() -> None:
     async def scenario(cluster: ClusterHarness) -> None:
         await make(cluster.controller, "t", (3,))
         broken, old = cluster.brokers[3], cluster.controller

@@ -40,7 +40,7 @@ OFFSETS_ID = TopicId(UUID(int=99))
 
 
 class Harness:
-    coordinator: GroupCoordinator  # while running
+    coordinator: GroupCoordinator  # set while running
 
     def __init__(self, **broker: str) -> None:
         overrides = {name.replace("_", "."): text for name, text in broker.items()}
@@ -63,7 +63,7 @@ class Harness:
         )
 
     def lead(self, leader: BrokerId = ME, epoch: int = 0) -> None:
-        """As the controller does: LeaderAndIsr first, then UpdateMetadata."""
+        """Send LeaderAndIsr first, then UpdateMetadata, as the controller does."""
         self.replication.leader_and_isr(
             OFFSETS, leader=leader, epoch=epoch, replicas=(ME, OTHER), in_sync=(leader,)
         )
@@ -118,7 +118,7 @@ def test_a_shard_is_served_while_its_partition_is_led_here() -> None:
     asyncio.run(scenario())
 
 
-def test_a_coordinator_that_is_built_late_takes_the_partitions_led_already() -> None:
+def test_a_coordinator_built_late_takes_partitions_that_are_led_already() -> None:
     async def scenario() -> None:
         harness = Harness()
         harness.update(topic("t", numbered(1)))
@@ -135,7 +135,7 @@ def test_offsets_of_a_deleted_topic_are_removed() -> None:
             harness.update(topic("t", numbered(1)), topic("u", numbered(2)))
             harness.lead()
             assert await harness.commit(T0, U0) == [NONE, NONE]
-            harness.update(topic("u", numbered(2)))  # a change, not another topic
+            harness.update(topic("u", numbered(2)))  # the topic keeps its id
             assert await harness.fetch() == {T0, U0}
             harness.update(deleted_topics=("t",))
             assert await harness.fetch() == {U0}
@@ -143,7 +143,7 @@ def test_offsets_of_a_deleted_topic_are_removed() -> None:
     asyncio.run(scenario())
 
 
-def test_offsets_of_a_topic_that_is_deleted_and_created_again_are_removed() -> None:
+def test_offsets_of_a_recreated_topic_are_removed() -> None:
     async def scenario() -> None:
         async with Harness().running() as harness:
             harness.update(topic("t", numbered(1)), topic("u", numbered(2)))

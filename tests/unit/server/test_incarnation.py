@@ -1,4 +1,4 @@
-"""A broker's incarnation over restarts: which disks are the ones of its latest registration."""
+"""A broker's incarnation over restarts: which disks belong to its latest registration."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from errno import EIO, ENOSPC
 
 from tests.unit.controller.cluster import Cluster, run_scenario
-from tests.unit.storage.several_logs import Shelf
+from tests.unit.storage.several_logs import EngineHarness
 
 from penstock.controller.broker_reports import read_report, write_report
 from penstock.controller.interface import CreatableTopic
@@ -25,8 +25,8 @@ ME = BrokerId(0)
 TP = TopicPartition("t", 0)
 
 
-class Restarts:
-    """A broker with a real store and engine that is started again and again."""
+class RestartingBroker:
+    """A broker with a real metadata store and engine, which a test restarts."""
 
     def __init__(self, cluster: Cluster, directories: Sequence[str] = ("/d",)) -> None:
         self.cluster = cluster
@@ -39,17 +39,17 @@ class Restarts:
             self.cluster.store, self.cluster.sessions[0], startup_timeout_ms=0
         )
 
-    async def start(self, disk: SimulatedDisk, *, registers: bool = True) -> Shelf:
+    async def start(self, disk: SimulatedDisk, *, registers: bool = True) -> EngineHarness:
         for directory in self.directories:
             if not disk.exists(directory):
                 disk.make_directory(directory)
         write_owner(disk, self.directories, broker_id=ME, cluster_id="c")
-        shelf = Shelf(disk, directories=self.directories)
+        harness = EngineHarness(disk, directories=self.directories)
         incarnation = self.make_incarnation(disk)
-        await incarnation.check_replicas(self.store, RecoveredLogs(shelf.engine, shelf.logs))
+        await incarnation.check_replicas(self.store, RecoveredLogs(harness.engine, harness.logs))
         if registers:
             await incarnation.record(self.store.session)
-        return shelf
+        return harness
 
     def make_incarnation(self, disk: SimulatedDisk) -> BrokerIncarnation:
         return BrokerIncarnation(
@@ -60,17 +60,17 @@ class Restarts:
         replica = (await read_report(self.store.session, ME)).replicas.get(TP)
         return None if replica is None else replica.position
 
-    async def create_topic(self, shelf: Shelf) -> SegmentedLog:
+    async def create_topic(self, harness: EngineHarness) -> SegmentedLog:
         async with self.cluster.controlled(0) as controller:
             new = CreatableTopic(name="t", partitions=1, replication_factor=1)
             [created] = await controller.create_topics([new], validate_only=False, timeout_ms=9999)
         assert isinstance(created, TopicState)
-        return shelf.create(TP, topic_id=created.topic_id.int)
+        return harness.create(TP, topic_id=created.topic_id.int)
 
 
 def test_a_restart_with_the_same_disk_reports_nothing() -> None:
     async def scenario(cluster: Cluster) -> None:
-        broker, disk = Restarts(cluster), SimulatedDisk("/d")
+        broker, disk = RestartingBroker(cluster), SimulatedDisk("/d")
         await broker.create_topic(await broker.start(disk))
         for _ in range(2):
             disk = disk.survivor_of_kill()
@@ -84,17 +84,17 @@ def test_a_restart_with_the_same_disk_reports_nothing() -> None:
 
 
 def test_an_empty_disk_is_reported_again_until_the_controller_has_decided() -> None:
-    """Also if the broker dies between its report and its registration, or has created a log."""
+    """Also if the broker is killed between report and registration, or has created a log."""
 
     async def scenario(cluster: Cluster) -> None:
-        broker = Restarts(cluster)
+        broker = RestartingBroker(cluster)
         log = await broker.create_topic(await broker.start(SimulatedDisk("/d")))
         disk = SimulatedDisk("/d")
         await broker.start(disk, registers=False)
         assert await broker.find_reported() == NO_LOG
-        shelf = await broker.start(disk.survivor_of_kill())
-        shelf.create(TP, topic_id=log.topic_id.int)
-        await broker.start(shelf.disk.survivor_of_kill())
+        harness = await broker.start(disk.survivor_of_kill())
+        harness.create(TP, topic_id=log.topic_id.int)
+        await broker.start(harness.disk.survivor_of_kill())
         assert await broker.find_reported() == NO_LOG
         assert "t-0 lacks records" in broker.reports[0]
 
@@ -103,9 +103,9 @@ def test_an_empty_disk_is_reported_again_until_the_controller_has_decided() -> N
 
 def test_an_older_copy_of_a_disk_is_recognized_by_its_incarnation() -> None:
     async def scenario(cluster: Cluster) -> None:
-        broker, disk = Restarts(cluster), SimulatedDisk("/d")
-        shelf = await broker.start(disk)
-        shelf.append(await broker.create_topic(shelf), 2)
+        broker, disk = RestartingBroker(cluster), SimulatedDisk("/d")
+        harness = await broker.start(disk)
+        harness.append(await broker.create_topic(harness), 2)
         copy = disk.survivor_of_kill()
         await broker.start(disk.survivor_of_kill())
         log = (await broker.start(copy, registers=False)).logs[TP]
@@ -122,14 +122,14 @@ def test_a_folder_without_its_segments_is_reported_as_no_log() -> None:
     """It must not be elected before replicas that have records."""
 
     async def scenario(cluster: Cluster) -> None:
-        broker, disk = Restarts(cluster), SimulatedDisk("/d")
-        shelf = await broker.start(disk)
-        shelf.append(await broker.create_topic(shelf), 2)
-        shelf.run_jobs("checkpoint")
+        broker, disk = RestartingBroker(cluster), SimulatedDisk("/d")
+        harness = await broker.start(disk)
+        harness.append(await broker.create_topic(harness), 2)
+        harness.run_jobs("checkpoint")
         disk = disk.survivor_of_kill()
         for path in [path for path in disk.files() if path.endswith(".log")]:
             disk.remove(path)
-        for _ in range(2):  # also after another kill, before it has registered
+        for _ in range(2):  # also after another kill before it registers
             await broker.start(disk, registers=False)
             assert await broker.find_reported() == NO_LOG
             disk = disk.survivor_of_kill()
@@ -137,14 +137,14 @@ def test_a_folder_without_its_segments_is_reported_as_no_log() -> None:
     run_scenario(scenario)
 
 
-def test_a_disk_that_is_back_is_reported_with_its_log() -> None:
-    """The broker has registered without it, so that it is outdated: but not empty."""
+def test_a_disk_that_was_remounted_is_reported_with_its_log() -> None:
+    """The broker has registered without it, so it is outdated, but not empty."""
 
     async def scenario(cluster: Cluster) -> None:
-        broker, disk = Restarts(cluster), SimulatedDisk("/d")
-        shelf = await broker.start(disk)
-        log = await broker.create_topic(shelf)
-        shelf.append(log, 2)
+        broker, disk = RestartingBroker(cluster), SimulatedDisk("/d")
+        harness = await broker.start(disk)
+        log = await broker.create_topic(harness)
+        harness.append(log, 2)
         await broker.start(SimulatedDisk("/d"))
         assert await broker.find_reported() == NO_LOG
         await broker.start(disk.survivor_of_kill())
@@ -153,13 +153,15 @@ def test_a_disk_that_is_back_is_reported_with_its_log() -> None:
     run_scenario(scenario)
 
 
-def test_a_log_whose_creation_was_cut_short_was_never_created() -> None:
-    """Until the broker comes back with another disk."""
+def test_a_log_whose_creation_was_interrupted_is_reported_as_never_created() -> None:
+    """Until the broker restarts with another disk."""
 
     async def scenario(cluster: Cluster) -> None:
-        broker, disk = Restarts(cluster), SimulatedDisk("/d")
+        broker, disk = RestartingBroker(cluster), SimulatedDisk("/d")
         await broker.start(disk)
-        await broker.create_topic(Shelf())  # on another disk: this broker was killed before
+        await broker.create_topic(
+            EngineHarness()
+        )  # on another disk, as if this broker was killed before
         await broker.start(disk.survivor_of_kill())
         assert await broker.find_reported() == NEVER_CREATED
         await broker.start(SimulatedDisk("/d"))
@@ -168,9 +170,9 @@ def test_a_log_whose_creation_was_cut_short_was_never_created() -> None:
     run_scenario(scenario)
 
 
-def test_a_new_log_directory_makes_no_other_suspect() -> None:
+def test_a_new_log_directory_does_not_make_others_suspect() -> None:
     async def scenario(cluster: Cluster) -> None:
-        broker, disk = Restarts(cluster), SimulatedDisk("/d")
+        broker, disk = RestartingBroker(cluster), SimulatedDisk("/d")
         await broker.create_topic(await broker.start(disk))
         broker.directories = ("/d", "/e")
         await broker.start(disk.survivor_of_kill())
@@ -179,15 +181,15 @@ def test_a_new_log_directory_makes_no_other_suspect() -> None:
     run_scenario(scenario)
 
 
-def test_what_the_controller_has_removed_from_the_report_stays_removed() -> None:
+def test_a_replica_that_the_controller_removed_from_the_report_is_not_reported_again() -> None:
     async def scenario(cluster: Cluster) -> None:
-        broker = Restarts(cluster)
+        broker = RestartingBroker(cluster)
         log = await broker.create_topic(await broker.start(SimulatedDisk("/d")))
         disk = SimulatedDisk("/d")
-        shelf = await broker.start(disk)
+        harness = await broker.start(disk)
         assert await broker.find_reported() == NO_LOG
         await write_report(broker.store.session, ME, lambda stored: replace(stored, replicas={}))
-        shelf.create(TP, topic_id=log.topic_id.int)
+        harness.create(TP, topic_id=log.topic_id.int)
         await broker.start(disk.survivor_of_kill())
         assert await broker.find_reported() is None
 
@@ -196,7 +198,7 @@ def test_what_the_controller_has_removed_from_the_report_stays_removed() -> None
 
 def test_a_directory_that_cannot_be_written_does_not_stop_a_registration() -> None:
     async def scenario(cluster: Cluster) -> None:
-        broker, disk = Restarts(cluster), SimulatedDisk("/d")
+        broker, disk = RestartingBroker(cluster), SimulatedDisk("/d")
         write_owner(disk, ["/d"], broker_id=ME, cluster_id="c")
         incarnation = broker.make_incarnation(disk)
         disk.fail_path("/d", EIO)
@@ -208,10 +210,10 @@ def test_a_directory_that_cannot_be_written_does_not_stop_a_registration() -> No
 
 
 def test_a_full_disk_makes_no_log_suspect_at_the_next_start() -> None:
-    """The store keeps the number that all directories have."""
+    """The store keeps the incarnation that all directories have."""
 
     async def scenario(cluster: Cluster) -> None:
-        broker, disk = Restarts(cluster, ("/d", "/e")), SimulatedDisk("/d", "/e")
+        broker, disk = RestartingBroker(cluster, ("/d", "/e")), SimulatedDisk("/d", "/e")
         await broker.create_topic(await broker.start(disk))
         incarnation = broker.make_incarnation(disk)
         disk.fail_path("/e/meta.properties", ENOSPC)
@@ -232,7 +234,7 @@ def test_a_full_disk_makes_no_log_suspect_at_the_next_start() -> None:
 
 def test_a_damaged_meta_properties_does_not_stop_a_registration() -> None:
     async def scenario(cluster: Cluster) -> None:
-        broker, disk = Restarts(cluster), SimulatedDisk("/d")
+        broker, disk = RestartingBroker(cluster), SimulatedDisk("/d")
         await broker.start(disk)
         incarnation = broker.make_incarnation(disk)
         disk.overwrite("/d/meta.properties", 0, b"version=x\n")
@@ -245,9 +247,9 @@ def test_a_damaged_meta_properties_does_not_stop_a_registration() -> None:
     run_scenario(scenario)
 
 
-def test_a_damaged_report_does_not_stop_a_running_broker_and_stays_as_it_is() -> None:
+def test_a_damaged_report_does_not_stop_a_running_broker_and_is_not_changed() -> None:
     async def scenario(cluster: Cluster) -> None:
-        broker, disk = Restarts(cluster), SimulatedDisk("/d")
+        broker, disk = RestartingBroker(cluster), SimulatedDisk("/d")
         await broker.start(disk)
         incarnation, session = broker.make_incarnation(disk), broker.store.session
         await session.set(report_path(ME), b"{", version=-1)
@@ -261,16 +263,16 @@ def test_a_damaged_report_does_not_stop_a_running_broker_and_stays_as_it_is() ->
     run_scenario(scenario)
 
 
-def test_a_single_broker_says_what_it_has_lost() -> None:
+def test_a_single_broker_logs_what_it_has_lost() -> None:
     async def scenario(cluster: Cluster) -> None:
-        broker, disk = Restarts(cluster), SimulatedDisk("/d")
-        shelf = await broker.start(disk)
-        shelf.append(await broker.create_topic(shelf))
-        shelf.engine.close()
+        broker, disk = RestartingBroker(cluster), SimulatedDisk("/d")
+        harness = await broker.start(disk)
+        harness.append(await broker.create_topic(harness))
+        harness.engine.close()
         for path in [path for path in disk.files() if path.startswith("/d/t-0/")]:
             disk.remove(path)
         disk.remove_directory("/d/t-0")
-        again = Shelf(disk.copy())
+        again = EngineHarness(disk.copy())
         said: list[str] = []
         recovered = RecoveredLogs(again.engine, again.logs)
         await report_lost(broker.store, ME, recovered, said.append)

@@ -26,12 +26,12 @@ sys.exit(start_broker(raw_config, on_ready=on_ready, report=print))
 
 @pytest.fixture(scope="module")
 def started(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """What a broker's process reports when it becomes ready."""
+    """Return what a broker's process reports when it is ready."""
     directory: Path = tmp_path_factory.mktemp("data")
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(directory)], capture_output=True, check=True
     )
-    return json.loads(done.stdout.splitlines()[-1])  # after what the broker reports
+    return json.loads(done.stdout.splitlines()[-1])  # printed after the broker's own lines
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""To which broker and cluster a log directory belongs."""
+"""Which broker and cluster a log directory belongs to."""
 
 import pytest
 

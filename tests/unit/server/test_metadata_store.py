@@ -1,4 +1,4 @@
-"""Which metadata store a broker uses, by its config."""
+"""Which metadata store a broker's config selects."""
 
 from penstock.config.effective_config import resolve_broker
 from penstock.config.raw_config import RawConfig

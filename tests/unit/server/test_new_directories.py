@@ -1,4 +1,4 @@
-"""What a failed start removes: what it has made, and nothing else."""
+"""A failed start removes the directories that it created, and nothing else."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ DISK = RealDisk()
 
 
 def start_in(*directories: Path) -> NewDirectories:
-    """As far as a start comes that cannot bind its listeners."""
+    """Do what a start does before it fails to bind its listeners."""
     paths = [str(directory) for directory in directories]
     missing = find_missing(DISK, paths)
     for path in paths:
@@ -23,19 +23,19 @@ def start_in(*directories: Path) -> NewDirectories:
     return new
 
 
-def test_directories_and_parents_that_the_start_made_are_removed(tmp_path: Path) -> None:
+def test_directories_and_parents_that_the_start_created_are_removed(tmp_path: Path) -> None:
     reports: list[str] = []
     new = start_in(tmp_path / "a" / "b" / "one", tmp_path / "a" / "two")
     new.remove(reports.append)
     assert (list(tmp_path.iterdir()), reports) == ([], [])
 
 
-def test_an_empty_directory_of_the_operator_stays_and_is_empty_again(tmp_path: Path) -> None:
+def test_an_empty_directory_of_the_operator_is_emptied_but_not_removed(tmp_path: Path) -> None:
     start_in(tmp_path).remove(lambda message: None)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_directory_that_holds_anything_is_left_as_it_is(tmp_path: Path) -> None:
+def test_a_directory_with_content_is_not_changed(tmp_path: Path) -> None:
     old = tmp_path / "old"
     (old / "orders-0").mkdir(parents=True)
     start_in(old, tmp_path / "new").remove(lambda message: None)
@@ -48,7 +48,7 @@ def test_a_directory_that_holds_anything_is_left_as_it_is(tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == [old]
 
 
-def test_nothing_is_removed_once_others_may_know_of_the_broker(tmp_path: Path) -> None:
+def test_nothing_is_removed_once_the_broker_may_be_registered(tmp_path: Path) -> None:
     new = start_in(tmp_path / "data")
     new.keep()
     new.remove(lambda message: None)

@@ -21,7 +21,7 @@ P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
 class Timers:
-    """Keeps the timers; the test calls them."""
+    """Records timers; the test calls them."""
 
     def __init__(self) -> None:
         self.added: list[tuple[int, Callable[[], None]]] = []
@@ -49,7 +49,7 @@ class Harness:
         )
 
     def show(self, transactional_id: str, *, two_phase: bool, started_ms: int = 0) -> None:
-        """The coordinator lists this transaction from now on."""
+        """Let the coordinator list this transaction from now on."""
         listed = TransactionSummary(transactional_id, 7, "Ongoing")
         self.coordinator.listed = ListedTransactions(ErrorCode.NONE, (), (listed,))
         self.coordinator.described[transactional_id] = DescribedTransaction(

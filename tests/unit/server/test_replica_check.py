@@ -1,4 +1,4 @@
-"""Which replicas have lost records while the broker was down, by what is on its disks."""
+"""Which replicas lost records while the broker was down, according to its disks."""
 
 from uuid import UUID
 
@@ -41,7 +41,7 @@ def damaged_position(
     return damaged[TP].replica.position if TP in damaged else None
 
 
-def test_a_log_that_reaches_its_high_watermark_is_whole() -> None:
+def test_a_log_that_reaches_its_high_watermark_is_complete() -> None:
     assert damaged_position(opened()) is None
     assert damaged_position(opened(NO_TOPIC_ID)) is None
 
@@ -52,11 +52,11 @@ def test_an_assigned_replica_without_a_log_is_missing() -> None:
     assert damaged_position({}, outdated=("/a",)) == NO_LOG
 
 
-def test_a_log_that_no_checkpoint_names_on_the_same_disks_was_not_created() -> None:
+def test_a_log_without_a_checkpoint_on_the_same_disks_was_never_created() -> None:
     assert damaged_position({}) == NEVER_CREATED
 
 
-def test_the_log_of_a_deleted_topic_of_the_same_name_does_not_count() -> None:
+def test_the_log_of_a_deleted_topic_with_the_same_name_is_ignored() -> None:
     assert damaged_position(opened(OTHER_ID)) == NO_LOG
 
 
@@ -69,8 +69,8 @@ def test_every_log_of_an_outdated_directory_is_suspect() -> None:
     assert damaged_position(opened(), outdated=("/b",)) is None
 
 
-def test_a_damaged_log_without_any_record_is_as_good_as_none() -> None:
-    """Its folder is there, but every segment is gone."""
+def test_a_damaged_log_without_records_counts_as_missing() -> None:
+    """Its folder exists, but every segment is gone."""
     empty = opened(position=EMPTY)
     assert damaged_position(empty, short={TP: Offset(50)}) == NO_LOG
     assert damaged_position(empty, outdated=("/a",)) == NO_LOG
@@ -90,7 +90,7 @@ def test_a_directory_is_outdated_if_it_missed_the_latest_registration() -> None:
 
 
 def test_a_report_stays_until_the_controller_removes_it() -> None:
-    """The replica has got an empty log since: it is still the one that has nothing."""
+    """The replica has an empty log by now, which does not change the report."""
     earlier = {TP: ReportedReplica(ID, NO_LOG)}
     empty = opened(position=EMPTY)
     assert merge_reports(earlier, {}, ASSIGNED, empty) == earlier
@@ -100,8 +100,8 @@ def test_a_report_stays_until_the_controller_removes_it() -> None:
     assert merge_reports(earlier, short, ASSIGNED, empty) == earlier
 
 
-def test_a_log_that_is_back_replaces_the_report_of_no_log() -> None:
-    """The disk is mounted again; it is outdated, if the broker has registered without it."""
+def test_a_log_that_was_found_again_replaces_the_report_of_no_log() -> None:
+    """The disk is mounted again, and outdated if the broker registered without it."""
     earlier = {TP: ReportedReplica(ID, NO_LOG)}
     expected = {TP: ReportedReplica(ID, END)}
     assert merge_reports(earlier, {}, ASSIGNED, opened()) == expected
@@ -109,15 +109,15 @@ def test_a_log_that_is_back_replaces_the_report_of_no_log() -> None:
     assert merge_reports(earlier, damaged, ASSIGNED, opened()) == expected
 
 
-def test_a_log_that_is_gone_stays_gone_after_a_registration_with_an_empty_disk() -> None:
-    """The empty disk is then the one of the latest registration."""
+def test_a_missing_log_stays_missing_after_a_registration_with_an_empty_disk() -> None:
+    """The empty disk then belongs to the latest registration."""
     damaged = find_damaged(ASSIGNED, {}, missing=(), short={}, failed=(), outdated=())
     for before in (NO_LOG, END):
         earlier = {TP: ReportedReplica(ID, before)}
         assert merge_reports(earlier, damaged, ASSIGNED, {})[TP].position == NO_LOG
 
 
-def test_a_log_that_was_created_empty_after_its_report_is_still_new() -> None:
+def test_a_log_created_empty_after_its_report_is_still_reported_as_new() -> None:
     new = {TP: ReportedReplica(ID, NEVER_CREATED)}
     assert merge_reports(new, {}, ASSIGNED, opened(position=EMPTY)) == new
     damaged = find_damaged(ASSIGNED, {}, missing=(), short={}, failed=(), outdated=())
@@ -126,7 +126,7 @@ def test_a_log_that_was_created_empty_after_its_report_is_still_new() -> None:
     assert merge_reports(new, lost, ASSIGNED, {})[TP].position == NO_LOG
 
 
-def test_an_earlier_report_of_a_short_log_gets_its_present_end() -> None:
+def test_an_earlier_report_of_a_short_log_is_updated_with_its_current_end() -> None:
     earlier = {TP: ReportedReplica(ID, END._replace(end_offset=Offset(3)))}
     assert merge_reports(earlier, {}, ASSIGNED, opened()) == {TP: ReportedReplica(ID, END)}
 
@@ -136,7 +136,7 @@ def test_reports_of_deleted_topics_are_dropped() -> None:
     assert merge_reports(earlier, {}, ASSIGNED, opened()) == {}
 
 
-def test_many_lost_replicas_take_a_few_lines() -> None:
+def test_many_lost_replicas_are_logged_in_a_few_lines() -> None:
     assigned = {TopicPartition("t", number): ID for number in range(100)}
     lines = list(
         describe_damaged(find_damaged(assigned, {}, missing=(), short={}, failed=(), outdated=()))

@@ -13,7 +13,7 @@ LONG_MS, SHORT_MS = 60_000, 300
 
 
 class FlakyStore:
-    """Gives the answers one after another, and the last one for ever."""
+    """Returns its results one by one, and the last one forever."""
 
     def __init__(self, *answers: Exception | str) -> None:
         self._answers = list(answers)
@@ -38,7 +38,7 @@ def retried(store: FlakyStore, timeout_ms: int) -> str:
     return asyncio.run(retry_at_startup(ask, store.open_session, timeout_ms=timeout_ms))
 
 
-def test_a_lost_connection_is_waited_for() -> None:
+def test_a_lost_connection_is_retried() -> None:
     store = FlakyStore(ConnectionLoss("cut"), ConnectionLoss("cut"), "here")
     assert retried(store, LONG_MS) == "here"
     assert (store.requests, store.opened) == (3, 0)
@@ -50,7 +50,7 @@ def test_an_expired_session_is_replaced_even_if_that_takes_several_attempts() ->
     assert (store.requests, store.opened) == (3, 2)
 
 
-def test_an_expired_session_that_cannot_be_replaced_in_time_is_given_up() -> None:
+def test_an_expired_session_that_cannot_be_replaced_in_time_raises() -> None:
     async def never() -> None:
         await asyncio.Event().wait()
 

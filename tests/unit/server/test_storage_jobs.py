@@ -1,4 +1,4 @@
-"""Due storage jobs run off the event loop, and their failures are not hidden."""
+"""Due storage jobs run off the event loop, and a failure ends them."""
 
 import asyncio
 import threading
@@ -55,7 +55,7 @@ def run(jobs: Sequence[Job], started: list[StorageJobs]) -> None:
     asyncio.run(asyncio.wait_for(serve(), 30))
 
 
-def test_a_job_runs_off_the_loop_and_calls_functions_on_it() -> None:
+def test_a_job_runs_off_the_loop_and_its_callbacks_on_it() -> None:
     started: list[StorageJobs] = []
     note = RecordingJob(threading.get_ident(), started)
     run([note], started)

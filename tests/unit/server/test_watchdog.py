@@ -12,7 +12,7 @@ def block_the_loop(until: float) -> None:
 
 
 def has_recorded_it(watchdog: Watchdog) -> bool:
-    """Other stalls may come from a busy machine."""
+    """Return whether our stall was recorded; a busy machine may cause others."""
     return any("block_the_loop" in stall.stack for stall in watchdog.statistics().recent)
 
 
