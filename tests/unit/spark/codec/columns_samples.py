@@ -22,7 +22,7 @@ Row = tuple[Any, ...]
 
 
 def rows_of(decoded: DecodedFetch) -> list[Row]:
-    """Key, value, topic, partition, offset, microseconds, timestamp type, headers."""
+    """Return key, value, topic, partition, offset, microseconds, timestamp type and headers."""
     return [row for batch in decoded.batches for row in _rows(batch)]
 
 
@@ -39,7 +39,7 @@ def _rows(batch: pa.RecordBatch) -> list[Row]:
 
 
 def expected_rows(batch: Buffer) -> list[Row]:
-    """The batch's records as rows."""
+    """Return the batch's records as rows."""
     timestamp_type = int(read_header(batch).is_append_time)
     return [as_row(record, timestamp_type) for record in iter_records(batch)]
 
@@ -63,5 +63,5 @@ def _readable(key: str) -> str:
 
 
 def decoder(**options: Any) -> Decoder:
-    """Decodes all columns; read_uncommitted by default."""
+    """Build a decoder of all columns; read_uncommitted by default."""
     return Decoder(TP, COLUMNS, **{"read_committed": False, **options})

@@ -31,7 +31,7 @@ print(json.dumps({
 
 
 def run(script: str, folder: Path, **environment: str) -> Any:
-    """The script's output, parsed as JSON. It can import modules in `folder`."""
+    """Return the script's output, parsed as JSON. It can import modules in `folder`."""
     inherited = {name: value for name, value in os.environ.items() if "NUMBA" not in name}
     done = subprocess.run(
         [sys.executable, "-c", script],
@@ -67,8 +67,10 @@ def test_numba_cache_dir_is_respected(folder: Path) -> None:
 
 @pytest.fixture
 def unwritable(folder: Path) -> dict[str, str]:
-    """Neither the source's folder nor the user's can cache code. Root may write anywhere, so files
-    occupy the paths of the folders."""
+    """An environment in which neither the source's folder nor the user's can cache code.
+
+    Root may write anywhere, so files occupy the paths of the folders.
+    """
     (folder / "__pycache__").touch()
     (folder / "temporary").mkdir()
     nowhere = str(folder / "kernel.py" / "nowhere")

@@ -1,5 +1,7 @@
-"""Arrow to record batches: order, bounds, timestamps, producer fields. Both encoders write the
-same bytes."""
+"""Arrow to record batches: order, bounds, timestamps, producer fields.
+
+Both encoders write the same bytes.
+"""
 
 from collections.abc import Iterable, Iterator
 
@@ -50,7 +52,7 @@ def values(*contents: bytes | None) -> pa.Array:
 
 
 def read(batches: Iterable[EncodedBatch]) -> dict[int, list[Record]]:
-    """Records by partition, with consecutive offsets; checks every batch."""
+    """Return records by partition, with consecutive offsets; check every batch."""
     by_partition: dict[int, list[Record]] = {}
     for partition, data, count in batches:
         header = read_header(data)
@@ -148,7 +150,7 @@ def test_batches_respect_their_size_limit(path: BulkPath) -> None:
     by_partition = read(sent)
     assert [record.value for record in by_partition[0]] == contents[::2]
     assert [record.value for record in by_partition[1]] == contents[1::2]
-    # Ten of 87 or 88 bytes and the header fit in 1,000: the bound is used.
+    # Ten records of 87 or 88 bytes and the header fit in 1,000, so the limit is used up.
     assert [batch.records for batch in sent if batch.partition == 0] == [10, 10, 10, 10, 10]
 
 

@@ -23,7 +23,7 @@ def batch(
     sequence: int = -1,
     without: Iterable[int] = (),
 ) -> bytearray:
-    """A batch of offsets from `first` on; `without` has those that compaction removed."""
+    """Build a batch of offsets from `first` on; compaction has removed those in `without`."""
     offsets = [offset for offset in range(first, first + count) if offset not in set(without)]
     return build_batch(
         [
@@ -52,7 +52,7 @@ def ranges(end: int, *, cuts: Sequence[int] = (), compacted: bool = False) -> li
 
 
 def read_whole(task: AuditRange, log: Sequence[Buffer]) -> RangeReport:
-    """Audits one reply like a broker's: from the first batch that reaches the offset to the end."""
+    """Audit a broker's response: from the first batch that reaches the offset to the end."""
     audit = RangeAudit(task)
     index = next(
         (index for index, batch in enumerate(log) if _last_offset(batch) >= task.wanted.start),

@@ -41,7 +41,7 @@ def later(first: int, last: int, *, copies: int = 1, all_copies: int = 1) -> Dup
 def numbered(
     *gaps: tuple[int, int, int], key: bytes | None = b"k"
 ) -> list[tuple[FindingKind, int, str]]:
-    """Takes gaps as (offset, number, highest before)."""
+    """Judge gaps given as (offset, number, highest before)."""
     findings = list(judge_sequence_gaps(PARTITIONS, [SequenceGap(1, key, *gap) for gap in gaps]))
     assert {finding.tp for finding in findings} == {PARTITIONS[1]}
     return [(finding.kind, finding.offset, finding.message) for finding in findings]
@@ -77,7 +77,7 @@ def test_repetitive_data_yields_a_note_not_problems() -> None:
 
 
 def test_resent_block_is_reported_among_similar_records() -> None:
-    """With another timestamp; and with the same one, among many that are equal by chance."""
+    """With another timestamp, and with the same one among many that are equal by chance."""
     block = [later(first, first + 500, all_copies=80) for first in range(80)]
     (finding,) = judged(*block)
     assert (finding.is_problem, finding.offset, finding.last_offset) == (True, 500, 579)

@@ -47,8 +47,8 @@ def test_digests_are_equal_only_for_equal_records(contents: list[Content], cut: 
     assert digest_rows(sliced, BOTH).tolist() == digests[cut:]
 
 
-def test_texts_that_differ_in_three_letters_have_different_digests() -> None:
-    """The letters are at the ends of words and half-words, from where a product does not carry."""
+def test_strings_that_differ_in_three_letters_have_different_digests() -> None:
+    """The letters are at the ends of words and half-words, where a product does not carry."""
     letters = string.ascii_letters.encode()
     contents: list[Content] = [
         (None, b"-------%c---%c---%c" % letters_at)
@@ -92,7 +92,7 @@ def mixed(digest: int) -> int:
 
 
 @given(st.lists(st.lists(st.integers(0, 40)), min_size=1), st.integers(1, 4))
-def test_duplicates_are_found_share_by_share(tasks: list[list[int]], shares: int) -> None:
+def test_duplicates_are_found_over_several_shares(tasks: list[list[int]], shares: int) -> None:
     digests = [np.array(task, np.uint64) * np.uint64(2**59 + 2**33 + 1) for task in tasks]
     split_up = [split(digest, shares) for digest in digests]
     duplicates = [

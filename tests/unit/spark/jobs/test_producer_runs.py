@@ -20,7 +20,7 @@ class Sent(NamedTuple):
 
 
 def headers(*sent: Sent) -> list[BatchHeader]:
-    """Headers of consecutive batches in a log."""
+    """Build headers of consecutive batches in a log."""
     made, offset = [], 0
     for batch_sent in sent:
         records = [Record(offset + index, 0, None, b"v") for index in range(batch_sent.size)]
@@ -44,7 +44,7 @@ def gather(batches: Sequence[BatchHeader], *, compacted: bool = False) -> list[P
 
 
 def judged(*sent: Sent, compacted: bool = False) -> list[tuple[FindingKind, int, int]]:
-    """The same findings wherever the log is cut into ranges."""
+    """Check that findings are the same wherever the log is split into ranges, and return them."""
     batches = headers(*sent)
     outcomes = []
     for cut in range(len(batches) + 1):

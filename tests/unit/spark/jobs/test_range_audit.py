@@ -1,4 +1,4 @@
-"""What an audit finds in a log's bytes, wherever the log is cut into ranges."""
+"""What an audit finds in a log's bytes, wherever the log is split into ranges."""
 
 import pytest
 from tests.unit.spark.jobs.log_samples import (

@@ -1,4 +1,4 @@
-"""Fetching a damaged range from an in-memory log that answers like a broker."""
+"""Fetching a damaged range from an in-memory log that responds like a broker."""
 
 import asyncio
 import struct
@@ -30,7 +30,7 @@ from penstock.spark.jobs.range_audit import RangeAudit
 from penstock.spark.jobs.range_reading import RangeReader
 from penstock.spark.jobs.verdict import Verdict, conclude
 
-INDEXED = 40  # an index entry every so many offsets
+INDEXED = 40  # offsets per index entry
 STEP = struct.Struct(">qi4xb6xi")  # base offset, length, magic, last offset delta
 LEAST_LENGTH = HEADER_BYTES - LOG_OVERHEAD
 
@@ -126,7 +126,7 @@ def test_clean_log_is_fetched_once_and_completely(cuts: list[int]) -> None:
         assert len(broker.fetched) == 3
 
 
-def test_damaged_batch_at_the_end_of_a_reply_is_skipped() -> None:
+def test_damaged_batch_at_the_end_of_a_response_is_skipped() -> None:
     for batch_index in range(12):
         log = batches(12)
         log[batch_index][HEADER_BYTES + 5] ^= 1

@@ -68,7 +68,7 @@ def test_submit_options_of_the_user_are_kept(prefix: Path, monkeypatch: pytest.M
 
 
 def test_failed_training_leaves_no_archive(prefix: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(class_archive, "find_java", lambda: JAVA)  # does not exist
+    monkeypatch.setattr(class_archive, "find_java", lambda: JAVA)  # a Java that does not exist
     with pytest.raises(ArchiveFailed, match="left no archive: "):
         make_archive("127.0.0.1:1", "topic", lambda _: None)
     assert list((prefix / "var" / "penstock").iterdir()) == []

@@ -1,4 +1,4 @@
-"""Messages of Spark 4.3, and what is left of them for a user."""
+"""Messages of Spark 4.3, and the part of them that a user sees."""
 
 import pytest
 
@@ -102,7 +102,7 @@ def test_only_the_reason_is_left(message: str, reason: str, line: int | None) ->
     assert find_line(message) == line
 
 
-def test_bad_value_is_explained_with_what_to_do() -> None:
+def test_invalid_value_is_explained_with_a_remedy() -> None:
     message = (
         "[USER_RAISED_EXCEPTION] penstock found a bad value: JSON was expected in topic clicks, "
         f"partition 1, offset 500, but the value begins with oh\n<no> SQLSTATE: P0001{QUERY}"

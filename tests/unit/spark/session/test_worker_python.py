@@ -1,4 +1,4 @@
-"""The launcher for Spark's workers, started like Spark does."""
+"""The launcher for Spark's workers, started as Spark does."""
 
 import os
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 from penstock.spark.session.worker_python import make_worker_python, worker_script
 
 
-def test_packages_come_before_what_spark_says_and_nothing_is_lost(tmp_path: Path) -> None:
+def test_packages_precede_sparks_python_path_and_nothing_is_lost(tmp_path: Path) -> None:
     program = tmp_path / "python with spaces"
     program.write_text(worker_script(sys.executable, tmp_path / "own packages"))
     program.chmod(0o700)

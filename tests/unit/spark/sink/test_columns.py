@@ -9,7 +9,7 @@ from penstock.spark.sink.columns import SinkColumns, check_columns, split_by_top
 
 
 def schema(ddl: str) -> StructType:
-    """A schema of simple types, without the JVM that `StructType.fromDDL` needs."""
+    """Build a schema of simple types, without the JVM that `StructType.fromDDL` needs."""
     struct = StructType()
     for part in filter(None, ddl.split(", ")):
         name, kind = part.split(" ")

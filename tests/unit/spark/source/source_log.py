@@ -1,5 +1,7 @@
-"""A topic that is written batch by batch, and a query that reads it like Spark: the same calls in
-the same order, offsets as JSON text, and a checkpoint that outlives the reader.
+"""A topic that is written batch by batch, and a query that reads it as Spark does.
+
+The query makes the same calls in the same order, with offsets as JSON text and a checkpoint that
+outlives the reader.
 """
 
 import json
@@ -50,7 +52,7 @@ class Log:
         self.client.run(lambda client: client.admin.delete_records(before))
 
     def write(self, partition: int, values: Sequence[bytes], *, time_ms: int = 1_000) -> None:
-        """One batch."""
+        """Append one batch."""
         records = [Record(index, time_ms, None, value) for index, value in enumerate(values)]
         self.client.produce(self.tp(partition), build_batch(records))
 
@@ -74,13 +76,13 @@ class Query:
         self.crash()
 
     def crash(self) -> None:
-        """Only the checkpoint survives."""
+        """Drop everything but the checkpoint."""
         self.reader = PenstockStreamReader(self._options, ("partition", "offset", "value"))
         if self._available_now:
             self.reader.prepareForTriggerAvailableNow()
 
     def run_batch(self) -> Rows | None:
-        """None: there are no new records."""
+        """Run one batch and return its rows; None without new records."""
         planned = self.plan_batch()
         if planned is None:
             return None
@@ -101,7 +103,7 @@ class Query:
         return self.reader.partitions(json.loads(begin), json.loads(end))
 
     def read(self, planned: Sequence[Any]) -> Rows:
-        """Like an executor, which receives only what can be pickled."""
+        """Read like an executor, which receives only what can be pickled."""
         rows: Rows = []
         for part in planned:
             reader, work = pickle.loads(pickle.dumps((self.reader, part)))
@@ -121,7 +123,7 @@ class Query:
 
 
 def values(batches: Sequence[Rows] | Rows | None) -> list[bytes]:
-    """The values of all rows, in the order read."""
+    """Return the values of all rows, in the order read."""
     flat: list[bytes] = []
     for batch in batches or ():
         flat += values(batch) if isinstance(batch, list) else [batch[2]]

@@ -1,5 +1,6 @@
-"""Fetching a range: requests ahead, gaps, losses. The log is an in-memory fake that responds like a
-broker, so that it can have any gap and any error.
+"""Fetching a range: requests ahead, gaps, losses.
+
+The log is an in-memory fake that responds like a broker, so that it can have any gap and any error.
 """
 
 import asyncio
@@ -45,7 +46,7 @@ class FakeLog:
         self.end = end
         self.stable = end if stable is None else stable
         self.error = ErrorCode.NONE
-        self.failure: ClientError | None = None  # of every fetch
+        self.failure: ClientError | None = None  # raised by every fetch
         self.requests: list[FetchFrom] = []
         self.cancelled = 0
 
@@ -149,7 +150,7 @@ def test_gaps_are_skipped() -> None:
     assert bounds(pieces(log, 0, 10)) == [(0, 5), (5, 10)]
 
 
-def test_gap_up_to_the_end_of_the_log_ends_the_range() -> None:
+def test_gap_up_to_the_log_end_ends_the_range() -> None:
     log = FakeLog((0, 4), end=20)
     assert bounds(pieces(log, 0, 20)) == [(0, 5)]
     assert len(log.requests) == 3  # the second may have been sent before a record arrived

@@ -62,7 +62,7 @@ def test_byte_limit_is_converted_to_offsets() -> None:
     assert rows_within_bytes(backlogs, {A: 100.0, B: 300.0}, 40_000) == 200
     assert rows_within_bytes(backlogs, {A: 100.0, B: 300.0}, 400_000) == 2000
     assert rows_within_bytes(backlogs, {A: 1e9, B: 1e9}, 1) == 1
-    assert rows_within_bytes(backlogs, {}, 1) == 2000  # no measurement, no limit
+    assert rows_within_bytes(backlogs, {}, 1) == 2000  # no measurement, so no limit
 
 
 def test_batch_waits_for_enough_rows_but_not_forever() -> None:

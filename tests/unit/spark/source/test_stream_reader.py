@@ -42,7 +42,7 @@ def test_crash_in_the_first_batch_loses_nothing_with_latest(log: Log) -> None:
     query = Query(log.options())
     query.reader.initialOffset()
     log.write(0, letters("abc"))
-    assert query.plan_batch()  # its end is saved, and it never ran
+    assert query.plan_batch()  # its end is saved, but it never ran
     log.write(0, letters("de"))
     query.crash()
     log.add_partitions(2)
@@ -280,7 +280,8 @@ def test_spark_may_read_all_available(log: Log) -> None:
 def test_batch_waits_for_min_offsets_per_trigger(log: Log) -> None:
     log.create()
     query = Query(log.options(minOffsetsPerTrigger="3", maxTriggerDelay="1h"))
-    assert query.run_batch() == []  # the first never waits: Spark saves where the query starts
+    # The first batch never waits: Spark saves where the query starts.
+    assert query.run_batch() == []
     log.write(0, letters("ab"))
     assert query.run_batch() is None
     log.write(0, letters("c"))
@@ -401,7 +402,7 @@ def test_deleted_topic_is_data_loss(log: Log) -> None:
     assert values(lenient.drain()) == letters("b")
 
 
-# A run that reads what is there.
+# Trigger.AvailableNow.
 
 
 def test_available_now_ends_where_the_log_ended_at_start(log: Log) -> None:
@@ -429,7 +430,7 @@ def test_available_now_never_waits_for_more_records(log: Log) -> None:
 def test_available_now_with_latest_reads_nothing_and_starts_there(log: Log) -> None:
     log.create()
     query = Query(log.options(), available_now=True)
-    log.write(0, letters("abc"))  # after the end was fixed, before the beginning was found
+    log.write(0, letters("abc"))  # after the end was fixed, before the start was found
     assert values(query.drain()) == []
     log.write(0, letters("d"))
     query.crash()
@@ -451,7 +452,7 @@ def test_available_now_with_deleted_partitions_fails_unless_data_loss_is_allowed
     assert values(lenient.drain()) == []
 
 
-# What it tells.
+# Reported metrics.
 
 
 def test_latest_offsets_are_reported(log: Log) -> None:

@@ -50,13 +50,13 @@ def test_two_objects_in_one_value_are_bad_and_do_not_shift_rows() -> None:
         (b'{"s": "\\ud800"}', 'field s: "\\ud800" is not string'),
     ],
 )
-def test_value_that_does_not_fit_has_a_reason(value: bytes, reason: str) -> None:
+def test_value_of_another_type_has_a_reason(value: bytes, reason: str) -> None:
     parsed = parse([b'{"n": 1}', value], "n INT, at TIMESTAMP, s STRING")
     assert parsed.bad == {1: reason}
     assert parsed.columns.column("n").to_pylist() == [1, None]
 
 
-def test_types_that_json_does_not_have_are_parsed_from_text() -> None:
+def test_types_that_json_lacks_are_parsed_from_strings() -> None:
     value = {
         "at": "2026-01-31T13:45:00.5+02:00",
         "local": "2026-01-31 13:45:00",

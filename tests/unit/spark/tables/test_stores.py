@@ -42,7 +42,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[TableStore
 
 
 def write(store: TableStore, first: int, rows: int) -> list[Part]:
-    """Files as a task writes them, not committed yet."""
+    """Write files as a task does, without a commit."""
     offsets = list(range(first, first + rows))
     times = pa.array([offset * DAY_MS * 1000 for offset in offsets], pa.timestamp("us", tz="UTC"))
     table = pa.table({"_offset": offsets, "_timestamp": times, "n": pa.array(offsets, pa.int32())})
@@ -53,7 +53,7 @@ def write(store: TableStore, first: int, rows: int) -> list[Part]:
 
 
 def rows_of(store: TableStore) -> list[int]:
-    """Offsets of all rows, as any Parquet reader finds them in the table's files."""
+    """Return the offsets of all rows, as any Parquet reader finds them in the table's files."""
     import pyarrow.parquet as pq
 
     tables = [pq.ParquetFile(store.path_of(part)).read() for part in store.parts()]

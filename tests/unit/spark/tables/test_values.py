@@ -31,7 +31,7 @@ def encoded(row: dict[str, Any]) -> bytes:
 
 
 def shape(spec: TableSpec, values: list[bytes | None]) -> Shaped:
-    """Records at offsets 0, 1, ... with these values."""
+    """Convert records at offsets 0, 1, ... with these values."""
     columns: dict[str, list[Any]] = {name: [None] * len(values) for name in READ_COLUMNS}
     columns |= {"offset": list(range(len(values))), "value": values}
     batch = pa.RecordBatch.from_pydict(columns, schema=arrow_schema(READ_COLUMNS))

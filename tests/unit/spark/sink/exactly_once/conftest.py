@@ -28,7 +28,7 @@ def _work(broker: penstock.Broker) -> Work:
 
 @pytest.fixture(scope="session", name="plain_broker")
 def _plain_broker() -> Iterator[penstock.Broker]:
-    """Without two-phase commit, like Kafka."""
+    """A broker without two-phase commit, like Kafka."""
     config = {
         "transaction.two.phase.commit.enable": "false",
         "transaction.state.log.num.partitions": 2,

@@ -1,6 +1,6 @@
 """A sink's tasks and driver in one process without Spark, to be killed: `python -m ... ARGUMENTS`.
 
-Also reads what a topic shows to read_committed consumers.
+Also reads the records of a topic that read_committed consumers see.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Work(NamedTuple):
     run: str
     batch: int
     tasks: int
-    rows: int  # of each task
+    rows: int  # per task
 
     def command(self) -> list[str]:
         return [sys.executable, "-m", _MODULE, json.dumps(self._asdict())]
@@ -72,7 +72,7 @@ class Work(NamedTuple):
 
 
 def read_committed(servers: str, topic: str) -> list[str]:
-    """Values of a topic with one partition, up to the last stable offset."""
+    """Return the values of a topic with one partition, up to the last stable offset."""
     client, tp = shared_client(ClientSettings(servers)), TopicPartition(topic, 0)
     isolation = IsolationLevel.READ_COMMITTED
     end = client.list_offsets({tp: LATEST}, isolation=isolation)[tp].offset

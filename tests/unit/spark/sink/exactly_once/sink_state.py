@@ -49,7 +49,7 @@ def seen(work: Work) -> list[str]:
 
 
 def settled(work: Work) -> list[str]:
-    """The visible rows once all markers are written, because a coordinator answers before that."""
+    """Return the visible rows once all markers are written: a coordinator responds before that."""
     client, tp = shared_client(ClientSettings(work.servers)), TopicPartition(work.topic, 0)
     deadline = time.monotonic() + PROCESS_TIMEOUT_S
     while len({end_offset(client, tp, isolation) for isolation in IsolationLevel}) > 1:
@@ -71,7 +71,7 @@ def undecided(work: Work) -> int:
 
 
 def read_last(work: Work) -> CommitDecision | None:
-    """The decision that the next driver would find."""
+    """Return the decision that the next driver would find."""
 
     async def read(cluster: ClusterClient) -> CommitDecision | None:
         log = await DecisionLog.begin(cluster, work.query, None, timeout_ms=TIMEOUT_MS)
@@ -81,7 +81,7 @@ def read_last(work: Work) -> CommitDecision | None:
 
 
 def decide_only(work: Work, states: Sequence[PreparedState]) -> None:
-    """Like a driver that dies right after its decision."""
+    """Write a decision only, like a driver that crashes right after it."""
 
     async def write(cluster: ClusterClient) -> None:
         log = await DecisionLog.begin(cluster, work.query, None, timeout_ms=TIMEOUT_MS)

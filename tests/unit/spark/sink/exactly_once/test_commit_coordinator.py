@@ -152,7 +152,7 @@ def test_task_without_rows_has_no_transaction(work: Work) -> None:
 
 
 def test_driver_killed_at_every_fail_point_writes_each_row_once(work: Work, tmp_path: Path) -> None:
-    """Each run recovers from the one before and dies at a later point."""
+    """Each run recovers from the previous one and crashes at a later point."""
     many = work._replace(tasks=12)
     for number, point in enumerate(FailPoint):
         halt_and_kill(many._replace(run=f"run-{number}"), point, tmp_path / point)

@@ -73,7 +73,7 @@ def test_task_that_writes_after_its_job_failed_leaves_no_transaction(work: Work)
 
 
 def wait_until_aborted_once(work: Work) -> None:
-    """Its driver has begun; writing takes longer than the abort that follows."""
+    """Wait until its driver has begun; writing takes longer than the abort that follows."""
     client = shared_client(ClientSettings(work.servers))
     deadline = time.monotonic() + PROCESS_TIMEOUT_S
     while time.monotonic() < deadline:

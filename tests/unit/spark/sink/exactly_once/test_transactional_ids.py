@@ -38,7 +38,7 @@ def test_ids_are_reused_after_their_batch() -> None:
     assert take(pool, 5) not in first
 
 
-def test_ids_of_another_run_are_not_reused_because_they_may_be_decided_and_not_ended() -> None:
+def test_ids_of_another_run_are_not_reused_because_their_commits_may_be_pending() -> None:
     pool = TransactionalIdPool("p")
     before = take(pool, 4, run="r1")
     assert take(pool, 4, run="r2") != before

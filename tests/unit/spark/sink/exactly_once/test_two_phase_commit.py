@@ -55,7 +55,7 @@ def test_batch_without_rows_is_decided_too() -> None:
 
 
 def test_aborts_are_kept_until_the_next_batch_is_decided() -> None:
-    """A driver that was taken for dead may come back after several others."""
+    """A driver that was considered dead may come back after several others."""
     recovered = plan_recovery(CommitDecision(3, OLD, NEW), [STRAY]).decision
     assert recovered == CommitDecision(3, OLD, (*NEW, STRAY))
     rerun = plan_commit(recovered, PreparedBatch("q", 3, (state("x"),)), []).decision
@@ -85,7 +85,7 @@ def test_run_whose_transactions_were_aborted_cannot_commit() -> None:
         plan_commit(CommitDecision(3, OLD, (NEW[0],)), PreparedBatch("q", 4, NEW), [NEW[1]])
 
 
-def test_recovery_finishes_what_was_decided_and_aborts_the_rest() -> None:
+def test_recovery_commits_decided_transactions_and_aborts_the_rest() -> None:
     plan = plan_recovery(CommitDecision(4, OLD), [OLD[1], STRAY])
     assert plan.commits == (OLD[1],)
     assert plan.aborts == (STRAY,)
