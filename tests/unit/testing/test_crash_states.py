@@ -1,4 +1,4 @@
-"""Kills and power cuts leave all synced data and a legal part of the rest."""
+"""Kills and power failures leave all synced data and a legal part of the rest."""
 
 import pytest
 from tests.profile import scaled
@@ -18,7 +18,7 @@ SEEDS = scaled(test=60, verify=400, release=4000)
 
 
 def outcomes(disk: SimulatedDisk, path: str) -> set[bytes | None]:
-    """Every possible content of the file after a power cut; None if it is missing."""
+    """Return every possible content of the file after a power failure; None if it is missing."""
     return {disk.survivor_of_power_cut(choice).files().get(path, None) for choice in every_choice()}
 
 
@@ -30,7 +30,7 @@ def synced_file(disk: SimulatedDisk, path: str, content: bytes) -> int:
     return descriptor
 
 
-def test_a_kill_keeps_what_was_written_and_frees_locks_and_descriptors() -> None:
+def test_a_kill_keeps_written_data_and_frees_locks_and_descriptors() -> None:
     disk = SimulatedDisk("/data")
     descriptor = disk.open("/data/log", CREATE)
     disk.write(descriptor, b"abc")
@@ -51,7 +51,7 @@ def test_a_kill_makes_nothing_durable() -> None:
     assert killed.survivor_of_power_cut(KeepEverything()).files() == {"/data/log": b"abcdef"}
 
 
-def test_a_power_cut_keeps_a_prefix_of_appends_torn_or_with_zeros_after_it() -> None:
+def test_a_power_cut_keeps_a_prefix_of_appends_torn_or_followed_by_zeros() -> None:
     disk = SimulatedDisk("/data")
     descriptor = synced_file(disk, "/data/log", b"S")
     disk.write(descriptor, b"ab")
@@ -71,7 +71,7 @@ def test_truncation_and_appends_become_durable_in_order() -> None:
     assert outcomes(disk, "/data/log") == {b"aZ"}
 
 
-def test_a_longer_file_by_truncation_is_zeros_or_as_short_as_before() -> None:
+def test_a_file_extended_by_truncation_has_zeros_or_its_old_length() -> None:
     disk = SimulatedDisk("/data")
     descriptor = synced_file(disk, "/data/log", b"abc")
     disk.truncate(descriptor, 5)
@@ -88,7 +88,7 @@ def test_a_synced_file_without_a_synced_name_may_be_missing() -> None:
     assert outcomes(disk, "/data/log") == {b"abc"}
 
 
-def test_a_synced_name_says_nothing_about_the_content() -> None:
+def test_a_synced_name_does_not_make_the_content_durable() -> None:
     disk = SimulatedDisk("/data")
     disk.write(disk.open("/data/log", CREATE), b"a")
     disk.sync_directory("/data")
@@ -116,7 +116,7 @@ def test_names_of_two_directories_become_durable_independently() -> None:
     assert survivors == {(), ("/one/a",), ("/two/b",), ("/one/a", "/two/b")}
 
 
-def test_an_unsynced_unlink_may_come_undone() -> None:
+def test_an_unsynced_unlink_may_be_undone() -> None:
     disk = SimulatedDisk("/data")
     synced_file(disk, "/data/log", b"abc")
     disk.unlink("/data/log")
@@ -138,7 +138,7 @@ def test_a_rename_leaves_exactly_one_of_both_names(target: str) -> None:
 
 
 @pytest.mark.parametrize("synced", ["/data", "/other"])
-def test_syncing_either_directory_of_a_rename_settles_it_in_both(synced: str) -> None:
+def test_syncing_either_directory_makes_a_rename_durable_in_both(synced: str) -> None:
     disk = SimulatedDisk("/data", "/other")
     synced_file(disk, "/data/old", b"abc")
     disk.rename("/data/old", "/other/new")
@@ -175,7 +175,7 @@ def test_a_new_directory_without_a_synced_name_may_be_missing_with_its_files() -
     assert outcomes(disk, "/data/topic/log") == {b"abc"}
 
 
-def test_a_survivor_of_a_power_cut_is_durable_as_it_is() -> None:
+def test_a_survivor_of_a_power_cut_is_durable() -> None:
     disk = SimulatedDisk("/data")
     disk.write(disk.open("/data/log", CREATE), b"abcdef")
     for seed in range(SEEDS):
@@ -243,7 +243,7 @@ def assert_old_or_new(disk: SimulatedDisk) -> None:
     killed = disk.survivor_of_kill()
     assert read_file(killed, "/data/checkpoint") in (b"old", b"newer")
     assert outcomes(disk, "/data/checkpoint") <= {b"old", b"newer"}
-    # What the kill left behind does not stand in the way of another try, or of a cut in it.
+    # The leftovers of the kill do not prevent another attempt, or a crash in it.
     replace_file(killed, "/data/checkpoint", b"newest")
     assert outcomes(killed, "/data/checkpoint") == {b"newest"}
 

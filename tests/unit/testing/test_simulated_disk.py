@@ -31,7 +31,7 @@ def next_ordinal(disk: SimulatedDisk) -> int:
     return len(disk.trace)
 
 
-def test_the_trace_holds_every_mutation_and_nothing_else() -> None:
+def test_the_trace_has_every_mutation_and_nothing_else() -> None:
     disk = SimulatedDisk("/data")
     descriptor = disk.open("/data/log", CREATE)
     disk.write(descriptor, b"abc")
@@ -95,7 +95,7 @@ def test_a_crash_during_a_write_keeps_its_first_bytes() -> None:
     assert disk.survivor_of_power_cut(LoseEverything()).files() == {"/data/log": b"abc"}
 
 
-def test_only_a_write_can_be_cut_in_the_middle() -> None:
+def test_only_a_write_can_crash_in_the_middle() -> None:
     disk, _ = disk_with_log()
     disk.crash_during(next_ordinal(disk), keep_bytes=2)
     with pytest.raises(ValueError, match="unlink of /data/log"):
@@ -114,7 +114,7 @@ def test_a_planned_error_happens_once_and_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(MUTATIONS))
-def test_every_kind_of_mutation_can_fail_and_then_has_not_happened(kind: OperationKind) -> None:
+def test_every_kind_of_mutation_can_fail_without_effect(kind: OperationKind) -> None:
     disk = SimulatedDisk("/data/topic")
     descriptor = disk.open("/data/log", CREATE)
     calls: dict[OperationKind, Callable[[], object]] = {
@@ -159,7 +159,7 @@ def test_the_error_after_a_short_write_waits_for_the_same_file() -> None:
         disk.write(descriptor, b"bc")
 
 
-def test_a_short_write_continues_where_it_stopped() -> None:
+def test_a_short_write_continues_at_its_end() -> None:
     disk, descriptor = disk_with_log()
     disk.shorten_write(next_ordinal(disk), 2)
     write_fully(disk, descriptor, b"abcdef")
@@ -167,7 +167,7 @@ def test_a_short_write_continues_where_it_stopped() -> None:
     assert [op.length for op in disk.trace if op.kind is OperationKind.WRITE] == [6, 4]
 
 
-def test_a_broken_path_fails_until_it_is_healed_and_others_do_not() -> None:
+def test_a_failed_path_fails_until_it_is_healed_and_others_do_not() -> None:
     disk = SimulatedDisk("/bad", "/good")
     descriptor = disk.open("/bad/log", CREATE)
     disk.fail_path("/bad", EROFS)
@@ -183,7 +183,7 @@ def test_a_broken_path_fails_until_it_is_healed_and_others_do_not() -> None:
     assert disk.write(descriptor, b"abc") == 3
 
 
-def test_a_broken_path_can_fail_reads_or_single_kinds() -> None:
+def test_a_failed_path_can_fail_reads_or_single_kinds() -> None:
     disk, descriptor = disk_with_log(b"abc")
     disk.fail_path("log", EIO, kinds={OperationKind.READ, OperationKind.SYNC})
     disk.write(descriptor, b"d")
@@ -308,7 +308,7 @@ def test_tampering_outside_the_file_is_refused() -> None:
 def test_unknown_flags_are_refused_rather_than_ignored() -> None:
     disk, _ = disk_with_log()
     with pytest.raises(ValueError, match="not simulated"):
-        disk.open("/data/log", 2)  # O_RDWR alone would write over the start
+        disk.open("/data/log", 2)  # O_RDWR without O_APPEND would overwrite the start
 
 
 def test_writes_of_several_threads_are_not_interleaved() -> None:

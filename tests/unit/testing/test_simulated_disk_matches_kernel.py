@@ -21,7 +21,7 @@ NAMES = st.sampled_from(["a", "b", "d", "e", "d/a", "d/b", "d/e", "d/e/a", "e/a"
 FLAGS = st.sampled_from([READ, APPEND, CREATE, REPLACE])
 
 
-class TwinDisks(RuleBasedStateMachine):
+class BothDisks(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = tempfile.TemporaryDirectory()
@@ -133,7 +133,7 @@ def outcome(call: Callable[[Disk, int], object], disk: Disk, descriptor: int) ->
 
 
 def descriptor_of(disk: Disk, path: str, flags: int) -> int:
-    """The negative errno if the file does not open."""
+    """Return the descriptor, or the negative errno if the file does not open."""
     try:
         return disk.open(path, flags)
     except OSError as error:
@@ -163,7 +163,7 @@ def tree(disk: Disk, path: str) -> dict[str, object]:
     }
 
 
-TestTwinDisks = TwinDisks.TestCase
+TestTwinDisks = BothDisks.TestCase
 TestTwinDisks.settings = settings(
     max_examples=scaled(test=60, verify=600, release=5000), stateful_step_count=60, deadline=None
 )

@@ -127,7 +127,7 @@ def test_closing_the_gate_during_an_accept_leaves_no_socket_open(echo: Echo) -> 
         with connect(gate) as late:
             gate.close()
             assert is_ended(late)
-    gc.collect()  # a socket that nobody closed would be told of
+    gc.collect()  # reports a socket that nobody closed
 
 
 def test_the_gate_shuts_before_the_given_bytes(gate: TcpGate) -> None:
