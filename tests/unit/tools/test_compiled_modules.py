@@ -1,4 +1,4 @@
-"""The modules that wheels hold compiled: the list, the build, and what it says when it fails."""
+"""Modules that wheels contain compiled: the list, the build, and its error messages."""
 
 import importlib
 import os
@@ -19,14 +19,14 @@ def test_every_listed_module_exists_and_sources_have_no_extension_beside_them() 
     assert list((ROOT / "src").rglob("*.so")) == []
 
 
-def test_what_cannot_be_compiled_is_an_error_that_says_why(tmp_path: Path) -> None:
+def test_a_module_that_cannot_be_compiled_is_named_in_the_error(tmp_path: Path) -> None:
     with pytest.raises(CompileFailed, match=r"penstock\.missing_module"):
         compile_modules(tmp_path / "copy", ["penstock.missing_module"])
 
 
 @pytest.mark.skipif(not is_long(), reason="builds wheels in environments of their own")
 @pytest.mark.parametrize(("wish", "extensions"), [("1", True), ("0", False)])
-def test_a_wheel_holds_the_extensions_unless_told_otherwise(
+def test_a_wheel_contains_the_extensions_unless_disabled(
     tmp_path: Path, wish: str, extensions: bool
 ) -> None:
     command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", str(tmp_path)]

@@ -1,4 +1,4 @@
-"""`tools/java.sh` with programs of its own around it: nothing is installed here."""
+"""`tools/java.sh` with fake programs on its PATH: nothing is installed."""
 
 import os
 import subprocess
@@ -50,7 +50,7 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
-def test_a_java_that_is_there_is_left_alone(machine: Machine) -> None:
+def test_an_installed_java_is_kept(machine: Machine) -> None:
     machine.become(user=0)
     machine.add_apt(knows="openjdk-17-jre-headless")
     (machine.home / "java").touch()
@@ -59,7 +59,7 @@ def test_a_java_that_is_there_is_left_alone(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("package", ["openjdk-17-jre-headless", "default-jre-headless"])
-def test_root_gets_the_first_java_that_apt_has(machine: Machine, package: str) -> None:
+def test_root_installs_the_first_java_that_apt_has(machine: Machine, package: str) -> None:
     machine.become(user=0)
     machine.add_apt(knows=package)
     result = machine.run()
@@ -68,21 +68,21 @@ def test_root_gets_the_first_java_that_apt_has(machine: Machine, package: str) -
     assert machine.log.read_text().splitlines()[0].endswith("update")
 
 
-def test_without_apt_it_is_explained(machine: Machine) -> None:
+def test_without_apt_the_error_says_what_to_do(machine: Machine) -> None:
     machine.become(user=0)
     result = machine.run()
     assert result.returncode == 1
     assert NOT_FOUND in result.stderr
 
 
-def test_who_is_not_root_is_told_and_nothing_is_tried(machine: Machine) -> None:
+def test_without_root_nothing_is_installed_and_the_error_says_what_to_do(machine: Machine) -> None:
     machine.add_apt(knows="openjdk-17-jre-headless")
     result = machine.run()
     assert (result.returncode, machine.log.read_text()) == (1, "")
     assert NOT_FOUND in result.stderr
 
 
-def test_what_apt_cannot_give_is_explained_in_the_end(machine: Machine) -> None:
+def test_if_apt_has_no_java_the_error_says_what_to_do(machine: Machine) -> None:
     machine.become(user=0)
     machine.add_apt(knows="nothing-of-the-kind")
     result = machine.run()

@@ -1,4 +1,4 @@
-"""What workers of a test run get: computing beside waiting, the longest first."""
+"""Which tests a worker gets: computing tests next to waiting ones, the longest first."""
 
 from tests.schedule import choose_scope, scope_of
 
@@ -7,20 +7,20 @@ LAW = "tests/properties/test_law.py::test_law"
 UNIT = "tests/unit/test_a.py"
 
 
-def test_a_group_is_a_scope_and_so_is_a_file_and_a_long_test() -> None:
+def test_groups_files_and_long_tests_are_scopes() -> None:
     assert scope_of("tests/cluster/test_a.py::test_b[1@2]@cluster") == "cluster"
     assert scope_of("tests/unit/test_a.py::TestC::test_b[1@2]") == UNIT
     assert scope_of(SEEDS) == SEEDS
 
 
-def test_all_workers_but_one_wait_and_one_computes() -> None:
+def test_all_workers_but_one_get_waiting_tests() -> None:
     waiting = [UNIT, SEEDS, "kafka", "cluster"]
     assert choose_scope(waiting, groups_at_work=0, workers=4) == "cluster"
     assert choose_scope(waiting, groups_at_work=2, workers=4) == "cluster"
     assert choose_scope(waiting, groups_at_work=3, workers=4) == SEEDS
 
 
-def test_when_one_kind_is_done_the_other_goes_on() -> None:
+def test_workers_continue_with_the_other_kind_when_one_is_done() -> None:
     assert choose_scope([UNIT, LAW, SEEDS], groups_at_work=0, workers=4) == SEEDS
     assert choose_scope([UNIT, LAW], groups_at_work=0, workers=4) == LAW
     assert choose_scope(["kafka", "new"], groups_at_work=3, workers=4) == "kafka"
