@@ -1,4 +1,4 @@
-"""What the documents point at exists."""
+"""Links in the documents lead to existing files."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_link_within_the_project_leads_somewhere(path: Path) -> None:
+def test_every_link_within_the_project_has_a_target(path: Path) -> None:
     links = re.findall(r"\]\(([^)\s#]+)[^)]*\)", path.read_text())
     targets = [link for link in links if "://" not in link]
     assert [link for link in targets if not (path.parent / link).exists()] == []
