@@ -4,7 +4,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 WORKERS ?= 5
-PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Not compiled on installation: most modules of PySpark, pandas and numba are never imported.
+PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 # PySpark comes as source: packing 450 MB of jars into a wheel without compressing them again is faster.
 PYSPARK = import tomllib; extras = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]; print(next(name for name in extras["cluster"] if name.startswith("pyspark")))
 # Keep bytecode whatever the shell says: otherwise each of a hundred processes compiles it again.
