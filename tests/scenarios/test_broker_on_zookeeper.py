@@ -1,12 +1,16 @@
 """A broker on a real ZooKeeper: the znodes that a plain client sees, and those that remain."""
 
 import json
+import socket
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from tests.scenarios.up_process import try_up
 from tests.zookeeper import kazoo_client
 
 import penstock
+from penstock.controller.znodes import report_path
 from penstock.testing.embedded_broker import BrokerNotStarted
 
 pytestmark = pytest.mark.xdist_group("zookeeper")
@@ -41,3 +45,35 @@ def test_without_zookeeper_a_broker_does_not_start_and_says_why() -> None:
     with pytest.raises(BrokerNotStarted) as refused, penstock.Broker(config=config):
         pass
     assert "no ZooKeeper answered within 300 ms at 127.0.0.1:1" in str(refused.value)
+
+
+def test_a_taken_port_leaves_no_files_behind(zookeeper_connect: str, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        done = try_up(
+            *("--broker-id", "2", "--zookeeper", f"{zookeeper_connect}/{uuid4().hex}"),
+            *("--data", str(tmp_path / "data"), "--listen", address),
+        )
+    assert done.returncode == 1
+    assert address in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_taken_broker_id_leaves_no_files_and_no_report_of_lost_replicas(
+    zookeeper_connect: str, tmp_path: Path
+) -> None:
+    """The report would take the replicas of the running broker out of the ISR when it restarts."""
+    connect = f"{zookeeper_connect}/{uuid4().hex}"
+    with penstock.Broker(config={"zookeeper.connect": connect, "broker.id": 7}) as broker:
+        broker.create_topic("orders")
+        with kazoo_client(connect) as client:
+            before = client.get(report_path(7))[0]
+        done = try_up(
+            *("--broker-id", "7", "--zookeeper", connect),
+            *("--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0"),
+        )
+        with kazoo_client(connect) as client:
+            assert client.get(report_path(7))[0] == before
+    assert done.returncode == 1
+    assert "broker id 7 is registered by another process" in done.stderr
+    assert list(tmp_path.iterdir()) == []

@@ -196,6 +196,7 @@ def test_an_address_in_use_is_named(tmp_path: Path) -> None:
         (("--set", "listeners=SASL_SSL://127.0.0.1:0"), 2, "SASL_SSL is not in effect"),
         (("--set", "authorizer.class.name=a.B"), 2, "authorizer.class.name: a.B is not in effect"),
         (("--brokers", "2", "--set", "listeners=SSL://:0"), 2, "SSL is not in effect"),
+        (("--brokers", "2", "--set", "log.retention.ms=soon"), 2, "log.retention.ms"),
     ],
 )
 def test_invalid_arguments_are_refused_by_name(
@@ -204,7 +205,7 @@ def test_invalid_arguments_are_refused_by_name(
     refused = try_up("--data", str(tmp_path / "d"), *arguments)
     assert (refused.returncode, "Traceback" in refused.stderr) == (code, False)
     assert expected in refused.stderr
-    assert not (tmp_path / "d" / "meta.properties").exists()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_with_few_descriptors_connections_wait_and_logs_are_served(tmp_path: Path) -> None:
@@ -263,3 +264,41 @@ def test_a_failed_start_leaves_no_files_behind(tmp_path: Path, existed: bool) ->
     assert done.returncode == 1
     assert address in done.stderr
     assert list(tmp_path.rglob("*")) == ([data.parent, data] if existed else [])
+
+
+@pytest.fixture
+def broken_java(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Java that looks new enough and ends at once, so that no ZooKeeper starts."""
+    home = tmp_path_factory.mktemp("java")
+    (home / "bin").mkdir()
+    (home / "release").write_text('JAVA_VERSION="21.0.1"\n')
+    (home / "bin" / "java").write_text("#!/bin/sh\necho this Java is broken\nexit 1\n")
+    (home / "bin" / "java").chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(home))
+
+
+@pytest.mark.usefixtures("broken_java")
+def test_a_cluster_without_zookeeper_is_refused_and_leaves_no_files_behind(tmp_path: Path) -> None:
+    done = try_up("--brokers", "2", "--data", str(tmp_path / "some" / "data"), "--listen", ANY)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "this Java is broken" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("broken_java")
+def test_a_failed_start_of_a_cluster_keeps_what_was_there_before(tmp_path: Path) -> None:
+    old = {
+        tmp_path / "zookeeper1" / "data" / "version-2" / "log.1": b"znodes",
+        tmp_path / "broker1" / "orders-0" / f"{0:020}.log": b"records",
+        tmp_path / "broker1.log": b"said before",
+    }
+    for path, content in old.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    assert try_up("--brokers", "2", "--data", str(tmp_path), "--listen", ANY).returncode == 1
+    assert {path: path.read_bytes() for path in old} == old
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "broker1",
+        "broker1.log",
+        "zookeeper1",
+    ]

@@ -13,6 +13,7 @@ from types import FrameType
 from penstock.config.java import JavaMissing
 from penstock.metadata_store.errors import MetadataStoreError
 from penstock.server.broker_process import BrokerNotStarted
+from penstock.server.cluster_directory import DirectoryInUse
 from penstock.server.local_cluster import LocalCluster
 
 Report = Callable[[str], None]
@@ -34,8 +35,8 @@ def run_cluster(cluster: LocalCluster, report: Report) -> int:
         signal.signal(number, on_signal)
     try:
         cluster.start()
-    except (BrokerNotStarted, MetadataStoreError, JavaMissing, OSError) as refusal:
-        report(str(refusal))
+    except (BrokerNotStarted, DirectoryInUse, MetadataStoreError, JavaMissing, OSError) as refusal:
+        report("\n".join([str(refusal), *getattr(refusal, "__notes__", [])]))
         return REFUSED
     for broker_id in cluster.broker_ids:
         report(f"broker {broker_id} writes what it has to say to {cluster.log_of(broker_id)}")

@@ -12,6 +12,7 @@ from penstock.config.raw_config import ConfigError, RawConfig
 
 if TYPE_CHECKING:
     from penstock.server.lifecycle import BrokerLifecycle
+    from penstock.server.local_cluster import LocalCluster
 
 app = typer.Typer(
     add_completion=False,
@@ -142,17 +143,28 @@ def _run_cluster(
         zookeepers=zookeepers,
         config=raw_config,
     )
+    _refuse_invalid(cluster)
     return run_cluster(cluster, _report)
 
 
 def _refuse_secured_listeners(texts: Mapping[str, str]) -> None:
     """The brokers of a local cluster get listeners of their own, which are PLAINTEXT: what the
     file asks for must not vanish in silence."""
+    named = {name: texts[name] for name in _LISTENER_SETTINGS if name in texts}
+    _refuse_unresolved(named)
+
+
+def _refuse_invalid(cluster: "LocalCluster") -> None:
+    """Before ZooKeeper starts: a broker would refuse it after seconds, with its log quoted."""
+    for broker_id in cluster.broker_ids:
+        _refuse_unresolved({**cluster.config_of(broker_id), "zookeeper.connect": "127.0.0.1:2181"})
+
+
+def _refuse_unresolved(texts: Mapping[str, str]) -> None:
     from penstock.config.effective_config import resolve_broker
 
-    named = {name: texts[name] for name in _LISTENER_SETTINGS if name in texts}
     try:
-        resolve_broker(RawConfig.from_mapping(named, where="--config or --set"))
+        resolve_broker(RawConfig.from_mapping(texts, where="--config or --set"))
     except ConfigError as error:
         raise typer.BadParameter(str(error)) from None
 

@@ -28,7 +28,7 @@ from penstock.metadata_store.election import Candidate, Election, QueueElection,
 from penstock.metadata_store.errors import MultiFailed, NodeExists, NoNode
 from penstock.metadata_store.interface import Create, Delete, Session, SessionId, Value
 from penstock.metadata_store.paths import parent_of
-from penstock.model.cluster import BrokerEpoch, BrokerId, BrokerNode
+from penstock.model.cluster import BrokerEpoch, BrokerId, BrokerNode, Endpoint
 from penstock.model.ids import TopicId
 
 CONTROLLER_QUEUE = "/controller_queue"  # with controller.election=queue
@@ -37,6 +37,16 @@ _RESERVED = frozenset((UUID(int=0), UUID(int=1)))  # Kafka gives them a special 
 
 class BrokerIdTaken(Exception):
     """Another process is registered with this id."""
+
+
+async def check_id_is_free(
+    session: Session, broker_id: BrokerId, endpoints: tuple[Endpoint, ...]
+) -> None:
+    """BrokerIdTaken if `register_broker` would raise it now: for what a start must not do under
+    the id of another."""
+    existing = await _find(session, broker_path(broker_id))
+    if existing is not None and not _is_same(broker_id, endpoints, existing):
+        raise _taken(broker_id, existing)
 
 
 async def register_broker(
@@ -65,12 +75,9 @@ async def register_broker(
             continue  # deleted meanwhile
         if existing.stat.ephemeral_owner == session.id:
             return BrokerEpoch(existing.stat.czxid)  # an earlier attempt did succeed
-        if existing.stat.ephemeral_owner not in own_sessions and not _is_same(node, existing):
-            raise BrokerIdTaken(
-                f"broker id {node.id} is registered by another process, at "
-                f"{existing.data[:200].decode(errors='replace')}; stop that one, give this one "
-                f"another broker.id, or wait until the other's session has expired"
-            )
+        is_own = existing.stat.ephemeral_owner in own_sessions
+        if not is_own and not _is_same(node.id, node.endpoints, existing):
+            raise _taken(node.id, existing)
         with suppress(MultiFailed):  # changed or deleted meanwhile: read it again
             await session.multi([Delete(path=path, version=existing.stat.version)])
 
@@ -122,12 +129,20 @@ def random_topic_id() -> TopicId:
             return TopicId(uuid)
 
 
-def _is_same(node: BrokerNode, value: Value) -> bool:
+def _taken(broker_id: BrokerId, existing: Value) -> BrokerIdTaken:
+    return BrokerIdTaken(
+        f"broker id {broker_id} is registered by another process, at "
+        f"{existing.data[:200].decode(errors='replace')}; stop that one, give this one "
+        f"another broker.id, or wait until the other's session has expired"
+    )
+
+
+def _is_same(broker_id: BrokerId, endpoints: tuple[Endpoint, ...], value: Value) -> bool:
     try:
-        registered = decode_broker(node.id, value)
+        registered = decode_broker(broker_id, value)
     except DamagedZnode:
         return False
-    return registered.endpoints == node.endpoints
+    return registered.endpoints == endpoints
 
 
 def _is_controller(data: bytes, broker_id: BrokerId) -> bool:

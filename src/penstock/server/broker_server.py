@@ -11,7 +11,7 @@ from collections.abc import Callable
 from penstock.config.effective_config import EffectiveConfig, resolve_broker
 from penstock.config.log_config import StorageConfig
 from penstock.config.raw_config import RawConfig
-from penstock.controller.broker_registration import BrokerIdTaken
+from penstock.controller.broker_registration import BrokerIdTaken, check_id_is_free
 from penstock.controller.stored_configs import read_topic_configs
 from penstock.io.disk import Disk
 from penstock.metadata_store.errors import MetadataStoreError
@@ -37,7 +37,7 @@ from penstock.server.file_descriptors import (
 from penstock.server.incarnation import BrokerIncarnation, RecoveredLogs, report_lost
 from penstock.server.listeners import bind_listeners, build_server
 from penstock.server.meta_properties import WrongOwner, read_owner
-from penstock.server.metadata_store import BrokerMetadataStore, find_zookeeper, open_broker_store
+from penstock.server.metadata_store import BrokerMetadataStore, open_broker_store
 from penstock.server.new_directories import NewDirectories, find_missing
 from penstock.server.startup_retry import retry_at_startup
 from penstock.server.storage_jobs import StorageJobs
@@ -113,9 +113,6 @@ class BrokerServer:
         dynamic_config = DynamicBrokerConfig(self._raw_config, identity.broker_id, self._report)
         topic_configs = await self._store.ask_at_startup(read_topic_configs)
         await storage.recover(topic_configs, dynamic_config, wall_ms)
-        if find_zookeeper(config) is not None:
-            self._keep_directories()  # ZooKeeper is about to learn of them
-        await self._check_replicas(config, identity, storage)
         self._context = self._build_context(identity, storage, dynamic_config)
         self._parts = build_parts(
             self._context,
@@ -126,7 +123,8 @@ class BrokerServer:
             engine=storage.engine,
         )
         self._bind(shares.connections)
-        self._keep_directories()
+        await self._check_replicas(config, identity, storage)
+        self._keep_directories()  # the registration is about to write their incarnation
         await self._serve(storage)
 
     async def _identify(self, config: EffectiveConfig, storage: BrokerStorage) -> BrokerIdentity:
@@ -154,11 +152,16 @@ class BrokerServer:
     async def _check_replicas(
         self, config: EffectiveConfig, identity: BrokerIdentity, storage: BrokerStorage
     ) -> None:
-        """Find what was lost while the broker was down, before it can be elected."""
+        """Find what was lost while the broker was down, before it can be elected. Not while another
+        process has the broker id: its replicas are whole, and this report would take them out of
+        the ISR."""
         recovered = RecoveredLogs(storage.engine, storage.recovered)
         if not ServerConfig.from_broker(config).is_clustered:
             await report_lost(self._store, identity.broker_id, recovered, self._report)
             return
+        await self._store.ask_at_startup(
+            lambda session: check_id_is_free(session, identity.broker_id, self.addresses.registered)
+        )
         self._incarnation = BrokerIncarnation(
             identity.broker_id, disk=self._disk, directories=storage.lock(), report=self._report
         )

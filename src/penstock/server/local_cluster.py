@@ -9,6 +9,7 @@ from typing import NamedTuple, Self
 
 from penstock.metadata_store.zookeeper.server import ZooKeeperEnsemble
 from penstock.server.broker_process import BrokerNotStarted, BrokerProcess
+from penstock.server.cluster_directory import ClusterDirectory
 from penstock.server.development_defaults import CLUSTER_SETTINGS
 
 FIRST_ID = 1
@@ -43,7 +44,7 @@ class LocalCluster:
         connect_of: Callable[[int], str] | None = None,
         location_of: Callable[[int], BrokerLocation] | None = None,
     ) -> None:
-        self._data = data
+        self._directory = ClusterDirectory(data)
         self._ports = dict(enumerate(ports, FIRST_ID))
         self._connect = zookeeper
         self.ensemble = None if zookeeper else ZooKeeperEnsemble(data, zookeepers)
@@ -68,18 +69,22 @@ class LocalCluster:
         return self._connect or self._get_ensemble().connect
 
     def start(self) -> Self:
-        """Returns when every broker serves; if one cannot, all that was started is killed."""
+        """Returns when every broker serves. If one cannot, all that was started is killed, and
+        what it has created is removed."""
         try:
-            self._data.mkdir(parents=True, exist_ok=True)
+            self._directory.open(self._list_paths())
             if self.ensemble is not None:
                 self.ensemble.start()
             for broker_id in self.broker_ids:
                 self._spawn(broker_id)
             for broker_id in self.broker_ids:
                 self._wait_ready(broker_id)
-        except BaseException:
-            self.kill()
+        except BaseException as failure:
+            self._kill_processes()
+            self._directory.remove_new(failure.add_note)
+            self._directory.close()
             raise
+        self._directory.keep()
         return self
 
     def start_broker(self, broker_id: int) -> None:
@@ -101,10 +106,15 @@ class LocalCluster:
         ]
         if self.ensemble is not None:
             self.ensemble.stop()
+        self._directory.close()
         if failures:
             raise ExceptionGroup("brokers did not stop cleanly", failures)
 
     def kill(self) -> None:
+        self._kill_processes()
+        self._directory.close()
+
+    def _kill_processes(self) -> None:
         while self.processes:
             self.processes.popitem()[1].kill()
         if self.ensemble is not None:
@@ -117,23 +127,35 @@ class LocalCluster:
                 yield broker_id, self.processes.pop(broker_id)
 
     def folder_of(self, broker_id: int) -> Path:
-        return self._data / f"broker{broker_id}"
+        return self._directory.path / f"broker{broker_id}"
 
     def log_of(self, broker_id: int) -> Path:
         """The broker's log, across restarts."""
-        return self._data / f"broker{broker_id}.log"
+        return self._directory.path / f"broker{broker_id}.log"
 
-    def _spawn(self, broker_id: int) -> None:
-        host, prefix = self._location_of(broker_id)
-        config = {
+    def config_of(self, broker_id: int) -> dict[str, str]:
+        """The broker's config, but for zookeeper.connect, which is known when ZooKeeper runs."""
+        return {
             **CLUSTER_SETTINGS,
             **self._config,
             "broker.id": str(broker_id),
             "log.dirs": str(self.folder_of(broker_id)),
-            "listeners": f"PLAINTEXT://{host}:{self._ports[broker_id]}",
-            "zookeeper.connect": self._connect_of(broker_id),
+            "listeners": f"PLAINTEXT://{self._location_of(broker_id).host}:{self._ports[broker_id]}",
         }
-        self.processes[broker_id] = BrokerProcess(config, log=self.log_of(broker_id), prefix=prefix)
+
+    def _list_paths(self) -> Iterator[Path]:
+        """All that a first start creates."""
+        if self.ensemble is not None:
+            yield from self.ensemble.folders
+        for broker_id in self.broker_ids:
+            yield self.folder_of(broker_id)
+            yield self.log_of(broker_id)
+
+    def _spawn(self, broker_id: int) -> None:
+        config = {**self.config_of(broker_id), "zookeeper.connect": self._connect_of(broker_id)}
+        self.processes[broker_id] = BrokerProcess(
+            config, log=self.log_of(broker_id), prefix=self._location_of(broker_id).prefix
+        )
 
     def _wait_ready(self, broker_id: int) -> None:
         process = self.processes[broker_id]

@@ -216,6 +216,11 @@ class ZooKeeperEnsemble:
         """The connect string; known once started."""
         return ",".join(server.address for server in self.servers)
 
+    @property
+    def folders(self) -> list[Path]:
+        """What the servers keep, a folder for each."""
+        return [self._folder / f"zookeeper{number}" for number in range(1, self._count + 1)]
+
     def start(self) -> None:
         """Returns when all serve. ZooKeeperMissing with the end of the log if one does not."""
         for tries_left in reversed(range(_START_TRIES)):
@@ -254,13 +259,8 @@ class ZooKeeperEnsemble:
         ports = _find_free_ports(3 * self._count)
         ensemble = [ServerPorts(*ports[at : at + 3]) for at in range(0, len(ports), 3)]
         return [
-            ZooKeeperServer(
-                number,
-                folder=self._folder / f"zookeeper{number}",
-                ensemble=ensemble,
-                heap_mb=self._heap_mb,
-            )
-            for number in range(1, self._count + 1)
+            ZooKeeperServer(number, folder=folder, ensemble=ensemble, heap_mb=self._heap_mb)
+            for number, folder in enumerate(self.folders, 1)
         ]
 
     def _count_serving(self) -> int:
