@@ -196,6 +196,7 @@ def test_an_address_in_use_is_named(tmp_path: Path) -> None:
         (("--set", "listeners=SASL_SSL://127.0.0.1:0"), 2, "SASL_SSL is not in effect"),
         (("--set", "authorizer.class.name=a.B"), 2, "authorizer.class.name: a.B is not in effect"),
         (("--brokers", "2", "--set", "listeners=SSL://:0"), 2, "SSL is not in effect"),
+        (("--brokers", "2", "--set", "zookeeper.set.acl=true"), 2, "zookeeper.set.acl"),
         (("--brokers", "2", "--set", "log.retention.ms=soon"), 2, "log.retention.ms"),
     ],
 )

@@ -18,8 +18,9 @@ may be as small as 3.9 allows). This page is printed by `python -m penstock.conf
 
 - Every setting of Kafka is accepted, so that an existing file loads. *Effect* says what it does:
   **active**, or why nothing happens.
-- Settings of security are the exception: an authorizer, a listener with SSL or SASL, and what such
-  a listener depends on refuse the start, because they are not in effect yet.
+- Settings of security are the exception: an authorizer, a listener with SSL or SASL and what such
+  a listener depends on, TLS to ZooKeeper, ACLs of znodes, and policies for topics and settings
+  refuse the start, because they are not in effect.
 - An unknown name or an impossible value stops the broker. All problems are reported at once, with
   file, line, value and what is allowed.
 - Clients may set dynamic broker settings with unknown names, as in Kafka: they are stored, and

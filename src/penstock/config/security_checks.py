@@ -1,7 +1,8 @@
-"""Refuses security that is configured and would not be in effect: TLS, SASL and authorizers.
+"""Refuses security that is configured and would not be in effect: TLS, SASL, ACLs and policies.
 
 Nothing is secured here. Invariant: no broker serves plaintext on a listener that asks for more, or
-everybody where an authorizer is named. Settings that no listener depends on are left alone.
+everybody where an authorizer is named; none talks plaintext to ZooKeeper or leaves znodes open
+where the config asks for more. Settings that nothing active depends on are left alone.
 """
 
 from collections.abc import Iterator, Set
@@ -17,6 +18,14 @@ _INTER_BROKER = "security.inter.broker.protocol"
 _FAMILIES = {"SSL": ("ssl.",), "SASL_PLAINTEXT": ("sasl.",), "SASL_SSL": ("ssl.", "sasl.")}
 # What an authorizer reads besides its class.
 _AUTHORIZER_SETTINGS = ("super.users", "allow.everyone.if.no.acl.found")
+_ZOOKEEPER_TLS = "zookeeper.ssl.client.enable"
+_ZOOKEEPER_TLS_FAMILY = ("zookeeper.ssl.", "zookeeper.clientCnxnSocket")
+_ZOOKEEPER_ACL = "zookeeper.set.acl"
+# Classes that may refuse what a client asks for -> what happens without them.
+_POLICIES = {
+    "create.topic.policy.class.name": "clients create any topic",
+    "alter.config.policy.class.name": "clients change any setting",
+}
 _WHAT_NEXT = (
     "use a PLAINTEXT listener on an address that only trusted machines reach, such as that of a "
     "proxy that ends TLS, and remove the settings of SSL and SASL"
@@ -24,7 +33,8 @@ _WHAT_NEXT = (
 
 
 def security_conflicts(values: Values, explicit: Set[str]) -> list[ConfigFinding]:
-    """Security settings that an active listener or the authorizer needs and that change nothing.
+    """Security settings that change nothing although an active listener, the authorizer, the
+    connection to ZooKeeper or a policy needs them.
 
     `explicit` are the names that the user set.
     """
@@ -34,6 +44,8 @@ def security_conflicts(values: Values, explicit: Set[str]) -> list[ConfigFinding
         *_dependent_findings(secured, explicit),
         *_inter_broker_findings(values, explicit),
         *_authorizer_findings(values, explicit),
+        *_zookeeper_findings(values, explicit),
+        *_policy_findings(values),
     ]
 
 
@@ -108,4 +120,35 @@ def _authorizer_findings(values: Values, explicit: Set[str]) -> Iterator[ConfigF
         if dependent in explicit:
             yield ConfigFinding(
                 dependent, f"is not in effect, and {_AUTHORIZER} depends on it; remove both"
+            )
+
+
+def _zookeeper_findings(values: Values, explicit: Set[str]) -> Iterator[ConfigFinding]:
+    if values[_ZOOKEEPER_ACL]:
+        yield ConfigFinding(
+            _ZOOKEEPER_ACL,
+            "is not in effect: znodes are created without ACLs, and whoever reaches ZooKeeper may "
+            "change them; remove it and let only the brokers reach ZooKeeper",
+        )
+    if not values[_ZOOKEEPER_TLS]:
+        return
+    yield ConfigFinding(
+        _ZOOKEEPER_TLS,
+        "is not in effect: the connection to ZooKeeper would be plaintext; remove it and connect "
+        "through a network that you trust, or through a proxy that adds TLS",
+    )
+    for dependent in sorted(explicit - {_ZOOKEEPER_TLS}):
+        if dependent.startswith(_ZOOKEEPER_TLS_FAMILY):
+            yield ConfigFinding(
+                dependent, f"is not in effect, and {_ZOOKEEPER_TLS} depends on it; remove both"
+            )
+
+
+def _policy_findings(values: Values) -> Iterator[ConfigFinding]:
+    for name, consequence in _POLICIES.items():
+        if values[name] is not None:
+            yield ConfigFinding(
+                name,
+                f"{values[name]} is not in effect: Java classes cannot be loaded, and "
+                f"{consequence}; remove it if that is acceptable",
             )

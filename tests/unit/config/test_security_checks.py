@@ -79,7 +79,39 @@ def test_an_inter_broker_protocol_without_effect_is_refused() -> None:
         f"{_PLAIN_AND}OUT:PLAINTEXT,SASL_SSL:SASL_SSL",
         "authorizer.class.name=\nsuper.users=User:a",
         "security.inter.broker.protocol=PLAINTEXT",
+        "zookeeper.ssl.client.enable=false\nzookeeper.ssl.truststore.location=/etc/trust",
+        "zookeeper.set.acl=false",
+        "delegation.token.secret.key=secret\npassword.encoder.secret=secret",
     ],
 )
-def test_security_settings_without_a_listener_or_authorizer_are_accepted(text: str) -> None:
+def test_security_settings_that_nothing_active_depends_on_are_accepted(text: str) -> None:
     assert resolve_broker(parse_properties(text, file="server.properties")).warnings == ()
+
+
+def test_tls_to_zookeeper_is_refused_with_what_it_reads() -> None:
+    problems = _problems(
+        "zookeeper.connect=zk:2182\nzookeeper.ssl.client.enable=true\n"
+        "zookeeper.clientCnxnSocket=org.apache.zookeeper.ClientCnxnSocketNetty\n"
+        "zookeeper.ssl.truststore.location=/etc/trust\nssl.truststore.location=/etc/trust"
+    )
+    assert [problem.split(": ")[:2] for problem in problems] == [
+        ["server.properties:2", "zookeeper.ssl.client.enable"],
+        ["server.properties:3", "zookeeper.clientCnxnSocket"],
+        ["server.properties:4", "zookeeper.ssl.truststore.location"],
+    ]
+    assert "would be plaintext; remove it" in problems[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("zookeeper.set.acl", "true"),
+        ("create.topic.policy.class.name", "a.B"),
+        ("alter.config.policy.class.name", "a.B"),
+    ],
+)
+def test_a_guard_that_is_not_in_effect_is_refused_by_name(name: str, value: str) -> None:
+    (problem,) = _problems(f"{name}={value}")
+    assert problem.startswith(f"server.properties:1: {name}: ")
+    assert "is not in effect" in problem
+    assert "remove it" in problem
