@@ -6,7 +6,8 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from tests.scenarios.up_process import try_up
+from tests.profile import is_long
+from tests.scenarios.up_process import penstock_up, try_up
 from tests.zookeeper import kazoo_client
 
 import penstock
@@ -77,3 +78,48 @@ def test_a_taken_broker_id_leaves_no_files_and_no_report_of_lost_replicas(
     assert done.returncode == 1
     assert "broker id 7 is registered by another process" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+READ_BY_THE_BROKER = ("/cluster/id", "/config/topics/orders")
+READ_BY_THE_CONTROLLER = ("/brokers/topics/orders", "/controller_epoch")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [*READ_BY_THE_BROKER, *READ_BY_THE_CONTROLLER]
+    if is_long()
+    else [READ_BY_THE_BROKER[0], READ_BY_THE_CONTROLLER[0]],
+)
+def test_a_damaged_znode_refuses_the_start_with_one_line(
+    zookeeper_connect: str, tmp_path: Path, path: str
+) -> None:
+    chroot = f"/{uuid4().hex}"
+    with kazoo_client(zookeeper_connect) as client:
+        client.create(f"{chroot}{path}", b"{", makepath=True)
+        if path in READ_BY_THE_CONTROLLER:
+            client.ensure_path(f"{chroot}{path}/partitions")  # the topic was in use
+    done = try_up(
+        *("--broker-id", "2", "--zookeeper", f"{zookeeper_connect}{chroot}"),
+        *("--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0"),
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[-1].startswith(f"{path} cannot be read: ")
+    assert done.stderr.endswith("; repair the znode's data, then restart\n")
+    assert "Traceback" not in done.stderr
+
+
+def test_a_broker_that_is_elected_and_finds_a_damaged_znode_ends_with_one_line(
+    zookeeper_connect: str, tmp_path: Path
+) -> None:
+    connect = f"{zookeeper_connect}/{uuid4().hex}"
+    arguments = ("--broker-id", "2", "--zookeeper", connect, "--data", str(tmp_path))
+    with penstock_up(*arguments, "--listen", "127.0.0.1:0") as up:
+        with kazoo_client(connect) as client:
+            client.set("/controller_epoch", b"none")
+            client.delete("/controller")
+        assert up.wait() == 3
+    assert "Traceback" not in "\n".join(up.logs)
+    assert up.logs[-1] == (
+        "stopped, as it cannot go on: /controller_epoch cannot be read: its data is b'none', not a "
+        "number; repair the znode's data, then restart"
+    )

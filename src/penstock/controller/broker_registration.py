@@ -14,7 +14,6 @@ from penstock.controller.znodes import (
     CLUSTER_ID,
     CONTROLLER,
     CONTROLLER_EPOCH,
-    DamagedZnode,
     broker_path,
     decode_broker,
     decode_cluster_id,
@@ -25,7 +24,7 @@ from penstock.controller.znodes import (
     format_uuid,
 )
 from penstock.metadata_store.election import Candidate, Election, QueueElection, RaceElection
-from penstock.metadata_store.errors import MultiFailed, NodeExists, NoNode
+from penstock.metadata_store.errors import DamagedZnode, MultiFailed, NodeExists, NoNode
 from penstock.metadata_store.interface import Create, Delete, Session, SessionId, Value
 from penstock.metadata_store.paths import parent_of
 from penstock.model.cluster import BrokerEpoch, BrokerId, BrokerNode, Endpoint

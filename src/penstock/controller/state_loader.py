@@ -21,7 +21,6 @@ from penstock.controller.znodes import (
     GROUP_CONFIGS,
     TOPIC_CONFIGS,
     TOPICS,
-    DamagedZnode,
     TopicZnode,
     broker_path,
     decode_broker,
@@ -39,7 +38,7 @@ from penstock.controller.znodes import (
     topic_config_path,
     topic_path,
 )
-from penstock.metadata_store.errors import NoNode
+from penstock.metadata_store.errors import DamagedZnode, NoNode
 from penstock.metadata_store.interface import (
     Create,
     Delete,

@@ -24,7 +24,6 @@ from penstock.controller.znodes import (
     ELECTIONS,
     REASSIGNMENTS,
     TOPICS,
-    DamagedZnode,
     decode_elections,
     decode_reassignments,
     decode_topic,
@@ -32,7 +31,7 @@ from penstock.controller.znodes import (
     topic_config_path,
     topic_path,
 )
-from penstock.metadata_store.errors import BadVersion, MultiFailed, NoNode
+from penstock.metadata_store.errors import BadVersion, DamagedZnode, MultiFailed, NoNode
 from penstock.metadata_store.interface import ANY_VERSION, Delete, Value, Watch
 from penstock.model.admin import ElectionType
 from penstock.model.errors import Refusal

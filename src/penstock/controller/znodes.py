@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 from uuid import UUID
 
+from penstock.metadata_store.errors import DamagedZnode
 from penstock.metadata_store.interface import Value
 from penstock.model.broker_report import NO_LOG, BrokerReport, LogPosition, ReportedReplica
 from penstock.model.cluster import (
@@ -56,14 +57,6 @@ PERSISTENT_ZNODES = (
 )
 
 _ENDPOINT = re.compile(r"([^:/]+)://\[?([^\[\]]*)\]?:(-?[0-9]+)")
-
-
-class DamagedZnode(Exception):
-    """A znode's data does not match its format; nothing is guessed from it."""
-
-    def __init__(self, path: str, why: str) -> None:
-        super().__init__(f"{path} cannot be read: {why}; repair the znode's data, then restart")
-        self.path = path
 
 
 def broker_path(broker: int) -> str:

@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 
 from penstock.metadata_store.errors import (
     BadVersion,
+    DamagedZnode,
     MultiFailed,
     NodeExists,
     NoNode,
@@ -263,7 +264,10 @@ async def _read_epoch(session: Session, path: str) -> _Epoch:
         await _ensure_path(session, parent_of(path))
         await _create_if_absent(session, path, b"0")
         data, stat = await session.get(path)
-    return _Epoch(path, int(data), stat)
+    try:
+        return _Epoch(path, int(data), stat)
+    except ValueError:
+        raise DamagedZnode(path, f"its data is {data[:40]!r}, not a number") from None
 
 
 async def _try_raise(

@@ -1,4 +1,4 @@
-"""All errors that a metadata store raises on purpose, with ZooKeeper's meaning.
+"""All errors that a metadata store raises on purpose, with ZooKeeper's meaning, and DamagedZnode.
 
 Not disk errors: the embedded store turns those into ConnectionLoss, because the outcome of the
 operations in progress is unknown then.
@@ -7,6 +7,15 @@ operations in progress is unknown then.
 
 class MetadataStoreError(Exception):
     """The store could not carry out the request; the message says why and what next."""
+
+
+class DamagedZnode(Exception):
+    """A znode's data does not match its format; nothing is guessed from it. Raised by readers: the
+    store itself knows no format."""
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(f"{path} cannot be read: {why}; repair the znode's data, then restart")
+        self.path = path
 
 
 class InvalidPath(MetadataStoreError, ValueError):

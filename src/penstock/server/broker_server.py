@@ -14,7 +14,7 @@ from penstock.config.raw_config import RawConfig
 from penstock.controller.broker_registration import BrokerIdTaken, check_id_is_free
 from penstock.controller.stored_configs import read_topic_configs
 from penstock.io.disk import Disk
-from penstock.metadata_store.errors import MetadataStoreError
+from penstock.metadata_store.errors import DamagedZnode, MetadataStoreError
 from penstock.network.server import Server
 from penstock.purgatory.loop_timers import LoopTimers
 from penstock.replication.metadata_cache import MetadataCache
@@ -50,6 +50,7 @@ DRAIN_MS = 5_000  # a stopping broker waits this long for responses under way
 _REFUSALS = (
     WrongOwner,
     BrokerIdTaken,
+    DamagedZnode,
     MetadataStoreError,
     StorageError,
     MalformedCheckpoint,

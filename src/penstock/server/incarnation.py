@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from penstock.controller.broker_reports import read_assigned, read_report, write_report
-from penstock.controller.znodes import DamagedZnode
 from penstock.io.disk import Disk, advise
+from penstock.metadata_store.errors import DamagedZnode
 from penstock.metadata_store.interface import Session
 from penstock.model.broker_report import BrokerReport, LogPosition
 from penstock.model.cluster import BrokerId

@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.config.raw_config import ConfigError, RawConfig
 from penstock.io.disk import Disk, RealDisk
-from penstock.metadata_store.errors import ConnectionLoss
+from penstock.metadata_store.errors import ConnectionLoss, DamagedZnode
 from penstock.server.broker_server import BrokerServer
 from penstock.server.errors import StartRefused
 from penstock.server.warm_up import everything, warm_up
@@ -28,7 +28,8 @@ class BrokerFailed(Exception):
 
 
 class BrokerStranded(BrokerFailed):
-    """All log directories or the metadata store have failed; the message says which."""
+    """All log directories or the metadata store have failed, or the controller found a damaged
+    znode; the message says which."""
 
 
 class BrokerLifecycle:
@@ -40,6 +41,7 @@ class BrokerLifecycle:
             raw_config, report=report, disk=RealDisk() if disk is None else disk
         )
         self._watchdog = Watchdog()
+        self._is_serving = False
         self._failure: asyncio.Future[None] | None = None  # made by `run`
 
     @property
@@ -61,7 +63,7 @@ class BrokerLifecycle:
         try:
             await self._serve(on_ready, stop)
         except BaseExceptionGroup as group:
-            raise _single(group) from group
+            raise _single(group, is_serving=self._is_serving) from group
         finally:
             self._watchdog.stop()
             self._server.abandon()  # does nothing after a clean stop
@@ -71,6 +73,7 @@ class BrokerLifecycle:
     ) -> None:
         async with asyncio.TaskGroup() as tasks:
             await self._server.open(tasks)
+            self._is_serving = True
             on_ready(self)
             warming = tasks.create_task(warm_up(everything()), name="warm-up")
             await self._wait_for_end(stop)
@@ -100,14 +103,17 @@ class BrokerLifecycle:
             self._failure.set_exception(error)
 
 
-def _single(group: BaseExceptionGroup[BaseException]) -> Exception:
+def _single(group: BaseExceptionGroup[BaseException], *, is_serving: bool) -> Exception:
     """The one error for the caller: a refused start, a stranded broker, or a failure."""
     refused, _ = group.split((StartRefused, ConfigError))
     if refused is not None:
         return _first(refused)
-    stranded, others = group.split((DirectoryFailed, ConnectionLoss))
+    stranded, others = group.split((DirectoryFailed, ConnectionLoss, DamagedZnode))
     if stranded is not None and others is None:
-        return BrokerStranded(str(_first(stranded)))
+        error = _first(stranded)
+        if isinstance(error, DamagedZnode) and not is_serving:
+            return StartRefused(str(error))  # found by the controller of this start
+        return BrokerStranded(str(error))
     return BrokerFailed(str(group))
 
 

@@ -28,8 +28,8 @@ from penstock.controller.interface import CreatableTopic
 from penstock.controller.leader_changes import elect_leaders
 from penstock.controller.leader_election import elect_leader
 from penstock.controller.state import ClusterState
-from penstock.controller.znodes import DamagedZnode, decode_report, encode_report, report_path
-from penstock.metadata_store.errors import DataTooLarge
+from penstock.controller.znodes import decode_report, encode_report, report_path
+from penstock.metadata_store.errors import DamagedZnode, DataTooLarge
 from penstock.metadata_store.interface import NO_SESSION, SetData, Stat, Value
 from penstock.model.admin import ElectionType
 from penstock.model.broker_report import (

@@ -12,7 +12,8 @@ from penstock.controller.controller import Controller
 from penstock.controller.interface import CreatableTopic
 from penstock.controller.persistent_znodes import ensure_znodes
 from penstock.controller.state_loader import find_topic_znodes
-from penstock.controller.znodes import PERSISTENT_ZNODES, DamagedZnode, format_uuid
+from penstock.controller.znodes import PERSISTENT_ZNODES, format_uuid
+from penstock.metadata_store.errors import DamagedZnode
 from penstock.metadata_store.interface import Session
 from penstock.model.cluster import NO_BROKER
 from penstock.model.errors import ErrorCode

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from tests.unit.controller.states import partition
 
 from penstock.controller.znodes import (
-    DamagedZnode,
     broker_config_path,
     decode_broker,
     decode_cluster_id,
@@ -30,6 +29,7 @@ from penstock.controller.znodes import (
     format_uuid,
     parse_uuid,
 )
+from penstock.metadata_store.errors import DamagedZnode
 from penstock.metadata_store.interface import NO_SESSION, Stat, Value
 from penstock.model.cluster import (
     BrokerEpoch,
