@@ -4,7 +4,6 @@ Decides nothing about an API. Invariant: every request is answered once or close
 bad request affects no other connection.
 """
 
-import traceback
 from collections.abc import Awaitable, Coroutine, Mapping
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
@@ -122,9 +121,7 @@ class Dispatcher:
         try:
             request.reply(await answer)
         except Exception:
-            name = describe_api(request.key, request.version)
-            self._services.report(f"{name} failed unexpectedly\n{traceback.format_exc()}")
-            request.in_flight.close(f"{name} failed unexpectedly")
+            request.in_flight.fail(describe_api(request.key, request.version))
 
     def _refuse_version(
         self, api: Api, header: RequestHeader, in_flight: "InFlightRequest"

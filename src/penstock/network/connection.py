@@ -160,6 +160,12 @@ class ClientConnection:
         self._send()
         self.end()
 
+    def fail(self, what: str) -> None:
+        """A bug in a handler closes this connection; it is counted, and reported in full."""
+        self._dependencies.counters.unexpected_errors += 1
+        self._report(f"{what} failed unexpectedly: {traceback.format_exc()}", is_ours=True)
+        self.end()
+
     def drain(self) -> None:
         """Start no more requests; close when the responses to the others have been sent."""
         self._is_draining = True
@@ -257,7 +263,7 @@ class ClientConnection:
         except MalformedMessage as error:
             self.close(str(error))
         except Exception:
-            self._fail("a request")
+            self.fail("a request")
         finally:
             self._is_in_turn = False
         self._dependencies.counters.requests += served
@@ -452,13 +458,7 @@ class ClientConnection:
             try:
                 call()
             except Exception:
-                self._fail(what)
-
-    def _fail(self, what: str) -> None:
-        """A bug in a handler closes this connection and is reported in full."""
-        self._dependencies.counters.unexpected_errors += 1
-        self._report(f"{what} failed unexpectedly: {traceback.format_exc()}", is_ours=True)
-        self.end()
+                self.fail(what)
 
     def _report(self, text: str, *, is_ours: bool = False) -> None:
         """One line per event: input of a client cannot forge another line."""

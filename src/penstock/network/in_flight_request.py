@@ -30,6 +30,8 @@ class RequestConnection(Protocol):
 
     def close(self, reason: str, *, is_logged: bool = True) -> None: ...
 
+    def fail(self, what: str) -> None: ...
+
     def on_disconnect(self, call: Call) -> None: ...
 
 
@@ -105,6 +107,11 @@ class InFlightRequest:
         """Close the connection because of a protocol violation; earlier responses may still be
         sent. `is_logged`: false for what the log has said before."""
         self._connection.close(reason, is_logged=is_logged)
+
+    def fail(self, what: str) -> None:
+        """Close the connection because `what` raised an error that nobody foresaw; called where it
+        is handled. A handler that fails before it returns needs no call: the connection sees it."""
+        self._connection.fail(what)
 
     def on_close(self, call: Call) -> None:
         """Call this if the connection closes before the response, to cancel what waits for it."""

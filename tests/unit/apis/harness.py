@@ -6,6 +6,7 @@ The client's end of a connection, the clock and the controller are the test's ow
 import asyncio
 import gc
 import os
+import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -166,6 +167,7 @@ class FakeConnection:
         self.is_closed = False
         self.closed_because: str | None = None
         self.is_close_logged = False
+        self.unexpected_errors: list[BaseException | None] = []
         self.may_start_next = 0
         self.holds_leases = False  # whether responses keep their leases, as if not sent yet
         self.held: list[Releasable] = []
@@ -199,6 +201,10 @@ class FakeConnection:
         self._waiting.clear()
         for call in self._disconnect_callbacks:
             call()
+
+    def fail(self, what: str) -> None:
+        self.unexpected_errors.append(sys.exception())
+        self.close(what)
 
     def on_disconnect(self, call: Callable[[], None]) -> None:
         self._disconnect_callbacks.append(call)

@@ -130,6 +130,23 @@ def test_an_unexpected_error_of_a_handler_is_raised_without_a_response(harness: 
         harness.send_frame(frame(key, 0, bytes(4)))
 
 
+def test_a_handler_that_fails_after_an_await_fails_its_connection(harness: ApiHarness) -> None:
+    async def fail() -> None:
+        raise ZeroDivisionError
+
+    def run(work: Coroutine[Any, Any, None]) -> None:
+        with pytest.raises(StopIteration):
+            work.send(None)
+
+    api = Api(key=ApiKey.METADATA, versions=range(1), answer=lambda request, services: fail())
+    services = replace(harness.services, run=run)
+    harness.dispatcher = Dispatcher({ApiKey.METADATA: api}, services)
+    in_flight = harness.send_frame(frame(ApiKey.METADATA, 0, bytes(4)))
+    assert not in_flight.is_answered
+    assert [type(error) for error in harness.connection.unexpected_errors] == [ZeroDivisionError]
+    assert "Metadata" in str(harness.connection.closed_because)
+
+
 def test_a_broker_without_metadata_refuses_clients(
     harness: ApiHarness,
 ) -> None:

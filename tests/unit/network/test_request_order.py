@@ -240,6 +240,27 @@ def test_a_failing_close_callback_does_not_stop_the_others() -> None:
     serve(scenario, on_request=handler.on_request)
 
 
+def test_a_request_that_fails_later_is_counted_and_closes_its_connection() -> None:
+    handler = Parking()
+
+    async def scenario(serving: Serving) -> None:
+        client = await serving.connect()
+        await client.send_frame(b"p1")
+        await serving.until(handler.has(b"p1"))
+        try:
+            raise ZeroDivisionError("a bug of ours")
+        except ZeroDivisionError:
+            handler.parked[b"p1"].fail("Metadata v9")
+        assert await client.is_cut_off()
+        statistics = serving.server.statistics()
+        assert (statistics.unexpected_errors, statistics.closed_malformed) == (1, 0)
+        (report,) = serving.reports
+        assert "Metadata v9 failed unexpectedly" in report
+        assert "a bug of ours" in report
+
+    serve(scenario, on_request=handler.on_request)
+
+
 def test_closing_a_request_closes_its_connection_after_earlier_responses() -> None:
     def on_request(request: InFlightRequest) -> None:
         body = bytes(request.frame)
