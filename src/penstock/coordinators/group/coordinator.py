@@ -20,6 +20,7 @@ from penstock.coordinators.group.joining_connections import JoiningConnections, 
 from penstock.coordinators.group.member_bytes import MemberBudget
 from penstock.coordinators.group.offsets.commands import MAX_TEXT_BYTES, Codes, refuse_commit
 from penstock.coordinators.group.records import GroupRecord
+from penstock.coordinators.group.refused_members import RefusedMembers
 from penstock.coordinators.group.requests import (
     CommitInTransaction,
     CommitOffsets,
@@ -82,6 +83,7 @@ class GroupCoordinator(CoordinatorRuntime[GroupShard]):
         super().__init__(log=log, timers=timers, report=report)
         self._config = config
         self._budget = MemberBudget()
+        self._refused_members = RefusedMembers(report, wall_ms)
         self._joining = JoiningConnections(self._is_pending, self._abandon_pending)
         self._dependencies = GroupDependencies(
             log=log,
@@ -143,6 +145,7 @@ class GroupCoordinator(CoordinatorRuntime[GroupShard]):
         )
         if isinstance(reply, Failed):
             return refuse_join(request, reply.code)
+        self._log_limit(request.group, reply.limit)
         if origin is not None and reply.error is ErrorCode.MEMBER_ID_REQUIRED:
             self._joining.add(origin, PendingJoin(request.group, reply.member))
         return reply
@@ -212,7 +215,12 @@ class GroupCoordinator(CoordinatorRuntime[GroupShard]):
         )
         if isinstance(reply, Failed):
             return ConsumerHeartbeatReply(error=reply.code, message=reply.code.message)
+        self._log_limit(request.group, reply.limit)
         return reply
+
+    def _log_limit(self, group: str, limit: str | None) -> None:
+        if limit is not None:
+            self._refused_members.add(group, limit)
 
     # -- offsets ---------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ around them. Invariant: what a member adds to its group's sum, its removal takes
 from collections.abc import Iterable
 
 from penstock.coordinators.group.config import GroupConfig
+from penstock.coordinators.group.limits import COORDINATOR_MAX_BYTES, MAX_BYTES
 
 GROUP_BYTES = 1024  # of a group without members
 MEMBER_BYTES = 1024  # of a member: its object, its session timer and its waiting request
@@ -45,12 +46,16 @@ class PendingMembers(set[str]):
             self.discard(member)
 
 
-def has_room(added_bytes: int, group_bytes: int, *, config: GroupConfig, free_bytes: int) -> bool:
-    """Whether a group may grow so much: by its own limit, and by what the coordinator has left.
-    One that does not grow may always change."""
+def find_memory_limit(
+    added_bytes: int, group_bytes: int, *, config: GroupConfig, free_bytes: int
+) -> str | None:
+    """The setting by which a group may not grow so much: the group's own, or the coordinator's by
+    what it has left. A group that does not grow may always change."""
     if added_bytes <= 0:
-        return True
-    return group_bytes + added_bytes <= config.group_max_bytes and added_bytes <= free_bytes
+        return None
+    if group_bytes + added_bytes > config.group_max_bytes:
+        return MAX_BYTES
+    return COORDINATOR_MAX_BYTES if added_bytes > free_bytes else None
 
 
 class MemberBudget:

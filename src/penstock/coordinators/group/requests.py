@@ -70,6 +70,8 @@ class JoinGroupReply:
     leader: str = ""
     skip_assignment: bool = False
     members: tuple[JoinGroupMember, ...] = ()  # for the leader only
+    # With GROUP_MAX_SIZE_REACHED: the setting whose limit is reached, for the log.
+    limit: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

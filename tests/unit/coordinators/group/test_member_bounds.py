@@ -15,7 +15,7 @@ from tests.unit.coordinators.group.test_consumer_coordinator import beat
 
 from penstock.coordinators.group.config import GroupConfig
 from penstock.coordinators.group.consumer.requests import LEAVE_EPOCH
-from penstock.coordinators.group.member_bytes import has_room
+from penstock.coordinators.group.member_bytes import find_memory_limit
 from penstock.coordinators.group.requests import LeavingMember, MemberProtocol
 from penstock.model.errors import ErrorCode
 
@@ -48,6 +48,12 @@ def used_bytes(harness: GroupCoordinatorHarness) -> int:
     return harness.coordinator.statistics().member_bytes
 
 
+def limits_logged(harness: GroupCoordinatorHarness) -> list[str]:
+    """The setting of each line about a refused member."""
+    lines = [line for line in harness.reports if "GROUP_MAX_SIZE_REACHED" in line]
+    return [line.partition(" because of ")[2].partition(";")[0] for line in lines]
+
+
 def protocols(size: int) -> tuple[MemberProtocol, ...]:
     return (MemberProtocol("range", bytes(size)),)
 
@@ -62,19 +68,20 @@ def harness_with(**limits: Any) -> GroupCoordinatorHarness:
 @pytest.mark.parametrize(
     ("added_bytes", "group_bytes", "free_bytes", "expected"),
     [
-        (10, 90, 10, True),
-        (11, 90, 100, False),  # above the group's limit of 100
-        (10, 0, 9, False),  # above the coordinator's limit
+        (10, 90, 10, None),
+        (11, 90, 100, "group.max.bytes"),
+        (10, 0, 9, "group.coordinator.max.bytes"),
         # After a replay or with a lowered limit, members stay but must not grow.
-        (0, 500, -50, True),
-        (-5, 500, -50, True),
+        (0, 500, -50, None),
+        (-5, 500, -50, None),
     ],
 )
 def test_only_growth_needs_free_memory(
-    added_bytes: int, group_bytes: int, free_bytes: int, expected: bool
+    added_bytes: int, group_bytes: int, free_bytes: int, expected: str | None
 ) -> None:
     config = GroupConfig(group_max_bytes=100)
-    assert has_room(added_bytes, group_bytes, config=config, free_bytes=free_bytes) is expected
+    limit = find_memory_limit(added_bytes, group_bytes, config=config, free_bytes=free_bytes)
+    assert limit == expected
 
 
 @pytest.mark.parametrize(
@@ -105,15 +112,51 @@ def test_a_full_group_admits_no_more_members() -> None:
         reply = await harness.coordinator.join(join_request(protocols=protocols(50_000)))
         assert reply.error is FULL
         assert used_bytes(harness) == before
+        assert limits_logged(harness) == ["group.max.bytes"]
 
     run_scenario(scenario, harness_with(group_max_bytes=40_000))
+
+
+def test_a_group_with_all_its_members_says_so_in_the_log() -> None:
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        await harness.settle_member()
+        assert (await harness.coordinator.join(join_request())).error is FULL
+        assert limits_logged(harness) == ["group.max.size"]
+
+    run_scenario(scenario, harness_with(max_size=1))
+
+
+def test_a_group_with_all_its_pending_members_says_so_in_the_log() -> None:
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        for expected in (REQUIRED, FULL):
+            reply = await harness.coordinator.join(join_request(requires_known_member=True))
+            assert reply.error is expected
+        assert limits_logged(harness) == ["group.max.pending.members"]
+
+    run_scenario(scenario, harness_with(max_pending_members=1))
+
+
+def test_a_consumer_group_with_all_its_members_says_so_in_the_log() -> None:
+    """Members of both protocols are refused for one cause, which is logged once."""
+
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        assert (await beat(harness, "anna")).error is NONE
+        assert (await harness.coordinator.join(join_request(GROUP, "orders"))).error is FULL
+        assert (await beat(harness, "bert")).error is FULL
+        assert limits_logged(harness) == ["group.consumer.max.size"]
+
+    run_scenario(scenario, harness_with(consumer_max_size=1))
 
 
 def test_a_member_of_a_full_coordinator_may_rejoin_unchanged() -> None:
     async def scenario(harness: GroupCoordinatorHarness) -> None:
         first = await harness.coordinator.join(join_request(protocols=protocols(30_000)))
-        refused = await harness.coordinator.join(join_request("other", protocols=protocols(30_000)))
-        assert refused.error is FULL
+        for _ in range(2):
+            refused = await harness.coordinator.join(
+                join_request("other", protocols=protocols(30_000))
+            )
+            assert refused.error is FULL
+        assert limits_logged(harness) == ["group.coordinator.max.bytes"]
         again = await harness.coordinator.join(
             join_request(member=first.member, protocols=protocols(30_000))
         )

@@ -18,7 +18,8 @@ from penstock.coordinators.group.classic.rebalance import (
 from penstock.coordinators.group.classic.state import ClassicGroupState, ClassicMember, ClassicState
 from penstock.coordinators.group.classic.subscription import has_same_subscription
 from penstock.coordinators.group.command_context import CommandEnvironment
-from penstock.coordinators.group.member_bytes import has_room
+from penstock.coordinators.group.limits import MAX_PENDING, MAX_SIZE
+from penstock.coordinators.group.member_bytes import find_memory_limit
 from penstock.coordinators.group.records import GroupRecord
 from penstock.coordinators.group.requests import (
     UNKNOWN_MEMBER,
@@ -58,12 +59,26 @@ def _find_refusal(context: ClassicCommandContext, request: JoinGroup) -> JoinGro
         return _refused(request, ErrorCode.INVALID_SESSION_TIMEOUT)
     if group.state is ClassicState.DEAD:
         return _refused(request, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    if not (_has_place(context, request) and _has_memory(context, request)):
+    limit = _find_limit(context, request)
+    if limit is not None:
         _reject_full(context, request.member)
-        return JoinGroupReply(error=ErrorCode.GROUP_MAX_SIZE_REACHED, member=UNKNOWN_MEMBER)
+        return _full(limit)
     if not group.supports(request.protocol_type, request.protocols):
         return _refused(request, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     return None
+
+
+def _full(limit: str) -> JoinGroupReply:
+    return JoinGroupReply(
+        error=ErrorCode.GROUP_MAX_SIZE_REACHED, member=UNKNOWN_MEMBER, limit=limit
+    )
+
+
+def _find_limit(context: ClassicCommandContext, request: JoinGroup) -> str | None:
+    """The setting that leaves no place or no memory for this member."""
+    if not _has_place(context, request):
+        return MAX_SIZE
+    return _find_memory_limit(context, request)
 
 
 def _has_place(context: ClassicCommandContext, request: JoinGroup) -> bool:
@@ -77,13 +92,13 @@ def _has_place(context: ClassicCommandContext, request: JoinGroup) -> bool:
     return member is not None or len(group.members) < max_size
 
 
-def _has_memory(context: ClassicCommandContext, request: JoinGroup) -> bool:
-    """Whether the member fits into the group's memory and the coordinator's. An id that is only
+def _find_memory_limit(context: ClassicCommandContext, request: JoinGroup) -> str | None:
+    """None: the member fits into the group's memory and the coordinator's. An id that is only
     given out costs less, but its owner joins next."""
     group = context.group
     member = group.members.get(_id_of(group, request))
     now_bytes = 0 if member is None else member.charged_bytes
-    return has_room(
+    return find_memory_limit(
         _member_of(request, request.member).count_bytes() - now_bytes,
         group.memory_bytes,
         config=context.config,
@@ -133,7 +148,7 @@ def _require_member_id(
     member behind (KIP-394)."""
     group = context.group
     if len(group.pending) >= context.config.max_pending_members:
-        return JoinGroupReply(error=ErrorCode.GROUP_MAX_SIZE_REACHED, member=UNKNOWN_MEMBER)
+        return _full(MAX_PENDING)
     group.pending.add(member_id)
     context.set_timer(SESSION, request.session_timeout_ms, member_id)
     return JoinGroupReply(error=ErrorCode.MEMBER_ID_REQUIRED, member=member_id)

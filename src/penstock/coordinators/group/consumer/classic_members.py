@@ -27,6 +27,7 @@ from penstock.coordinators.group.consumer.state import (
 )
 from penstock.coordinators.group.consumer.target_assignment import update_target
 from penstock.coordinators.group.dependencies import Topics
+from penstock.coordinators.group.limits import CONSUMER_MAX_SIZE, LimitReached, find_limit
 from penstock.coordinators.group.records import (
     ClassicMembership,
     ConsumerMemberValue,
@@ -56,7 +57,8 @@ def join(
     try:
         reply = _join(context, request)
     except Refusal as refusal:
-        return CoordinatorResult(reply=JoinGroupReply(error=refusal.code, member=request.member))
+        reply = JoinGroupReply(error=refusal.code, member=request.member, limit=find_limit(refusal))
+        return CoordinatorResult(reply=reply)
     if had_consumer_members:
         # It may have replaced the last consumer member, as the same instance.
         try_downgrade(context, is_settled=True)
@@ -112,7 +114,7 @@ def _find_or_create(context: ConsumerCommandContext, request: JoinGroup) -> Cons
     if holder is not None:
         return replace_static(context, holder, member_id)
     if len(group.members) >= context.config.consumer_max_size:
-        raise Refusal(ErrorCode.GROUP_MAX_SIZE_REACHED)
+        raise LimitReached(CONSUMER_MAX_SIZE)
     return ConsumerMember(id=member_id)
 
 

@@ -19,7 +19,7 @@ from penstock.coordinators.group.consumer.context import (
     session_timeout_ms,
 )
 from penstock.coordinators.group.consumer.downgrade import remove_members, tombstones
-from penstock.coordinators.group.consumer.heartbeat import handle_heartbeat
+from penstock.coordinators.group.consumer.heartbeat import handle_heartbeat, refuse_heartbeat
 from penstock.coordinators.group.consumer.requests import ConsumerHeartbeat, ConsumerHeartbeatReply
 from penstock.coordinators.group.consumer.state import (
     ConsumerGroupState,
@@ -56,9 +56,7 @@ class ConsumerGroup(ConsumerGroupState):
         try:
             return context.result(handle_heartbeat(context, request))
         except Refusal as refusal:
-            return CoordinatorResult(
-                reply=ConsumerHeartbeatReply(error=refusal.code, message=str(refusal))
-            )
+            return CoordinatorResult(reply=refuse_heartbeat(refusal))
 
     # -- timers ----------------------------------------------------------------------------
 

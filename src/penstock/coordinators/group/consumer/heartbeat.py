@@ -40,7 +40,8 @@ from penstock.coordinators.group.consumer.target_assignment import (
     check_pattern,
     update_target,
 )
-from penstock.coordinators.group.member_bytes import has_room
+from penstock.coordinators.group.limits import LimitReached, find_limit
+from penstock.coordinators.group.member_bytes import find_memory_limit
 from penstock.coordinators.group.records import ConsumerMemberValue
 from penstock.model.errors import ErrorCode, Refusal
 
@@ -59,6 +60,12 @@ def handle_heartbeat(
     if is_leaving(request):
         return _leave(context, request)
     return _update(context, request)
+
+
+def refuse_heartbeat(refusal: Refusal) -> ConsumerHeartbeatReply:
+    return ConsumerHeartbeatReply(
+        error=refusal.code, message=str(refusal), limit=find_limit(refusal)
+    )
 
 
 def _leave(context: ConsumerCommandContext, request: ConsumerHeartbeat) -> ConsumerHeartbeatReply:
@@ -150,11 +157,12 @@ def _check_memory(
         )
     count = count_subscription(member_id, subscription)
     growth = count if member is None else count - count_subscription(member_id, member.subscription)
-    if not has_room(growth, group.memory_bytes, config=config, free_bytes=context.free_bytes):
-        raise Refusal(
-            ErrorCode.GROUP_MAX_SIZE_REACHED,
-            f"member {member_id} needs {growth} bytes more than the group or its coordinator may "
-            "use (group.max.bytes, group.coordinator.max.bytes)",
+    limit = find_memory_limit(
+        growth, group.memory_bytes, config=config, free_bytes=context.free_bytes
+    )
+    if limit is not None:
+        raise LimitReached(
+            limit, f"member {member_id} needs {growth} bytes more, which {limit} does not allow"
         )
 
 

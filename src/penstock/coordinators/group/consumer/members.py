@@ -11,6 +11,7 @@ from penstock.coordinators.group.consumer.requests import (
     ConsumerHeartbeat,
 )
 from penstock.coordinators.group.consumer.state import ConsumerGroupState, ConsumerMember
+from penstock.coordinators.group.limits import CONSUMER_MAX_SIZE, LimitReached
 from penstock.coordinators.group.offsets.commands import MAX_TEXT_BYTES
 from penstock.coordinators.group.records import TargetMemberKey, TargetMemberValue
 from penstock.model.errors import ErrorCode, Refusal
@@ -81,10 +82,10 @@ def _join(context: ConsumerCommandContext, request: ConsumerHeartbeat) -> Consum
     if member is not None:
         return member
     if len(context.group.members) >= context.config.consumer_max_size:
-        raise Refusal(
-            ErrorCode.GROUP_MAX_SIZE_REACHED,
+        raise LimitReached(
+            CONSUMER_MAX_SIZE,
             f"group {request.group} already has {len(context.group.members)} members "
-            "(group.consumer.max.size)",
+            f"({CONSUMER_MAX_SIZE})",
         )
     return ConsumerMember(id=request.member)
 

@@ -3,7 +3,7 @@
 Handlers convert ConsumerGroupHeartbeat and ConsumerGroupDescribe of any version to and from these.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -43,6 +43,8 @@ class ConsumerHeartbeatReply:
     member_epoch: int = 0
     heartbeat_interval_ms: int = 0
     assignment: tuple[TopicPartitions, ...] | None = None  # None: unchanged
+    # With GROUP_MAX_SIZE_REACHED: the setting whose limit is reached, for the log.
+    limit: str | None = field(default=None, compare=False)
 
 
 class NamedPartitions(NamedTuple):

@@ -19,7 +19,7 @@ from penstock.coordinators.group.consumer.embedded_protocol import (
     read_subscription,
     with_topic_ids,
 )
-from penstock.coordinators.group.consumer.heartbeat import handle_heartbeat
+from penstock.coordinators.group.consumer.heartbeat import handle_heartbeat, refuse_heartbeat
 from penstock.coordinators.group.consumer.partitions import (
     NOTHING,
     Partitions,
@@ -66,9 +66,7 @@ def upgrade_on_heartbeat(
         _upgrade(context, old, request)
         reply = handle_heartbeat(context, request)
     except Refusal as refusal:
-        return CoordinatorResult(
-            reply=ConsumerHeartbeatReply(error=refusal.code, message=str(refusal))
-        )
+        return CoordinatorResult(reply=refuse_heartbeat(refusal))
     released = old.release(ErrorCode.REBALANCE_IN_PROGRESS, environment)
     context.prepend(replace(released, records=old.tombstones()))
     return context.result(reply)
