@@ -36,14 +36,14 @@ up: $(STAMP) ## a single broker in the foreground, on 127.0.0.1:9092
 	$(BIN)/penstock up
 
 lint: $(STAMP) ## format, lint, types, imports
-	$(BIN)/ruff format --check src tests bench examples
-	$(BIN)/ruff check src tests bench examples
+	$(BIN)/ruff format --check src tests bench examples tools
+	$(BIN)/ruff check src tests bench examples tools
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
 format: $(STAMP) ## rewrite the sources in the house format
-	$(BIN)/ruff format src tests bench examples
-	$(BIN)/ruff check --fix src tests bench examples
+	$(BIN)/ruff format src tests bench examples tools
+	$(BIN)/ruff check --fix src tests bench examples tools
 
 compiled: $(STAMP)
 	@$(BIN)/pytest --collect-only -q > /dev/null || true # what is wrong the tests will tell

@@ -13,14 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.builders.wheel import WheelBuilderConfig
 
-sys.path.insert(0, str(Path(__file__).parent))
-from compile_modules import CompileFailed, compile_modules
+sys.path.insert(0, str(Path(__file__).parents[1]))  # hatchling loads this file alone
+from tools.compile_modules import CompileFailed, compile_modules
 
 SWITCH = "PENSTOCK_COMPILE"
 
 
-class CompiledModules(BuildHookInterface):  # type: ignore[type-arg]
+class CompiledModules(BuildHookInterface[WheelBuilderConfig]):
     PLUGIN_NAME = "custom"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
