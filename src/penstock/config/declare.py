@@ -49,7 +49,6 @@ def topic(
     check: ValueCheck = ANYTHING,
     *,
     synonyms: tuple[FallbackSetting, ...] = (),
-    effect: str = ACTIVE,
     own: bool = False,
 ) -> Setting:
     return Setting(
@@ -59,7 +58,6 @@ def topic(
         doc=doc,
         scope=SettingScope.TOPIC,
         check=check,
-        effect=effect,
         update=UpdateMode.CLUSTER_WIDE,
         fallbacks=synonyms,
         own=own,

@@ -13,7 +13,7 @@ from penstock.config import (
     broker_zookeeper,
 )
 from penstock.config.group_settings import GROUP_SETTINGS as _GROUP_SETTINGS
-from penstock.config.inert_settings import inert_settings
+from penstock.config.inert_settings import inert_settings, inert_topic_settings
 from penstock.config.setting import Setting, SettingScope
 from penstock.config.table_settings import TABLE_SETTINGS
 from penstock.config.topic_settings import TOPIC_SETTINGS as _TOPIC_SETTINGS
@@ -49,7 +49,7 @@ def by_name(settings: Iterable[Setting]) -> Mapping[str, Setting]:
 
 
 BROKER_SETTINGS = by_name(setting for theme in BROKER_THEMES.values() for setting in theme)
-TOPIC_SETTINGS = by_name((*_TOPIC_SETTINGS, *TABLE_SETTINGS))
+TOPIC_SETTINGS = by_name((*_TOPIC_SETTINGS, *TABLE_SETTINGS, *inert_topic_settings()))
 GROUP_SETTINGS = by_name(_GROUP_SETTINGS)
 
 

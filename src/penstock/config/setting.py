@@ -23,11 +23,6 @@ ACTIVE = ""
 NOT_YET = "accepted, not yet in effect"
 
 
-def no_effect(reason: str) -> str:
-    """The effect of a setting that is accepted so that a Kafka file loads, but changes nothing."""
-    return f"accepted, no effect: {reason}"
-
-
 class SettingKind(StrEnum):
     BOOLEAN = "boolean"
     SHORT = "short"

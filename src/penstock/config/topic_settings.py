@@ -1,14 +1,12 @@
-"""Topic settings, each with the broker settings that it falls back to."""
+"""Topic settings that take effect, each with the broker settings that it falls back to."""
 
 import re
 
-from penstock.config.check import ValueCheck, at_least, between, between_or, one_of, subset_of
+from penstock.config.check import ValueCheck, at_least, between, one_of, subset_of
 from penstock.config.declare import HOUR_MS, MINUTE_MS, named, scaled_by, topic
-from penstock.config.setting import LONG_MAX, NOT_YET, Setting, SettingKind, no_effect
+from penstock.config.setting import LONG_MAX, Setting, SettingKind
 
 COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
-NO_TIERS = no_effect("there is no tiered storage")
-ONE_FORMAT = no_effect("message format v2 is the only one")
 
 _REPLICAS = ValueCheck(
     allowed="each partition:broker, or * alone",
@@ -124,15 +122,6 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         synonyms=named("log.cleaner.max.compaction.lag.ms"),
     ),
     topic(
-        "file.delete.delay.ms",
-        SettingKind.LONG,
-        60_000,
-        "Time between a segment's removal from the log and its deletion from disk.",
-        at_least(0),
-        synonyms=named("log.segment.delete.delay.ms"),
-        effect=no_effect("a file that is being read lives until its last reader is done"),
-    ),
-    topic(
         "min.cleanable.dirty.ratio",
         SettingKind.DOUBLE,
         0.5,
@@ -157,41 +146,6 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         synonyms=named("compression.type"),
     ),
     topic(
-        "compression.gzip.level",
-        SettingKind.INT,
-        -1,
-        "Level when compression.type is gzip; -1 is the codec's default.",
-        between_or(1, 9, -1),
-        synonyms=named("compression.gzip.level"),
-        effect=NOT_YET,
-    ),
-    topic(
-        "compression.lz4.level",
-        SettingKind.INT,
-        9,
-        "Level when compression.type is lz4.",
-        between(1, 17),
-        synonyms=named("compression.lz4.level"),
-        effect=NOT_YET,
-    ),
-    topic(
-        "compression.zstd.level",
-        SettingKind.INT,
-        3,
-        "Level when compression.type is zstd.",
-        between(-131_072, 22),
-        synonyms=named("compression.zstd.level"),
-        effect=NOT_YET,
-    ),
-    topic(
-        "preallocate",
-        SettingKind.BOOLEAN,
-        False,
-        "Whether a new segment file takes its full size on disk at once.",
-        synonyms=named("log.preallocate"),
-        effect=no_effect("files grow as they are written"),
-    ),
-    topic(
         "message.timestamp.type",
         SettingKind.STRING,
         "CreateTime",
@@ -214,31 +168,6 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         "How far a producer's timestamp may lie in the future before the batch is refused.",
         at_least(0),
         synonyms=named("log.message.timestamp.after.max.ms"),
-    ),
-    topic(
-        "message.timestamp.difference.max.ms",
-        SettingKind.LONG,
-        LONG_MAX,
-        "Deprecated by Kafka: one limit for past and future.",
-        at_least(0),
-        synonyms=named("log.message.timestamp.difference.max.ms"),
-        effect=no_effect("use message.timestamp.before.max.ms and message.timestamp.after.max.ms"),
-    ),
-    topic(
-        "message.format.version",
-        SettingKind.STRING,
-        "3.0-IV1",
-        "Deprecated by Kafka: format in which batches are stored.",
-        synonyms=named("log.message.format.version"),
-        effect=ONE_FORMAT,
-    ),
-    topic(
-        "message.downconversion.enable",
-        SettingKind.BOOLEAN,
-        True,
-        "Whether batches are rewritten for consumers that only know an older format.",
-        synonyms=named("log.message.downconversion.enable"),
-        effect=ONE_FORMAT,
     ),
     topic(
         "min.insync.replicas",
@@ -268,45 +197,6 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         (),
         "Replicas (partition:broker, or *) whose followers' fetching is throttled.",
         _REPLICAS,
-    ),
-    topic(
-        "remote.storage.enable",
-        SettingKind.BOOLEAN,
-        False,
-        "Whether closed segments move to remote storage.",
-        effect=NO_TIERS,
-    ),
-    topic(
-        "local.retention.ms",
-        SettingKind.LONG,
-        -2,
-        "Age at which segments leave the local disk once remote; -2 follows retention.ms.",
-        at_least(-2),
-        synonyms=named("log.local.retention.ms"),
-        effect=NO_TIERS,
-    ),
-    topic(
-        "local.retention.bytes",
-        SettingKind.LONG,
-        -2,
-        "Local size kept once segments are remote; -2 follows retention.bytes.",
-        at_least(-2),
-        synonyms=named("log.local.retention.bytes"),
-        effect=NO_TIERS,
-    ),
-    topic(
-        "remote.log.copy.disable",
-        SettingKind.BOOLEAN,
-        False,
-        "Whether no further segments are copied to remote storage.",
-        effect=NO_TIERS,
-    ),
-    topic(
-        "remote.log.delete.on.disable",
-        SettingKind.BOOLEAN,
-        False,
-        "Whether remote segments are deleted when remote storage is switched off.",
-        effect=NO_TIERS,
     ),
     topic(
         "penstock.validate.records",

@@ -3,22 +3,41 @@
 import pytest
 
 from penstock.config.check import parse_check
-from penstock.config.inert_settings import inert_settings
-from penstock.config.registry import BROKER_SETTINGS
-from penstock.config.setting import BadValueError, UpdateMode, Value
+from penstock.config.inert_settings import inert_settings, inert_topic_settings
+from penstock.config.registry import BROKER_SETTINGS, BROKER_THEMES, TOPIC_SETTINGS
+from penstock.config.setting import BadValueError, SettingScope, UpdateMode, Value
+
+_OF_BROKERS = [setting for theme in inert_settings().values() for setting in theme]
+_OF_TOPICS = inert_topic_settings()
 
 
 def test_no_setting_of_the_table_takes_effect() -> None:
-    settings = [setting for theme in inert_settings().values() for setting in theme]
-    assert len(settings) > 200
-    assert not any(setting.active or setting.own for setting in settings)
+    assert len(_OF_BROKERS) > 200
+    assert not any(setting.active or setting.own for setting in (*_OF_BROKERS, *_OF_TOPICS))
+
+
+def test_every_setting_of_kafka_without_effect_is_in_the_table() -> None:
+    declared = {
+        setting.name
+        for settings in (*BROKER_THEMES.values(), TOPIC_SETTINGS.values())
+        for setting in settings
+        if not setting.active and not setting.own
+    }
+    assert declared == {setting.name for setting in (*_OF_BROKERS, *_OF_TOPICS)}
+
+
+def test_settings_of_topics_are_only_topics() -> None:
+    assert {setting.scope for setting in _OF_BROKERS} == {SettingScope.BROKER}
+    assert {setting.scope for setting in _OF_TOPICS} == {SettingScope.TOPIC}
+    assert "preallocate" not in BROKER_SETTINGS
+    (fallback,) = TOPIC_SETTINGS["preallocate"].fallbacks
+    assert fallback.name == "log.preallocate"
 
 
 def test_every_default_is_a_value_that_its_setting_accepts() -> None:
-    for theme in inert_settings().values():
-        for setting in theme:
-            if setting.default is not None:
-                assert setting.parse(setting.format(setting.default)) == setting.default
+    for setting in (*_OF_BROKERS, *_OF_TOPICS):
+        if setting.default is not None:
+            assert setting.parse(setting.format(setting.default)) == setting.default
 
 
 def test_a_row_has_kind_default_update_mode_bounds_and_fallback() -> None:
