@@ -241,9 +241,9 @@ def test_a_failing_close_callback_does_not_stop_the_others() -> None:
 
 
 def test_a_request_that_fails_later_is_counted_and_closes_its_connection() -> None:
-    handler = Parking()
+    handler = DelayedHandler()
 
-    async def scenario(serving: Serving) -> None:
+    async def scenario(serving: NetworkHarness) -> None:
         client = await serving.connect()
         await client.send_frame(b"p1")
         await serving.until(handler.has(b"p1"))
