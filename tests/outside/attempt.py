@@ -43,6 +43,7 @@ class Attempt:
     deadline: float  # on the monotonic clock
     say: Say
     passed: list[str] = field(default_factory=list)
+    _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)  # the latest
 
     def ok(self, step: str) -> None:
         self.passed.append(step)
@@ -100,14 +101,22 @@ class Attempt:
                 env=os.environ | (env or {}),
                 start_new_session=True,
             )
+        self._processes[name] = process
         try:
             yield process
         finally:
             _end(process)
 
     def wait_for(self, what: str, is_so: Callable[[], bool], name: str = "") -> None:
-        """Polls until the condition holds, within the time of this attempt."""
-        while not is_so():
+        """Poll until the condition holds, within this attempt's time. OutsideFailed at once if the
+        process `name`, which is to bring it about, has ended without it."""
+        process = self._processes.get(name)
+        while True:
+            code = None if process is None else process.poll()  # before the condition's last check
+            if is_so():
+                return
+            if code is not None:
+                raise OutsideFailed(f"{name} ended with {code} before {what}; {self.tail(name)}")
             if time.monotonic() > self.deadline:
                 raise OutsideFailed(f"not in time: {what}; {self.tail(name) if name else ''}")
             time.sleep(POLL_EVERY_S)

@@ -11,11 +11,12 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 from tests.interop.kafka_jars import KafkaJars
-from tests.outside.attempt import Attempt
+from tests.outside.attempt import Attempt, OutsideFailed
 
 STEPS = ("started", "source and sink", "resumed")
 LINES = 100
@@ -31,7 +32,7 @@ def run_connect(jars: KafkaJars, attempt: Attempt) -> None:
     with _worker(jars, attempt, "worker-1") as rest:
         attempt.ok("started")
         for name, config in _connectors(attempt, source, sink).items():
-            _put(f"{rest}/connectors/{name}/config", config)
+            _configure(attempt, f"{rest}/connectors/{name}/config", config, "worker-1")
         _wait_copied(attempt, sink, _lines(0), "worker-1")
         attempt.ok("source and sink")
     with source.open("a") as more:
@@ -63,10 +64,8 @@ def _worker(jars: KafkaJars, attempt: Attempt, name: str) -> Iterator[str]:
     rest = f"http://127.0.0.1:{_free_port()}"
     path = attempt.folder / f"{name}.properties"
     path.write_text("".join(f"{key}={value}\n" for key, value in _config(attempt, rest).items()))
-    with attempt.started(name, jars.command(_WORKER, str(path), heap_mib=384)) as process:
-        attempt.wait_for(
-            "the worker answers", lambda: process.poll() is not None or _answers(rest), name
-        )
+    with attempt.started(name, jars.command(_WORKER, str(path), heap_mib=384)):
+        attempt.wait_for("the worker answers", lambda: _answers(rest), name)
         yield rest
 
 
@@ -128,12 +127,24 @@ def _answers(rest: str) -> bool:
         return False
 
 
-def _put(url: str, config: Mapping[str, str]) -> None:
+def _configure(attempt: Attempt, url: str, config: Mapping[str, str], worker: str) -> None:
+    attempt.wait_for(f"{url} is accepted", lambda: _try_put(url, config), worker)
+
+
+def _try_put(url: str, config: Mapping[str, str]) -> bool:
+    """False while the workers rebalance, which a client has to wait for."""
     request = urllib.request.Request(
         url,
         data=json.dumps(config).encode(),
         method="PUT",
         headers={"Content-Type": "application/json"},
     )
-    with urllib.request.urlopen(request, timeout=120) as response:
-        assert response.status in (200, 201), response.read()
+    try:
+        with urllib.request.urlopen(request, timeout=120) as response:
+            assert response.status in (200, 201), response.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            if error.code != HTTPStatus.CONFLICT:
+                raise OutsideFailed(f"{url}: {error}: {error.read(2000)!r}") from error
+        return False
+    return True
