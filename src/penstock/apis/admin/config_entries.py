@@ -67,30 +67,22 @@ class Layer(NamedTuple):
     texts: Mapping[str, str]
 
 
-def topic_entries(
-    own: Mapping[str, str], services: "Services", only: Collection[str] | None = None
+def overriding_entries(
+    scope: SettingScope,
+    own: Mapping[str, str],
+    services: "Services",
+    only: Collection[str] | None = None,
 ) -> list[ResponseConfigEntry]:
-    """Every setting of a topic with these overrides; ConfigError if they are invalid."""
-    config = resolve_topic(RawConfig.from_mapping(own, where="topic"), services.effective_config())
+    """Every setting of a topic or a group with these values of its own, which override the
+    broker's. ConfigError if they are invalid, perhaps because a bound of the brokers has changed.
+    """
+    resolve = _RESOLVERS[scope]
+    config = resolve(RawConfig.from_mapping(own, where=scope), services.effective_config())
     layers = broker_layers(services)
     return [
-        _topic_entry(config.get_effective(name), layers)
+        _overriding_entry(config.get_effective(name), layers)
         for name in config
         if only is None or name in only
-    ]
-
-
-def group_entries(
-    name: str, services: "Services", only: Collection[str] | None = None
-) -> list[ResponseConfigEntry]:
-    """Every setting of a group; ConfigError if the brokers' bounds have changed meanwhile."""
-    own = services.metadata.group_configs.get(name, {})
-    config = resolve_group(RawConfig.from_mapping(own, where="group"), services.effective_config())
-    layers = broker_layers(services)
-    return [
-        _topic_entry(config.get_effective(setting), layers)
-        for setting in config
-        if only is None or setting in only
     ]
 
 
@@ -177,7 +169,7 @@ def _default_texts() -> Mapping[str, str]:
     )
 
 
-def _topic_entry(effective: EffectiveValue, layers: tuple[Layer, ...]) -> ResponseConfigEntry:
+def _overriding_entry(effective: EffectiveValue, layers: tuple[Layer, ...]) -> ResponseConfigEntry:
     setting = effective.setting
     names = tuple(fallback.name for fallback in setting.fallbacks)
     own = Synonym(setting.name, _text(setting, effective.value), _SOURCES[effective.source])
@@ -272,6 +264,9 @@ def _documentation(setting: Setting) -> str:
     return setting.doc if setting.active else f"{setting.doc} ({setting.effect})"
 
 
+_RESOLVERS = MappingProxyType(
+    {SettingScope.TOPIC: resolve_topic, SettingScope.GROUP: resolve_group}
+)
 _SOURCES: Mapping[SettingSource, ResponseConfigSource] = MappingProxyType(
     {
         SettingSource.TOPIC: ResponseConfigSource.TOPIC,

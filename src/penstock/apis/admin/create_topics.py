@@ -10,11 +10,12 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from penstock.apis.access import allows_cluster, allows_topic
-from penstock.apis.admin.config_entries import shape_entries, topic_entries
+from penstock.apis.admin.config_entries import overriding_entries, shape_entries
 from penstock.apis.api import Api, Request
 from penstock.apis.error_text import clip
 from penstock.apis.response_shapes import Shape, response_shape
 from penstock.config.raw_config import ConfigError
+from penstock.config.setting import SettingScope
 from penstock.controller.interface import ApiError, CreatableTopic
 from penstock.controller.new_partitions import MAX_PARTITIONS_PER_REQUEST
 from penstock.model.cluster import BrokerId, TopicState
@@ -173,7 +174,7 @@ def _description(
     if not allows_topic(request, services, AclOperation.DESCRIBE_CONFIGS, topic.name):
         return _undescribed(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     try:
-        entries = topic_entries(topic.configs, services)
+        entries = overriding_entries(SettingScope.TOPIC, topic.configs, services)
     except ConfigError:  # valid for the controller, which may have other defaults
         return _undescribed(ErrorCode.INVALID_CONFIG)
     return {

@@ -14,9 +14,8 @@ from penstock.apis.admin.config_entries import (
     ResponseConfigEntry,
     broker_entries,
     cluster_default_entries,
-    group_entries,
+    overriding_entries,
     shape_entries,
-    topic_entries,
 )
 from penstock.apis.admin.config_resources import (
     ConfigResource,
@@ -29,6 +28,7 @@ from penstock.apis.api import Api, Request
 from penstock.apis.error_text import clip
 from penstock.apis.response_shapes import response_shape
 from penstock.config.raw_config import ConfigError
+from penstock.config.setting import SettingScope
 from penstock.model.cluster import TopicState
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import InvalidTopicName, check_topic_name
@@ -169,7 +169,7 @@ def _topic_entries(
     topic: TopicState, only: Collection[str] | None, services: "Services"
 ) -> list[ResponseConfigEntry]:
     try:
-        return topic_entries(topic.configs, services, only)
+        return overriding_entries(SettingScope.TOPIC, topic.configs, services, only)
     except ConfigError as error:
         raise Refusal(
             ErrorCode.INVALID_CONFIG,
@@ -183,8 +183,9 @@ def _group_entries(
 ) -> list[ResponseConfigEntry]:
     if not name:
         raise Refusal(ErrorCode.INVALID_REQUEST, "a group needs a name; describe one group")
+    own = services.metadata.group_configs.get(name, {})
     try:
-        return group_entries(name, services, only)
+        return overriding_entries(SettingScope.GROUP, own, services, only)
     except ConfigError as error:
         raise Refusal(
             ErrorCode.INVALID_CONFIG,
