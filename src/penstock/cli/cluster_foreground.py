@@ -39,7 +39,7 @@ def run_cluster(cluster: LocalCluster, report: Report) -> int:
         report("\n".join([str(refusal), *getattr(refusal, "__notes__", [])]))
         return REFUSED
     for broker_id in cluster.broker_ids:
-        report(f"broker {broker_id} writes what it has to say to {cluster.log_of(broker_id)}")
+        report(f"broker {broker_id} logs to {cluster.log_of(broker_id)}")
     report(f"ZooKeeper is at {cluster.connect}")
     print(f"ready {cluster.bootstrap_servers}", flush=True)
     code = _watch(cluster, stop, report)
