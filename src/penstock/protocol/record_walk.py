@@ -38,7 +38,8 @@ _VARINT: Final = 5  # bytes that 32 bits take; 4 bits are in the last one
 _VARLONG: Final = 10  # bytes that 64 bits take; 1 bit is in the last one
 
 
-# Positive varints of one byte are decoded inline: calls would double the time of either build. An
+# Calls would double the time of either build, so usual varints are decoded inline: positive ones
+# of one byte, of two where they are common (a length from 64 on), and the length of a null key. An
 # index past the end is an IndexError in both. A field that passes the end of its record, but not of
 # the batch, shows when the record ends.
 def walk_records(  # noqa: C901 - see above
@@ -64,9 +65,13 @@ def walk_records(  # noqa: C901 - see above
             number: i64 = data[position]
             position += 1
             if number & 0x81:
-                number, position = _read(data, position - 1, _VARINT)
-                if position < 0 or number < 0:
-                    return (BAD_VARINT if position < 0 else BAD_LENGTH), index, latest
+                if number & 1 or data[position] >= 0x80:
+                    number, position = _read(data, position - 1, _VARINT)
+                    if position < 0 or number < 0:
+                        return (BAD_VARINT if position < 0 else BAD_LENGTH), index, latest
+                else:
+                    number = (number & 0x7F) >> 1 | data[position] << 6
+                    position += 1
             else:
                 number >>= 1
             end: i64 = position + number
@@ -76,9 +81,13 @@ def walk_records(  # noqa: C901 - see above
             number = data[position + 1]
             position += 2
             if number & 0x81:
-                number, position = _read(data, position - 1, _VARLONG)
-                if position < 0:
-                    return BAD_VARINT, index, latest
+                if number & 1 or data[position] >= 0x80:
+                    number, position = _read(data, position - 1, _VARLONG)
+                    if position < 0:
+                        return BAD_VARINT, index, latest
+                else:
+                    number = (number & 0x7F) >> 1 | data[position] << 6
+                    position += 1
             else:
                 number >>= 1
             if number > latest:
@@ -88,7 +97,11 @@ def walk_records(  # noqa: C901 - see above
             number = data[position]
             position += 1
             if number & 0x81:
-                number, position = _read(data, position - 1, _VARINT)
+                if number & 1 or data[position] >= 0x80:
+                    number, position = _read(data, position - 1, _VARINT)
+                else:
+                    number = (number & 0x7F) >> 1 | data[position] << 6
+                    position += 1
             else:
                 number >>= 1
             if number != index or position < 0:
@@ -96,26 +109,31 @@ def walk_records(  # noqa: C901 - see above
             # key
             number = data[position]
             position += 1
-            if number & 0x81:
+            if number == 1:
+                number = -1
+            elif number & 0x81:
                 number, position = _read(data, position - 1, _VARINT)
                 if position < 0 or number < -1:
                     return (BAD_VARINT if position < 0 else BAD_KEY), index, latest
-                if number < 0:
-                    number = 0
-                    if needs_keys:
-                        _note(faults, index, NO_KEY)
             else:
                 number >>= 1
-            position += number
+            if number > 0:
+                position += number
+            elif number < 0 and needs_keys:
+                _note(faults, index, NO_KEY)
             # value
             number = data[position]
             position += 1
             if number & 0x81:
-                number, position = _read(data, position - 1, _VARINT)
-                if position < 0 or number < -1:
-                    return (BAD_VARINT if position < 0 else BAD_VALUE), index, latest
-                if number < 0:
-                    number = 0
+                if number & 1 or data[position] >= 0x80:
+                    number, position = _read(data, position - 1, _VARINT)
+                    if position < 0 or number < -1:
+                        return (BAD_VARINT if position < 0 else BAD_VALUE), index, latest
+                    if number < 0:
+                        number = 0
+                else:
+                    number = (number & 0x7F) >> 1 | data[position] << 6
+                    position += 1
             else:
                 number >>= 1
             position += number

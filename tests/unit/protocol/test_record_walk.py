@@ -38,9 +38,15 @@ def test_valid_records_have_no_fault_and_the_greatest_timestamp_delta() -> None:
         (record_walk.BAD_VARINT, framed(b"\x00" + b"\xff" * 11)),
         (record_walk.BAD_LENGTH, framed(SOUND)[:-1]),
         (record_walk.BAD_LENGTH, b"\x01" + SOUND),
+        (record_walk.BAD_LENGTH, b"\x01"),
         (record_walk.BAD_LENGTH, b"\xfe\xff\xff\xff\x0f" + SOUND),
         (record_walk.BAD_OFFSET_DELTA, framed(b"\x00\x04\x12\x02k\x02v\x00")),
         (record_walk.BAD_OFFSET_DELTA, framed(b"\x00\x04\x01\x02k\x02v\x00")),
+        (record_walk.BAD_OFFSET_DELTA, framed(b"\x00\x04\x01")),
+        (record_walk.BAD_OFFSET_DELTA, framed(b"\x00\x04\x80\x01\x02k\x02v\x00")),
+        (record_walk.CUT_OFF, framed(b"\x00\x04\x80")),
+        (record_walk.CUT_OFF, framed(b"\x00\x80")),
+        (record_walk.CUT_OFF, framed(b"\x00\x00\x00\x01\x80")),
         (record_walk.BAD_KEY, framed(b"\x00\x00\x00\x03\x02v\x00")),
         (record_walk.BAD_VALUE, framed(b"\x00\x00\x00\x01\x03\x00")),
         (record_walk.BAD_HEADER_COUNT, framed(b"\x00\x00\x00\x01\x01\x01")),
@@ -54,6 +60,36 @@ def test_valid_records_have_no_fault_and_the_greatest_timestamp_delta() -> None:
 )
 def test_each_fault_of_the_framing_is_named(flaw: int, data: bytes) -> None:
     assert walk(data)[0] == flaw
+
+
+@pytest.mark.parametrize("number", [0, 1, 63, 64, 65, 8191, 8192, 2**20])
+def test_numbers_of_any_length_are_read_in_every_field(number: int) -> None:
+    content = (
+        b"\x00"
+        + encode_varlong(number)
+        + b"\x00"
+        + encode_varint(number) + bytes(number)
+        + encode_varint(number) + bytes(number)
+        + b"\x00"
+    )  # fmt: skip
+    assert walk(framed(content)) == (record_walk.SOUND, 1, number)
+
+
+def test_offset_deltas_of_one_two_and_three_bytes_are_read() -> None:
+    count = 8200
+    data = b"".join(
+        framed(b"\x00\x00" + encode_varint(index) + b"\x01\x01\x00") for index in range(count)
+    )
+    assert walk(data, count) == (record_walk.SOUND, count, 0)
+    assert walk(data[7:], count)[:2] == (record_walk.BAD_OFFSET_DELTA, 0)
+
+
+def test_a_number_in_more_bytes_than_it_needs_is_the_same_number() -> None:
+    longer = bytes.fromhex("9400 00 8400 8000 8100 8100 00")
+    faults: list[tuple[int, int]] = []
+    result = record_walk.walk_records(longer, 1, MIN_INT64, MAX_INT64, 0, True, faults)
+    assert result == (record_walk.SOUND, 1, 2)
+    assert faults == [(0, record_walk.NO_KEY)]
 
 
 def test_a_fault_is_reported_at_its_record() -> None:
