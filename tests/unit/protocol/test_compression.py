@@ -7,9 +7,18 @@ import tracemalloc
 
 import cramjam
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.profile import scaled
 
 from penstock.protocol.batch import CorruptBatch
-from penstock.protocol.compression import Codec, DecompressedTooLarge, compress, decompress
+from penstock.protocol.compression import (
+    Codec,
+    DecompressedTooLarge,
+    compress,
+    decompress,
+    new_scratch,
+)
 
 MIB = 1024 * 1024
 COMPRESSED = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
@@ -72,6 +81,24 @@ def test_truncated_data_is_corrupt_or_shorter(codec: Codec) -> None:
             continue
         # Only snappy's block framing has no end mark: its header alone is an empty stream.
         assert (codec, cut, decompressed) == (Codec.SNAPPY, len(XERIAL_HEADER), b"")
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+def test_a_kept_scratch_buffer_changes_no_content_and_no_limit(codec: Codec) -> None:
+    scratch = new_scratch()
+    lengths = [50_000, 100, 0, 65_536, 65_537, 3 * MIB, 1]
+    contents = [noise(length) for length in lengths] + [bytes(length) for length in lengths]
+    compressed = [compress(codec, content) for content in contents]
+    # All are kept until the last is there: none may be a view of the buffer.
+    kept = [decompress(codec, data, limit=3 * MIB, scratch=scratch) for data in compressed]
+    assert kept == contents
+    for data, content in zip(compressed, contents, strict=True):
+        if content:
+            with pytest.raises(DecompressedTooLarge):
+                decompress(codec, data, limit=len(content) - 1, scratch=scratch)
+    with pytest.raises(CorruptBatch):
+        decompress(codec, compressed[0][:-1], limit=MIB, scratch=scratch)
+    assert decompress(codec, compressed[1], limit=MIB, scratch=scratch) == contents[1]
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
@@ -167,6 +194,103 @@ def test_lz4_with_linked_blocks_is_read() -> None:
     encoder = cramjam.lz4.Compressor(block_linked=True)
     encoder.compress(content)
     assert decompress(Codec.LZ4, bytes(encoder.finish()), limit=len(content)) == content
+
+
+# What Java's clients and librdkafka write: 64 KiB in a block, no checksums, no content size.
+LZ4_HEADER = bytes.fromhex("04224d18 60 40 82")
+
+
+def lz4_frame(*blocks: bytes) -> bytes:
+    sized = (struct.pack("<I", len(block)) + block for block in blocks)
+    return LZ4_HEADER + b"".join(sized) + bytes(4)
+
+
+def lz4_block(content: bytes) -> bytes:
+    return bytes(cramjam.lz4.compress_block(content, store_size=False))
+
+
+def decoded_by_library(frame: bytes, limit: int) -> bytes | None:
+    """What the library's decoder of frames makes of it; None: it is corrupt or too large."""
+    output = bytearray(limit)
+    try:
+        return bytes(output[: cramjam.lz4.decompress_into(frame, output)])
+    except cramjam.DecompressionError:
+        return None
+
+
+def decompressed(frame: bytes, limit: int) -> bytes | None:
+    try:
+        return decompress(Codec.LZ4, frame, limit=limit, scratch=new_scratch())
+    except CorruptBatch:
+        return None
+
+
+@pytest.mark.parametrize("length", [0, 1, 16_000, 65_536])
+def test_an_lz4_frame_of_one_block_is_read_as_clients_write_it(length: int) -> None:
+    content = (b"some words " * 6000)[:length]
+    frame = lz4_frame(lz4_block(content))
+    for limit in {length, 65_536, MIB}:
+        assert decompress(Codec.LZ4, memoryview(frame), limit=limit) == content
+    if length:
+        with pytest.raises(DecompressedTooLarge):
+            decompress(Codec.LZ4, frame, limit=length - 1)
+
+
+def test_content_of_an_lz4_frame_outlives_the_next_use_of_the_scratch_buffer() -> None:
+    scratch = new_scratch()
+    contents = [b"first words " * 9, b"other words " * 8]
+    kept = [
+        decompress(Codec.LZ4, lz4_frame(lz4_block(content)), limit=MIB, scratch=scratch)
+        for content in contents
+    ]
+    assert kept == contents
+
+
+def test_an_lz4_frame_of_several_blocks_and_of_a_stored_one_is_read() -> None:
+    words = b"some words " * 5000
+    blocks = [lz4_block(words), lz4_block(b"")]
+    assert decompress(Codec.LZ4, lz4_frame(*blocks), limit=MIB) == words
+    assert decompress(Codec.LZ4, lz4_frame(blocks[0]) * 2, limit=MIB) == words * 2
+    stored = LZ4_HEADER + struct.pack("<I", 1 << 31 | 5) + b"plain" + bytes(4)
+    assert decompress(Codec.LZ4, stored, limit=MIB) == b"plain"
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        lz4_frame(lz4_block(bytes(65_537))),  # more than a block may hold
+        lz4_frame(lz4_block(b"content") + b"\x00"),
+        lz4_frame(lz4_block(b"content")[:-1]),
+        lz4_frame(lz4_block(b"content"))[:-4],  # no end mark
+        lz4_frame(lz4_block(b"content")) + b"\x00",
+        LZ4_HEADER[:-1] + b"\x83" + lz4_frame(lz4_block(b"content"))[7:],  # header's checksum
+        lz4_frame(b"\x10a\x02\x00\x00"),  # copies from before the block
+    ],
+    ids=["large", "trailing", "cut", "endless", "junk", "checksum", "offset"],
+)
+def test_a_malformed_lz4_frame_of_one_block_is_corrupt(frame: bytes) -> None:
+    with pytest.raises(CorruptBatch):
+        decompress(Codec.LZ4, frame, limit=MIB)
+
+
+@settings(max_examples=scaled(test=200, verify=20_000, release=100_000))
+@given(
+    content=st.binary(max_size=40) | st.binary(max_size=4).map(lambda part: part * 500),
+    damage=st.lists(st.tuples(st.integers(0, 3000), st.binary(max_size=2)), max_size=3),
+    limit=st.sampled_from([30, 65_535, 65_536, 100_000]),
+)
+def test_damaged_lz4_frames_are_judged_as_the_library_judges_them(
+    content: bytes, damage: list[tuple[int, bytes]], limit: int
+) -> None:
+    block = lz4_block(content)
+    for position, replacement in damage:
+        start = position % (len(block) + 1)
+        block = block[:start] + replacement + block[start + 1 :]
+        frame = lz4_frame(block)
+        assert decompressed(frame, limit) == decoded_by_library(frame, limit)
+        start = position % len(frame)
+        broken = frame[:start] + replacement + frame[start + 1 :]
+        assert decompressed(broken, limit) == decoded_by_library(broken, limit)
 
 
 def zstd_frame(window_log: int, *blocks: bytes) -> bytes:
