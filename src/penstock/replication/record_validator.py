@@ -22,7 +22,7 @@ from penstock.protocol.batch import (
     is_crc_valid,
     stamp_max_timestamp,
 )
-from penstock.protocol.compression import Codec, decompress
+from penstock.protocol.compression import Codec, decompress, new_scratch
 from penstock.protocol.record_walk import walk_records
 from penstock.protocol.varint import MAX_INT64, MIN_INT64
 from penstock.replication.delayed_produce import PartitionAppended, RecordErrors
@@ -34,6 +34,7 @@ from penstock.storage.log_validator import validate_batch
 # Attributes, base timestamp, maximum timestamp and count of records in a batch's header.
 _FIELDS = Struct(">h4xqq14xi")
 _UNKNOWN = Offset(-1)
+_CODECS = tuple(Codec)  # by number: Codec(number) takes 0.3 us
 
 _FLAWS = {
     record_walk.CUT_OFF: "the batch ends before the record does",
@@ -49,46 +50,64 @@ _FLAWS = {
 }
 
 
-def find_refusal(
-    records: memoryview, config: LogConfig, tp: object, now_ms: int
-) -> PartitionAppended | None:
-    """The result for a batch with invalid records; None: the engine may append it.
+class RecordValidator:
+    """Owned by the replica manager and called on its event loop alone: batches share a buffer."""
 
-    What the header alone rules out is left to the engine, which refuses it for certain.
-    """
-    size = len(records)
-    if size < HEADER_BYTES or size > config.max_message_bytes:
-        return None
-    attributes, base_ms, max_ms, count = _FIELDS.unpack_from(records, ATTRIBUTES_POSITION)
-    codec = attributes & CODEC_MASK
-    if codec > MAX_CODEC_ID or min(base_ms, max_ms) < NO_TIMESTAMP:
-        return None
-    data: bytes
-    if codec:
-        try:
+    def __init__(self) -> None:
+        self._scratch = new_scratch()
+
+    def find_refusal(
+        self, records: memoryview, config: LogConfig, tp: object, now_ms: int
+    ) -> PartitionAppended | None:
+        """The result for a batch with invalid records; None: the engine may append it.
+
+        What the header alone rules out is left to the engine, which refuses it for certain.
+        """
+        size = len(records)
+        if size < HEADER_BYTES or size > config.max_message_bytes:
+            return None
+        attributes, base_ms, max_ms, count = _FIELDS.unpack_from(records, ATTRIBUTES_POSITION)
+        codec = attributes & CODEC_MASK
+        if codec > MAX_CODEC_ID or base_ms < NO_TIMESTAMP or max_ms < NO_TIMESTAMP:
+            return None
+        data: bytes
+        if codec:
             limit = config.decompression_limit_bytes
-            data = decompress(Codec(codec), records[HEADER_BYTES:], limit=limit)
-        except CorruptBatch as error:
-            return _refuse_batch(records, tp, f"{tp}: {error.reason}", ())
-    else:
-        data = bytes(records[HEADER_BYTES:])
-    has_own_times = not attributes & APPEND_TIME and config.message_timestamp_type == "CreateTime"
-    least, greatest = MIN_INT64, MAX_INT64
-    if has_own_times:
-        least = max(now_ms - config.message_timestamp_before_max_ms, 0) - base_ms
-        latest_ms = min(now_ms + config.message_timestamp_after_max_ms, MAX_INT64)
-        greatest = min(latest_ms - base_ms, MAX_INT64)  # no timestamp and no delta leaves 64 bits
-    faults: list[tuple[int, int]] = []
-    flaw, index, latest = walk_records(
-        data, count, least, greatest, NO_TIMESTAMP - base_ms, config.compact, faults
-    )
-    if flaw:
-        return _refuse_framing(records, tp, flaw, index)
-    if faults:
-        return _refuse_records(records, tp, faults, config)
-    if has_own_times and base_ms + latest != max_ms and count > 0:
-        _correct_max_timestamp(records, max(base_ms + latest, NO_TIMESTAMP), max_ms)
-    return None
+            payload = records[HEADER_BYTES:]
+            try:
+                data = decompress(_CODECS[codec], payload, limit=limit, scratch=self._scratch)
+            except CorruptBatch as error:
+                return _refuse_batch(records, tp, f"{tp}: {error.reason}", ())
+        else:
+            data = bytes(records[HEADER_BYTES:])
+        least, greatest = MIN_INT64, MAX_INT64
+        has_own_times = (
+            not attributes & APPEND_TIME and config.message_timestamp_type == "CreateTime"
+        )
+        if has_own_times:
+            # Comparisons, because calls of min and max took 0.5 us here. Neither a timestamp nor a
+            # delta may leave 64 bits.
+            oldest_ms = now_ms - config.message_timestamp_before_max_ms
+            latest_ms = now_ms + config.message_timestamp_after_max_ms
+            if oldest_ms < 0:
+                oldest_ms = 0
+            if latest_ms > MAX_INT64:
+                latest_ms = MAX_INT64
+            least = oldest_ms - base_ms
+            if base_ms >= 0 or latest_ms < MAX_INT64:
+                greatest = latest_ms - base_ms
+        faults: list[tuple[int, int]] = []
+        needs_keys = "compact" in config.cleanup_policy
+        flaw, index, latest = walk_records(
+            data, count, least, greatest, NO_TIMESTAMP - base_ms, needs_keys, faults
+        )
+        if flaw:
+            return _refuse_framing(records, tp, flaw, index)
+        if faults:
+            return _refuse_records(records, tp, faults, config)
+        if has_own_times and base_ms + latest != max_ms and count > 0:
+            _correct_max_timestamp(records, max(base_ms + latest, NO_TIMESTAMP), max_ms)
+        return None
 
 
 def _refuse_framing(records: memoryview, tp: object, flaw: int, index: int) -> PartitionAppended:

@@ -41,7 +41,7 @@ from penstock.replication.isr_manager import IsrManager
 from penstock.replication.leader_and_isr import LeaderAndIsrHandler
 from penstock.replication.metadata_cache import MetadataCache
 from penstock.replication.partition import Partition, PartitionStatistics, Role
-from penstock.replication.record_validator import find_refusal
+from penstock.replication.record_validator import RecordValidator
 from penstock.replication.refused_batches import DamageVerdict, describe_damage, judge_damage
 from penstock.replication.replication_quota import ReplicationQuota
 from penstock.replication.storage_errors import as_refusal, code_of, message_of
@@ -101,6 +101,7 @@ class ReplicaManager:
         self._config = CachedConfig(effective_config, ReplicationConfig.from_broker)
         self._timers = timers
         self._wall_ms = wall_ms
+        self._validator = RecordValidator()
         self._report = report
         self._on_damaged: Callable[[TopicPartition], None] = lambda tp: None
         self._handler = LeaderAndIsrHandler(
@@ -236,7 +237,7 @@ class ReplicaManager:
                     refused.append((len(items) + len(refused), _refuse(code)))
                     continue
                 assert partition is not None
-            invalid = _find_invalid(partition, records, origin, now_ms)
+            invalid = self._find_invalid(partition, records, origin, now_ms)
             if invalid is not None:
                 refused.append((len(items) + len(refused), invalid))
                 continue
@@ -283,6 +284,17 @@ class ReplicaManager:
             self.handle_log_failures()
         self.fetch_purgatory.check_and_complete_all(moved)
         return watched
+
+    def _find_invalid(
+        self, partition: Partition, records: memoryview, origin: AppendOrigin, now_ms: int
+    ) -> PartitionAppended | None:
+        """The refusal of a client's batch for its records, unless the topic lets them pass."""
+        log = partition.log
+        config = log.config
+        if origin is not AppendOrigin.CLIENT or not config.penstock_validate_records:
+            return None
+        refusal = self._validator.find_refusal(records, config, partition.tp, now_ms)
+        return None if refusal is None else refusal._replace(log_start_offset=log.log_start_offset)
 
     def _find_refusal(
         self, tp: TopicPartition, partition: Partition | None, acks: int, origin: AppendOrigin
@@ -467,18 +479,6 @@ class ReplicaManager:
 
 def _refuse(code: ErrorCode, message: str | None = None) -> PartitionAppended:
     return PartitionAppended(code, _UNKNOWN, NO_TIMESTAMP, _UNKNOWN, message)
-
-
-def _find_invalid(
-    partition: Partition, records: memoryview, origin: AppendOrigin, now_ms: int
-) -> PartitionAppended | None:
-    """The refusal of a client's batch for its records, unless the topic lets them pass."""
-    log = partition.log
-    config = log.config
-    if origin is not AppendOrigin.CLIENT or not config.penstock_validate_records:
-        return None
-    refusal = find_refusal(records, config, partition.tp, now_ms)
-    return None if refusal is None else refusal._replace(log_start_offset=log.log_start_offset)
 
 
 def _lay_out(

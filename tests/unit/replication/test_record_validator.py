@@ -57,6 +57,24 @@ def test_bytes_that_do_not_decompress_are_refused(codec: Codec) -> None:
     assert (answer.code, answer.record_errors) == (ErrorCode.INVALID_RECORD, ())
 
 
+@pytest.mark.parametrize("codec", list(Codec)[1:])
+def test_batches_that_share_a_buffer_are_judged_by_their_own_bytes(codec: Codec) -> None:
+    harness = leading()
+    long = batch_of(*[(b"k" * 50, WALL_MS)] * 200, codec=codec)
+    cut = bytes(batch_of(*[(b"k" * 50, WALL_MS)] * 200)[61:-10])
+    codes = [
+        harness.append(P0, batch=batch).answer[0].code
+        for batch in (
+            long,
+            with_payload(cut, 200, codec),  # the buffer still holds the ten bytes it lacks
+            batch_of((b"k", WALL_MS), codec=codec),
+            long,
+        )
+    ]
+    none, invalid = ErrorCode.NONE, ErrorCode.INVALID_RECORD
+    assert codes == [none, invalid, none, none]
+
+
 def test_an_offset_delta_that_makes_readers_skip_records_is_refused() -> None:
     answer = append_result(with_payload(b"\x0c\x00\x00\x12\x01\x01\x00"))
     assert answer.code is ErrorCode.INVALID_RECORD
