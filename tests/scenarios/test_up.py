@@ -209,6 +209,19 @@ def test_invalid_arguments_are_refused_by_name(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("brokers", [(), ("--brokers", "2")])
+def test_a_line_of_the_config_file_that_cannot_be_read_is_named(
+    tmp_path: Path, brokers: tuple[str, ...]
+) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("num.partitions=2\nlog.retention.ms=\\u12\n")
+    data = tmp_path / "data"
+    done = try_up(*brokers, "--config", str(file), "--data", str(data), "--listen", ANY)
+    assert done.returncode == 2
+    assert f"{file}:2: " in done.stderr
+    assert not data.exists()
+
+
 def test_with_few_descriptors_connections_wait_and_logs_are_served(tmp_path: Path) -> None:
     """Connections once used up the descriptors of the logs, and the broker exited as if its disk
     had failed."""

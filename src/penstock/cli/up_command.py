@@ -1,14 +1,13 @@
 """`penstock up`: runs a broker in the foreground until Ctrl-C or SIGTERM."""
 
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from penstock.config.properties import read_properties
-from penstock.config.raw_config import ConfigError, RawConfig
+from penstock.config.raw_config import EMPTY_RAW_CONFIG, ConfigError, RawConfig
 
 if TYPE_CHECKING:
     from penstock.server.lifecycle import BrokerLifecycle
@@ -130,41 +129,43 @@ def _run_cluster(
     from penstock.server.local_cluster import LocalCluster
 
     host, first_port = split_address(listen or DEFAULT_LISTEN)
-    raw_config = (
-        {} if config is None else {name: raw.text for name, raw in _read(config).values.items()}
-    )
-    raw_config |= dict(_split(text) for text in settings)
-    _refuse_secured_listeners(raw_config)
+    given = _overlay(EMPTY_RAW_CONFIG if config is None else _read(config), settings)
+    _refuse_secured_listeners(given)
     cluster = LocalCluster(
         data or DEFAULT_DATA,
         host=host,
         ports=[first_port + index if first_port else 0 for index in range(brokers)],
         zookeeper=zookeeper,
         zookeepers=zookeepers,
-        config=raw_config,
+        config={name: raw.text for name, raw in given.values.items()},
     )
-    _refuse_invalid(cluster)
+    _refuse_invalid(cluster, given)
+    for warning in given.warnings:
+        _report(warning)
     return run_cluster(cluster, _report)
 
 
-def _refuse_secured_listeners(texts: Mapping[str, str]) -> None:
+def _refuse_secured_listeners(given: RawConfig) -> None:
     """The brokers of a local cluster get listeners of their own, which are PLAINTEXT: what the
     file asks for must not vanish in silence."""
-    named = {name: texts[name] for name in _LISTENER_SETTINGS if name in texts}
-    _refuse_unresolved(named)
+    named = {name: raw for name, raw in given.values.items() if name in _LISTENER_SETTINGS}
+    _refuse_unresolved(given._replace(values=named))
 
 
-def _refuse_invalid(cluster: "LocalCluster") -> None:
+def _refuse_invalid(cluster: "LocalCluster", given: RawConfig) -> None:
     """Before ZooKeeper starts: a broker would refuse it after seconds, with its log quoted."""
     for broker_id in cluster.broker_ids:
-        _refuse_unresolved({**cluster.config_of(broker_id), "zookeeper.connect": "127.0.0.1:2181"})
+        texts = {**cluster.config_of(broker_id), "zookeeper.connect": "127.0.0.1:2181"}
+        kept = {(name, raw.text) for name, raw in given.values.items()}
+        own = dict(texts.items() - kept)
+        _refuse_unresolved(given.overlaid_by(RawConfig.from_mapping(own, where="--brokers")))
 
 
-def _refuse_unresolved(texts: Mapping[str, str]) -> None:
+def _refuse_unresolved(raw_config: RawConfig) -> None:
     from penstock.config.effective_config import resolve_broker
 
     try:
-        resolve_broker(RawConfig.from_mapping(texts, where="--config or --set"))
+        resolve_broker(raw_config)
     except ConfigError as error:
         raise typer.BadParameter(str(error)) from None
 
@@ -192,6 +193,10 @@ def _gather(
     if zookeeper is not None:
         options["zookeeper.connect"] = zookeeper
     raw_config = raw_config.overlaid_by(RawConfig.from_mapping(options, where="command line"))
+    return _overlay(raw_config, settings)
+
+
+def _overlay(raw_config: RawConfig, settings: list[str]) -> RawConfig:
     single = dict(_split(text) for text in settings)
     return raw_config.overlaid_by(RawConfig.from_mapping(single, where="--set"))
 
