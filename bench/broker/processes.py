@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 _TICKS = os.sysconf("SC_CLK_TCK")
+_SCHEDULED = 2  # the kind of CPU clock: time on a core, as the scheduler counts it
 
 
 def cpu_seconds(pid: int) -> float:
     """User and system time of all threads of the process, including ended ones."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def cpu_ns(pid: int) -> int:
+    """The same in nanoseconds: the process's CPU clock, by the number that Linux gives it."""
+    return time.clock_gettime_ns(~pid << 3 | _SCHEDULED)
 
 
 def resident_mb(pid: int) -> float:
