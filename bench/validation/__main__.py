@@ -46,7 +46,7 @@ from penstock.protocol.records import Record, build_batch
 
 ROUNDS = 100  # of each topic
 WARM_UP_ROUNDS = 5
-RECORDS = 150  # in a batch: 16 KB, the default batch.size of Java's producer
+RECORDS = 150  # per batch: 16 KB, the default batch.size of the Java producer
 REQUESTS = {"compiled": 300, "plain": 100}  # in a round
 CODECS = (Codec.NONE, Codec.LZ4, Codec.ZSTD)
 CHECKED, UNCHECKED = "checked", "unchecked"
@@ -169,7 +169,7 @@ def _compressed(batch: bytearray, codec: Codec) -> bytes:
 
 @contextmanager
 def _sources_first(directory: Path | None) -> Iterator[None]:
-    """Brokers started meanwhile import from this directory."""
+    """Puts this directory first on the import path of brokers that are started meanwhile."""
     before = os.environ.get("PYTHONPATH")
     if directory is not None:
         os.environ["PYTHONPATH"] = str(directory)
