@@ -227,6 +227,7 @@ class ReplicaManager:
         now_ms = self._wall_ms()
         accepted: list[Partition] = []
         refused: list[tuple[int, PartitionAppended]] = []
+        self._validator.begin_request()
         find = self._partitions.get
         # The hot path: one attribute per partition, no call but for the records and the item.
         for tp, records in batches:

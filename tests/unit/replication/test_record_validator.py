@@ -229,3 +229,27 @@ def test_other_partitions_of_the_request_are_appended() -> None:
     )
     assert [answer.code for answer in answers] == [ErrorCode.INVALID_RECORD, ErrorCode.NONE]
     assert answers[0].log_start_offset == 0
+
+
+def test_a_request_is_decompressed_up_to_a_bound_and_the_rest_can_be_sent_again() -> None:
+    """Else 32 KB with 30 batches would keep the broker from other clients for seconds."""
+    harness = leading()
+    large = bytes(with_payload(one_record(30 * MIB), codec=Codec.ZSTD))
+    bomb = bytes(claiming(1, compress(Codec.ZSTD, bytes(4 * MIB)) * 9, Codec.ZSTD))
+    plain = bytes(batch_of((b"k", WALL_MS)))
+    answers: list[PartitionAppended] = []
+    harness.replicas.append(
+        [(P0, memoryview(bytearray(batch))) for batch in (large, bomb, large, large, plain)],
+        acks=-1,
+        timeout_ms=1,
+        done=answers.extend,
+    )
+    assert [answer.code for answer in answers] == [
+        ErrorCode.NONE,
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.NONE,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NONE,
+    ]
+    assert answers[3].code.is_retriable
+    assert harness.append(P0, batch=bytearray(large)).codes == [ErrorCode.NONE]
