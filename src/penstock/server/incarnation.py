@@ -110,6 +110,8 @@ class RecoveredLogs(NamedTuple):
     logs: Mapping[TopicPartition, PartitionLog]  # as recovery has opened them
 
     def list_opened(self) -> dict[TopicPartition, OpenedLog]:
+        """A folder without a segment is as good as no folder: its log was opened empty."""
+        without_segments = self.engine.without_segments()
         return {
             tp: OpenedLog(
                 log.topic_id,
@@ -117,6 +119,7 @@ class RecoveredLogs(NamedTuple):
                 LogPosition(log.latest_epoch, log.log_end_offset),
             )
             for tp, log in self.logs.items()
+            if tp not in without_segments
         }
 
 

@@ -189,7 +189,8 @@ class Engine(Protocol):
         ...
 
     def missing(self) -> Set[TopicPartition]:
-        """The partitions whose data is gone: checkpoints name them, but `recover` found no log.
+        """The partitions whose data is gone: checkpoints name them, but `recover` found no log, or
+        none with a segment.
 
         Partitions of a failed directory are offline, not missing. A partition is no longer missing
         once it is created again. One that was deleted just before a crash may be listed too, as
@@ -201,6 +202,11 @@ class Engine(Protocol):
     def short(self) -> Mapping[TopicPartition, Offset]:
         """The logs that ended below their checkpointed high watermark when `recover` opened them,
         each with that high watermark: records that were committed are gone."""
+        ...
+
+    def without_segments(self) -> Set[TopicPartition]:
+        """The logs that `recover` opened from a folder without any segment: either their creation
+        was cut short, or the files are gone. They are `missing` too if a checkpoint names them."""
         ...
 
     def create(

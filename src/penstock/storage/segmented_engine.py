@@ -56,6 +56,7 @@ from penstock.storage.partition_metadata import (
     read_topic_id,
 )
 from penstock.storage.recovery import Report, open_log
+from penstock.storage.segment_file import LOG_SUFFIX
 from penstock.storage.swap import find_last_replaced, finish_swaps
 
 _REPLICA = AppendOrigin.REPLICATION
@@ -93,6 +94,7 @@ class SegmentedEngine:
         self._homes: dict[TopicPartition, LocalLogDirectory] = {}
         self._missing: set[TopicPartition] = set()  # named by checkpoints, without a folder
         self._short: dict[TopicPartition, Offset] = {}  # opened below that high watermark
+        self._without_segments: set[TopicPartition] = set()  # opened from a folder that has none
         self._removals: list[RemovalJob] = []
         # One for all passes, because the limit is the broker's.
         self._throttle = CleanerThrottler(config.cleaner_io_max_bytes_per_second)
@@ -148,6 +150,9 @@ class SegmentedEngine:
 
     def short(self) -> Mapping[TopicPartition, Offset]:
         return dict(self._short)
+
+    def without_segments(self) -> Set[TopicPartition]:
+        return frozenset(self._without_segments)
 
     def lock(self) -> None:
         """Lock all directories that work, or none: a refused start leaves no lock behind."""
@@ -210,6 +215,10 @@ class SegmentedEngine:
             return  # its directory is offline already
         if log.log_end_offset < remembered.high_watermark:
             self._short[tp] = remembered.high_watermark
+        if not any(name.endswith(LOG_SUFFIX) for name in names):
+            self._without_segments.add(tp)
+            if tp in directory.checkpointed():
+                self._missing.add(tp)
         self._register(directory, log)
 
     def _names(self, folder: str) -> set[str]:

@@ -137,6 +137,24 @@ def test_a_folder_without_its_segments_is_reported_as_no_log() -> None:
     run_scenario(scenario)
 
 
+def test_a_young_folder_without_its_segments_is_reported_as_if_it_were_gone() -> None:
+    """No checkpoint names it yet, so that only a replica with records may lead before it."""
+
+    async def scenario(cluster: Cluster) -> None:
+        broker, disk = RestartingBroker(cluster), SimulatedDisk("/d")
+        harness = await broker.start(disk)
+        harness.append(await broker.create_topic(harness), 2)
+        disk = disk.survivor_of_kill()
+        for path in [path for path in disk.files() if path.startswith("/d/t-0/")]:
+            disk.remove(path)
+        for _ in range(2):  # also after another kill before it registers
+            await broker.start(disk, registers=False)
+            assert await broker.find_reported() == NEVER_CREATED
+            disk = disk.survivor_of_kill()
+
+    run_scenario(scenario)
+
+
 def test_a_disk_that_was_remounted_is_reported_with_its_log() -> None:
     """The broker has registered without it, so it is outdated, but not empty."""
 

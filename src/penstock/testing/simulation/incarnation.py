@@ -42,6 +42,7 @@ class SimulatedIncarnation:
                 log.topic_id, DIRECTORY, LogPosition(log.latest_epoch, log.log_end_offset)
             )
             for tp, log in logs.items()
+            if tp not in engine.without_segments()
         }
         self._is_checked = False
 

@@ -381,6 +381,9 @@ class MemoryEngine:
     def short(self) -> Mapping[TopicPartition, Offset]:
         return {}
 
+    def without_segments(self) -> Set[TopicPartition]:
+        return frozenset()
+
     def create(
         self,
         tp: TopicPartition,
