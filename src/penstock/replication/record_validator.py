@@ -81,16 +81,10 @@ class RecordValidator:
             return None
         data: bytes
         if codec:
-            if self._decompressed_bytes >= MAX_REQUEST_BYTES:
-                return _refuse_request(tp)
-            limit = config.decompression_limit_bytes
-            payload = records[HEADER_BYTES:]
-            try:
-                data = decompress(_CODECS[codec], payload, limit=limit, scratch=self._scratch)
-            except CorruptBatch as error:
-                self._decompressed_bytes += limit  # at most: it stopped there
-                return _refuse_batch(records, tp, f"{tp}: {error.reason}", ())
-            self._decompressed_bytes += len(data)
+            content = self._decompress(_CODECS[codec], records, config, tp)
+            if isinstance(content, PartitionAppended):
+                return content
+            data = content
         else:
             data = bytes(records[HEADER_BYTES:])
         least, greatest = MIN_INT64, MAX_INT64
@@ -121,6 +115,21 @@ class RecordValidator:
         if has_own_times and base_ms + latest != max_ms and count > 0:
             _correct_max_timestamp(records, max(base_ms + latest, NO_TIMESTAMP), max_ms)
         return None
+
+    def _decompress(
+        self, codec: Codec, records: memoryview, config: LogConfig, tp: object
+    ) -> bytes | PartitionAppended:
+        """The batch's records, or its refusal."""
+        if self._decompressed_bytes >= MAX_REQUEST_BYTES:
+            return _refuse_request(tp)
+        limit = config.decompression_limit_bytes
+        try:
+            data = decompress(codec, records[HEADER_BYTES:], limit=limit, scratch=self._scratch)
+        except CorruptBatch as error:
+            self._decompressed_bytes += limit  # at most: it stopped there
+            return _refuse_batch(records, tp, f"{tp}: {error.reason}", ())
+        self._decompressed_bytes += len(data)
+        return data
 
 
 def _refuse_request(tp: object) -> PartitionAppended:
