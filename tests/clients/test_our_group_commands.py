@@ -200,7 +200,7 @@ def test_offsets_are_reset_only_with_execute(
     } == expected
     assert committed(broker, group) == {0: 6, 1: 1}
     done = group_command("reset-offsets", group, "--all-topics", *target, "--execute")
-    assert done.lines[-1] == f"group {group} reads on from the new offsets"
+    assert done.lines[-1] == f"group {group} continues from the new offsets"
     assert committed(broker, group) == expected
 
 
@@ -210,7 +210,7 @@ def test_a_dry_run_says_that_nothing_was_changed(
     group, topic = new_name(), topic_with(broker, 3)
     shown = group_command("reset-offsets", group, "--topic", topic, "--to-latest")
     assert shown.lines[-1].split() == [topic, "0", "-", "3"]
-    assert shown.errors == "nothing was changed: add --execute to do it\n"
+    assert shown.errors == "nothing was changed: add --execute to commit these offsets\n"
     assert committed(broker, group) == {}
 
 
@@ -232,8 +232,8 @@ def test_a_group_with_members_is_neither_reset_nor_deleted(
     with reading(broker, group, topic):
         refused = group_command(*reset)
         assert (refused.status, refused.out) == (1, "")
-        assert "read by 1 member (reader on " in refused.errors
-        assert "stop the consumers first" in refused.errors
+        assert "it has 1 member (reader on " in refused.errors
+        assert "stop its consumers first" in refused.errors
         kept = group_command("delete", group)
         assert (kept.status, "NON_EMPTY_GROUP" in kept.errors) == (1, True)
         with pytest.raises(RefusedByBroker) as raced:  # it joined after the check

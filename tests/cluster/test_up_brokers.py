@@ -148,14 +148,14 @@ def test_a_throttled_reassignment_waits_until_unthrottled(up: UpProcess) -> None
     for _ in range(3):  # a command takes longer than the reassignment would without the throttle
         assert "heavy-0" in str(status(servers)["moving"])
     assert describe(servers, "heavy")["isr"] == [held]
-    assert run_command(servers, "cluster", "unthrottle") == "nothing is throttled any more\n"
+    assert run_command(servers, "cluster", "unthrottle") == "removed all replication throttles\n"
     assert wait_moved(servers, target, "heavy")["isr"] == target
 
 
 def test_nothing_to_do_is_reported(up: UpProcess) -> None:
     done = cli(up.bootstrap_servers, "cluster", "reassign")
     assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr == "nothing is being moved\n"
+    assert done.stderr == "no reassignment is in progress\n"
 
 
 def test_an_impossible_command_is_reported_and_exits_with_1(up: UpProcess) -> None:

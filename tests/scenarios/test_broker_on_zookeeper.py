@@ -120,6 +120,6 @@ def test_a_broker_that_is_elected_and_finds_a_damaged_znode_ends_with_one_line(
         assert up.wait() == 3
     assert "Traceback" not in "\n".join(up.logs)
     assert up.logs[-1] == (
-        "stopped, as it cannot go on: /controller_epoch cannot be read: its data is b'none', not a "
-        "number; repair the znode's data, then restart"
+        "stopped, because it cannot continue: /controller_epoch cannot be read: its data is "
+        "b'none', not a number; repair the znode's data, then restart"
     )

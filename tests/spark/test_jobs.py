@@ -268,7 +268,7 @@ def test_impossible_replay_is_refused(
         replay(spark, servers, options)
     with pytest.raises(JobRefused, match="copied into itself"):
         replay(spark, servers, Replay(scope=JobScope((topic_name,)), target=topic_name))
-    with pytest.raises(ClusterNotReady, match=r"does not exist.*--create makes the target"):
+    with pytest.raises(ClusterNotReady, match=r"does not exist.*--create creates the target"):
         replay(spark, servers, Replay(scope=JobScope((topic_name,)), target="nowhere-to-be-found"))
     wrong = Replay(scope=JobScope((topic_name,)), target=f"{topic_name}.narrow", value="no_such(1)")
     with pytest.raises(JobRefused, match=r"invalid SQL: .*no_such"):

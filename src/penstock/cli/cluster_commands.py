@@ -24,27 +24,27 @@ if TYPE_CHECKING:
     from penstock.client.reassignments import ReassignmentResult
     from penstock.model.ids import TopicPartition
 
-app = command_group("Look at a cluster, move partitions between its brokers, elect leaders.")
+app = command_group("Show the state of a cluster, reassign partitions, elect leaders.")
 
 _HEALTH_COLOURS = {"healthy": "green", "under-replicated": "yellow", "offline": "red"}
 _SHOWN = 10  # partitions listed by name; beyond that only their number is shown
 
-_STATUS_HELP = """Show the brokers, and which partitions are not as they should be.
+_STATUS_HELP = """Show the brokers, and the partitions that are offline or under-replicated.
 
 The first line says healthy, under-replicated (replicas are not in sync) or offline (partitions have
-no leader). A broker that has replicas and is not registered is MISSING.
+no leader). A broker that has replicas but is not registered is MISSING.
 
 \b
 Examples:
   penstock cluster status
-  penstock cluster status --strict || echo 'look at it'
+  penstock cluster status --strict || echo 'not healthy'
   penstock cluster status --json | jq .under_replicated
 """
 
-_REASSIGN_HELP = """Move a partition to other brokers, or see what is being moved.
+_REASSIGN_HELP = """Reassign a partition to other brokers, or list ongoing reassignments.
 
-The first broker named is the preferred leader. Records are copied in the background; clients notice
-nothing but the new leader. Without arguments: the moves that are under way.
+The first broker named is the preferred leader. Records are copied in the background; all that
+clients notice is the new leader. Without arguments, lists the ongoing reassignments.
 
 \b
 Examples:
@@ -54,14 +54,14 @@ Examples:
   penstock cluster reassign orders-0 --cancel
 """
 
-_UNTHROTTLE_HELP = """Let replicas be copied at full speed again, in all topics and on all brokers.
+_UNTHROTTLE_HELP = """Remove replication throttles from all topics and brokers.
 
 \b
 Examples:
   penstock cluster unthrottle
 """
 
-_ELECT_HELP = """Let preferred replicas lead again, for example after a restart.
+_ELECT_HELP = """Elect preferred leaders, for example after a restart.
 
 \b
 Examples:
@@ -101,11 +101,11 @@ def show_status(status: "ClusterStatus") -> None:
     show_table(columns, status.broker_rows())
     if status.missing_brokers:
         missing = ", ".join(map(str, status.missing_brokers))
-        print(f"\nmissing brokers: {missing}; start them, or move their replicas elsewhere")
+        print(f"\nmissing brokers: {missing}; start them, or reassign their replicas")
     print(f"\n{len(status.partitions)} partitions")
     _show_partitions("without a leader", status.leaderless)
-    _show_partitions("with replicas that are not in sync", status.under_replicated)
-    _show_partitions("led by another than their preferred replica", status.not_preferred)
+    _show_partitions("under-replicated", status.under_replicated)
+    _show_partitions("not led by their preferred leader", status.not_preferred)
     _show_partitions("being moved", list(status.moving))
 
 
@@ -154,14 +154,14 @@ def reassign(
     where = get_bootstrap(ctx, bootstrap)
     if partition is None:
         if to is not None or cancel or throttle:
-            fail("name the partition that is to move, for example orders-0", 2)
+            fail("name the partition to reassign, for example orders-0", 2)
         _show_moving(where, wants_json(ctx, as_json))
         return
     if (to is None) != cancel:
-        fail(f"say where {partition} is to live with --to 1,2,3, or --cancel its move", 2)
+        fail(f"name the new replicas of {partition} with --to 1,2,3, or use --cancel", 2)
     name, brokers = parse_partition(partition), None if to is None else parse_brokers(to)
     if throttle is not None and brokers is None:
-        fail("--throttle is for a move: say where to with --to", 2)
+        fail("--throttle needs --to", 2)
 
     async def move(client: "ClusterClient") -> "Mapping[TopicPartition, ReassignmentResult]":
         if throttle is None or brokers is None:
@@ -188,7 +188,7 @@ def _show_moving(where: str, as_json: bool) -> None:
     elif rows:
         show_table(columns, rows)
     else:
-        typer.echo("nothing is being moved", err=True)
+        typer.echo("no reassignment is in progress", err=True)
 
 
 @app.command(help=_UNTHROTTLE_HELP)
@@ -196,7 +196,7 @@ def unthrottle(ctx: typer.Context, bootstrap: BootstrapOption = None) -> None:
     from penstock.cli.throttled_reassignments import end_throttles
 
     ask_cluster(get_bootstrap(ctx, bootstrap), end_throttles)
-    print("nothing is throttled any more")
+    print("removed all replication throttles")
 
 
 @app.command("elect-leaders", help=_ELECT_HELP)
@@ -248,7 +248,7 @@ def _end(
         elif not as_json:
             print(f"{name} {done}" + (" already" if code is not ErrorCode.NONE else ""))
     if not outcomes and not as_json:
-        print("nothing was to be done")
+        print("nothing to do")
     if any(code not in fine for code, _ in outcomes.values()):
         raise typer.Exit(1)
 
@@ -265,5 +265,5 @@ def parse_partition(text: str) -> "TopicPartition":
 def parse_brokers(text: str) -> list[int]:
     ids = text.split(",")
     if not all(broker_id.strip().isdecimal() for broker_id in ids):
-        fail(f"--to {text!r}: write broker ids with commas between, for example 1,2,3", 2)
+        fail(f"--to {text!r}: write broker ids separated by commas, for example 1,2,3", 2)
     return [int(broker_id) for broker_id in ids]

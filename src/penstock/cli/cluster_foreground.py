@@ -57,8 +57,8 @@ def _watch(cluster: LocalCluster, stop: threading.Event, report: Report) -> int:
         for broker_id, process in cluster.take_ended():
             logs = process.read_logs(LAST_WORDS_BYTES)
             process.kill()  # it has exited; release its pipes and its log
-            report(f"broker {broker_id} has ended by itself; it said at last:\n{logs}")
+            report(f"broker {broker_id} exited; the end of its log:\n{logs}")
         if not cluster.processes:
-            report("no broker is left: stopping")
+            report("all brokers have exited; stopping")
             return FAILED
     return 0

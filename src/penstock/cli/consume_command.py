@@ -35,15 +35,15 @@ app = typer.Typer(
 _BATCH = 500
 _LONG_S = 3600.0
 
-_HELP = """Print the records of a topic as they come, until Ctrl-C, --max-messages or --timeout-s.
+_HELP = """Print the records of a topic until Ctrl-C, --max-messages or --timeout-s.
 
-Without --group it reads every partition and commits nothing; with it, members share the partitions
-and what was printed is committed. Reads what is sent from now on, or with --from-beginning all that
-the topic holds (for a group: unless it has read before).
+Without --group, reads every partition and commits nothing. With --group, the members share the
+partitions, and the offsets of printed records are committed. Starts at the end of the log; with
+--from-beginning, at its start. A group with committed offsets continues from those.
 
-A value is printed as it is, a missing one as `null`. With --json every record is an object with
-topic, partition, offset, timestamp_ms, key, value and headers; what is no UTF-8 comes as
-key_base64 or value_base64 instead.
+Prints values as they are, and null values as `null`. With --json, prints each record as an object
+with topic, partition, offset, timestamp_ms, key, value and headers; a key or value that is not
+UTF-8 becomes key_base64 or value_base64.
 
 \b
 Examples:

@@ -33,11 +33,11 @@ Examples:
   penstock group list --json | jq -r '.[] | select(.state == "Empty") | .group'
 """
 
-_DESCRIBE_HELP = """Show a group's members, what they read, and how far behind they are.
+_DESCRIBE_HELP = """Show a group's members, their partitions, committed offsets and lag.
 
-For every partition: the committed offset (the next to be read), the end offset (the high
-watermark), the lag between them, and the member that reads it. Where nothing is committed there is
-no lag: the group's auto.offset.reset decides where it starts.
+For every partition: the committed offset (the next to read), the end offset (the high watermark),
+the lag between them, and the member that reads it. A partition without a committed offset has no
+lag: auto.offset.reset decides where its consumer starts.
 
 \b
 Examples:
@@ -45,11 +45,10 @@ Examples:
   penstock group describe billing --json | jq .lag
 """
 
-_RESET_HELP = """Move what a group has committed, so that it reads on from elsewhere.
+_RESET_HELP = """Reset a group's committed offsets.
 
-Shows what would be done; only with --execute it is done. The group must have no members
-meanwhile: stop its consumers first. Offsets outside of what a partition holds are moved to its
-nearest end.
+Shows the new offsets; --execute commits them. The group must have no members: stop its consumers
+first. An offset outside the log becomes the nearest one inside.
 
 \b
 Examples:
@@ -60,7 +59,7 @@ Examples:
   penstock group reset-offsets billing --all-topics --shift-by -100 --execute
 """
 
-_DELETE_HELP = """Delete a group and all that it has committed. It must have no members.
+_DELETE_HELP = """Delete a group and its committed offsets. It must have no members.
 
 \b
 Examples:
@@ -81,7 +80,7 @@ def list_groups(
     elif groups:
         show_table(("group", "kind", "state"), [[e.group, e.kind, e.state] for e in groups])
     else:
-        typer.echo("there are no groups: the first consumer of a group makes it", err=True)
+        typer.echo("there are no groups: the first consumer of a group creates it", err=True)
 
 
 @app.command(help=_DESCRIBE_HELP)
@@ -278,7 +277,7 @@ def _still_read(group: str, by: str) -> Exception:
     return RefusedByBroker(
         f"reset offsets of group {group!r}",
         ErrorCode.NON_EMPTY_GROUP,
-        f"it is read by {by}; stop the consumers first, they would go on where they are",
+        f"it has {by}; stop its consumers first, or they continue from their positions",
     )
 
 
@@ -305,9 +304,9 @@ def _show_planned(group: str, planned: "list[PlannedReset]", executed: bool) -> 
     ]
     show_table(("topic", "partition", "committed", "new"), rows)
     if executed:
-        print(f"group {group} reads on from the new offsets")
+        print(f"group {group} continues from the new offsets")
     else:
-        typer.echo("nothing was changed: add --execute to do it", err=True)
+        typer.echo("nothing was changed: add --execute to commit these offsets", err=True)
 
 
 @app.command(help=_DELETE_HELP)

@@ -18,7 +18,7 @@ from penstock.storage.verify import NotALog, check_is_log, count_log_bytes, veri
 
 app = typer.Typer(
     add_completion=False,
-    help="Inspect the files of a log: needs no broker, and is safe beside a running one.\n\n"
+    help="Inspect log files; works without a broker, and beside a running one.\n\n"
     "Works on data directories of Penstock and of Kafka, because the formats are the same.",
     no_args_is_help=True,
     rich_markup_mode=None,

@@ -146,7 +146,7 @@ async def _choose(
             raise RefusedByBroker(
                 f"partition {max(numbers)} of topic {scope.topic!r}",
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                f"there is none: it has {count}, counted from 0",
+                f"it does not exist: the topic has {count}, numbered from 0",
             )
         chosen.update(TopicPartition(scope.topic, number) for number in numbers)
     return sorted(chosen)

@@ -36,8 +36,9 @@ app = typer.Typer(
 
 _HELP = """Send every line of stdin, or of a file, as a record to a topic.
 
-A line's end is no part of the record. With --key-separator, what stands before its first occurrence
-is the key. Ends when the input ends and everything is stored; Ctrl-C stops reading earlier.
+The line ending is not part of the record. With --key-separator, the text before its first
+occurrence is the key. Exits when the input has ended and every record is acknowledged; Ctrl-C stops
+reading earlier.
 
 \b
 Examples:
@@ -126,7 +127,7 @@ def produce(
 def _open(file: str | None) -> contextlib.AbstractContextManager[BinaryIO]:
     if file is None:
         if sys.stdin is None:  # closed from the start
-            fail("stdin is closed: give lines on it, or name a file with --file", 2)
+            fail("stdin is closed: pipe lines to it, or name a file with --file", 2)
         return contextlib.nullcontext(sys.stdin.buffer)
     try:
         return open(file, "rb")
@@ -239,7 +240,7 @@ def _read_lines(source: BinaryIO, separator: bytes | None) -> Iterator[Line]:
         key, matched, value = text.partition(separator)
         if not matched:
             raise NoKey(
-                f"line {number} has no {separator.decode()!r}, which should end its key; "
+                f"line {number} has no {separator.decode()!r}, the key separator; "
                 f"{number - 1} records before it were sent"
             )
         yield Line(key, value, len(raw))

@@ -52,7 +52,7 @@ Examples:
   penstock --bootstrap broker1:9092 topic create orders --replication-factor 3
 """
 
-_LIST_HELP = """List the topics of the cluster, without those it keeps for itself.
+_LIST_HELP = """List the topics of the cluster, except internal ones.
 
 \b
 Examples:
@@ -61,10 +61,10 @@ Examples:
   penstock topic list --json | jq -r '.[].name'
 """
 
-_DESCRIBE_HELP = """Show a topic's partitions and its own settings.
+_DESCRIBE_HELP = """Show a topic's partitions and configs.
 
 For every partition: the leader, the replicas, those in sync (ISR), the log start offset, the high
-watermark (up to where consumers read) and the log end offset (up to where the leader has written).
+watermark (consumers read up to it) and the log end offset (the leader has written up to it).
 
 \b
 Examples:
@@ -72,9 +72,9 @@ Examples:
   penstock topic describe orders --json | jq '.partitions[] | .high_watermark - .log_start_offset'
 """
 
-_ALTER_HELP = """Add partitions to a topic, or change its settings.
+_ALTER_HELP = """Add partitions to a topic, or change its configs.
 
-Partitions can be added, never removed; keys may then belong to another partition than before.
+Partitions can be added, never removed. Afterwards, a key may belong to another partition.
 
 \b
 Examples:
@@ -83,7 +83,7 @@ Examples:
   penstock topic alter orders --delete-config retention.ms
 """
 
-_DELETE_HELP = """Delete a topic and all its records. There is no way back.
+_DELETE_HELP = """Delete a topic and all its records. This cannot be undone.
 
 \b
 Examples:
@@ -200,7 +200,7 @@ def list_topics(
             [[topic[column] for column in columns] for topic in topics],
         )
     else:
-        typer.echo("there are no topics yet: `penstock topic create NAME` makes one", err=True)
+        typer.echo("there are no topics yet: `penstock topic create NAME` creates one", err=True)
 
 
 @app.command(help=_DESCRIBE_HELP)
@@ -281,7 +281,7 @@ def alter(
     elif is_altered:
         print(f"altered topic {name}")
     else:
-        print(f"nothing has changed for topic {name}")
+        print(f"topic {name} is unchanged")
 
 
 def _warn(without_effect: dict[str, str]) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from penstock.client.cluster import ClusterClient
     from penstock.client.transaction_values import ListedTransaction, OpenTransaction
 
-app = command_group("List, describe and abort transactions; find those that hang.")
+app = command_group("List, describe and abort transactions; find hanging ones.")
 
 DEFAULT_HANGING_AGE = "15m"  # the default maximum of a transaction's timeout
 
@@ -37,10 +37,10 @@ Examples:
   penstock transaction list --pattern 'billing-.*' --json
 """
 
-_DESCRIBE_HELP = """Show what a transactional id is doing: state, age, and the partitions it writes.
+_DESCRIBE_HELP = """Show the state of a transactional id, and its transaction: age and partitions.
 
-A transaction of two-phase commit never times out: it stays open until it is decided, and readers
-of committed records wait before it. Its age says for how long already.
+A transaction with two-phase commit never times out: it stays open until it is committed or aborted,
+and read_committed consumers wait for it.
 
 \b
 Examples:
@@ -50,8 +50,8 @@ Examples:
 
 _ABORT_HELP = """Abort the open transaction of a transactional id, prepared or not.
 
-For a transaction that hangs in a partition, which no coordinator knows of any more: name the
-partition and where the transaction begins, as find-hanging shows them.
+For a hanging transaction, which no coordinator knows any more, name the partition and the start
+offset that find-hanging shows.
 
 \b
 Examples:
@@ -59,9 +59,9 @@ Examples:
   penstock transaction abort --topic orders --partition 3 --start-offset 1042
 """
 
-_HANGING_HELP = """Find transactions that a partition holds open and no coordinator knows of.
+_HANGING_HELP = """Find hanging transactions: open in a partition, but unknown to every coordinator.
 
-Nobody will end them but you: see `penstock transaction abort`.
+Nothing ends them but `penstock transaction abort`.
 
 \b
 Examples:
@@ -146,7 +146,7 @@ def _show_report(report: "TransactionReport") -> None:
 
     description = report.description
     timeout = (
-        "never: two-phase commit" if report.is_two_phase else _show_span(description.timeout_ms)
+        "never (two-phase commit)" if report.is_two_phase else _show_span(description.timeout_ms)
     )
     print(f"transactional id {description.transactional_id}")
     print(f"state            {description.state}")
@@ -185,7 +185,7 @@ def abort(
     if transactional_id is not None:
         _abort_id(ctx, transactional_id, get_bootstrap(ctx, bootstrap), as_json)
     elif topic is None or partition is None or start_offset is None:
-        fail("a transaction that hangs needs all of --topic, --partition and --start-offset", 2)
+        fail("a hanging transaction needs all of --topic, --partition and --start-offset", 2)
     else:
         _abort_in_partition(
             ctx, topic, partition, start_offset, get_bootstrap(ctx, bootstrap), as_json
@@ -256,7 +256,7 @@ def find_hanging(
         columns = ("topic", "partition", "producer id", "epoch", "start offset", "last written")
         show_table(columns, [_open_row(transaction) for transaction in transactions])
     else:
-        typer.echo("no transaction hangs", err=True)
+        typer.echo("there are no hanging transactions", err=True)
 
 
 def _open_row(transaction: "OpenTransaction") -> list[object]:

@@ -112,7 +112,7 @@ async def abort_by_id(client: ClusterClient, transactional_id: str) -> Transacti
         raise RefusedByBroker(
             f"abort {transactional_id!r}",
             ErrorCode.INVALID_TXN_STATE,
-            f"it has no transaction that could be decided: its state is {description.state}",
+            f"it has no open transaction: its state is {description.state}",
         )
     try:
         await client.transactions.end(description.producer, commit=False)
@@ -136,6 +136,5 @@ async def abort_in_partition(
     raise RefusedByBroker(
         f"abort in {partition}",
         ErrorCode.INVALID_TXN_STATE,
-        f"no open transaction begins at offset {start_offset}; those that are open begin at "
-        f"{starts}",
+        f"no open transaction begins at offset {start_offset}; open transactions begin at {starts}",
     )

@@ -91,7 +91,7 @@ def up(
     penstock up --brokers 3
     penstock up --broker-id 2 --zookeeper zk1:2181,zk2:2181,zk3:2181 --listen 10.0.0.2:9092
 
-    When all serves it prints one line: ready HOST:PORT[,HOST:PORT...]
+    When it is serving, prints one line: ready HOST:PORT[,HOST:PORT...]
     """
     _refuse_contradictions(broker_id, zookeeper, brokers, zookeepers)
     if brokers is not None:
@@ -109,7 +109,7 @@ def _refuse_contradictions(
 ) -> None:
     if zookeepers is not None and (brokers is None or zookeeper is not None):
         raise typer.BadParameter(
-            "--zookeepers says how many servers --brokers starts; it needs --brokers, and no "
+            "--zookeepers sizes the ensemble that --brokers starts; it needs --brokers, and no "
             "--zookeeper, which names servers that run already"
         )
     if brokers is not None and broker_id is not None:

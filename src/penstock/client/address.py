@@ -23,7 +23,7 @@ def parse_address(text: str) -> Address:
     match = _ADDRESS.fullmatch(text.strip())
     if match is None or not 0 < int(match["port"]) <= 65535:
         raise InvalidAddress(
-            f"{text[:80]!r} is no address: write HOST:PORT, "
+            f"{text[:80]!r} is not an address: write HOST:PORT, "
             "for example 127.0.0.1:9092 or [::1]:9092"
         )
     return Address(match["ipv6"] or match["host"], int(match["port"]))

@@ -230,8 +230,7 @@ class Admin:
                     answer = await self._router.ask_broker(broker_id, call, deadline)
             except Disconnected as error:
                 raise _Unknown(
-                    f"{error}; whether {api_key.title} was carried out is not known: look before "
-                    "trying again"
+                    f"{error}; {api_key.title} may have been carried out: check before trying again"
                 ) from error
             _check_controller(api_key, answer)
             return answer

@@ -176,7 +176,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self._ranges = {API_VERSIONS.api_key: served}
             answer = await self.call(API_VERSIONS, timeout_ms=timeout_ms)
         if answer.error_code != ErrorCode.NONE:
-            raise Disconnected(f"it refuses to name its versions ({answer.error_code.name})")
+            raise Disconnected(f"it refuses ApiVersions ({answer.error_code.name})")
         self._ranges = read_ranges(answer)
 
     async def _wait_slot(self, call: AnyCall, deadline: float, timeout_ms: int) -> None:
@@ -232,7 +232,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
             return
         correlation_id = peek_correlation_id(frame)
         if not self._pending or self._pending[0].correlation_id != correlation_id:
-            raise MalformedResponse(f"a reply to request {correlation_id} comes out of turn")
+            raise MalformedResponse(f"a response to request {correlation_id} arrived out of order")
         request = self._pending[0]
         message = None if request.reply.done() else _decode(request, frame)
         self._pending.popleft()
@@ -280,7 +280,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         except FrameSizeRefused:
             self._give_up(Disconnected(f"{self.address} does not answer in Kafka's protocol"))
         except MalformedMessage as error:
-            self._give_up(Disconnected(f"{self.address} sent a reply that makes no sense: {error}"))
+            self._give_up(Disconnected(f"{self.address} sent a malformed response: {error}"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         reason = f": {exc}" if exc else ""

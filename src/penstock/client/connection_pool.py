@@ -58,7 +58,7 @@ class ConnectionPool:
                 async with link.lock:
                     return await self._get_open(address, link)
         except TimeoutError:
-            raise ConnectFailed(address, "no connection within the time given") from None
+            raise ConnectFailed(address, "no connection within the timeout") from None
 
     async def _get_open(self, address: Address, link: _Link) -> BrokerConnection:
         self._check_open()
@@ -99,5 +99,5 @@ class ConnectionPool:
         links, self._links = self._links, {}
         for link in links.values():
             if link.connection is not None:
-                link.connection.abort(ClientClosed("the client was closed while this was asked"))
+                link.connection.abort(ClientClosed("the client was closed during this request"))
                 await link.connection.close()

@@ -418,7 +418,7 @@ class Consumer:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise ClientClosed("the consumer is closed; make a new one to read more")
+            raise ClientClosed("the consumer is closed; create a new one to read more")
 
     def _failed(self, error: "KafkaError") -> ConsumeFailed:
         code = find_code(error)

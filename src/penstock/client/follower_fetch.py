@@ -101,7 +101,7 @@ def read_follower_fetched(names: Mapping[bytes, str], version: int, body: memory
     try:
         return _read(names, body)
     except (struct.error, IndexError) as error:
-        raise MalformedResponse(f"Fetch v{version} does not end as it should: {error}") from error
+        raise MalformedResponse(f"Fetch v{version} has a malformed end: {error}") from error
 
 
 def _read(names: Mapping[bytes, str], body: memoryview) -> Answer:

@@ -44,7 +44,7 @@ class TopicMetadata:
     def check(self) -> None:
         """Raise RefusedByBroker unless the topic exists."""
         if self.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            advice = f"it does not exist; `penstock topic create {self.name}` makes it"
+            advice = f"it does not exist; `penstock topic create {self.name}` creates it"
             raise RefusedByBroker(f"topic {self.name!r}", self.error, advice)
         if self.error is not ErrorCode.NONE:
             raise RefusedByBroker(f"topic {self.name!r}", self.error)

@@ -179,7 +179,7 @@ class Producer:
         except TimeoutError:
             text = f"a record for topic {topic!r} is not acknowledged after {timeout_s:g} s"
             raise SendTimedOut(
-                self._trouble.explain(f"{text}; it stays queued and may be stored yet")
+                self._trouble.explain(f"{text}; it stays queued and may still be stored")
             ) from None
 
     def flush(self, timeout_s: float | None = None) -> None:
@@ -206,7 +206,7 @@ class Producer:
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise ClientClosed("the producer is closed; make a new one to send more")
+            raise ClientClosed("the producer is closed; create a new one to send more")
 
     def _choose(self, topic: str, key: bytes | None, value: bytes | None) -> int:
         partitioner = self._partitioners.get(topic)

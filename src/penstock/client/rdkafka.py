@@ -55,7 +55,7 @@ class Trouble:
         self.last = None
 
     def explain(self, text: str) -> str:
-        last = f"; last trouble: {self.last}" if self.last else ""
+        last = f"; last error: {self.last}" if self.last else ""
         return f"{text} (bootstrap {self.addresses}{last})"
 
 

@@ -86,7 +86,7 @@ class Router:
                 if self._needs_refresh(topics, asked_at):
                     await self.refresh(self._topics, deadline)
         except TimeoutError:
-            raise RequestTimedOut("the cluster's metadata did not come in time") from None
+            raise RequestTimedOut("no broker returned the cluster's metadata in time") from None
         return self.metadata
 
     def _needs_refresh(self, topics: Collection[str], asked_at: float) -> bool:
@@ -155,7 +155,7 @@ class Router:
             raise RefusedByBroker(
                 call.api_key.title,
                 ErrorCode.BROKER_NOT_AVAILABLE,
-                f"broker {broker_id} is not up; those that are: {live}",
+                f"broker {broker_id} is not registered; registered are: {live}",
             )
         return await self.ask(node.address, call, deadline)
 
@@ -270,7 +270,7 @@ class Router:
                 got = await ask(node, part)
             except ClientError as error:
                 got = dict.fromkeys(part, error)
-            missing = Disconnected(f"{node.address} left this partition out of its reply")
+            missing = Disconnected(f"{node.address} left this partition out of its response")
             answers.update({tp: got.get(tp, missing) for tp in part})
 
         if len(by_leader) == 1:

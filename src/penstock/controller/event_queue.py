@@ -26,7 +26,7 @@ Late = Callable[[Any, ApiError], Any]  # a result and the timeout -> what is ret
 NOT_CONTROLLER = ApiError(ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_CONTROLLER.message)
 _RESIGNED = ApiError(
     ErrorCode.NOT_CONTROLLER,
-    "this broker stopped being the controller before all was done; the next one continues",
+    "this broker resigned as controller before this was complete; the next controller continues",
 )
 _TOO_MANY_QUEUED = ApiError(
     ErrorCode.REQUEST_TIMED_OUT,

@@ -180,8 +180,8 @@ def _with_valid_leader(
     if leader is None or not in_sync:
         raise Refusal(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"{tp} cannot be left to {list(after.replicas)}, of which none is in sync; records "
-            f"would be lost",
+            f"{tp} cannot be reduced to {list(after.replicas)}: none of them is in sync, so "
+            "records would be lost",
         )
     return with_new_leader_epoch(
         after, leader=leader, in_sync=in_sync, controller_epoch=state.controller_epoch

@@ -110,7 +110,7 @@ class Pattern:
             if len(states) > MAX_AT_ONCE:
                 raise InvalidPattern(
                     f"the pattern is too ambiguous: a name may match it in more than "
-                    f"{MAX_AT_ONCE} ways at once; name what it shall begin with"
+                    f"{MAX_AT_ONCE} ways at once; give it a literal prefix"
                 )
             if states == before:
                 return

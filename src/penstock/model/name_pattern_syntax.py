@@ -49,7 +49,9 @@ Node: TypeAlias = CharacterClass | Concatenation | Alternation | Repetition | Be
 
 def parse(text: str, letters: frozenset[str]) -> Node:
     if len(text) > MAX_LENGTH:
-        raise InvalidPattern(f"the pattern has {len(text)} characters, at most {MAX_LENGTH} may be")
+        raise InvalidPattern(
+            f"the pattern has {len(text)} characters; at most {MAX_LENGTH} are allowed"
+        )
     parser = _Parser(text, letters)
     node = parser.choice(depth=0)
     if not parser.at_end:
@@ -103,7 +105,7 @@ class _Parser:
 
     def choice(self, depth: int) -> Node:
         if depth > MAX_DEPTH:
-            raise self.fault(f"more than {MAX_DEPTH} groups in one another")
+            raise self.fault(f"more than {MAX_DEPTH} nested groups")
         options = [self._row(depth)]
         while self._try("|"):
             options.append(self._row(depth))
@@ -126,7 +128,7 @@ class _Parser:
             return part
         self._try("?")  # non-greedy: the same names match
         if self._count() != _NO_COUNT:
-            raise self.fault("a repetition of a repetition")
+            raise self.fault("a repeated repetition")
         return Repetition(part, least, most)
 
     def _count(self) -> tuple[int, int | None]:
@@ -144,7 +146,7 @@ class _Parser:
         low = int(least)
         high = (int(most) if most else None) if comma else low
         if max(low, high or 0) > MAX_COUNT or (high is not None and high < low):
-            raise self.fault(f"a repetition {{{inner}}} that cannot be")
+            raise self.fault(f"an invalid repetition {{{inner}}}")
         self._at += len(inner) + 2
         return low, high
 
@@ -177,7 +179,7 @@ class _Parser:
                 return None  # `(?i)`: up to the end of the enclosing group
         node = self.choice(depth + 1)
         if not self._try(")"):
-            raise self.fault("a ( that nothing closes")
+            raise self.fault("an unclosed (")
         self._any_case, self._dot_is_all = flags
         return node
 
@@ -191,7 +193,7 @@ class _Parser:
     def _skip_name(self) -> None:
         name, closing, _ = self._text[self._at :].partition(">")
         if not closing or not name.isidentifier():
-            raise self.fault("a group without a proper name")
+            raise self.fault("a group with an invalid name")
         self._at += len(name) + 1
 
     def _flags(self) -> bool:
@@ -215,7 +217,7 @@ class _Parser:
                     return False
                 case _:
                     self._at -= 1
-                    raise self.fault("a group of a kind that is not supported")
+                    raise self.fault("an unsupported kind of group")
 
     # -- letters ---------------------------------------------------------------------------
 
@@ -260,7 +262,7 @@ class _Parser:
             return self._number(letter, string.octdigits, 3, base=8)
         if letter.isalnum():
             self._at -= 1
-            raise self.fault(f"\\{letter}, which is not supported,")
+            raise self.fault(f"the unsupported escape \\{letter}")
         return letter
 
     def _hexadecimal(self) -> str:
@@ -268,14 +270,14 @@ class _Parser:
             return self._number("", string.hexdigits, 2, base=16)
         number = self._number("", string.hexdigits, 6, base=16)
         if not self._try("}"):
-            raise self.fault("a \\x{ that nothing closes")
+            raise self.fault("an unclosed \\x{")
         return number
 
     def _number(self, begun: str, digits: str, length: int, *, base: int) -> str:
         while len(begun) < length and not self.at_end and self._peek() in digits:
             begun += self._take()
         if not begun or int(begun, base) > 0x10FFFF:
-            raise self.fault("a number of no character")
+            raise self.fault("an invalid character number")
         return chr(int(begun, base))
 
     def _class(self) -> frozenset[str]:
@@ -299,7 +301,7 @@ class _Parser:
         self._take()
         high = self._class_letter()
         if isinstance(high, frozenset) or high < low:
-            raise self.fault("a range of letters that cannot be")
+            raise self.fault("an invalid range of characters")
         return frozenset(letter for letter in self._letters if low <= letter <= high)
 
     def _is_range_ahead(self) -> bool:
@@ -307,7 +309,7 @@ class _Parser:
         return ahead[:1] == "-" and ahead != "-]"
 
     def _class_letter(self) -> str | frozenset[str]:
-        letter = self._take("a [ that nothing closes")
+        letter = self._take("an unclosed [")
         if letter != "\\":
             return letter
         letter = self._take()
@@ -318,7 +320,7 @@ class _Parser:
         name, closing, _ = self._text[self._at :].partition(":]")
         letters = _NAMED_CLASSES.get(name.removeprefix("^"))
         if not closing or letters is None:
-            raise self.fault("a class of letters with no known name")
+            raise self.fault("an unknown character class")
         self._at += len(name) + 2
         return self._letters - letters if name.startswith("^") else letters
 
@@ -327,7 +329,7 @@ class _Parser:
     def _peek(self) -> str:
         return self._text[self._at]
 
-    def _take(self, missing: str = "something missing") -> str:
+    def _take(self, missing: str = "an unexpected end") -> str:
         if self.at_end:
             raise self.fault(missing)
         self._at += 1

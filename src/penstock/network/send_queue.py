@@ -228,7 +228,7 @@ def _map(piece: FileSlice, _: int) -> Buffer:
 def _truncated(piece: FileSlice) -> FileTruncated:
     return FileTruncated(
         f"file {piece.fd} ends before position {piece.position + piece.length}: it was truncated "
-        "after its slice was promised to a client"
+        "while a response with this slice was queued"
     )
 
 

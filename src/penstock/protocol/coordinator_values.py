@@ -112,7 +112,7 @@ class ValueReader:
     def string(self) -> str:
         value = self.nullable_string()
         if value is None:
-            raise MalformedRecord("a text is null where one is needed")
+            raise MalformedRecord("a string is null where one is required")
         return value
 
     def nullable_string(self) -> str | None:
@@ -122,12 +122,12 @@ class ValueReader:
         try:
             return str(self._take(length), "utf-8")
         except UnicodeDecodeError as error:
-            raise MalformedRecord(f"a text is no UTF-8: {error}") from None
+            raise MalformedRecord(f"a string is not UTF-8: {error}") from None
 
     def data(self) -> bytes:
         value = self.nullable_data()
         if value is None:
-            raise MalformedRecord("bytes are null where some are needed")
+            raise MalformedRecord("bytes are null where they are required")
         return value
 
     def nullable_data(self) -> bytes | None:
@@ -137,7 +137,7 @@ class ValueReader:
     def array(self, read: Callable[["ValueReader"], Item]) -> list[Item]:
         items = self.nullable_array(read)
         if items is None:
-            raise MalformedRecord("a list is null where one is needed")
+            raise MalformedRecord("a list is null where one is required")
         return items
 
     def nullable_array(self, read: Callable[["ValueReader"], Item]) -> list[Item] | None:
@@ -145,7 +145,7 @@ class ValueReader:
         if count < 0:
             return None
         if count > len(self._view) - self._position:  # an item takes at least a byte
-            raise MalformedRecord(f"{count} items cannot stand in the bytes that are left")
+            raise MalformedRecord(f"{count} items do not fit in the remaining bytes")
         return [read(self) for _ in range(count)]
 
     def tags(self) -> dict[int, memoryview]:

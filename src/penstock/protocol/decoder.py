@@ -32,7 +32,9 @@ def decode(entity: type[WireMessage], buffer: Buffer) -> Any:
     except (struct.error, IndexError):
         raise MalformedMessage(f"{_title(entity)} ends early, after {end} bytes") from None
     except UnicodeDecodeError as error:
-        raise MalformedMessage(f"{_title(entity)} has text that is no UTF-8: {error}") from None
+        raise MalformedMessage(
+            f"{_title(entity)} has a string that is not UTF-8: {error}"
+        ) from None
     except (MalformedMessage, OverflowError) as error:
         raise MalformedMessage(f"{_title(entity)}: {error}") from None
     if position != end:
@@ -186,7 +188,7 @@ class _Generator:
             unpackers = self.source.name(_UNPACKERS[fixed.code], "unpackers")
             self.source.line(f"{local} = {unpackers}[{length}](view, p)")
             if fixed.from_wire:
-                convert = f"[{fixed.from_wire}(each) for each in {local}]"
+                convert = f"[{fixed.from_wire}(raw) for raw in {local}]"
                 self.source.line(f"{local} = tuple({convert})")
         self.source.line(f"p += {length} * {fixed.size}")
 

@@ -90,7 +90,7 @@ class _Reader:
         if length == -1:
             return None
         if not 0 <= length <= min(MAX_STRING_BYTES, self.end - self.position):
-            raise MalformedMessage(f"a text claims {length} bytes, more than it may or can have")
+            raise MalformedMessage(f"a string claims {length} bytes, more than allowed or left")
         return str(self.take(length), "utf-8")
 
     def take(self, length: int) -> memoryview:
@@ -113,7 +113,7 @@ def _read(
     except (struct.error, IndexError):
         raise _malformed(key, version, f"ends early, after {reader.end} bytes") from None
     except UnicodeDecodeError as error:
-        raise _malformed(key, version, f"has text that is no UTF-8: {error}") from None
+        raise _malformed(key, version, f"has a string that is not UTF-8: {error}") from None
     except MalformedMessage as error:
         raise _malformed(key, version, f"is malformed: {error}") from None
     if reader.position != reader.end:
@@ -152,7 +152,7 @@ def _read_topics(reader: _Reader, version: int) -> list[AskedTopic] | None:
     if count == -1 and version >= _FIRST_WITH_NULL:
         return None
     if not 0 <= count <= reader.end - reader.position:  # each takes at least one byte
-        raise MalformedMessage(f"{count} topics cannot stand in {reader.end} bytes")
+        raise MalformedMessage(f"{count} topics do not fit in {reader.end} bytes")
     return [_read_topic(reader, version, is_flexible=is_flexible) for _ in range(count)]
 
 

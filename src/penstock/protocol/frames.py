@@ -29,7 +29,7 @@ def read_frame_size(head: bytes | bytearray | memoryview, *, max_bytes: int) -> 
             f"a frame of {size} bytes is above the limit of {max_bytes}: raise "
             "socket.request.max.bytes, unless this client does not speak Kafka's protocol"
         )
-    raise FrameSizeRefused(f"a frame cannot have {size} bytes: this client speaks no Kafka")
+    raise FrameSizeRefused(f"a frame cannot have {size} bytes: this client does not speak Kafka")
 
 
 def encode_request_frame(

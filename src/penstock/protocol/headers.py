@@ -68,7 +68,7 @@ def _read_client_id(view: memoryview, length: int) -> tuple[str | None, int]:
     try:
         return str(view[start:end], "utf-8"), end
     except UnicodeDecodeError as error:
-        raise MalformedMessage(f"client id is no UTF-8: {error}") from None
+        raise MalformedMessage(f"client id is not UTF-8: {error}") from None
 
 
 def encode_request_header(

@@ -72,14 +72,14 @@ def _read(
     except (struct.error, IndexError):
         raise _malformed(version, f"ends early, after {len(body)} bytes") from None
     except UnicodeDecodeError as error:
-        raise _malformed(version, f"has text that is no UTF-8: {error}") from None
+        raise _malformed(version, f"has a string that is not UTF-8: {error}") from None
     except MalformedMessage as error:
         raise _malformed(version, str(error)) from None
     if position != len(body):
         raise _malformed(version, f"ends at byte {position} of {len(body)}")
     duplicate = _find_duplicate(request.topics)
     if duplicate is not None:
-        raise _malformed(version, f"{duplicate[0]}-{duplicate[1]} comes twice")
+        raise _malformed(version, f"{duplicate[0]}-{duplicate[1]} occurs twice")
     return request
 
 
@@ -197,14 +197,14 @@ def _read_text(body: memoryview, position: int, length: int, end: int) -> tuple[
 def _check_count(what: str, count: int, least_bytes: int, available: int) -> None:
     """Reject a count whose entries cannot fit into the remaining bytes, before allocating."""
     if count < 0 or count * least_bytes > available:
-        raise MalformedMessage(f"{count} {what} cannot stand in {available} bytes")
+        raise MalformedMessage(f"{count} {what} do not fit in {available} bytes")
 
 
 def _count_down(left: int, partitions: int) -> int:
     """The remaining limit after this many partitions; below 0 is an error, here or soon."""
     if partitions > left:
         raise MalformedMessage(
-            f"names more than {MAX_ENTRIES} topics and partitions; ask for less at a time"
+            f"names more than {MAX_ENTRIES} topics and partitions; send fewer at a time"
         )
     return left - partitions
 

@@ -184,7 +184,7 @@ class Partition:
     def check_follower(self, follower: BrokerId) -> None:
         if follower not in self.followers:
             raise Refusal(
-                ErrorCode.REPLICA_NOT_AVAILABLE, f"broker {follower} is no replica of {self.tp}"
+                ErrorCode.REPLICA_NOT_AVAILABLE, f"broker {follower} is not a replica of {self.tp}"
             )
 
     def _refuse_epoch(self, requested: int) -> Refusal:

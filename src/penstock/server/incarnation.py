@@ -67,7 +67,7 @@ class BrokerIncarnation:
             outdated=find_outdated(self._numbers, latest=stored.incarnation),
         )
         for message in describe_damaged(damaged):
-            self._report(f"{message}; the controller is told before this broker registers")
+            self._report(f"{message}; reporting this to the controller before registering")
 
         def with_found(latest: BrokerReport) -> BrokerReport:
             return replace(latest, replicas=merge_reports(latest.replicas, damaged, assigned, logs))

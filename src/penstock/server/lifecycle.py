@@ -98,7 +98,7 @@ class BrokerLifecycle:
         assert self._failure is not None
         error = context.get("exception") or RuntimeError(str(context.get("message")))
         if self._failure.done():
-            self._report(f"another failure while the broker ends: {error!r}")
+            self._report(f"another failure while the broker stops: {error!r}")
         else:
             self._failure.set_exception(error)
 

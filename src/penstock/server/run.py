@@ -37,7 +37,7 @@ def run_broker(
         report(str(refusal))
         return MISUSED if isinstance(refusal, ConfigError) else REFUSED
     except BrokerStranded as stranded:
-        report(f"stopped, as it cannot go on: {stranded}")
+        report(f"stopped, because it cannot continue: {stranded}")
         return FAILED
     except BrokerFailed as failed:
         # With the whole traceback; the next start recovers.
@@ -77,7 +77,7 @@ async def _run(
 
 def _on_signal(stop: asyncio.Event, requests: StopRequests, report: Report) -> None:
     if requests.is_urgent(time.monotonic()):
-        report("asked twice to stop: exiting at once; the next start recovers")
+        report("second stop signal: exiting at once; the next start recovers the logs")
         os._exit(130)
     stop.set()
 

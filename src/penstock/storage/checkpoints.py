@@ -83,7 +83,7 @@ def decode_lines(content: bytes, path: str, *, fields_per_line: int) -> list[tup
 
 def parse_number(text: str, maximum: int, path: str, line: int) -> int:
     if _NUMBER.fullmatch(text) is None or int(text) > maximum:
-        raise MalformedCheckpoint(path, line, f"{text[:40]!r} is no number from 0 to {maximum}")
+        raise MalformedCheckpoint(path, line, f"{text[:40]!r} is not a number from 0 to {maximum}")
     return int(text)
 
 

@@ -31,11 +31,15 @@ def check_batches(content: bytes, offset: Offset) -> tuple[DamagedBatch | None, 
             if not is_crc_valid(content, position, header.size):
                 return DamagedBatch(offset, "its CRC does not match"), offset
             if header.last_offset < offset:
-                reason = f"its offsets {header.base_offset} to {header.last_offset} come too late"
+                reason = (
+                    f"its offsets {header.base_offset} to {header.last_offset} are out of order"
+                )
                 return DamagedBatch(offset, reason), offset
             offset = Offset(header.next_offset)
     except CorruptBatch as error:
         return DamagedBatch(offset, str(error)), offset
     if checked < len(content):
-        return DamagedBatch(offset, f"{len(content) - checked} bytes are no whole batch"), offset
+        return DamagedBatch(
+            offset, f"{len(content) - checked} bytes do not form a whole batch"
+        ), offset
     return None, offset

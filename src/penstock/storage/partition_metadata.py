@@ -36,7 +36,7 @@ def encode_uuid(value: UUID) -> str:
 
 def decode_uuid(text: str) -> UUID:
     if _UUID_TEXT.fullmatch(text) is None:
-        raise ValueError(f"{text[:40]!r} is no id of 22 base64 characters")
+        raise ValueError(f"{text[:40]!r} is not an id of 22 base64 characters")
     return UUID(bytes=base64.urlsafe_b64decode(text + "=="))
 
 

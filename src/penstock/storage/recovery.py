@@ -392,7 +392,7 @@ class _Check:
         if header.base_offset > self._expected:
             indexed = self._indexed_offsets(segment).get(position)
             if indexed is not None and indexed != header.last_offset:
-                self._blame(segment, position, f"by the index offset {indexed} is here")
+                self._blame(segment, position, f"the index has offset {indexed} here")
             self._suspect = segment, position
         if header.leader_epoch > self._log.latest_epoch:
             self._suspect = segment, position

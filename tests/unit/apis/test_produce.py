@@ -381,7 +381,7 @@ def test_a_record_without_key_is_refused_by_a_compacted_topic(harness: ApiHarnes
 def test_malformed_requests_raise(harness: ApiHarness) -> None:
     harness.make_topic("orders", 1)
     twice = [{"index": 0, "records": batch()}, {"index": 0, "records": batch()}]
-    with pytest.raises(MalformedRequest, match="comes twice"):
+    with pytest.raises(MalformedRequest, match="occurs twice"):
         harness.send(KEY, 9, acks=1, topic_data=[{"name": "orders", "partition_data": twice}])
     assert end_of(harness) == 0
 

@@ -46,17 +46,17 @@ def test_invalid_brokers_are_rejected_with_an_example(text: str) -> None:
     result = CliRunner().invoke(app, ["cluster", "reassign", "orders-0", "--to", text])
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == (
-        f"penstock: --to {text!r}: write broker ids with commas between, for example 1,2,3\n"
+        f"penstock: --to {text!r}: write broker ids separated by commas, for example 1,2,3\n"
     )
 
 
 @pytest.mark.parametrize(
     ("arguments", "advice"),
     [
-        (["reassign", "--to", "1,2"], "name the partition that is to move"),
-        (["reassign", "--cancel"], "name the partition that is to move"),
-        (["reassign", "orders-0"], "say where orders-0 is to live"),
-        (["reassign", "orders-0", "--to", "1", "--cancel"], "say where orders-0 is to live"),
+        (["reassign", "--to", "1,2"], "name the partition to reassign"),
+        (["reassign", "--cancel"], "name the partition to reassign"),
+        (["reassign", "orders-0"], "name the new replicas of orders-0"),
+        (["reassign", "orders-0", "--to", "1", "--cancel"], "name the new replicas of orders-0"),
         (["elect-leaders", "--unclean"], "--unclean loses records: name the partitions"),
         (["elect-leaders", "orders"], "a partition is written TOPIC-N"),
     ],

@@ -70,7 +70,7 @@ def test_a_broker_with_replicas_that_is_not_registered_is_named(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "cluster c: under-replicated"
     assert lines[5].split() == ["3", "-", "-", "0", "1", "MISSING"]
-    assert "missing brokers: 3; start them, or move their replicas elsewhere" in lines
+    assert "missing brokers: 3; start them, or reassign their replicas" in lines
     document = status.as_json()
     assert (document["status"], document["missing_brokers"]) == ("under-replicated", [3])
 

@@ -22,7 +22,7 @@ def test_the_version_is_the_package_version() -> None:
     ("arguments", "words"),
     [
         (["--help"], ["log", "Exit codes: 0 done, 1"]),
-        (["log", "--help"], ["dump", "verify", "needs no broker"]),
+        (["log", "--help"], ["dump", "verify", "without a broker"]),
         (["log", "dump", "-h"], ["Examples:", "penstock log dump data/orders-0", "--max-batches"]),
         (["log", "verify", "--help"], ["Examples:", "penstock log verify data", "--records"]),
     ],

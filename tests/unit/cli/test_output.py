@@ -69,6 +69,6 @@ def test_a_closed_stdin_is_wrong_usage() -> None:
     script = f"{sys.executable} -m penstock.cli.main produce orders <&-"
     result = subprocess.run(script, shell=True, capture_output=True, text=True, check=False)
     assert result.stderr == (
-        "penstock: stdin is closed: give lines on it, or name a file with --file\n"
+        "penstock: stdin is closed: pipe lines to it, or name a file with --file\n"
     )
     assert result.returncode == 2

@@ -118,10 +118,10 @@ def test_late_response_closes_the_connection_and_fails_its_requests(run: Run) ->
     ("bytes_sent", "complaint"),
     [
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "does not answer in Kafka's protocol"),
-        (b"\0\0\0\x08" + b"\0\0\0\x63" + b"abcd", "makes no sense.*out of turn"),
-        (b"\0\0\0\x02ab", "makes no sense.*no header"),
+        (b"\0\0\0\x08" + b"\0\0\0\x63" + b"abcd", "malformed response.*out of order"),
+        (b"\0\0\0\x02ab", "malformed response.*no header"),
         # The right correlation id, then an invalid body.
-        (b"\0\0\0\x0c" + b"\0\0\0\x02" + b"\xff" * 8, "makes no sense"),
+        (b"\0\0\0\x0c" + b"\0\0\0\x02" + b"\xff" * 8, "malformed response"),
     ],
 )
 def test_an_invalid_response_closes_the_connection(

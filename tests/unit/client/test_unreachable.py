@@ -53,7 +53,7 @@ def test_iteration_raises_if_nobody_listens(refusing: str) -> None:
         error = error_with("Connection refused", lambda: list(consumer))
     assert isinstance(error, penstock.BrokersUnreachable)
     assert f"cannot read orders: no broker answers within {_SHORT_S} s" in str(error)
-    assert f"(bootstrap {refusing}; last trouble: " in str(error)
+    assert f"(bootstrap {refusing}; last error: " in str(error)
     assert "Connection refused" in str(error)
 
 
@@ -89,5 +89,5 @@ def test_waiting_for_a_record_names_the_address_and_the_cause(refusing: str) -> 
     assert isinstance(error, penstock.SendTimedOut)
     assert isinstance(error, TimeoutError)  # so that callers of earlier versions still catch it
     assert f"'orders' is not acknowledged after {_SHORT_S} s" in str(error)
-    assert f"(bootstrap {refusing}; last trouble: " in str(error)
+    assert f"(bootstrap {refusing}; last error: " in str(error)
     assert "Connection refused" in str(error)

@@ -91,7 +91,7 @@ def damage(body: bytearray, source: random.Random) -> None:
 
 
 def test_a_count_allocates_nothing_before_it_is_checked() -> None:
-    with pytest.raises(MalformedRequest, match="2147483647 topics cannot stand in 5 bytes"):
+    with pytest.raises(MalformedRequest, match="2147483647 topics do not fit in 5 bytes"):
         read_metadata_request(b"\x7f\xff\xff\xff\x00", 4)
 
 

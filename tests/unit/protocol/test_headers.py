@@ -202,7 +202,7 @@ def test_a_frame_too_large_for_its_size_field_is_not_encoded() -> None:
 
 @pytest.mark.parametrize("size", [0, -1, -(2**31)])
 def test_an_impossible_frame_size_is_refused(size: int) -> None:
-    with pytest.raises(FrameSizeRefused, match="speaks no Kafka"):
+    with pytest.raises(FrameSizeRefused, match="does not speak Kafka"):
         read_frame_size(struct.pack(">i", size), max_bytes=100)
 
 

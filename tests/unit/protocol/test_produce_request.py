@@ -105,14 +105,14 @@ def test_null_and_empty_records_differ(version: int) -> None:
 @pytest.mark.parametrize("version", [CLASSIC, FLEXIBLE])
 def test_a_duplicate_partition_is_malformed(version: int) -> None:
     body = request_body(version, ("t", [(0, b"a"), (7, b"b"), (7, b"c")]))
-    with pytest.raises(MalformedRequest, match="t-7 comes twice"):
+    with pytest.raises(MalformedRequest, match="t-7 occurs twice"):
         read(body, version)
 
 
 @pytest.mark.parametrize("version", [CLASSIC, FLEXIBLE])
 def test_a_partition_repeated_in_another_entry_of_its_topic_is_malformed(version: int) -> None:
     body = request_body(version, ("t", [(0, b"a")]), ("u", [(0, b"b")]), ("t", [(0, b"c")]))
-    with pytest.raises(MalformedRequest, match="t-0 comes twice"):
+    with pytest.raises(MalformedRequest, match="t-0 occurs twice"):
         read(body, version)
 
 
@@ -215,5 +215,5 @@ def test_partitions_are_bounded_in_number(version: int) -> None:
     assert len(read(naming(1, MAX_ENTRIES - 2), version).topics[0][1]) == MAX_ENTRIES - 2
     assert len(read(naming(half - 1, 1), version).topics) == half - 1
     for topics, partitions in ((1, MAX_ENTRIES), (MAX_ENTRIES + 1, 0), (half + 1, 1), (2, half)):
-        with pytest.raises(MalformedRequest, match="ask for less at a time"):
+        with pytest.raises(MalformedRequest, match="send fewer at a time"):
             read(naming(topics, partitions), version)

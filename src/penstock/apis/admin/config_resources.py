@@ -62,8 +62,8 @@ def check_this_broker(name: str, services: "Services") -> None:
         message = f"a broker is named by its number, which {name!r} is not"
     else:
         message = (
-            f"this is broker {services.broker_id}; send what concerns broker {name} to that one, "
-            "or leave the name empty for what all brokers share"
+            f"this is broker {services.broker_id}; send requests about broker {name} to that "
+            "broker, or leave the name empty for the defaults of all brokers"
         )
     raise Refusal(ErrorCode.INVALID_REQUEST, message)
 

@@ -117,7 +117,7 @@ def _by_topic(partitions: Sequence[FetchPartitionData]) -> list[list[FetchPartit
 
 def _topic(version: int, topic: str | UUID) -> bytes:
     if isinstance(topic, UUID):
-        assert version >= FIRST_WITH_TOPIC_ID, f"version {version} knows no topic ids"
+        assert version >= FIRST_WITH_TOPIC_ID, f"version {version} has no topic ids"
         return topic.bytes
     encoded = topic.encode()
     if version >= FIRST_FLEXIBLE:

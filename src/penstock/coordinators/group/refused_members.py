@@ -37,7 +37,7 @@ class RefusedMembers:
         # repr: a group's name must not forge another line.
         self._report(
             f"group {group!r} has refused a member with GROUP_MAX_SIZE_REACHED because of {limit}; "
-            f"stop members that nobody needs, or raise the setting. Logged once an hour for "
+            f"stop some members, or raise the setting. Logged once an hour for "
             f"{'the coordinator' if not cause[0] else 'this group'}"
         )
 

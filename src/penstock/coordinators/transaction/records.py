@@ -167,7 +167,7 @@ def decode_record(key: bytes, value: bytes | None) -> TransactionRecord:
     reader = ValueReader(key, flexible=False)
     version = reader.int16()
     if version != _KEY_VERSION:
-        raise UnknownKey(f"key version {version} is no transaction record")
+        raise UnknownKey(f"key version {version} is not a transaction record")
     transactional_id = reader.string()
     reader.end()
     return TransactionRecord(transactional_id, None if value is None else _decode_value(value))
@@ -208,7 +208,7 @@ def _decode_value(value: bytes) -> Transaction:
 def _read_state(reader: ValueReader) -> State:
     number = reader.int8()
     if not 0 <= number < len(_STATES):
-        raise MalformedRecord(f"{number} is no transaction state")
+        raise MalformedRecord(f"{number} is not a transaction state")
     return _STATES[number]
 
 

@@ -247,8 +247,8 @@ def _request(
     body = bytes(message.serialize())
     if len(body) + _REQUEST_HEADER_BYTES > MAX_REQUEST_BYTES:
         raise DataTooLarge(
-            f"a request of {len(body)} bytes for {operation.path[:100]} exceeds the "
-            f"{MAX_REQUEST_BYTES} that ZooKeeper takes; split it or keep the data elsewhere"
+            f"a request of {len(body)} bytes for {operation.path[:100]} exceeds "
+            f"ZooKeeper's limit of {MAX_REQUEST_BYTES}; split it or keep the data elsewhere"
         )
     return ZooKeeperRequest(message.type, body, read, partial(_error, operation))
 

@@ -107,7 +107,7 @@ def prepare_target(
         topic.check()
     except ClientError as error:
         raise ClusterNotReady(
-            f"{error}; --create makes the target, with as many partitions"
+            f"{error}; --create creates the target with as many partitions"
         ) from None
     if replay.keeps_partitions and len(topic.partitions) < most:
         raise ClusterNotReady(

@@ -110,8 +110,8 @@ def test_a_truncated_value_is_malformed(size: int) -> None:
     ("index", "byte", "words"),
     [
         (1, 2, "version 2"),
-        (16, 6, "6 is no transaction state"),
-        (16, 255, "-1 is no transaction state"),
+        (16, 6, "6 is not a transaction state"),
+        (16, 255, "-1 is not a transaction state"),
     ],
 )
 def test_impossible_values_are_malformed(index: int, byte: int, words: str) -> None:

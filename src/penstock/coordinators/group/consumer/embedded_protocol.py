@@ -75,7 +75,7 @@ def with_topic_ids(named: tuple[_Named, ...], topics: Topics) -> Partitions:
 def _version(reader: ValueReader) -> int:
     version = reader.int16()
     if version < 0:
-        raise MalformedRecord(f"{version} is no version of the consumer protocol")
+        raise MalformedRecord(f"{version} is not a version of the consumer protocol")
     return min(version, NEWEST_VERSION)
 
 

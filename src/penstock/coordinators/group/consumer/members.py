@@ -28,7 +28,7 @@ def check_request(request: ConsumerHeartbeat) -> None:
     if any(len((text or "").encode()) > MAX_TEXT_BYTES for text in _texts(request)):
         raise _invalid(f"an id or a name is longer than {MAX_TEXT_BYTES} bytes")
     if request.member_epoch < STATIC_LEAVE_EPOCH:
-        raise _invalid(f"{request.member_epoch} is no valid member epoch")
+        raise _invalid(f"{request.member_epoch} is not a valid member epoch")
     if request.member_epoch == STATIC_LEAVE_EPOCH and request.instance is None:
         raise _invalid("only a member with an instance id may leave with epoch -2")
     if request.member_epoch == JOIN_EPOCH:
