@@ -7,10 +7,12 @@ only. Nothing else polices style.
 
 import ast
 import re
+import sys
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from types import CodeType
 from typing import NamedTuple
@@ -108,7 +110,7 @@ def identifiers(path: Path) -> set[str]:
     return names
 
 
-@pytest.mark.parametrize("folder", ["src", "tests", "bench", "examples"])
+@pytest.mark.parametrize("folder", ["src", "tests", "bench", "examples", "tools"])
 def test_declared_names_are_kafkas_words(folder: str) -> None:
     rows = [row for path in python_files(ROOT / folder) for row in offences(path)]
     assert rows == [], f"{len(rows)} names to replace"
@@ -169,6 +171,31 @@ def list_of(contract: dict[str, object], key: str) -> set[str]:
     return set(value)
 
 
+def contract_of(source: str) -> dict[str, object]:
+    """The contract for this package alone."""
+    (row,) = (row for row in contracts() if list_of(row, "source_modules") == {source})
+    return row
+
+
+def modules_of(package: str) -> set[str]:
+    """The modules and packages that stand in this package."""
+    inside = (SOURCE / package).iterdir()
+    names = {
+        path.stem for path in inside if path.suffix == ".py" or (path / "__init__.py").exists()
+    }
+    return {f"penstock.{package}.{name}" for name in names - {"__init__"}}
+
+
+def is_package(module: str) -> bool:
+    return (SOURCE.parent / module.replace(".", "/") / "__init__.py").exists()
+
+
+def imported_roots(path: Path) -> set[str]:
+    lines = r"^ *(?:from (\w+)[\w.]* import |import (\w+))"
+    words = re.findall(lines, path.read_text(), flags=re.MULTILINE)
+    return {name for pair in words for name in pair if name and find_spec(name)}
+
+
 def test_the_import_contract_of_spark_forbids_all_but_four_packages() -> None:
     below = {f"penstock.{name}" for name in ("spark", "client", "protocol", "config", "model")}
     contract = forbidding("penstock.storage")
@@ -184,6 +211,21 @@ def test_the_import_contract_of_the_extras_covers_all_but_spark_and_the_command_
 def test_the_import_contract_of_zookeeper_covers_all_but_the_metadata_store() -> None:
     covered = list_of(forbidding("kazoo"), "source_modules")
     assert packages() - {"penstock.metadata_store"} - covered == set()
+    beside_zookeeper = modules_of("metadata_store") - {"penstock.metadata_store.zookeeper"}
+    assert beside_zookeeper - covered == set()
+
+
+def test_the_import_contract_of_model_forbids_every_other_distribution() -> None:
+    forbidden = list_of(contract_of("penstock.model"), "forbidden_modules")
+    imported = {name for path in python_files(SOURCE) for name in imported_roots(path)}
+    assert imported - sys.stdlib_module_names - {"penstock"} - forbidden == set()
+
+
+def test_server_and_inter_broker_import_no_package_of_handlers() -> None:
+    handlers = {name for name in modules_of("apis") if is_package(name)}
+    contract = forbidding("penstock.apis.data")
+    assert list_of(contract, "source_modules") == {"penstock.server", "penstock.inter_broker"}
+    assert handlers - list_of(contract, "forbidden_modules") == set()
 
 
 def test_every_layered_contract_is_exhaustive() -> None:
