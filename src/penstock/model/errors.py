@@ -340,7 +340,7 @@ class ErrorCode(IntEnum):
 
 
 class UnknownErrorCode(LookupError):
-    """A code or name that is not in the table: from a newer peer, or not Kafka's."""
+    """A code that is not in the table: from a newer release, or not Kafka's."""
 
 
 def find_error(code: int) -> ErrorCode | None:
@@ -357,17 +357,6 @@ def get_error(code: int) -> ErrorCode:
     if error is None:
         last = max(_BY_CODE)
         raise UnknownErrorCode(f"error code {code} is not known: the table ends at {last}")
-    return error
-
-
-def find_error_named(name: str) -> ErrorCode | None:
-    return ErrorCode.__members__.get(name)
-
-
-def get_error_named(name: str) -> ErrorCode:
-    error = ErrorCode.__members__.get(name)
-    if error is None:
-        raise UnknownErrorCode(f"no error is named {name!r}: names are Kafka's, in capitals")
     return error
 
 

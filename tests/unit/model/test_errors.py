@@ -7,9 +7,7 @@ from penstock.model.errors import (
     ErrorCode,
     UnknownErrorCode,
     find_error,
-    find_error_named,
     get_error,
-    get_error_named,
 )
 
 
@@ -34,16 +32,12 @@ def test_an_error_is_encoded_as_its_code() -> None:
     assert ErrorCode.UNKNOWN_SERVER_ERROR.to_bytes(2, "big", signed=True) == b"\xff\xff"
 
 
-def test_errors_are_found_by_code_and_by_name() -> None:
+def test_errors_are_found_by_code() -> None:
     for error in ErrorCode:
         assert find_error(error.value) is get_error(error.value) is error
-        assert find_error_named(error.name) is get_error_named(error.name) is error
 
 
-def test_unknown_codes_and_names_are_not_found() -> None:
+def test_unknown_codes_are_not_found() -> None:
     assert find_error(9999) is None
-    assert find_error_named("none") is None
     with pytest.raises(UnknownErrorCode, match="9999"):
         get_error(9999)
-    with pytest.raises(UnknownErrorCode, match="OOPS"):
-        get_error_named("OOPS")

@@ -48,8 +48,6 @@ class GroupConfig:
     offsets_commit_timeout_ms: int = 5000
     offsets_load_buffer_bytes: int = 5_242_880
     offsets_topic_partitions: int = 50
-    offsets_topic_replication_factor: int = 3
-    offsets_topic_segment_bytes: int = 104_857_600
     offsets_topic_compression_codec: int = 0
     offsets_storage: str = "kafka"  # or "zookeeper"
     max_record_bytes: int = 1_048_588  # of a batch of __consumer_offsets
@@ -101,8 +99,6 @@ _SOURCE_NAMES: Mapping[str, str] = {
     "offsets_commit_timeout_ms": "offsets.commit.timeout.ms",
     "offsets_load_buffer_bytes": "offsets.load.buffer.size",
     "offsets_topic_partitions": "offsets.topic.num.partitions",
-    "offsets_topic_replication_factor": "offsets.topic.replication.factor",
-    "offsets_topic_segment_bytes": "offsets.topic.segment.bytes",
     "offsets_topic_compression_codec": "offsets.topic.compression.codec",
     "max_record_bytes": "message.max.bytes",
 }

@@ -4,7 +4,6 @@ Knows no connection and no Spark; the caller chooses the partitions. Invariant: 
 exactly one batch, and the rows of a partition keep their order.
 """
 
-import struct
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -12,14 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.protocol.batch import (
-    ATTRIBUTES_POSITION,
-    CRC_POSITION,
-    HEADER_BYTES,
-    PRODUCER_ID_POSITION,
-    TRANSACTIONAL,
-    compute_crc,
-)
+from penstock.protocol.batch import HEADER_BYTES
 from penstock.protocol.compression import Codec
 from penstock.spark.codec.bulk_path import BulkPath, WriteRows, choose_encoder
 from penstock.spark.codec.byte_columns import byte_column, header_column
@@ -28,21 +20,11 @@ from penstock.spark.codec.open_batch import OpenBatch, RowColumns
 # A sink fills a batch per partition at once: beyond this total, all are sent as they are.
 MAX_OPEN_BYTES = 64 * 1024 * 1024
 
-_INT16 = struct.Struct(">h")
-_PRODUCER = struct.Struct(">qhi")  # producer id, producer epoch, base sequence
-
 
 class EncodedBatch(NamedTuple):
     partition: int
     data: bytearray  # one whole batch
     records: int
-
-
-class ProducerIdentity(NamedTuple):
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    is_transactional: bool
 
 
 class Encoder:
@@ -131,21 +113,6 @@ class Encoder:
     def _seal(self, partition: int, batch: OpenBatch) -> EncodedBatch:
         records = batch.records
         return EncodedBatch(partition, batch.seal(self._codec), records)
-
-
-def set_producer(batch: bytearray, producer: ProducerIdentity) -> None:
-    """Set the producer fields of a batch, and recompute its CRC."""
-    attributes: int = _INT16.unpack_from(batch, ATTRIBUTES_POSITION)[0]
-    attributes = attributes & ~TRANSACTIONAL | (TRANSACTIONAL if producer.is_transactional else 0)
-    _INT16.pack_into(batch, ATTRIBUTES_POSITION, attributes)
-    _PRODUCER.pack_into(
-        batch,
-        PRODUCER_ID_POSITION,
-        producer.producer_id,
-        producer.producer_epoch,
-        producer.base_sequence,
-    )
-    batch[CRC_POSITION:ATTRIBUTES_POSITION] = compute_crc(batch).to_bytes(4, "big")
 
 
 def _by_partition(

@@ -16,7 +16,7 @@ def test_set_values_are_converted_to_the_fields_units() -> None:
         "group.consumer.assignors": "range",
         "group.consumer.migration.policy": "Upgrade",
         "offsets.retention.minutes": "2",
-        "offsets.topic.replication.factor": "1",
+        "offsets.topic.num.partitions": "4",
         "message.max.bytes": "5000",
     }
     resolved = resolve_broker(RawConfig.from_mapping(given, where="here"))
@@ -24,4 +24,4 @@ def test_set_values_are_converted_to_the_fields_units() -> None:
     assert (config.initial_rebalance_delay_ms, config.max_size) == (0, 7)
     assert (config.consumer_assignors, config.consumer_migration_policy) == (("range",), "upgrade")
     assert config.offsets_retention_ms == 120_000
-    assert (config.offsets_topic_replication_factor, config.max_record_bytes) == (1, 5000)
+    assert (config.offsets_topic_partitions, config.max_record_bytes) == (4, 5000)

@@ -1,4 +1,4 @@
-"""Arrow to record batches: order, bounds, timestamps, producer fields.
+"""Arrow to record batches: order, bounds, timestamps.
 
 Both encoders write the same bytes.
 """
@@ -18,8 +18,6 @@ from penstock.spark.codec.encode import (
     MAX_OPEN_BYTES,
     EncodedBatch,
     Encoder,
-    ProducerIdentity,
-    set_producer,
 )
 from penstock.spark.errors import SparkSourceError
 
@@ -197,24 +195,6 @@ def test_open_batches_of_many_partitions_are_bounded() -> None:
     sent = list(writing.add(partitions, None, pa.array([content] * rows, pa.binary()), None))
     assert sorted(batch.partition for batch in sent) == list(range(rows))
     assert list(writing.flush()) == []
-
-
-@BOTH
-def test_set_producer_updates_fields_and_crc(path: BulkPath) -> None:
-    writing = encoder(path, codec=Codec.ZSTD)
-    assert list(writing.add(all_to(0, 3), None, values(b"a" * 99, b"b", b"c"), None)) == []
-    ((_, batch, _),) = writing.flush()
-    before = list(iter_records(batch))
-    for is_transactional in (True, False):
-        set_producer(batch, ProducerIdentity(2**40, 7, 123, is_transactional))
-        header = read_header(batch)
-        check_client_batch(header)
-        assert (header.producer_id, header.producer_epoch) == (2**40, 7)
-        assert (header.base_sequence, header.last_sequence) == (123, 125)
-        assert header.is_transactional == is_transactional
-        assert header.codec == Codec.ZSTD
-        assert is_crc_valid(batch, 0, len(batch))
-        assert list(iter_records(batch)) == before
 
 
 @BOTH

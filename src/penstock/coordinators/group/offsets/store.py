@@ -10,8 +10,6 @@ from typing import NamedTuple
 from penstock.coordinators.group.records import OffsetKey, OffsetValue
 from penstock.model.ids import NO_PRODUCER_ID, TopicPartition
 
-NO_RECORD_OFFSET = -1
-
 
 class Stored(NamedTuple):
     value: OffsetValue
