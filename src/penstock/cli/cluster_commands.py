@@ -155,7 +155,7 @@ def reassign(
     if partition is None:
         if to is not None or cancel or throttle:
             fail("name the partition to reassign, for example orders-0", 2)
-        _show_moving(where, wants_json(ctx, as_json))
+        _show_reassignments(where, wants_json(ctx, as_json))
         return
     if (to is None) != cancel:
         fail(f"name the new replicas of {partition} with --to 1,2,3, or use --cancel", 2)
@@ -163,24 +163,24 @@ def reassign(
     if throttle is not None and brokers is None:
         fail("--throttle needs --to", 2)
 
-    async def move(client: "ClusterClient") -> "Mapping[TopicPartition, ReassignmentResult]":
+    async def alter(client: "ClusterClient") -> "Mapping[TopicPartition, ReassignmentResult]":
         if throttle is None or brokers is None:
             return await client.reassignments.alter({name: brokers})
-        from penstock.cli.throttled_reassignments import move_throttled
+        from penstock.cli.throttled_reassignments import reassign_throttled
 
-        return await move_throttled(client, name, brokers, rate=throttle)
+        return await reassign_throttled(client, name, brokers, rate=throttle)
 
-    outcomes = ask_cluster(where, move)
+    outcomes = ask_cluster(where, alter)
     _end(outcomes, "moves" if to else "stays", as_json=wants_json(ctx, as_json))
 
 
-def _show_moving(where: str, as_json: bool) -> None:
+def _show_reassignments(where: str, as_json: bool) -> None:
     from penstock.cli.tables import show_table
 
-    moving = ask_cluster(where, lambda client: client.reassignments.list_ongoing())
+    ongoing = ask_cluster(where, lambda client: client.reassignments.list_ongoing())
     rows = [
         [str(name), *(",".join(map(str, brokers)) for brokers in reassignment)]
-        for name, reassignment in sorted(moving.items())
+        for name, reassignment in sorted(ongoing.items())
     ]
     columns = ("partition", "replicas", "adding", "removing")
     if as_json:

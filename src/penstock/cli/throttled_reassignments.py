@@ -19,7 +19,7 @@ RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.ra
 Changes = dict[Resource, list[AlterConfigOp]]
 
 
-async def move_throttled(
+async def reassign_throttled(
     client: ClusterClient, partition: TopicPartition, to: Sequence[int], *, rate: int
 ) -> Mapping[TopicPartition, ReassignmentResult]:
     """Set the throttle first, because a reassignment starts copying at full speed."""

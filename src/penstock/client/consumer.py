@@ -39,7 +39,7 @@ _SLICE_S = 0.1  # upper bound of a poll, for which another thread's `close` may 
 _MAX_BUFFERED = 500
 _STORE_EVERY_S = 1.0
 _NO_GROUP = "penstock-without-group"  # librdkafka requires a group id; this one is never joined
-_SEEK_PATIENCE_S = 10.0
+_SEEK_TIMEOUT_S = 10.0
 _REACH_AGAIN_S = 2.0  # for an answer of any broker while librdkafka reports connection errors
 
 
@@ -170,16 +170,16 @@ class Consumer:
         with self._lock:
             self._check_open()
             is_down = self._trouble.last is not None
-            patience_s = min(self._connect_timeout_s, _REACH_AGAIN_S if is_down else math.inf)
+            timeout_s = min(self._connect_timeout_s, _REACH_AGAIN_S if is_down else math.inf)
             try:
-                self._consumer.list_topics(self.topics[0], timeout=patience_s)
+                self._consumer.list_topics(self.topics[0], timeout=timeout_s)
             except KafkaException as error:
                 text = f"cannot read {', '.join(self.topics)}: no broker answers within"
                 raise BrokersUnreachable(
-                    self._trouble.explain(f"{text} {patience_s:g} s: {error.args[0].str()}")
+                    self._trouble.explain(f"{text} {timeout_s:g} s: {error.args[0].str()}")
                 ) from error
             self._trouble.clear()
-            self._damaged.look(patience_s)
+            self._damaged.look(timeout_s)
 
     def commit(self) -> None:
         """Commit every message returned so far, and wait for the response."""
@@ -233,7 +233,7 @@ class Consumer:
                 if topic is None or assigned.topic == topic
             ]
             try:
-                positions = self._consumer.offsets_for_times(positions, timeout=_SEEK_PATIENCE_S)
+                positions = self._consumer.offsets_for_times(positions, timeout=_SEEK_TIMEOUT_S)
                 self._seek(
                     [
                         self._at_end(position) if position.offset < 0 else position
@@ -392,12 +392,12 @@ class Consumer:
 
     def _at_end(self, position: Place) -> Place:
         """The end offset as of now: librdkafka looks it up later and could skip new messages."""
-        _, end = self._consumer.get_watermark_offsets(position, timeout=_SEEK_PATIENCE_S)
+        _, end = self._consumer.get_watermark_offsets(position, timeout=_SEEK_TIMEOUT_S)
         return Place(position.topic, position.partition, end)
 
     def _seek_one(self, position: Place) -> None:
         """Retries, because librdkafka cannot seek in a partition that was only just assigned."""
-        deadline = time.monotonic() + _SEEK_PATIENCE_S
+        deadline = time.monotonic() + _SEEK_TIMEOUT_S
         while True:
             try:
                 self._consumer.seek(position)

@@ -14,7 +14,7 @@ from penstock.client.errors import ConsumeFailed
 from penstock.client.rdkafka import LOG, find_code
 from penstock.model.ids import TopicPartition
 
-_PATIENCE_S = 1.0  # while a topic is unknown, because it may be being created
+_UNKNOWN_TOPIC_TIMEOUT_S = 1.0  # while a topic is unknown, because it may be being created
 _PAUSE_S = 0.1
 
 
@@ -78,7 +78,7 @@ class WholeTopics:
         return [tp for topic in self._topics for tp in self._find(topic)]
 
     def _find(self, topic: str) -> list[TopicPartition]:
-        patience_ends = time.monotonic() + _PATIENCE_S
+        deadline = time.monotonic() + _UNKNOWN_TOPIC_TIMEOUT_S
         while True:
             topic_metadata = self._consumer.list_topics(topic, timeout=self._timeout_s).topics[
                 topic
@@ -87,7 +87,7 @@ class WholeTopics:
                 return [
                     TopicPartition(topic, number) for number in sorted(topic_metadata.partitions)
                 ]
-            if time.monotonic() >= patience_ends:
+            if time.monotonic() >= deadline:
                 raise ConsumeFailed(
                     f"topic {topic!r} cannot be read: {topic_metadata.error.str()}",
                     code=find_code(topic_metadata.error),

@@ -36,7 +36,7 @@ class ApiVersionsRequest(NamedTuple):
     client_software_version: str | None
 
 
-class AskedTopic(NamedTuple):
+class RequestedTopic(NamedTuple):
     """A topic by name or by id; a client may send neither or both."""
 
     name: str | None
@@ -44,7 +44,7 @@ class AskedTopic(NamedTuple):
 
 
 class MetadataRequest(NamedTuple):
-    topics: list[AskedTopic] | None  # None: all
+    topics: list[RequestedTopic] | None  # None: all
     allow_auto_topic_creation: bool = True
     include_cluster_authorized_operations: bool = False
     include_topic_authorized_operations: bool = False
@@ -146,7 +146,7 @@ def _read_question(reader: _Reader, version: int) -> MetadataRequest:
     return MetadataRequest(topics, creates, of_cluster, of_topics)
 
 
-def _read_topics(reader: _Reader, version: int) -> list[AskedTopic] | None:
+def _read_topics(reader: _Reader, version: int) -> list[RequestedTopic] | None:
     is_flexible = version >= _FIRST_FLEXIBLE
     count = reader.read_length(_INT32, is_flexible=is_flexible)
     if count == -1 and version >= _FIRST_WITH_NULL:
@@ -156,11 +156,11 @@ def _read_topics(reader: _Reader, version: int) -> list[AskedTopic] | None:
     return [_read_topic(reader, version, is_flexible=is_flexible) for _ in range(count)]
 
 
-def _read_topic(reader: _Reader, version: int, *, is_flexible: bool) -> AskedTopic:
+def _read_topic(reader: _Reader, version: int, *, is_flexible: bool) -> RequestedTopic:
     topic_id = uuid_of(bytes(reader.take(16))) if version >= _FIRST_WITH_TOPIC_ID else None
     name = reader.read_text(is_flexible=is_flexible)
     if name is None and version < _FIRST_WITH_TOPIC_ID:
         raise MalformedMessage("a topic's name is null")
     if is_flexible:
         reader.skip_tags()
-    return AskedTopic(name, topic_id)
+    return RequestedTopic(name, topic_id)

@@ -10,8 +10,8 @@ from tests.unit.protocol.message_samples import sample
 
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.first_requests import (
-    AskedTopic,
     MetadataRequest,
+    RequestedTopic,
     read_api_versions_request,
     read_metadata_request,
 )
@@ -41,7 +41,7 @@ def generic(key: ApiKey, version: int, body: bytes) -> Any:
     return MetadataRequest(
         None
         if topics is None
-        else [AskedTopic(topic.name, getattr(topic, "topic_id", None)) for topic in topics],
+        else [RequestedTopic(topic.name, getattr(topic, "topic_id", None)) for topic in topics],
         getattr(message, "allow_auto_topic_creation", True),
         getattr(message, "include_cluster_authorized_operations", False),
         getattr(message, "include_topic_authorized_operations", False),

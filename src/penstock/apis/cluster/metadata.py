@@ -24,7 +24,7 @@ from penstock.model.cluster import INTERNAL_TOPICS, TopicState
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import InvalidTopicName, TopicId, check_topic_name
 from penstock.protocol.api_keys import ApiKey
-from penstock.protocol.first_requests import AskedTopic, read_metadata_request
+from penstock.protocol.first_requests import RequestedTopic, read_metadata_request
 from penstock.security.authorizer import CLUSTER_NAME, AclOperation, AllowAll, ResourceType
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def _refuse_topic_ids(request: Request, services: "Services") -> bytes:
     )
 
 
-def _is_by_name(requested: AskedTopic) -> bool:
+def _is_by_name(requested: RequestedTopic) -> bool:
     return requested.name is not None and requested.topic_id is None
 
 
