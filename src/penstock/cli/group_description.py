@@ -58,7 +58,7 @@ class GroupReport:
 
     @property
     def lag(self) -> int | None:
-        """Of the partitions whose lag is known; None if no partition's is."""
+        """The sum over partitions with a known lag; None if there is none."""
         lags = [partition.lag for partition in self.partitions if partition.lag is not None]
         return sum(lags) if lags else None
 

@@ -60,7 +60,7 @@ SETTINGS: tuple[Setting, ...] = (
         "transaction.prepared.alarm.ms",
         SettingKind.INT,
         3_600_000,
-        "Age at which a transaction of two-phase commit that waits for its decision is told of; "
+        "Age at which a transaction of two-phase commit that waits for its decision is logged; "
         "-1: never.",
         at_least(-1),
         update=UpdateMode.CLUSTER_WIDE,

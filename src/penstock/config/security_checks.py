@@ -16,7 +16,7 @@ _PLAINTEXT = "PLAINTEXT"
 _AUTHORIZER = "authorizer.class.name"
 _INTER_BROKER = "security.inter.broker.protocol"
 _FAMILIES = {"SSL": ("ssl.",), "SASL_PLAINTEXT": ("sasl.",), "SASL_SSL": ("ssl.", "sasl.")}
-# What an authorizer reads besides its class.
+# Settings that an authorizer reads besides its class.
 _AUTHORIZER_SETTINGS = ("super.users", "allow.everyone.if.no.acl.found")
 _ZOOKEEPER_TLS = "zookeeper.ssl.client.enable"
 _ZOOKEEPER_TLS_FAMILY = ("zookeeper.ssl.", "zookeeper.clientCnxnSocket")

@@ -48,7 +48,7 @@ def settle_reports(decision: ControllerDecision) -> ControllerDecision:
 
 
 def describe_settled(before: ClusterState, decided: ClusterState) -> Iterator[str]:
-    """What became of the reported replicas; `decided` still has the reports that it settles."""
+    """The log line of each reported replica; `decided` still has the reports that it settles."""
     for report in list_all(decided):
         partition = _find_partition(decided, report)
         if partition is None or _is_open(decided, report) or not _is_in_sync(before, report):
@@ -72,8 +72,8 @@ def describe_open(state: ClusterState, partitions: Collection[TopicPartition]) -
         lost = "; ".join(f"broker {report.broker}: {_describe(report)}" for report in reports)
         reported = {report.broker for report in reports}
         in_sync = state.topics[tp.topic].partitions[tp.partition].in_sync
-        awaited = [str(broker) for broker in in_sync if broker not in reported]
-        wait = f"start broker {' or '.join(awaited)}, or " if awaited else ""
+        others = [str(broker) for broker in in_sync if broker not in reported]
+        wait = f"start broker {' or '.join(others)}, or " if others else ""
         gone = [str(item.broker) for item in reports if item.replica.position == NO_LOG]
         back = f"bring the disk of broker {' or '.join(gone)} back and restart it, or "
         yield (

@@ -91,7 +91,7 @@ def find_unclean_leader(
     shutting_down: Collection[BrokerId],
     incomplete: Incomplete,
 ) -> BrokerId | None:
-    """Of the live replicas, one that loses few records: an in-sync replica with a log, as all of
+    """The live replica that loses the fewest records: an in-sync replica with a log, as all of
     these are incomplete; else one that is not known to be incomplete; at last one without a log."""
     with_log = [broker for broker, position in incomplete.items() if position.has_records]
     in_sync = [broker for broker in partition.in_sync if broker in live and broker in with_log]

@@ -58,7 +58,7 @@ class Disk(Protocol):
 
 
 def advise(error: BaseException) -> str:
-    """What an operator does about a failed write."""
+    """Advice for the operator after a failed write."""
     is_full = isinstance(error, OSError) and error.errno in (ENOSPC, EDQUOT)
     return "make room on that disk" if is_full else "repair or replace the disk"
 

@@ -1,4 +1,4 @@
-"""What follows when a follower refuses a fetched batch: its back-off, and its leader's check.
+"""Handles a fetched batch that a follower refuses: its back-off, and its leader's check.
 
 Pure. Invariant: no replica outside the ISR is ever asked to
 lead because of a damaged batch; a leader that is the only in-sync replica stays.
@@ -37,7 +37,7 @@ def refusal_pause_ms(refusals: int) -> int:
 
 
 def judge_damage(state: PartitionState, broker: BrokerId) -> DamageVerdict:
-    """What the leader of a damaged log does."""
+    """Decides whether the leader of a damaged log gives up its leadership."""
     has_others = any(replica != broker for replica in state.in_sync)
     return DamageVerdict.MOVES if has_others else DamageVerdict.STAYS
 

@@ -62,9 +62,9 @@ def merge_reports(
     assigned: Mapping[TopicPartition, TopicId],
     logs: Mapping[TopicPartition, OpenedLog],
 ) -> dict[TopicPartition, ReportedReplica]:
-    """What an earlier start found stays until the controller removes it, as far as the log is now:
-    an empty one may have been created since, or a disk is back. Replicas of deleted topics, or
-    that are not assigned any more, go."""
+    """Findings of an earlier start stay until the controller removes them, with the log's position
+    as of now: an empty log may have been created since, or a disk is back. Findings on replicas of
+    deleted topics, or not assigned any more, are dropped."""
     merged = {tp: item.replica for tp, item in damaged.items()}
     for tp, (topic_id, before) in earlier.items():
         if assigned.get(tp) != topic_id:

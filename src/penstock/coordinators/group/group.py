@@ -69,7 +69,7 @@ class Group(Protocol):
 
     @property
     def memory_bytes(self) -> int:
-        """What the group costs in memory, by `member_bytes`."""
+        """The memory that the group takes, by `member_bytes`."""
 
     @property
     def is_vacant(self) -> bool:

@@ -218,7 +218,7 @@ class ZooKeeperEnsemble:
 
     @property
     def folders(self) -> list[Path]:
-        """What the servers keep, a folder for each."""
+        """The data directories, one per server."""
         return [self._folder / f"zookeeper{number}" for number in range(1, self._count + 1)]
 
     def start(self) -> None:

@@ -1,4 +1,4 @@
-"""What a disk loses while its broker is down: a folder, segments, everything, or its latest state.
+"""Removes data from a broker's disk while it is down: a folder, segments, all, or the latest.
 
 Damages the disk of a simulated broker. Each kind can be known from the disk and the metadata store.
 """

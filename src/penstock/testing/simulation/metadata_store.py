@@ -99,7 +99,7 @@ class SimulatedMetadataStore:
         return BrokerEpoch(self.tree.get(path).czxid)
 
     def write_report(self, broker: BrokerId, report: BrokerReport) -> None:
-        """Of a broker that starts: no controller changes it at the same time."""
+        """For a broker that starts: no controller changes it at the same time."""
         path, data = report_path(broker), encode_report(report)
         create = [Create(path=path, data=data)]
         failure = self.write(

@@ -109,7 +109,7 @@ class ClassicGroupState:
 
     @property
     def memory_bytes(self) -> int:
-        """What the group costs in memory."""
+        """The memory that the group takes."""
         return GROUP_BYTES + len(self.name) + self.pending.bytes + self.member_bytes
 
     @property

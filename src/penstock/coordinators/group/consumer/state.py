@@ -151,7 +151,7 @@ class ConsumerGroupState:
 
     @property
     def memory_bytes(self) -> int:
-        """What the group costs in memory."""
+        """The memory that the group takes."""
         return GROUP_BYTES + len(self.name) + self.member_bytes
 
     def snapshot(self) -> object:
@@ -246,7 +246,7 @@ def _without_current(member: ConsumerMember) -> ConsumerMember:
 
 
 def count_subscription(member_id: str, value: ConsumerMemberValue) -> int:
-    """What a member costs in memory, besides its partitions."""
+    """The memory that a member takes, without its partitions."""
     texts = (value.instance, value.rack, value.client_id, value.client_host, value.topic_regex)
     topics = sum(NAME_BYTES + len(topic) for topic in value.topics)
     protocols = 0 if value.classic is None else protocol_bytes(value.classic.protocols)
