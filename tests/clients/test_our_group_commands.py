@@ -273,7 +273,7 @@ def test_single_offsets_can_be_deleted(broker: BrokerUnderTest) -> None:
         (("delete", "{missing}"), 1, "GROUP_ID_NOT_FOUND"),
         (("reset-offsets", "{missing}", "--all-topics", "--to-latest"), 1, "committed nothing"),
         (("reset-offsets", "g", "--topic", "{missing}", "--to-latest"), 1, "does not exist"),
-        (("reset-offsets", "g", "--topic", "{topic}:7", "--to-latest"), 1, "it has 1"),
+        (("reset-offsets", "g", "--topic", "{topic}:7", "--to-latest"), 1, "the topic has 1"),
         (("reset-offsets", "g", "--topic", "{topic}", "--shift-by", "1"), 1, "committed nothing"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
