@@ -211,12 +211,17 @@ _LZ4_FRAMING_BYTES = _LZ4_BLOCK_START + len(_LZ4_END_MARK)
 
 def _decompress_lz4(data: memoryview, limit: int, scratch: bytearray | None) -> bytes:
     """A frame of one block, as most batches are, is decoded without a decoder of frames: making one
-    costs as much as decoding 8 KB. What is unusual or fails is left to that decoder to judge."""
+    costs as much as decoding 8 KB. What is unusual or fails is left to that decoder to judge.
+
+    The library decodes a malformed block again as if its size came first. A block that begins with
+    a size that `output` can hold is therefore not decoded as a block.
+    """
     size = len(data) - _LZ4_FRAMING_BYTES
     if (
         0 < size <= _LZ4_BLOCK_BYTES <= limit
         and data[:_LZ4_BLOCK_START] == _LZ4_USUAL_HEADER + size.to_bytes(4, "little")
         and data[-4:] == _LZ4_END_MARK
+        and int.from_bytes(data[_LZ4_BLOCK_START : _LZ4_BLOCK_START + 4], "little") > _SCRATCH_BYTES
     ):
         output = new_scratch() if scratch is None else scratch
         block = data[_LZ4_BLOCK_START:-4]

@@ -265,12 +265,19 @@ def test_an_lz4_frame_of_several_blocks_and_of_a_stored_one_is_read() -> None:
         lz4_frame(lz4_block(b"content")) + b"\x00",
         LZ4_HEADER[:-1] + b"\x83" + lz4_frame(lz4_block(b"content"))[7:],  # header's checksum
         lz4_frame(b"\x10a\x02\x00\x00"),  # copies from before the block
+        lz4_frame(b"\x40\x00\x00\x00\x1fa"),  # valid only after a size of 64
+        lz4_frame(bytes(5)),  # valid only after a size of 0
     ],
-    ids=["large", "trailing", "cut", "endless", "junk", "checksum", "offset"],
+    ids=["large", "trailing", "cut", "endless", "junk", "checksum", "offset", "size", "no size"],
 )
 def test_a_malformed_lz4_frame_of_one_block_is_corrupt(frame: bytes) -> None:
     with pytest.raises(CorruptBatch):
         decompress(Codec.LZ4, frame, limit=MIB)
+
+
+def test_an_lz4_block_that_begins_like_a_size_is_decoded_whole() -> None:
+    frame = lz4_frame(b"\x80\x01\x00\x00\x40bcde")  # eight literals
+    assert decompress(Codec.LZ4, frame, limit=MIB) == b"\x01\x00\x00\x40bcde"
 
 
 @settings(max_examples=scaled(test=200, verify=20_000, release=100_000))
