@@ -190,11 +190,15 @@ class Harness(Recreation):
         self.witnessed["truncation"] += after.end < before.end
         self.log.truncate_to(Offset(offset), self.now_ms)
         if before.start <= offset < before.end:
-            if not after.visible():
+            # A segment that begins far beyond the previous one may stay, without batches, and with
+            # it the epochs of the offsets between them.
+            end = self.log.log_end_offset
+            if after.visible():
+                after.epochs = [entry for entry in before.epochs if entry[1] < end]
+            else:
                 self._adopt_empty(before, after, offset)
-            # A segment that begins far beyond the previous one may stay, without batches.
-            assert after.end <= self.log.log_end_offset <= offset
-            after.end = self.log.log_end_offset
+            assert after.end <= end <= offset
+            after.end = end
             after.high_watermark = min(before.high_watermark, after.end)
         self._adopt_cut(before, after)
 
