@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Self
 
 from tests.interop.kafka_jars import KafkaJars
 
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 40.0
 ANSWER_TIMEOUT_S = 60.0
 CLUSTER_ID = "cGVuc3RvY2staW50ZXJvcA"

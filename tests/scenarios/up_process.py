@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-READY_TIMEOUT_S = 60
+READY_TIMEOUT_S = 180
 
 
 class UpProcess:

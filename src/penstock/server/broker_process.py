@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 180.0  # recovery of large logs, or a busy machine
 STOP_TIMEOUT_S = 60.0
 _MAX_QUOTED_BYTES = 4000
 

@@ -23,7 +23,7 @@ from penstock.testing.network_spaces import NetworkSpaces
 from penstock.testing.tcp_gate import TcpGate
 
 LOOPBACK = "127.0.0.1"
-WAIT_S = 60.0
+WAIT_S = 180.0
 _POLL_EVERY_S = 0.15  # each poll opens a client, which costs the brokers, too
 _LIMITS = ConnectionLimits(connect_timeout_ms=2000)  # a paused broker accepts and never responds
 
@@ -220,7 +220,7 @@ class Cluster:
         return self.wait(lambda: self.controller, is_so)
 
     def wait(self, poll: Callable[[], Answer], is_so: Callable[[Answer], bool]) -> Answer:
-        """Poll until the condition holds; NotInTime after a minute, with the last state."""
+        """Poll until the condition holds; NotInTime after three minutes, with the last state."""
         deadline = time.monotonic() + WAIT_S
         while not is_so(state := poll()):
             if time.monotonic() > deadline:

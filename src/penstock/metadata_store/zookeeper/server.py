@@ -21,7 +21,7 @@ from penstock.metadata_store.zookeeper.jars import find_jars
 
 MAX_SERVERS = 5
 HEAP_MB = 64
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 10.0
 _HOST = "127.0.0.1"
 _POLL_S = 0.02
