@@ -29,6 +29,7 @@ def cluster() -> Iterator[Cluster]:
     settings = {
         "zookeeper.session.timeout.ms": int(SESSION_S * 1000),
         "leader.imbalance.check.interval.seconds": 1,
+        "leader.imbalance.per.broker.percentage": 0,  # one partition of many counts
     }
     with Cluster(brokers=3, zookeepers=len(SERVERS), config=settings) as cluster:
         cluster.create_topic(
