@@ -216,6 +216,10 @@ def _check_null(what: str, length: int) -> None:
 
 def _find_duplicate(topics: list[TopicRecords]) -> tuple[str, int] | None:
     """A partition may occur only once, because the response has one entry for it."""
+    if len(topics) == 1:  # 0.1 us less for each partition
+        entries = topics[0][1]
+        if len({index for index, _ in entries}) == len(entries):
+            return None
     count = sum(len(entries) for _, entries in topics)
     if len({(name, index) for name, entries in topics for index, _ in entries}) == count:
         return None

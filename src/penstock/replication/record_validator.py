@@ -94,13 +94,11 @@ class RecordValidator:
         if has_own_times:
             # Comparisons, because calls of min and max took 0.5 us here. Neither a timestamp nor a
             # delta may leave 64 bits.
-            oldest_ms = now_ms - config.message_timestamp_before_max_ms
+            before_ms = config.message_timestamp_before_max_ms
             latest_ms = now_ms + config.message_timestamp_after_max_ms
-            if oldest_ms < 0:
-                oldest_ms = 0
+            least = -base_ms if before_ms >= now_ms else now_ms - before_ms - base_ms
             if latest_ms > MAX_INT64:
                 latest_ms = MAX_INT64
-            least = oldest_ms - base_ms
             if base_ms >= 0 or latest_ms < MAX_INT64:
                 greatest = latest_ms - base_ms
         faults: list[tuple[int, int]] = []

@@ -223,29 +223,8 @@ class ReplicaManager:
         The returned operation, if any, is for `produce_purgatory.cancel`: then `done` is never
         called. Batches are stamped in place and no longer needed when this returns.
         """
-        items: list[AppendItem] = []
         now_ms = self._wall_ms()
-        accepted: list[Partition] = []
-        refused: list[tuple[int, PartitionAppended]] = []
-        self._validator.begin_request()
-        find = self._partitions.get
-        # The hot path: one attribute per partition, no call but for the records and the item.
-        for tp, records in batches:
-            partition = find(tp)
-            if partition is None or not partition.accepts_writes or acks < _ALL or acks > 1:
-                code = self._find_refusal(tp, partition, acks, origin)
-                if code is not None:
-                    refused.append((len(items) + len(refused), _refuse(code)))
-                    continue
-                assert partition is not None
-            invalid = self._find_invalid(partition, records, origin, now_ms)
-            if invalid is not None:
-                refused.append((len(items) + len(refused), invalid))
-                continue
-            items.append(
-                new_tuple(AppendItem, (partition.log, records, partition.leader_epoch, origin))
-            )
-            accepted.append(partition)
+        items, accepted, refused = self._accept(batches, acks, origin, now_ms)
         appended = self._engine.append(items, now_ms)
         results, indexes = _lay_out(len(accepted), refused)
         writes: list[ProducePartitionStatus] = []
@@ -286,16 +265,40 @@ class ReplicaManager:
         self.fetch_purgatory.check_and_complete_all(moved)
         return watched
 
-    def _find_invalid(
-        self, partition: Partition, records: memoryview, origin: AppendOrigin, now_ms: int
-    ) -> PartitionAppended | None:
-        """The refusal of a client's batch for its records, unless the topic lets them pass."""
-        log = partition.log
-        config = log.config
-        if origin is not AppendOrigin.CLIENT or not config.penstock_validate_records:
-            return None
-        refusal = self._validator.find_refusal(records, config, partition.tp, now_ms)
-        return None if refusal is None else refusal._replace(log_start_offset=log.log_start_offset)
+    def _accept(
+        self,
+        batches: Sequence[tuple[TopicPartition, memoryview]],
+        acks: int,
+        origin: AppendOrigin,
+        now_ms: int,
+    ) -> tuple[list[AppendItem], list[Partition], list[tuple[int, PartitionAppended]]]:
+        """What the engine may append, the partitions of it, and the refusals by position."""
+        items: list[AppendItem] = []
+        accepted: list[Partition] = []
+        refused: list[tuple[int, PartitionAppended]] = []
+        self._validator.begin_request()
+        is_from_client = origin is AppendOrigin.CLIENT
+        find, find_invalid = self._partitions.get, self._validator.find_refusal
+        # The hot path: one attribute per partition, no call but for the records and the item.
+        for tp, records in batches:
+            partition = find(tp)
+            if partition is None or not partition.accepts_writes or acks < _ALL or acks > 1:
+                code = self._find_refusal(tp, partition, acks, origin)
+                if code is not None:
+                    refused.append((len(items) + len(refused), _refuse(code)))
+                    continue
+                assert partition is not None
+            log = partition.log
+            config = log.config
+            if is_from_client and config.penstock_validate_records:
+                invalid = find_invalid(records, config, tp, now_ms)
+                if invalid is not None:
+                    invalid = invalid._replace(log_start_offset=log.log_start_offset)
+                    refused.append((len(items) + len(refused), invalid))
+                    continue
+            items.append(new_tuple(AppendItem, (log, records, partition.leader_epoch, origin)))
+            accepted.append(partition)
+        return items, accepted, refused
 
     def _find_refusal(
         self, tp: TopicPartition, partition: Partition | None, acks: int, origin: AppendOrigin
