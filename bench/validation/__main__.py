@@ -4,14 +4,14 @@ One broker, two topics, one with `penstock.validate.records=false`. Batches of 1
 many requests in flight, compressed as clients do it. The broker takes 90 % of a core while it is
 measured, so its CPU time for each batch is what throughput follows. Short rounds alternate between
 the topics, and each is compared with its neighbour: on a shared machine the speed of a core drifts
-by a third within seconds. Both builds are measured: the plain one, and the compiled one of
-`tools/compile_modules.py` in a directory of its own.
+by a third within seconds. Then librdkafka produces to both topics, as users do. Both builds are
+measured: the plain one, and the compiled one of `tools/compile_modules.py` in a directory of its
+own.
 """
 
 from __future__ import annotations
 
 import os
-import random
 import statistics
 import threading
 import time
@@ -28,6 +28,7 @@ from bench.broker.nodes import Node, Penstock
 from bench.broker.processes import cpu_ns
 from bench.broker.wire import REQUEST_TIMEOUT, Wire
 from bench.measure import data_home, write_results
+from bench.validation.producer import make_values, measure_producer
 from penstock.client.call import compose
 from penstock.model.errors import ErrorCode, get_error
 from penstock.protocol.api_keys import ApiKey
@@ -69,6 +70,7 @@ def _measure_build(build: str, home: Path) -> dict[str, Any]:
             _create(wire)
             return {
                 codec.name.lower(): _measure_codec(node, wire, codec, REQUESTS[build])
+                | {"producer": measure_producer(node.bootstrap, codec, CHECKED, UNCHECKED)}
                 for codec in CODECS
             }
 
@@ -134,13 +136,10 @@ def _create(wire: Wire) -> None:
 
 
 def _frame(topic: str, codec: Codec) -> bytes:
-    """Values of random words: they compress to half with lz4 and to a third with zstd."""
-    seeded = random.Random(1)
     now_ms = time.time_ns() // 1_000_000
-    words = [bytes(seeded.choices(b"abcdefghijklmnop", k=6)) for _ in range(300)]
     records = [
-        Record(index, now_ms + index // 10, None, b" ".join(seeded.choices(words, k=15))[:100])
-        for index in range(RECORDS)
+        Record(index, now_ms + index // 10, None, value)
+        for index, value in enumerate(make_values(RECORDS))
     ]
     batch = _compressed(build_batch(records), codec)
     data = {"name": topic, "partition_data": [{"index": 0, "records": batch}]}
