@@ -30,8 +30,8 @@ from tests.interop.kafka_jars import (
 
 # 4.4.0 is published as a client only: no broker or tools of that version are on Maven Central.
 VERSIONS = ("4.4.0", "3.9.2")
-ANSWER_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 20.0
+ANSWER_TIMEOUT_S = 180.0
+STOP_TIMEOUT_S = 180.0
 
 _SOURCE = Path(__file__).parent / "java" / "ClientDriver.java"
 _TOOLS_VERSIONS = ("3.9.2",)
@@ -91,7 +91,7 @@ def _get_classes(home: Path, jars: Path, javac: str) -> Path:
         with filled_then_renamed(classes) as target:
             options = ["-Xlint:all", "-Werror", "-proc:none", "-cp", f"{jars}/*", "-d", str(target)]
             try:
-                run_tool([javac, *options, str(_SOURCE)], "no classes", timeout_s=120)
+                run_tool([javac, *options, str(_SOURCE)], "no classes", timeout_s=300)
             except KafkaUnavailableError as error:  # our bug: do not skip
                 raise JavaClientError(f"{_SOURCE.name} does not compile: {error}") from error
     return classes

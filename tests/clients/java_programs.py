@@ -32,6 +32,6 @@ def _compile(source: Path, jars: Path, classes: Path) -> None:
     with filled_then_renamed(classes) as target:
         options = ["-Xlint:all", "-Werror", "-proc:none", "-cp", f"{jars}/*", "-d", str(target)]
         try:
-            run_tool([get_program("javac"), *options, str(source)], "no classes", timeout_s=120)
+            run_tool([get_program("javac"), *options, str(source)], "no classes", timeout_s=300)
         except KafkaUnavailableError as error:  # our bug: do not skip
             raise JavaClientError(f"{source.name} does not compile: {error}") from error

@@ -20,8 +20,8 @@ KEYED = 120
 UNKEYED = 120
 KEYS = 12
 INSIDE_FIRST_BATCH = 5  # an offset at which no batch begins
-SETTLE_TIMEOUT_S = 60.0
-READ_TIMEOUT_S = 60.0
+SETTLE_TIMEOUT_S = 180.0
+READ_TIMEOUT_S = 180.0
 
 Headers = tuple[tuple[str, bytes], ...]
 HEADERS: Headers = (("written-by", b"a client"),)

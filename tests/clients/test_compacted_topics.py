@@ -21,7 +21,7 @@ from penstock.protocol.batch import BatchHeader
 
 pytestmark = pytest.mark.xdist_group("compacted topics")
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 KEPT = [b"first", b"same", b"last"]
 
 

@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:alter_configs:DeprecationWarning"),
 ]
 
-_TIMEOUT_S = 60
+_TIMEOUT_S = 180
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from penstock.model.errors import ErrorCode
 
 pytestmark = pytest.mark.xdist_group("client-kafka-python")  # this broker runs there already
 
-_TIMEOUT_S = 60
+_TIMEOUT_S = 180
 SET, DELETE = AlterConfigOpType.SET, AlterConfigOpType.DELETE
 
 

@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning"),
 ]
 
-_TIMEOUT_S = 60
+_TIMEOUT_S = 180
 _HEARTBEAT = "consumer.heartbeat.interval.ms"
 _SESSION = "consumer.session.timeout.ms"
 _DYNAMIC_GROUP_CONFIG = 8

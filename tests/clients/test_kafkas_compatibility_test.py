@@ -26,7 +26,7 @@ pytestmark = pytest.mark.xdist_group("client-java")
 
 MAIN_CLASS = "org.apache.kafka.tools.ClientCompatibilityTest"
 ITS_OWN_TOPIC = "newtopic"  # the tool creates this very topic, so it cannot run twice
-TIMEOUT_S = 60
+TIMEOUT_S = 180
 
 FEATURES = {
     "create-topics-supported": True,

@@ -18,7 +18,7 @@ from penstock.model.ids import Offset, TopicPartition
 
 pytestmark = pytest.mark.xdist_group("clients")
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 
 
 def consumer_of(broker: BrokerUnderTest, *topics: str, **options: object) -> penstock.Consumer:

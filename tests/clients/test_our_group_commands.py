@@ -23,7 +23,7 @@ from penstock.model.ids import TopicPartition
 pytestmark = pytest.mark.xdist_group("clients")
 
 FIRST_MS = 1_700_000_000_000
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 
 
 class CommandResult:

@@ -17,7 +17,7 @@ from penstock.model.errors import ErrorCode
 pytestmark = pytest.mark.xdist_group("client-kafka-python")
 
 _INVALID_DIFFERENT_RECORD = -138  # librdkafka's: this record is valid, others are not
-_TIMEOUT_S = 60
+_TIMEOUT_S = 180
 
 
 def _note(codes: dict[int, int], number: int, error: Any, _: Any) -> None:

@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning"),
 ]
 
-_TIMEOUT_S = 60
+_TIMEOUT_S = 180
 _TOPIC = "zero-timeout"
 
 

@@ -15,7 +15,7 @@ from penstock.testing import Cluster
 
 PARTITIONS = 3
 GROUP = "readers"
-_TIMEOUT_S = 60.0
+_TIMEOUT_S = 180.0
 
 
 class Load:

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaException, Producer
 
 from penstock.testing import Cluster
 
-_TIMEOUT_S = 60.0
+_TIMEOUT_S = 180.0
 
 
 class RetryingProducer:

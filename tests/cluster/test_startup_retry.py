@@ -22,7 +22,7 @@ from penstock.testing.tcp_gate import TcpGate
 pytestmark = pytest.mark.xdist_group("zookeeper")
 
 LONG_MS, SHORT_MS, SHORTEST_MS = 30_000, 1500, 1000  # also bounds the start-up retry
-PATIENCE_S = 30.0
+PATIENCE_S = 180.0
 REGISTRATION = "/brokers/ids/7"
 # The znodes that a starting broker reads, in order.
 START_UP_READS = ("/cluster/id", "/config/topics", REGISTRATION)

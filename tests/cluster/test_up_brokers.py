@@ -20,7 +20,7 @@ import penstock
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 
 
 def cli(servers: str, *arguments: str) -> "subprocess.CompletedProcess[str]":

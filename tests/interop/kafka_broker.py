@@ -22,8 +22,8 @@ from typing import Any, NamedTuple, Self
 from tests.interop.kafka_jars import KafkaJars
 
 START_TIMEOUT_S = 180.0
-STOP_TIMEOUT_S = 40.0
-ANSWER_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 180.0
+ANSWER_TIMEOUT_S = 180.0
 CLUSTER_ID = "cGVuc3RvY2staW50ZXJvcA"
 STARTED = "Kafka Server started"
 
@@ -194,7 +194,7 @@ class KafkaBroker:
         self._get_child().end(with_signal=signal.SIGKILL, timeout_s=STOP_TIMEOUT_S)
         self._child = None
 
-    def wait_line(self, text: str, *, timeout_s: float = 30.0, after: int = 0) -> int:
+    def wait_line(self, text: str, *, timeout_s: float = 180.0, after: int = 0) -> int:
         """Wait for a line of the broker's log; return the position after it."""
         return self._get_child().wait_line(text, timeout_s=timeout_s, after=after)
 
@@ -335,7 +335,7 @@ class ToolOutput(NamedTuple):
 
 
 def run_java(
-    jars: KafkaJars, main_class: str, *arguments: str, check: bool = True, timeout_s: float = 60.0
+    jars: KafkaJars, main_class: str, *arguments: str, check: bool = True, timeout_s: float = 180.0
 ) -> ToolOutput:
     """Run one of Kafka's tools to its end."""
     done = subprocess.run(

@@ -146,7 +146,7 @@ def _get_classes(home: Path, jars: Path, javac: str) -> Path:
             java_files = [str(path) for path in sources if path.suffix == ".java"]
             options = ["-Xlint:all", "-Werror", "-proc:none", "-cp", f"{jars}/*", "-d", str(target)]
             complaint = "the Java driver does not compile"
-            run_tool([javac, *options, *java_files], complaint, timeout_s=120)
+            run_tool([javac, *options, *java_files], complaint, timeout_s=300)
             shutil.copy(JAVA_SOURCES / "log4j2.properties", target)
     return classes
 

@@ -71,7 +71,7 @@ def _get_classes(home: Path, jars: Path, javac: str) -> Path:
         with filled_then_renamed(classes) as target:
             options = ["-Xlint:all", "-Werror", "-proc:none", "-cp", f"{jars}/*", "-d", str(target)]
             try:
-                run_tool([javac, *options, str(WORD_COUNT)], "no classes", timeout_s=120)
+                run_tool([javac, *options, str(WORD_COUNT)], "no classes", timeout_s=300)
             except KafkaUnavailableError as error:
                 raise ProgramDoesNotBuild(f"{WORD_COUNT.name} does not compile: {error}") from error
             shutil.copy(logging, target)

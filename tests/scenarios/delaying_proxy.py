@@ -19,7 +19,7 @@ from penstock.protocol.messages import decode_response
 from penstock.testing.tcp_listener import TcpListener
 
 HOST = "127.0.0.1"
-WAIT_S = 60.0
+WAIT_S = 180.0
 _SIZE = struct.Struct(">i")
 _HEAD = struct.Struct(">hhi")  # key, version, correlation id
 

@@ -16,7 +16,7 @@ from penstock.protocol.frames import encode_request_frame
 from penstock.protocol.headers import read_response_header
 from penstock.protocol.messages import decode_response, get_request_schema
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 _NUMBERS = itertools.count(1)
 
 

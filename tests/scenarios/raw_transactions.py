@@ -17,7 +17,7 @@ from penstock.protocol.batch import iter_headers
 from penstock.protocol.records import iter_records
 
 NONE = ErrorCode.NONE
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 FETCH_VERSION = 11
 TIMEOUT = timedelta(seconds=60)
 PASSING = {

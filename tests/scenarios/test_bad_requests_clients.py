@@ -20,7 +20,7 @@ from penstock.model.errors import ErrorCode
 pytestmark = pytest.mark.xdist_group("bad-requests-of-clients")
 
 SETTINGS = {"auto.create.topics.enable": False, "message.max.bytes": 100_000}
-TIMEOUT_S = 30
+TIMEOUT_S = 180
 
 
 @pytest.fixture(scope="module", autouse=True)

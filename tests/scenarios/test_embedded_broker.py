@@ -99,7 +99,7 @@ def test_a_broker_ends_with_the_program_that_started_it(tmp_path: Path) -> None:
         descriptor = os.pidfd_open(pid)
         parent.send_signal(signal.SIGKILL)
     try:
-        wait_for_exit(descriptor, timeout_s=30)
+        wait_for_exit(descriptor, timeout_s=180)
     finally:
         os.close(descriptor)
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.xdist_group("raw transactions")
 
 TP = TopicPartition("t", 0)
 VERSIONS = CLIENTS["Java, transactions v2"]
-SOON_S = 60.0
+SOON_S = 180.0
 
 
 @pytest.fixture(name="broker")

@@ -39,7 +39,7 @@ SETTINGS = {**ONE_SHARD, "group.initial.rebalance.delay.ms": 0}
 OLD_ID = 4_000_000  # a producer id above those that the broker assigns
 LAST_EPOCH = 2**15 - 2
 TRANSACTIONS = scaled(test=60, verify=1000, release=10_000)
-LONG_S, SOON_S = 120.0, 60.0
+LONG_S, SOON_S = 400.0, 180.0
 FENCED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED)
 
 _NUMBERS = itertools.count(1)

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from penstock.spark.session.builder import session
 
-STOP_TIMEOUT_S = 30
+STOP_TIMEOUT_S = 180
 # For a short-lived JVM, in which a better compiler or collector does not pay off.
 QUICK_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:MetaspaceSize=256m -Xshare:auto"
 

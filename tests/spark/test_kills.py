@@ -49,7 +49,7 @@ def describe_group(servers: str, group: str) -> dict[str, Any]:
     """Describes the group with the command line, like a user."""
     program = str(Path(sys.executable).with_name("penstock"))
     command = [program, "--bootstrap", servers, "group", "describe", group, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 0, done.stderr
     described: dict[str, Any] = json.loads(done.stdout)
     return described

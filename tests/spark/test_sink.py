@@ -17,7 +17,7 @@ import penstock
 from penstock.protocol.compression import Codec
 from penstock.spark.sink.update_mode import write_updates
 
-QUERY_TIMEOUT_S = 60
+QUERY_TIMEOUT_S = 180
 PARTITIONS = 4
 
 

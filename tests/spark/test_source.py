@@ -18,7 +18,7 @@ from penstock.spark.source.progress import source_behind
 from penstock.spark.source.progress_listener import GroupOffsetsListener
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
-TIMEOUT_S = 60
+TIMEOUT_S = 180
 
 
 @pytest.fixture

@@ -188,7 +188,7 @@ def status_of(folder: Path, broker: penstock.Broker) -> dict[str, Any]:
     """The output of `penstock table status`."""
     options = ("--bootstrap", broker.bootstrap_servers, "--dir", str(folder))
     command = [PENSTOCK, "table", "status", *options, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 0, done.stderr
     status: dict[str, Any] = json.loads(done.stdout)
     return status

@@ -16,7 +16,7 @@ from penstock.client.transaction_values import PreparedState
 from penstock.model.ids import TopicPartition
 from penstock.protocol.records import Record, build_batch
 
-QUERY_TIMEOUT_S = 60
+QUERY_TIMEOUT_S = 180
 
 
 def write(servers: str, topic: str, name: str, values: list[str], end: str) -> PreparedState:

@@ -14,7 +14,7 @@ from penstock.server.local_cluster import BrokerLocation
 
 _NETS = range(1, 250)  # the X of 10.213.X.0/24: one per bridge
 _DEVICE = "eth0"
-_TIMEOUT_S = 20
+_TIMEOUT_S = 120
 _NOBODY = "02:00:00:00:00:01"  # a hardware address that no device has
 
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from penstock.model.ids import TopicPartition
 
-PATIENCE_S = 90.0  # a shared machine may be slow; a wait that fails says why
+PATIENCE_S = 180.0  # a shared machine may be slow; a wait that fails says why
 SESSION_MS = 20_000  # longer than every test, even on a busy machine
 SHORT_SESSION_MS = 3_000  # for members that are killed or frozen until the group removes them
 REPOSITORY = Path(__file__).parents[3]

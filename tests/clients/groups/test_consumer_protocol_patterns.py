@@ -12,7 +12,7 @@ from tests.clients.under_test import BrokerUnderTest
 
 pytestmark = pytest.mark.xdist_group("client-groups-patterns")
 
-_TIMEOUT_S = 60
+_TIMEOUT_S = 180
 
 
 def test_topics_by_name_are_assigned_before_those_by_pattern(broker: BrokerUnderTest) -> None:

@@ -24,7 +24,7 @@ from penstock.model.ids import TopicPartition
 COPIES = scaled(test=100, verify=600, release=3000)
 COPIED_PARTITIONS = 2
 SHORT_MS = 1_000
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 
 
 def wait_decided(broker: BrokerUnderTest, partitions: Iterable[TopicPartition]) -> None:

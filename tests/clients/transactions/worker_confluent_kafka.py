@@ -8,7 +8,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from tests.clients.transactions.worker import INSTANCE, TAKE_MOST, ClientFailed, Taken
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 180.0
 
 
 class Worker:

@@ -55,7 +55,7 @@ from penstock.testing.simulated_disk import SimulatedDisk
 
 NOW_MS = 1_700_000_000_000
 BROKERS, CLIENTS = "BROKERS", "CLIENTS"
-SOON_S = 60.0
+SOON_S = 180.0
 
 
 async def sleep_ms(duration_ms: int) -> None:

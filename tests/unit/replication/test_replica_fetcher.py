@@ -38,7 +38,7 @@ SETTINGS = resolve_broker(
         {"replica.fetch.backoff.ms": "20", "replica.fetch.wait.max.ms": "20000"}, where="test"
     )
 )
-TIMEOUT_S = 10
+TIMEOUT_S = 180
 
 
 class ReplicationPair:

@@ -10,7 +10,7 @@ import pytest
 from penstock.testing.tcp_gate import TcpGate
 
 LARGE_BYTES = 3_000_000  # more than the sockets' buffers hold
-PATIENCE_S = 60
+PATIENCE_S = 180
 CLOSED = 50
 
 

@@ -25,7 +25,7 @@ from penstock.spark.sink.exactly_once.ongoing_transactions import list_ongoing
 from penstock.spark.sink.exactly_once.two_phase_commit import CommitDecision
 
 TIMEOUT_MS = 20_000
-PROCESS_TIMEOUT_S = 60
+PROCESS_TIMEOUT_S = 180
 _numbers = count(1)
 
 
