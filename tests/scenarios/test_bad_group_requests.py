@@ -91,6 +91,7 @@ def _steady(watched: WatchedBroker) -> Iterator[Steady]:
 @pytest.fixture(name="bad")
 def _bad(broker: WatchedBroker, steady: Steady) -> Iterator[RawClient]:
     with broker.connect() as client:
+        assert client.is_served()  # the first request has a time limit, and some take long to build
         yield client
     steady.check()
 
