@@ -153,7 +153,10 @@ class Load:
             wanted = {number for number in self.acknowledged if number % PARTITIONS == partition}
             assert wanted <= set(numbers), f"lost: {sorted(wanted - set(numbers))[:5]}"
         for partition, offset in self._read_committed().items():
-            assert offset >= self.committed.get(partition, 0), f"commit of {partition} lost"
+            wanted_offset = self.committed.get(partition)  # None: every commit failed
+            assert wanted_offset is None or offset >= wanted_offset, (
+                f"{partition}: {wanted_offset} was committed, {offset} is read"
+            )
             passed = set(stored[partition][: max(0, offset)])
             assert passed <= self._read_by_group, f"partition {partition}: the group missed some"
 
@@ -183,4 +186,6 @@ class Load:
         places = [TopicPartition(self.topic, number) for number in range(PARTITIONS)]
         answers = reader.committed(places, timeout=60)
         reader.close()
+        for answer in answers:
+            assert answer.error is None, f"commit of {answer.partition}: {answer.error}"
         return {answer.partition: answer.offset for answer in answers}
