@@ -279,7 +279,7 @@ class ReplicaManager:
         self._validator.begin_request()
         is_from_client = origin is AppendOrigin.CLIENT
         find, find_invalid = self._partitions.get, self._validator.find_refusal
-        # The hot path: one attribute per partition, no call but for the records and the item.
+        # The hot path: no call for a partition but for its records and the item.
         for tp, records in batches:
             partition = find(tp)
             if partition is None or not partition.accepts_writes or acks < _ALL or acks > 1:
