@@ -1,0 +1,1 @@
+"""Structured log events on the standard library's `logging`."""
