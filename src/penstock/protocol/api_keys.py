@@ -134,7 +134,8 @@ def find_api_key(key: int) -> ApiKey | None:
 def describe_api(key: int, version: int) -> str:
     """The API's name for messages to people; accepts any key that a client may send."""
     api_key = _BY_KEY.get(key)
-    return f"{api_key.title if api_key else f'API key {key}'} v{version}"
+    name = f"API key {key}" if api_key is None else api_key.title  # Produce has the key 0
+    return f"{name} v{version}"
 
 
 _BY_KEY: Mapping[int, ApiKey] = MappingProxyType({key.value: key for key in ApiKey})

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from penstock.protocol.batch import Buffer
 from penstock.protocol.malformed import MalformedMessage
+from penstock.protocol.request_budget import STRUCT_ELEMENTS, RequestBudget
 from penstock.protocol.unsigned_varint import encode_unsigned_varint, read_unsigned_varint
 
 Item = TypeVar("Item")
@@ -87,12 +88,16 @@ class ValueWriter:
 
 
 class ValueReader:
-    """Raises MalformedRecord for bytes that do not match the layout."""
+    """Raises MalformedRecord for bytes that do not match the layout, and RequestOverLimit for more
+    than the budget. Without a budget: for records of our own logs."""
 
-    def __init__(self, data: Buffer, *, flexible: bool) -> None:
+    def __init__(
+        self, data: Buffer, *, flexible: bool, budget: RequestBudget | None = None
+    ) -> None:
         self._view = memoryview(data)
         self._position = 0
         self._flexible = flexible
+        self._budget = budget
 
     def int8(self) -> int:
         return self._number(_INT8)
@@ -146,6 +151,8 @@ class ValueReader:
             return None
         if count > len(self._view) - self._position:  # an item takes at least a byte
             raise MalformedRecord(f"{count} items do not fit in the remaining bytes")
+        if self._budget is not None:
+            self._budget.charge("a list", count * STRUCT_ELEMENTS)
         return [read(self) for _ in range(count)]
 
     def tags(self) -> dict[int, memoryview]:
@@ -153,7 +160,10 @@ class ValueReader:
         if not self._flexible:
             return {}
         tags: dict[int, memoryview] = {}
-        for _ in range(self._varint()):
+        count = self._varint()
+        if self._budget is not None:
+            self._budget.charge_tagged_fields(count)
+        for _ in range(count):
             tag = self._varint()
             tags[tag] = self._take(self._varint())
         return tags

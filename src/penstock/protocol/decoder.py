@@ -1,7 +1,8 @@
 """Decodes messages: one function per message class, generated on first use.
 
-Every length and count is compared with the remaining bytes before anything is built from it;
-unknown tagged fields are skipped (KIP-482). `records` are views of the caller's buffer.
+Every length and count is compared with the remaining bytes, and every count is charged to the
+request's budget, before anything is built from it; unknown tagged fields are skipped (KIP-482).
+`records` are views of the caller's buffer.
 """
 
 import struct
@@ -10,12 +11,13 @@ from typing import Any
 
 from penstock.protocol.batch import Buffer
 from penstock.protocol.generated import FunctionSource
-from penstock.protocol.malformed import MalformedMessage
+from penstock.protocol.malformed import MalformedMessage, RequestOverLimit
+from penstock.protocol.request_budget import STRUCT_ELEMENTS, RequestBudget
 from penstock.protocol.schemas import FieldShape, WireMessage, describe_fields
 from penstock.protocol.unsigned_varint import read_unsigned_varint
 from penstock.protocol.wire_types import CONVERSIONS, FIXED_TYPES, FixedType
 
-Decoder = Callable[[memoryview, int, int], tuple[Any, int]]
+Decoder = Callable[[memoryview, int, int, RequestBudget], tuple[Any, int]]
 
 _LENGTH_CODES = {"string": "h", "bytes": "i", "records": "i"}
 _MAX_CACHED_LENGTH = 256
@@ -23,18 +25,21 @@ _DECODERS: dict[type[WireMessage], Decoder] = {}  # one per message class, so bo
 MAX_STRING_BYTES = 0x7FFF  # the maximum of a classic string, and Kafka's limit for all strings
 
 
-def decode(entity: type[WireMessage], buffer: Buffer) -> Any:
-    """Decode the message that fills the whole buffer, or raise MalformedMessage."""
+def decode(entity: type[WireMessage], buffer: Buffer, budget: RequestBudget | None = None) -> Any:
+    """Decode the message that fills the whole buffer, or raise MalformedMessage, or
+    RequestOverLimit. Without a budget: for messages of a peer that we trust."""
     view = memoryview(buffer)
     end = len(view)
     try:
-        message, position = decoder_of(entity)(view, 0, end)
+        message, position = decoder_of(entity)(view, 0, end, budget or RequestBudget.unbounded())
     except (struct.error, IndexError):
         raise MalformedMessage(f"{_title(entity)} ends early, after {end} bytes") from None
     except UnicodeDecodeError as error:
         raise MalformedMessage(
             f"{_title(entity)} has a string that is not UTF-8: {error}"
         ) from None
+    except RequestOverLimit:
+        raise
     except (MalformedMessage, OverflowError) as error:
         raise MalformedMessage(f"{_title(entity)}: {error}") from None
     if position != end:
@@ -43,7 +48,8 @@ def decode(entity: type[WireMessage], buffer: Buffer) -> Any:
 
 
 def decoder_of(entity: type[WireMessage]) -> Decoder:
-    """The function that reads one entity: (view, position, end) -> (value, next position).
+    """The function that reads one entity: (view, position, end, budget) -> (value, next
+    position).
 
     It may raise struct.error, IndexError, UnicodeDecodeError or OverflowError; see `decode`.
     """
@@ -53,11 +59,12 @@ def decoder_of(entity: type[WireMessage]) -> Decoder:
     return decoder
 
 
-def skip_tags(view: memoryview, position: int, end: int) -> int:
+def skip_tags(view: memoryview, position: int, end: int, budget: RequestBudget) -> int:
     """Skip a section of unknown tagged fields; returns the position after it."""
     count, position = read_unsigned_varint(view, position)
     if count * 2 > end - position:
         raise MalformedMessage(f"{count} tagged fields in {end - position} bytes")
+    budget.charge_tagged_fields(count)
     while count:
         _, position = read_unsigned_varint(view, position)
         size, position = read_unsigned_varint(view, position)
@@ -79,7 +86,7 @@ class _Generator:
         self.is_flexible = entity.__flexible__
         self.entity = entity
         self.shapes = describe_fields(entity)
-        self.source = FunctionSource("def decode(view, p, n):", **_HELPERS)
+        self.source = FunctionSource("def decode(view, p, n, budget):", **_HELPERS)
         self.run: list[tuple[str, str]] = []
         self.after: list[str] = []  # conversions to do once the run is unpacked
         for shape in self.shapes:
@@ -157,14 +164,14 @@ class _Generator:
         decoder = self.source.name(decoder_of(entity), "decode_entity")
         if not is_nullable:
             self._flush()
-            self.source.line(f"{local}, p = {decoder}(view, p, n)")
+            self.source.line(f"{local}, p = {decoder}(view, p, n, budget)")
             return
         self.run.append(("b", local))  # KIP-893: a byte says whether it is present
         self._flush()
         with self.source.block(f"if {local} < 0:"):
             self.source.line(f"{local} = None")
         with self.source.block("else:"):
-            self.source.line(f"{local}, p = {decoder}(view, p, n)")
+            self.source.line(f"{local}, p = {decoder}(view, p, n, budget)")
 
     def _array(self, shape: FieldShape, local: str) -> None:
         length = self._length("i")
@@ -174,11 +181,18 @@ class _Generator:
         with self.source.block(f"elif {length} * {item_bytes} > n - p:"):
             self.source.line(f"raise too_many({shape.name!r}, {length}, n - p)")
         with self.source.block("else:"):
+            self._charge(shape, length)
             fixed = FIXED_TYPES.get(shape.kafka_type)
             if fixed is not None:
                 self._numbers(fixed, local, length)
             else:
                 self._items(shape, local, length)
+
+    def _charge(self, shape: FieldShape, length: str) -> None:
+        times = "" if shape.entity is None else f" * {STRUCT_ELEMENTS}"
+        self.source.line(f"budget.elements -= {length}{times}")
+        with self.source.block("if budget.elements < 0:"):
+            self.source.line(f"raise budget.exceeded({shape.name!r})")
 
     def _numbers(self, fixed: FixedType, local: str, length: str) -> None:
         if fixed.code == "16s":
@@ -204,7 +218,7 @@ class _Generator:
         self._flush()
         if not shapes:
             with self.source.block("if tags:"):
-                self.source.line("p = skip_tags(view, p - 1, n)")
+                self.source.line("p = skip_tags(view, p - 1, n, budget)")
             return
         for shape in shapes:
             self.source.line(f"f_{shape.name} = {self.source.name(shape.default, 'default')}")
@@ -215,6 +229,7 @@ class _Generator:
         self.source.line("tags, p = uvarint(view, p - 1)")
         with self.source.block("if tags * 2 > n - p:"):
             self.source.line("raise too_many('tagged fields', tags, n - p)")
+        self.source.line("budget.charge_tagged_fields(tags)")
         self.source.line("seen, outer = set(), n")
         with self.source.block("while tags:"):
             self.source.line("tags -= 1")

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from penstock.protocol.batch import Buffer
 from penstock.protocol.decoder import least_item_bytes, skip_tags
 from penstock.protocol.malformed import MalformedMessage
+from penstock.protocol.request_budget import RequestBudget
 from penstock.protocol.schemas import FieldShape, WireMessage, describe_fields
 from penstock.protocol.unsigned_varint import read_unsigned_varint
 from penstock.protocol.wire_types import FIXED_TYPES
@@ -62,6 +63,7 @@ class _Walk:
         self._view = view
         self._is_flexible = is_flexible
         self._position = 0
+        self._budget = RequestBudget()
 
     def peek_count(self) -> tuple[int, int]:
         """The entries of the array that starts here (-1 for null), and the bytes after the
@@ -96,7 +98,7 @@ class _Walk:
             if field.tag is None:
                 self.skip(field)
         if self._is_flexible:
-            self._position = skip_tags(self._view, self._position, len(self._view))
+            self._position = skip_tags(self._view, self._position, len(self._view), self._budget)
 
     def _read_length(self, classic: struct.Struct) -> tuple[int, int]:
         """A length and the position after it."""

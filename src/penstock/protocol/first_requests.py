@@ -13,7 +13,8 @@ from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.batch import Buffer
 from penstock.protocol.client_quirks import mend
 from penstock.protocol.decoder import MAX_STRING_BYTES, skip_tags
-from penstock.protocol.malformed import MalformedMessage, MalformedRequest
+from penstock.protocol.malformed import MalformedMessage, MalformedRequest, RequestOverLimit
+from penstock.protocol.request_budget import STRUCT_ELEMENTS, RequestBudget
 from penstock.protocol.unsigned_varint import read_unsigned_varint
 from penstock.protocol.wire_types import uuid_of
 
@@ -50,21 +51,26 @@ class MetadataRequest(NamedTuple):
     include_topic_authorized_operations: bool = False
 
 
-def read_api_versions_request(body: Buffer, version: int) -> ApiVersionsRequest:
-    return _read(ApiKey.API_VERSIONS, version, body, _read_software)
+def read_api_versions_request(
+    body: Buffer, version: int, budget: RequestBudget | None = None
+) -> ApiVersionsRequest:
+    return _read(ApiKey.API_VERSIONS, version, _Reader(body, budget), _read_software)
 
 
-def read_metadata_request(body: Buffer, version: int) -> MetadataRequest:
+def read_metadata_request(
+    body: Buffer, version: int, budget: RequestBudget | None = None
+) -> MetadataRequest:
     mended = mend(ApiKey.METADATA, version, body)
-    return _read(ApiKey.METADATA, version, mended, _read_question)
+    return _read(ApiKey.METADATA, version, _Reader(mended, budget), _read_question)
 
 
 class _Reader:
     """Reads a body; `_read` translates its exceptions other than MalformedMessage."""
 
-    __slots__ = ("end", "position", "view")
+    __slots__ = ("budget", "end", "position", "view")
 
-    def __init__(self, body: Buffer) -> None:
+    def __init__(self, body: Buffer, budget: RequestBudget | None) -> None:
+        self.budget = budget or RequestBudget()
         self.view = memoryview(body)
         self.position = 0
         self.end = len(self.view)
@@ -101,19 +107,20 @@ class _Reader:
         return self.view[start : self.position]
 
     def skip_tags(self) -> None:
-        self.position = skip_tags(self.view, self.position, self.end)
+        self.position = skip_tags(self.view, self.position, self.end, self.budget)
 
 
 def _read(
-    key: ApiKey, version: int, body: Buffer, read: Callable[[_Reader, int], Request]
+    key: ApiKey, version: int, reader: _Reader, read: Callable[[_Reader, int], Request]
 ) -> Request:
-    reader = _Reader(body)
     try:
         request = read(reader, version)
     except (struct.error, IndexError):
         raise _malformed(key, version, f"ends early, after {reader.end} bytes") from None
     except UnicodeDecodeError as error:
         raise _malformed(key, version, f"has a string that is not UTF-8: {error}") from None
+    except RequestOverLimit:
+        raise
     except MalformedMessage as error:
         raise _malformed(key, version, f"is malformed: {error}") from None
     if reader.position != reader.end:
@@ -153,6 +160,7 @@ def _read_topics(reader: _Reader, version: int) -> list[RequestedTopic] | None:
         return None
     if not 0 <= count <= reader.end - reader.position:  # each takes at least one byte
         raise MalformedMessage(f"{count} topics do not fit in {reader.end} bytes")
+    reader.budget.charge("topics", count * STRUCT_ELEMENTS)
     return [_read_topic(reader, version, is_flexible=is_flexible) for _ in range(count)]
 
 

@@ -13,23 +13,32 @@ from penstock.protocol.message_class import WireMessage
 
 SIZE_BYTES = 4
 _SIZE = struct.Struct(">i")
+_API_KEY = struct.Struct(">h")
 
 
 class FrameSizeRefused(MalformedMessage):
     """The frame size is invalid or above the limit: nothing was received."""
 
 
-def read_frame_size(head: bytes | bytearray | memoryview, *, max_bytes: int) -> int:
+def read_frame_size(
+    buffer: bytes | bytearray | memoryview, position: int = 0, *, max_bytes: int
+) -> int:
     """The frame's size from its first four bytes, checked before the rest is received."""
-    (size,) = _SIZE.unpack_from(head)
+    size: int = _SIZE.unpack_from(buffer, position)[0]
     if 0 < size <= max_bytes:
-        return int(size)
+        return size
     if size > max_bytes:
         raise FrameSizeRefused(
             f"a frame of {size} bytes is above the limit of {max_bytes}: raise "
             "socket.request.max.bytes, unless this client does not speak Kafka's protocol"
         )
     raise FrameSizeRefused(f"a frame cannot have {size} bytes: this client does not speak Kafka")
+
+
+def peek_api_key(head: memoryview) -> int:
+    """The API key of a request from the first two bytes after its size."""
+    (api_key,) = _API_KEY.unpack_from(head)
+    return int(api_key)
 
 
 def encode_request_frame(

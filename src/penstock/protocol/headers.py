@@ -8,6 +8,7 @@ import struct
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from penstock.model.values import new_tuple
 from penstock.protocol.api_keys import FIRST_FLEXIBLE_VERSIONS, ApiKey, describe_api
 from penstock.protocol.batch import Buffer
 from penstock.protocol.decoder import skip_tags
@@ -17,10 +18,12 @@ from penstock.protocol.malformed import (
     MalformedResponse,
     UnencodableMessage,
 )
+from penstock.protocol.request_budget import RequestBudget
 
 _REQUEST = struct.Struct(">hhih")  # key, version, correlation id, length of the client id
 _CORRELATION = struct.Struct(">i")
 _NO_TAGS = b"\0"
+_MAX_TAGGED_FIELDS = 100  # no client sends any
 
 
 class RequestHeader(NamedTuple):
@@ -50,10 +53,15 @@ def read_request_header(
     try:
         client_id, position = _read_client_id(view, length)
         if version >= first_flexible:
-            position = skip_tags(view, position, len(view))
+            if position < len(view) and not view[position]:
+                position += 1  # nearly always: no tagged fields
+            else:
+                position = skip_tags(
+                    view, position, len(view), RequestBudget(0, _MAX_TAGGED_FIELDS)
+                )
     except MalformedMessage as error:
         raise MalformedRequest(f"header of {describe_api(api_key, version)}: {error}") from None
-    return RequestHeader(api_key, version, correlation_id, client_id, view[position:])
+    return new_tuple(RequestHeader, (api_key, version, correlation_id, client_id, view[position:]))
 
 
 def _read_client_id(view: memoryview, length: int) -> tuple[str | None, int]:
@@ -110,7 +118,7 @@ def read_response_header(
         (correlation_id,) = _CORRELATION.unpack_from(view)
         position = _CORRELATION.size
         if _has_response_tags(api_key, version, flexible_from):
-            position = skip_tags(view, position, len(view))
+            position = skip_tags(view, position, len(view), RequestBudget.unbounded())
     except (struct.error, MalformedMessage) as error:
         title = describe_api(api_key, version)
         raise MalformedResponse(f"header of the response to {title}: {error}") from None

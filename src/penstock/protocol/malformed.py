@@ -9,6 +9,14 @@ class MalformedRequest(MalformedMessage):
     """Malformed bytes of a client: only its own connection is closed."""
 
 
+class RequestOverLimit(MalformedRequest):
+    """A request above a limit, whether its bytes are valid or not: its connection is closed."""
+
+    def __init__(self, reason: str, *, is_logged: bool = True) -> None:
+        super().__init__(reason)
+        self.is_logged = is_logged  # false for what the log has said before
+
+
 class MalformedResponse(MalformedMessage):
     """Malformed bytes of a broker: the client closes the connection and retries elsewhere."""
 

@@ -10,7 +10,13 @@ from penstock.protocol.batch import Buffer
 from penstock.protocol.client_quirks import mend
 from penstock.protocol.decoder import decode
 from penstock.protocol.encoder import encode, encode_parts
-from penstock.protocol.malformed import MalformedMessage, MalformedRequest, MalformedResponse
+from penstock.protocol.malformed import (
+    MalformedMessage,
+    MalformedRequest,
+    MalformedResponse,
+    RequestOverLimit,
+)
+from penstock.protocol.request_budget import RequestBudget
 from penstock.protocol.schemas import get_request_schema, get_response_schema
 
 __all__ = [
@@ -24,14 +30,24 @@ __all__ = [
 ]
 
 
-def decode_request(api_key: int, version: int, body: Buffer) -> Any:
+_MENDED = int(ApiKey.METADATA)  # a call for every other request costs more than this comparison
+
+
+def decode_request(
+    api_key: int, version: int, body: Buffer, budget: RequestBudget | None = None
+) -> Any:
     """Decode a request body; `records` are views of `body`.
 
-    Raises MalformedRequest for malformed bytes, UnknownSchema for an unknown version.
+    Raises MalformedRequest for malformed bytes, RequestOverLimit for more than the budget (without
+    one, the default), UnknownSchema for an unknown version.
     """
     schema = get_request_schema(api_key, version)
     try:
-        return decode(schema, mend(api_key, version, body))
+        if api_key == _MENDED:
+            body = mend(api_key, version, body)
+        return decode(schema, body, budget or RequestBudget())
+    except RequestOverLimit:
+        raise
     except MalformedMessage as error:
         raise MalformedRequest(str(error)) from None
 

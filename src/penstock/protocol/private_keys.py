@@ -1,7 +1,8 @@
-"""Keys of the private requests that Penstock's brokers send each other (docs/inter_broker.md).
+"""Keys of the private requests of Penstock's brokers (docs/inter_broker.md).
 
-They lie above all of Kafka's keys, are served on the inter-broker listener only, and ApiVersions
-does not list them: a broker asked in an unknown version responds with the versions it supports.
+They lie above all of Kafka's keys, and ApiVersions does not list them: a broker asked in an unknown
+version responds with the versions it supports. Brokers send them on the inter-broker listener only;
+those of `CLIENT_KEYS` are for clients, on every listener.
 """
 
 from collections.abc import Mapping
@@ -17,11 +18,14 @@ class PrivateKey(IntEnum):
     FORWARDED_CONFIGS = 31_003  # config changes received by a broker that is not the controller
     FAILED_REPLICAS = 31_004  # replicas of a broker whose log has failed, or is damaged
     REFUSED_BATCH = 31_005  # a follower cannot append what it fetched from this leader
+    DESCRIBE_METRICS = 31_006  # the metrics of a broker, for commands and consoles
 
     @property
     def title(self) -> str:
         return self.name.title().replace("_", "")
 
+
+CLIENT_KEYS = frozenset({PrivateKey.DESCRIBE_METRICS})
 
 # All versions of private requests are flexible: request header v2, tagged fields in every struct.
 FIRST_FLEXIBLE_OF_ALL: Mapping[int, int] = MappingProxyType(

@@ -1,14 +1,19 @@
-"""The response to every private request between brokers, to bytes and back (docs/inter_broker.md).
+"""The response to every private request, to bytes and back (docs/inter_broker.md).
 
 In `protocol` because the client decodes it; the request bodies are in `inter_broker.messages`.
 """
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from penstock.model.errors import ErrorCode, known_error
 from penstock.model.ids import TopicPartition
 from penstock.protocol.batch import Buffer
 from penstock.protocol.coordinator_values import ValueReader, ValueWriter
+from penstock.protocol.unsigned_varint import encode_unsigned_varint
+
+_TRUNCATED_TAG = 0
+_PAYLOAD_TAG = 1
 
 
 class PrivateResult(NamedTuple):
@@ -23,9 +28,25 @@ class PrivateResponse(NamedTuple):
     last_version: int
     partitions: tuple[TopicPartition, ...] = ()  # ControlledShutdown: still led by the broker
     results: tuple[PrivateResult, ...] = ()  # ForwardedConfigs: one per change
+    is_truncated: bool = False  # DescribeMetrics: the payload was cut at its limit
+    payload: bytes = b""  # DescribeMetrics: text
 
 
 def encode_private_response(response: PrivateResponse) -> bytes:
+    """Of a response without payload."""
+    return _encode_fields(response) + encode_unsigned_varint(0)
+
+
+def encode_payload_response(response: PrivateResponse, payload: Sequence[bytes]) -> list[Any]:
+    """The body in parts. The payload's are views, so that megabytes are not copied at once."""
+    size = sum(map(len, payload))
+    truncated = (_TRUNCATED_TAG, 1, 1) if response.is_truncated else ()
+    numbers = (2 if truncated else 1, *truncated, _PAYLOAD_TAG, size)
+    head = _encode_fields(response) + b"".join(map(encode_unsigned_varint, numbers))
+    return [head, *[memoryview(chunk) for chunk in payload]]
+
+
+def _encode_fields(response: PrivateResponse) -> bytes:
     writer = ValueWriter(flexible=True)
     writer.int16(response.code)
     writer.string(response.message)
@@ -33,7 +54,6 @@ def encode_private_response(response: PrivateResponse) -> bytes:
     writer.int16(response.last_version)
     writer.array(response.partitions, write_topic_partition)
     writer.array(response.results, _write_result)
-    writer.tags()
     return writer.done()
 
 
@@ -47,9 +67,13 @@ def decode_private_response(body: Buffer) -> PrivateResponse:
         tuple(reader.array(read_topic_partition)),
         tuple(reader.array(_read_result)),
     )
-    reader.tags()
+    tags = reader.tags()
     reader.end()
-    return response
+    if not tags:
+        return response
+    return response._replace(
+        is_truncated=_TRUNCATED_TAG in tags, payload=bytes(tags.get(_PAYLOAD_TAG, b""))
+    )
 
 
 def write_topic_partition(writer: ValueWriter, tp: TopicPartition) -> None:

@@ -32,6 +32,7 @@ def test_flexible_versions_are_those_of_the_schemas() -> None:
 
 def test_titles_have_kafkas_spelling() -> None:
     assert ApiKey.OFFSET_FOR_LEADER_EPOCH.title == "OffsetForLeaderEpoch"
+    assert describe_api(0, 9) == "Produce v9"
     assert describe_api(3, 12) == "Metadata v12"
     assert describe_api(999, 1) == "API key 999 v1"
 

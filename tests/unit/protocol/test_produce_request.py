@@ -9,16 +9,17 @@ from kio.serial import entity_reader
 from tests.profile import scaled
 from tests.unit.protocol.message_samples import kio_class, sample
 
-from penstock.protocol.malformed import MalformedRequest
+from penstock.protocol.malformed import MalformedRequest, RequestOverLimit
 from penstock.protocol.messages import encode, get_request_schema
 from penstock.protocol.produce_request import (
-    MAX_ENTRIES,
     OLD_VERSIONS,
     VERSIONS,
     ProduceRequest,
     read_old_produce_request,
     read_produce_request,
 )
+from penstock.protocol.request_budget import STRUCT_ELEMENTS, RequestBudget
+from penstock.protocol.unsigned_varint import encode_unsigned_varint
 
 CLASSIC, FLEXIBLE = 3, 9
 
@@ -211,9 +212,27 @@ def test_partitions_are_bounded_in_number(version: int) -> None:
         entries: list[tuple[int, bytes | None]] = [(number, None) for number in range(partitions)]
         return request_body(version, *((str(number), entries) for number in range(topics)))
 
-    half = MAX_ENTRIES // 2
-    assert len(read(naming(1, MAX_ENTRIES - 2), version).topics[0][1]) == MAX_ENTRIES - 2
-    assert len(read(naming(half - 1, 1), version).topics) == half - 1
-    for topics, partitions in ((1, MAX_ENTRIES), (MAX_ENTRIES + 1, 0), (half + 1, 1), (2, half)):
-        with pytest.raises(MalformedRequest, match="send fewer at a time"):
-            read(naming(topics, partitions), version)
+    def read_within(entries: int, body: bytes) -> ProduceRequest:
+        budget = RequestBudget(entries * STRUCT_ELEMENTS)
+        return read_produce_request(memoryview(body), version, budget)
+
+    assert len(read_within(100, naming(1, 99)).topics[0][1]) == 99
+    assert len(read_within(100, naming(50, 1)).topics) == 50
+    for topics, partitions in ((1, 100), (101, 0), (51, 1), (2, 50)):
+        with pytest.raises(RequestOverLimit, match="more than 200 elements"):
+            read_within(100, naming(topics, partitions))
+
+
+def test_tagged_fields_are_bounded_in_number() -> None:
+    body = request_body(FLEXIBLE, ("t", [(0, None)]))[:-1]  # without the count of its own tags
+
+    def tagged(count: int) -> bytes:
+        fields = b"".join(encode_unsigned_varint(number) + b"\0" for number in range(count))
+        return body + encode_unsigned_varint(count) + fields
+
+    budget = RequestBudget(max_tagged_fields=200)
+    assert read_produce_request(memoryview(tagged(200)), FLEXIBLE, budget).topics
+    with pytest.raises(RequestOverLimit, match="more than 200 tagged fields"):
+        read_produce_request(
+            memoryview(tagged(201)), FLEXIBLE, RequestBudget(max_tagged_fields=200)
+        )
