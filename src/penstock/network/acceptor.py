@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from penstock.logs.event_logger import EventLogger
+from penstock.logs.rate_limit import RateLimitedLogger
 from penstock.network.limits import NetworkLimits
 from penstock.network.statistics import Counters
 from penstock.purgatory.loop_timers import LoopTimers
@@ -37,13 +39,13 @@ class Acceptor:
         limits: NetworkLimits,
         counters: Counters,
         admit: Callable[[Accepted], None],
-        report: Callable[[str], None],
+        logger: EventLogger,
     ) -> None:
         self._timers = timers
         self._limits = limits
         self._counters = counters
         self._admit = admit
-        self._report = report
+        self._logger = RateLimitedLogger(logger, now_ms=timers.now_ms, add_timer=timers.add_after)
         self._listening: list[tuple[str, socket.socket]] = []
         self._loop: asyncio.AbstractEventLoop | None = None  # None: not accepting
         self._by_host: Counter[str] = Counter()  # open connections by client address
@@ -129,9 +131,11 @@ class Acceptor:
     def _wait_for_descriptors(self, error: OSError) -> None:
         self._counters.accept_failures += 1
         retry_ms = self._limits.accept_retry_ms
-        self._report(
+        self._logger.warning(
+            "accept_failed",
+            "",
             f"cannot accept more than {self._count} connections: {error.strerror}; retrying "
-            f"every {retry_ms} ms; raise the limit of open files, or lower max.connections"
+            f"every {retry_ms} ms; raise the limit of open files, or lower max.connections",
         )
         self._pause()
         self._resume_at(self._timers.now_ms() + retry_ms)

@@ -11,14 +11,17 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from time import perf_counter, thread_time
 
-from penstock.network.in_flight_request import InFlightRequest
+from penstock.logs.rate_limit import RateLimitedLogger
+from penstock.network.in_flight_request import InFlightRequest, RequestObserver
+from penstock.network.large_requests import LARGE_BYTES, LIGHT_S, LargeRequests, kind_of
 from penstock.network.limits import NetworkLimits
 from penstock.network.receive_buffer import ReceiveBuffer
 from penstock.network.receive_memory import Kept, ReceiveMemory
 from penstock.network.send_queue import FileTruncated, SendPath, SendQueue
 from penstock.network.statistics import Counters
-from penstock.protocol.malformed import MalformedMessage
+from penstock.protocol.malformed import MalformedMessage, RequestOverLimit
 from penstock.purgatory.loop_timers import LoopTimers
 from penstock.purgatory.timing_wheel import Timer
 from penstock.security.principal import Caller
@@ -26,6 +29,7 @@ from penstock.security.principal import Caller
 SPARE_IDLE_MS = 5_000  # idle time after which the spare buffer is dropped
 DISCARDED_BYTES = 64 * 1024
 DISCARDED_READS = 16  # of unread input, before the socket is closed
+MAX_TIMED = 64  # unsent responses whose time until they are sent is measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,10 +40,12 @@ class ConnectionDependencies:
     timers: LoopTimers
     limits: NetworkLimits
     memory: ReceiveMemory
+    large_requests: LargeRequests
     counters: Counters
     send_path: SendPath
     on_request: Callable[[InFlightRequest], None]
-    report: Callable[[str], None]
+    check_frame: Callable[[Caller, int, int], None]  # API key and size; raises RequestOverLimit
+    logger: RateLimitedLogger
     forget: Callable[["ClientConnection"], None]
 
 
@@ -55,13 +61,16 @@ class ClientConnection:
         "_frame_started_ms",
         "_gate",
         "_has_backlog",
+        "_has_sent",
         "_in_flight",
         "_is_draining",
         "_is_first",
         "_is_in_turn",
+        "_is_parked",
         "_is_reading",
         "_is_scheduled",
         "_is_writing",
+        "_last_large_s",
         "_limits",
         "_now_ms",
         "_receive_buffer",
@@ -69,6 +78,7 @@ class ClientConnection:
         "_sock",
         "_timer",
         "_turn_ms",
+        "_unsent",
         "caller",
         "is_closed",
         "local_host",
@@ -98,16 +108,22 @@ class ClientConnection:
         self._fd = sock.fileno()
         self._receive_buffer = ReceiveBuffer(
             dependencies.memory,
+            host=caller.host,
             max_frame_bytes=dependencies.limits.max_request_bytes,
+            check_frame=self._check_frame,
             on_memory=self._schedule,
         )
         self._send_queue = SendQueue(dependencies.send_path)
         self._in_flight: deque[InFlightRequest] = deque()  # started, not yet queued to send
+        self._unsent: list[tuple[RequestObserver, float]] = []  # and when they were answered
         self._disconnect_callbacks: tuple[Callable[[], None], ...] = ()
         self._gate: InFlightRequest | None = None  # the request that the next one waits for
         self._is_in_turn = False
+        self._is_parked = False  # its next request is large and waits for its turn
+        self._last_large_s: float | None = None  # processor time of a large request; None: unknown
         self._is_scheduled = False
         self._has_backlog = False  # complete requests wait for the next turn only
+        self._has_sent = False  # since the last read
         self._is_reading = False
         self._is_writing = False
         self._is_draining = False
@@ -134,6 +150,9 @@ class ClientConnection:
         while in_flight and in_flight[0].is_answered:
             answered = in_flight.popleft()
             self._send_queue.add(answered.parts, answered.lease)
+            observer = answered.observer
+            if observer is not None and answered.parts and len(self._unsent) < MAX_TIMED:
+                self._unsent.append((observer, answered.answered_s))
         if not self._is_in_turn:
             self._schedule()
 
@@ -144,7 +163,7 @@ class ClientConnection:
                 self._schedule()
 
     def try_keep(self, count: int) -> Kept | None:
-        return self._dependencies.memory.try_keep(count)
+        return self._dependencies.memory.try_keep(self.caller.host, count)
 
     def on_disconnect(self, call: Callable[[], None]) -> None:
         self._disconnect_callbacks += (call,)
@@ -155,15 +174,17 @@ class ClientConnection:
         if self.is_closed:
             return
         self._dependencies.counters.closed_malformed += 1
-        if is_logged:
-            self._report(reason)
-        self._send()
-        self.end()
+        self._close_because("request_refused", reason, is_logged=is_logged)
 
     def fail(self, what: str) -> None:
         """A bug in a handler closes this connection; it is counted, and reported in full."""
         self._dependencies.counters.unexpected_errors += 1
-        self._report(f"{what} failed unexpectedly: {traceback.format_exc()}", is_ours=True)
+        self._dependencies.logger.error(
+            "request_failed",
+            self.caller.host,
+            f"{self._prefix}{what} failed unexpectedly: {traceback.format_exc()}",
+            **self._log_fields(),
+        )
         self.end()
 
     def drain(self) -> None:
@@ -205,10 +226,10 @@ class ClientConnection:
             return
         self._active_ms = self._turn_ms
         self._dependencies.counters.received_bytes += count
-        is_reset = self._is_reset()
+        self._has_sent = False
         if not self._receive_buffer.is_filling:
             self._turn()
-        if is_reset:
+        if not self._has_sent and not self.is_closed and self._is_reset():
             self.end()
 
     def _on_writable(self) -> None:
@@ -218,6 +239,12 @@ class ClientConnection:
 
     def _on_schedule(self) -> None:
         self._is_scheduled = self._has_backlog = False
+        if not self.is_closed:
+            self._turn_ms = self._now_ms()
+            self._turn()
+
+    def _on_large_turn(self) -> None:
+        self._is_parked = False
         if not self.is_closed:
             self._turn_ms = self._now_ms()
             self._turn()
@@ -249,17 +276,30 @@ class ClientConnection:
     def _start_requests(self) -> int:
         served = 0
         self._is_in_turn = True
-        on_request = self._dependencies.on_request
+        receive_buffer, on_request = self._receive_buffer, self._dependencies.on_request
         try:
             while served < self._limits.requests_a_turn and not self._is_blocked():
-                frame = self._receive_buffer.take_frame()
+                frame = receive_buffer.take_frame()
                 if frame is None:
+                    break
+                is_large = len(frame) > LARGE_BYTES
+                if is_large and self._must_wait(len(frame)):
+                    self._is_parked = True
+                    receive_buffer.put_back(frame)
                     break
                 served += 1
                 self._gate = request = InFlightRequest(self, frame, self._turn_ms)
                 self._in_flight.append(request)
-                on_request(request)
+                if is_large:
+                    self._serve_large(request)
+                else:
+                    on_request(request)
                 frame.release()
+                if not receive_buffer.size:  # nearly always: clients wait for a response
+                    break
+        except RequestOverLimit as error:
+            self._dependencies.counters.closed_over_limit += 1
+            self._close_because("request_over_limit", str(error), is_logged=error.is_logged)
         except MalformedMessage as error:
             self.close(str(error))
         except Exception:
@@ -269,11 +309,42 @@ class ClientConnection:
         self._dependencies.counters.requests += served
         return served
 
+    def _must_wait(self, frame_bytes: int) -> bool:
+        """Not with memory that all others wait for."""
+        dependencies = self._dependencies
+        if not dependencies.large_requests.is_used_up:
+            return False
+        if dependencies.memory.is_favoured(self._receive_buffer):
+            return False
+        return dependencies.large_requests.must_wait(
+            self.caller.host,
+            self._on_large_turn,
+            kind_of(frame_bytes, self._last_large_s),
+        )
+
+    def _serve_large(self, request: InFlightRequest) -> None:
+        """Reading processor time takes two system calls, which is too much for every batch: it is
+        read until a request was light, and again once one has taken long by the clock."""
+        receive_buffer = self._receive_buffer
+        is_light = receive_buffer.is_proven
+        started_s, started_cpu_s = perf_counter(), 0.0 if is_light else thread_time()
+        try:
+            self._dependencies.on_request(request)
+        finally:
+            elapsed_s = perf_counter() - started_s
+            if not is_light:
+                self._last_large_s = cpu_s = thread_time() - started_cpu_s
+                receive_buffer.is_proven = cpu_s < LIGHT_S
+            elif elapsed_s >= LIGHT_S:
+                self._last_large_s, receive_buffer.is_proven = None, False
+            self._dependencies.large_requests.note(elapsed_s)
+
     def _is_blocked(self) -> bool:
         """Whether the next request has to wait."""
         limits, send_queue = self._limits, self._send_queue
         return (
             self._gate is not None
+            or self._is_parked
             or self.is_closed
             or len(self._in_flight) >= limits.max_unanswered
             or len(send_queue.entries) >= limits.max_unsent_replies
@@ -287,19 +358,32 @@ class ClientConnection:
             sent = self._send_queue.send(self._sock, self._limits.send_turn_bytes)
         except FileTruncated as error:
             self._dependencies.counters.truncated_files += 1
-            self._report(str(error))
+            self._log_closed("file_truncated", str(error))
             self.end()
             return False
         except OSError as error:
             if not isinstance(error, ConnectionError | TimeoutError):
-                self._report(f"sending failed: {error}")
+                self._log_closed("send_failed", f"sending failed: {error}")
             self.end()
             return False
         if sent:
+            self._has_sent = True
             self._active_ms = self._turn_ms
             self._dependencies.counters.sent_bytes += sent
-        self._watch_writable(bool(self._send_queue.entries))
+        has_more = bool(self._send_queue.entries)
+        if self._unsent and not has_more:
+            self._note_sent()
+        if has_more is not self._is_writing:
+            self._watch_writable(has_more)
         return True
+
+    def _note_sent(self) -> None:
+        """Called when the queue is empty: a response behind others counts until all are sent."""
+        now_s = perf_counter()
+        unsent = self._unsent
+        while unsent:
+            observer, answered_s = unsent.pop()
+            observer.on_sent(now_s - answered_s)
 
     def _finish_turn(self, served: int) -> None:
         """Keep what was received beyond this turn's requests; decide whether to read more."""
@@ -359,7 +443,7 @@ class ClientConnection:
         frame_ms, half_closed_ms, idle_ms = self._deadlines()
         if frame_ms is not None and now_ms >= frame_ms:
             counters.closed_slow += 1
-            self._report("no whole request arrived within its time limit")
+            self._log_closed("request_too_slow", "no whole request arrived within its time limit")
         elif half_closed_ms is not None and now_ms >= half_closed_ms:
             pass  # the client is most likely gone
         elif idle_ms is not None and now_ms >= idle_ms:
@@ -397,6 +481,17 @@ class ClientConnection:
 
     # Helpers.
 
+    def _check_frame(self, api_key: int, frame_bytes: int) -> None:
+        self._dependencies.check_frame(self.caller, api_key, frame_bytes)
+
+    def _close_because(self, event: str, reason: str, *, is_logged: bool) -> None:
+        if self.is_closed:
+            return
+        if is_logged:
+            self._log_closed(event, reason)
+        self._send()
+        self.end()
+
     def _schedule(self) -> None:
         if not self._is_scheduled:
             self._is_scheduled = True
@@ -428,8 +523,9 @@ class ClientConnection:
             self._timer = None
 
     def _is_reset(self) -> bool:
-        """Checked at every read: uvloop (libuv) signals a socket error only once, though bytes or
-        the error itself may be left to receive."""
+        """Checked at every read that is not followed by a send, which fails after a reset: uvloop
+        (libuv) signals a socket error only once, though bytes or the error itself may be left to
+        receive."""
         return self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) != 0
 
     def _discard_input(self) -> None:
@@ -460,9 +556,16 @@ class ClientConnection:
             except Exception:
                 self.fail(what)
 
-    def _report(self, text: str, *, is_ours: bool = False) -> None:
+    def _log_closed(self, event: str, reason: str) -> None:
         """One line per event: input of a client cannot forge another line."""
-        line = text if is_ours else text.encode("unicode_escape").decode()
-        self._dependencies.report(
-            f"{self.caller.listener} {self.caller.host}: connection closed: {line}"
+        line = reason.encode("unicode_escape").decode()
+        self._dependencies.logger.warning(
+            event, self.caller.host, f"{self._prefix}{line}", **self._log_fields()
         )
+
+    @property
+    def _prefix(self) -> str:
+        return f"{self.caller.listener} {self.caller.host}: connection closed: "
+
+    def _log_fields(self) -> dict[str, object]:
+        return {"listener": self.caller.listener, "client": self.caller.host}

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from penstock.model.slices import FileRun, Releasable
+from penstock.network.receive_memory import SMALL_BYTES
 from penstock.security.principal import Caller
 
 Part = bytes | bytearray | memoryview | FileRun
@@ -35,20 +36,36 @@ class RequestConnection(Protocol):
     def on_disconnect(self, call: Call) -> None: ...
 
 
+class RequestObserver(Protocol):
+    """Counts and times requests; the dispatcher sets it."""
+
+    def on_answered(self, request: "InFlightRequest") -> None: ...
+
+    def on_sent(self, elapsed_s: float) -> None:
+        """The response's last byte is in the socket, so long after the response."""
+
+    def count_error(self, code: int, request: "InFlightRequest") -> None: ...
+
+
 class InFlightRequest:
     """Owned by the event loop. One that is never answered blocks its connection for ever."""
 
     __slots__ = (
         "_close_callbacks",
         "_connection",
+        "_held",
+        "answered_s",
         "caller",
         "frame",
         "is_answered",
         "lease",
         "local_host",
         "local_port",
+        "local_s",
+        "observer",
         "parts",
         "received_ms",
+        "started_s",
     )
 
     def __init__(self, connection: RequestConnection, frame: memoryview, received_ms: int) -> None:
@@ -63,6 +80,11 @@ class InFlightRequest:
         self.parts: Sequence[Part] = ()
         self.lease: Releasable | None = None
         self._close_callbacks: list[Call] | None = None  # None: no callbacks
+        self._held: Releasable | None = None  # memory until the response
+        self.observer: RequestObserver | None = None  # None: refused before it was counted
+        self.started_s = 0.0  # `perf_counter`, set with the observer
+        self.local_s = 0.0  # in the handler; 0 until a handler returns without a response
+        self.answered_s = 0.0  # `perf_counter`
 
     @property
     def is_closed(self) -> bool:
@@ -83,6 +105,14 @@ class InFlightRequest:
         connection has closed. None: there is none now, and the client has to retry."""
         return self._connection.try_keep(count)
 
+    def try_hold(self, count: int) -> bool:
+        """Count so many bytes as held by this request until it is answered or its connection
+        closes; at most once. False: there is no memory, so it must not wait."""
+        if count <= SMALL_BYTES:
+            return True
+        self._held = self._connection.try_keep(count)
+        return self._held is not None
+
     def reply(self, parts: Sequence[Part], lease: Releasable | None = None) -> None:
         """Respond once, now or later. The lease is released when the parts were sent or never can
         be.
@@ -95,8 +125,12 @@ class InFlightRequest:
             raise AssertionError(f"a request of {self.caller.host} was answered twice")
         self.is_answered = True
         self._close_callbacks = None
+        if self._held is not None:
+            self._release_held()
         self.parts = parts
         self.lease = lease
+        if self.observer is not None:
+            self.observer.on_answered(self)
         self._connection.take_answer(self)
 
     def reply_nothing(self) -> None:
@@ -133,6 +167,12 @@ class InFlightRequest:
             self._connection.on_disconnect(call)
 
     def take_close_callbacks(self) -> Sequence[Call]:
-        """The close callbacks, for the connection; handed over once."""
+        """The close callbacks, for the connection that ends; handed over once."""
+        self._release_held()
         callbacks, self._close_callbacks = self._close_callbacks or (), None
         return callbacks
+
+    def _release_held(self) -> None:
+        held, self._held = self._held, None
+        if held is not None:
+            held.release()

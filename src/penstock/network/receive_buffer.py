@@ -7,10 +7,14 @@ is contiguous, and seldom copied to become so.
 import socket
 from collections.abc import Callable
 
-from penstock.network.receive_memory import SMALL_BYTES, ReceiveMemory
-from penstock.protocol.frames import SIZE_BYTES, read_frame_size
+from penstock.network.receive_memory import SMALL_BYTES, SMALL_FRAME_BYTES, ReceiveMemory
+from penstock.protocol.frames import SIZE_BYTES, peek_api_key, read_frame_size
 
-STEP_BYTES = 64 * 1024  # larger buffers are multiples of it, so that a similar next frame fits
+HEAD_BYTES = SIZE_BYTES + 2  # the size and the API key
+UNCHECKED_BYTES = 64 * 1024  # no API has a lower limit
+STEP_BYTES = (
+    SMALL_FRAME_BYTES  # larger buffers are multiples of it, so that a similar next frame fits
+)
 
 
 class ReceiveBuffer:
@@ -22,6 +26,7 @@ class ReceiveBuffer:
 
     __slots__ = (
         "_buffer",
+        "_check_frame",
         "_end",
         "_is_spare",
         "_max_frame_bytes",
@@ -30,13 +35,24 @@ class ReceiveBuffer:
         "_on_memory",
         "_start",
         "capacity",
+        "host",
+        "is_proven",
         "wish",
     )
 
     def __init__(
-        self, memory: ReceiveMemory, *, max_frame_bytes: int, on_memory: Callable[[], None]
+        self,
+        memory: ReceiveMemory,
+        *,
+        host: str,
+        max_frame_bytes: int,
+        check_frame: Callable[[int, int], None],
+        on_memory: Callable[[], None],
     ) -> None:
         self._memory = memory
+        self.host = host  # the client's address
+        self.is_proven = False  # its connection's last large request took little time
+        self._check_frame = check_frame  # API key and size of a large frame; may refuse it
         self._max_frame_bytes = max_frame_bytes
         self._on_memory = on_memory  # the memory that this buffer waited for was granted
         self._buffer: memoryview | None = None  # None: the shared one
@@ -56,6 +72,12 @@ class ReceiveBuffer:
         return self._end == self._start and not self.capacity
 
     @property
+    def small_frame_bytes(self) -> int:
+        """The size of its frame, if that is a small one and its wish no larger; else 0."""
+        is_small = self._need <= SMALL_FRAME_BYTES and self.wish <= SMALL_FRAME_BYTES
+        return self._need if is_small else 0
+
+    @property
     def is_filling(self) -> bool:
         """The frame is still incomplete and its buffer has room: nothing to do yet."""
         return self._end - self._start < self._need and self._end < self.capacity
@@ -64,7 +86,7 @@ class ReceiveBuffer:
     def has_frame(self) -> bool:
         """Probably a complete one; `take_frame` finds out whether it is valid."""
         size = self._end - self._start
-        return size >= (self._need or SIZE_BYTES + 1)
+        return size >= (self._need or HEAD_BYTES)
 
     def receive(self, sock: socket.socket) -> int:
         """One system call; 0 at the end of the stream, BlockingIOError if there is nothing."""
@@ -93,15 +115,23 @@ class ReceiveBuffer:
         if not need:
             if end - start < SIZE_BYTES:
                 return None
-            size = read_frame_size(
-                buffer[start : start + SIZE_BYTES], max_bytes=self._max_frame_bytes
-            )
+            size = read_frame_size(buffer, start, max_bytes=self._max_frame_bytes)
+            if size > UNCHECKED_BYTES:
+                if end - start < HEAD_BYTES:
+                    return None
+                self._check_frame(peek_api_key(buffer[start + SIZE_BYTES : end]), size)
             self._need = need = size + SIZE_BYTES
         if end - start < need:
             return None
         self._start = stop = start + need
         self._need = 0
         return buffer[start + SIZE_BYTES : stop]
+
+    def put_back(self, frame: memoryview) -> None:
+        """Undo the last `take_frame`: this frame has to wait."""
+        self._need = len(frame) + SIZE_BYTES
+        self._start -= self._need
+        frame.release()
 
     def finish_turn(self, *, wants_more: bool, may_wait: bool) -> bool:
         """Keep what is left and make room for more. False: there is no memory; `on_memory` is
@@ -146,9 +176,10 @@ class ReceiveBuffer:
         end, stop = self._end, self.capacity
         if self._need:
             # A large frame is read to its end and no further: the next one starts at the front.
-            frame_end = self._start + self._need
-            if frame_end - end >= STEP_BYTES or self._memory.is_favoured(self):
-                stop = min(stop, frame_end)
+            # One that is complete, but was put back, leaves room for the next only.
+            left = self._start + self._need - end
+            if left >= STEP_BYTES or (left > 0 and self._memory.uses_reserve(self)):
+                stop = min(stop, end + left)
         count = sock.recv_into(self._buffer[end:stop])
         if self._is_spare:
             self._memory.use_spare(self)
@@ -170,7 +201,7 @@ class ReceiveBuffer:
         self._start = self._end = 0
         if self._is_spare:
             return
-        if self.capacity <= SMALL_BYTES or self._memory.is_favoured(self):
+        if self.capacity <= SMALL_BYTES or self._memory.uses_reserve(self):
             self._drop_buffer()
             self._memory.leave(self)
         else:

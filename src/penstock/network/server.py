@@ -5,20 +5,27 @@ Owned by the event loop. A failing connection affects no other.
 
 import asyncio
 import socket
+from collections import Counter
 from collections.abc import Callable
 
+from penstock.logs.event_logger import EventLogger
+from penstock.logs.rate_limit import RateLimitedLogger
 from penstock.network.acceptor import Accepted, Acceptor, plain_host
-from penstock.network.bounded_report import BoundedReport
 from penstock.network.connection import ClientConnection, ConnectionDependencies
 from penstock.network.in_flight_request import InFlightRequest
+from penstock.network.large_requests import LargeRequests
 from penstock.network.limits import NetworkLimits
 from penstock.network.receive_memory import ReceiveMemory
 from penstock.network.send_queue import SendPath
-from penstock.network.statistics import Counters, NetworkStatistics
+from penstock.network.statistics import Counters, ListenerStatistics, NetworkStatistics
 from penstock.purgatory.loop_timers import LoopTimers
 from penstock.security.principal import ANONYMOUS, Caller
 
 __all__ = ["NetworkLimits", "NetworkStatistics", "SendPath", "Server"]
+
+
+def _accept_frame(caller: Caller, api_key: int, frame_bytes: int) -> None:
+    """Without limits of APIs."""
 
 
 class Server:
@@ -28,33 +35,37 @@ class Server:
         self,
         *,
         on_request: Callable[[InFlightRequest], None],
+        check_frame: Callable[[Caller, int, int], None] = _accept_frame,
         timers: LoopTimers,
         limits: NetworkLimits,
         send_path: SendPath = SendPath.SENDFILE,
-        report: Callable[[str], None],
+        logger: EventLogger,
     ) -> None:
         self._on_request = on_request
+        self._check_frame = check_frame
         self._timers = timers
         self._limits = limits
         self._send_path = send_path
-        self._report = report
+        self._logger = logger
         self._counters = Counters()
         self._memory = ReceiveMemory(
             total_bytes=limits.receive_budget_bytes, max_request_bytes=limits.max_request_bytes
         )
         self._connections: dict[ClientConnection, None] = {}
+        self._accepted: dict[str, int] = {}  # by listener
         self._acceptor = Acceptor(
             timers=timers,
             limits=limits,
             counters=self._counters,
             admit=self._admit,
-            report=report,
+            logger=logger,
         )
         self._dependencies: ConnectionDependencies | None = None  # None: not started
         self._all_closed: asyncio.Event | None = None  # None: not closing
 
     def bind(self, name: str, host: str, port: int) -> tuple[str, int]:
         """Listen, without serving before `start`. Returns the address with the chosen port."""
+        self._accepted[name] = 0
         return self._acceptor.bind(name, host, port)
 
     def start(self) -> None:
@@ -65,10 +76,14 @@ class Server:
             timers=self._timers,
             limits=self._limits,
             memory=self._memory,
+            large_requests=LargeRequests(loop.call_soon),
             counters=self._counters,
             send_path=self._send_path,
             on_request=self._on_request,
-            report=BoundedReport(self._report, self._timers.now_ms),
+            check_frame=self._check_frame,
+            logger=RateLimitedLogger(
+                self._logger, now_ms=self._timers.now_ms, add_timer=self._timers.add_after
+            ),
             forget=self._forget,
         )
         self._acceptor.open(loop)
@@ -92,8 +107,10 @@ class Server:
                 async with asyncio.timeout(drain_ms / 1000):
                     await self._all_closed.wait()
             except TimeoutError:
-                self._report(
-                    f"{len(self._connections)} connections closed with responses unsent at shutdown"
+                self._logger.warning(
+                    "responses_unsent",
+                    f"{len(self._connections)} connections closed with responses unsent at "
+                    "shutdown",
                 )
         for connection in tuple(self._connections):
             connection.end()
@@ -104,8 +121,16 @@ class Server:
             connections=len(self._connections),
             receive_buffer_bytes=self._memory.held_bytes,
             waiting_for_memory=self._memory.waiting_count,
+            listeners=self._listener_statistics(),
             **{name: getattr(counters, name) for name in Counters.__slots__},
         )
+
+    def _listener_statistics(self) -> dict[str, ListenerStatistics]:
+        open_now = Counter(connection.caller.listener for connection in self._connections)
+        return {
+            name: ListenerStatistics(connections=open_now[name], accepted=accepted)
+            for name, accepted in self._accepted.items()
+        }
 
     def _admit(self, accepted: Accepted) -> None:
         assert self._dependencies is not None, "the acceptor opens with `start`"
@@ -123,6 +148,7 @@ class Server:
             local_port=local[1],
         )
         self._connections[connection] = None
+        self._accepted[accepted.listener] += 1
         connection.start()
 
     def _forget(self, connection: ClientConnection) -> None:

@@ -1,6 +1,12 @@
 """The network's counters. Owned by the event loop; others read snapshots."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
+
+
+class ListenerStatistics(NamedTuple):
+    connections: int
+    accepted: int
 
 
 class Counters:
@@ -11,6 +17,7 @@ class Counters:
         "accepted",
         "closed_idle",
         "closed_malformed",
+        "closed_over_limit",
         "closed_slow",
         "received_bytes",
         "refused",
@@ -25,6 +32,7 @@ class Counters:
         self.accepted = 0
         self.closed_idle = 0
         self.closed_malformed = 0
+        self.closed_over_limit = 0
         self.closed_slow = 0
         self.received_bytes = 0
         self.refused = 0
@@ -41,11 +49,13 @@ class NetworkStatistics(NamedTuple):
     accept_failures: int  # no file descriptor or memory
     closed_idle: int
     closed_malformed: int
+    closed_over_limit: int  # a request above the bytes, elements or tagged fields of its API
     closed_slow: int  # a request that took too long to arrive
     truncated_files: int  # a file ended before the slice that was promised
     unexpected_errors: int  # in handlers; each was reported and closed one connection
     requests: int
     received_bytes: int
     sent_bytes: int
-    receive_buffer_bytes: int  # held by incomplete requests and as spare buffers
+    receive_buffer_bytes: int  # held by incomplete requests, spare buffers, requests in flight
     waiting_for_memory: int  # connections
+    listeners: Mapping[str, ListenerStatistics]  # by name

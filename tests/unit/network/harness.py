@@ -8,9 +8,11 @@ from typing import Any
 
 import uvloop
 
+from penstock.logs.event_logger import message_logger
 from penstock.network.in_flight_request import InFlightRequest
 from penstock.network.server import NetworkLimits, SendPath, Server
 from penstock.purgatory.loop_timers import LoopTimers, monotonic_ms
+from penstock.security.principal import Caller
 
 LOOPS = ["asyncio", "uvloop"]
 TIMEOUT_S = 180  # a scenario that takes longer hangs
@@ -134,6 +136,7 @@ def serve(
     *,
     loop: str = "asyncio",
     on_request: Callable[[InFlightRequest], None] = echo,
+    check_frame: Callable[[Caller, int, int], None] = lambda caller, api_key, frame_bytes: None,
     limits: NetworkLimits | None = None,
     send_path: SendPath = SendPath.SENDFILE,
 ) -> NetworkHarness:
@@ -146,10 +149,11 @@ def serve(
         timers = LoopTimers(now_ms=clock.now_ms)
         server = Server(
             on_request=on_request,
+            check_frame=check_frame,
             timers=timers,
             limits=limits or NetworkLimits(),
             send_path=send_path,
-            report=lambda line: serving.reports.append(line),
+            logger=message_logger(lambda line: serving.reports.append(line)),
         )
         serving = NetworkHarness(server, timers, clock)
         async with asyncio.timeout(TIMEOUT_S), asyncio.TaskGroup() as group:

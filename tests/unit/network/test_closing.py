@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from tests.unit.network.harness import LOOPS, Lease, NetworkHarness, framed, serve, until
 
+from penstock.logs.event_logger import message_logger
 from penstock.network.in_flight_request import InFlightRequest
 from penstock.network.server import NetworkLimits, Server
 from penstock.purgatory.loop_timers import LoopTimers
@@ -113,7 +114,7 @@ def test_no_client_is_served_before_start() -> None:
             on_request=served.append,
             timers=LoopTimers(),
             limits=NetworkLimits(),
-            report=print,
+            logger=message_logger(print),
         )
         host, port = server.bind("PLAINTEXT", "127.0.0.1", 0)
         _, writer = await asyncio.open_connection(host, port)

@@ -10,7 +10,8 @@ from tests.unit.network.harness import LOOPS, Client, NetworkHarness, echo, fram
 
 from penstock.network.in_flight_request import InFlightRequest
 from penstock.network.limits import NetworkLimits
-from penstock.protocol.malformed import MalformedRequest
+from penstock.protocol.malformed import MalformedRequest, RequestOverLimit
+from penstock.security.principal import Caller
 
 LIMIT = 100_000
 
@@ -43,6 +44,32 @@ def test_an_invalid_size_closes_its_own_connection_only(size: int) -> None:
         assert str(size) in serving.reports[0]
 
     serve(scenario, limits=NetworkLimits(max_request_bytes=LIMIT))
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_a_frame_above_the_limit_of_its_api_is_refused_from_its_first_bytes(split: bool) -> None:
+    def check(caller: Caller, api_key: int, frame_bytes: int) -> None:
+        assert caller.host == "127.0.0.1"
+        if api_key == 7 and frame_bytes > 80_000:
+            raise RequestOverLimit(f"API {api_key}: {frame_bytes} bytes", is_logged=split)
+
+    async def scenario(serving: NetworkHarness) -> None:
+        neighbour, bad = await serving.connect(), await serving.connect()
+        large = b"\0\x08" + bytes(80_000)
+        assert await neighbour.ask(large) == large, "another API has no such limit"
+        head = struct.pack(">ih", 80_001, 7)
+        if split:
+            await bad.send(head[:5])
+            assert await neighbour.ask(b"meanwhile") == b"meanwhile"
+            await bad.send(head[5:])
+        else:
+            await bad.send(head)
+        assert await bad.is_cut_off()
+        statistics = serving.server.statistics()
+        assert (statistics.closed_over_limit, statistics.closed_malformed) == (1, 0)
+        assert [line.endswith("API 7: 80001 bytes") for line in serving.reports] == [True] * split
+
+    serve(scenario, check_frame=check)
 
 
 def test_good_requests_before_a_bad_one_get_responses() -> None:

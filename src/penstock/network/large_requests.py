@@ -1,0 +1,81 @@
+"""Lets large requests take turns with everything else, so that many of them delay nobody for long.
+
+A request with very many elements takes tens of milliseconds, however strict its limits are, and a
+thousand clients can send one at the same moment. Invariants: in one turn of the event loop large
+requests of one kind start only until `TURN_S` is used up; each kind has its share, so that none
+holds up another for ever. Addresses take turns. Small requests never wait here.
+"""
+
+from collections.abc import Callable
+from enum import Enum
+
+from penstock.network.address_turns import AddressTurns
+
+LARGE_BYTES = 4096  # a smaller frame cannot take long
+LIGHT_BYTES = 64 * 1024
+LIGHT_S = 0.005  # of processor time: a busy machine makes no request heavy
+TURN_S = 0.005
+
+Resume = Callable[[], object]
+
+
+class Kind(Enum):
+    """By how long a large request is expected to take."""
+
+    LIGHT = 0
+    UNKNOWN = 1  # the connection's first, and not very large
+    HEAVY = 2
+
+
+class LargeRequests:
+    """Owned by the event loop."""
+
+    def __init__(self, call_soon: Callable[[Callable[[], None]], object]) -> None:
+        self._call_soon = call_soon
+        self._waiting: dict[Kind, AddressTurns[Resume]] = {kind: AddressTurns() for kind in Kind}
+        self._spent_s = 0.0  # by large requests of one kind, in this turn of the loop
+        self.is_used_up = False  # whether `must_wait` has to be asked; nearly never
+        self._is_scheduled = False
+
+    @property
+    def waiting_count(self) -> int:
+        return sum(map(len, self._waiting.values()))
+
+    def must_wait(self, host: str, resume: Resume, kind: Kind) -> bool:
+        """If so, `resume` is called once, when it is this one's turn."""
+        if not self.is_used_up:
+            return False
+        self._waiting[kind].add(host, resume)
+        return True
+
+    def note(self, seconds: float) -> None:
+        """A large request has taken so long."""
+        self._spent_s += seconds
+        self.is_used_up = self._spent_s >= TURN_S
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._call_soon(self._begin_turn)
+
+    def _begin_turn(self) -> None:
+        """Resumed ones come before those that arrive in this turn."""
+        self._is_scheduled = False
+        self._reset()
+        for waiting in self._waiting.values():
+            if waiting:
+                self._reset()
+            while waiting and not self.is_used_up:
+                waiting.take_next()()
+        assert self._is_scheduled or not self.waiting_count, "nobody would resume them"
+
+    def _reset(self) -> None:
+        self._spent_s, self.is_used_up = 0.0, False
+
+
+def kind_of(frame_bytes: int, last_s: float | None) -> Kind:
+    """What to expect of a connection's large request after its last one took so long (None: there
+    was none)."""
+    if frame_bytes > LIGHT_BYTES:
+        return Kind.HEAVY
+    if last_s is None:
+        return Kind.UNKNOWN
+    return Kind.LIGHT if last_s < LIGHT_S else Kind.HEAVY
