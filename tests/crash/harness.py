@@ -14,6 +14,7 @@ from uuid import UUID
 
 from penstock.config.log_config import LogConfig, StorageConfig
 from penstock.io.disk import Disk
+from penstock.logs.event_logger import message_logger
 from penstock.model.ids import LeaderEpoch, Offset, TopicId, TopicPartition
 from penstock.protocol.batch import BatchHeader, iter_headers, read_header
 from penstock.protocol.compression import Codec
@@ -65,7 +66,7 @@ def start(
         config_of=lambda topic: config,
         disk=disk,
         background=background,
-        report=report,
+        logger=message_logger(report),
     )
     logs: dict[TopicPartition, SegmentedLog] = {}
     for partition, log in engine.recover(progress, NOW_MS).items():

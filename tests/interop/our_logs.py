@@ -12,6 +12,7 @@ from typing import TypeVar
 from uuid import UUID
 
 from penstock.config.log_config import LogConfig, StorageConfig
+from penstock.logs.event_logger import message_logger
 from penstock.model.ids import LeaderEpoch, TopicId, TopicPartition
 from penstock.protocol.batch import BatchHeader, iter_headers
 from penstock.protocol.records import Record, iter_records
@@ -40,7 +41,7 @@ class OurLogs:
         self.engine = SegmentedEngine(
             StorageConfig(log_dirs=(str(data),)),
             config_of=lambda topic: config if only_topic in (None, topic) else SMALL_SEGMENTS,
-            report=self.reports.append,
+            logger=message_logger(self.reports.append),
         )
         self._config = config
         recovered = self.engine.recover(_no_progress, NOW_MS)

@@ -29,6 +29,7 @@ from tests.properties.log_model import (
 )
 
 from penstock.config.log_config import StorageConfig
+from penstock.logs.event_logger import message_logger
 from penstock.model.ids import LeaderEpoch, Offset
 from penstock.protocol.compression import Codec
 from penstock.protocol.records import Record, build_batch
@@ -100,7 +101,7 @@ class Pair:
             config_of=lambda topic: self.config,
             disk=self.disk,
             background=self.background,
-            report=self.reports.append,
+            logger=message_logger(self.reports.append),
             descriptors=self.random.choice([1, 3, 50]),
         )
 

@@ -17,6 +17,7 @@ from tests.unit.storage.compacted_logs import (
 )
 
 from penstock.config.log_config import StorageConfig
+from penstock.logs.event_logger import message_logger
 from penstock.model.ids import Offset
 from penstock.protocol.compression import Codec
 from penstock.storage.offset_map import ENTRY_BYTES
@@ -274,7 +275,7 @@ def test_recovery_after_a_kill_finds_a_compacted_log_whole(history: list[Step]) 
     )
     reports: list[str] = []
     names = {entry.name for entry in disk.list(FOLDER)}
-    open_log(recovered, disk, names, remembered, table.now_ms, reports.append)
+    open_log(recovered, disk, names, remembered, table.now_ms, message_logger(reports.append))
     assert list(iter_batches(recovered)) == table.batches()
     assert recovered.log_end_offset == log.log_end_offset
     assert read_committed(recovered) == table.committed()

@@ -18,6 +18,7 @@ from tests.unit.storage.compacted_logs import FOLDER, make_log
 
 from penstock.config.log_config import LogConfig
 from penstock.io.disk import CREATE, write_fully
+from penstock.logs.event_logger import message_logger
 from penstock.model.ids import LeaderEpoch, Offset
 from penstock.protocol.batch import (
     CRC_POSITION,
@@ -232,7 +233,7 @@ def recover(disk: SimulatedDisk, config: LogConfig, point: int) -> dict[str, Any
         cleaned_offset=Offset(0),
     )
     names = {entry.name for entry in disk.list(FOLDER)}
-    open_log(log, disk, names, remembered, NOW_MS, reports.append)
+    open_log(log, disk, names, remembered, NOW_MS, message_logger(reports.append))
     return {
         "reports": reports,
         "end": (log.log_start_offset, log.log_end_offset, log.last_stable_offset),

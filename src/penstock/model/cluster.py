@@ -121,9 +121,19 @@ class UpdateMetadataRequest:
 ControllerRequestBody = LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest
 
 
+class RequestPart(NamedTuple):
+    """Which part of a request this is; the default: the whole."""
+
+    position: int = 0
+    is_last: bool = True
+
+
 class ControllerRequest(NamedTuple):
     """A request to a broker, addressed to its broker epoch."""
 
     broker_epoch: BrokerEpoch  # the receiver rejects a stale one
     body: ControllerRequestBody
     number: int  # increases within a controller epoch; a retry keeps it
+    part: RequestPart = (
+        RequestPart()
+    )  # of a large UpdateMetadata or StopReplica; parts share the number

@@ -16,11 +16,14 @@ class Releasable(Protocol):
 class FileRun:
     """Consecutive slices as one part of a response; its length is their number of bytes."""
 
-    __slots__ = ("_size_bytes", "slices")
+    __slots__ = ("size_bytes", "slices")
 
     def __init__(self, slices: tuple[FileSlice, ...]) -> None:
         self.slices = slices
-        self._size_bytes = sum(piece.length for piece in slices)
+        if len(slices) == 1:  # nearly always
+            self.size_bytes = slices[0].length
+        else:
+            self.size_bytes = sum(piece.length for piece in slices)
 
     def __len__(self) -> int:
-        return self._size_bytes
+        return self.size_bytes

@@ -6,9 +6,10 @@ shorter valid one.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from penstock.io.disk import Disk, read_file, replace_file
+from penstock.logs.event_logger import EventLogger
 from penstock.model.ids import InvalidTopicName, Offset, TopicPartition, check_topic_name
 from penstock.storage.errors import MalformedCheckpoint
 
@@ -29,13 +30,13 @@ def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, Offset]:
 
 
 def read_offsets_or_report(
-    disk: Disk, path: str, report: Callable[[str], None]
+    disk: Disk, path: str, logger: EventLogger
 ) -> dict[TopicPartition, Offset]:
     """Used by recovery, which rebuilds what it cannot read: a malformed file counts as empty."""
     try:
         return read_offsets(disk, path)
     except MalformedCheckpoint as error:
-        report(f"{error}; continuing without this file")
+        logger.warning("checkpoint_damaged", f"{error}; continuing without this file")
         return {}
 
 

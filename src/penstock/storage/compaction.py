@@ -430,7 +430,10 @@ def _find_held_offset(log: SegmentedLog, end_offset: int) -> int:
     """The last offset of the part to clean, if nothing durable and stable follows it; else -1.
 
     A replica or consumer that reads the log from its start could otherwise never get to its end,
-    which is the last stable offset for a consumer with isolation.level=read_committed.
+    which is the last stable offset for a consumer with isolation.level=read_committed, and may be
+    right here on a topic with a delay.
     """
+    if log.config.penstock_delay_ms:
+        return end_offset - 1
     settled = min(log.high_watermark, log.durable_offset, log.last_stable_offset)
     return end_offset - 1 if settled <= end_offset else -1

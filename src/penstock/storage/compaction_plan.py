@@ -1,7 +1,8 @@
 """When a log is due for compaction, which of its segments may be rewritten, and how they combine.
 
 Decides only: reads no files, apart from a timestamp that a segment looks up. Invariant: records in
-open transactions, above the high watermark, not durable or too young are not compacted.
+open transactions, above the high watermark, not durable, too young or held back by the topic's
+delay are not compacted.
 """
 
 from collections.abc import Iterable, Sequence
@@ -103,14 +104,14 @@ def cleanable_segments(log: SegmentedLog, first_dirty_offset: int, now_ms: int) 
     """The leading sealed segments whose records are all stable, replicated and old enough."""
     # Above the durable offset a running flush may name the files.
     bound = min(log.last_stable_offset, log.high_watermark, log.durable_offset)
-    youngest_ms = now_ms - log.config.min_compaction_lag_ms
+    uncompacted_ms = log.config.uncompacted_ms
     cleanable: list[Segment] = []
     for index in range(len(log.segments) - 1):
         segment, end = log.segments[index], log.segments.end_offset_of(index, log.log_end_offset)
         if end > bound:
             break
         is_dirty = end > first_dirty_offset
-        if is_dirty and log.config.min_compaction_lag_ms and segment.max_timestamp > youngest_ms:
+        if is_dirty and uncompacted_ms and segment.max_timestamp > now_ms - uncompacted_ms:
             break
         cleanable.append(segment)
     return cleanable

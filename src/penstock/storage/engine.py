@@ -15,6 +15,7 @@ from penstock.config.log_config import LogConfig
 from penstock.model.ids import LeaderEpoch, Offset, TimestampMs, TopicId, TopicPartition
 from penstock.model.slices import FileSlice, Releasable
 from penstock.storage.errors import StorageError
+from penstock.storage.flush_times import NO_FLUSHES, FlushStatistics
 from penstock.storage.leader_epoch_cache import OffsetAndEpoch
 from penstock.storage.producer_state_manager import ProducerStateManager
 from penstock.storage.transaction_index import AbortedTxn
@@ -86,6 +87,13 @@ class LogStatistics(NamedTuple):
     fenced: str | None  # the first write error, if there was one
 
 
+class DirectoryStatistics(NamedTuple):
+    directories: int
+    failed: Mapping[str, str]  # path -> first error
+    open_files: int
+    flushes: FlushStatistics = NO_FLUSHES
+
+
 class EngineStatistics(NamedTuple):
     logs: tuple[LogStatistics, ...]
     failed_directories: Mapping[str, str]  # path -> first error
@@ -127,6 +135,14 @@ class PartitionLog(Protocol):
     def producers(self) -> ProducerStateManager: ...
     @property
     def latest_epoch(self) -> LeaderEpoch: ...
+    @property
+    def appended_bytes(self) -> int:
+        """A position that every append raises by its bytes; only a cut may lower it."""
+
+    @property
+    def size_bytes(self) -> int: ...
+    @property
+    def segment_count(self) -> int: ...
     def advance_high_watermark(self, offset: Offset) -> None: ...
     def read(
         self,
@@ -146,6 +162,13 @@ class PartitionLog(Protocol):
         ...
 
     def find_by_time(self, timestamp_ms: TimestampMs) -> TimestampAndOffset | None: ...
+    def find_appended_after(
+        self, timestamp_ms: TimestampMs, start: Offset
+    ) -> TimestampAndOffset | None:
+        """The first batch from `start` on with an append time (LogAppendTime) after the time; its
+        base offset, or `start` if it begins before that."""
+        ...
+
     def find_max_timestamp(self) -> TimestampAndOffset | None: ...
     def segment_offsets(self, *, before_ms: TimestampMs | None = None) -> Sequence[Offset]:
         """Base offsets of the segments, or the log start offset in place of the first, the newest
@@ -256,6 +279,9 @@ class Engine(Protocol):
         ...
 
     def statistics(self) -> EngineStatistics: ...
+
+    def directory_statistics(self) -> DirectoryStatistics:
+        """Without the logs, of which there may be many."""
 
     def close(self) -> None:
         """Flush everything, mark the shutdown as clean and unlock: the next start checks nothing.

@@ -7,12 +7,14 @@ instead of queues longer. A log is queued at most once, however many callers wai
 import os
 from collections.abc import Callable, Iterable
 from functools import partial
+from time import perf_counter
 from typing import NamedTuple, Protocol, TypeVar
 
 from penstock.io.disk import APPEND, Disk, replace_file
 from penstock.model.ids import Offset
 from penstock.model.slices import Releasable
 from penstock.storage.errors import LogFenced, OffsetOutOfRange, StorageError
+from penstock.storage.flush_times import FlushTimes
 from penstock.storage.handles import Handles
 from penstock.storage.leader_epoch_cache import EPOCH_FILE, encode_epochs
 from penstock.storage.local_log import LocalLog
@@ -67,12 +69,14 @@ class GroupCommit:
         background: Background,
         post: Callable[[Callable[[], None]], None],
         on_failed: Callable[[OSError], None],
+        times: FlushTimes,
     ) -> None:
         self._disk = disk
         self._handles = handles
         self._background = background
         self._post = post
         self._on_failed = on_failed
+        self._times = times
         # A round holds a file of each log open; leave half of the descriptors to readers.
         self._logs_a_round = max(1, min(MAX_LOGS_A_ROUND, handles.descriptor_capacity // 2))
         self._waiting: dict[LocalLog, Callers] = {}
@@ -145,13 +149,21 @@ class GroupCommit:
 
     def _sync(self, shares: list[_Share]) -> None:
         error: OSError | None = None
+        logs_s: list[float] = []  # threads only append
+        began_s = perf_counter()
         try:
-            self._background.run_all(self._sync_share, shares)
+            self._background.run_all(partial(self._sync_share, logs_s), shares)
         except OSError as problem:
             error = problem
-        self._post(partial(self._finish, shares, error))
+        elapsed_s = perf_counter() - began_s
+        self._post(partial(self._finish, shares, error, elapsed_s, logs_s))
 
-    def _sync_share(self, share: _Share) -> None:
+    def _sync_share(self, logs_s: list[float], share: _Share) -> None:
+        began_s = perf_counter()
+        self._sync_files(share)
+        logs_s.append(perf_counter() - began_s)
+
+    def _sync_files(self, share: _Share) -> None:
         for descriptor in share.descriptors:
             self._disk.sync(descriptor)
         for path in share.paths:
@@ -177,8 +189,11 @@ class GroupCommit:
         if share.log.generation == share.generation:
             replace_file(self._disk, f"{share.log.directory}/{EPOCH_FILE}", content)
 
-    def _finish(self, shares: list[_Share], error: OSError | None) -> None:
+    def _finish(
+        self, shares: list[_Share], error: OSError | None, elapsed_s: float, logs_s: list[float]
+    ) -> None:
         served, self._served = self._served, {}
+        self._times.observe_round(elapsed_s, logs_s)
         for share in shares:
             share.lease.release()
         if error is not None:

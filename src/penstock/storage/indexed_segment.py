@@ -146,10 +146,25 @@ class IndexedSegment(SegmentFile):
 
     def find_batch_by_time(self, timestamp_ms: int) -> LocatedBatch | None:
         """The first batch whose largest timestamp is not below `timestamp_ms`."""
+        position = self._position_by_time(timestamp_ms)
+        return self._find_from(position, lambda header: header.max_timestamp >= timestamp_ms)
+
+    def find_batch_appended_after(self, timestamp_ms: int, start: int) -> LocatedBatch | None:
+        """The first batch with an offset from `start` on whose append time is later. A producer's
+        time is no append time."""
+        first = self.find_batch(start)
+        if first is None:
+            return None
+        position = max(first.position, self._position_by_time(timestamp_ms + 1))
+        return self._find_from(
+            position, lambda header: header.is_append_time and header.max_timestamp > timestamp_ms
+        )
+
+    def _position_by_time(self, timestamp_ms: int) -> int:
+        """A batch boundary before which every timestamp is below, near to the first that is not."""
         entry = self.time_index.find_floor(timestamp_ms)
-        position = 0
         if entry is not None:
             batch = self.find_batch(self.base_offset + entry.value)
             if batch is not None and batch.header.max_timestamp == entry.key:
-                position = batch.position
-        return self._find_from(position, lambda header: header.max_timestamp >= timestamp_ms)
+                return batch.position
+        return 0

@@ -78,6 +78,7 @@ class LocalLog:
         # and no flush may promise more.
         self._before_cut = before_cut
         self._latest_epoch = -1  # of `epochs`, for the append path
+        self._rolled_bytes = 0  # of segments that were sealed since the start
         self._roll_above_ms = _NEVER  # a batch later than this starts a new segment
         self.reconfigure(config)
 
@@ -104,6 +105,18 @@ class LocalLog:
         self.unsynced_paths.add(active.offset_index.path)
         if self.log_end_offset not in self.snapshots:
             self.take_snapshot()
+
+    @property
+    def appended_bytes(self) -> int:
+        return self._rolled_bytes + self.segments.active.size
+
+    @property
+    def size_bytes(self) -> int:
+        return self.segments.size_bytes
+
+    @property
+    def segment_count(self) -> int:
+        return len(self.segments)
 
     @property
     def needs_flush(self) -> bool:
@@ -169,6 +182,7 @@ class LocalLog:
         try:
             if old.size:
                 old.seal()
+                self._rolled_bytes += old.size
                 self.unsynced_paths.update(old.index_paths)
                 self.take_snapshot()
                 self.segments.add(self._create_segment(base_offset, now_ms))

@@ -50,6 +50,7 @@ from penstock.storage.producer_replay import apply_batch, check_batch
 from penstock.storage.segment import MAX_RELATIVE_OFFSET, Segment
 from penstock.storage.segment_file import LocatedBatch
 from penstock.storage.timestamp_lookup import (
+    find_appended_after,
     find_by_time,
     find_max_timestamp,
     find_segment_offsets,
@@ -358,6 +359,11 @@ class SegmentedLog(LocalLog):
             self.segments, timestamp_ms, start=self.log_start_offset, end=self.log_end_offset
         )
 
+    def find_appended_after(
+        self, timestamp_ms: TimestampMs, start: Offset
+    ) -> TimestampAndOffset | None:
+        return find_appended_after(self.segments, timestamp_ms, start=start)
+
     def find_max_timestamp(self) -> TimestampAndOffset | None:
         return find_max_timestamp(
             self.segments, start=self.log_start_offset, end=self.log_end_offset
@@ -412,8 +418,8 @@ class SegmentedLog(LocalLog):
             high_watermark=self.high_watermark,
             log_end_offset=self.log_end_offset,
             durable_offset=self.durable_offset,
-            size_bytes=self.segments.size_bytes,
-            segments=len(self.segments),
+            size_bytes=self.size_bytes,
+            segments=self.segment_count,
             producers=len(self.producers),
             fenced=None if self.failure is None else str(self.failure),
         )

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from uuid import uuid4
 
 from penstock.io.disk import CREATE, Disk
+from penstock.logs.event_logger import EventLogger
 from penstock.model.ids import (
     MAX_PARTITION,
     InvalidTopicName,
@@ -31,7 +32,7 @@ from penstock.storage.checkpoints import (
 from penstock.storage.errors import DirectoryLocked
 from penstock.storage.log import SegmentedLog
 from penstock.storage.partition_metadata import take_clean_shutdown, write_clean_shutdown
-from penstock.storage.recovery import CheckpointedOffsets, Report
+from penstock.storage.recovery import CheckpointedOffsets
 
 LOCK_FILE = ".lock"
 # In the order of the fields of Checkpoints.
@@ -81,7 +82,7 @@ class LocalLogDirectory:
             self._lock = -1
             raise DirectoryLocked(self.path)
 
-    def open(self, report: Report) -> None:
+    def open(self, logger: EventLogger) -> None:
         """Remove the clean shutdown marker before anything else (KAFKA-10471), then read."""
         self._is_clean = take_clean_shutdown(self._disk, self.path) is not None
         if not self._is_clean:
@@ -89,7 +90,7 @@ class LocalLogDirectory:
             self._disk.sync_directory(self.path)
         self._checkpoints = Checkpoints(
             *(
-                read_offsets_or_report(self._disk, self._at(name), report)
+                read_offsets_or_report(self._disk, self._at(name), logger)
                 for name in CHECKPOINT_FILES
             )
         )
@@ -104,29 +105,35 @@ class LocalLogDirectory:
             self._disk.make_directory(path)
             self._disk.sync_directory(os.path.dirname(path))
 
-    def partitions(self, report: Report) -> list[tuple[TopicPartition, str]]:
+    def partitions(self, logger: EventLogger) -> list[tuple[TopicPartition, str]]:
         """The partitions with a folder here. Removes the folders of deleted ones."""
         partitions: list[tuple[TopicPartition, str]] = []
         for entry in self._disk.list(self.path):
             if not entry.is_directory:
                 continue
             if is_deleted_folder(entry.name):
-                self._try_remove(self._at(entry.name), report)
+                self._try_remove(self._at(entry.name), logger)
                 continue
             tp = parse_folder_name(entry.name)
             if tp is not None:
                 if tp.topic != METADATA_TOPIC:
                     partitions.append((tp, self._at(entry.name)))
             elif not (entry.name.startswith(".") or entry.name.endswith(OTHER_SUFFIXES)):
-                report(f"{self._at(entry.name)} is not a partition's folder; ignoring it")
+                logger.warning(
+                    "stray_file_ignored",
+                    f"{self._at(entry.name)} is not a partition's folder; ignoring it",
+                )
         return partitions
 
-    def _try_remove(self, folder: str, report: Report) -> None:
+    def _try_remove(self, folder: str, logger: EventLogger) -> None:
         """A failure only wastes space, because nothing depends on the folder."""
         try:
             self.remove_folder(folder)
         except OSError as error:
-            report(f"{folder} of a deleted partition cannot be removed ({error}); remove it")
+            logger.warning(
+                "directory_not_removed",
+                f"{folder} of a deleted partition cannot be removed ({error}); remove it",
+            )
 
     def checkpointed(self) -> set[TopicPartition]:
         """The partitions that the checkpoints name, with a folder or without."""

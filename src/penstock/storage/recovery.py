@@ -10,6 +10,7 @@ from functools import partial
 from typing import NamedTuple, NoReturn
 
 from penstock.io.disk import Disk, read_file
+from penstock.logs.event_logger import EventLogger
 from penstock.model.ids import Offset
 from penstock.protocol.batch import LOG_OVERHEAD, MAX_OFFSET, BatchHeader
 from penstock.storage.errors import CorruptRecords, MalformedCheckpoint, MalformedTransactionIndex
@@ -27,7 +28,6 @@ from penstock.storage.segment_removal import remove_files
 from penstock.storage.sparse_index import OFFSET_INDEX, TIME_INDEX
 from penstock.storage.transaction_index import TRANSACTION_INDEX_SUFFIX
 
-Report = Callable[[str], None]
 LEAST_JUMP = 2**30  # a leader's batch this far ahead may begin a segment of its own
 
 
@@ -47,7 +47,7 @@ def open_log(
     names: set[str],
     remembered: CheckpointedOffsets,
     now_ms: int,
-    report: Report,
+    logger: EventLogger,
     *,
     last_replaced: int = -1,
 ) -> None:
@@ -55,8 +55,8 @@ def open_log(
 
     `last_replaced` is the base offset of the last segment that compaction has replaced, if known.
     """
-    names = _without_strays(log.directory, names, report)
-    _remove_orphans(disk, log.directory, names, report)
+    names = _without_strays(log.directory, names, logger)
+    _remove_orphans(disk, log.directory, names, logger)
     bases = sorted(_base_of(name) for name in names if name.endswith(LOG_SUFFIX))
     if not bases:
         # The log's restart or creation was interrupted: no batch, no epoch, no producer.
@@ -65,7 +65,7 @@ def open_log(
             log.epochs.dirty = True
             log.write_epochs()
         return
-    opening = _Opening(log, disk, names, bases, remembered, now_ms, report, last_replaced)
+    opening = _Opening(log, disk, names, bases, remembered, now_ms, logger, last_replaced)
     opening.run()
 
 
@@ -84,7 +84,7 @@ class _Opening:
         bases: list[int],
         remembered: CheckpointedOffsets,
         now_ms: int,
-        report: Report,
+        logger: EventLogger,
         last_replaced: int,
     ) -> None:
         self._log = log
@@ -93,7 +93,7 @@ class _Opening:
         self._bases = bases
         self._remembered = remembered
         self._now_ms = now_ms
-        self._report = report
+        self._logger = logger
         self._last_replaced = last_replaced
 
     def run(self) -> None:
@@ -117,9 +117,10 @@ class _Opening:
         start = max(remembered.log_start_offset, Offset(log.segments[0].base_offset))
         if start > log.log_end_offset:
             # The log start offset survived the crash, but no record above it did.
-            self._report(
+            self._logger.warning(
+                "log_restarted",
                 f"{log.directory} starts at {start} but ends at {log.log_end_offset}; "
-                f"continuing empty"
+                f"continuing empty",
             )
             log.restart_at(start, self._now_ms)
             return
@@ -139,7 +140,7 @@ class _Opening:
         try:
             return decode_epochs(content, path)
         except MalformedCheckpoint as error:
-            self._report(f"{error}; rebuilding it from the log")
+            self._logger.warning("epochs_rebuilt", f"{error}; rebuilding it from the log")
             return None
 
     # -- after a clean shutdown ------------------------------------------------------------
@@ -161,7 +162,7 @@ class _Opening:
             log.resume_end(Offset(self._bases[-1] if last is None else last.header.next_offset))
             log.replay_producers(self._now_ms)
         except (CorruptRecords, MalformedTransactionIndex) as error:
-            self._report(f"{error}; recovering the whole log")
+            self._logger.warning("log_damaged", f"{error}; recovering the whole log")
             self._forget()
             return False
         return True
@@ -170,7 +171,10 @@ class _Opening:
         """Rebuild an implausible index; its entries are checked when they are used."""
         for index in (segment.offset_index, segment.time_index):
             if _name_of(index.path) not in self._names or not index.is_plausible():
-                self._report(f"{index.path} is missing or damaged; rebuilding it from its segment")
+                self._logger.warning(
+                    "index_rebuilt",
+                    f"{index.path} is missing or damaged; rebuilding it from its segment",
+                )
                 segment.rebuild_indexes()
                 segment.seal()
                 self._log.unsynced_paths.update(segment.index_paths)
@@ -242,7 +246,7 @@ class _Opening:
                 log.segments.add(segment)
             self._replay_up_to(Offset(self._bases[first]))
         except (CorruptRecords, MalformedTransactionIndex) as error:
-            self._report(f"{error}; checking the whole log")
+            self._logger.warning("log_damaged", f"{error}; checking the whole log")
             self._forget()
             self._replay_up_to(Offset(self._bases[0]))
             return 0
@@ -257,9 +261,14 @@ class _Opening:
         """Truncate the log in this segment; later segments go first, so that no hole appears."""
         later = [base for base in self._bases if base > segment.base_offset]
         lost = self._disk.size_of(segment.file.path) - position
-        self._report(
+        self._logger.warning(
+            "log_cut",
             f"{segment.file.path}: {problem} at position {position}; cutting {lost} bytes "
-            f"and {len(later)} later segments"
+            f"and {len(later)} later segments",
+            file=segment.file.path,
+            position=position,
+            bytes=lost,
+            segments=len(later),
         )
         start = self._remembered.log_start_offset
         self._log.prepare_cut(Offset(max(segment.base_offset, start)))
@@ -445,24 +454,25 @@ def _read_index(disk: Disk, segment: Segment) -> dict[int, int]:
     return offsets
 
 
-def _remove_orphans(disk: Disk, directory: str, names: set[str], report: Report) -> None:
+def _remove_orphans(disk: Disk, directory: str, names: set[str], logger: EventLogger) -> None:
     """Remove indexes without a log file, which an interrupted deletion leaves."""
     others = (OFFSET_INDEX.suffix, TIME_INDEX.suffix, TRANSACTION_INDEX_SUFFIX)
     for name in sorted(names):
         stem, dot, suffix = name.partition(".")
         if dot + suffix in others and stem + LOG_SUFFIX not in names:
-            report(f"{directory}/{name} has no log file; removing it")
+            logger.warning("orphan_removed", f"{directory}/{name} has no log file; removing it")
             disk.unlink(f"{directory}/{name}")
             names.discard(name)
 
 
-def _without_strays(directory: str, names: set[str], report: Report) -> set[str]:
+def _without_strays(directory: str, names: set[str], logger: EventLogger) -> set[str]:
     """Ignore files that only look like a segment's: they are neither read nor removed."""
     strays = {name for name in names if name.endswith(SUFFIXES) and not is_segment_file(name)}
     for name in sorted(strays):
-        report(
+        logger.warning(
+            "stray_file_ignored",
             f"{directory}/{name} is not a segment's file, whose name is an offset of 20 digits; "
-            f"ignoring it"
+            f"ignoring it",
         )
     return names - strays
 

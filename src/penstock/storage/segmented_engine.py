@@ -11,6 +11,7 @@ from functools import cache, partial
 
 from penstock.config.log_config import LogConfig, StorageConfig
 from penstock.io.disk import REPLACE, Disk, RealDisk, write_fully
+from penstock.logs.event_logger import NO_LOGGER, EventLogger
 from penstock.model.ids import Offset, TopicId, TopicPartition
 from penstock.storage.checkpoints import (
     CLEANER_FILE,
@@ -23,6 +24,7 @@ from penstock.storage.engine import (
     NO_TOPIC_ID,
     AppendItem,
     AppendOrigin,
+    DirectoryStatistics,
     EngineStatistics,
     Job,
     LogAppendInfo,
@@ -39,6 +41,7 @@ from penstock.storage.errors import (
     UnknownPartition,
     without_frames,
 )
+from penstock.storage.flush_times import FlushTimes
 from penstock.storage.group_commit import Background, GroupCommit, Inline
 from penstock.storage.handles import Handles
 from penstock.storage.local_log import LocalLog
@@ -55,7 +58,7 @@ from penstock.storage.partition_metadata import (
     encode_topic_id,
     read_topic_id,
 )
-from penstock.storage.recovery import Report, open_log
+from penstock.storage.recovery import open_log
 from penstock.storage.segment_file import LOG_SUFFIX
 from penstock.storage.swap import find_last_replaced, finish_swaps
 
@@ -76,7 +79,7 @@ class SegmentedEngine:
         disk: Disk | None = None,
         background: Background | None = None,
         post: Callable[[Callable[[], None]], None] = lambda work: work(),
-        report: Report = lambda message: None,
+        logger: EventLogger = NO_LOGGER,
         descriptors: int = 1200,
     ) -> None:
         self._config = config
@@ -84,9 +87,10 @@ class SegmentedEngine:
         self._disk: Disk = RealDisk() if disk is None else disk
         self._background: Background = Inline() if background is None else background
         self._post = post
-        self._report = report
+        self._logger = logger
         self._handles = Handles(self._disk, descriptors=descriptors, maps=descriptors // 2)
         self._directories = [LocalLogDirectory(self._disk, path) for path in config.log_dirs]
+        self._flush_times = FlushTimes()
         self._committers = {
             directory.path: self._make_committer(directory) for directory in self._directories
         }
@@ -107,6 +111,7 @@ class SegmentedEngine:
             self._background,
             self._post,
             partial(self._fail_directory, directory),
+            self._flush_times,
         )
 
     # -- opening ---------------------------------------------------------------------------
@@ -135,8 +140,8 @@ class SegmentedEngine:
         folders: list[tuple[LocalLogDirectory, TopicPartition, str]] = []
         for directory in self._working():
             try:
-                directory.open(self._report)
-                partitions = directory.partitions(self._report)
+                directory.open(self._logger)
+                partitions = directory.partitions(self._logger)
             except OSError as error:
                 self._fail_directory(directory, error)
                 continue
@@ -186,9 +191,10 @@ class SegmentedEngine:
         now_ms: int,
     ) -> None:
         if tp in self._logs:
-            self._report(
+            self._logger.warning(
+                "second_copy_ignored",
                 f"{folder} is a second copy of {tp}; "
-                f"serving {self._logs[tp].directory} and ignoring this one"
+                f"serving {self._logs[tp].directory} and ignoring this one",
             )
             return
         try:
@@ -205,7 +211,7 @@ class SegmentedEngine:
                 names,
                 remembered,
                 now_ms,
-                self._report,
+                self._logger,
                 last_replaced=last_replaced,
             )
         except OSError as error:
@@ -228,7 +234,9 @@ class SegmentedEngine:
         try:
             return read_topic_id(self._disk, folder) or NO_TOPIC_ID
         except MalformedCheckpoint as error:
-            self._report(f"{error}; waiting for the controller to send the topic id")
+            self._logger.warning(
+                "topic_id_damaged", f"{error}; waiting for the controller to send the topic id"
+            )
             return NO_TOPIC_ID
 
     def _make_log(
@@ -368,7 +376,12 @@ class SegmentedEngine:
     def _fail_directory(self, directory: LocalLogDirectory, error: OSError) -> None:
         if directory.failure is None:
             directory.failure = error
-            self._report(f"log directory {directory.path} is offline: {error}")
+            self._logger.error(
+                "log_directory_failed",
+                f"log directory {directory.path} is offline: {error}",
+                directory=directory.path,
+                partitions=len(directory.logs),
+            )
         for log in directory.logs.values():
             log.failure = log.failure or error
 
@@ -437,6 +450,14 @@ class SegmentedEngine:
             if since is not None and now_ms - since >= log.config.flush_ms:
                 self.flush(log, log.log_end_offset, _ignore)
 
+    def directory_statistics(self) -> DirectoryStatistics:
+        return DirectoryStatistics(
+            directories=len(self._directories),
+            failed={item.path: str(item.failure) for item in self._directories if item.failure},
+            open_files=self._handles.open_count,
+            flushes=self._flush_times.statistics(),
+        )
+
     def statistics(self) -> EngineStatistics:
         return EngineStatistics(
             logs=tuple(log.statistics() for log in self._logs.values()),
@@ -482,6 +503,7 @@ class SegmentedEngine:
                 _InlineRounds(self._background),
                 lambda work: work(),
                 partial(self._fail_directory, directory),
+                self._flush_times,
             )
             commit.flush_all(log for log in directory.logs.values() if log.needs_flush)
             directory.sync_names()

@@ -33,6 +33,27 @@ def find_by_time(
     return None
 
 
+def find_appended_after(
+    segments: LogSegments, timestamp_ms: int, *, start: int
+) -> TimestampAndOffset | None:
+    """The first batch from `start` on that a leader appended, by its own clock, after the time.
+
+    By headers alone: all records of such a batch have its append time.
+    """
+    for segment in segments.starting_from(start):
+        if segment.max_timestamp <= timestamp_ms:
+            continue
+        batch = segment.find_batch_appended_after(timestamp_ms, start)
+        if batch is not None:
+            header = batch.header
+            return TimestampAndOffset(
+                Offset(max(header.base_offset, start)),
+                TimestampMs(header.max_timestamp),
+                LeaderEpoch(header.leader_epoch),
+            )
+    return None
+
+
 def find_max_timestamp(segments: LogSegments, *, start: int, end: int) -> TimestampAndOffset | None:
     """The first record in [start, end) with the largest timestamp of all."""
     best: TimestampAndOffset | None = None

@@ -3,6 +3,7 @@
 from uuid import UUID
 
 from penstock.config.log_config import LogConfig, StorageConfig
+from penstock.logs.event_logger import message_logger
 from penstock.model.ids import LeaderEpoch, Offset, TopicId, TopicPartition
 from penstock.protocol.records import Record, build_batch
 from penstock.storage.engine import AppendItem, AppendOrigin, LogAppendInfo
@@ -30,7 +31,7 @@ class Broker:
             StorageConfig(log_dirs=("/d",)),
             config_of=lambda topic: config,
             disk=disk,
-            report=self.reports.append,
+            logger=message_logger(self.reports.append),
             descriptors=descriptors,
         )
         logs = self.engine.recover(lambda *, done, total: None, NOW_MS)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from uuid import UUID
 
 from penstock.config.log_config import LogConfig, StorageConfig
+from penstock.logs.event_logger import message_logger
 from penstock.model.ids import LeaderEpoch, Offset, TopicId, TopicPartition
 from penstock.protocol.batch import iter_headers
 from penstock.protocol.records import Record, build_batch
@@ -72,7 +73,7 @@ class EngineHarness:
             config_of=lambda topic: config,
             disk=self.disk,
             background=background,
-            report=self.reports.append,
+            logger=message_logger(self.reports.append),
             descriptors=descriptors,
         )
         recovered = self.engine.recover(lambda *, done, total: None, NOW_MS)

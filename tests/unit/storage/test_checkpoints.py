@@ -1,5 +1,6 @@
 import pytest
 
+from penstock.logs.event_logger import NO_LOGGER, message_logger
 from penstock.model.ids import Offset, TopicPartition
 from penstock.storage.checkpoints import (
     decode_offsets,
@@ -118,7 +119,7 @@ def test_recovery_continues_without_a_malformed_file_and_reports_it() -> None:
     write_offsets(disk, PATH, OFFSETS)
     disk.cut(PATH, len(GOLDEN) - 3)
     reports: list[str] = []
-    assert read_offsets_or_report(disk, PATH, reports.append) == {}
+    assert read_offsets_or_report(disk, PATH, message_logger(reports.append)) == {}
     assert len(reports) == 1
     assert PATH in reports[0]
 
@@ -126,12 +127,12 @@ def test_recovery_continues_without_a_malformed_file_and_reports_it() -> None:
 def test_recovery_reports_nothing_about_a_good_or_missing_file() -> None:
     disk = SimulatedDisk("/data")
     reports: list[str] = []
-    assert read_offsets_or_report(disk, PATH, reports.append) == {}
+    assert read_offsets_or_report(disk, PATH, message_logger(reports.append)) == {}
     write_offsets(disk, PATH, OFFSETS)
-    assert read_offsets_or_report(disk, PATH, reports.append) == OFFSETS
+    assert read_offsets_or_report(disk, PATH, message_logger(reports.append)) == OFFSETS
     assert reports == []
 
 
 def test_a_directory_instead_of_the_file_is_an_io_error() -> None:
     with pytest.raises(OSError, match="directory"):
-        read_offsets_or_report(SimulatedDisk(PATH), PATH, lambda _: None)
+        read_offsets_or_report(SimulatedDisk(PATH), PATH, NO_LOGGER)

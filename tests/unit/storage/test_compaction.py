@@ -46,6 +46,27 @@ def test_the_latest_record_of_a_key_stays_at_its_offset() -> None:
     assert table.log.log_end_offset == 3
 
 
+def test_a_consumer_reaches_the_visible_end_of_a_compacted_topic_with_a_delay() -> None:
+    """What precedes the visible end is kept, though later records of the key follow it."""
+    table = make_table(message_timestamp_type="LogAppendTime", penstock_delay_ms=1_000)
+    table.put((b"a", b"1"), (b"b", b"1"))
+    table.put((b"a", b"2"))
+    table.roll()
+    table.now_ms += 1_000
+    table.put((b"a", b"3"))
+    table.roll()
+    table.put((b"c", b"1"))
+    table.compact()
+    ends = [header.next_offset for header, _ in table.batches()]
+    assert 3 in ends
+    assert [(s.offset, s.value) for s in table.everything()] == [
+        (1, b"1"),
+        (2, b"2"),
+        (3, b"3"),
+        (4, b"1"),
+    ]
+
+
 def test_the_active_segment_is_not_compacted() -> None:
     table = make_table()
     table.put((b"a", b"1"))

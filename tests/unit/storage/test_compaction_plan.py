@@ -51,6 +51,18 @@ def test_nothing_above_the_high_watermark_or_the_durable_offset_is_cleanable(bou
     assert measure(table.log, table.now_ms).segment_count == 2
 
 
+def test_nothing_that_the_topics_delay_holds_back_is_cleanable() -> None:
+    table = Table(message_timestamp_type="LogAppendTime", penstock_delay_ms=1_000)
+    for _ in range(3):
+        table.put((b"a", b"1"))
+        table.roll()
+        table.now_ms += 400
+    table.put((b"a", b"1"))
+    assert measure(table.log, table.now_ms).segment_count == 1
+    assert measure(table.log, table.now_ms + 200).segment_count == 2
+    assert measure(table.log, table.now_ms + 600).segment_count == 3
+
+
 def test_nothing_from_the_first_open_transaction_on_is_cleanable() -> None:
     table = make_table(2)
     table.put((b"a", b"1"), pid=1, transactional=True)

@@ -24,6 +24,7 @@ from tests.unit.storage.several_logs import (
 )
 
 from penstock.config.log_config import LogConfig, StorageConfig
+from penstock.logs.event_logger import message_logger
 from penstock.model.ids import LeaderEpoch, Offset, TopicId, TopicPartition
 from penstock.protocol.records import Record, build_batch
 from penstock.storage.engine import AppendItem, Job, LogAppendInfo, PartitionLog, Read
@@ -544,7 +545,7 @@ class ThreadedEngine:
             config_of=lambda topic: BUSY,
             background=background,
             post=self.posted.put,
-            report=self.problems.append,
+            logger=message_logger(self.problems.append),
         )
         self.engine.recover(lambda *, done, total: None, NOW_MS)
 

@@ -48,6 +48,21 @@ def test_a_failed_log_never_advances_its_durable_offset(background: Deferred) ->
     assert not [path for path in harness.disk.files() if path.endswith(CLEAN_SHUTDOWN_FILE)]
 
 
+def test_a_round_is_timed_once_and_each_of_its_logs(background: Deferred) -> None:
+    harness = EngineHarness(background=background)
+    logs = [harness.create(FIRST), harness.create(SECOND)]
+    for log in logs:
+        harness.append(log, 1)
+    harness.flush(logs[0])  # the first round has it alone, the second has what came meanwhile
+    for log in logs:
+        harness.append(log, 1)
+        harness.flush(log)
+    background.drain()
+    flushes = harness.engine.directory_statistics().flushes
+    assert (flushes.rounds.total, flushes.logs.total) == (2, 3)
+    assert flushes.rounds.sum_s > 0
+
+
 @pytest.mark.parametrize("ordinal", range(8))
 def test_durable_records_survive_the_failure_of_any_call(
     background: Deferred, ordinal: int

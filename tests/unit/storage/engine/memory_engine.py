@@ -36,6 +36,7 @@ from penstock.storage.engine import (
     AppendItem,
     AppendOrigin,
     DamagedBatch,
+    DirectoryStatistics,
     EngineStatistics,
     Job,
     LogAppendInfo,
@@ -251,6 +252,19 @@ class MemoryLog:
                 return _timed(record, epoch)
         return None
 
+    def find_appended_after(
+        self, timestamp_ms: TimestampMs, start: Offset
+    ) -> TimestampAndOffset | None:
+        for header, _ in self._batches:
+            is_later = header.is_append_time and header.max_timestamp > timestamp_ms
+            if is_later and header.last_offset >= start:
+                return TimestampAndOffset(
+                    Offset(max(header.base_offset, start)),
+                    TimestampMs(header.max_timestamp),
+                    LeaderEpoch(header.leader_epoch),
+                )
+        return None
+
     def find_max_timestamp(self) -> TimestampAndOffset | None:
         timed = [item for item in self._records() if item[0].timestamp_ms >= 0]
         return _timed(*max(timed, key=lambda item: item[0].timestamp_ms)) if timed else None
@@ -317,6 +331,18 @@ class MemoryLog:
             self.log_start_offset = offset
             self._epochs.truncate_from_start(offset)
 
+    @property
+    def size_bytes(self) -> int:
+        return sum(len(batch.content) for batch in self._batches)
+
+    @property
+    def appended_bytes(self) -> int:
+        return self.size_bytes
+
+    @property
+    def segment_count(self) -> int:
+        return 1
+
     def statistics(self) -> LogStatistics:
         return LogStatistics(
             tp=self.tp,
@@ -326,8 +352,8 @@ class MemoryLog:
             high_watermark=self.high_watermark,
             log_end_offset=self.log_end_offset,
             durable_offset=self.durable_offset,
-            size_bytes=sum(len(batch.content) for batch in self._batches),
-            segments=1,
+            size_bytes=self.size_bytes,
+            segments=self.segment_count,
             producers=len(self.producers),
             fenced=None if self.failure is None else str(self.failure),
         )
@@ -429,6 +455,9 @@ class MemoryEngine:
     def check_any_works(self) -> None:
         if self._data.failure is not None:
             raise DirectoryFailed(_DIRECTORY, self._data.failure)
+
+    def directory_statistics(self) -> DirectoryStatistics:
+        return DirectoryStatistics(directories=1, failed={}, open_files=0)
 
     def statistics(self) -> EngineStatistics:
         logs = tuple(log.statistics() for log in self._logs.values())

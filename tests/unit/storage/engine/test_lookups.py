@@ -1,9 +1,12 @@
 """Look-ups by timestamp and by leader epoch."""
 
+from dataclasses import replace
+
 import pytest
-from tests.unit.storage.engine.cases import NOW_MS, Case, batch_of, claiming
+from tests.unit.storage.engine.cases import CONFIG, NOW_MS, Case, batch_of, claiming
 
 from penstock.model.ids import LeaderEpoch, Offset, TimestampMs
+from penstock.storage.engine import AppendItem, Engine, LogAppendInfo
 from penstock.storage.errors import CorruptRecords
 
 
@@ -38,6 +41,40 @@ def test_deleted_records_are_not_found_by_time(case: Case) -> None:
     case.log.delete_before(Offset(1))
     assert case.log.find_max_timestamp() == (2, 500, 4)
     assert case.log.find_by_time(TimestampMs(0)) == (1, 100, 4)
+
+
+def test_the_first_batch_appended_after_a_time_is_found_by_its_append_time(engine: Engine) -> None:
+    case = Case(engine, replace(CONFIG, message_timestamp_type="LogAppendTime"))
+    times = [100, 100, 300, 200, 400, 500, 500, 600]  # set back once
+    for now_ms in times:
+        append_at(case, now_ms, batch_of(2, times=[9_000, 1]))
+    for start in range(2 * len(times)):
+        for time in range(50, 650, 50):
+            expected = next(
+                (
+                    (max(2 * index, start), append_ms, 4)
+                    for index, append_ms in enumerate(times)
+                    if append_ms > time and 2 * index + 1 >= start
+                ),
+                None,
+            )
+            assert case.log.find_appended_after(TimestampMs(time), Offset(start)) == expected
+
+
+def test_producers_times_and_markers_are_no_append_times(engine: Engine) -> None:
+    case = Case(engine)
+    append_at(case, 100, batch_of(1, times=[90]))
+    case.mark(7, commit=True)
+    assert case.log.find_appended_after(TimestampMs(0), Offset(0)) is None
+    case.log.reconfigure(replace(CONFIG, message_timestamp_type="LogAppendTime"))
+    append_at(case, 200, batch_of(1))
+    assert case.log.find_appended_after(TimestampMs(0), Offset(0)) == (2, 200, 4)
+
+
+def append_at(case: Case, now_ms: int, batch: bytearray) -> None:
+    item = AppendItem(case.log, memoryview(batch), LeaderEpoch(case.epoch))
+    (result,) = case.engine.append([item], now_ms)
+    assert isinstance(result, LogAppendInfo), result
 
 
 def test_segments_with_a_record_after_the_time_are_not_listed(case: Case) -> None:
