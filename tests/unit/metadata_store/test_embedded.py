@@ -11,6 +11,7 @@ import pytest
 from tests.unit.metadata_store.backends import RecordingWatch
 
 from penstock.io.disk import RealDisk
+from penstock.logs.event_logger import message_logger
 from penstock.metadata_store.embedded.store import EmbeddedMetadataStore
 from penstock.metadata_store.errors import (
     ConnectionLoss,
@@ -204,7 +205,9 @@ def test_a_torn_tail_is_truncated_and_reported() -> None:
         whole = len(disk.files()[JOURNAL])
         disk.cut(JOURNAL, whole - 1)
         reports: list[str] = []
-        store = await EmbeddedMetadataStore.open(disk, FOLDER, report=reports.append)
+        store = await EmbeddedMetadataStore.open(
+            disk, FOLDER, logger=message_logger(reports.append)
+        )
         session = await store.open_session()
         assert await session.children("/") == ("n0", "n1")
         await store.close()

@@ -7,10 +7,11 @@ crash within it leaves all of its commands, or none.
 import os
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from penstock.io.disk import CREATE, Disk, read_file, read_fully, replace_file, write_fully
+from penstock.logs.event_logger import NO_LOGGER, EventLogger
 from penstock.metadata_store.embedded.records import (
     decode_commands,
     decode_image,
@@ -79,7 +80,7 @@ class Journal:
         # Not earlier: after a crash the old snapshot needs the commands, the new one covers them.
         self._cut(0)
 
-    def replay(self, tree: ZnodeTree, report: Callable[[str], None]) -> None:
+    def replay(self, tree: ZnodeTree, logger: EventLogger) -> None:
         """Apply all whole frames, and truncate what a crash left after them."""
         content = read_fully(self._disk, self._descriptor, self._disk.size(self._descriptor), 0)
         end = 0
@@ -88,9 +89,10 @@ class Journal:
             _replay_frame(tree, frame, self._path)
         if end < len(content):
             self._check_tail(content, end, tree.zxid)
-            report(
+            logger.warning(
+                "journal_cut",
                 f"{self._path} ends in {len(content) - end} bytes of an unfinished write; "
-                f"cut to {end} bytes"
+                f"cut to {end} bytes",
             )
             self._cut(end)
         self.size_bytes = end
@@ -129,9 +131,7 @@ class Recovered(NamedTuple):
     journal: Journal
 
 
-def recover(
-    disk: Disk, folder: str, now_ms: int, report: Callable[[str], None] = lambda message: None
-) -> Recovered:
+def recover(disk: Disk, folder: str, now_ms: int, logger: EventLogger = NO_LOGGER) -> Recovered:
     """Open or create the store in this folder, and end the sessions of an earlier process."""
     _make_folder(disk, folder)
     lock = disk.open(os.path.join(folder, LOCK_FILE), CREATE)
@@ -142,7 +142,7 @@ def recover(
     try:
         tree = ZnodeTree(_read_snapshot(disk, folder))
         journal = Journal(disk, folder, lock)
-        journal.replay(tree, report)
+        journal.replay(tree, logger)
         journal.make_durable()
         _end_earlier_sessions(tree, journal, now_ms)
     except (OSError, StoreDamaged):

@@ -12,6 +12,7 @@ from concurrent.futures import Executor
 from typing import Generic, NamedTuple, Self, TypeVar
 
 from penstock.io.disk import Disk, advise
+from penstock.logs.event_logger import NO_LOGGER, EventLogger
 from penstock.metadata_store.embedded.journal import Recovered, recover
 from penstock.metadata_store.embedded.records import encode_command
 from penstock.metadata_store.embedded.session import EmbeddedSession
@@ -97,11 +98,11 @@ class EmbeddedMetadataStore:
         executor: Executor | None = None,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         journal_limit_bytes: int = JOURNAL_LIMIT_BYTES,
-        report: Callable[[str], None] = lambda message: None,
+        logger: EventLogger = NO_LOGGER,
     ) -> Self:
         """Recover or create the store; without an executor the event loop waits for the disk."""
         start_ms = now_ms()
-        recovered = await _off_loop(executor, lambda: recover(disk, folder, start_ms, report))
+        recovered = await _off_loop(executor, lambda: recover(disk, folder, start_ms, logger))
         return cls(
             recovered, executor=executor, now_ms=now_ms, journal_limit_bytes=journal_limit_bytes
         )

@@ -8,9 +8,11 @@ import asyncio
 import struct
 from collections.abc import Callable, Sequence
 from functools import partial
+from time import perf_counter
 from typing import TypeVar
 
 from penstock.config.zookeeper import ZooKeeperConfig
+from penstock.logs.event_logger import EventLogger
 from penstock.metadata_store.errors import ConnectionLoss, NoNode, SessionExpired
 from penstock.metadata_store.interface import (
     ANY_VERSION,
@@ -41,7 +43,8 @@ from penstock.metadata_store.zookeeper.messages import (
     ZooKeeperReply,
     ZooKeeperRequest,
 )
-from penstock.metadata_store.zookeeper.session_link import LinkStatistics, Report, SessionLink
+from penstock.metadata_store.zookeeper.session_link import LinkStatistics, SessionLink
+from penstock.model.histogram import DurationHistogram
 
 MAX_UNANSWERED_BYTES = 64 << 20
 
@@ -57,12 +60,19 @@ def _arm_nothing(code: int) -> None:
 class ZooKeeperSession:
     """Owned by the event loop on which it was opened."""
 
-    def __init__(self, config: ZooKeeperConfig, *, report: Report) -> None:
+    def __init__(
+        self,
+        config: ZooKeeperConfig,
+        *,
+        logger: EventLogger,
+        latency: DurationHistogram | None = None,
+    ) -> None:
+        self._latency = latency or DurationHistogram()
         self.state = SessionState.SUSPENDED
         self.failure: BaseException | None = None  # the first; nothing is accepted after it
         self.ended = asyncio.Event()  # expired, closed or failed
         self._messages = Messages(config.chroot)
-        self._link = SessionLink(config, self, report=report)
+        self._link = SessionLink(config, self, logger=logger)
         self._loop = asyncio.get_running_loop()
         self._listeners: list[Callable[[SessionState], None]] = []
         self._watches = WatchManager()
@@ -149,7 +159,8 @@ class ZooKeeperSession:
         """Sent in this call, not when awaited: requests take effect in the order of the calls."""
         self._check_open()
         answer: asyncio.Future[Answer] = self._loop.create_future()
-        self._link.send(request.kind, request.body, partial(self._complete, request, answer, arm))
+        complete = partial(self._complete, request, answer, arm, perf_counter())
+        self._link.send(request.kind, request.body, complete)
         return answer
 
     def _check_open(self) -> None:
@@ -176,9 +187,11 @@ class ZooKeeperSession:
         request: ZooKeeperRequest[Answer],
         answer: asyncio.Future[Answer],
         arm: Arm,
+        sent_s: float,
         reply: ZooKeeperReply | None,
     ) -> None:
         if reply is not None:
+            self._latency.observe(perf_counter() - sent_s)
             self._note_reply(reply)
         if answer.done():  # the caller is gone, so that its watch is not armed
             return

@@ -6,11 +6,11 @@ is stalled sends no heartbeat and its session expires, as it should.
 
 import asyncio
 import random
-from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 from penstock.config.zookeeper import ZooKeeperAddress, ZooKeeperConfig
+from penstock.logs.event_logger import EventLogger
 from penstock.metadata_store.errors import ConnectionLoss, SessionExpired
 from penstock.metadata_store.interface import NO_SESSION
 from penstock.metadata_store.zookeeper.connection import Answered, ZooKeeperConnection
@@ -19,8 +19,6 @@ from penstock.metadata_store.zookeeper.messages import Hello, encode_hello
 
 SHORT_CONNECTION_S = 1.0
 _NEW_PASSWORD = bytes(16)
-
-Report = Callable[[str], None]
 
 
 class LinkOwner(Protocol):
@@ -47,10 +45,10 @@ class LinkStatistics(NamedTuple):
 class SessionLink:
     """Owned by one session. `open` once; `run` is then its task until `close`."""
 
-    def __init__(self, config: ZooKeeperConfig, owner: LinkOwner, *, report: Report) -> None:
+    def __init__(self, config: ZooKeeperConfig, owner: LinkOwner, *, logger: EventLogger) -> None:
         self._config = config
         self._owner = owner
-        self._report = report
+        self._logger = logger
         self._servers = list(config.servers)
         random.shuffle(self._servers)  # so that not all brokers use the first server
         self._next_server = 0
@@ -210,7 +208,10 @@ class SessionLink:
         self.session_timeout_ms = hello.timeout_ms
         self._connections += 1
         if self._connections > 1:
-            self._report(f"ZooKeeper session {self.session_id:#x} reconnected to {server}")
+            self._logger.info(
+                "session_reconnected",
+                f"ZooKeeper session {self.session_id:#x} reconnected to {server}",
+            )
         self._owner.on_connected()
 
     # Called by connections.
@@ -222,9 +223,10 @@ class SessionLink:
         if connection is not self._connection:
             return  # closed, or never adopted
         self._connection = None
-        self._report(
+        self._logger.warning(
+            "session_disconnected",
             f"ZooKeeper session {self.session_id:#x} lost its connection to {self._server}: "
-            f"{reason}; reconnecting"
+            f"{reason}; reconnecting",
         )
         self._owner.on_suspended(reason)
 

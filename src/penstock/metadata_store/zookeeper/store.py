@@ -5,40 +5,36 @@ docs/decisions/0018 says what the modules of this package do, and why they are n
 """
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Self
 
 from penstock.config.zookeeper import ZooKeeperConfig
+from penstock.logs.event_logger import NO_LOGGER, EventLogger
 from penstock.metadata_store.errors import NodeExists
 from penstock.metadata_store.zookeeper.session import ZooKeeperSession
-
-
-def _say_nothing(message: str) -> None:
-    pass
+from penstock.model.histogram import DurationHistogram
 
 
 class ZooKeeperMetadataStore:
     """Owned by the event loop on which it was opened."""
 
-    def __init__(self, config: ZooKeeperConfig, *, report: Callable[[str], None]) -> None:
+    def __init__(self, config: ZooKeeperConfig, *, logger: EventLogger) -> None:
         self._config = config
-        self._report = report
+        self._logger = logger
+        self.latency = DurationHistogram()  # of the requests of all sessions
         self._sessions: list[ZooKeeperSession] = []
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._watchers: set[asyncio.Task[None]] = set()
 
     @classmethod
-    async def open(
-        cls, config: ZooKeeperConfig, *, report: Callable[[str], None] = _say_nothing
-    ) -> Self:
+    async def open(cls, config: ZooKeeperConfig, *, logger: EventLogger = NO_LOGGER) -> Self:
         """Creates the chroot if it is missing; ConnectionLoss."""
         if config.chroot:
             await _ensure_chroot(config)
-        return cls(config, report=report)
+        return cls(config, logger=logger)
 
     async def open_session(self) -> ZooKeeperSession:
-        session = ZooKeeperSession(self._config, report=self._report)
+        session = ZooKeeperSession(self._config, logger=self._logger, latency=self.latency)
         await session.open()
         self._sessions.append(session)
         watcher = asyncio.create_task(self._watch(session), name=f"watch-session-{session.id:#x}")
@@ -67,7 +63,7 @@ class ZooKeeperMetadataStore:
 
 async def _ensure_chroot(config: ZooKeeperConfig) -> None:
     """Create the chroot in a separate session without chroot."""
-    session = ZooKeeperSession(config._replace(chroot=""), report=_say_nothing)
+    session = ZooKeeperSession(config._replace(chroot=""), logger=NO_LOGGER)
     await session.open()
     try:
         path = ""
