@@ -5,7 +5,7 @@ event at a time). Every write fails with ControllerFenced once another controlle
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 from typing import Generic, NamedTuple, TypeVar
 
@@ -13,11 +13,18 @@ from penstock.config.effective_config import EffectiveConfig, resolve_broker
 from penstock.config.raw_config import ConfigError, RawConfig
 from penstock.controller import broker_changes, leader_changes, topic_creation, topic_deletion
 from penstock.controller.alter_partition import alter_partition
+from penstock.controller.change_events import (
+    ChangeEvent,
+    broker_left,
+    find_absent,
+    list_changes,
+)
 from penstock.controller.channel_manager import ControllerChannelManager, Delivery
 from penstock.controller.config import ControllerConfig
 from penstock.controller.config_change import ConfigBasis, alter_configs, resolve_dynamic_config
 from penstock.controller.create_partitions import create_partitions
 from penstock.controller.damaged_leaders import replace_damaged_leaders
+from penstock.controller.election_counters import ElectionCounters
 from penstock.controller.incomplete_replicas import (
     MESSAGES_AT_ONCE,
     describe_open,
@@ -47,6 +54,7 @@ from penstock.controller.state_loader import (
 )
 from penstock.controller.write_batches import TRANSACTION_BYTES, batch_writes
 from penstock.controller.znode_requests import ZnodeRequests
+from penstock.logs.event_logger import EventLogger
 from penstock.metadata_store.election import ElectionResult
 from penstock.metadata_store.errors import (
     BadVersion,
@@ -95,7 +103,8 @@ class ControllerSetup(NamedTuple):
     static: RawConfig
     random: Random
     new_topic_id: Callable[[], TopicId]
-    report: Callable[[str], None]
+    logger: EventLogger
+    elections: ElectionCounters
     max_partitions: int = MAX_PARTITIONS_PER_REQUEST
     transaction_bytes: int = TRANSACTION_BYTES
 
@@ -147,9 +156,11 @@ class ActiveController:
             topics=self.signals.topics_changed,
             deletions=self.signals.deletions_changed,
         )
-        stored = await read_stored_state(self.session, watches, self.setup.report)
+        stored = await read_stored_state(self.session, watches, self.setup.logger)
         for unreadable in stored.unreadable:
-            self.setup.report(f"ignoring topic {unreadable.name!r}: {unreadable.why}")
+            self.setup.logger.warning(
+                "topic_ignored", f"ignoring topic {unreadable.name!r}: {unreadable.why}"
+            )
         loaded = repair(
             stored,
             controller_id=self.setup.broker_id,
@@ -162,7 +173,11 @@ class ActiveController:
             loaded.state, self._allows_unclean, find_restarted(stored)
         )
         decision = loaded.then(elections)
-        deliveries = await self.apply(decision)
+        self._log(
+            broker_left(broker, "absent at the controller failover")
+            for broker in find_absent(loaded.state)
+        )
+        deliveries = await self.apply(decision, "controller failover")
         await self.znode_requests.fail_over()
         own = self.setup.broker_id
         return [
@@ -186,7 +201,7 @@ class ActiveController:
                 state, topics[at : at + TOPICS_PER_STEP], dependencies, duplicates=duplicates
             )
             if not validate_only:
-                deliveries += await self.apply(decision)
+                deliveries += await self.apply(decision, "topics created")
             results += step_results
             state = decision.state
             created = sum(
@@ -203,14 +218,14 @@ class ActiveController:
         decision, results = create_partitions(
             self.state, requested, self._creation_dependencies(), duplicates=duplicates
         )
-        deliveries = [] if validate_only else await self.apply(decision)
+        deliveries = [] if validate_only else await self.apply(decision, "partitions created")
         return DecisionResult(results, _after_all(results, deliveries))
 
     async def delete_topics(self, names: Sequence[str]) -> DecisionResult[None]:
         decision, results = topic_deletion.delete_topics(
             self.state, names, is_enabled=self.config.delete_topic_enable
         )
-        await self.apply(decision)
+        await self.apply(decision, "topics deleted")
         deleted = {
             index: [self._deletion_future(name)]
             for index, (name, result) in enumerate(zip(names, results, strict=True))
@@ -225,18 +240,18 @@ class ActiveController:
         decision, results = alter_configs(self.state, changes, basis)
         if validate_only:
             return DecisionResult(results, {})
-        deliveries = await self.apply(decision)
+        deliveries = await self.apply(decision, "configs altered")
         self._resolve_broker_config()
         leaderless = [topic.name for topic in self.state.topics.values() if _is_leaderless(topic)]
         elections = broker_changes.elect_leaderless(self.state, leaderless, self._allows_unclean)
-        deliveries += await self.apply(elections)
+        deliveries += await self.apply(elections, "configs altered")
         return DecisionResult(results, _after_all(results, deliveries))
 
     async def elect_leaders(
         self, election: ElectionType, partitions: Sequence[TopicPartition] | None
     ) -> DecisionResult[dict[TopicPartition, ApiError | None]]:
         decision, results = leader_changes.elect_leaders(self.state, election, partitions)
-        deliveries = await self.apply(decision)
+        deliveries = await self.apply(decision, f"{election.name.lower()} election requested")
         return DecisionResult([results], {0: deliveries})
 
     async def alter_reassignments(
@@ -248,7 +263,7 @@ class ActiveController:
             reassignments,
             allow_replication_factor_change=allow_replication_factor_change,
         )
-        await self.apply(decision)
+        await self.apply(decision, "reassignment requested")
         return DecisionResult(results, {})
 
     async def alter_partition(
@@ -260,7 +275,7 @@ class ActiveController:
         decision, results = alter_partition(
             self.state, broker=broker, broker_epoch=broker_epoch, proposals=proposals
         )
-        await self.apply(decision)
+        await self.apply(decision, f"ISR of leader {broker}", is_of_leader=True)
         return DecisionResult([results], {})
 
     async def controlled_shutdown(
@@ -268,7 +283,7 @@ class ActiveController:
     ) -> DecisionResult[tuple[TopicPartition, ...]]:
         """Returns once the new leaders have applied it, so that they are ready for clients."""
         decision, remaining = leader_changes.controlled_shutdown(self.state, broker, broker_epoch)
-        deliveries = await self.apply(decision)
+        deliveries = await self.apply(decision, f"controlled shutdown of broker {broker}")
         to_others = [
             delivery
             for delivery, request in zip(deliveries, decision.requests, strict=True)
@@ -280,14 +295,18 @@ class ActiveController:
         self, broker: BrokerId, broker_epoch: BrokerEpoch, partitions: Sequence[TopicPartition]
     ) -> DecisionResult[None]:
         await self.apply(
-            fail_replicas(self.state, broker, broker_epoch, partitions, self._allows_unclean)
+            fail_replicas(self.state, broker, broker_epoch, partitions, self._allows_unclean),
+            f"logs failed on broker {broker}",
         )
         return DecisionResult([None], {})
 
     async def replace_damaged_leaders(
         self, broker: BrokerId, broker_epoch: BrokerEpoch, partitions: Sequence[TopicPartition]
     ) -> DecisionResult[None]:
-        await self.apply(replace_damaged_leaders(self.state, broker, broker_epoch, partitions))
+        await self.apply(
+            replace_damaged_leaders(self.state, broker, broker_epoch, partitions),
+            f"damaged logs on broker {broker}",
+        )
         return DecisionResult([None], {})
 
     # Events.
@@ -299,19 +318,21 @@ class ActiveController:
         limit = self.config.leader_imbalance_per_broker_percentage
         imbalanced = leader_changes.find_imbalanced(self.state, limit_percent=limit)
         decision, _ = leader_changes.elect_leaders(self.state, ElectionType.PREFERRED, imbalanced)
-        await self.apply(decision)
+        await self.apply(decision, "automatic election of preferred leaders")
 
     async def brokers_changed(self) -> None:
         brokers, reports = await read_registered(
-            self.session, self.signals.brokers_changed, self.setup.report, self.state.brokers
+            self.session, self.signals.brokers_changed, self.setup.logger, self.state.brokers
         )
         decision = broker_changes.brokers_changed(
             self.state, brokers, self._allows_unclean, reports
         )
-        await self.apply(decision)
+        await self.apply(decision, _describe_brokers(self.state, decision.state))
 
     async def replicas_deleted(self, broker: BrokerId, topics: tuple[str, ...]) -> None:
-        await self.apply(topic_deletion.replicas_deleted(self.state, broker, topics))
+        await self.apply(
+            topic_deletion.replicas_deleted(self.state, broker, topics), "replicas deleted"
+        )
         deletable = topic_deletion.find_deletable(self.state)
         if deletable:
             await self._remove_topics(deletable)
@@ -324,8 +345,13 @@ class ActiveController:
 
     # From decision to effect.
 
-    async def apply(self, decision: ControllerDecision) -> list[Delivery]:
-        """Write, adopt the state, send. One delivery per request of the decision."""
+    async def apply(
+        self, decision: ControllerDecision, reason: str, *, is_of_leader: bool = False
+    ) -> list[Delivery]:
+        """Write, adopt the state, send, log. One delivery per request of the decision.
+
+        `reason`: for the log. `is_of_leader`: a leader has proposed the ISRs and logs them itself.
+        """
         if decision.state.reports:
             decision = self._settle(decision)
         for batch in batch_writes(decision.writes, self.setup.transaction_bytes):
@@ -335,13 +361,19 @@ class ActiveController:
                 if isinstance(failed.error, BadVersion | NodeExists | NoNode | NotEmpty):
                     raise StateOutdated(str(failed)) from failed
                 raise
-        self.state = decision.state
+        self.setup.elections.count(self.state.topics, decision.state.topics)
+        before, self.state = self.state, decision.state
+        self._log(list_changes(before, self.state, reason, is_of_leader=is_of_leader))
         self.channels.set_brokers(self.state.brokers)
         deliveries = self.channels.send(decision.requests)
         for addressed, delivery in zip(decision.requests, deliveries, strict=True):
             self._watch_deletion(addressed, delivery)
         await self.znode_requests.remove_finished_reassignments()
         return deliveries
+
+    def _log(self, changes: Iterable[ChangeEvent]) -> None:
+        for change in changes:
+            self.setup.logger.log(*change)
 
     def _settle(self, decision: ControllerDecision) -> ControllerDecision:
         """Remove the reports that the decision settles, and say what is lost or waits."""
@@ -354,10 +386,12 @@ class ActiveController:
             *describe_open(settled.state, new[:MESSAGES_AT_ONCE]),
         ]
         for message in messages[:MESSAGES_AT_ONCE]:
-            self.setup.report(message)
+            self.setup.logger.warning("records_lost", message)
         unsaid = max(0, len(messages) - MESSAGES_AT_ONCE) + max(0, len(new) - MESSAGES_AT_ONCE)
         if unsaid > 0:
-            self.setup.report(f"the same for {unsaid} more replicas that have lost records")
+            self.setup.logger.warning(
+                "records_lost", f"the same for {unsaid} more replicas that have lost records"
+            )
         return settled
 
     async def write(self, operations: Sequence[Operation]) -> None:
@@ -387,7 +421,9 @@ class ActiveController:
     async def _remove_topics(self, names: Sequence[str]) -> None:
         """Delete the znodes of topics of which no broker has replicas any more."""
         znodes = {name: await find_topic_znodes(self.session, name) for name in names}
-        deliveries = await self.apply(topic_deletion.remove_topics(self.state, znodes))
+        deliveries = await self.apply(
+            topic_deletion.remove_topics(self.state, znodes), "topics deleted"
+        )
         futures = [self._deletions.pop(name) for name in names if name in self._deletions]
         _complete_after(deliveries, futures)
 
@@ -409,9 +445,10 @@ class ActiveController:
         try:
             config = check_topic_configs(topic.name, topic.configs, self.broker_config)
         except Refusal as refusal:  # stored by another version, or the broker's file has changed
-            self.setup.report(
+            self.setup.logger.warning(
+                "configs_invalid",
                 f"no unclean leader election for topic {topic.name}, because its configs are "
-                f"invalid: {refusal.message}; alter or delete them"
+                f"invalid: {refusal.message}; alter or delete them",
             )
             return False
         return config.get_bool("unclean.leader.election.enable")
@@ -425,9 +462,10 @@ class ActiveController:
         except ConfigError as error:
             # As in Kafka: an operator must be able to correct the configs through this controller.
             self.broker_config = resolve_broker(self.setup.static)
-            self.setup.report(
+            self.setup.logger.warning(
+                "configs_invalid",
                 f"broker {own} ignores all dynamic configs, because they do not fit its file: "
-                f"{'; '.join(error.problems)}; alter or delete them"
+                f"{'; '.join(error.problems)}; alter or delete them",
             )
         self.config = ControllerConfig.from_broker(self.broker_config)
 
@@ -441,6 +479,14 @@ def _after_all(
         for index, result in enumerate(results)
         if not isinstance(result, ApiError)
     }
+
+
+def _describe_brokers(before: ClusterState, after: ClusterState) -> str:
+    left = sorted(before.brokers.keys() - after.brokers.keys())
+    if left:
+        return f"broker {', '.join(map(str, left))} left"
+    new = (broker for broker, node in after.brokers.items() if before.brokers.get(broker) != node)
+    return f"broker {', '.join(map(str, sorted(new)))} registered"
 
 
 def _is_leaderless(topic: TopicState) -> bool:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from penstock.controller.interface import ControllerChannel
 from penstock.controller.state import AddressedRequest
+from penstock.logs.event_logger import EventLogger
 from penstock.model.cluster import (
     BrokerEpoch,
     BrokerId,
@@ -41,7 +42,7 @@ class ChannelDependencies(NamedTuple):
     full_state: Callable[[BrokerId], tuple[ControllerRequestBody, ...]]  # as of now
     on_stale_controller: Callable[[], None]  # a broker knows a newer controller
     wait_ms: Callable[[int], Awaitable[None]]
-    report: Callable[[str], None]
+    logger: EventLogger
     # Request numbers: one sequence for all brokers and for every time that this broker becomes the
     # active controller, because it may do so twice in the same controller epoch.
     numbers: Iterator[int]
@@ -110,9 +111,10 @@ class _RequestQueue:
     def _send_full_state(self) -> None:
         """Queue overflow: drop pending requests and send the full state, which subsumes them."""
         dropped = [pending.delivery for pending in self._pending]
-        self._dependencies.report(
+        self._dependencies.logger.warning(
+            "controller_requests_dropped",
             f"broker {self._node.id} has {len(dropped)} controller requests pending; sending the "
-            f"full state instead"
+            f"full state instead",
         )
         self._pending.clear()
         full_state = self._dependencies.full_state(self._node.id)
@@ -144,9 +146,10 @@ class _RequestQueue:
                 await self._dependencies.channel.send(self._node, request)
             except ConnectionError as error:
                 if backoff_ms == FIRST_BACKOFF_MS:
-                    self._dependencies.report(
+                    self._dependencies.logger.warning(
+                        "broker_unreachable",
                         f"broker {self._node.id} cannot be reached ({error}); retrying its "
-                        f"controller requests until it answers or its registration ends"
+                        f"controller requests until it answers or its registration ends",
                     )
                 await self._dependencies.wait_ms(backoff_ms)
                 backoff_ms = min(2 * backoff_ms, MAX_BACKOFF_MS)

@@ -28,6 +28,7 @@ from penstock.controller.channel_manager import (
     Delivery,
 )
 from penstock.controller.controller_requests import full_state_requests
+from penstock.controller.election_counters import ElectionCounters
 from penstock.controller.event_queue import (
     MAX_QUEUED_REQUESTS,
     NOT_CONTROLLER,
@@ -47,6 +48,7 @@ from penstock.controller.reassignment import find_reassignments
 from penstock.controller.state import ClusterState
 from penstock.controller.write_batches import TRANSACTION_BYTES
 from penstock.controller.znodes import CONTROLLER, PERSISTENT_ZNODES, TOPICS
+from penstock.logs.event_logger import NO_LOGGER, EventLogger
 from penstock.metadata_store.election import Election, ElectionResult
 from penstock.metadata_store.errors import ConnectionLoss, NoNode, SessionExpired
 from penstock.metadata_store.interface import Session, WatchEvent
@@ -87,6 +89,9 @@ class ControllerStatistics(NamedTuple):
     leaderless_partitions: int
     deleting_topics: int
     queued_requests: int
+    preferred_replica_imbalance: int  # partitions with a leader that is not their preferred one
+    elections: int  # since the start of this broker
+    unclean_elections: int
 
 
 class ControllerEvent(IntEnum):
@@ -118,7 +123,7 @@ class Controller:
         new_topic_id: Callable[[], TopicId] = random_topic_id,
         wait_ms: Callable[[int], Awaitable[None]] = _sleep_ms,
         wait_rebalance_ms: Callable[[int], Awaitable[None]] = _sleep_ms,
-        report: Callable[[str], None] = lambda message: None,
+        logger: EventLogger = NO_LOGGER,
         max_partitions_per_request: int = MAX_PARTITIONS_PER_REQUEST,
         transaction_bytes: int = TRANSACTION_BYTES,
     ) -> None:
@@ -132,7 +137,8 @@ class Controller:
             static=static,
             random=random or SystemRandom(),
             new_topic_id=new_topic_id,
-            report=report,
+            logger=logger,
+            elections=ElectionCounters(),
             max_partitions=max_partitions_per_request,
             transaction_bytes=transaction_bytes,
         )
@@ -213,6 +219,13 @@ class Controller:
             leaderless_partitions=sum(partition.leader == NO_BROKER for partition in partitions),
             deleting_topics=len(state.deleting) if state else 0,
             queued_requests=len(self._queue),
+            preferred_replica_imbalance=sum(
+                partition.leader not in (NO_BROKER, partition.replicas[0])
+                for partition in partitions
+                if partition.replicas
+            ),
+            elections=self._setup.elections.elections,
+            unclean_elections=self._setup.elections.unclean,
         )
 
     def find_state(self) -> ClusterState | None:
@@ -392,7 +405,7 @@ class Controller:
             full_state=lambda broker: full_state_requests(active.state, broker),
             on_stale_controller=self._signal_deposed,
             wait_ms=self._wait_ms,
-            report=self._setup.report,
+            logger=self._setup.logger,
             numbers=self._request_numbers,
         )
         active = ActiveController(
@@ -405,8 +418,20 @@ class Controller:
         return active
 
     async def _serve(self, active: ActiveController) -> None:
+        epoch = active.elected.epoch
+        self._setup.logger.info(
+            "controller_elected",
+            f"broker {self._setup.broker_id} is the active controller, epoch {epoch}",
+            epoch=epoch,
+        )
         own_deliveries = await active.fail_over()
         self._active = active
+        self._setup.logger.info(
+            "controller_failover_finished",
+            brokers=sorted(active.state.brokers),
+            topics=len(active.state.topics),
+            epoch=epoch,
+        )
         self._queue.accepts_requests = not self._is_closing
         _when_all_done(own_deliveries, self._ready.set)
         while not self._is_deposed and not self._is_closing:
@@ -438,15 +463,24 @@ class Controller:
         self._active = None
         active.resign()
         self._queue.close()
+        epoch = active.elected.epoch
+        why = "the broker stops" if self._is_closing else "its election or its session has ended"
+        self._setup.logger.info(
+            "controller_resigned",
+            f"broker {self._setup.broker_id} is no longer the active controller: {why}",
+            epoch=epoch,
+            reason=why,
+        )
 
     def _raise_unless_deposed(self, group: BaseExceptionGroup[BaseException]) -> None:
         """ControllerFenced and StateOutdated end this ActiveController only: the next one, here or
         on another broker, loads the state again."""
         outdated, rest = group.split(StateOutdated)
         if outdated is not None:
-            self._setup.report(
+            self._setup.logger.warning(
+                "controller_state_outdated",
                 f"reloading the controller's state, because something else has written it: "
-                f"{outdated.exceptions[0]}"
+                f"{outdated.exceptions[0]}",
             )
         _, rest = rest.split(ControllerFenced) if rest is not None else (None, None)
         if rest is not None:

@@ -38,6 +38,7 @@ from penstock.controller.znodes import (
     topic_config_path,
     topic_path,
 )
+from penstock.logs.event_logger import NO_LOGGER, EventLogger
 from penstock.metadata_store.errors import DamagedZnode, NoNode
 from penstock.metadata_store.interface import (
     Create,
@@ -59,13 +60,8 @@ from penstock.model.ids import InvalidTopicName, TopicId, TopicPartition, check_
 
 READS_AT_ONCE = 500
 
-Report = Callable[[str], None]
 
 Item = TypeVar("Item")
-
-
-def _say_nothing(message: str) -> None:
-    pass
 
 
 class StoredTopic(NamedTuple):
@@ -118,12 +114,12 @@ class Registered(NamedTuple):
 async def read_registered(
     session: Session,
     watch: Watch | None,
-    report: Report = _say_nothing,
+    logger: EventLogger = NO_LOGGER,
     before: Mapping[BrokerId, BrokerNode] = MappingProxyType({}),
 ) -> Registered:
     """The reports of brokers that have registered since `before`. A broker whose report cannot be
     read counts as not registered, because it may have lost its logs."""
-    brokers = await read_brokers(session, watch, report)
+    brokers = await read_brokers(session, watch, logger)
     registered = [broker for broker in brokers if brokers[broker] != before.get(broker)]
     values = await _find_all(session, [report_path(broker) for broker in registered])
     reports: dict[BrokerId, BrokerReport] = {}
@@ -132,13 +128,15 @@ async def read_registered(
             if value is not None and (decoded := decode_report(broker, value)).replicas:
                 reports[broker] = decoded
         except DamagedZnode as damaged:
-            report(f"ignoring the registration of broker {broker}: {damaged}")
+            logger.warning(
+                "registration_ignored", f"ignoring the registration of broker {broker}: {damaged}"
+            )
             del brokers[broker]
     return Registered(brokers, reports)
 
 
 async def read_brokers(
-    session: Session, watch: Watch | None, report: Report = _say_nothing
+    session: Session, watch: Watch | None, logger: EventLogger = NO_LOGGER
 ) -> dict[BrokerId, BrokerNode]:
     """The registered brokers; `watch` fires when one registers or goes. An unreadable registration
     is reported and ignored, so that it does not affect the other brokers."""
@@ -151,17 +149,19 @@ async def read_brokers(
             if value is not None:  # None: gone meanwhile, and the watch fires
                 registered[broker] = decode_broker(broker, value)
         except DamagedZnode as damaged:
-            report(f"ignoring the registration of broker {broker}: {damaged}")
+            logger.warning(
+                "registration_ignored", f"ignoring the registration of broker {broker}: {damaged}"
+            )
     return registered
 
 
 async def read_stored_state(
-    session: Session, watches: LoadWatches = NO_WATCHES, report: Report = _say_nothing
+    session: Session, watches: LoadWatches = NO_WATCHES, logger: EventLogger = NO_LOGGER
 ) -> StoredState:
     names = await session.children(TOPICS, watches.topics)
     configured = await session.children(TOPIC_CONFIGS)
     topics, unreadable = await read_topics(session, names)
-    registered = await read_registered(session, watches.brokers, report)
+    registered = await read_registered(session, watches.brokers, logger)
     return StoredState(
         brokers=registered.brokers,
         topics=topics,

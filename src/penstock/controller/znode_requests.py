@@ -70,8 +70,13 @@ class ZnodeRequests:
         if new:
             stored, unreadable = await self._read_new(new)
             for topic in unreadable:
-                active.setup.report(f"ignoring topic {topic.name!r}: {topic.why}")
-            await active.apply(adopt_topics(state, stored, unreadable, active.setup.new_topic_id))
+                active.setup.logger.warning(
+                    "topic_ignored", f"ignoring topic {topic.name!r}: {topic.why}"
+                )
+            await active.apply(
+                adopt_topics(state, stored, unreadable, active.setup.new_topic_id),
+                "topic znodes created",
+            )
         await self.topics_edited([name for name in names if name not in self._watched])
 
     async def topics_edited(self, names: Sequence[str]) -> None:
@@ -86,10 +91,13 @@ class ZnodeRequests:
                 continue
             try:
                 await active.apply(
-                    add_edited_partitions(active.state, topic, decode_topic(name, value.data))
+                    add_edited_partitions(active.state, topic, decode_topic(name, value.data)),
+                    "topic znode edited",
                 )
             except (DamagedZnode, Refusal) as problem:
-                active.setup.report(f"topic {name!r} stays as it is: {problem}")
+                active.setup.logger.warning(
+                    "topic_ignored", f"topic {name!r} stays as it is: {problem}"
+                )
 
     async def _read_new(self, names: list[str]) -> tuple[list[StoredTopic], list[UnreadableTopic]]:
         """A topic with a damaged znode is unreadable too, and does not hold up the others."""
@@ -110,10 +118,12 @@ class ZnodeRequests:
         decision, results = delete_topics(
             active.state, new, is_enabled=active.config.delete_topic_enable, is_marked=True
         )
-        await active.apply(decision)
+        await active.apply(decision, "requested by a znode")
         for name, error in zip(new, results, strict=True):
             if error is not None:
-                active.setup.report(f"topic {name!r} is not deleted: {error.message}")
+                active.setup.logger.warning(
+                    "topic_not_deleted", f"topic {name!r} is not deleted: {error.message}"
+                )
                 await self._delete(deletion_path(name), ANY_VERSION)
 
     async def reassignments_changed(self) -> None:
@@ -143,25 +153,27 @@ class ZnodeRequests:
         partitions = [reassignment.tp for reassignment in reassignments]
         self._report("is not reassigned", zip(partitions, results, strict=True))
         self._reassignments = RequestedReassignments(value.stat.version, frozenset(partitions))
-        await self._active.apply(decision)
+        await self._active.apply(decision, "requested by a znode")
 
     async def _elect(self, value: Value) -> None:
         partitions = decode_elections(value.data)
         decision, results = elect_leaders(self._active.state, ElectionType.PREFERRED, partitions)
         self._report("keeps its leader", results.items())
-        await self._active.apply(decision)
+        await self._active.apply(decision, "requested by a znode")
         await self._delete(ELECTIONS, value.stat.version)
 
     def _report(self, what: str, results: Iterable[tuple[TopicPartition, ApiError | None]]) -> None:
         for tp, error in results:
             if error is not None:
-                self._active.setup.report(f"{tp} {what}: {error.message}")
+                self._active.setup.logger.warning(
+                    "znode_request_refused", f"{tp} {what}: {error.message}"
+                )
 
     async def _try(self, path: str, value: Value, work: Callable[[Value], Awaitable[None]]) -> None:
         try:
             await work(value)
         except DamagedZnode as damaged:
-            self._active.setup.report(f"{damaged}; it is deleted")
+            self._active.setup.logger.warning("znode_request_refused", f"{damaged}; it is deleted")
             await self._delete(path, value.stat.version)
 
     async def _read(self, path: str, watch: Watch) -> Value | None:

@@ -19,6 +19,7 @@ from penstock.controller.controller import Controller
 from penstock.controller.interface import ApiError
 from penstock.controller.state import ClusterState, ControllerDecision
 from penstock.controller.state_loader import read_stored_state, repair
+from penstock.logs.event_logger import message_logger
 from penstock.metadata_store.embedded.store import EmbeddedMetadataStore
 from penstock.metadata_store.interface import Session
 from penstock.model.cluster import (
@@ -148,7 +149,7 @@ class Cluster:
             broker_id=BrokerId(broker),
             random=Random(7),
             wait_ms=yield_once,
-            report=self.reports.append,
+            logger=message_logger(self.reports.append),
             **options,
         )
 

@@ -19,6 +19,7 @@ from penstock.controller.channel_manager import (
     ControllerChannelManager,
 )
 from penstock.controller.state import AddressedRequest
+from penstock.logs.event_logger import message_logger
 from penstock.model.cluster import (
     BrokerId,
     ControllerEpoch,
@@ -58,7 +59,7 @@ class ChannelHarness:
             full_state=lambda broker: self.full_state,
             on_stale_controller=lambda: self.stale.append(True),
             wait_ms=self.back_off,
-            report=self.reports.append,
+            logger=message_logger(self.reports.append),
             numbers=count(1),
         )
         async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:

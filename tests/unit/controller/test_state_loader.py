@@ -153,8 +153,9 @@ def test_a_topic_with_invalid_configs_gets_no_unclean_leader() -> None:
     async def check(cluster: Cluster, controller: Controller) -> None:
         [partition] = cluster.channel.broker().topics["t"].partitions
         assert (partition.leader, partition.leader_epoch) == (NO_BROKER, 4)
-        [report] = cluster.reports
+        report, leaders = cluster.reports
         assert "no unclean leader election for topic t" in report
+        assert leaders == "1 partitions changed their leader"
 
     run_with_znodes(prepare, check)
 
