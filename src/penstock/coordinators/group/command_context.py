@@ -14,6 +14,7 @@ from penstock.coordinators.group.records import GroupRecord, encode_record
 from penstock.coordinators.group.timer_key import TimerKey
 from penstock.coordinators.runtime.result import (
     CancelTimer,
+    CoordinatorNote,
     CoordinatorResult,
     DeferredReply,
     Later,
@@ -41,6 +42,7 @@ class GroupCommandContext:
         self._records: list[GroupRecord] = []
         self._replies: list[DeferredReply] = []
         self._timers: dict[Hashable, SetTimer | CancelTimer] = {}
+        self._notes: list[CoordinatorNote] = []
 
     def result(self, reply: ReplyType | Later) -> CoordinatorResult[ReplyType, GroupRecord]:
         return CoordinatorResult(
@@ -48,6 +50,13 @@ class GroupCommandContext:
             records=self._records,
             deferred_replies=self._replies,
             timers=list(self._timers.values()),
+            notes=self._notes,
+        )
+
+    def note(self, event: str, message: str, **fields: object) -> None:
+        """An event for the log, once the command's records are written."""
+        self._notes.append(
+            CoordinatorNote(event, self.name, message, {"group": self.name, **fields})
         )
 
     def fits(self, record: GroupRecord) -> bool:

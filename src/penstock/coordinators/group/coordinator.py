@@ -5,9 +5,10 @@ exception. Owned by the event loop.
 """
 
 from asyncio import Future
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from itertools import islice
+from typing import Any, NamedTuple, TypeVar
 
 from penstock.coordinators.group.config import GroupConfig
 from penstock.coordinators.group.consumer.requests import (
@@ -16,6 +17,7 @@ from penstock.coordinators.group.consumer.requests import (
     DescribedConsumerGroup,
 )
 from penstock.coordinators.group.dependencies import Topics
+from penstock.coordinators.group.group import Group
 from penstock.coordinators.group.joining_connections import JoiningConnections, PendingJoin
 from penstock.coordinators.group.member_bytes import MemberBudget
 from penstock.coordinators.group.offsets.commands import MAX_TEXT_BYTES, Codes, refuse_commit
@@ -42,8 +44,10 @@ from penstock.coordinators.group.state import GroupShardState, refuse_join
 from penstock.coordinators.runtime.coordinator_runtime import CoordinatorRuntime
 from penstock.coordinators.runtime.coordinator_shard import Status
 from penstock.coordinators.runtime.dependencies import CoordinatorLog, CoordinatorTimers
+from penstock.coordinators.runtime.load_times import LoadStatistics
 from penstock.coordinators.runtime.pending_replies import Failed
 from penstock.coordinators.runtime.result import LATER, Command, CoordinatorResult, Waiter
+from penstock.logs.event_logger import EventLogger
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.model.markers import TransactionMarker
@@ -63,8 +67,19 @@ class GroupCoordinatorStatistics:
     offsets: int
     waiting: int  # requests that wait for a reply
     unexpected_errors: int  # each reloaded a shard from its log
+    loads: LoadStatistics
     member_bytes: int  # of all groups, by `member_bytes`
     pending_joins: int  # ids that were given out, as far as connections have to be watched
+
+
+class GroupStatistics(NamedTuple):
+    """One group of an active shard."""
+
+    group: str
+    state: str  # as ListGroups names it: Stable, Empty, ...
+    protocol: str  # "classic" or "consumer"
+    members: int
+    offsets: tuple[tuple[TopicPartition, int], ...]  # committed
 
 
 class GroupCoordinator(CoordinatorRuntime[GroupShard]):
@@ -78,12 +93,12 @@ class GroupCoordinator(CoordinatorRuntime[GroupShard]):
         timers: CoordinatorTimers,
         wall_ms: Callable[[], int],
         config: Callable[[], GroupConfig],
-        report: Callable[[str], None],
+        logger: EventLogger,
     ) -> None:
-        super().__init__(log=log, timers=timers, report=report)
+        super().__init__(log=log, timers=timers, wall_ms=wall_ms, logger=logger)
         self._config = config
         self._budget = MemberBudget()
-        self._refused_members = RefusedMembers(report, wall_ms)
+        self._refused_members = RefusedMembers(logger, wall_ms)
         self._joining = JoiningConnections(self._is_pending, self._abandon_pending)
         self._dependencies = GroupDependencies(
             log=log,
@@ -92,7 +107,8 @@ class GroupCoordinator(CoordinatorRuntime[GroupShard]):
             wall_ms=wall_ms,
             config=config,
             budget=self._budget,
-            report=report,
+            logger=logger,
+            notes=self._notes,
             load_again=self._load_again,
             on_unexpected_error=self._on_unexpected_error,
         )
@@ -313,6 +329,19 @@ class GroupCoordinator(CoordinatorRuntime[GroupShard]):
                     listings += reply
         return code, [listing for listing in listings if matches(listing, states, kinds)]
 
+    def slices_of_groups(self, size: int) -> Iterator[list[GroupStatistics]]:
+        """So many groups at a time: a caller with many can let others run between slices."""
+        for shard in list(self._shards.values()):
+            if shard.status is not Status.ACTIVE or not shard.is_led:
+                continue
+            names = iter(shard.state.group_names())
+            while batch := list(islice(names, size)):
+                yield [
+                    _group_statistics(group, shard.state)
+                    for name in batch
+                    if (group := shard.state.find_group(name)) is not None
+                ]
+
     def statistics(self) -> GroupCoordinatorStatistics:
         shards = self._shards.values()
         return GroupCoordinatorStatistics(
@@ -322,9 +351,21 @@ class GroupCoordinator(CoordinatorRuntime[GroupShard]):
             offsets=sum(shard.state.offsets.count() for shard in shards),
             waiting=sum(shard.waiting for shard in shards),
             unexpected_errors=self._unexpected_errors,
+            loads=self._loads,
             member_bytes=self._budget.used_bytes,
             pending_joins=self._joining.count(),
         )
+
+
+def _group_statistics(group: Group, state: GroupShardState) -> GroupStatistics:
+    summary = group.list_group()
+    return GroupStatistics(
+        group=group.name,
+        state=summary.state,
+        protocol=summary.kind,
+        members=group.member_count,
+        offsets=tuple((tp, value.offset) for tp, value in state.offsets.of_group(group.name)),
+    )
 
 
 def matches(listing: GroupSummary, states: frozenset[str], kinds: frozenset[str]) -> bool:

@@ -68,6 +68,9 @@ class Group(Protocol):
     # -- queries and deletion --------------------------------------------------------------
 
     @property
+    def member_count(self) -> int: ...
+
+    @property
     def memory_bytes(self) -> int:
         """The memory that the group takes, by `member_bytes`."""
 

@@ -7,6 +7,7 @@ name.
 from collections.abc import Callable
 
 from penstock.coordinators.group.limits import COORDINATOR_MAX_BYTES
+from penstock.logs.event_logger import EventLogger
 
 LINES_A_MINUTE = 20
 MAX_REMEMBERED = 1000
@@ -17,8 +18,8 @@ _HOUR_MS = 60 * _MINUTE_MS
 class RefusedMembers:
     """Owned by the coordinator."""
 
-    def __init__(self, report: Callable[[str], None], wall_ms: Callable[[], int]) -> None:
-        self._report = report
+    def __init__(self, logger: EventLogger, wall_ms: Callable[[], int]) -> None:
+        self._logger = logger
         self._wall_ms = wall_ms
         self._logged_ms: dict[tuple[str, str], int] = {}  # by group and setting, oldest first
         self._minute = 0
@@ -35,10 +36,11 @@ class RefusedMembers:
             del self._logged_ms[next(iter(self._logged_ms))]
         self._logged_ms[cause] = now_ms
         # repr: a group's name must not forge another line.
-        self._report(
+        self._logger.warning(
+            "member_refused",
             f"group {group!r} has refused a member with GROUP_MAX_SIZE_REACHED because of {limit}; "
             f"stop some members, or raise the setting. Logged once an hour for "
-            f"{'the coordinator' if not cause[0] else 'this group'}"
+            f"{'the coordinator' if not cause[0] else 'this group'}",
         )
 
     def _is_repeated(self, cause: tuple[str, str], now_ms: int) -> bool:

@@ -7,13 +7,17 @@ Invariant: a shard serves only under the leadership that it was loaded in.
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
+from time import monotonic
 from typing import Any, ClassVar, Generic, TypeVar
 
 from penstock.coordinators.runtime.coordinator_shard import CoordinatorShard, Status
-from penstock.coordinators.runtime.dependencies import CoordinatorLog, CoordinatorTimers, Report
+from penstock.coordinators.runtime.dependencies import CoordinatorLog, CoordinatorTimers
 from penstock.coordinators.runtime.key_hash import partition_for
+from penstock.coordinators.runtime.load_times import LoadStatistics
+from penstock.logs.event_logger import EventLogger
+from penstock.logs.rate_limit import RateLimitedLogger
 from penstock.model.errors import ErrorCode
 
 Shard = TypeVar("Shard", bound=CoordinatorShard[Any, Any])
@@ -32,10 +36,18 @@ class CoordinatorRuntime(ABC, Generic[Shard]):
 
     NAME: ClassVar[str]  # as log lines call it, such as "group coordinator"
 
-    def __init__(self, *, log: CoordinatorLog, timers: CoordinatorTimers, report: Report) -> None:
+    def __init__(
+        self,
+        *,
+        log: CoordinatorLog,
+        timers: CoordinatorTimers,
+        wall_ms: Callable[[], int],
+        logger: EventLogger,
+    ) -> None:
         self._log = log
         self._timers = timers
-        self._report = report
+        self._logger = logger
+        self._notes = RateLimitedLogger(logger, now_ms=wall_ms, add_timer=timers.add_after)
         self._shards: dict[int, Shard] = {}
         self._tasks: asyncio.TaskGroup | None = None  # while `run` runs
         self._to_start: list[tuple[Coroutine[Any, Any, None], str]] = []  # until then
@@ -43,6 +55,7 @@ class CoordinatorRuntime(ABC, Generic[Shard]):
         self._closed = asyncio.Event()
         self._failure: CoordinatorFailed | None = None
         self._unexpected_errors = 0
+        self._loads = LoadStatistics()
 
     @abstractmethod
     def _new_shard(self, partition: int) -> Shard: ...
@@ -67,15 +80,19 @@ class CoordinatorRuntime(ABC, Generic[Shard]):
         self._closed.set()
         while self._to_start:
             self._to_start.pop()[0].close()
-        for partition in list(self._shards):
-            self.drop_partition(partition)
+        shards, self._shards = self._shards, {}
+        for shard in shards.values():
+            shard.end(ErrorCode.NOT_COORDINATOR)
+        if shards:
+            self._logger.info("coordinator_closed", f"the {self.NAME} stops", count=len(shards))
 
     # -- failure policy --------------------------------------------------------------------
 
     def _on_unexpected_error(self, shard: Shard, trace: str) -> None:
         self._unexpected_errors += 1
-        self._report(
-            f"unexpected error in {self.NAME} shard {shard}; reloading from the log\n{trace}"
+        self._logger.error(
+            "shard_failed",
+            f"unexpected error in {self.NAME} shard {shard}; reloading from the log\n{trace}",
         )
         if shard.errors_in_a_row < MAX_ERRORS_IN_A_ROW or self._failure is not None:
             return
@@ -112,6 +129,12 @@ class CoordinatorRuntime(ABC, Generic[Shard]):
         shard = self._shards.pop(partition, None)
         if shard is not None:
             shard.end(ErrorCode.NOT_COORDINATOR)
+            self._logger.info(
+                "coordinator_unloaded",
+                f"{shard} is no longer coordinated here",
+                partition=partition,
+                leader_epoch=shard.leader_epoch,
+            )
 
     def _load(self, shard: Shard) -> None:
         self._start(self._load_in_slot(shard), f"load {shard}")
@@ -128,7 +151,9 @@ class CoordinatorRuntime(ABC, Generic[Shard]):
     async def _load_in_slot(self, shard: Shard) -> None:
         async with self._load_slots:
             if shard.status is Status.LOADING:
+                began_s = monotonic()
                 await shard.load()
+                self._loads = self._loads.plus(monotonic() - began_s)
 
     def _load_again(self, shard: Shard) -> None:
         self._timers.add_after(RELOAD_PAUSE_MS, partial(self._load_if_current, shard))

@@ -29,6 +29,7 @@ from penstock.coordinators.runtime.result import (
     LATER,
     NOBODY,
     Command,
+    CoordinatorNote,
     CoordinatorResult,
     RecordType,
     ReplyType,
@@ -37,6 +38,8 @@ from penstock.coordinators.runtime.result import (
     Waiter,
 )
 from penstock.coordinators.runtime.shard_timers import ShardTimers
+from penstock.logs.event_logger import EventLogger
+from penstock.logs.rate_limit import RateLimitedLogger
 from penstock.model.errors import ErrorCode, Refusal
 
 NAMES_PER_SWEEP_STEP = 200  # looked at in one iteration of the event loop
@@ -55,7 +58,8 @@ class ShardDependencies:
     log: CoordinatorLog
     timers: CoordinatorTimers
     wall_ms: Callable[[], int]
-    report: Report
+    logger: EventLogger
+    notes: RateLimitedLogger  # of events that clients cause
     load_again: Callable[[Any], None]  # after a pause, if the shard is still the current one
     on_unexpected_error: Callable[[Any, str], None]  # the failure policy: counts, stops the broker
 
@@ -165,6 +169,8 @@ class CoordinatorShard(ABC, Generic[State, RecordType]):
             if code is ErrorCode.NONE:
                 self._set_timers(result)
                 self._reply(result, waiter)
+                if result.notes:
+                    self._log_notes(result.notes)
         except Exception:
             # The state may be half changed; the log is not.
             self._fail()
@@ -184,7 +190,7 @@ class CoordinatorShard(ABC, Generic[State, RecordType]):
         try:
             batches = self._build_batches(result)
         except TooLarge as error:
-            self._shared.report(f"{self}: {error}")
+            self._shared.notes.warning("record_too_large", str(self), f"{self}: {error}")
             return to_client_error(ErrorCode.MESSAGE_TOO_LARGE)
         write = self._replies.begin()
         base_offset, code = self._shared.log.append(
@@ -205,6 +211,10 @@ class CoordinatorShard(ABC, Generic[State, RecordType]):
     def _on_written(self, write: PendingWrite, code: ErrorCode) -> None:
         self._replies.end(write, to_client_error(code))
         self._on_write_done(code)
+
+    def _log_notes(self, notes: Sequence[CoordinatorNote]) -> None:
+        for event, name, message, fields in notes:
+            self._shared.notes.info(event, name, message, partition=self.partition, **fields)
 
     def _set_timers(self, result: CoordinatorResult[Any, RecordType]) -> None:
         for change in result.timers:
@@ -279,6 +289,7 @@ class CoordinatorShard(ABC, Generic[State, RecordType]):
         """Ends in ACTIVE; in GONE if the partition is no longer led here; or, after an unexpected
         error, in another attempt."""
         ends = self._shared.log.ends(self.partition)
+        started_ms = self._shared.wall_ms()
         try:
             if ends.start < ends.end:
                 self._written_end = await load(
@@ -288,17 +299,28 @@ class CoordinatorShard(ABC, Generic[State, RecordType]):
                     new_reader=self._new_reader,
                     chunk_bytes=self._chunk_bytes(),
                     is_wanted=lambda: self.status is Status.LOADING and self.is_led,
-                    report=lambda line: self._shared.report(f"{self}: {line}"),
+                    report=self._report_damage,
                 )
         except LoadStopped:
             self.end(ErrorCode.NOT_COORDINATOR)
         except Refusal as refusal:
-            self._shared.report(f"{self} cannot be loaded: {refusal}")
+            self._shared.logger.error("shard_not_loaded", f"{self} cannot be loaded: {refusal}")
             self.end(ErrorCode.NOT_COORDINATOR)
         except Exception:
             self._fail()
         else:
+            self._shared.logger.info(
+                "coordinator_loaded",
+                f"{self} is loaded",
+                partition=self.partition,
+                leader_epoch=self.leader_epoch,
+                records=ends.end - ends.start,
+                duration_ms=self._shared.wall_ms() - started_ms,
+            )
             self.activate()
+
+    def _report_damage(self, line: str) -> None:
+        self._shared.logger.warning("damaged_record_skipped", f"{self}: {line}")
 
     def activate(self) -> None:
         assert self.status is Status.LOADING

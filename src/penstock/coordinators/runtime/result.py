@@ -4,7 +4,7 @@ Deciders return it and do no I/O; the shard carries it out. Invariant: durable s
 replaying records, so that a replay of the log rebuilds it.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, NewType, TypeVar
 
@@ -44,6 +44,15 @@ class CancelTimer(NamedTuple):
     key: Hashable
 
 
+class CoordinatorNote(NamedTuple):
+    """A log event about a group or a transactional id, which clients cause: it is rate-limited."""
+
+    event: str
+    name: str  # of the group, or the transactional id
+    message: str
+    fields: Mapping[str, object]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorResult(Generic[ReplyType_co, RecordType_co]):
     """Records are appended in one write and replayed at once. Replies leave when these records, and
@@ -55,6 +64,7 @@ class CoordinatorResult(Generic[ReplyType_co, RecordType_co]):
     timers: Sequence[SetTimer | CancelTimer] = ()
     written_by: WrittenBy = NO_TRANSACTION  # the transaction that the records belong to
     end_marker: TransactionMarker | None = None  # written in place of records
+    notes: Sequence[CoordinatorNote] = ()  # logged once the records are written
 
 
 # A command decides from the state, the waiter of its reply and the wall clock's time.

@@ -5,13 +5,14 @@ Finds the shard of each id and runs a command on it; a client's fault is a reply
 exception. Owned by the event loop.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from penstock.coordinators.runtime.coordinator_runtime import CoordinatorRuntime
 from penstock.coordinators.runtime.coordinator_shard import Status
-from penstock.coordinators.runtime.dependencies import CoordinatorLog, CoordinatorTimers, Report
+from penstock.coordinators.runtime.dependencies import CoordinatorLog, CoordinatorTimers
+from penstock.coordinators.runtime.load_times import LoadStatistics
 from penstock.coordinators.runtime.pending_replies import Failed
 from penstock.coordinators.runtime.result import Command, CoordinatorResult, Waiter
 from penstock.coordinators.transaction import queries
@@ -21,7 +22,7 @@ from penstock.coordinators.transaction.end_transaction import end_transaction
 from penstock.coordinators.transaction.init_producer_id import check_init, init_producer_id
 from penstock.coordinators.transaction.partitions import add_partitions, verify_partitions
 from penstock.coordinators.transaction.producer_epochs import NeedsProducerId
-from penstock.coordinators.transaction.records import TransactionRecord
+from penstock.coordinators.transaction.records import Transaction, TransactionRecord
 from penstock.coordinators.transaction.requests import (
     DescribedTransaction,
     EndTxnReply,
@@ -35,6 +36,7 @@ from penstock.coordinators.transaction.requests import (
 from penstock.coordinators.transaction.shard import TransactionDependencies, TransactionShard
 from penstock.coordinators.transaction.state import TransactionShardState
 from penstock.coordinators.transaction.transaction_version import version_of_add, version_of_end
+from penstock.logs.event_logger import EventLogger
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import TopicPartition
 from penstock.model.producer_ids import ProducerIds
@@ -60,6 +62,8 @@ class TransactionCoordinatorStatistics:
     pending_markers: int  # transactions decided, but not marked in all their partitions
     waiting: int  # requests that wait for a reply
     unexpected_errors: int  # each reloaded a shard from its log
+    loads: LoadStatistics
+    timed_out: int  # transactions that this coordinator aborted
 
 
 class TransactionCoordinator(CoordinatorRuntime[TransactionShard]):
@@ -75,9 +79,10 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionShard]):
         timers: CoordinatorTimers,
         wall_ms: Callable[[], int],
         config: Callable[[], TransactionConfig],
-        report: Report,
+        logger: EventLogger,
     ) -> None:
-        super().__init__(log=log, timers=timers, report=report)
+        super().__init__(log=log, timers=timers, wall_ms=wall_ms, logger=logger)
+        self._timed_out = 0
         self._config = config
         self._producer_ids = producer_ids
         self._partitions = partitions
@@ -89,13 +94,18 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionShard]):
             partitions=partitions,
             wall_ms=wall_ms,
             config=config,
-            report=report,
+            logger=logger,
+            notes=self._notes,
             load_again=self._load_again,
             on_unexpected_error=self._on_unexpected_error,
+            on_timed_out=self._count_timed_out,
         )
 
     def _new_shard(self, partition: int) -> TransactionShard:
         return TransactionShard(partition, self._dependencies)
+
+    def _count_timed_out(self, count: int) -> None:
+        self._timed_out += count
 
     def _planned_partitions(self) -> int:
         return self._config().topic_partitions
@@ -254,6 +264,17 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionShard]):
         unknown = tuple(sorted(filters.states - queries.STATES))
         return ListedTransactions(ErrorCode.NONE, unknown, tuple(listings))
 
+    def iter_prepared(self, prefix: str) -> Iterator[tuple[str, Transaction]]:
+        """Two-phase transactions of this broker's shards that wait for their decision, and whose
+        transactional ids begin like this."""
+        for shard in self._shards.values():
+            if not (shard.is_active and shard.is_led):
+                continue
+            for transactional_id in shard.state.ongoing():
+                transaction = shard.state.transactions[transactional_id]
+                if transactional_id.startswith(prefix) and transaction.is_two_phase:
+                    yield transactional_id, transaction
+
     def statistics(self) -> TransactionCoordinatorStatistics:
         shards = self._shards.values()
         return TransactionCoordinatorStatistics(
@@ -264,4 +285,6 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionShard]):
             pending_markers=sum(shard.pending_markers for shard in shards),
             waiting=sum(shard.waiting for shard in shards),
             unexpected_errors=self._unexpected_errors,
+            loads=self._loads,
+            timed_out=self._timed_out,
         )

@@ -20,6 +20,7 @@ from penstock.coordinators.transaction.producer_epochs import (
 )
 from penstock.coordinators.transaction.records import State, Transaction, TransactionRecord
 from penstock.coordinators.transaction.requests import NO_EPOCH, EndTxnReply, ProducerIdAndEpoch
+from penstock.coordinators.transaction.transaction_notes import note_fence
 from penstock.coordinators.transaction.transaction_version import bumps_epoch
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import NO_PRODUCER_ID
@@ -56,7 +57,10 @@ def end_transaction(
         )
     fenced = check_producer_epoch(transaction, claimed)
     if fenced is not ErrorCode.NONE:
-        return _refuse(fenced)
+        return CoordinatorResult(
+            reply=EndTxnReply(code=fenced),
+            notes=(note_fence(transactional_id, transaction, "a newer producer has it"),),
+        )
     is_ongoing = transaction.state is State.ONGOING
     if is_from_abandoned_connection and is_ongoing and not bumps_epoch(version):
         return _refuse(ErrorCode.CONCURRENT_TRANSACTIONS)

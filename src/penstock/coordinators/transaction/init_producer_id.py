@@ -33,6 +33,7 @@ from penstock.coordinators.transaction.requests import (
     InitProducerIdReply,
     ProducerIdAndEpoch,
 )
+from penstock.coordinators.transaction.transaction_notes import note_fence
 from penstock.coordinators.transaction.transaction_version import CLASSIC
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import NO_PRODUCER_ID
@@ -65,7 +66,10 @@ def init_producer_id(
         return _begin(request, new_producer_id, now_ms)
     claimed = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     if claimed != NO_PRODUCER and not _may_claim(transaction, claimed):
-        return _refuse(ErrorCode.PRODUCER_FENCED)
+        return CoordinatorResult(
+            reply=InitProducerIdReply(code=ErrorCode.PRODUCER_FENCED),
+            notes=(note_fence(request.transactional_id, transaction, "a newer producer has it"),),
+        )
     if transaction.state.is_prepared:
         return _refuse(ErrorCode.CONCURRENT_TRANSACTIONS)
     if transaction.state is not State.ONGOING:
@@ -76,6 +80,11 @@ def init_producer_id(
     return CoordinatorResult(
         reply=InitProducerIdReply(code=ErrorCode.CONCURRENT_TRANSACTIONS),  # the client retries
         records=(TransactionRecord(request.transactional_id, aborted),),
+        notes=(
+            note_fence(
+                request.transactional_id, transaction, "its transaction is aborted for another one"
+            ),
+        ),
     )
 
 

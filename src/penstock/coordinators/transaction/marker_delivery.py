@@ -7,7 +7,7 @@ loop. Invariant: a marker is sent only after the decision it announces is commit
 
 from collections.abc import Callable, Mapping
 
-from penstock.coordinators.runtime.dependencies import CoordinatorTimers, Report
+from penstock.coordinators.runtime.dependencies import CoordinatorTimers
 from penstock.coordinators.transaction.dependencies import (
     MarkerChannel,
     PartitionLookup,
@@ -21,6 +21,7 @@ from penstock.coordinators.transaction.pending_markers import (
     PendingMarkers,
 )
 from penstock.coordinators.transaction.records import Transaction
+from penstock.logs.event_logger import EventLogger
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.purgatory.timing_wheel import Timer
@@ -39,14 +40,14 @@ class MarkerDelivery:
         channel: MarkerChannel,
         partitions: PartitionLookup,
         timers: CoordinatorTimers,
-        report: Report,
+        logger: EventLogger,
         coordinator_epoch: Callable[[], int],
         on_marked: Callable[[EndKey], None],
     ) -> None:
         self._channel = channel
         self._partitions = partitions
         self._timers = timers
-        self._report = report
+        self._logger = logger
         self._coordinator_epoch = coordinator_epoch
         self._on_marked = on_marked
         self._pending = PendingMarkers()
@@ -154,11 +155,12 @@ class MarkerDelivery:
         refusals = ", ".join(
             f"{tp}: {code.name}" for tp, code in codes.items() if code in NEWER_EPOCH_SEEN
         )
-        self._report(
+        self._logger.warning(
+            "markers_not_written",
             f"the markers of transactional id {key.transactional_id!r} (producer id "
             f"{key.producer_id}, epoch {key.producer_epoch}) meet a newer producer or coordinator "
             f"epoch that is unknown here: {refusals}. The newest state of this id was lost; it "
             f"continues with another producer id. Where the code is not {ALREADY_ENDED.name}, a "
             f"transaction is still open: find it with `penstock transaction find-hanging` and "
-            f"abort it; until then the marker is sent again every {REFUSED_BACKOFF_MS // 1000} s"
+            f"abort it; until then the marker is sent again every {REFUSED_BACKOFF_MS // 1000} s",
         )

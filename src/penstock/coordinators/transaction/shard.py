@@ -28,6 +28,7 @@ from penstock.coordinators.transaction.records import State, TransactionRecord, 
 from penstock.coordinators.transaction.requests import DescribedTransaction
 from penstock.coordinators.transaction.state import TransactionShardState
 from penstock.coordinators.transaction.timeouts import abort_timed_out, expire_ids
+from penstock.coordinators.transaction.transaction_notes import note_timeout
 from penstock.model.errors import ErrorCode
 
 WRITE_TIMEOUT_MS = 5_000
@@ -44,6 +45,7 @@ class TransactionDependencies(ShardDependencies):
     channel: MarkerChannel
     partitions: PartitionLookup
     config: Callable[[], TransactionConfig]
+    on_timed_out: Callable[[int], None]  # with how many transactions it aborts
 
 
 class TransactionShard(CoordinatorShard[TransactionShardState, TransactionRecord]):
@@ -55,7 +57,7 @@ class TransactionShard(CoordinatorShard[TransactionShardState, TransactionRecord
             channel=dependencies.channel,
             partitions=dependencies.partitions,
             timers=dependencies.timers,
-            report=lambda line: dependencies.report(f"{self}: {line}"),
+            logger=dependencies.logger.prefixed(self),
             coordinator_epoch=lambda: self.leader_epoch,
             on_marked=self._complete,
         )
@@ -166,8 +168,14 @@ class TransactionShard(CoordinatorShard[TransactionShardState, TransactionRecord
     def _abort_timed_out(
         self, names: list[str], now_ms: int
     ) -> CoordinatorResult[None, TransactionRecord]:
-        records = abort_timed_out(self.state.transactions, names, now_ms=now_ms)
-        return CoordinatorResult(reply=None, records=records)
+        transactions = self.state.transactions
+        records = abort_timed_out(transactions, names, now_ms=now_ms)
+        self._dependencies.on_timed_out(len(records))
+        notes = [
+            note_timeout(record.transactional_id, transactions[record.transactional_id], now_ms)
+            for record in records
+        ]
+        return CoordinatorResult(reply=None, records=records, notes=notes)
 
     def _expire_ids(
         self, names: list[str], now_ms: int

@@ -31,6 +31,7 @@ from penstock.coordinators.group.requests import (
 )
 from penstock.coordinators.group.state import GroupShardState
 from penstock.coordinators.runtime.dependencies import NOT_WRITTEN, Append, Done, LogChunk, LogEnds
+from penstock.logs.event_logger import message_logger
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicId, TopicPartition
 from penstock.model.markers import TransactionMarker
@@ -204,7 +205,7 @@ class GroupCoordinatorHarness:
             "timers": self.clock,
             "wall_ms": self.clock.wall_ms,
             "config": lambda: self.config,
-            "report": self.reports.append,
+            "logger": message_logger(self.reports.append),
         }
 
     @asynccontextmanager

@@ -6,6 +6,7 @@ from penstock.coordinators.group.refused_members import (
     MAX_REMEMBERED,
     RefusedMembers,
 )
+from penstock.logs.event_logger import message_logger
 from penstock.testing.manual_clock import ManualClock
 
 MINUTE_MS = 60_000
@@ -13,7 +14,7 @@ MINUTE_MS = 60_000
 
 def test_each_limit_of_a_group_is_logged_once_an_hour() -> None:
     clock, lines = ManualClock(), list[str]()
-    refused = RefusedMembers(lines.append, clock.wall_ms)
+    refused = RefusedMembers(message_logger(lines.append), clock.wall_ms)
     for _ in range(3):
         refused.add("orders", MAX_SIZE)
         refused.add("orders", MAX_BYTES)
@@ -33,7 +34,7 @@ def test_each_limit_of_a_group_is_logged_once_an_hour() -> None:
 
 def test_the_limit_of_the_coordinator_is_logged_once_for_all_groups() -> None:
     lines: list[str] = []
-    refused = RefusedMembers(lines.append, ManualClock().wall_ms)
+    refused = RefusedMembers(message_logger(lines.append), ManualClock().wall_ms)
     refused.add("orders", COORDINATOR_MAX_BYTES)
     refused.add("billing", COORDINATOR_MAX_BYTES)
     assert len(lines) == 1
@@ -41,7 +42,7 @@ def test_the_limit_of_the_coordinator_is_logged_once_for_all_groups() -> None:
 
 def test_many_groups_fill_neither_the_log_nor_the_memory() -> None:
     clock, lines = ManualClock(), list[str]()
-    refused = RefusedMembers(lines.append, clock.wall_ms)
+    refused = RefusedMembers(message_logger(lines.append), clock.wall_ms)
     minutes = 2 * MAX_REMEMBERED // LINES_A_MINUTE
     for minute in range(minutes):
         for number in range(LINES_A_MINUTE + 5):
@@ -53,5 +54,7 @@ def test_many_groups_fill_neither_the_log_nor_the_memory() -> None:
 
 def test_the_name_of_a_group_cannot_forge_a_line() -> None:
     lines: list[str] = []
-    RefusedMembers(lines.append, ManualClock().wall_ms).add("a\nbroker 1 stopped", MAX_SIZE)
+    RefusedMembers(message_logger(lines.append), ManualClock().wall_ms).add(
+        "a\nbroker 1 stopped", MAX_SIZE
+    )
     assert "\n" not in lines[0]

@@ -26,6 +26,7 @@ from penstock.coordinators.group.requests import (
     MemberProtocol,
     SyncGroup,
 )
+from penstock.logs.rate_limit import LINES_PER_PEER
 from penstock.model.errors import ErrorCode
 
 FETCH = FetchOffsets(group=GROUP, member=None, member_epoch=-1, partitions=(T0,))
@@ -270,6 +271,15 @@ def test_a_record_larger_than_a_batch_is_rejected_alone() -> None:
     run_scenario(scenario, GroupCoordinatorHarness(TableLog(max_message_bytes=500)))
 
 
+def test_a_client_cannot_fill_the_log_with_records_that_are_too_large() -> None:
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        for _ in range(50):
+            await harness.commit(commit_of(T0, 1, "n" * 600))
+        assert len(harness.reports) == LINES_PER_PEER
+
+    run_scenario(scenario, GroupCoordinatorHarness(TableLog(max_message_bytes=500)))
+
+
 def test_an_unexpected_error_reloads_the_state_from_the_log() -> None:
     async def scenario() -> None:
         harness = GroupCoordinatorHarness()
@@ -314,6 +324,18 @@ def test_a_group_that_nobody_joined_is_dropped() -> None:
         harness.clock.advance_ms(10_000)
         assert harness.coordinator.statistics().groups == 0
         assert harness.log.appends == 0
+
+    run_scenario(scenario)
+
+
+def test_groups_are_listed_in_slices_with_members_and_offsets() -> None:
+    async def scenario(harness: GroupCoordinatorHarness) -> None:
+        member, generation = await harness.settle_member(GROUP, "orders")
+        await harness.commit(commit_of(T0, 7), member=member, generation=generation)
+        slices = list(harness.coordinator.slices_of_groups(1))
+        ((group,),) = slices
+        assert (group.group, group.state, group.members) == (GROUP, "Stable", 1)
+        assert (group.protocol, group.offsets) == ("classic", ((T0, 7),))
 
     run_scenario(scenario)
 

@@ -27,6 +27,7 @@ from penstock.coordinators.transaction.requests import (
 )
 from penstock.coordinators.transaction.shard import TransactionShard
 from penstock.coordinators.transaction.state import TransactionShardState
+from penstock.logs.event_logger import message_logger
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import TopicPartition
 from penstock.testing.manual_clock import ManualClock
@@ -131,7 +132,7 @@ class TransactionCoordinatorHarness:
             timers=self.clock,
             wall_ms=self.clock.wall_ms,
             config=lambda: self.config,
-            report=self.reports.append,
+            logger=message_logger(self.reports.append),
         )
 
     @asynccontextmanager

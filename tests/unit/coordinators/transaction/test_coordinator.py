@@ -167,6 +167,8 @@ def test_a_restarted_coordinator_loads_what_was_written() -> None:
             "a": State.ONGOING,
             "b": State.COMPLETE_COMMIT,
         }
+        loads = harness.coordinator.statistics().loads
+        assert (loads.loads, loads.average_s) == (1, loads.longest_s)
         assert (await harness.end(ProducerIdAndEpoch(1000, 0), name="a")).code is NONE
         await harness.turns()
         assert replay_log(harness.log).snapshot() == harness.shard.state.snapshot()

@@ -34,6 +34,7 @@ def test_a_timed_out_transaction_is_aborted_and_its_producer_fenced() -> None:
         harness.clock.advance_ms(10_000)
         await harness.turns()
         assert harness.transaction().state is State.COMPLETE_ABORT
+        assert harness.coordinator.statistics().timed_out == 1
         for tp in (T0, T1):
             (marker,) = harness.partitions.markers[tp]
             assert (marker.producer, marker.commit) == ((who.id, who.epoch + 1), False)

@@ -86,7 +86,8 @@ class ClassicGroup(ClassicGroupState):
             for member in leavers
         )
         if len(self.members) < count:
-            prepare_rebalance_or_complete_join(context)
+            gone = count - len(self.members)
+            prepare_rebalance_or_complete_join(context, f"{gone} members left")
         else:
             maybe_complete_join(context)
         return context.result((ErrorCode.NONE, results))
@@ -101,7 +102,8 @@ class ClassicGroup(ClassicGroupState):
         if member is not None and member.is_new:
             remove_member(context, member)
             if self.members or self.stored is not None:
-                prepare_rebalance_or_complete_join(context)
+                reason = f"member {member.id} closed its connection while joining"
+                prepare_rebalance_or_complete_join(context, reason)
             else:
                 self._begin_again(context)
         return context.result(None)
@@ -136,7 +138,7 @@ class ClassicGroup(ClassicGroupState):
             _expire_unsynced(context)
         elif key.kind == DOWNGRADED and self.state is ClassicState.STABLE:
             # The partitions of the member that left belong to nobody until the next generation.
-            prepare_rebalance(context)
+            prepare_rebalance(context, "the group was downgraded to the classic protocol")
         return context.result(None)
 
     def on_loaded(self, environment: CommandEnvironment) -> CoordinatorResult[None, GroupRecord]:
@@ -144,7 +146,7 @@ class ClassicGroup(ClassicGroupState):
         for member in self.members.values():
             context.reset_session(member)
         if len(self.members) > environment.config.max_size:
-            prepare_rebalance(context)
+            prepare_rebalance(context, "the loaded group is above group.max.size")
         return context.result(None)
 
     def session_timer(self, member_id: str, _: GroupConfig) -> Sequence[SetTimer]:
@@ -243,7 +245,7 @@ def _expire_session(context: ClassicCommandContext, member_id: str) -> None:
         maybe_complete_join(context)
     elif member is not None and not member.is_waiting:
         remove_member(context, member)
-        prepare_rebalance_or_complete_join(context)
+        prepare_rebalance_or_complete_join(context, f"the session of member {member_id} expired")
 
 
 def _expire_unsynced(context: ClassicCommandContext) -> None:
@@ -253,7 +255,7 @@ def _expire_unsynced(context: ClassicCommandContext) -> None:
     for member in missing:
         remove_member(context, member)
     if missing:
-        prepare_rebalance(context)
+        prepare_rebalance(context, f"{len(missing)} members did not sync in time")
 
 
 def _drop_pending(context: ClassicCommandContext, member_id: str) -> None:

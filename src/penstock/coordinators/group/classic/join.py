@@ -169,7 +169,7 @@ def _add(
     # waits. If the client is still there when this expires, it joins again.
     context.set_timer(SESSION, context.config.new_member_join_timeout_ms, member_id)
     _store_id(context, member)
-    prepare_rebalance_or_complete_join(context)
+    prepare_rebalance_or_complete_join(context, f"member {member_id} joins")
     return LATER
 
 
@@ -193,7 +193,8 @@ def _replace_static(
             return _keep_generation(group, request, member, was_leader)
     group.wait_for_generation(member, waiter)
     _store_id(context, member)
-    prepare_rebalance_or_complete_join(context)
+    reason = f"static member {request.instance} is back as {member_id}"
+    prepare_rebalance_or_complete_join(context, reason)
     return LATER
 
 
@@ -264,7 +265,7 @@ def _join_existing(
         context.reset_session(member)
         return join_reply(group, member)
     _update(context, member, request, waiter)
-    prepare_rebalance_or_complete_join(context)
+    prepare_rebalance_or_complete_join(context, f"member {member.id} joins again")
     return LATER
 
 

@@ -21,9 +21,17 @@ from penstock.model.errors import ErrorCode
 _MIN_JOIN_PHASE_MS = 1000  # before the join phase repeats because no member came
 
 
-def prepare_rebalance(context: ClassicCommandContext) -> None:
+def prepare_rebalance(context: ClassicCommandContext, reason: str) -> None:
     """Ask all members to join again. An empty group first waits for more members."""
     group = context.group
+    context.note(
+        "group_rebalance",
+        f"group {group.name!r} prepares to rebalance: {reason}",
+        generation=group.generation,
+        protocol="classic",
+        members=len(group.members),
+        reason=reason,
+    )
     is_initial = group.state is ClassicState.EMPTY
     _stop_syncing(context)
     group.enter(ClassicState.PREPARING_REBALANCE, context.now_ms)
@@ -48,11 +56,11 @@ def maybe_complete_join(context: ClassicCommandContext) -> None:
         complete_join(context)
 
 
-def prepare_rebalance_or_complete_join(context: ClassicCommandContext) -> None:
+def prepare_rebalance_or_complete_join(context: ClassicCommandContext, reason: str) -> None:
     if context.group.state is ClassicState.PREPARING_REBALANCE:
         maybe_complete_join(context)
     else:
-        prepare_rebalance(context)
+        prepare_rebalance(context, reason)
 
 
 def on_join_timer(context: ClassicCommandContext) -> None:
@@ -108,6 +116,13 @@ def _begin_generation(context: ClassicCommandContext) -> None:
         context.reply_to_join(member, join_reply(group, member))
         context.reset_session(member)
         member.is_new = False
+    context.note(
+        "group_generation",
+        f"group {group.name!r} has generation {group.generation}",
+        generation=group.generation,
+        members=len(group.members),
+        protocol_name=group.protocol,
+    )
     group.unsynced = set(group.members)
     context.set_timer(SYNC, group.rebalance_timeout_ms)
 

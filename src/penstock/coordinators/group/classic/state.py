@@ -108,6 +108,10 @@ class ClassicGroupState:
         return self.state is ClassicState.DEAD or (is_new and not (self.members or self.pending))
 
     @property
+    def member_count(self) -> int:
+        return len(self.members)
+
+    @property
     def memory_bytes(self) -> int:
         """The memory that the group takes."""
         return GROUP_BYTES + len(self.name) + self.pending.bytes + self.member_bytes

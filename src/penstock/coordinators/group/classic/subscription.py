@@ -6,18 +6,20 @@ metadata of their own, which the broker does not know.
 
 from penstock.coordinators.group.classic.state import ClassicGroupState, ClassicMember
 from penstock.coordinators.group.requests import MemberProtocol
-from penstock.protocol.coordinator_values import MalformedRecord, ValueReader
+from penstock.protocol.coordinator_values import ValueReader
+from penstock.protocol.malformed import MalformedMessage
+from penstock.protocol.request_budget import RequestBudget
 
 CONSUMER = "consumer"  # the protocol type of consumers
 
 
 def find_topics(metadata: bytes) -> frozenset[str] | None:
-    """None: this is not a consumer's subscription."""
-    reader = ValueReader(metadata, flexible=False)
+    """None: this is not a consumer's subscription, or one of too many topics."""
+    reader = ValueReader(metadata, flexible=False, budget=RequestBudget())
     try:
         reader.int16()  # version
         return frozenset(reader.array(ValueReader.string))
-    except MalformedRecord:
+    except MalformedMessage:
         return None
 
 

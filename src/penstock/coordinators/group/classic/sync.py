@@ -95,4 +95,4 @@ def _reject_assignment(context: ClassicCommandContext) -> None:
     """The assignment is larger than a record may be."""
     for member in context.group.members.values():
         context.reply_to_sync(member, SyncGroupReply(error=ErrorCode.UNKNOWN_SERVER_ERROR))
-    prepare_rebalance(context)
+    prepare_rebalance(context, "the assignment does not fit into a record")

@@ -238,7 +238,7 @@ def leave(
     context = ConsumerCommandContext(group, environment)
     results = tuple(_remove_leaving(context, member) for member in leavers)
     if len(context.group.members) < len(group.members):
-        context.bump_epoch()
+        context.bump_epoch("members left")
     return context.result((ErrorCode.NONE, results))
 
 

@@ -61,6 +61,7 @@ class ConsumerCommandContext(GroupCommandContext):
         self._records[:0] = other.records
         self._replies[:0] = other.deferred_replies
         self._timers = {change.key: change for change in other.timers} | self._timers
+        self._notes[:0] = other.notes
 
     # -- common to several commands --------------------------------------------------------
 
@@ -79,7 +80,16 @@ class ConsumerCommandContext(GroupCommandContext):
     def write_current(self, member: ConsumerMember) -> None:
         self.write(CurrentMemberKey(self.name, member.id), member.current())
 
-    def bump_epoch(self) -> None:
+    def bump_epoch(self, reason: str) -> None:
+        """The group gets a new target assignment."""
+        self.note(
+            "group_rebalance",
+            f"group {self.name!r} gets epoch {self.group.epoch + 1}: {reason}",
+            epoch=self.group.epoch + 1,
+            protocol="consumer",
+            members=len(self.group.members),
+            reason=reason,
+        )
         self.write(ConsumerGroupKey(self.name), ConsumerGroupValue(self.group.epoch + 1))
 
     def remove(self, member: str) -> None:

@@ -37,7 +37,7 @@ def remove_members(context: ConsumerCommandContext, members: Iterable[ConsumerMe
         context.remove(member.id)
     if had_consumer_members and try_downgrade(context, is_settled=False):
         return
-    context.bump_epoch()
+    context.bump_epoch("members left or were removed")
 
 
 def has_consumer_members(group: ConsumerGroupState) -> bool:

@@ -4,15 +4,19 @@ Versions 0 to 3; of a later version the part that these have. A consumer group d
 classic members.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from penstock.coordinators.group.consumer.partitions import Partitions, from_topics, to_topics
 from penstock.coordinators.group.dependencies import Topics
 from penstock.coordinators.group.records import TopicPartitions
 from penstock.protocol.coordinator_values import MalformedRecord, ValueReader, ValueWriter
+from penstock.protocol.malformed import RequestOverLimit
+from penstock.protocol.request_budget import RequestBudget
 
 NEWEST_VERSION = 3
+Content = TypeVar("Content")
 
 
 class _Named(NamedTuple):
@@ -31,8 +35,11 @@ class ConsumerSubscription:
 
 
 def read_subscription(metadata: bytes) -> ConsumerSubscription:
-    """MalformedRecord: it is not a subscription."""
-    reader = ValueReader(metadata, flexible=False)
+    """MalformedRecord: it is not a subscription, or names too much."""
+    return _read_within_limits(metadata, _read_subscription)
+
+
+def _read_subscription(reader: ValueReader) -> ConsumerSubscription:
     version = _version(reader)
     topics = tuple(reader.array(ValueReader.string))
     reader.nullable_data()
@@ -47,9 +54,20 @@ def read_assignment(data: bytes, topics: Topics) -> Partitions:
     """The assigned partitions of existing topics; MalformedRecord: it is not an assignment."""
     if not data:
         return {}
-    reader = ValueReader(data, flexible=False)
+    return with_topic_ids(_read_within_limits(data, _read_assigned), topics)
+
+
+def _read_assigned(reader: ValueReader) -> tuple[_Named, ...]:
     _version(reader)
-    return with_topic_ids(tuple(reader.array(_read_named)), topics)
+    return tuple(reader.array(_read_named))
+
+
+def _read_within_limits(data: bytes, read: Callable[[ValueReader], Content]) -> Content:
+    """Members send these bytes, inside of a request whose own elements they are not."""
+    try:
+        return read(ValueReader(data, flexible=False, budget=RequestBudget()))
+    except RequestOverLimit as excess:
+        raise MalformedRecord(str(excess)) from None
 
 
 def write_assignment(partitions: Partitions, version: int, topics: Topics) -> bytes:

@@ -150,6 +150,10 @@ class ConsumerGroupState:
         return ConsumerState.RECONCILING
 
     @property
+    def member_count(self) -> int:
+        return len(self.members)
+
+    @property
     def memory_bytes(self) -> int:
         """The memory that the group takes."""
         return GROUP_BYTES + len(self.name) + self.member_bytes

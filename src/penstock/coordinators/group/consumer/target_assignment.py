@@ -35,12 +35,14 @@ def update_target(
 ) -> None:
     """`has_changed`: a member joined, or changed its subscription. `new_regex` is matched with the
     topics at the next heartbeat."""
+    reason = "a member joined or changed its subscription"
     if new_regex is not None:
         context.checks_topics_next = True
     elif _topics_have_changed(context):
+        reason = "the subscribed topics changed"
         has_changed = True
     if has_changed:
-        context.bump_epoch()
+        context.bump_epoch(reason)
     if context.group.epoch > context.group.target_epoch:
         _assign(context, new_regex)
 

@@ -22,6 +22,7 @@ from penstock.coordinators.group.requests import (
 from penstock.coordinators.runtime.dependencies import CoordinatorLog, CoordinatorTimers
 from penstock.coordinators.runtime.pending_replies import Failed
 from penstock.coordinators.runtime.result import CoordinatorResult
+from penstock.logs.event_logger import EventLogger
 from penstock.metadata_store.errors import MetadataStoreError
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
@@ -40,10 +41,10 @@ class ZooKeeperGroupCoordinator(GroupCoordinator):
         timers: CoordinatorTimers,
         wall_ms: Callable[[], int],
         config: Callable[[], GroupConfig],
-        report: Callable[[str], None],
+        logger: EventLogger,
     ) -> None:
         super().__init__(
-            log=log, topics=topics, timers=timers, wall_ms=wall_ms, config=config, report=report
+            log=log, topics=topics, timers=timers, wall_ms=wall_ms, config=config, logger=logger
         )
         self._store = store
         self._topics = topics
@@ -168,4 +169,6 @@ class ZooKeeperGroupCoordinator(GroupCoordinator):
         return can_be_named(group) and await self._store.has_group(group)
 
     def _warn(self, error: MetadataStoreError) -> None:
-        self._report(f"committed offsets in ZooKeeper are not available: {error}")
+        self._logger.warning(
+            "offsets_not_available", f"committed offsets in ZooKeeper are not available: {error}"
+        )
