@@ -14,6 +14,7 @@ from penstock.inter_broker.messages.controlled_shutdown import (
     ControlledShutdownRequest,
     encode_controlled_shutdown,
 )
+from penstock.logs.event_logger import EventLogger
 from penstock.model.cluster import BrokerEpoch
 from penstock.model.errors import Refusal
 from penstock.model.ids import TopicPartition
@@ -34,14 +35,14 @@ class ControlledShutdown:
         membership: Membership,  # of this broker's own controller
         config: Callable[[], InterBrokerConfig],
         wait_ms: Callable[[int], Awaitable[None]],
-        report: Callable[[str], None],
+        logger: EventLogger,
     ) -> None:
         self._controller = controller
         self._metadata = metadata
         self._membership = membership
         self._config = config
         self._wait_ms = wait_ms
-        self._report = report
+        self._logger = logger
 
     async def run(self, broker_epoch: BrokerEpoch) -> bool:
         """True once this broker leads only partitions that no other replica can lead."""
@@ -53,7 +54,10 @@ class ControlledShutdown:
             problem = await self._try(broker_epoch)
             if problem is None:
                 return True
-            self._report(f"controlled shutdown, attempt {attempt} of {attempts}: {problem}")
+            self._logger.warning(
+                "controlled_shutdown_failed",
+                f"controlled shutdown, attempt {attempt} of {attempts}: {problem}",
+            )
             if attempt < attempts:
                 await self._wait_ms(config.controlled_shutdown_retry_backoff_ms)
         return False

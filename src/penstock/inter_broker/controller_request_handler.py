@@ -6,9 +6,11 @@ Invariant: a request is applied once, because a late copy would undo newer reque
 checked here only: ReplicaManager and MetadataCache rely on it.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple, Protocol
 
+from penstock.inter_broker.update_parts import UpdateParts
+from penstock.logs.event_logger import EventLogger
 from penstock.model.cluster import (
     BrokerEpoch,
     BrokerId,
@@ -46,15 +48,16 @@ class ControllerRequestHandler:
         replicas: ReplicaManager,
         metadata: MetadataCache,
         dynamic_config: TakesDynamicConfigs,
-        report: Callable[[str], None],
+        logger: EventLogger,
     ) -> None:
         self.broker_id = broker_id
         self.broker_epoch = BrokerEpoch(-1)  # of the current registration; -1: none yet
         self._last = _Position(ControllerEpoch(-1), 0)  # applied last; never moves back
         self._replicas = replicas
         self._metadata = metadata
+        self._parts = UpdateParts()
         self._dynamic_config = dynamic_config
-        self._report = report
+        self._logger = logger
 
     def set_broker_epoch(self, epoch: BrokerEpoch) -> None:
         """Call it at every registration, before a request with the new epoch can arrive."""
@@ -84,8 +87,10 @@ class ControllerRequestHandler:
             )
         position = _Position(controller_epoch, request.number)
         if position > self._last:
-            self._apply(request)
-            self._last = position
+            whole = self._parts.join(request)
+            if whole is not None:
+                self._apply(whole)
+                self._last = position
 
     def _apply(self, request: ControllerRequest) -> None:
         body = request.body
@@ -109,7 +114,10 @@ class ControllerRequestHandler:
         """Delete replicas that were reassigned to other brokers while this one was down."""
         strays = tuple(self._find_strays())
         if strays:
-            self._report(f"deleting {', '.join(map(str, strays))}: reassigned to other brokers")
+            self._logger.info(
+                "replica_deleted",
+                f"deleting {', '.join(map(str, strays))}: reassigned to other brokers",
+            )
             stop = StopReplicaRequest(
                 controller_id=update.controller_id,
                 controller_epoch=update.controller_epoch,
@@ -134,4 +142,6 @@ class ControllerRequestHandler:
         """Clients of such a partition get the error code; the operator sees it in the log."""
         for tp, code in codes.items():
             if code is not ErrorCode.NONE:
-                self._report(f"could not {action} {tp}: {code.name}")
+                self._logger.warning(
+                    "controller_request_failed", f"could not {action} {tp}: {code.name}"
+                )

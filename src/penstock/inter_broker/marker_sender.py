@@ -4,7 +4,7 @@ One WriteTxnMarkers request at a time per broker, with all markers that are pend
 sent once, to the leader at that moment: the coordinator decides what is retried, and when.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from penstock.client.call import Call
@@ -12,7 +12,7 @@ from penstock.client.data_calls import group_numbers
 from penstock.coordinators.transaction.dependencies import MarkerCallback, TxnMarkerEntry
 from penstock.inter_broker.broker_connections import BrokerCalls
 from penstock.inter_broker.config import InterBrokerConfig
-from penstock.inter_broker.request_batcher import RequestBatcher
+from penstock.inter_broker.request_batcher import PARTITIONS_PER_REQUEST, RequestBatcher
 from penstock.model.cluster import BrokerId
 from penstock.model.errors import ErrorCode, known_error
 from penstock.model.ids import TopicPartition
@@ -61,14 +61,17 @@ class MarkerSender:
         # A producer's next transaction waits for the markers of this one, so that each producer has
         # one marker at most; but one of a fenced transaction may still be in flight.
         self._batcher: RequestBatcher[_MarkerPart] = RequestBatcher(
-            self._send_request, key=lambda part: part.marker.producer_id, run=run
+            self._send_request,
+            key=lambda part: part.marker.producer_id,
+            partitions=lambda part: len(part.partitions),
+            run=run,
         )
 
     def send(self, markers: Sequence[TxnMarkerEntry], done: MarkerCallback) -> None:
         here: list[_MarkerPart] = []
         for marker in markers:
-            for leader, partitions in self._by_leader(marker).items():
-                part = _MarkerPart(marker, tuple(partitions), done)
+            for leader, partitions in self._by_leader(marker):
+                part = _MarkerPart(marker, partitions, done)
                 if isinstance(leader, ErrorCode):
                     part.fail(leader)
                 elif leader == self._own_id:
@@ -80,11 +83,14 @@ class MarkerSender:
 
     def _by_leader(
         self, marker: TxnMarkerEntry
-    ) -> dict[BrokerId | ErrorCode, list[TopicPartition]]:
+    ) -> Iterator[tuple[BrokerId | ErrorCode, tuple[TopicPartition, ...]]]:
+        """At most as many partitions of a leader at a time as one request may name."""
         partitions: dict[BrokerId | ErrorCode, list[TopicPartition]] = {}
         for tp in marker.partitions:
             partitions.setdefault(self._leader_of(tp), []).append(tp)
-        return partitions
+        for leader, tps in partitions.items():
+            for start in range(0, len(tps), PARTITIONS_PER_REQUEST):
+                yield leader, tuple(tps[start : start + PARTITIONS_PER_REQUEST])
 
     def _leader_of(self, tp: TopicPartition) -> BrokerId | ErrorCode:
         """The leader, or why there is none."""

@@ -10,6 +10,7 @@ from penstock.inter_broker.messages.controller_request import (
     CONTROLLER_REQUEST_VERSIONS,
     encode_controller_request,
 )
+from penstock.inter_broker.update_parts import split_request
 from penstock.model.cluster import BrokerId, BrokerNode, ControllerRequest
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.protocol.private_keys import PrivateKey
@@ -37,7 +38,10 @@ class RemoteControllerChannel:
         if node.id == self._own_id:
             await self._local.send(node, request)
             return
-        encoded = encode_controller_request(request)
+        for part in split_request(request):
+            await self._send_part(node, encode_controller_request(part))
+
+    async def _send_part(self, node: BrokerNode, encoded: bytes) -> None:
         response = await self._connections.call_private(
             node,
             PrivateKey.CONTROLLER_REQUEST,

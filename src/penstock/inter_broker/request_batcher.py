@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 from penstock.model.cluster import BrokerId
 
 ITEMS_PER_REQUEST = 1_000
+PARTITIONS_PER_REQUEST = 10_000  # of all items; a request may not name much more (docs/limits.md)
 MAX_PENDING = 20_000  # per broker: beyond it, the broker has long stopped responding
 
 Item = TypeVar("Item")
@@ -23,10 +24,12 @@ class RequestBatcher(Generic[Item]):
         send: Callable[[BrokerId, Sequence[Item]], Awaitable[None]],
         *,
         key: Callable[[Item], Hashable],
+        partitions: Callable[[Item], int],
         run: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
         self._send = send  # returns when all items have their result
         self._key = key
+        self._partitions = partitions  # how many an item names
         self._run = run
         self._pending: dict[BrokerId, list[Item]] = {}  # a key while a request is in flight
 
@@ -52,10 +55,14 @@ class RequestBatcher(Generic[Item]):
     def _split(self, pending: Sequence[Item]) -> tuple[list[Item], list[Item]]:
         now: dict[Hashable, Item] = {}
         later = []
+        left = PARTITIONS_PER_REQUEST
+        is_full = False
         for item in pending:
-            key = self._key(item)
-            if key in now or len(now) == ITEMS_PER_REQUEST:
+            key, count = self._key(item), self._partitions(item)
+            is_full = is_full or len(now) == ITEMS_PER_REQUEST or (count > left and bool(now))
+            if is_full or key in now:
                 later.append(item)
             else:
                 now[key] = item
+                left -= count
         return list(now.values()), later

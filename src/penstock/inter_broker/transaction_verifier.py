@@ -67,7 +67,10 @@ class TransactionVerifier:
         self._timers = timers
         self._run = run
         self._batcher: RequestBatcher[_Verification] = RequestBatcher(
-            self._verify_remotely, key=lambda item: item.transactional_id, run=run
+            self._verify_remotely,
+            key=lambda item: item.transactional_id,
+            partitions=lambda item: len(item.partitions),
+            run=run,
         )
 
     def verify(

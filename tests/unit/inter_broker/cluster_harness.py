@@ -37,6 +37,8 @@ from penstock.inter_broker.forwarding import ForwardingAdministration
 from penstock.inter_broker.local_controller_channel import LocalControllerChannel
 from penstock.inter_broker.refused_batches_sender import RefusedBatchesSender
 from penstock.inter_broker.remote_controller_channel import RemoteControllerChannel
+from penstock.logs.event_logger import message_logger
+from penstock.logs.levels import INFO
 from penstock.metadata_store.election import Election
 from penstock.metadata_store.embedded.store import EmbeddedMetadataStore
 from penstock.metadata_store.interface import MetadataStore, Session, SessionId
@@ -71,7 +73,9 @@ class BrokerHarness:
         self.id = BrokerId(broker)
         self.reports: list[str] = []
         self.metadata = MetadataCache()
-        self.config = DynamicBrokerConfig(raw_config, broker, self.reports.append)
+        self.config = DynamicBrokerConfig(
+            raw_config, broker, message_logger(self.reports.append, INFO)
+        )
         self.timers = LoopTimers()
         self.disk = SimulatedDisk("/data")
         self.engine = SegmentedEngine(
@@ -91,19 +95,19 @@ class BrokerHarness:
             effective_config=self.config,
             timers=self.timers,
             wall_ms=lambda: NOW_MS,
-            report=self.reports.append,
+            logger=message_logger(self.reports.append, INFO),
         )
         self.handler = ControllerRequestHandler(
             self.id,
             replicas=self.replicas,
             metadata=self.metadata,
             dynamic_config=self.config,
-            report=self.reports.append,
+            logger=message_logger(self.reports.append, INFO),
         )
 
     async def start(self) -> None:
         self.current = CurrentSession(await self._store.open_session())
-        channel = RemoteControllerChannel(
+        channel = self.channel = RemoteControllerChannel(
             self.id,
             local=LocalControllerChannel(self.handler),
             connections=self.connections,
@@ -115,7 +119,7 @@ class BrokerHarness:
             channel=channel,
             broker_id=self.id,
             wait_ms=sleep_ms,
-            report=self.reports.append,
+            logger=message_logger(self.reports.append, INFO),
         )
         to_controller = ControllerClient(
             self.id, metadata=self.metadata, connections=self.connections
@@ -152,7 +156,7 @@ class BrokerHarness:
             membership=self.controller,
             config=CachedConfig(self.config, InterBrokerConfig.from_broker),
             wait_ms=sleep_ms,
-            report=self.reports.append,
+            logger=message_logger(self.reports.append, INFO),
         )
         self._serve()
         self.registration = BrokerRegistration(
@@ -162,7 +166,7 @@ class BrokerHarness:
             controller=self.controller,
             register=self._register,
             make_election=self._make_election,
-            report=self.reports.append,
+            logger=message_logger(self.reports.append, INFO),
         )
         await self.registration.register()
         works = (
@@ -207,7 +211,7 @@ class BrokerHarness:
             advertised={},
             fetch_sessions=FetchSessions(max_sessions=10),
             run=lambda work: self._running.append(self._tasks.create_task(work)),
-            report=self.reports.append,
+            logger=message_logger(self.reports.append, INFO),
             inter_broker=InterBroker(
                 listener=BROKERS,
                 membership=self.controller,
@@ -220,7 +224,7 @@ class BrokerHarness:
             on_request=Dispatcher(APIS, services).on_request,
             timers=self.timers,
             limits=NetworkLimits.from_broker(self.config()),
-            report=self.reports.append,
+            logger=message_logger(self.reports.append, INFO),
         )
         self.endpoints = tuple(
             Endpoint(name, "PLAINTEXT", *self.server.bind(name, "127.0.0.1", 0))

@@ -5,6 +5,7 @@ from tests.unit.replication.harness import ME, ORDERS_ID, OTHER, P0, P1, Replica
 
 from penstock.config.raw_config import EMPTY_RAW_CONFIG
 from penstock.inter_broker.controller_request_handler import ControllerRequestHandler
+from penstock.logs.event_logger import message_logger
 from penstock.model.cluster import (
     BrokerEpoch,
     BrokerId,
@@ -34,9 +35,9 @@ class Harness:
             replicas=self.replication.replicas,
             metadata=self.metadata,
             dynamic_config=DynamicBrokerConfig(
-                EMPTY_RAW_CONFIG, ME, self.replication.reports.append
+                EMPTY_RAW_CONFIG, ME, message_logger(self.replication.reports.append)
             ),
-            report=self.replication.reports.append,
+            logger=message_logger(self.replication.reports.append),
         )
         self.handler.set_broker_epoch(BrokerEpoch(0))
         self._number = 0

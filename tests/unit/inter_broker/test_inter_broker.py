@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 import pytest
 from tests.unit.inter_broker.cluster_harness import (
@@ -50,7 +51,7 @@ from penstock.model.cluster import (
     UpdateMetadataRequest,
 )
 from penstock.model.errors import ErrorCode, Refusal
-from penstock.model.ids import TopicPartition
+from penstock.model.ids import LeaderEpoch, TopicId, TopicPartition
 from penstock.protocol.private_keys import PrivateKey
 
 pytestmark = pytest.mark.xdist_group("cluster-harness")
@@ -356,6 +357,35 @@ def test_private_requests_are_served_on_the_inter_broker_listener_only() -> None
     run_scenario(scenario, 1)
 
 
+def test_the_metadata_of_a_large_cluster_arrives_in_parts_and_is_applied_at_once() -> None:
+    async def scenario(cluster: ClusterHarness) -> None:
+        one, two = cluster.brokers[1], cluster.brokers[2]
+        state = PartitionState(one.id, LeaderEpoch(0), (one.id,), (one.id,))
+        update = UpdateMetadataRequest(
+            controller_id=two.id,
+            controller_epoch=ControllerEpoch(70),
+            is_full=True,
+            brokers=tuple(one.metadata.brokers.values()),
+            topics=tuple(
+                TopicState(
+                    name=f"topic-{number}",
+                    topic_id=TopicId(UUID(int=number + 1)),
+                    partitions=(state,) * 2_000,
+                )
+                for number in range(5)
+            ),
+        )
+        seen: list[int] = []
+        one.metadata.listen(lambda applied: seen.append(len(applied.topics)))
+        request = ControllerRequest(one.handler.broker_epoch, update, 1)
+        await two.channel.send(two.metadata.brokers[one.id], request)
+        assert seen == [5]
+        cached = [one.metadata.find_topic(topic.name) for topic in update.topics]
+        assert tuple(cached) == update.topics
+
+    run_scenario(scenario, 1, 2)
+
+
 def test_an_unsupported_version_gets_the_supported_ones() -> None:
     async def scenario(cluster: ClusterHarness) -> None:
         broker = await connect(cluster.brokers[1], BROKERS)
@@ -420,6 +450,9 @@ def test_a_malformed_private_request_closes_only_its_connection() -> None:
                 await broker.call(
                     PrivateCall(PrivateKey.CONTROLLER_REQUEST, 0, body), timeout_ms=30_000
                 )
+        closed = [report for report in one.reports if "connection closed" in report]
+        assert len(closed) == 3
+        assert all("ControllerRequest v0: " in report for report in closed)
         assert one.controller.find_state() is not None
 
     run_scenario(scenario, 1)

@@ -14,6 +14,7 @@ from tests.unit.inter_broker.other_brokers import (
 )
 
 from penstock.coordinators.transaction.dependencies import TxnMarkerEntry
+from penstock.inter_broker import request_batcher
 from penstock.inter_broker.config import InterBrokerConfig
 from penstock.inter_broker.marker_sender import MarkerSender
 from penstock.model.errors import ErrorCode
@@ -104,6 +105,26 @@ def respond_to_all(request: ReceivedRequest, code: ErrorCode = NONE) -> dict[str
             for entry in request.message.markers
         ]
     }
+
+
+def test_a_marker_with_very_many_partitions_is_split() -> None:
+    most = request_batcher.PARTITIONS_PER_REQUEST
+
+    async def scenario(harness: Harness) -> None:
+        harness.other.handlers[KEY] = respond_to_all
+        harness.brokers.lead("wide", *[OTHER] * (most + 1))
+        harness.send(marker(5, *(TopicPartition("wide", number) for number in range(most + 1))))
+        assert set((await harness.wait_results(2)).values()) == {NONE}
+        named = [
+            len(topic.partition_indexes)
+            for request in harness.other.requests
+            if request.api_key is KEY
+            for entry in request.message.markers
+            for topic in entry.topics
+        ]
+        assert named == [most, 1]
+
+    run_scenario(scenario)
 
 
 def test_each_leader_gets_its_partitions_and_leaderless_ones_fail_at_once() -> None:

@@ -14,6 +14,7 @@ ONE, TWO = BrokerId(1), BrokerId(2)
 class Item(NamedTuple):
     key: str
     value: int
+    partitions: int = 1
 
 
 class Harness:
@@ -25,7 +26,10 @@ class Harness:
             broker: asyncio.Queue() for broker in (ONE, TWO)
         }
         self.batcher: RequestBatcher[Item] = RequestBatcher(
-            self._send, key=lambda item: item.key, run=self._run
+            self._send,
+            key=lambda item: item.key,
+            partitions=lambda item: item.partitions,
+            run=self._run,
         )
         self._tasks = tasks
 
@@ -86,6 +90,22 @@ def test_two_items_of_one_key_go_in_separate_requests() -> None:
         await harness.respond(ONE)
         assert harness.requests[1:] == [(ONE, [second])]
         await harness.respond(ONE)
+
+    run_scenario(scenario)
+
+
+def test_a_request_is_bounded_by_the_partitions_of_its_items() -> None:
+    async def scenario(harness: Harness) -> None:
+        most = request_batcher.PARTITIONS_PER_REQUEST
+        whole, rest, huge = Item("a", 1, most - 1), Item("b", 2), Item("c", 3, 3 * most)
+        after = Item("c", 4)  # fits, but must not overtake the item of its key
+        for item in (whole, rest, huge, after):
+            harness.batcher.try_add(ONE, item)
+        await settle()
+        for _ in range(3):
+            await harness.respond(ONE)
+        sent = [items for _, items in harness.requests]
+        assert sent == [[whole, rest], [huge], [after]]
 
     run_scenario(scenario)
 

@@ -17,6 +17,7 @@ from penstock.inter_broker.messages.controlled_shutdown import (
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.protocol.private_keys import PrivateKey
 from penstock.protocol.private_response import PrivateResponse, encode_private_response
+from penstock.protocol.request_budget import RequestBudget
 
 if TYPE_CHECKING:
     from penstock.apis.services import Services
@@ -35,8 +36,8 @@ async def answer(request: Request, services: "Services") -> bytes:
     return encode_private_response(PrivateResponse(ErrorCode.NONE, None, first, last, remaining))
 
 
-def _read(body: memoryview, version: int) -> ControlledShutdownRequest:
-    return decode_controlled_shutdown(body)
+def _read(body: memoryview, version: int, budget: RequestBudget) -> ControlledShutdownRequest:
+    return decode_controlled_shutdown(body, budget)
 
 
 API = Api(
@@ -45,5 +46,4 @@ API = Api(
     answer=answer,
     read=_read,
     unsupported=respond_unsupported(CONTROLLED_SHUTDOWN_VERSIONS),
-    max_frame_bytes=1 << 10,
 )

@@ -1,7 +1,8 @@
 """ControllerRequest (private key 31001), version 0: LeaderAndIsr, StopReplica or UpdateMetadata.
 
-Responds once the request is applied. Requests with a stale controller or broker epoch are rejected,
-and the sender gives up. docs/inter_broker.md has the layout.
+Responds once the request is applied, or was joined with its other parts. Requests with a stale
+controller or broker epoch are rejected, and the sender gives up. docs/inter_broker.md has the
+layout.
 """
 
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ from penstock.inter_broker.messages.controller_request import (
 from penstock.model.cluster import ControllerRequest
 from penstock.model.errors import Refusal
 from penstock.protocol.private_keys import PrivateKey
+from penstock.protocol.request_budget import RequestBudget
 
 if TYPE_CHECKING:
     from penstock.apis.services import Services
@@ -41,8 +43,8 @@ async def _end_broker(error: Exception) -> None:
     raise error
 
 
-def _read(body: memoryview, version: int) -> ControllerRequest:
-    return decode_controller_request(body)
+def _read(body: memoryview, version: int, budget: RequestBudget) -> ControllerRequest:
+    return decode_controller_request(body, budget)
 
 
 API = Api(
@@ -51,5 +53,4 @@ API = Api(
     answer=answer,
     read=_read,
     unsupported=respond_unsupported(CONTROLLER_REQUEST_VERSIONS),
-    max_frame_bytes=64 << 20,  # the metadata of a whole cluster
 )

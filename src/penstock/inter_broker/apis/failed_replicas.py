@@ -20,6 +20,7 @@ from penstock.inter_broker.messages.failed_replicas import (
 )
 from penstock.model.errors import Refusal
 from penstock.protocol.private_keys import PrivateKey
+from penstock.protocol.request_budget import RequestBudget
 
 if TYPE_CHECKING:
     from penstock.apis.services import Services
@@ -40,8 +41,8 @@ async def answer(request: Request, services: "Services") -> bytes:
     return respond_success(FAILED_REPLICAS_VERSIONS)
 
 
-def _read(body: memoryview, version: int) -> FailedReplicasRequest:
-    return decode_failed_replicas(body)
+def _read(body: memoryview, version: int, budget: RequestBudget) -> FailedReplicasRequest:
+    return decode_failed_replicas(body, budget)
 
 
 API = Api(
@@ -50,5 +51,4 @@ API = Api(
     answer=answer,
     read=_read,
     unsupported=respond_unsupported(FAILED_REPLICAS_VERSIONS),
-    max_frame_bytes=16 << 20,
 )

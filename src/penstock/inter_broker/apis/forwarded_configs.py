@@ -18,6 +18,7 @@ from penstock.inter_broker.messages.forwarded_configs import (
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.protocol.private_keys import PrivateKey
 from penstock.protocol.private_response import PrivateResponse, encode_private_response
+from penstock.protocol.request_budget import RequestBudget
 
 if TYPE_CHECKING:
     from penstock.apis.services import Services
@@ -36,8 +37,8 @@ async def answer(request: Request, services: "Services") -> bytes:
     return encode_private_response(response)
 
 
-def _read(body: memoryview, version: int) -> ForwardedConfigsRequest:
-    return decode_forwarded_configs(body)
+def _read(body: memoryview, version: int, budget: RequestBudget) -> ForwardedConfigsRequest:
+    return decode_forwarded_configs(body, budget)
 
 
 API = Api(

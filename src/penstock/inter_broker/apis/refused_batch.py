@@ -20,6 +20,7 @@ from penstock.inter_broker.messages.refused_batch import (
 )
 from penstock.model.errors import Refusal
 from penstock.protocol.private_keys import PrivateKey
+from penstock.protocol.request_budget import RequestBudget
 
 if TYPE_CHECKING:
     from penstock.apis.services import Services
@@ -37,8 +38,8 @@ def answer(request: Request, services: "Services") -> bytes:
     return respond_success(REFUSED_BATCH_VERSIONS)
 
 
-def _read(body: memoryview, version: int) -> RefusedBatchRequest:
-    return decode_refused_batch(body)
+def _read(body: memoryview, version: int, budget: RequestBudget) -> RefusedBatchRequest:
+    return decode_refused_batch(body, budget)
 
 
 API = Api(

@@ -5,6 +5,7 @@ from typing import NamedTuple
 from penstock.model.cluster import BrokerEpoch, BrokerId
 from penstock.protocol.batch import Buffer
 from penstock.protocol.coordinator_values import ValueReader, ValueWriter
+from penstock.protocol.request_budget import RequestBudget
 
 CONTROLLED_SHUTDOWN_VERSIONS = range(1)
 
@@ -24,8 +25,10 @@ def encode_controlled_shutdown(request: ControlledShutdownRequest) -> bytes:
     return writer.done()
 
 
-def decode_controlled_shutdown(body: Buffer) -> ControlledShutdownRequest:
-    reader = ValueReader(body, flexible=True)
+def decode_controlled_shutdown(
+    body: Buffer, budget: RequestBudget | None = None
+) -> ControlledShutdownRequest:
+    reader = ValueReader(body, flexible=True, budget=budget)
     request = ControlledShutdownRequest(
         BrokerId(reader.int32()), BrokerEpoch(reader.int64()), reader.int32()
     )

@@ -21,6 +21,7 @@ from penstock.model.cluster import (
     LeaderAndIsrPartition,
     LeaderAndIsrRequest,
     PartitionState,
+    RequestPart,
     StopReplicaRequest,
     TopicState,
     UpdateMetadataRequest,
@@ -29,6 +30,7 @@ from penstock.model.ids import LeaderEpoch, TopicId, TopicPartition
 from penstock.protocol.batch import Buffer
 from penstock.protocol.coordinator_values import MalformedRecord, ValueReader, ValueWriter
 from penstock.protocol.private_response import read_topic_partition, write_topic_partition
+from penstock.protocol.request_budget import RequestBudget
 
 CONTROLLER_REQUEST_VERSIONS = range(1)
 
@@ -37,6 +39,7 @@ _STOP_REPLICA = 1
 _UPDATE_METADATA = 2
 _FAILED_REPLICAS_TAG = 0
 _GROUP_CONFIGS_TAG = 1
+_PART_TAG = 2
 
 
 def encode_controller_request(request: ControllerRequest) -> bytes:
@@ -57,12 +60,14 @@ def encode_controller_request(request: ControllerRequest) -> bytes:
         case UpdateMetadataRequest():
             writer.int8(_UPDATE_METADATA)
             _write_update(writer, body)
-    writer.tags(*_tagged(body))
+    writer.tags(*_tagged(body), *_tagged_part(request.part))
     return writer.done()
 
 
-def decode_controller_request(body: Buffer) -> ControllerRequest:
-    reader = ValueReader(body, flexible=True)
+def decode_controller_request(
+    body: Buffer, budget: RequestBudget | None = None
+) -> ControllerRequest:
+    reader = ValueReader(body, flexible=True, budget=budget)
     head = _Head(
         BrokerEpoch(reader.int64()), BrokerId(reader.int32()), ControllerEpoch(reader.int32())
     )
@@ -71,9 +76,11 @@ def decode_controller_request(body: Buffer) -> ControllerRequest:
     read = _READERS.get(kind)
     if read is None:
         raise MalformedRecord(f"unknown controller request kind {kind}")
-    request_body = _with_tagged(read(reader, head), reader.tags())
+    untagged = read(reader, head)
+    tagged = reader.tags()
+    request_body = _with_tagged(untagged, tagged, budget)
     reader.end()
-    return ControllerRequest(head.broker_epoch, request_body, number)
+    return ControllerRequest(head.broker_epoch, request_body, number, _read_part(tagged))
 
 
 class _Head(NamedTuple):
@@ -158,17 +165,35 @@ def _tagged(body: ControllerRequestBody) -> tuple[tuple[int, bytes], ...]:
     return tuple(tagged)
 
 
+def _tagged_part(part: RequestPart) -> tuple[tuple[int, bytes], ...]:
+    if part == RequestPart():
+        return ()
+    writer = ValueWriter(flexible=True)
+    writer.int32(part.position)
+    _write_bool(writer, part.is_last)
+    return ((_PART_TAG, writer.done()),)
+
+
+def _read_part(tagged: Mapping[int, memoryview]) -> RequestPart:
+    if _PART_TAG not in tagged:
+        return RequestPart()
+    reader = ValueReader(tagged[_PART_TAG], flexible=True)
+    part = RequestPart(reader.int32(), _read_bool(reader))
+    reader.end()
+    return part
+
+
 def _with_tagged(
-    body: ControllerRequestBody, tagged: Mapping[int, memoryview]
+    body: ControllerRequestBody, tagged: Mapping[int, memoryview], budget: RequestBudget | None
 ) -> ControllerRequestBody:
     if not isinstance(body, UpdateMetadataRequest):
         return body
     if _FAILED_REPLICAS_TAG in tagged:
-        reader = ValueReader(tagged[_FAILED_REPLICAS_TAG], flexible=True)
+        reader = ValueReader(tagged[_FAILED_REPLICAS_TAG], flexible=True, budget=budget)
         body = replace(body, failed=dict(reader.array(_read_failed_replicas)))
         reader.end()
     if _GROUP_CONFIGS_TAG in tagged:
-        reader = ValueReader(tagged[_GROUP_CONFIGS_TAG], flexible=True)
+        reader = ValueReader(tagged[_GROUP_CONFIGS_TAG], flexible=True, budget=budget)
         body = replace(body, group_configs=dict(reader.array(_read_named_configs)))
         reader.end()
     return body

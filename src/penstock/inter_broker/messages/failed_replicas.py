@@ -7,6 +7,7 @@ from penstock.model.ids import TopicPartition
 from penstock.protocol.batch import Buffer
 from penstock.protocol.coordinator_values import ValueReader, ValueWriter
 from penstock.protocol.private_response import read_topic_partition, write_topic_partition
+from penstock.protocol.request_budget import RequestBudget
 
 FAILED_REPLICAS_VERSIONS = range(1)
 _DAMAGED_TAG = 0
@@ -30,8 +31,10 @@ def encode_failed_replicas(request: FailedReplicasRequest) -> bytes:
     return writer.done()
 
 
-def decode_failed_replicas(body: Buffer) -> FailedReplicasRequest:
-    reader = ValueReader(body, flexible=True)
+def decode_failed_replicas(
+    body: Buffer, budget: RequestBudget | None = None
+) -> FailedReplicasRequest:
+    reader = ValueReader(body, flexible=True, budget=budget)
     request = FailedReplicasRequest(
         BrokerId(reader.int32()),
         BrokerEpoch(reader.int64()),

@@ -17,6 +17,7 @@ from penstock.model.errors import ErrorCode
 from penstock.protocol.batch import Buffer
 from penstock.protocol.coordinator_values import MalformedRecord, ValueReader, ValueWriter
 from penstock.protocol.private_response import PrivateResponse, PrivateResult
+from penstock.protocol.request_budget import RequestBudget
 
 FORWARDED_CONFIGS_VERSIONS = range(1)
 _SCOPES = (ConfigScope.TOPIC, ConfigScope.BROKER, ConfigScope.GROUP)  # by their wire numbers
@@ -35,8 +36,10 @@ def encode_forwarded_configs(request: ForwardedConfigsRequest) -> bytes:
     return writer.done()
 
 
-def decode_forwarded_configs(body: Buffer) -> ForwardedConfigsRequest:
-    reader = ValueReader(body, flexible=True)
+def decode_forwarded_configs(
+    body: Buffer, budget: RequestBudget | None = None
+) -> ForwardedConfigsRequest:
+    reader = ValueReader(body, flexible=True, budget=budget)
     validate_only = reader.int8() != 0
     changes = tuple(reader.array(_read_change))
     reader.tags()

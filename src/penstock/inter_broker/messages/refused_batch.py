@@ -7,6 +7,7 @@ from penstock.model.ids import LeaderEpoch, Offset, TopicPartition
 from penstock.protocol.batch import Buffer
 from penstock.protocol.coordinator_values import ValueReader, ValueWriter
 from penstock.protocol.private_response import read_topic_partition, write_topic_partition
+from penstock.protocol.request_budget import RequestBudget
 
 REFUSED_BATCH_VERSIONS = range(1)
 
@@ -28,8 +29,8 @@ def encode_refused_batch(request: RefusedBatchRequest) -> bytes:
     return writer.done()
 
 
-def decode_refused_batch(body: Buffer) -> RefusedBatchRequest:
-    reader = ValueReader(body, flexible=True)
+def decode_refused_batch(body: Buffer, budget: RequestBudget | None = None) -> RefusedBatchRequest:
+    reader = ValueReader(body, flexible=True, budget=budget)
     request = RefusedBatchRequest(
         BrokerId(reader.int32()),
         read_topic_partition(reader),
