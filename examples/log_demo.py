@@ -18,6 +18,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from penstock.config.log_config import LogConfig, StorageConfig
+from penstock.logs.event_logger import message_logger
 from penstock.model.ids import LeaderEpoch, Offset, TimestampMs, TopicId, TopicPartition
 from penstock.protocol.batch import HEADER_BYTES, iter_headers
 from penstock.protocol.compression import Codec
@@ -278,7 +279,9 @@ def open_engine(
     data: Path, report: Callable[[str], None] = lambda message: None, config: LogConfig = SMALL
 ) -> tuple[SegmentedEngine, Mapping[TopicPartition, PartitionLog]]:
     engine = SegmentedEngine(
-        StorageConfig(log_dirs=(str(data),)), config_of=lambda topic: config, report=report
+        StorageConfig(log_dirs=(str(data),)),
+        config_of=lambda topic: config,
+        logger=message_logger(report),
     )
     return engine, engine.recover(lambda *, done, total: None, NOW_MS)
 

@@ -9,6 +9,7 @@ log end offset are still those of the request (KAFKA-7786).
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+from penstock.logs.event_logger import EventLogger
 from penstock.model.cluster import BrokerId
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import NO_LEADER_EPOCH, Offset, TopicPartition
@@ -20,7 +21,6 @@ from penstock.replication.refused_batches import (
     refusal_pause_ms,
 )
 from penstock.replication.replication_quota import ReplicationQuota
-from penstock.replication.topic_config import Report
 from penstock.replication.truncation import restart_offset, truncation_offset
 from penstock.storage.engine import AppendItem, AppendOrigin, Engine
 from penstock.storage.errors import CorruptRecords, LogFenced, StorageError
@@ -62,6 +62,7 @@ class FollowedPartition:
         "failures",
         "has_reported_refusal",
         "is_behind",
+        "lag",
         "leader",
         "leader_epoch",
         "not_before_ms",
@@ -79,6 +80,7 @@ class FollowedPartition:
         self.has_reported_refusal = False  # refusals are reported once, and once when they end
         self.not_before_ms = 0  # backoff after an error
         self.is_behind = True  # the leader's high watermark
+        self.lag = 0  # records below the leader's high watermark, as of the last fetch
         self.reported: ErrorCode | None = None  # an error is reported once
 
 
@@ -92,7 +94,7 @@ class FollowerState:
         now_ms: Callable[[], int],
         wall_ms: Callable[[], int],
         config: Callable[[], FollowerConfig],
-        report: Report,
+        logger: EventLogger,
     ) -> None:
         self._engine = engine
         self._quota = quota
@@ -100,7 +102,7 @@ class FollowerState:
         self._now_ms = now_ms
         self._wall_ms = wall_ms
         self._config = config
-        self._report = report
+        self._logger = logger
         self._followed: dict[TopicPartition, FollowedPartition] = {}
         self._by_leader: dict[
             BrokerId, dict[TopicPartition, FollowedPartition]
@@ -156,9 +158,14 @@ class FollowerState:
         offset = damaged_offset_to_drop(offset, partition.state, partition.broker_id)
         if offset is None or not log.log_start_offset <= offset < log.log_end_offset:
             return False
-        self._report(
+        self._logger.warning(
+            "log_truncated",
             f"{log.tp} is truncated from {log.log_end_offset} to {offset}, where its log is "
-            f"damaged, and fetched again from broker {followed.leader}"
+            f"damaged, and fetched again from broker {followed.leader}",
+            partition=log.tp,
+            from_offset=log.log_end_offset,
+            to_offset=offset,
+            leader=followed.leader,
         )
         try:
             log.truncate_to(offset, self._wall_ms())
@@ -166,12 +173,17 @@ class FollowerState:
             log.restart_at(log.log_start_offset, self._wall_ms())
         except StorageError as error:
             self._on_failure(followed, error)
+        partition.on_truncated()
         self._dependencies.on_fetched(partition)
         return True
 
     @property
     def leaders(self) -> list[BrokerId]:
         return list(self._by_leader)
+
+    @property
+    def max_lag(self) -> int:
+        return max((followed.lag for followed in self._followed.values()), default=0)
 
     # -- requests --------------------------------------------------------------------------
 
@@ -224,7 +236,9 @@ class FollowerState:
             self._end_refusals(followed)
         self._quota.note_fetched(requested.tp, len(fetched.batches))
         self._follow_offsets(followed.partition, fetched)
-        followed.is_behind = followed.partition.log_end_offset < fetched.high_watermark
+        followed.lag = max(0, fetched.high_watermark - followed.partition.log_end_offset)
+        followed.is_behind = followed.lag > 0
+        followed.partition.traffic.replication_bytes_in += len(fetched.batches)
         self._dependencies.on_fetched(followed.partition)
 
     def _find_current(self, leader: BrokerId, requested: "FetchFrom") -> FollowedPartition | None:
@@ -256,9 +270,15 @@ class FollowerState:
         log = followed.partition.log
         own = log.find_epoch_end(diverging.epoch)
         offset = truncation_offset(diverging, own, log_end_offset=log.log_end_offset)
-        self._report(
+        self._logger.info(
+            "log_truncated",
             f"{log.tp} is truncated from {log.log_end_offset} to {offset}: leader epoch "
-            f"{diverging.epoch} ends at {diverging.end_offset} on the leader"
+            f"{diverging.epoch} ends at {diverging.end_offset} on the leader",
+            partition=log.tp,
+            from_offset=log.log_end_offset,
+            to_offset=offset,
+            leader=followed.leader,
+            leader_epoch=followed.leader_epoch,
         )
         self._truncate_to(followed, offset)
 
@@ -269,6 +289,7 @@ class FollowerState:
         except StorageError as error:
             self._on_failure(followed, error)
         else:
+            partition.on_truncated()
             self._dependencies.on_fetched(partition)  # there may be less to read
 
     def _on_error(self, followed: FollowedPartition, fetched: "FetchedPartition") -> None:
@@ -290,21 +311,27 @@ class FollowerState:
             self._ask_leader(followed)  # an unreadable part does not end its leadership by itself
         if fetched.error not in _TRANSIENT and fetched.error is not followed.reported:
             followed.reported = fetched.error
-            self._report(
+            self._logger.warning(
+                "follower_error",
                 f"{log.tp} gets {fetched.error.name} from its leader, broker "
-                f"{followed.leader}; retrying"
+                f"{followed.leader}; retrying",
             )
 
     def _restart(self, followed: FollowedPartition, offset: int) -> None:
         partition = followed.partition
-        self._report(
+        self._logger.warning(
+            "log_restarted",
             f"{partition.tp} ends at {partition.log_end_offset}, but its leader starts at "
-            f"{offset}: starting over from there"
+            f"{offset}: starting over from there",
+            partition=partition.tp,
+            from_offset=partition.log_end_offset,
+            to_offset=offset,
         )
         try:
             partition.log.restart_at(Offset(offset), self._wall_ms())
         except StorageError as error:
             self._on_failure(followed, error)
+        partition.on_truncated()
 
     def _on_failure(self, followed: FollowedPartition, error: StorageError) -> None:
         """Corrupt batch: the leader has to check it. Disk error: take the log dir's replicas
@@ -323,9 +350,10 @@ class FollowerState:
         tp, offset = followed.partition.tp, followed.partition.log_end_offset
         if not followed.has_reported_refusal:
             followed.has_reported_refusal = True
-            self._report(
+            self._logger.warning(
+                "batch_refused",
                 f"records of {tp} from broker {followed.leader} at offset {offset} cannot be "
-                f"appended: {reason}; asking it to check its log, and retrying ever less often"
+                f"appended: {reason}; asking it to check its log, and retrying ever less often",
             )
         self._ask_leader(followed)
 
@@ -342,9 +370,10 @@ class FollowerState:
         followed.refusals = 0
         if followed.has_reported_refusal:
             followed.has_reported_refusal = False
-            self._report(
+            self._logger.info(
+                "batch_accepted_again",
                 f"records of {followed.partition.tp} from broker {followed.leader} are appended "
-                "again"
+                "again",
             )
 
     def _back_off(self, followed: FollowedPartition) -> None:

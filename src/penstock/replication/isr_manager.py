@@ -8,6 +8,7 @@ proposal is current.
 from collections.abc import Callable
 from functools import partial
 
+from penstock.logs.event_logger import EventLogger
 from penstock.model.alter_partition import AlterPartitionProposal, AlterPartitionResult
 from penstock.model.cluster import BrokerId, UpdateMetadataRequest
 from penstock.model.errors import ErrorCode
@@ -17,10 +18,12 @@ from penstock.purgatory.timing_wheel import Timer
 from penstock.replication.alter_partition import AlterPartitionSender
 from penstock.replication.follower_progress import NO_BROKER_EPOCH, LagLimits
 from penstock.replication.isr import Members, with_joiner, without_laggards
+from penstock.replication.isr_log import IsrLog
 from penstock.replication.metadata_cache import MetadataCache
 from penstock.replication.partition import Partition
 
 RETRY_MS = 50  # while the result is unknown
+SUM_UP_MS = 100  # the changes of so much time are logged as one
 REFUSED_MS = 500  # pause after a refused proposal
 MIN_CHECK_MS = 10
 
@@ -46,6 +49,7 @@ class IsrManager:
         now_ms: Callable[[], int],
         limits: Callable[[], LagLimits],
         on_changed: Callable[[Partition], None],
+        logger: EventLogger,
     ) -> None:
         self.sender: AlterPartitionSender | None = None  # None: a single node
 
@@ -54,9 +58,11 @@ class IsrManager:
         self._now_ms = now_ms
         self._limits = limits
         self._on_changed = on_changed
+        self._log = IsrLog(logger, lambda call: timers.add(now_ms() + SUM_UP_MS, call))
         self._led: dict[TopicPartition, Partition] = {}  # with followers
         self._not_before_ms: dict[TopicPartition, int] = {}  # after a refused proposal
         self._timer: Timer[Call] | None = None  # of the next check; None: nothing to check
+        self.shrinks = self.expands = 0  # of the ISRs of partitions that this broker leads
         metadata.listen(self._on_update)
 
     def on_role(self, partition: Partition) -> None:
@@ -156,7 +162,12 @@ class IsrManager:
         if partition.proposal is not proposal:
             return  # a LeaderAndIsr request came first and supersedes it
         code, stored = result
+        before = partition.state.in_sync
         if stored is not None and partition.try_adopt(stored):
+            after = partition.state.in_sync
+            self.shrinks += len(after) < len(before)
+            self.expands += len(after) > len(before)
+            self._log.add(partition, before, limits=self._limits(), now_ms=self._now_ms())
             self._on_changed(partition)
         elif code in _REFUSED:
             self._not_before_ms[partition.tp] = self._now_ms() + REFUSED_MS

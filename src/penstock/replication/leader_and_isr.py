@@ -7,6 +7,7 @@ before; a repeated request changes nothing.
 from collections.abc import Callable, Iterable
 
 from penstock.config.effective_config import EffectiveConfig
+from penstock.logs.event_logger import EventLogger
 from penstock.model.cluster import (
     BrokerId,
     LeaderAndIsrPartition,
@@ -19,7 +20,9 @@ from penstock.model.ids import TopicPartition
 from penstock.replication.metadata_cache import MetadataCache
 from penstock.replication.partition import Partition
 from penstock.replication.storage_errors import code_of
-from penstock.replication.topic_config import Report, TopicConfig, TopicConfigs
+from penstock.replication.topic_config import TopicConfig, TopicConfigs
+from penstock.replication.topic_traffic import Traffic
+from penstock.replication.visible_end import VisibleEnds
 from penstock.storage.engine import NO_TOPIC_ID, Engine, PartitionLog
 from penstock.storage.errors import StorageError
 
@@ -36,21 +39,24 @@ class LeaderAndIsrHandler:
         effective_config: Callable[[], EffectiveConfig],
         now_ms: Callable[[], int],
         wall_ms: Callable[[], int],
-        report: Report,
+        logger: EventLogger,
         on_changed: Callable[[Partition], None],
+        visible_ends: VisibleEnds,
     ) -> None:
         self.broker_id = broker_id
         self.partitions: dict[TopicPartition, Partition] = {}
         self.offline: set[TopicPartition] = set()  # assigned here, but in a failed log directory
+        self.traffic = Traffic()
         self._by_topic: dict[str, dict[TopicPartition, Partition]] = {}  # no empty entries
         self._topic_configs: dict[str, TopicConfig] = {}  # of the same topics
         self._engine = engine
         self._metadata = metadata
-        self._config_cache = TopicConfigs(effective_config, report)
+        self._config_cache = TopicConfigs(effective_config, logger)
         self._now_ms = now_ms
         self._wall_ms = wall_ms
-        self._report = report
+        self._logger = logger
         self._on_changed = on_changed
+        self._visible_ends = visible_ends
         # Called for each partition whose log has failed, again if a request names it.
         self.on_failed: Callable[[TopicPartition], None] = lambda tp: None
         metadata.listen(self._on_update)
@@ -69,8 +75,8 @@ class LeaderAndIsrHandler:
 
     def _host(self, log: PartitionLog) -> Partition:
         tp, config = log.tp, self._topic_configs[log.tp.topic]
-        partition = Partition(self.broker_id, log, config)
-        partition.apply_config(config)
+        partition = Partition(self.broker_id, log, config, self.traffic.add(tp.topic))
+        self._apply_config(partition, config)
         self.partitions[tp] = self._by_topic.setdefault(tp.topic, {})[tp] = partition
         self.offline.discard(tp)
         return partition
@@ -79,11 +85,13 @@ class LeaderAndIsrHandler:
         """Remove the replica with its data. Its delayed operations end even if that fails."""
         tp = partition.tp
         partition.stop()
+        partition.on_truncated()  # to nothing
         del self.partitions[tp]
         of_topic = self._by_topic[tp.topic]
         del of_topic[tp]
         if not of_topic:
             del self._by_topic[tp.topic], self._topic_configs[tp.topic]
+            self.traffic.remove(tp.topic)
         try:
             self._engine.delete(tp)
         finally:
@@ -110,7 +118,7 @@ class LeaderAndIsrHandler:
         try:
             partition = self._find_current(assigned) or self._create(assigned)
         except StorageError as error:
-            self._report(f"{tp} cannot be served: {error}")
+            self._logger.error("replica_offline", f"{tp} cannot be served: {error}")
             self.offline.add(tp)
             return code_of(error)
         if _is_stale(assigned, partition):
@@ -134,9 +142,10 @@ class LeaderAndIsrHandler:
             partition.topic_id = partition.log.topic_id = assigned.topic_id
         if assigned.topic_id in (partition.topic_id, NO_TOPIC_ID):
             return partition
-        self._report(
+        self._logger.info(
+            "replica_deleted",
             f"{assigned.tp} of topic id {partition.topic_id} is deleted: the topic was "
-            f"created again as {assigned.topic_id}"
+            f"created again as {assigned.topic_id}",
         )
         self._remove(partition)
         return None
@@ -167,7 +176,7 @@ class LeaderAndIsrHandler:
         try:
             self._remove(partition)
         except StorageError as error:
-            self._report(f"{tp} could not be deleted: {error}")
+            self._logger.error("replica_not_deleted", f"{tp} could not be deleted: {error}")
             self.offline.add(tp)
             return code_of(error)
         return ErrorCode.NONE
@@ -187,8 +196,14 @@ class LeaderAndIsrHandler:
             return
         self._topic_configs[topic] = config
         for partition in list(self._by_topic[topic].values()):
-            partition.apply_config(config)
+            self._apply_config(partition, config)
             self._on_changed(partition)
+
+    def _apply_config(self, partition: Partition, config: TopicConfig) -> None:
+        if partition.visible_end is not None:
+            partition.visible_end.stop()
+        partition.apply_config(config)
+        partition.visible_end = self._visible_ends.create(partition.log)
 
     def _find_config(self, topic: str) -> TopicConfig | None:
         """None until UpdateMetadata brings the topic: LeaderAndIsr requests come first."""

@@ -30,9 +30,12 @@ from penstock.replication.follower_progress import (
 from penstock.replication.high_watermark import next_high_watermark
 from penstock.replication.isr import assured, maximal
 from penstock.replication.topic_config import TopicConfig
+from penstock.replication.topic_traffic import TopicTraffic
 from penstock.replication.transaction_verification import Verifications
 from penstock.replication.truncation import find_divergence
+from penstock.replication.visible_end import VisibleEnd
 from penstock.storage.engine import PartitionLog
+from penstock.storage.errors import StorageError
 from penstock.storage.leader_epoch_cache import OffsetAndEpoch
 
 NO_STATE = PartitionState(NO_BROKER, NO_LEADER_EPOCH, (), (), partition_epoch=-1)
@@ -65,6 +68,14 @@ class PartitionStatistics(NamedTuple):
     in_sync: tuple[BrokerId, ...]
     replicas: tuple[BrokerId, ...]
     failure: str | None  # why its log is offline
+    min_in_sync: int  # of acks=all, at most the number of replicas
+    is_reassigning: bool
+    size_bytes: int
+    segments: int
+    # Appended in the current leadership; `TrafficStatistics` of the topic lacks it.
+    messages_in: int
+    bytes_in: int
+    visible_end: Offset  # of consumers: the high watermark, or less on a topic with a delay
 
 
 class PartitionLeadership:
@@ -73,9 +84,18 @@ class PartitionLeadership:
     A delayed write belongs to the leadership that appended it: a later one may have lost it.
     """
 
-    __slots__ = ("_verifications", "durable_offset", "ended", "high_watermark")
+    __slots__ = (
+        "_verifications",
+        "durable_offset",
+        "ended",
+        "first_bytes",
+        "first_offset",
+        "high_watermark",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, log: PartitionLog) -> None:
+        # Where the log was when the leadership began.
+        self.first_offset, self.first_bytes = log.log_end_offset, log.appended_bytes
         self._verifications: Verifications | None = None  # built lazily
         self.ended: ErrorCode | None = None  # the error for writes that were not committed
         self.high_watermark = self.durable_offset = Offset(-1)  # when it ended
@@ -110,11 +130,20 @@ class Partition:
         "state",
         "topic_id",
         "tp",
+        "traffic",
         "under_min_isr",
+        "visible_end",
     )
 
-    def __init__(self, broker_id: BrokerId, log: PartitionLog, config: TopicConfig) -> None:
+    def __init__(
+        self,
+        broker_id: BrokerId,
+        log: PartitionLog,
+        config: TopicConfig,
+        traffic: TopicTraffic | None = None,
+    ) -> None:
         self.broker_id = broker_id
+        self.traffic = traffic or TopicTraffic()  # of all partitions of the topic
         self.tp = log.tp
         self.topic_id = log.topic_id
         self.log = log
@@ -137,6 +166,7 @@ class Partition:
         self.under_min_isr = False  # leads with fewer in-sync replicas than acks=all needs
         self.is_single_replica = False  # leads alone: whatever is appended is committed
         self.accepts_writes = False  # leads, and clients' appends need no further check
+        self.visible_end: VisibleEnd | None = None  # of a topic with a delay
 
     # -- reading and writing ---------------------------------------------------------------
 
@@ -197,12 +227,22 @@ class Partition:
         )
 
     def readable_end(self, isolation: FetchIsolation) -> Offset:
-        """Clients read up to the high watermark or last stable offset, followers to the log end."""
-        if isolation is FetchIsolation.READ_COMMITTED:
-            return self.log.last_stable_offset
+        """Clients read up to the high watermark or last stable offset, and not past the visible
+        end; followers to the log end."""
         if isolation is FetchIsolation.LOG_END:
             return self.log.log_end_offset
-        return self.log.high_watermark
+        is_committed = isolation is FetchIsolation.READ_COMMITTED
+        end = self.log.last_stable_offset if is_committed else self.log.high_watermark
+        return end if self.visible_end is None else min(end, self.visible_end.find_and_wake())
+
+    def visible_high_watermark(self) -> Offset:
+        """The high watermark that clients are told."""
+        end = self.log.high_watermark
+        return end if self.visible_end is None else min(end, self.visible_end.find())
+
+    def on_truncated(self) -> None:
+        if self.visible_end is not None:
+            self.visible_end.reset()
 
     def find_divergence(self, offset: int, last_fetched_epoch: int) -> OffsetAndEpoch | None:
         """Where a reader's log diverges from this one, if its last record is not in this log."""
@@ -214,21 +254,35 @@ class Partition:
         )
 
     def statistics(self) -> PartitionStatistics:
-        log = self.log
+        log, state = self.log, self.state
+        messages_in, bytes_in = self._appended()
         return PartitionStatistics(
-            tp=self.tp,
-            topic_id=self.topic_id,
-            role=self.role,
-            leader=self.state.leader,
-            leader_epoch=self.leader_epoch,
-            log_start_offset=log.log_start_offset,
-            last_stable_offset=log.last_stable_offset,
-            high_watermark=log.high_watermark,
-            log_end_offset=log.log_end_offset,
-            in_sync=self.state.in_sync,
-            replicas=self.state.replicas,
-            failure=self.failure,
+            self.tp,
+            self.topic_id,
+            self.role,
+            state.leader,
+            self.leader_epoch,
+            log.log_start_offset,
+            log.last_stable_offset,
+            log.high_watermark,
+            log.log_end_offset,
+            state.in_sync,
+            state.replicas,
+            self.failure,
+            min(self.min_in_sync, len(state.replicas)),
+            bool(state.adding or state.removing),
+            log.size_bytes,
+            log.segment_count,
+            messages_in,
+            bytes_in,
+            self._visible_for_statistics(),
         )
+
+    def _visible_for_statistics(self) -> Offset:
+        try:
+            return self.visible_high_watermark()
+        except (StorageError, OSError):
+            return self.log.high_watermark  # a log that cannot be read is reported elsewhere
 
     @property
     def role(self) -> Role:
@@ -253,7 +307,7 @@ class Partition:
             for replica in state.replicas
             if replica != self.broker_id
         }
-        self.leadership = self.leadership or PartitionLeadership()
+        self.leadership = self.leadership or PartitionLeadership(self.log)
         self._set_state(state)
 
     def follow(self, state: PartitionState) -> None:
@@ -275,10 +329,23 @@ class Partition:
             self.leadership.high_watermark = self.log.high_watermark
             self.leadership.durable_offset = self.log.durable_offset
             self.leadership.ended = code
+            messages, bytes_in = self._appended()
+            self.traffic.messages_in += messages
+            self.traffic.bytes_in += bytes_in
         self.leadership = None
         self.followers = {}
         self.proposal = None
         self._update_derived()
+
+    def _appended(self) -> tuple[int, int]:
+        """Records and bytes that were appended in this leadership: a leader's log is never cut."""
+        leadership, log = self.leadership, self.log
+        if leadership is None:
+            return 0, 0
+        return (
+            log.log_end_offset - leadership.first_offset,
+            log.appended_bytes - leadership.first_bytes,
+        )
 
     def _set_state(self, state: PartitionState) -> None:
         self.state = state

@@ -1,8 +1,8 @@
 """Fetches from leaders over the network: one task and connection per leader, for all partitions.
 
 `FollowerState` decides what to fetch and applies what comes; here are connections, backoff and
-time-outs. Without a fetch session (KIP-227): each request is complete. Invariant: at most one
-request is in flight per leader.
+time-outs. Without a fetch session (KIP-227): each request is complete, or names the next part of
+very many partitions. Invariant: at most one request is in flight per leader.
 """
 
 import asyncio
@@ -15,15 +15,16 @@ from penstock.client.data_calls import FetchedPartition, FetchFrom, FetchOptions
 from penstock.client.deadline import backoff_ms
 from penstock.client.errors import ClientError, Disconnected
 from penstock.client.follower_fetch import Answer, follower_fetch_call
+from penstock.logs.event_logger import EventLogger
 from penstock.model.cluster import BrokerEpoch, BrokerId
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicId, TopicPartition
 from penstock.replication.config import FollowerConfig
 from penstock.replication.follower_state import FIRST_BACKOFF_MS, FollowerState
-from penstock.replication.topic_config import Report
 
 YIELD_BYTES = 1 << 20  # appended before other tasks get a turn
 IDLE_MS = 60_000  # without partitions only news can end the wait
+PARTITIONS_PER_REQUEST = 10_000  # a request may not name much more (docs/limits.md)
 REPORTED_FAILURES = 4  # consecutive; fewer are normal while a leader starts or stops
 
 
@@ -37,7 +38,16 @@ class FetcherDependencies(NamedTuple):
     topic_id_of: Callable[[TopicPartition], TopicId]  # of a partition on this broker
     config: Callable[[], FollowerConfig]
     now_ms: Callable[[], int]
-    report: Report
+    logger: EventLogger
+
+
+def choose_part(
+    wanted: Sequence[FetchFrom], turn: int, partitions_per_request: int = PARTITIONS_PER_REQUEST
+) -> tuple[Sequence[FetchFrom], int]:
+    """The partitions that one request names, and the number of parts that take turns."""
+    parts = max(1, -(-len(wanted) // partitions_per_request))
+    start = turn % parts * partitions_per_request
+    return wanted[start : start + partitions_per_request], parts
 
 
 class ReplicaFetcherManager:
@@ -79,6 +89,7 @@ class _ReplicaFetcher:
         self._has_news = asyncio.Event()
         self._connection: BrokerConnection | None = None
         self._has_request = False  # in flight; the leader may hold it for a while
+        self._turn = 0  # which part of the partitions the next request names
         self._failures = 0  # consecutive
         self._has_reported = False  # failures are reported once, until a fetch succeeds
 
@@ -102,9 +113,11 @@ class _ReplicaFetcher:
 
     # -- one request -----------------------------------------------------------------------
 
-    async def _fetch(self, wanted: Sequence[FetchFrom]) -> None:
+    async def _fetch(self, all_wanted: Sequence[FetchFrom]) -> None:
+        wanted, parts = choose_part(all_wanted, self._turn)
+        self._turn += 1
         try:
-            fetched = await self._send(wanted)
+            fetched = await self._send(wanted, parts)
         except ClientError as error:
             self._hang_up()
             if not self._has_news.is_set():
@@ -113,13 +126,13 @@ class _ReplicaFetcher:
         self._failures, self._has_reported = 0, False
         await self._apply(wanted, fetched)
 
-    async def _send(self, wanted: Sequence[FetchFrom]) -> list[FetchedPartition]:
+    async def _send(self, wanted: Sequence[FetchFrom], parts: int) -> list[FetchedPartition]:
         # Before any await: a wanted partition may be deleted meanwhile.
         ids = {fetch.tp.topic: self._dependencies.topic_id_of(fetch.tp) for fetch in wanted}
         connection = await self._connect()
         if self._has_news.is_set():  # meanwhile: the leader might hold this request for long
             return []
-        call = follower_fetch_call(wanted, self._options(), ids)
+        call = follower_fetch_call(wanted, self._options(parts), ids)
         self._has_request = True
         try:
             timeout_ms = self._dependencies.config().timeout_ms
@@ -131,10 +144,11 @@ class _ReplicaFetcher:
             raise Disconnected(f"broker {self._leader} refuses the fetch: {code.name}")
         return fetched
 
-    def _options(self) -> FetchOptions:
+    def _options(self, parts: int) -> FetchOptions:
+        """The partitions of the other parts wait for this request: they share the waiting time."""
         config = self._dependencies.config()
         return FetchOptions(
-            max_wait_ms=config.max_wait_ms,
+            max_wait_ms=config.max_wait_ms // parts,
             min_bytes=config.min_bytes,
             max_bytes=config.response_max_bytes,
             replica_id=self._dependencies.broker_id,
@@ -180,8 +194,10 @@ class _ReplicaFetcher:
         pause_ms = backoff_ms(self._failures, first_ms=FIRST_BACKOFF_MS, most_ms=max_ms)
         if self._failures >= REPORTED_FAILURES and not self._has_reported:
             self._has_reported = True
-            self._dependencies.report(
-                f"cannot fetch from broker {self._leader} ({error}); retrying"
+            self._dependencies.logger.warning(
+                "fetch_failed",
+                f"cannot fetch from broker {self._leader} ({error}); retrying",
+                leader=self._leader,
             )
         await self._wait_news(pause_ms)
 

@@ -5,12 +5,14 @@ loop: nothing here awaits, so every request and every append is atomic to all ot
 `done` of an append is called exactly once, unless the delayed operation is cancelled.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain, islice
 from typing import NamedTuple, Protocol
 
 from penstock.config.cached_config import CachedConfig
 from penstock.config.effective_config import EffectiveConfig
+from penstock.logs.event_logger import EventLogger
 from penstock.model.cluster import (
     INTERNAL_TOPICS,
     BrokerEpoch,
@@ -45,9 +47,10 @@ from penstock.replication.record_validator import RecordValidator
 from penstock.replication.refused_batches import DamageVerdict, describe_damage, judge_damage
 from penstock.replication.replication_quota import ReplicationQuota
 from penstock.replication.storage_errors import as_refusal, code_of, message_of
-from penstock.replication.topic_config import Report
+from penstock.replication.topic_traffic import TrafficStatistics
+from penstock.replication.visible_end import VisibleEnds
 from penstock.storage.engine import AppendItem, AppendOrigin, Engine, PartitionLog
-from penstock.storage.errors import LogFenced, StorageError
+from penstock.storage.errors import LogFenced, RecordTooLarge, StorageError
 from penstock.storage.leader_epoch_cache import OffsetAndEpoch
 
 # More than the connections that fit in memory can have in flight; a bound nevertheless.
@@ -78,6 +81,11 @@ class FollowerFetch(NamedTuple):
 
 class ReplicaManagerStatistics(NamedTuple):
     partitions: tuple[PartitionStatistics, ...]
+    traffic: Mapping[str, TrafficStatistics]  # by topic, without current leaderships' appends
+    other_traffic: TrafficStatistics  # of topics that have no partition here (any more)
+    isr_shrinks: int
+    isr_expands: int
+    max_lag: int  # records that the followers here are behind, as of their last fetch
     offline: tuple[TopicPartition, ...]  # assigned here, but in a failed log directory
     produces: PurgatoryStatistics
     fetches: PurgatoryStatistics
@@ -93,7 +101,7 @@ class ReplicaManager:
         effective_config: Callable[[], EffectiveConfig],
         timers: Clock,
         wall_ms: Callable[[], int],
-        report: Report,
+        logger: EventLogger,
         max_delayed_operations: int = MAX_DELAYED_OPERATIONS,
     ) -> None:
         self._engine = engine
@@ -102,7 +110,7 @@ class ReplicaManager:
         self._timers = timers
         self._wall_ms = wall_ms
         self._validator = RecordValidator()
-        self._report = report
+        self._logger = logger
         self._on_damaged: Callable[[TopicPartition], None] = lambda tp: None
         self._handler = LeaderAndIsrHandler(
             broker_id=broker_id,
@@ -111,16 +119,23 @@ class ReplicaManager:
             effective_config=effective_config,
             now_ms=timers.now_ms,
             wall_ms=wall_ms,
-            report=report,
+            logger=logger,
             on_changed=self._on_changed,
+            visible_ends=VisibleEnds(
+                wall_ms=wall_ms,
+                timers=timers,
+                on_moved=lambda tp: self.fetch_purgatory.check_and_complete(tp),
+            ),
         )
         self._partitions = self._handler.partitions
+        self.traffic = self._handler.traffic
         self.isr_manager = IsrManager(
             metadata=metadata,
             timers=timers,
             now_ms=timers.now_ms,
             limits=lambda: self._config().lag_limits,
             on_changed=self._on_changed,
+            logger=logger,
         )
         self.quota = ReplicationQuota(
             broker_id,
@@ -135,7 +150,7 @@ class ReplicaManager:
             now_ms=timers.now_ms,
             wall_ms=wall_ms,
             config=self.follower_config,
-            report=report,
+            logger=logger,
         )
         self.produce_purgatory: Purgatory[TopicPartition] = Purgatory(
             "produce", timers, max_operations=max_delayed_operations, max_watches=MAX_WATCHES
@@ -233,6 +248,7 @@ class ReplicaManager:
         for index, partition, written in zip(indexes, accepted, appended, strict=True):
             if isinstance(written, StorageError):
                 has_failed = has_failed or type(written) is LogFenced
+                self._count_failure(partition, written, items[appended.index(written)])
                 # With the log start offset: Java's producer reads from it why its id is unknown.
                 results[index] = _refuse(code_of(written), message_of(written))._replace(
                     log_start_offset=partition.log.log_start_offset
@@ -285,6 +301,7 @@ class ReplicaManager:
             if partition is None or not partition.accepts_writes or acks < _ALL or acks > 1:
                 code = self._find_refusal(tp, partition, acks, origin)
                 if code is not None:
+                    self.traffic.find(tp.topic).failed_produces += 1
                     refused.append((len(items) + len(refused), _refuse(code)))
                     continue
                 assert partition is not None
@@ -293,12 +310,18 @@ class ReplicaManager:
             if is_from_client and config.penstock_validate_records:
                 invalid = find_invalid(records, config, tp, now_ms)
                 if invalid is not None:
+                    partition.traffic.failed_produces += 1
                     invalid = invalid._replace(log_start_offset=log.log_start_offset)
                     refused.append((len(items) + len(refused), invalid))
                     continue
             items.append(new_tuple(AppendItem, (log, records, partition.leader_epoch, origin)))
             accepted.append(partition)
         return items, accepted, refused
+
+    def _count_failure(self, partition: Partition, error: StorageError, item: AppendItem) -> None:
+        partition.traffic.failed_produces += 1
+        if isinstance(error, RecordTooLarge):
+            partition.traffic.bytes_rejected += len(item.batches)
 
     def _find_refusal(
         self, tp: TopicPartition, partition: Partition | None, acks: int, origin: AppendOrigin
@@ -434,14 +457,16 @@ class ReplicaManager:
         except StorageError as error:
             raise as_refusal(error) from error
         except OSError as error:
-            self._report(f"{tp} cannot be checked for damage at offset {offset}: {error}")
+            self._logger.error(
+                "log_not_checked", f"{tp} cannot be checked for damage at offset {offset}: {error}"
+            )
             raise Refusal(ErrorCode.KAFKA_STORAGE_ERROR) from error
         if damaged is None:
             return
         verdict = judge_damage(partition.state, partition.broker_id)
         if damaged.offset != partition.damaged_at:
             partition.damaged_at = damaged.offset
-            self._report(describe_damage(tp, damaged, verdict, follower))
+            self._logger.error("log_damage_found", describe_damage(tp, damaged, verdict, follower))
         if verdict is DamageVerdict.MOVES:
             self._on_damaged(tp)
         raise Refusal(ErrorCode.CORRUPT_MESSAGE, f"{tp} is damaged at offset {damaged.offset}")
@@ -454,7 +479,8 @@ class ReplicaManager:
     # -- deleting --------------------------------------------------------------------------
 
     def delete_records(self, tp: TopicPartition, before: Offset) -> Offset:
-        """Delete everything below `before` (-1: the high watermark); the new log start offset."""
+        """Delete everything below `before` (-1: all that consumers see); the new log start
+        offset."""
         if tp.topic in INTERNAL_TOPICS:
             raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION)
         partition = self.get(tp)
@@ -466,15 +492,35 @@ class ReplicaManager:
                 f"{tp} is compacted and not deleted from; add delete to its cleanup.policy",
             )
         try:
-            log.delete_before(log.high_watermark if before == UNTIL_HIGH_WATERMARK else before)
+            is_all = before == UNTIL_HIGH_WATERMARK
+            log.delete_before(partition.visible_high_watermark() if is_all else before)
         except StorageError as error:
             raise as_refusal(error) from error
         self.fetch_purgatory.check_and_complete(tp)
         return log.log_start_offset
 
     def statistics(self) -> ReplicaManagerStatistics:
+        partitions = tuple(chain.from_iterable(self.slices_of_partitions(len(self._partitions))))
+        return self.statistics_of(partitions)
+
+    def slices_of_partitions(self, size: int) -> Iterator[list[PartitionStatistics]]:
+        """So many partitions at a time: a caller with many can let others run between slices.
+        Partitions that come or go meanwhile may be missing."""
+        pending = iter(list(self._partitions.values()))
+        while batch := list(islice(pending, size)):
+            yield [partition.statistics() for partition in batch]
+
+    def statistics_of(
+        self, partitions: tuple[PartitionStatistics, ...]
+    ) -> ReplicaManagerStatistics:
+        traffic = self.traffic
         return ReplicaManagerStatistics(
-            partitions=tuple(partition.statistics() for partition in self._partitions.values()),
+            partitions=partitions,
+            traffic={topic: counts.snapshot() for topic, counts in traffic.topics.items()},
+            other_traffic=traffic.without_topic,
+            isr_shrinks=self.isr_manager.shrinks,
+            isr_expands=self.isr_manager.expands,
+            max_lag=self.follower_state.max_lag,
             offline=tuple(sorted(self._handler.offline)),
             produces=self.produce_purgatory.statistics(),
             fetches=self.fetch_purgatory.statistics(),

@@ -7,9 +7,8 @@ from penstock.config.effective_config import EffectiveConfig, resolve_topic
 from penstock.config.log_config import LogConfig
 from penstock.config.raw_config import EMPTY_RAW_CONFIG, ConfigError, RawConfig
 from penstock.config.setting import LONG_MAX
+from penstock.logs.event_logger import EventLogger
 from penstock.replication.throttle import NO_REPLICAS, ReplicaSet, parse_replicas
-
-Report = Callable[[str], None]
 
 MAX_CACHED = 1000
 
@@ -39,9 +38,11 @@ class TopicConfig:
 class TopicConfigs:
     """Topic configs by their overrides: most topics have the same ones, and resolving is slow."""
 
-    def __init__(self, effective_config: Callable[[], EffectiveConfig], report: Report) -> None:
+    def __init__(
+        self, effective_config: Callable[[], EffectiveConfig], logger: EventLogger
+    ) -> None:
         self._effective_config = effective_config
-        self._report = report
+        self._logger = logger
         self._broker: EffectiveConfig | None = None  # for which the cached configs hold
         self._cached: dict[frozenset[tuple[str, str]], TopicConfig] = {}
 
@@ -52,7 +53,7 @@ class TopicConfigs:
             self._broker = broker
         key = frozenset(overrides.items())
         if key not in self._cached:
-            self._cached[key] = resolve_topic_config(topic, overrides, broker, self._report)
+            self._cached[key] = resolve_topic_config(topic, overrides, broker, self._logger)
         return self._cached[key]
 
     def keep(self, config: LogConfig) -> TopicConfig:
@@ -61,14 +62,17 @@ class TopicConfigs:
 
 
 def resolve_topic_config(
-    topic: str, overrides: Mapping[str, str], broker: EffectiveConfig, report: Report
+    topic: str, overrides: Mapping[str, str], broker: EffectiveConfig, logger: EventLogger
 ) -> TopicConfig:
     """Overrides that have become invalid are reported and ignored."""
     try:
         config = resolve_topic(RawConfig.from_mapping(overrides, where=f"topic {topic}"), broker)
     except ConfigError as error:
         # Valid when they were stored, perhaps beside other broker settings than today's.
-        report(f"{error}\n  topic {topic} uses the broker's settings until its own are corrected")
+        logger.warning(
+            "topic_configs_ignored",
+            f"{error}\n  topic {topic} uses the broker's settings until its own are corrected",
+        )
         config = resolve_topic(EMPTY_RAW_CONFIG, broker)
     return replace(
         TopicConfig.of(LogConfig.from_topic(config), _min_in_sync(config)),

@@ -8,6 +8,8 @@ from uuid import UUID
 from penstock.config.effective_config import EffectiveConfig, resolve_broker
 from penstock.config.log_config import LogConfig, StorageConfig
 from penstock.config.raw_config import RawConfig
+from penstock.logs.event_logger import message_logger
+from penstock.logs.levels import INFO
 from penstock.model.cluster import (
     BrokerEpoch,
     BrokerId,
@@ -90,7 +92,7 @@ class ReplicationHarness:
             config_of=lambda topic: opened_as or LogConfig(),
             disk=self.disk,
             background=self.background,
-            report=self.reports.append,
+            logger=message_logger(self.reports.append, INFO),
         )
         recovered = self.engine.recover(lambda *, done, total: None, WALL_MS)
         self.cluster = MetadataCache()
@@ -101,7 +103,7 @@ class ReplicationHarness:
             effective_config=lambda: self.settings,
             timers=self.clock,
             wall_ms=lambda: WALL_MS,
-            report=self.reports.append,
+            logger=message_logger(self.reports.append, INFO),
             max_delayed_operations=max_delayed_operations,
         )
         self.replicas.adopt(recovered)

@@ -103,6 +103,20 @@ def test_a_caught_up_follower_is_proposed_and_counts_for_the_high_watermark_at_o
     assert harness.partition().high_watermark == 2
 
 
+def test_stored_shrinks_and_expands_are_counted(harness: LeaderHarness) -> None:
+    harness.leader_and_isr(P0, replicas=ALL, in_sync=ALL)
+    harness.append(P0, timeout_ms=60_000)
+    harness.fetch(OTHER, 1)
+    harness.clock.advance_ms(LAG_MS + LAG_MS // 2 + 10)
+    statistics = harness.replicas.statistics()
+    assert (statistics.isr_shrinks, statistics.isr_expands) == (0, 0)  # proposed, not stored
+    harness.controller.store()
+    harness.fetch(THIRD, 1)
+    harness.controller.store()
+    statistics = harness.replicas.statistics()
+    assert (statistics.isr_shrinks, statistics.isr_expands) == (1, 1)
+
+
 def test_a_follower_below_the_epoch_start_is_not_proposed(harness: LeaderHarness) -> None:
     """KAFKA-7128: an earlier leader may have committed records up to the epoch start."""
     harness.leader_and_isr(P0, replicas=ALL, in_sync=(ME, OTHER))

@@ -16,6 +16,7 @@ from tests.unit.replication.harness import (
 )
 
 from penstock.config.log_config import LogConfig
+from penstock.logs.event_logger import message_logger
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import LeaderEpoch, Offset, TopicId, TopicPartition
 from penstock.replication.partition import FetchIsolation, Role
@@ -258,7 +259,7 @@ def test_a_log_keeps_its_config_until_metadata_has_its_topic() -> None:
     harness.leader_and_isr(P0)
     harness.engine.close()
     rules = resolve_topic_config(
-        "orders", {"flush.messages": "1"}, harness.settings, harness.reports.append
+        "orders", {"flush.messages": "1"}, harness.settings, message_logger(harness.reports.append)
     )
     later = ReplicationHarness(harness.disk, opened_as=rules.log)
     later.leader_and_isr(P0, epoch=1, is_new=False)

@@ -10,6 +10,7 @@ from tests.unit.replication.harness import some_batch
 from penstock.config.effective_config import resolve_broker
 from penstock.config.log_config import LogConfig, StorageConfig
 from penstock.config.raw_config import RawConfig
+from penstock.logs.event_logger import NO_LOGGER
 from penstock.model.cluster import (
     BrokerEpoch,
     BrokerId,
@@ -73,7 +74,7 @@ def test_synchronous_writes_of_many_clients_are_durable_when_acknowledged(
             effective_config=lambda: settings,
             timers=timers,
             wall_ms=lambda: WALL_MS,
-            report=lambda text: None,
+            logger=NO_LOGGER,
         )
         assert set(replicas.become_leader_or_follower(ORDER).values()) == {ErrorCode.NONE}
         await asyncio.gather(*(write_in_turn(replicas, client) for client in range(8)))

@@ -11,9 +11,12 @@ from tests.unit.replication.harness import ME as LEADER
 from tests.unit.replication.harness import OTHER as FOLLOWER
 
 from penstock.client.address import Address
+from penstock.client.data_calls import FetchFrom
 from penstock.config.effective_config import resolve_broker
 from penstock.config.log_config import LogConfig, StorageConfig
 from penstock.config.raw_config import RawConfig
+from penstock.logs.event_logger import NO_LOGGER, message_logger
+from penstock.logs.levels import INFO
 from penstock.model.cluster import (
     BrokerEpoch,
     BrokerId,
@@ -23,12 +26,16 @@ from penstock.model.cluster import (
     PartitionState,
     StopReplicaRequest,
 )
-from penstock.model.ids import LeaderEpoch, TopicPartition
+from penstock.model.ids import LeaderEpoch, Offset, TopicPartition
 from penstock.network.limits import NetworkLimits
 from penstock.network.server import Server
 from penstock.purgatory.loop_timers import LoopTimers
 from penstock.replication.metadata_cache import MetadataCache
-from penstock.replication.replica_fetcher import FetcherDependencies, ReplicaFetcherManager
+from penstock.replication.replica_fetcher import (
+    FetcherDependencies,
+    ReplicaFetcherManager,
+    choose_part,
+)
 from penstock.replication.replica_manager import ReplicaManager
 from penstock.storage.segmented_engine import SegmentedEngine
 
@@ -39,6 +46,15 @@ SETTINGS = resolve_broker(
     )
 )
 TIMEOUT_S = 180
+
+
+def test_very_many_partitions_take_turns() -> None:
+    wanted = [FetchFrom(TopicPartition("t", number), Offset(0)) for number in range(25)]
+    turns = [choose_part(wanted, turn, 10) for turn in range(4)]
+    assert [parts for _, parts in turns] == [3, 3, 3, 3]
+    named = [[fetch.tp.partition for fetch in part] for part, _ in turns]
+    assert named == [[*range(10)], [*range(10, 20)], [*range(20, 25)], [*range(10)]]
+    assert choose_part(wanted, 7) == (wanted, 1), "fewer than one request may name"
 
 
 class ReplicationPair:
@@ -64,7 +80,7 @@ class ReplicationPair:
             effective_config=lambda: SETTINGS,
             timers=timers,
             wall_ms=lambda: NOW_MS,
-            report=self.reports.append,
+            logger=message_logger(self.reports.append, INFO),
         )
 
     def make_server(self) -> Server:
@@ -72,7 +88,7 @@ class ReplicationPair:
             on_request=self.leader_harness.dispatcher.on_request,
             timers=self.timers,
             limits=NetworkLimits(),
-            report=lambda line: None,
+            logger=NO_LOGGER,
         )
         self.address = Address(*server.bind("PLAINTEXT", "127.0.0.1", 0))
         server.start()
@@ -89,7 +105,7 @@ class ReplicationPair:
                 topic_id_of=lambda partition: self.replicas.get(partition).topic_id,
                 config=self.replicas.follower_config,
                 now_ms=self.timers.now_ms,
-                report=self.reports.append,
+                logger=message_logger(self.reports.append, INFO),
             )
         )
 
