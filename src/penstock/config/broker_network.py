@@ -55,8 +55,22 @@ _SOCKETS: tuple[Setting, ...] = (
         "socket.request.max.bytes",
         SettingKind.INT,
         104_857_600,
-        "Largest request that is read; a longer one closes the connection.",
+        "Largest Produce request, and the most of any other; a longer one closes the connection.",
         at_least(1),
+    ),
+    broker(
+        "penstock.request.max.bytes",
+        SettingKind.INT,
+        4_194_304,
+        "Largest request other than Produce; SyncGroup may have 20 MiB.",
+        at_least(65_536),
+    ),
+    broker(
+        "penstock.request.max.elements",
+        SettingKind.INT,
+        60_000,
+        "Entries of all arrays of a request together; an entry with fields counts twice.",
+        at_least(10_000),
     ),
     broker(
         "socket.listen.backlog.size",

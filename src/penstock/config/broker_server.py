@@ -4,6 +4,7 @@ from functools import partial
 
 from penstock.config.check import at_least, one_of
 from penstock.config.declare import broker, named
+from penstock.config.listeners import HOST_PORT, HTTP_URL
 from penstock.config.setting import NOT_YET, Setting, SettingKind
 
 _IDENTITY: tuple[Setting, ...] = (
@@ -82,8 +83,83 @@ _PENSTOCK: tuple[Setting, ...] = (
     ),
 )
 
+_METRICS: tuple[Setting, ...] = (
+    _own(
+        "metrics.listener",
+        SettingKind.STRING,
+        "",
+        "HOST:PORT where metrics and health are served over HTTP; empty: nowhere.",
+        HOST_PORT,
+    ),
+    _own(
+        "metrics.names",
+        SettingKind.STRING,
+        "A",
+        "Whose names Kafka's metrics get: A jmx_exporter and Strimzi, B Confluent, D Strimzi's "
+        "Metrics Reporter.",
+        one_of("A", "B", "D"),
+    ),
+    _own(
+        "metrics.partition.limit",
+        SettingKind.INT,
+        10_000,
+        "Partitions, and offsets of groups, of which a scrape has series.",
+        at_least(0),
+    ),
+    _own(
+        "metrics.otlp.endpoint",
+        SettingKind.STRING,
+        "",
+        "URL to which metrics are pushed over HTTP in OpenTelemetry's protocol, such as "
+        "http://127.0.0.1:4318/v1/metrics; empty: nowhere. Needs the extra otlp.",
+        HTTP_URL,
+    ),
+    _own(
+        "metrics.otlp.interval.ms",
+        SettingKind.INT,
+        60_000,
+        "Time between two pushes of metrics.",
+        at_least(100),
+    ),
+)
+
+_LOGGING: tuple[Setting, ...] = (
+    _own(
+        "logging.format",
+        SettingKind.STRING,
+        "text",
+        "Format of the broker's log: lines of text, or a JSON object per line.",
+        one_of("text", "json"),
+    ),
+    _own(
+        "logging.level",
+        SettingKind.STRING,
+        "INFO",
+        "Lowest level that is logged. BROKER_LOGGER changes it, and single components, while the "
+        "broker runs.",
+        one_of("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL"),
+    ),
+    _own(
+        "logging.slow.request.ms",
+        SettingKind.INT,
+        500,
+        "A request whose handler takes longer is logged. Waiting for data, replicas or other "
+        "members does not count.",
+        at_least(1),
+    ),
+    _own(
+        "logging.stall.ms",
+        SettingKind.INT,
+        200,
+        "Longer stalls of the event loop are logged with the stack that caused them.",
+        at_least(5),
+    ),
+)
+
 SETTINGS: tuple[Setting, ...] = (
     *_IDENTITY,
     *_SHUTDOWN,
     *_PENSTOCK,
+    *_METRICS,
+    *_LOGGING,
 )

@@ -30,7 +30,30 @@ def broker_conflicts(values: Values, explicit: Set[str]) -> list[ConfigFinding]:
 
 def topic_conflicts(values: Values) -> list[ConfigFinding]:
     """Combinations that cannot work in a topic."""
-    return list(_check_order(values, "min.compaction.lag.ms", "max.compaction.lag.ms"))
+    return [
+        *_check_order(values, "min.compaction.lag.ms", "max.compaction.lag.ms"),
+        *(_delay_conflicts(values) if values["penstock.delay.ms"] else ()),
+    ]
+
+
+def _delay_conflicts(values: Values) -> Iterator[ConfigFinding]:
+    name = "penstock.delay.ms"
+    delay_ms, policy = values[name], values["cleanup.policy"]
+    if values["message.timestamp.type"] != "LogAppendTime":
+        yield ConfigFinding(
+            name,
+            f"is {delay_ms}, which needs message.timestamp.type = LogAppendTime: the delay counts "
+            "from the leader's time, which is the same on every replica",
+        )
+    retention_ms = values["retention.ms"]
+    if "delete" in policy and 0 <= retention_ms <= delay_ms:
+        yield ConfigFinding(
+            name,
+            f"is {delay_ms}, not below retention.ms = {retention_ms}: records could be deleted "
+            "before consumers see them; raise retention.ms",
+        )
+    if "compact" in policy:
+        yield from _check_order(values, name, "max.compaction.lag.ms")
 
 
 def group_conflicts(values: Values, broker: Values) -> list[ConfigFinding]:

@@ -14,6 +14,10 @@ _LISTENER = re.compile(
     r"(?P<name>[A-Za-z0-9_.-]+)://"
     r"(?:\[(?P<ipv6>[0-9A-Fa-f:.%]+)\]|(?P<host>[A-Za-z0-9._-]*)):(?P<port>[0-9]{1,5})"
 )
+_HOST_PORT = re.compile(
+    r"(?:\[(?P<ipv6>[0-9A-Fa-f:.%]+)\]|(?P<host>[A-Za-z0-9._-]+)):(?P<port>[0-9]{1,5})"
+)
+_HTTP_URL = re.compile(r"https?://[^\s/]+(/\S*)?")
 _HOST_LIMIT = re.compile(r"[^:,\s]+:[0-9]+")
 
 
@@ -21,6 +25,23 @@ class Listener(NamedTuple):
     name: str  # upper case, as Kafka compares them
     host: str  # without brackets; empty: all addresses
     port: int
+
+
+class HostPort(NamedTuple):
+    host: str  # without brackets; never empty
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def find_host_port(text: str) -> HostPort | None:
+    """The address in `text`, or None if it is not one. A host must be named: an address that
+    nobody asked for is not listened on."""
+    match = _HOST_PORT.fullmatch(text.strip())
+    if match is None or int(match["port"]) > 65535:
+        return None
+    return HostPort(match["ipv6"] or match["host"], int(match["port"]))
 
 
 def find_listener(text: str) -> Listener | None:
@@ -70,6 +91,14 @@ LISTENERS = ValueCheck(
     allowed="each NAME://host:port with its own name, a port from 0 to 65535, "
     "and an IPv6 host in [brackets]",
     accepts=_are_listeners,
+)
+HOST_PORT = ValueCheck(
+    allowed="HOST:PORT with a port from 0 to 65535 and an IPv6 host in [brackets], or empty",
+    accepts=lambda text: not text or find_host_port(text) is not None,
+)
+HTTP_URL = ValueCheck(
+    allowed="a URL of http or https with a host, or empty",
+    accepts=lambda text: not text or _HTTP_URL.fullmatch(text) is not None,
 )
 PROTOCOL_MAP = ValueCheck(
     allowed=f"NAME:PROTOCOL pairs with a protocol of {', '.join(SECURITY_PROTOCOLS)}",

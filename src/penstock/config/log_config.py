@@ -39,6 +39,7 @@ class LogConfig:
     message_timestamp_after_max_ms: int = 3_600_000
     penstock_validate_records: bool = True
     penstock_max_decompressed_bytes: int = 33_554_432
+    penstock_delay_ms: int = 0  # consumers read a record once it is this old; 0: at once
 
     SOURCE_NAMES: ClassVar[Mapping[str, str]]  # field -> the topic setting it is read from
 
@@ -49,6 +50,12 @@ class LogConfig:
     @property
     def delete(self) -> bool:
         return "delete" in self.cleanup_policy
+
+    @property
+    def uncompacted_ms(self) -> int:
+        """The age below which records are not compacted: those that consumers have not seen yet
+        are not."""
+        return max(self.min_compaction_lag_ms, self.penstock_delay_ms)
 
     @property
     def decompression_limit_bytes(self) -> int:

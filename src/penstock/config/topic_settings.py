@@ -6,6 +6,7 @@ from penstock.config.check import ValueCheck, at_least, between, one_of, subset_
 from penstock.config.declare import HOUR_MS, MINUTE_MS, named, scaled_by, topic
 from penstock.config.setting import LONG_MAX, Setting, SettingKind
 
+MAX_DELAY_MS = 10 * 365 * 24 * HOUR_MS  # a longer one is a mistake, perhaps of the unit
 COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 
 _REPLICAS = ValueCheck(
@@ -213,6 +214,14 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         "Largest decompressed size of a produced batch, or 16 times max.message.bytes if more.",
         at_least(1),
         synonyms=named("penstock.max.decompressed.bytes"),
+        own=True,
+    ),
+    topic(
+        "penstock.delay.ms",
+        SettingKind.LONG,
+        0,
+        "Time a record is in the log before consumers see it; needs LogAppendTime. 0 for none.",
+        between(0, MAX_DELAY_MS),
         own=True,
     ),
 )

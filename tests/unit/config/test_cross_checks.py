@@ -96,6 +96,52 @@ def test_a_topic_and_its_broker_cannot_cross_the_lags_together() -> None:
         resolve_topic(overrides, broker)
 
 
+APPEND_TIME = {"message.timestamp.type": "LogAppendTime"}
+
+
+@pytest.mark.parametrize(
+    ("configs", "expected"),
+    [
+        ({}, "penstock.delay.ms: is 60000, which needs message.timestamp.type = LogAppendTime"),
+        (
+            APPEND_TIME | {"retention.ms": "60000"},
+            "penstock.delay.ms: is 60000, not below retention.ms = 60000",
+        ),
+        (
+            APPEND_TIME | {"cleanup.policy": "compact", "max.compaction.lag.ms": "59999"},
+            "penstock.delay.ms: is 60000, above max.compaction.lag.ms = 59999",
+        ),
+    ],
+)
+def test_a_delay_that_cannot_work_is_refused(configs: dict[str, str], expected: str) -> None:
+    overrides = RawConfig.from_mapping({"penstock.delay.ms": "60000", **configs}, where="topic t")
+    with pytest.raises(ConfigError) as caught:
+        resolve_topic(overrides, resolve_broker())
+    (problem,) = caught.value.problems
+    assert expected in problem
+
+
+@pytest.mark.parametrize(
+    "configs",
+    [
+        {},
+        {"retention.ms": "60001"},
+        {"retention.ms": "-1"},
+        {"cleanup.policy": "compact", "retention.ms": "1"},  # not deleted by age
+    ],
+)
+def test_a_delay_below_the_retention_is_accepted(configs: dict[str, str]) -> None:
+    given = {"penstock.delay.ms": "60000", **APPEND_TIME, **configs}
+    resolved = resolve_topic(RawConfig.from_mapping(given, where="topic t"), resolve_broker())
+    assert resolved["penstock.delay.ms"] == 60_000
+
+
+def test_a_delay_may_take_append_time_from_the_broker() -> None:
+    broker = resolve_broker(_file("log.message.timestamp.type=LogAppendTime"))
+    overrides = RawConfig.from_mapping({"penstock.delay.ms": "60000"}, where="topic t")
+    assert resolve_topic(overrides, broker)["penstock.delay.ms"] == 60_000
+
+
 def test_a_shadowed_setting_is_a_warning() -> None:
     text = "log.retention.hours=1\nlog.retention.ms=5\nlog.retention.minutes=2"
     warnings = resolve_broker(_file(text)).warnings

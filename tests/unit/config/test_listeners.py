@@ -4,9 +4,11 @@ import pytest
 
 from penstock.config.listeners import (
     HOST_LIMITS,
+    HOST_PORT,
     LISTENERS,
     PROTOCOL_MAP,
     Listener,
+    find_host_port,
     find_listener,
     get_listeners,
     get_protocol_map,
@@ -58,3 +60,26 @@ def test_host_limits_are_pairs_or_nothing() -> None:
     assert HOST_LIMITS.accepts("")
     assert HOST_LIMITS.accepts("10.0.0.1:100, name:5")
     assert not HOST_LIMITS.accepts("10.0.0.1")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("127.0.0.1:9404", ("127.0.0.1", 9404)),
+        ("[::1]:0", ("::1", 0)),
+        ("metrics.internal:80", ("metrics.internal", 80)),
+        (":9404", None),  # every address has to be asked for
+        ("9404", None),
+        ("127.0.0.1:65536", None),
+        ("::1:9404", None),
+    ],
+)
+def test_an_address_names_its_host(text: str, expected: tuple[str, int] | None) -> None:
+    assert find_host_port(text) == expected
+    assert HOST_PORT.accepts(text) is (expected is not None)
+    if expected is not None:
+        assert str(find_host_port(text)) == text
+
+
+def test_no_address_is_allowed() -> None:
+    assert HOST_PORT.accepts("")
