@@ -20,6 +20,9 @@ class ApiConfig(NamedTuple):
     max_group_protocols: int  # of one JoinGroup
     max_group_entries: int  # topics of one heartbeat, assignments of one SyncGroup
     max_owned_partitions: int  # of one heartbeat
+    max_request_bytes: int  # of one request other than Produce
+    slow_request_ms: int
+    max_request_elements: int  # of one request: entries of its arrays, at any depth
 
     @classmethod
     def from_broker(cls, config: EffectiveConfig) -> Self:
@@ -37,4 +40,7 @@ class ApiConfig(NamedTuple):
             max_group_protocols=config.get_int("group.member.max.protocols"),
             max_group_entries=config.get_int("group.request.max.entries"),
             max_owned_partitions=config.get_int("group.member.max.partitions"),
+            max_request_bytes=config.get_int("penstock.request.max.bytes"),
+            slow_request_ms=config.get_int("logging.slow.request.ms"),
+            max_request_elements=config.get_int("penstock.request.max.elements"),
         )

@@ -5,6 +5,7 @@ the oldest entry is forgotten and may be logged again.
 """
 
 MAX_REMEMBERED = 1000
+MAX_CLIENT_ID = 200  # characters that tell clients apart; it may have 32,767
 
 RefusedVersion = tuple[str, str | None, int, int]  # host, client id, API key, version
 
@@ -17,6 +18,9 @@ class RefusedVersions:
 
     def is_first(self, refused: RefusedVersion) -> bool:
         """Whether this is new; it is remembered from here on."""
+        host, client_id, api_key, version = refused
+        if client_id is not None and len(client_id) > MAX_CLIENT_ID:
+            refused = host, client_id[:MAX_CLIENT_ID], api_key, version
         if refused in self._seen:
             return False
         if len(self._seen) >= MAX_REMEMBERED:

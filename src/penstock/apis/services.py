@@ -15,14 +15,17 @@ from penstock.apis.transaction_service import NobodyVerifies, VerifiesTransactio
 from penstock.config.effective_config import EffectiveConfig
 from penstock.config.raw_config import EMPTY_RAW_CONFIG, RawConfig
 from penstock.controller.interface import Administration
+from penstock.logs.event_logger import EventLogger
 from penstock.model.cluster import BrokerId, Endpoint
 from penstock.model.producer_ids import ProducerIds
+from penstock.protocol.private_keys import PrivateKey
 from penstock.replication.metadata_cache import MetadataCache
 from penstock.replication.replica_manager import Clock, ReplicaManager
 from penstock.security.authorizer import Authorizer
 from penstock.storage.engine import Engine
 
 if TYPE_CHECKING:
+    from penstock.apis.api import Api
     from penstock.apis.group_service import GroupService
     from penstock.apis.transaction_service import TransactionService
 
@@ -48,8 +51,10 @@ class Services:
     advertised: Mapping[str, Endpoint]
     fetch_sessions: FetchSessions
     run: Callable[[Coroutine[Any, Any, None]], None]  # as a task of the broker's group
-    report: Callable[[str], None]  # one line of the broker's log
+    logger: EventLogger  # one line of the broker's log
     static_config: RawConfig = EMPTY_RAW_CONFIG  # server.properties and --set, as given
+    # Private requests that clients may send, by key; each API is built on its first request.
+    client_apis: Mapping[PrivateKey, Callable[[], "Api"]] = field(default_factory=dict)
     inter_broker: InterBroker | None = None  # None: a single node, which has no other brokers
     get_transaction_verifier: Callable[[], VerifiesTransactions] = NobodyVerifies  # likewise
     metadata_responses: MetadataResponseCache = field(default_factory=MetadataResponseCache)

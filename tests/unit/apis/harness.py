@@ -33,6 +33,7 @@ from penstock.controller.interface import (
     NewPartitions,
     Reassignment,
 )
+from penstock.logs.event_logger import message_logger
 from penstock.model.admin import ElectionType
 from penstock.model.cluster import (
     BrokerEpoch,
@@ -189,7 +190,7 @@ class FakeConnection:
         self.may_start_next += 1
 
     def try_keep(self, count: int) -> Kept | None:
-        return self.memory.try_keep(count)
+        return self.memory.try_keep(self.caller.host, count)
 
     def close(self, reason: str, *, is_logged: bool = True) -> None:
         self.is_closed = True
@@ -296,7 +297,7 @@ class ApiHarness:
             effective_config=self.settings,
             timers=self.clock,
             wall_ms=lambda: self.wall_ms,
-            report=self.reports.append,
+            logger=message_logger(self.reports.append),
         )
         self.sessions = FetchSessions(max_sessions=10, now_ms=self.clock.now_ms)
         self.services = Services(
@@ -314,7 +315,7 @@ class ApiHarness:
             advertised=advertised or {},
             fetch_sessions=self.sessions,
             run=self._run,
-            report=self.reports.append,
+            logger=message_logger(self.reports.append),
             get_groups=lambda: self.groups,
             get_transactions=lambda: self.transactions,
             wall_ms=lambda: self.wall_ms,

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Coroutine
 from dataclasses import replace
 from inspect import CORO_CLOSED, getcoroutinestate
@@ -13,14 +14,15 @@ from tests.unit.apis.harness import ApiHarness, FakeConnection, build
 from penstock.apis.api import Api, Request
 from penstock.apis.dispatcher import Dispatcher
 from penstock.apis.preload import load_ahead
-from penstock.apis.refused_versions import RefusedVersions
+from penstock.apis.refused_versions import MAX_REMEMBERED, RefusedVersions
 from penstock.apis.registry import APIS, SERVED
 from penstock.apis.services import Services
 from penstock.model.stop_requests import BrokerEnding
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.frames import encode_request_frame
-from penstock.protocol.malformed import MalformedRequest
+from penstock.protocol.malformed import MalformedRequest, RequestOverLimit
 from penstock.protocol.messages import get_request_schema, get_response_schema
+from penstock.protocol.private_keys import PrivateKey
 from penstock.protocol.produce_request import OLD_VERSIONS
 
 
@@ -77,6 +79,18 @@ def test_a_refused_version_is_logged_once_for_each_client(
     ]
 
 
+def test_refused_clients_are_remembered_by_the_beginning_of_their_ids() -> None:
+    refused = RefusedVersions()
+    tracemalloc.start()
+    try:
+        for number in range(MAX_REMEMBERED):
+            assert refused.is_first(("10.0.0.1", f"{number:05}{'x' * 30_000}", 3, 99))
+        held_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held_bytes < 2_000_000
+
+
 def test_the_memory_of_refused_versions_is_bounded() -> None:
     refused = RefusedVersions()
     assert all(refused.is_first(("host", "client", 1, number)) for number in range(1001))
@@ -104,16 +118,51 @@ def test_a_body_that_ends_early_is_malformed(harness: ApiHarness) -> None:
 
 @pytest.mark.parametrize("key", sorted(set(APIS) - {ApiKey.PRODUCE}))
 def test_only_produce_requests_may_be_large(harness: ApiHarness, key: ApiKey) -> None:
-    """In any other request a megabyte means a great number of entries, each an object."""
-    api = APIS[key]
-    assert api.max_frame_bytes <= 4 << 20
-    harness.send_frame(frame(key, api.versions[0], bytes(api.max_frame_bytes)))
-    assert "above the limit" in str(harness.connection.closed_because)
+    """The largest other request is SyncGroup, with the assignments of all members."""
+    limit = 20 << 20 if key is ApiKey.SYNC_GROUP else 4 << 20
+    caller = harness.connection.caller
+    harness.dispatcher.check_frame(caller, key, limit)
+    with pytest.raises(RequestOverLimit, match=f"{key.title} request of {limit + 1} bytes"):
+        harness.dispatcher.check_frame(caller, key, limit + 1)
+
+
+@pytest.mark.parametrize("key", [-1, 2**15 - 1, PrivateKey.CONTROLLER_REQUEST])
+def test_a_large_frame_of_an_api_that_is_not_served_here_is_not_received(
+    harness: ApiHarness, key: int
+) -> None:
+    with pytest.raises(RequestOverLimit, match=f"API {key} request"):
+        harness.dispatcher.check_frame(harness.connection.caller, key, (4 << 20) + 1)
 
 
 def test_large_produce_requests_are_handled(harness: ApiHarness) -> None:
+    harness.dispatcher.check_frame(harness.connection.caller, ApiKey.PRODUCE, 100 << 20)
     with pytest.raises(MalformedRequest):
         harness.send_frame(frame(ApiKey.PRODUCE, 3, bytes(20 << 20)))
+
+
+def test_a_frame_above_its_limit_is_logged_once_for_each_address(harness: ApiHarness) -> None:
+    def is_logged(host: str) -> bool:
+        caller = harness.connection.caller._replace(host=host)
+        with pytest.raises(RequestOverLimit) as refused:
+            harness.dispatcher.check_frame(caller, ApiKey.FETCH, 100 << 20)
+        return refused.value.is_logged
+
+    assert [is_logged(host) for host in ("a", "a", "b", "a")] == [True, False, True, False]
+
+
+def test_a_request_with_too_many_elements_names_client_api_and_limit(harness: ApiHarness) -> None:
+    """And once only, because some clients retry for ever."""
+    body = (60_001).to_bytes(4, "big") + b"\0\1t" * 60_001  # topics of Metadata v1: structs
+    refusals = []
+    for _ in range(2):
+        with pytest.raises(RequestOverLimit) as refused:
+            harness.send_frame(frame(ApiKey.METADATA, 1, body))
+        refusals.append((str(refused.value), refused.value.is_logged))
+    assert [is_logged for _, is_logged in refusals] == [True, False]
+    text = refusals[0][0]
+    assert "Metadata v1 of client None" in text
+    # Metadata may use half of the setting.
+    assert "more than 30000 elements (penstock.request.max.elements) at topics" in text
 
 
 def test_an_unexpected_error_of_a_handler_is_raised_without_a_response(harness: ApiHarness) -> None:

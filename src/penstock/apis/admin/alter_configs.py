@@ -20,7 +20,12 @@ def answer(request: Request, services: "Services") -> Awaitable[Any]:
     return alter(request, services, _read_change, replace=True)
 
 
-API = Api(key=ApiKey.ALTER_CONFIGS, versions=range(3), answer=answer, max_frame_bytes=1 << 20)
+API = Api(
+    key=ApiKey.ALTER_CONFIGS,
+    versions=range(3),
+    answer=answer,
+    elements_share=1 / 3,  # 5,000 topics with a setting each
+)
 
 
 def _read_change(config: Any) -> ConfigEntryChange:

@@ -44,7 +44,6 @@ API = Api(
     key=ApiKey.ALTER_PARTITION_REASSIGNMENTS,
     versions=range(2),
     answer=answer,
-    max_frame_bytes=1 << 20,
 )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from penstock.apis.admin import broker_loggers
 from penstock.apis.admin.alterable_configs import find_refusal
 from penstock.apis.admin.config_resources import (
     ConfigResource,
@@ -43,13 +44,17 @@ async def alter(
     resources = request.message.resources
     counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     checked = [
-        _try_check(resource, counts, request, services, read_change, replace)
+        _try_alter_levels(resource, counts, request, services, read_change)
+        if resource.resource_type == ConfigResource.BROKER_LOGGER and not replace
+        else _try_check(resource, counts, request, services, read_change, replace)
         for resource in resources
     ]
     changes = [change for change in checked if isinstance(change, ConfigResourceChange)]
     answers = iter(await _apply(request, services, changes))
     shape = response_shape(request.key, request.version)
-    results = (item if isinstance(item, ApiError) else next(answers) for item in checked)
+    results = (
+        next(answers) if isinstance(item, ConfigResourceChange) else item for item in checked
+    )
     return shape(
         throttle_time=timedelta(),
         responses=tuple(
@@ -96,6 +101,29 @@ def _try_check(
     return ConfigResourceChange(scope=scope, name=name, changes=changes, replace=replace)
 
 
+def _try_alter_levels(
+    resource: Any,
+    counts: Counter[tuple[int, str]],
+    request: Request,
+    services: "Services",
+    read_change: ReadChange,
+) -> ApiError | None:
+    """Levels of loggers are this broker's own, so that the controller is not asked."""
+    name = resource.resource_name
+    try:
+        check_allowed(
+            request, services, AclOperation.ALTER_CONFIGS, ConfigResource.BROKER_LOGGER, name
+        )
+        if counts[resource.resource_type, name] > 1:
+            raise _invalid(f"the loggers of broker {name!r} are named more than once")
+        changes = [read_change(config) for config in resource.configs]
+        _check_names(changes)
+        broker_loggers.alter(name, changes, services, validate_only=request.message.validate_only)
+    except Refusal as refusal:
+        return ApiError(refusal.code, refusal.message or refusal.code.message)
+    return None
+
+
 def _check_resource(
     resource: Any, request: Request, services: "Services"
 ) -> tuple[ConfigScope, str]:
@@ -113,7 +141,8 @@ def _check_resource(
         check_this_broker(name, services)
         return ConfigScope.BROKER, str(services.broker_id)
     if kind is ConfigResource.BROKER_LOGGER:
-        raise _invalid("this broker has no loggers whose level could be set")
+        # As in Kafka: AlterConfigs would reset every logger that it does not name.
+        raise _invalid("use IncrementalAlterConfigs to change the levels of loggers")
     if kind is ConfigResource.GROUP:
         if not name:
             raise _invalid("a group needs a name; defaults of all groups are settings of brokers")
@@ -122,10 +151,7 @@ def _check_resource(
 
 
 def _check_changes(changes: Sequence[ConfigEntryChange], scope: ConfigScope) -> None:
-    counts = Counter(change.name for change in changes)
-    twice = [name for name, times in counts.items() if times > 1]
-    if twice:
-        raise _invalid(f"{', '.join(twice)} is given more than once; give each setting once")
+    _check_names(changes)
     for change in changes:
         if change.kind is ConfigOperation.DELETE:
             continue
@@ -134,6 +160,13 @@ def _check_changes(changes: Sequence[ConfigEntryChange], scope: ConfigScope) -> 
         refusal = find_refusal(change.name, SettingScope(scope.value))
         if refusal is not None:
             raise refusal
+
+
+def _check_names(changes: Sequence[ConfigEntryChange]) -> None:
+    counts = Counter(change.name for change in changes)
+    twice = [name for name, times in counts.items() if times > 1]
+    if twice:
+        raise _invalid(f"{', '.join(twice)} is given more than once; give each setting once")
 
 
 def _invalid(message: str) -> Refusal:

@@ -54,17 +54,19 @@ def check_allowed(
         )
 
 
-def check_this_broker(name: str, services: "Services") -> None:
-    """A broker has only its own settings: clients send these requests to the broker itself."""
+def check_this_broker(name: str, services: "Services", *, has_defaults: bool = True) -> None:
+    """A broker has only its own settings: clients send these requests to the broker itself.
+    `has_defaults`: an empty name, which the caller looks at, stands for all brokers."""
     if name == str(services.broker_id):
         return
     if re.fullmatch(r"-?[0-9]{1,10}", name) is None:
         message = f"a broker is named by its number, which {name!r} is not"
     else:
         message = (
-            f"this is broker {services.broker_id}; send requests about broker {name} to that "
-            "broker, or leave the name empty for the defaults of all brokers"
+            f"this is broker {services.broker_id}; send requests about broker {name} to that broker"
         )
+        if has_defaults:
+            message += ", or leave the name empty for the defaults of all brokers"
     raise Refusal(ErrorCode.INVALID_REQUEST, message)
 
 

@@ -40,7 +40,7 @@ async def answer(request: Request, services: "Services") -> Any:
     )
 
 
-API = Api(key=ApiKey.CREATE_PARTITIONS, versions=range(4), answer=answer, max_frame_bytes=1 << 20)
+API = Api(key=ApiKey.CREATE_PARTITIONS, versions=range(4), answer=answer)
 
 
 async def _create(

@@ -58,7 +58,7 @@ async def answer(request: Request, services: "Services") -> Any:
     )
 
 
-API = Api(key=ApiKey.DELETE_TOPICS, versions=range(1, 7), answer=answer, max_frame_bytes=1 << 20)
+API = Api(key=ApiKey.DELETE_TOPICS, versions=range(1, 7), answer=answer)
 
 
 async def _delete(

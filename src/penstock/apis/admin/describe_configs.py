@@ -1,8 +1,8 @@
 """DescribeConfigs (key 32), versions 1-4: all settings of a topic, broker or group.
 
 Version 3 added types and documentation. The broker resource without a name has the settings of all
-brokers; the settings of another broker are described by that broker only. No logger's level can be
-set, so the resource of type 8 has no entries.
+brokers; the settings of another broker are described by that broker only. The resource of
+type 8 has the levels of the broker's loggers.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Hashable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from penstock.apis.admin import broker_loggers
 from penstock.apis.admin.config_entries import (
     ResponseConfigEntry,
     broker_entries,
@@ -25,6 +26,7 @@ from penstock.apis.admin.config_resources import (
     refuse_unsupported,
 )
 from penstock.apis.api import Api, Request
+from penstock.apis.encoded_arrays import encode_array, fill_last_array
 from penstock.apis.error_text import clip
 from penstock.apis.response_shapes import response_shape
 from penstock.config.raw_config import ConfigError
@@ -34,7 +36,6 @@ from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import InvalidTopicName, check_topic_name
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import encode
-from penstock.protocol.unsigned_varint import encode_unsigned_varint
 from penstock.security.authorizer import AclOperation
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ async def answer(request: Request, services: "Services") -> bytes:
     return description.encode_body(results)
 
 
-API = Api(key=KEY, versions=range(1, 5), answer=answer, max_frame_bytes=1 << 20)
+API = Api(key=KEY, versions=range(1, 5), answer=answer)
 
 
 class _RequestedResource(NamedTuple):
@@ -83,7 +84,6 @@ class _Description:
         self._services = services
         self._shape = response_shape(request.key, request.version)
         self._is_flexible = request.version >= KEY.first_flexible_version
-        self._tags = b"\0" if self._is_flexible else b""
         self._with_synonyms = request.message.include_synonyms
         self._with_documentation = (
             request.version >= _FIRST_WITH_DOCUMENTATION and request.message.include_documentation
@@ -122,8 +122,7 @@ class _Description:
         if resource is ConfigResource.BROKER:
             return self._encode(_broker_entries(requested.name, requested.only, services))
         if resource is ConfigResource.BROKER_LOGGER:
-            check_this_broker(requested.name, services)
-            return self._encode([])
+            return self._encode(broker_loggers.describe(requested.name, requested.only, services))
         if resource is ConfigResource.GROUP:
             return self._encode(_group_entries(requested.name, requested.only, services))
         raise refuse_unsupported(resource)
@@ -144,13 +143,10 @@ class _Description:
         return self._array([encode(entry) for entry in shaped])
 
     def _array(self, items: list[bytes]) -> bytes:
-        count = len(items)
-        size = encode_unsigned_varint(count + 1) if self._is_flexible else count.to_bytes(4, "big")
-        return size + b"".join(items)
+        return encode_array(items, is_flexible=self._is_flexible)
 
     def _fill(self, message: bytes, array: bytes) -> bytes:
-        """The message with `array` in place of the empty array at its end."""
-        return message[: -len(self._array([]) + self._tags)] + array + self._tags
+        return fill_last_array(message, array, is_flexible=self._is_flexible)
 
 
 def _get_topic(name: str, services: "Services") -> TopicState:

@@ -52,7 +52,6 @@ API = Api(
     key=ApiKey.DESCRIBE_LOG_DIRS,
     versions=range(1, 5),
     answer=answer,
-    max_frame_bytes=1 << 20,
 )
 
 

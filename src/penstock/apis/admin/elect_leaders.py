@@ -35,7 +35,7 @@ async def answer(request: Request, services: "Services") -> Any:
     return _response(request, ErrorCode.NONE, elected)
 
 
-API = Api(key=ApiKey.ELECT_LEADERS, versions=range(3), answer=answer, max_frame_bytes=1 << 20)
+API = Api(key=ApiKey.ELECT_LEADERS, versions=range(3), answer=answer)
 
 
 async def _elect(

@@ -24,7 +24,7 @@ API = Api(
     key=ApiKey.INCREMENTAL_ALTER_CONFIGS,
     versions=range(2),
     answer=answer,
-    max_frame_bytes=1 << 20,
+    elements_share=1 / 3,  # 5,000 topics with a setting each
 )
 
 

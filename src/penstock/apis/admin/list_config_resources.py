@@ -33,9 +33,7 @@ def answer(request: Request, services: "Services") -> Any:
     )
 
 
-API = Api(
-    key=ApiKey.LIST_CONFIG_RESOURCES, versions=range(2), answer=answer, max_frame_bytes=1 << 20
-)
+API = Api(key=ApiKey.LIST_CONFIG_RESOURCES, versions=range(2), answer=answer)
 
 
 def _find(

@@ -41,7 +41,6 @@ API = Api(
     key=ApiKey.LIST_PARTITION_REASSIGNMENTS,
     versions=range(1),
     answer=answer,
-    max_frame_bytes=1 << 20,
 )
 
 

@@ -49,7 +49,7 @@ def make_api(served: Mapping[ApiKey, range], features: Features) -> Api:
         return encode_body(version, error, served, features)
 
     def answer(request: Request, services: "Services") -> None:
-        software = read_api_versions_request(request.message, request.version)
+        software = read_api_versions_request(request.message, request.version, request.budget)
         _reply(request, body(request.version, _check_software(software)))
 
     def answer_unsupported(request: Request, services: "Services") -> None:
@@ -60,7 +60,6 @@ def make_api(served: Mapping[ApiKey, range], features: Features) -> Api:
         versions=served[KEY],
         direct=answer,
         unsupported=answer_unsupported,
-        max_frame_bytes=1 << 20,
     )
 
 

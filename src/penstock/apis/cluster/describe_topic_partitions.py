@@ -37,7 +37,6 @@ API = Api(
     key=ApiKey.DESCRIBE_TOPIC_PARTITIONS,
     versions=range(1),
     answer=answer,
-    max_frame_bytes=1 << 20,
 )
 
 

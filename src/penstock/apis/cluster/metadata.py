@@ -318,5 +318,9 @@ def _list_brokers(request: Request, services: "Services") -> list[ResponseBroker
 
 
 API = Api(
-    key=KEY, versions=range(13), answer=answer, read=read_metadata_request, max_frame_bytes=1 << 20
+    key=KEY,
+    versions=range(13),
+    answer=answer,
+    read=read_metadata_request,
+    elements_share=1 / 2,  # 15,000 topics
 )

@@ -26,6 +26,7 @@ from penstock.model.values import new_tuple
 from penstock.replication.partition import FetchIsolation, Partition
 from penstock.replication.replica_selector import find_read_replica
 from penstock.replication.storage_errors import as_refusal
+from penstock.replication.visible_end import VisibleEnd
 from penstock.storage.engine import Read
 from penstock.storage.errors import StorageError
 from penstock.storage.transaction_index import AbortedTxn
@@ -193,7 +194,7 @@ class DelayedFetch:
                 data = self._refuse(target, refusal.code)
             if data.records is not None:
                 is_first = False
-                left_bytes -= len(data.records)
+                left_bytes -= data.records.size_bytes
             partitions.append(data)
         return partitions
 
@@ -207,15 +208,21 @@ class DelayedFetch:
     ) -> FetchPartitionData:
         requested, diverging = target.requested, target.diverging
         log = partition.log
+        partition.traffic.fetches += 1
         log_start, start = log.log_start_offset, Offset(requested.offset)
         high_watermark, last_stable = log.high_watermark, log.last_stable_offset
         isolation = self._isolation
+        if partition.visible_end is not None and isolation is not FetchIsolation.LOG_END:
+            visible = self._find_visible_end(partition, partition.visible_end)
+            high_watermark, last_stable = min(high_watermark, visible), min(last_stable, visible)
         is_committed = isolation is FetchIsolation.READ_COMMITTED
         below = last_stable if is_committed else high_watermark
         if isolation is FetchIsolation.LOG_END:
             below = start if self._is_throttled(partition) else log.log_end_offset
         if diverging is None and not log_start <= start <= log.log_end_offset:
             code = ErrorCode.OFFSET_OUT_OF_RANGE
+            self._request.count_error(code)
+            partition.traffic.failed_fetches += 1
             return FetchPartitionData(requested, code, high_watermark, last_stable, log_start)
         if self._rack:
             replica = self._find_read_replica(partition, requested)
@@ -233,9 +240,12 @@ class DelayedFetch:
             aborted: Sequence[AbortedTxn] | None = () if is_committed else None
         else:
             leases.add(read.lease)
-            if isolation is FetchIsolation.LOG_END:
-                self._services.replicas.quota.note_sent(partition, read.size_bytes)
             records = FileRun(read.slices)
+            if isolation is FetchIsolation.LOG_END:
+                self._services.replicas.quota.note_sent(partition, records.size_bytes)
+                partition.traffic.replication_bytes_out += records.size_bytes
+            else:
+                partition.traffic.bytes_out += records.size_bytes
             aborted = log.aborted(start, read.end_offset) if is_committed else None
         values = (requested, _NONE, high_watermark, last_stable, log_start)
         return new_tuple(
@@ -257,12 +267,26 @@ class DelayedFetch:
         except StorageError as error:
             raise as_refusal(error) from error
         except OSError as error:
-            self._services.report(f"{partition.tp} cannot be read at {start}: {error}")
-            raise Refusal(ErrorCode.KAFKA_STORAGE_ERROR) from error
+            raise self._report_unreadable(partition, start, error) from error
         if read.slices:
             return read
         read.lease.release()
         return None
+
+    def _find_visible_end(self, partition: Partition, visible_end: VisibleEnd) -> Offset:
+        """Clients are not told of more than they may read."""
+        try:
+            return visible_end.find()
+        except StorageError as error:
+            raise as_refusal(error) from error
+        except OSError as error:
+            raise self._report_unreadable(partition, partition.log_start_offset, error) from error
+
+    def _report_unreadable(self, partition: Partition, start: Offset, error: OSError) -> Refusal:
+        self._services.logger.error(
+            "read_failed", f"{partition.tp} cannot be read at {start}: {error}"
+        )
+        return Refusal(ErrorCode.KAFKA_STORAGE_ERROR)
 
     def _is_throttled(self, partition: Partition) -> bool:
         """Whether the replication throttle applies; only to followers."""
@@ -281,6 +305,11 @@ class DelayedFetch:
         return NO_REPLICA if replica is None else replica
 
     def _refuse(self, target: FetchTarget, code: ErrorCode) -> FetchPartitionData:
+        self._request.count_error(code)
+        topic = "" if target.tp is None else target.tp.topic
+        traffic = self._services.replicas.traffic.find(topic)
+        traffic.fetches += target.partition is None  # else counted by `_read`
+        traffic.failed_fetches += 1
         unknown = (_UNKNOWN, _UNKNOWN, _UNKNOWN)
         return FetchPartitionData(target.requested, code, *unknown, hint=self._hint(target, code))
 

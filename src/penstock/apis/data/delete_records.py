@@ -42,7 +42,7 @@ def answer(request: Request, services: "Services") -> Any:
     )
 
 
-API = Api(key=ApiKey.DELETE_RECORDS, versions=range(3), answer=answer, max_frame_bytes=1 << 20)
+API = Api(key=ApiKey.DELETE_RECORDS, versions=range(3), answer=answer)
 
 
 def _topic_result(

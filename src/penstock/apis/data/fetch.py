@@ -40,10 +40,12 @@ if TYPE_CHECKING:
 KEY = ApiKey.FETCH
 _MILLISECOND = timedelta(milliseconds=1)
 _NO_TOPIC_ID = UUID(int=0)
+_WAITING_BYTES = 400  # a partition of a fetch that waits: what it asks for, its log, its watch
+_FREE_PARTITIONS = 10  # of a fetch that waits without being counted
 
 
 def fetch(request: Request, services: "Services") -> None:
-    message = decode_request(KEY, request.version, request.message)
+    message = decode_request(KEY, request.version, request.message, request.budget)
     request.message = None  # a view of the receive buffer, which is reused while we wait
     config = services.config()
     max_bytes = max(0, min(message.max_bytes, config.fetch_max_bytes))
@@ -51,6 +53,7 @@ def fetch(request: Request, services: "Services") -> None:
     follower, broker_epoch = replica_of(request.version, message)
     rack: str | None = None
     if follower >= 0:
+        request.count_as_follower()
         isolation = FetchIsolation.LOG_END
         targets = find_replica_targets(request, services, context, follower, broker_epoch)
     else:
@@ -73,7 +76,11 @@ def fetch(request: Request, services: "Services") -> None:
     if max_wait_ms <= 0 or not context.partitions:
         delayed_fetch.complete()
     else:
-        _complete_or_delay(request, services, delayed_fetch, max_wait_ms)
+        count = len(targets)
+        if count > _FREE_PARTITIONS and not request.in_flight.try_hold(_WAITING_BYTES * count):
+            delayed_fetch.complete()  # without memory for waiting it is answered at once
+        else:
+            _complete_or_delay(request, services, delayed_fetch, max_wait_ms)
 
 
 def _complete_or_delay(
@@ -179,4 +186,4 @@ def _find_topic(request: Request, services: "Services", topic: Topic) -> str | E
     return name
 
 
-API = Api(key=KEY, versions=range(4, 18), direct=fetch, max_frame_bytes=1 << 20)
+API = Api(key=KEY, versions=range(4, 18), direct=fetch)

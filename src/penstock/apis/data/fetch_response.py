@@ -156,7 +156,7 @@ def _add_flexible(parts: list[Any], version: int, data: FetchPartitionData) -> N
     if records is None:
         parts.append(b"\1")
     else:
-        parts += (encode_unsigned_varint(len(records) + 1), records)
+        parts += (encode_unsigned_varint(records.size_bytes + 1), records)
     if diverging is None and hint is NO_HINT:
         parts.append(NO_TAGS)
     else:
@@ -178,7 +178,7 @@ def _add_classic(parts: list[Any], version: int, data: FetchPartitionData) -> No
         parts += [_ABORTED.pack(txn.producer_id, txn.first_offset) for txn in aborted]
     if version >= FIRST_WITH_PREFERRED_REPLICA:
         parts.append(_INT32.pack(replica))
-    parts.append(_INT32.pack(0 if records is None else len(records)))
+    parts.append(_INT32.pack(0 if records is None else records.size_bytes))
     if records is not None:
         parts.append(records)
 

@@ -3,12 +3,14 @@
 Version 0 lists base offsets of segments (`list_offsets_v0`). Version 2 added the isolation level, 4
 leader epochs, 7 the largest timestamp (-3), 8 the earliest offset on this broker's own disk (-4),
 which is the log start offset, 9 the latest tiered offset (-5), which is -1 because there is no
-tiered storage. No caller, client or replica, gets an offset above the high watermark.
+tiered storage. No caller gets an offset above the high watermark, or above the visible end of a
+topic with a delay; replicas do not ask.
 """
 
 from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.apis.access import allows_topic
@@ -125,7 +127,10 @@ def _find(request: Request, partition: Partition, requested: Any) -> TimestampAn
     if requested.timestamp == LATEST_TIERED:
         return UNKNOWN
     if requested.timestamp == LARGEST_TIMESTAMP:
-        return _below(request, partition, isolation, partition.log.find_max_timestamp)
+        find = partition.log.find_max_timestamp
+        if partition.visible_end is not None:
+            find = partial(_find_max_visible, partition, isolation)
+        return _below(request, partition, isolation, find)
     time_ms = TimestampMs(requested.timestamp)
     return _below(request, partition, isolation, lambda: partition.log.find_by_time(time_ms))
 
@@ -161,6 +166,22 @@ def _below(
     return UNKNOWN
 
 
+def _find_max_visible(partition: Partition, isolation: FetchIsolation) -> TimestampAndOffset | None:
+    """The first record with the largest timestamp before the visible end, by bisection: the first
+    record that is not older than a time lies the later, the later the time."""
+    end, largest = partition.readable_end(isolation), partition.log.find_max_timestamp()
+    best: TimestampAndOffset | None = None
+    low, high = 0, -1 if largest is None else largest.timestamp_ms
+    while low <= high:
+        middle = (low + high) // 2
+        result = partition.log.find_by_time(TimestampMs(middle))
+        if result is not None and result.offset < end:
+            best, low = result, result.timestamp_ms + 1
+        else:
+            high = middle - 1
+    return best
+
+
 def _refuse_lagging(request: Request, partition: Partition) -> None:
     """A new leader whose high watermark is below the start of its epoch would return an offset
     below one that an earlier leader has returned (KIP-207)."""
@@ -171,4 +192,9 @@ def _refuse_lagging(request: Request, partition: Partition) -> None:
         raise Refusal(ErrorCode.LEADER_NOT_AVAILABLE)
 
 
-API = Api(key=KEY, versions=range(10), answer=answer, max_frame_bytes=1 << 20)
+API = Api(
+    key=KEY,
+    versions=range(10),
+    answer=answer,
+    elements_share=0.7,  # 10,000 topics with a partition each, and more
+)

@@ -4,7 +4,7 @@ A segment is as old as its largest timestamp (without one, as its creation), whe
 modification time of its file, which a restored or newly fetched copy loses. This serves monitors
 and tools; a client that knows only this version reads no records here, because Fetch starts at
 version 4. As in Kafka, a new leader whose high watermark lags (KIP-207) answers with it.
-Invariant: offsets descend, and none is above the high watermark.
+Invariant: offsets descend, and none is above what clients may read.
 """
 
 from collections.abc import Sequence
@@ -25,8 +25,8 @@ def find_old_style_offsets(
     if max_num_offsets < 0:
         raise Refusal(ErrorCode.INVALID_REQUEST)
     distinct = dict.fromkeys(_find_offsets(partition, timestamp, now_ms))
-    high_watermark = partition.high_watermark
-    first = (min(offset, high_watermark) for offset in islice(distinct, max_num_offsets))
+    readable_end = partition.visible_high_watermark()
+    first = (min(offset, readable_end) for offset in islice(distinct, max_num_offsets))
     return tuple(dict.fromkeys(first))
 
 

@@ -65,4 +65,9 @@ def _find(services: "Services", tp: TopicPartition, requested: Any) -> OffsetAnd
     return partition.log.find_epoch_end(LeaderEpoch(requested.leader_epoch)) or UNKNOWN
 
 
-API = Api(key=KEY, versions=range(2, 5), answer=answer, max_frame_bytes=1 << 20)
+API = Api(
+    key=KEY,
+    versions=range(2, 5),
+    answer=answer,
+    elements_share=0.7,  # 10,000 topics with a partition each, and more
+)

@@ -31,7 +31,7 @@ _NO_THROTTLE_TIME = bytes(4)
 
 
 def refuse_old_formats(request: Request, services: "Services") -> None:
-    produced = read_old_produce_request(request.message, request.version)
+    produced = read_old_produce_request(request.message, request.version, request.budget)
     codes = [_answer_topic(request, services, topic) for topic, _ in produced.topics]
     if produced.acks != 0:
         body = _encode(request.version, produced.topics, codes)

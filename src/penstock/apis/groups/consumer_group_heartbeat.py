@@ -124,4 +124,5 @@ API = Api(
     versions=range(2),
     answer=answer,
     bounds=EntryBounds(limits=_limits, refuse=_refuse),
+    max_elements=300_000,  # more than the bounds allow, so that they refuse with a response
 )

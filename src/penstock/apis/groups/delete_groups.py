@@ -35,4 +35,4 @@ async def _answer(request: Request, services: "Services") -> Any:
     return shape(throttle_time=timedelta(), results=tuple(results))
 
 
-API = Api(key=KEY, versions=range(3), answer=answer, max_frame_bytes=1 << 20)
+API = Api(key=KEY, versions=range(3), answer=answer)

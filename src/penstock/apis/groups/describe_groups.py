@@ -78,4 +78,4 @@ def _operations(request: Request, services: "Services", group: DescribedGroup) -
     return authorized_operations(request, services, ResourceType.GROUP, group.group)
 
 
-API = Api(key=KEY, versions=range(7), answer=answer, max_frame_bytes=1 << 20)
+API = Api(key=KEY, versions=range(7), answer=answer)

@@ -135,4 +135,9 @@ _NOT_AVAILABLE = _Result(
     ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_NOT_AVAILABLE.message
 )
 
-API = Api(key=KEY, versions=range(7), answer=answer, max_frame_bytes=1 << 20)
+API = Api(
+    key=KEY,
+    versions=range(7),
+    answer=answer,
+    elements_share=1 / 6,  # 10,000 keys
+)

@@ -42,4 +42,4 @@ def _build(version: int, code: ErrorCode) -> Any:
     return response_shape(KEY, version)(throttle_time=timedelta(), error_code=code)
 
 
-API = Api(key=KEY, versions=range(5), answer=answer, max_frame_bytes=1 << 20)
+API = Api(key=KEY, versions=range(5), answer=answer)

@@ -61,4 +61,4 @@ def _build(version: int, code: ErrorCode, results: tuple[LeaveResult, ...]) -> A
     return shape(throttle_time=timedelta(), error_code=code, members=members)
 
 
-API = Api(key=KEY, versions=range(6), answer=answer, max_frame_bytes=1 << 20)
+API = Api(key=KEY, versions=range(6), answer=answer)

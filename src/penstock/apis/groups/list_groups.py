@@ -52,4 +52,4 @@ def _filter(names: tuple[str, ...]) -> frozenset[str]:
     return frozenset(name.strip() for name in names)
 
 
-API = Api(key=KEY, versions=range(6), answer=answer, max_frame_bytes=1 << 20)
+API = Api(key=KEY, versions=range(6), answer=answer)

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 KEY = ApiKey.OFFSET_COMMIT
 FIRST_WITH_STALE_MEMBER_EPOCH = 9
-# Twice a batch of the offsets topic by default, whose records are larger than these entries.
-MAX_FRAME_BYTES = 2 << 20
 
 _Codes = list[list[ErrorCode]]  # per topic and partition, in the order of the request
 
@@ -116,4 +114,4 @@ def _build(request: Request, codes: _Codes) -> bytes:
     return encode_commit_response(request.version, request.message.topics, codes)
 
 
-API = Api(key=KEY, versions=range(2, 11), answer=answer, max_frame_bytes=MAX_FRAME_BYTES)
+API = Api(key=KEY, versions=range(2, 11), answer=answer)

@@ -74,4 +74,4 @@ def _build(request: Request, codes: Mapping[TopicPartition, ErrorCode]) -> Any:
     return shape(error_code=ErrorCode.NONE, throttle_time=timedelta(), topics=topics)
 
 
-API = Api(key=KEY, versions=range(1), answer=answer, max_frame_bytes=1 << 20)
+API = Api(key=KEY, versions=range(1), answer=answer)

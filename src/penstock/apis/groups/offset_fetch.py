@@ -195,4 +195,9 @@ def _build_group(shape: Shape, group: _Group) -> Any:
     )
 
 
-API = Api(key=KEY, versions=range(1, 11), answer=answer, max_frame_bytes=1 << 20)
+API = Api(
+    key=KEY,
+    versions=range(1, 11),
+    answer=answer,
+    elements_share=0.55,  # 10,000 topics with a partition each, and more
+)

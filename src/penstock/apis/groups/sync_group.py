@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 KEY = ApiKey.SYNC_GROUP
 FIRST_WITH_PROTOCOL = 5
+MAX_FRAME_BYTES = 20 << 20  # assignments of 16 KiB for 1,000 members, which are bytes to us
 
 
 def answer(request: Request, services: "Services") -> Any | Coroutine[Any, Any, Any]:
@@ -71,4 +72,5 @@ API = Api(
     bounds=EntryBounds(
         limits=lambda config: {"assignments": config.max_group_entries}, refuse=_refuse
     ),
+    max_frame_bytes=MAX_FRAME_BYTES,
 )

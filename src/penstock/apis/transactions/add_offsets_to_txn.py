@@ -63,4 +63,4 @@ def _build(request: Request, code: ErrorCode) -> Any:
     )
 
 
-API = Api(key=KEY, versions=range(5), answer=answer, max_frame_bytes=1 << 20)
+API = Api(key=KEY, versions=range(5), answer=answer)

@@ -77,4 +77,9 @@ def _build_producer(shape: Shape, entry: ProducerStateEntry) -> Any:
     )
 
 
-API = Api(key=KEY, versions=range(1), answer=answer, max_frame_bytes=1 << 20)
+API = Api(
+    key=KEY,
+    versions=range(1),
+    answer=answer,
+    elements_share=1 / 3,  # 20,000 partitions of a topic
+)

@@ -75,4 +75,4 @@ def _build_topics(
     )
 
 
-API = Api(key=KEY, versions=range(1), answer=answer, max_frame_bytes=1 << 20)
+API = Api(key=KEY, versions=range(1), answer=answer)

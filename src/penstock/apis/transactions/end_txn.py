@@ -53,4 +53,4 @@ def _build(request: Request, reply: EndTxnReply) -> Any:
     )
 
 
-API = Api(key=KEY, versions=range(6), answer=answer, max_frame_bytes=1 << 20)
+API = Api(key=KEY, versions=range(6), answer=answer)

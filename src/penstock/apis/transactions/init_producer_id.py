@@ -115,4 +115,4 @@ def _build(request: Request, reply: InitProducerIdReply) -> Any:
     )
 
 
-API = Api(key=KEY, versions=range(7), answer=answer, max_frame_bytes=1 << 20)
+API = Api(key=KEY, versions=range(7), answer=answer)

@@ -75,4 +75,4 @@ def _build(request: Request, services: "Services", listed: ListedTransactions) -
     )
 
 
-API = Api(key=KEY, versions=range(3), answer=answer, max_frame_bytes=1 << 20)
+API = Api(key=KEY, versions=range(3), answer=answer)

@@ -179,4 +179,4 @@ def _build(request: Request, codes: Codes) -> Any:
     return shape(throttle_time=timedelta(), topics=topics)
 
 
-API = Api(key=KEY, versions=range(6), answer=answer, max_frame_bytes=1 << 20)
+API = Api(key=KEY, versions=range(6), answer=answer)

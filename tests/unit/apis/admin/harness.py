@@ -26,6 +26,7 @@ from penstock.controller.interface import (
     NewPartitions,
     Reassignment,
 )
+from penstock.logs.event_logger import message_logger
 from penstock.model.admin import ElectionType
 from penstock.model.cluster import (
     BrokerEpoch,
@@ -240,7 +241,7 @@ class AdminApiHarness:
             effective_config=self.settings,
             timers=timers,
             wall_ms=lambda: NOW_MS,
-            report=self._fail,
+            logger=message_logger(self._fail),
         )
         self.update(brokers=(node(OWN_ID),))
         self.services = Services(
@@ -261,7 +262,7 @@ class AdminApiHarness:
             advertised=self.advertised,
             fetch_sessions=FetchSessions(max_sessions=1),
             run=self._run,
-            report=self._fail,
+            logger=message_logger(self._fail),
             static_config=self.static,
         )
 

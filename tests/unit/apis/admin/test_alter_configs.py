@@ -180,11 +180,23 @@ def test_an_operation_that_does_not_exist_is_refused(
 
 
 @BOTH
-@pytest.mark.parametrize("kind", [LOGGER, CLIENT_METRICS, 0, 99])
+@pytest.mark.parametrize("kind", [CLIENT_METRICS, 0, 99])
 def test_only_topics_and_brokers_have_settings_to_change(
     harness: AdminApiHarness, api: Any, kind: int
 ) -> None:
     assert alter(harness, api, resource(kind, "1", ("x", "y"))) == [ErrorCode.INVALID_REQUEST]
+
+
+def test_levels_of_loggers_are_only_altered_incrementally(harness: AdminApiHarness) -> None:
+    for api, code in (
+        (INCREMENTAL, ErrorCode.INVALID_CONFIG),
+        (FULL, ErrorCode.INVALID_REQUEST),
+    ):
+        requested = resource(LOGGER, "1", ("penstock.network", "LOUD"))
+        assert alter(harness, api, requested) == [code]
+    assert alter(harness, INCREMENTAL, resource(LOGGER, "2", ("root", "INFO"))) == [
+        ErrorCode.INVALID_REQUEST
+    ]
 
 
 @BOTH

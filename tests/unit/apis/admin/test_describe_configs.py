@@ -337,9 +337,15 @@ class TestCustomSettings:
 
 
 class TestOtherResources:
-    def test_this_broker_has_no_loggers(self, harness: AdminApiHarness) -> None:
-        result = describe(harness, LOGGER, "1")
-        assert (result.error_code, result.configs) == (ErrorCode.NONE, ())
+    def test_the_levels_of_this_brokers_loggers_are_dynamic_and_can_be_changed(
+        self, harness: AdminApiHarness
+    ) -> None:
+        result = describe(harness, LOGGER, "1", "penstock.network")
+        assert result.error_code == ErrorCode.NONE
+        (level,) = result.configs
+        assert (level.name, level.config_source, level.read_only) == ("penstock.network", 6, False)
+        names = {entry.name for entry in describe(harness, LOGGER, "1").configs}
+        assert {"root", "penstock.controller", "penstock.network"} <= names
 
     @pytest.mark.parametrize("name", ["", "2"])
     def test_loggers_of_another_broker_are_refused(
