@@ -67,6 +67,15 @@ class KafkaTools:
         said = self._tool("configs-after", config, "--describe", *entity)
         if "max.message.bytes=200000" in said:
             raise OutsideFailed(f"the deleted setting is still there: {said}")
+        self._log_levels(config)
+
+    def _log_levels(self, config: str) -> None:
+        entity = ("--entity-type", "broker-loggers", "--entity-name", "1")
+        logger = "penstock.network"
+        self._tool("set-level", config, "--alter", *entity, "--add-config", f"{logger}=DEBUG")
+        _expect(self._tool("levels", config, "--describe", *entity), f"{logger}=DEBUG")
+        self._tool("reset-level", config, "--alter", *entity, "--delete-config", logger)
+        _expect(self._tool("levels-after", config, "--describe", *entity), f"{logger}=INFO")
 
     def console_producer(self) -> None:
         lines = "".join(f"h:{n}|key-{n}|value-{n}\n" for n in range(RECORDS))

@@ -30,6 +30,9 @@ _GO_PACKAGES = {
 }
 
 
+KAFKA_EXPORTER = "github.com/danielqsj/kafka_exporter@v1.9.0"
+
+
 class ProgramDoesNotBuild(Exception):
     """Our own program does not compile, which is no reason to skip."""
 
@@ -77,6 +80,19 @@ def resolve_go_program(program: str, say: Say) -> list[str]:
                 except Unavailable as error:
                     raise ProgramDoesNotBuild(str(error)) from error
     return [str(programs / program)]
+
+
+def resolve_kafka_exporter(say: Say) -> str:
+    """The unmodified program."""
+    go = _get_program("go")
+    programs = CACHE_ROOT / f"kafka_exporter-{short_hash(KAFKA_EXPORTER)}"
+    with _cache_locked():
+        if not programs.is_dir():
+            say(f"{KAFKA_EXPORTER}: fetching and building with Go, once (minutes) ...")
+            with filled_then_renamed(programs) as target:
+                command = ["env", f"GOBIN={target}", go, "install", KAFKA_EXPORTER]
+                _run(command, target, "Go cannot fetch kafka_exporter")
+    return str(programs / "kafka_exporter")
 
 
 def _get_program(name: str) -> str:

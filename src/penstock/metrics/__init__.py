@@ -1,0 +1,1 @@
+"""Metrics and health of a broker over HTTP. Reads only `statistics()` snapshots."""

@@ -1,0 +1,173 @@
+"""Penstock's own metrics, `penstock_*`, and those of the process."""
+
+from collections.abc import Iterator
+from itertools import accumulate
+
+from penstock.metrics.families import Family, MetricKind, Sample, counter, gauge, labels
+from penstock.metrics.statistics import BrokerStatistics
+from penstock.model.histogram import BOUNDS_S, DurationsSnapshot
+
+# Every third bound is enough for a heat map, and a third of the series.
+_SHOWN = tuple(range(0, len(BOUNDS_S), 3))
+
+
+def own_families(statistics: BrokerStatistics) -> Iterator[Family]:
+    yield Family(
+        "penstock_build_info",
+        MetricKind.GAUGE,
+        "Version, cluster and broker id.",
+        [
+            (
+                labels(
+                    version=statistics.version,
+                    cluster_id=statistics.cluster_id,
+                    broker_id=statistics.broker_id,
+                ),
+                1,
+            )
+        ],
+    )
+    yield from _loop(statistics)
+    yield from _flushes(statistics)
+    yield from _network(statistics)
+    yield from _waiting(statistics)
+    yield from _request_times(statistics)
+    yield from _process(statistics)
+
+
+def _loop(statistics: BrokerStatistics) -> Iterator[Family]:
+    loop = statistics.loop
+    yield gauge(
+        "penstock_loop_busy_share",
+        "Share of the last seconds that the event loop's thread computed.",
+        round(loop.busy_share, 6),
+    )
+    yield counter("penstock_loop_stalls_total", "Stalls of the event loop above 5 ms.", loop.stalls)
+    yield gauge(
+        "penstock_loop_longest_stall_seconds",
+        "The longest stall since the start.",
+        round(loop.longest_stall_ms / 1000, 6),
+    )
+    yield Family(
+        "penstock_loop_stall_duration_seconds",
+        MetricKind.HISTOGRAM,
+        "The stalls, since the start.",
+        list(_histogram("", loop.stall_times)),
+    )
+
+
+def _flushes(statistics: BrokerStatistics) -> Iterator[Family]:
+    flushes = statistics.directories.flushes
+    for name, help_text, durations in (
+        ("log_flush", "Flushes of single logs, since the start.", flushes.logs),
+        ("log_flush_round", "Rounds that flush logs together, since the start.", flushes.rounds),
+    ):
+        yield Family(
+            f"penstock_{name}_duration_seconds",
+            MetricKind.HISTOGRAM,
+            help_text,
+            list(_histogram("", durations)),
+        )
+
+
+def _network(statistics: BrokerStatistics) -> Iterator[Family]:
+    network = statistics.network
+    counters = (
+        ("received_bytes", "Bytes received from clients and brokers.", network.received_bytes),
+        ("sent_bytes", "Bytes sent to clients and brokers.", network.sent_bytes),
+        ("connections_accepted", "Connections accepted.", network.accepted),
+        ("connections_refused", "Connections over max.connections.per.ip.", network.refused),
+        ("connections_closed_idle", "Idle connections closed.", network.closed_idle),
+        ("connections_closed_malformed", "Closed for bad bytes.", network.closed_malformed),
+        ("connections_closed_slow", "Closed for slow requests.", network.closed_slow),
+        (
+            "connections_closed_over_limit",
+            "Closed for a request above a limit of its API, or of memory in flight.",
+            network.closed_over_limit,
+        ),
+        ("accept_failures", "No file descriptor or memory to accept.", network.accept_failures),
+        ("truncated_files", "Files that ended before they were sent.", network.truncated_files),
+        ("unexpected_errors", "Handlers that failed unexpectedly.", network.unexpected_errors),
+    )
+    for name, help_text, value in counters:
+        yield counter(f"penstock_network_{name}_total", help_text, value)
+    yield gauge(
+        "penstock_network_receive_buffer_bytes",
+        "Held by incomplete requests, spare buffers and requests in flight.",
+        network.receive_buffer_bytes,
+    )
+    yield gauge(
+        "penstock_network_waiting_for_memory",
+        "Connections that are not read until there is memory.",
+        network.waiting_for_memory,
+    )
+
+
+def _waiting(statistics: BrokerStatistics) -> Iterator[Family]:
+    replicas, transactions = statistics.replicas, statistics.transaction_coordinator
+    for kind, purgatory in (("produce", replicas.produces), ("fetch", replicas.fetches)):
+        yield gauge(f"penstock_purgatory_{kind}_delayed", "Delayed requests.", purgatory.delayed)
+        yield counter(
+            f"penstock_purgatory_{kind}_expired_total", "Delayed until timeout.", purgatory.expired
+        )
+    yield gauge("penstock_timers_pending", "Timers in the wheel.", statistics.timers.pending)
+    yield gauge("penstock_log_open_files", "Open segment files.", statistics.directories.open_files)
+    yield gauge(
+        "penstock_controller_queued_requests",
+        "Requests that wait for the controller.",
+        statistics.controller.queued_requests,
+    )
+    groups = statistics.group_coordinator
+    loading: list[Sample] = [
+        (labels(coordinator="group"), 0 if groups is None else groups.loading),
+        (labels(coordinator="transaction"), 0 if transactions is None else transactions.loading),
+    ]
+    help_text = "Partitions that the coordinator is loading."
+    yield Family("penstock_coordinator_loading_partitions", MetricKind.GAUGE, help_text, loading)
+    ongoing = 0 if transactions is None else transactions.ongoing
+    yield gauge("penstock_transactions_ongoing", "Transactions coordinated here.", ongoing)
+    ids = 0 if transactions is None else transactions.transactional_ids
+    yield gauge("penstock_transactional_ids", "Known here.", ids)
+
+
+def _request_times(statistics: BrokerStatistics) -> Iterator[Family]:
+    samples: list[Sample] = []
+    for api in statistics.requests:
+        samples += _histogram(f'request="{api.name}"', api.total)
+    yield Family(
+        "penstock_request_duration_seconds",
+        MetricKind.HISTOGRAM,
+        "From receipt to response, since the start.",
+        samples,
+    )
+
+
+def _histogram(label: str, durations: DurationsSnapshot) -> Iterator[Sample]:
+    """`label` is that of all its series, or empty."""
+    below = list(accumulate(durations.counts))
+    comma = "," if label else ""
+    for index in _SHOWN:
+        yield f'_bucket{{{label}{comma}le="{BOUNDS_S[index]:g}"}}', below[index]
+    yield f'_bucket{{{label}{comma}le="+Inf"}}', below[-1]
+    rest = f"{{{label}}}" if label else ""
+    yield f"_sum{rest}", round(durations.sum_s, 6)
+    yield f"_count{rest}", below[-1]
+
+
+def _process(statistics: BrokerStatistics) -> Iterator[Family]:
+    process = statistics.process
+    yield counter("process_cpu_seconds_total", "Processor time.", round(process.cpu_s, 3))
+    yield gauge("process_resident_memory_bytes", "Resident memory.", process.resident_bytes)
+    yield gauge("process_open_fds", "Open file descriptors.", process.open_fds)
+    yield gauge("process_max_fds", "Limit of file descriptors.", process.max_fds)
+    yield gauge("process_start_time_seconds", "Start, epoch.", round(process.start_time_s, 3))
+    collections: list[Sample] = [
+        (labels(generation=generation), count)
+        for generation, count in enumerate(process.gc_collections)
+    ]
+    yield Family(
+        "python_gc_collections_total",
+        MetricKind.COUNTER,
+        "Runs of the garbage collector.",
+        collections,
+    )
