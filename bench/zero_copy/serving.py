@@ -12,6 +12,7 @@ import sys
 
 import uvloop
 
+from penstock.logs.event_logger import message_logger
 from penstock.model.slices import FileRun, FileSlice
 from penstock.network.in_flight_request import InFlightRequest
 from penstock.network.server import NetworkLimits, SendPath, Server
@@ -36,7 +37,11 @@ async def _serve(fd: int, path: SendPath) -> None:
 
     timers = LoopTimers()
     server = Server(
-        on_request=on_request, timers=timers, limits=NetworkLimits(), send_path=path, report=print
+        on_request=on_request,
+        timers=timers,
+        limits=NetworkLimits(),
+        send_path=path,
+        logger=message_logger(print),
     )
     async with asyncio.TaskGroup() as group:
         group.create_task(timers.run(), name="timers")

@@ -12,17 +12,24 @@ from tests.profile import scaled
 from tests.scenarios.raw_client import PATIENCE_S, CutOff, framed, request_frame
 from tests.scenarios.sample_bodies import Sample, bad_patches, samples
 from tests.scenarios.watched_broker import MIB, WatchedBroker
+from tests.unit.protocol.filled_requests import Filling, fill, list_arrays
 
 from penstock.apis.registry import APIS
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.headers import encode_request_header
+from penstock.protocol.messages import get_request_schema
 
 pytestmark = pytest.mark.xdist_group("bad-frames")
 
 LIMIT_BYTES = 2 * MIB
-SETTINGS = {"socket.request.max.bytes": LIMIT_BYTES}
+NOT_PRODUCE_BYTES = MIB
+SETTINGS = {
+    "socket.request.max.bytes": LIMIT_BYTES,
+    "penstock.request.max.bytes": NOT_PRODUCE_BYTES,
+}
 API_VERSIONS_0 = encode_request_header(ApiKey.API_VERSIONS, 0, 7, "x")
+PRODUCE_9 = encode_request_header(ApiKey.PRODUCE, 9, 7, "x")
 
 
 def size(number: int) -> bytes:
@@ -91,7 +98,7 @@ def test_memory_grows_with_received_bytes_not_with_the_claimed_size(broker: Watc
         for _ in range(200):
             client = clients.enter_context(broker.connect())
             assert client.is_served()
-            client.send(size(LIMIT_BYTES) + API_VERSIONS_0)
+            client.send(size(LIMIT_BYTES) + PRODUCE_9)
         assert clients.enter_context(broker.connect()).is_served()
 
 
@@ -337,14 +344,29 @@ def test_unknown_tagged_fields_are_skipped(broker: WatchedBroker, tags: bytes) -
 
 
 def test_only_produce_requests_may_be_large(broker: WatchedBroker) -> None:
-    """Many small entries would block other clients while they are decoded."""
+    """Others are refused from their first bytes: the rest never arrives."""
     for key in (ApiKey.FETCH, ApiKey.METADATA, ApiKey.LIST_OFFSETS):
-        version = APIS[key].versions[0]
-        too_large = min(APIS[key].max_frame_bytes, LIMIT_BYTES) + 1
-        header = encode_request_header(key, version, 1, None)
         with broker.connect() as client:
-            client.try_send(framed(header + bytes(too_large - len(header))))
+            client.send(size(NOT_PRODUCE_BYTES + 1) + key.to_bytes(2, "big"))
             assert client.is_cut_off(), key
+
+
+def test_requests_full_of_the_smallest_elements_cost_their_sender_the_connection(
+    broker: WatchedBroker,
+) -> None:
+    """And no other client waits for them, as is checked after each test (CVE-2026-111108)."""
+    for key in sorted(APIS):
+        version = APIS[key].versions[-1]
+        schema = get_request_schema(key, version)
+        header = encode_request_header(key, version, 1, "greedy")
+        fillings = [Filling(path, 70_000) for path in list_arrays(schema)]
+        if schema.__flexible__:
+            fillings.append(Filling((), 0, tagged_fields=20_001))
+        for filling in fillings:
+            with broker.growing_less_than(20 * MIB), broker.connect() as client:
+                client.try_send(framed(header + fill(schema, filling)))
+                # Some answer with an error code instead.
+                assert client.is_cut_off() or APIS[key].bounds is not None, (key, filling)
 
 
 def test_frames_after_a_bad_frame_are_ignored(broker: WatchedBroker) -> None:

@@ -189,6 +189,10 @@ def test_an_address_in_use_is_named(tmp_path: Path) -> None:
         (("--set", "log.retentoin.ms=1"), 2, "did you mean"),
         (("--set", "nonsense"), 2, "KEY=VALUE"),
         (("--listen", "9092"), 2, "HOST:PORT"),
+        (("--metrics", "9404"), 2, "--metrics 9404: HOST:PORT"),
+        (("--set", "metrics.listener=:9404"), 2, "metrics.listener"),
+        (("--log-format", "xml"), 2, "logging.format"),
+        (("--log-level", "loud"), 2, "logging.level"),
         (("--config", "/nowhere/server.properties"), 2, "/nowhere/server.properties"),
         (("--zookeepers", "3"), 2, "--zookeepers"),
         (("--brokers", "2", "--zookeepers", "3", "--zookeeper", "zk:2181"), 2, "--zookeepers"),
@@ -220,6 +224,16 @@ def test_a_line_of_the_config_file_that_cannot_be_read_is_named(
     assert done.returncode == 2
     assert f"{file}:2: " in done.stderr
     assert not data.exists()
+
+
+def test_a_metrics_address_in_use_is_named(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        data = str(tmp_path / "data")
+        refused = try_up("--data", data, "--listen", ANY, "--metrics", address)
+    assert (refused.returncode, "Traceback" in refused.stderr) == (1, False)
+    assert f"metrics cannot be served on {address}" in refused.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_with_few_descriptors_connections_wait_and_logs_are_served(tmp_path: Path) -> None:

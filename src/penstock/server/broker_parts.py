@@ -4,9 +4,10 @@ Only builds: `broker_server` starts and stops them. Coordinators are built lazil
 client request, or when this broker becomes leader of a partition of the internal topic.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.apis.api import Api
 from penstock.apis.config import ApiConfig
 from penstock.apis.dispatcher import Dispatcher
 from penstock.apis.fetch_sessions import FetchSessions
@@ -19,6 +20,7 @@ from penstock.controller.producer_ids import BlockProducerIds
 from penstock.inter_broker.controller_request_handler import ControllerRequestHandler
 from penstock.model.cluster import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Endpoint
 from penstock.model.producer_ids import ProducerIds
+from penstock.protocol.private_keys import PrivateKey
 from penstock.security.authorizer import AllowAll
 from penstock.server.broker_registration import make_election
 from penstock.server.cluster_links import ClusterLinks, build_cluster_links
@@ -55,6 +57,7 @@ def build_parts(
     cluster_id: str,
     store: BrokerMetadataStore,
     engine: Engine,
+    client_apis: Mapping[PrivateKey, Callable[[], Api]],
 ) -> BrokerParts:
     handler = _build_request_handler(context, dynamic_config)
     links = build_cluster_links(context, handler)
@@ -90,8 +93,9 @@ def build_parts(
             max_sessions=ServerConfig.from_broker(context.config()).fetch_session_slots
         ),
         run=context.run,
-        report=context.report,
+        logger=context.get_logger("requests"),
         static_config=raw_config,
+        client_apis=client_apis,
         inter_broker=links.inter_broker,
     )
     return BrokerParts(
@@ -113,7 +117,7 @@ def _build_request_handler(
         replicas=context.replicas,
         metadata=context.metadata,
         dynamic_config=dynamic_config,
-        report=context.report,
+        logger=context.get_logger("inter_broker"),
     )
 
 
@@ -129,7 +133,7 @@ def _build_controller(
         channel=links.channel,
         broker_id=context.broker_id,
         static=raw_config,
-        report=context.report,
+        logger=context.get_logger("controller"),
     )
     links.join(controller)
     return controller

@@ -11,9 +11,11 @@ from contextlib import suppress
 from penstock.controller.broker_registration import controller_election, register_broker
 from penstock.controller.controller import Controller
 from penstock.inter_broker.controller_request_handler import ControllerRequestHandler
+from penstock.logs.event_logger import EventLogger
 from penstock.metadata_store.election import Election
 from penstock.metadata_store.errors import ConnectionLoss, SessionExpired
 from penstock.metadata_store.interface import MetadataStore, Session, SessionId, SessionState
+from penstock.metadata_store.session_statistics import SessionCounters
 from penstock.model.cluster import BrokerEpoch, BrokerId, BrokerNode, Endpoint
 from penstock.server.config import ServerConfig
 from penstock.server.context import BrokerContext
@@ -39,7 +41,8 @@ class BrokerRegistration:
         controller: Controller,
         register: Register,
         make_election: Callable[[Session], Election],
-        report: Callable[[str], None],
+        logger: EventLogger,
+        counters: SessionCounters | None = None,
     ) -> None:
         self._broker_id = broker_id
         self._store = store
@@ -47,10 +50,12 @@ class BrokerRegistration:
         self._controller = controller
         self._register = register
         self._make_election = make_election
-        self._report = report
+        self._logger = logger
         self._own_sessions: list[SessionId] = []
         self._is_registered = False
         self._state_changed = asyncio.Event()  # of the session
+        self._counters = counters or SessionCounters()
+        self._counters.on_opened()
         session.current.listen(self._on_state)
 
     async def run(self) -> None:
@@ -81,19 +86,24 @@ class BrokerRegistration:
                 await asyncio.wait_for(self._state_changed.wait(), RETRY_PAUSE_S)
 
     async def replace_session(self) -> None:
-        self._report(f"ZooKeeper session expired; re-registering broker {self._broker_id}")
+        self._counters.on_expired()
+        self._logger.warning(
+            "session_expired", f"ZooKeeper session expired; re-registering broker {self._broker_id}"
+        )
         while not self._controller.is_closing:
             try:
                 session = await self._store.open_session()
             except ConnectionLoss:
                 await asyncio.sleep(RETRY_PAUSE_S)
                 continue
+            self._counters.on_opened()
             session.listen(self._on_state)
             self._session.current = session
             self._controller.renew(session, self._make_election(session))
             return
 
     def _on_state(self, state: SessionState) -> None:
+        self._counters.on_state(state)
         self._state_changed.set()
 
 
@@ -113,6 +123,8 @@ def build_registration(
     endpoints: tuple[Endpoint, ...],
     incarnation: BrokerIncarnation | None,  # None: a single broker, which has no other replicas
 ) -> BrokerRegistration:
+    logger = context.get_logger("metadata_store")
+
     async def register(session: Session, own_sessions: list[SessionId]) -> None:
         if incarnation is not None:
             await incarnation.record(session)
@@ -126,6 +138,9 @@ def build_registration(
             session, node, now_ms=context.wall_ms(), own_sessions=own_sessions
         )
         handler.set_broker_epoch(epoch)
+        logger.info(
+            "broker_registered", f"registered with broker epoch {epoch}", broker_epoch=epoch
+        )
 
     return BrokerRegistration(
         broker_id=context.broker_id,
@@ -134,7 +149,8 @@ def build_registration(
         controller=controller,
         register=register,
         make_election=lambda session: make_election(context, session),
-        report=context.report,
+        logger=logger,
+        counters=store.counters,
     )
 
 

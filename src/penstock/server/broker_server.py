@@ -6,7 +6,7 @@ register, apply the controller's requests, and only then serve clients. Stop is 
 
 import asyncio
 import time
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from penstock.config.effective_config import EffectiveConfig, resolve_broker
 from penstock.config.log_config import StorageConfig
@@ -14,8 +14,11 @@ from penstock.config.raw_config import RawConfig
 from penstock.controller.broker_registration import BrokerIdTaken, check_id_is_free
 from penstock.controller.stored_configs import read_topic_configs
 from penstock.io.disk import Disk
+from penstock.logs.broker_loggers import BrokerLoggers
 from penstock.metadata_store.errors import DamagedZnode, MetadataStoreError
+from penstock.metrics.broker_state import BrokerState
 from penstock.network.server import Server
+from penstock.protocol.private_keys import PrivateKey
 from penstock.purgatory.loop_timers import LoopTimers
 from penstock.replication.metadata_cache import MetadataCache
 from penstock.replication.replica_manager import ReplicaManager
@@ -35,15 +38,25 @@ from penstock.server.file_descriptors import (
     share_descriptors,
 )
 from penstock.server.incarnation import BrokerIncarnation, RecoveredLogs, report_lost
+from penstock.server.lazy import Lazy
 from penstock.server.listeners import bind_listeners, build_server
+from penstock.server.loop_times import LoopTimes, read_loop_times
 from penstock.server.meta_properties import WrongOwner, read_owner
 from penstock.server.metadata_store import BrokerMetadataStore, open_broker_store
 from penstock.server.new_directories import NewDirectories, find_missing
+from penstock.server.stall_log import StallLog
 from penstock.server.startup_retry import retry_at_startup
 from penstock.server.storage_jobs import StorageJobs
+from penstock.server.watchdog import Watchdog
 from penstock.storage.errors import MalformedCheckpoint, StorageError
 
-Report = Callable[[str], None]
+if TYPE_CHECKING:
+    from penstock.apis.api import Api
+    from penstock.metrics.endpoints import Health
+    from penstock.metrics.scrape import Collect, Scraper
+    from penstock.server.metrics_listener import MetricsListener
+    from penstock.server.otlp_push import OtlpPush
+
 
 DRAIN_MS = 5_000  # a stopping broker waits this long for responses under way
 
@@ -65,16 +78,34 @@ def wall_ms() -> int:
 class BrokerServer:
     """`open` once, then `close`, and always `abandon` at the end."""
 
-    def __init__(self, raw_config: RawConfig, *, report: Report, disk: Disk) -> None:
+    def __init__(
+        self,
+        raw_config: RawConfig,
+        *,
+        loggers: BrokerLoggers,
+        disk: Disk,
+        watchdog: Watchdog,
+        stalls: StallLog,
+    ) -> None:
+        self._watchdog = watchdog
+        self._stalls = stalls
+        self._state = BrokerState.STARTING
+        self._metrics: MetricsListener | None = None  # None: not configured
+        self._collecting: Lazy[Collect] = Lazy(self._build_collecting)
+        self._scraper: Lazy[Scraper] = Lazy(self._build_scraper)
+        self._push: OtlpPush | None = None  # None: not configured
         self._raw_config = raw_config
-        self._report = report
+        self._loggers = loggers
+        self._logger = loggers.get("server")
         self._disk = disk
         # Built by `open`, in this order.
         self._tasks: asyncio.TaskGroup
+        self._started: LoopTimes
         self._storage: BrokerStorage | None = None
         self._new_directories: NewDirectories | None = None
         self._incarnation: BrokerIncarnation | None = None  # in a cluster
         self._store: BrokerMetadataStore
+        self._cluster_id: str
         self._timers: LoopTimers
         self._context: BrokerContext
         self._parts: BrokerParts
@@ -92,28 +123,42 @@ class BrokerServer:
             raise StartRefused(str(refusal)) from refusal
 
     async def _open(self, tasks: asyncio.TaskGroup) -> None:
+        started_s = time.monotonic()
         self._tasks = tasks
+        self._started = read_loop_times()
         config = resolve_broker(self._raw_config)
         for warning in config.warnings:
-            self._report(f"warning: {warning}")
+            self._loggers.get("config").warning("config_warning", f"warning: {warning}")
         limit = find_descriptor_limit()
         shares = share_descriptors(limit)
         too_few = find_warning(limit)
         if too_few is not None:
-            self._report(too_few)
+            self._logger.warning("few_descriptors", too_few)
         slow = find_validation_warning()
         if slow is not None:
-            self._report(slow)
+            self._logger.warning("slow_validation", slow)
+        await self._open_metrics(config)
         storage = self._storage = BrokerStorage(
             StorageConfig.from_broker(config),
             disk=self._disk,
             descriptors=shares.log_files,
-            report=self._report,
+            logger=self._loggers.get("storage"),
         )
         identity = await self._identify(config, storage)
-        dynamic_config = DynamicBrokerConfig(self._raw_config, identity.broker_id, self._report)
+        self._loggers.broker_id = identity.broker_id
+        self._logger.info(
+            "starting",
+            f"broker {identity.broker_id} of cluster {identity.cluster_id} is starting",
+            cluster_id=identity.cluster_id,
+            log_dirs=storage.lock(),
+        )
+        dynamic_config = DynamicBrokerConfig(
+            self._raw_config, identity.broker_id, self._loggers.get("config")
+        )
         topic_configs = await self._store.ask_at_startup(read_topic_configs)
+        self._state = BrokerState.RECOVERY
         await storage.recover(topic_configs, dynamic_config, wall_ms)
+        self._state = BrokerState.STARTING
         self._context = self._build_context(identity, storage, dynamic_config)
         self._parts = build_parts(
             self._context,
@@ -122,11 +167,103 @@ class BrokerServer:
             cluster_id=identity.cluster_id,
             store=self._store,
             engine=storage.engine,
+            client_apis={PrivateKey.DESCRIBE_METRICS: self._load_describe_metrics},
         )
         self._bind(shares.connections)
+        self._cluster_id = identity.cluster_id
+        if self._metrics is not None:
+            self._metrics.serve(self._scraper.get())
+        self._push_metrics(config)
         await self._check_replicas(config, identity, storage)
         self._keep_directories()  # the registration is about to write their incarnation
         await self._serve(storage)
+        self._state = BrokerState.RUNNING
+        self._stalls.threshold_ms = config.get_int("logging.stall.ms")
+        self._logger.info("listening", self.addresses.describe())
+        self._logger.info(
+            "started",
+            f"broker {identity.broker_id} serves clients",
+            duration_ms=round((time.monotonic() - started_s) * 1000),
+        )
+
+    async def _open_metrics(self, config: EffectiveConfig) -> None:
+        if not config.get_str("metrics.listener"):
+            return
+        # Imported here because most brokers of tests have no metrics listener.
+        from penstock.server.metrics_listener import MetricsListener, find_metrics_address
+
+        address = find_metrics_address(config)
+        assert address is not None, "the setting is checked"
+        self._metrics = MetricsListener(config, self._find_health, self._loggers.get("metrics"))
+        await self._metrics.open(address)
+
+    def _build_scraper(self) -> "Scraper":
+        """On the first use, because it imports every package."""
+        from penstock.metrics.scrape import Scraper
+
+        return Scraper(
+            self._collecting.get(),
+            started_s=self._started.monotonic_s,
+            partition_limit=self._find_partition_limit,
+        )
+
+    def _build_collecting(self) -> "Collect":
+        from penstock.server.broker_statistics import StatisticsSources, collect_statistics
+        from penstock.server.loop_monitor import LoopMonitor
+
+        assert self._storage is not None
+        storage = self._storage
+        sources = StatisticsSources(
+            context=self._context,
+            parts=self._parts,
+            server=self._server,
+            timers=self._timers,
+            store=self._store,
+            engine=storage.engine,
+            cluster_id=self._cluster_id,
+            state=lambda: self._state,
+            remaining_logs=lambda: storage.remaining_logs,
+            loop=LoopMonitor(self._watchdog, self._started).statistics,
+        )
+        return lambda: collect_statistics(sources)
+
+    def _find_partition_limit(self) -> int:
+        return self._context.config().get_int("metrics.partition.limit")
+
+    def _push_metrics(self, config: EffectiveConfig) -> None:
+        url = config.get_str("metrics.otlp.endpoint")
+        if not url:
+            return
+        from penstock.metrics.families import Dialect
+        from penstock.server.otlp_push import OtlpPush
+
+        logger = self._loggers.get("metrics")
+        self._push = OtlpPush(
+            url,
+            collect=self._collecting.get(),
+            dialect=Dialect[config.get_str("metrics.names").upper()],
+            partition_limit=self._find_partition_limit,
+            interval_ms=lambda: self._context.config().get_int("metrics.otlp.interval.ms"),
+            started_s=self._started.monotonic_s,
+            logger=logger,
+        )
+        self._push.start(self._tasks)
+        logger.info("metrics_pushed", f"metrics are pushed to {url}")
+
+    def _load_describe_metrics(self) -> "Api":
+        from penstock.metrics.describe_metrics import make_api
+
+        return make_api(self._scraper.get)
+
+    def _find_health(self) -> "Health":
+        from penstock.metrics.endpoints import Health
+        from penstock.server.broker_statistics import find_unready
+
+        remaining = 0 if self._storage is None else self._storage.remaining_logs
+        if self._state is BrokerState.RUNNING:
+            return Health(self._state, find_unready(self._context, self._parts), remaining)
+        not_ready = self._state.name.lower().replace("_", " ")
+        return Health(self._state, f"the broker is in state {not_ready}", remaining)
 
     async def _identify(self, config: EffectiveConfig, storage: BrokerStorage) -> BrokerIdentity:
         missing = find_missing(self._disk, StorageConfig.from_broker(config).log_dirs)
@@ -138,7 +275,7 @@ class BrokerServer:
             disk=self._disk,
             directory=directories[0],
             executor=storage.thread,
-            report=self._report,
+            logger=self._loggers.get("metadata_store"),
         )
         # A failed store ends the broker: it could not learn who leads any more.
         self._tasks.create_task(self._store.store.wait_end(), name="metadata-store")
@@ -158,13 +295,13 @@ class BrokerServer:
         the ISR."""
         recovered = RecoveredLogs(storage.engine, storage.recovered)
         if not ServerConfig.from_broker(config).is_clustered:
-            await report_lost(self._store, identity.broker_id, recovered, self._report)
+            await report_lost(self._store, identity.broker_id, recovered, self._logger)
             return
         await self._store.ask_at_startup(
             lambda session: check_id_is_free(session, identity.broker_id, self.addresses.registered)
         )
         self._incarnation = BrokerIncarnation(
-            identity.broker_id, disk=self._disk, directories=storage.lock(), report=self._report
+            identity.broker_id, disk=self._disk, directories=storage.lock(), logger=self._logger
         )
         await self._incarnation.check_replicas(self._store, recovered)
 
@@ -184,7 +321,7 @@ class BrokerServer:
             effective_config=dynamic_config,
             timers=self._timers,
             wall_ms=wall_ms,
-            report=self._report,
+            logger=self._loggers.get("replication"),
         )
         replicas.adopt(storage.recovered)
         return BrokerContext(
@@ -195,7 +332,7 @@ class BrokerServer:
             metadata=metadata,
             replicas=replicas,
             tasks=self._tasks,
-            report=self._report,
+            get_logger=self._loggers.get,
             logs_ready=asyncio.Event(),
         )
 
@@ -206,7 +343,7 @@ class BrokerServer:
             config,
             timers=self._timers,
             max_connections=max_connections,
-            report=self._report,
+            logger=self._loggers.get("network"),
         )
         self.addresses = bind_listeners(self._server, config)
         self._parts.advertised.update(self.addresses.advertised)
@@ -267,7 +404,12 @@ class BrokerServer:
         """A clean stop: requests under way are answered, and the next start recovers nothing."""
         assert self._storage is not None
         parts, replicas = self._parts, self._context.replicas
+        started_s = time.monotonic()
+        self._logger.info("stopping", "clean shutdown")
+        self._stalls.threshold_ms = None
+        self._state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
         await parts.links.shut_down_controlled()
+        self._state = BrokerState.SHUTTING_DOWN
         self._server.stop_requests()
         for coordinator in (parts.group_coordinator.find(), parts.transaction_coordinator.find()):
             if coordinator is not None:
@@ -281,12 +423,19 @@ class BrokerServer:
         self._timers.stop()
         await self._storage.close()
         await self._store.close()
+        if self._push is not None:
+            self._push.stop()
+        if self._metrics is not None:
+            await self._metrics.close()
+        self._logger.info("stopped", duration_ms=round((time.monotonic() - started_s) * 1000))
 
     def abandon(self) -> None:
         """Release what `close` did not, as a crash would: the next start recovers. A start that
         was refused leaves no new directory behind."""
+        if self._metrics is not None:
+            self._metrics.abandon()
         if self._new_directories is not None:
-            self._new_directories.remove(self._report)
+            self._new_directories.remove(self._logger)
         if self._storage is not None:
             self._storage.abandon()
 

@@ -13,6 +13,7 @@ from functools import partial
 from penstock.config.effective_config import EffectiveConfig
 from penstock.config.log_config import LogConfig, StorageConfig
 from penstock.io.disk import Disk
+from penstock.logs.event_logger import EventLogger
 from penstock.model.ids import TopicPartition
 from penstock.replication.topic_config import resolve_topic_config
 from penstock.server.errors import StartRefused
@@ -20,8 +21,6 @@ from penstock.storage.engine import Engine, PartitionLog
 from penstock.storage.errors import StorageError
 from penstock.storage.flush_threads import FlushThreads
 from penstock.storage.segmented_engine import SegmentedEngine
-
-Report = Callable[[str], None]
 
 SYNC_THREADS = 4
 PROGRESS_EVERY_S = 1.0
@@ -36,14 +35,15 @@ class BrokerStorage:
         *,
         disk: Disk,
         descriptors: int,  # open log files at most
-        report: Report,
+        logger: EventLogger,
     ) -> None:
         self._log_dirs = config.log_dirs
-        self._report = report
+        self._logger = logger
         self._loop = asyncio.get_running_loop()
         self._broker_config: Callable[[], EffectiveConfig]  # set by `recover`, like the next
         self._topic_configs: Mapping[str, Mapping[str, str]] = {}
         self._is_closed = False
+        self._progress: _RecoveryProgress | None = None  # None: not begun
         self.recovered: Mapping[TopicPartition, PartitionLog] = {}
         self.background = FlushThreads(SYNC_THREADS)
         # One thread for what must not run in parallel: the embedded store's journal, recovery.
@@ -54,7 +54,7 @@ class BrokerStorage:
             disk=disk,
             background=self.background,
             post=self._post,
-            report=report,
+            logger=logger,
             descriptors=descriptors,
         )
 
@@ -76,6 +76,11 @@ class BrokerStorage:
             )
         return [path for path in self._log_dirs if os.path.abspath(path) not in failed]
 
+    @property
+    def remaining_logs(self) -> int:
+        """Partitions that are still to be recovered; 0 before and after."""
+        return 0 if self._progress is None else self._progress.remaining
+
     async def recover(
         self,
         topic_configs: Mapping[str, Mapping[str, str]],
@@ -85,14 +90,21 @@ class BrokerStorage:
         """Recover off the event loop, because after a crash it reads whole logs."""
         self._topic_configs = topic_configs
         self._broker_config = broker_config
-        progress = _RecoveryProgress(self._report)
+        started_s = time.monotonic()
+        self._logger.info("recovery_started", log_dirs=self._log_dirs)
+        progress = self._progress = _RecoveryProgress(self._logger)
         self.recovered = await self._loop.run_in_executor(
             self.thread, lambda: self.engine.recover(progress, wall_ms())
+        )
+        self._logger.info(
+            "recovery_finished",
+            partitions=len(self.recovered),
+            duration_ms=round((time.monotonic() - started_s) * 1000),
         )
 
     def _config_of(self, topic: str) -> LogConfig:
         overrides = self._topic_configs.get(topic, {})
-        return resolve_topic_config(topic, overrides, self._broker_config(), self._report).log
+        return resolve_topic_config(topic, overrides, self._broker_config(), self._logger).log
 
     async def flush_recovered(self) -> None:
         """Flush recovered logs so that the high watermark reaches all that was acknowledged.
@@ -130,15 +142,22 @@ class BrokerStorage:
 class _RecoveryProgress:
     """Logs the progress of recovery once a second."""
 
-    def __init__(self, report: Report) -> None:
-        self._report = report
+    def __init__(self, logger: EventLogger) -> None:
+        self._logger = logger
         self._next_s = time.monotonic() + PROGRESS_EVERY_S
+        self.remaining = 0  # written by the thread that recovers
 
     def __call__(self, *, done: int, total: int) -> None:
+        self.remaining = total - done
         now_s = time.monotonic()
         if now_s >= self._next_s and done < total:
             self._next_s = now_s + PROGRESS_EVERY_S
-            self._report(f"recovering: {done} of {total} partitions")
+            self._logger.info(
+                "recovery_progress",
+                f"recovering: {done} of {total} partitions",
+                done=done,
+                total=total,
+            )
 
 
 def _settle(done: "asyncio.Future[None]", error: StorageError | None) -> None:

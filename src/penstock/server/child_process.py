@@ -17,15 +17,11 @@ if TYPE_CHECKING:
 def main() -> None:
     config = json.loads(sys.argv[1])
     raw_config = RawConfig.from_mapping(config, where="penstock.Broker(config=...)")
-    sys.exit(start_broker(raw_config, on_ready=_print_ready, report=_report, watch_stdin=True))
+    sys.exit(start_broker(raw_config, on_ready=_print_ready, watch_stdin=True))
 
 
 def _print_ready(broker: "BrokerLifecycle") -> None:
     print(f"ready {broker.bootstrap_servers}", flush=True)
-
-
-def _report(message: str) -> None:
-    print(message, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -75,7 +75,7 @@ class ClusterMember:
             membership=controller,
             config=config,
             wait_ms=_sleep_ms,
-            report=context.report,
+            logger=context.get_logger("inter_broker"),
         )
         self._start_senders(client, controller)
         self._watch_leaders()

@@ -9,13 +9,12 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, Protocol
 
 from penstock.config.effective_config import EffectiveConfig
+from penstock.logs.event_logger import EventLogger
 from penstock.model.cluster import BrokerId
 from penstock.model.stop_requests import BrokerEnding
 from penstock.purgatory.timing_wheel import Timer
 from penstock.replication.metadata_cache import MetadataCache
 from penstock.replication.replica_manager import Clock, ReplicaManager
-
-Report = Callable[[str], None]
 
 
 class BrokerTimers(Clock, Protocol):
@@ -34,7 +33,7 @@ class BrokerContext(NamedTuple):  # a frozen dataclass costs 10 times the start-
     metadata: MetadataCache
     replicas: ReplicaManager
     tasks: asyncio.TaskGroup  # a task that fails ends the broker
-    report: Report  # one line to the broker's log
+    get_logger: Callable[[str], EventLogger]  # by component
     # Set once the recovered logs are flushed: coordinators load their state only then.
     logs_ready: asyncio.Event
 

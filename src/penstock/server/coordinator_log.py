@@ -54,7 +54,7 @@ class ReplicatedCoordinatorLog:
         self._administration = administration
         self._timers = context.timers
         self._config = context.config
-        self._report = context.report
+        self._logger = context.get_logger("server")
         self._pread = pread
         self._creation = asyncio.Lock()
 
@@ -80,7 +80,9 @@ class ReplicatedCoordinatorLog:
             [topic], validate_only=False, timeout_ms=CREATION_TIMEOUT_MS
         )
         if isinstance(answer, ApiError) and answer.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-            self._report(f"could not create {self._topic}: {answer.message}")
+            self._logger.warning(
+                "topic_not_created", f"could not create {self._topic}: {answer.message}"
+            )
 
     def _choose_replication_factor(self) -> int:
         """The configured factor; the default is limited to the number of brokers."""

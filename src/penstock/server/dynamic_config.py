@@ -4,13 +4,12 @@ Only the values: the caller acts on changes. Invariant: `current` is always cons
 inconsistent change is rejected as a whole and the previous values stay.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from penstock.config.custom_settings import custom_names, describe_no_effect
 from penstock.config.effective_config import EffectiveConfig, resolve_broker
 from penstock.config.raw_config import ConfigError, RawConfig
-
-Report = Callable[[str], None]
+from penstock.logs.event_logger import EventLogger
 
 EVERY_BROKER = ""  # in UpdateMetadataRequest.broker_configs
 
@@ -18,10 +17,10 @@ EVERY_BROKER = ""  # in UpdateMetadataRequest.broker_configs
 class DynamicBrokerConfig:
     """Owned by the event loop."""
 
-    def __init__(self, static: RawConfig, broker_id: int, report: Report) -> None:
+    def __init__(self, static: RawConfig, broker_id: int, logger: EventLogger) -> None:
         self._static = static
         self._broker_id = broker_id
-        self._report = report
+        self._logger = logger
         self.current: EffectiveConfig = resolve_broker(static)
         self._custom: frozenset[str] = frozenset()  # reported, and still stored
 
@@ -39,7 +38,10 @@ class DynamicBrokerConfig:
             effective = resolve_broker(self._static, dynamic_cluster=cluster, dynamic_broker=broker)
         except ConfigError as error:
             # They were validated when they were stored, perhaps by another version.
-            self._report(f"{error}\n  the stored configs are ignored until they are corrected")
+            self._logger.warning(
+                "dynamic_configs_ignored",
+                f"{error}\n  the stored configs are ignored until they are corrected",
+            )
             return False
         self._report_custom(custom_names((*cluster.values, *broker.values)))
         is_changed = dict(effective) != dict(self.current)
@@ -49,5 +51,5 @@ class DynamicBrokerConfig:
     def _report_custom(self, custom: frozenset[str]) -> None:
         """Say once of each custom setting that it changes nothing."""
         for line in describe_no_effect(custom - self._custom):
-            self._report(line)
+            self._logger.warning("setting_without_effect", line)
         self._custom = custom

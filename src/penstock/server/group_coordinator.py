@@ -43,7 +43,7 @@ def build_group_coordinator(
             timers=context.timers,
             wall_ms=context.wall_ms,
             config=config,
-            report=context.report,
+            logger=context.get_logger("group_coordinator"),
         )
     else:
         coordinator = GroupCoordinator(
@@ -52,7 +52,7 @@ def build_group_coordinator(
             timers=context.timers,
             wall_ms=context.wall_ms,
             config=config,
-            report=context.report,
+            logger=context.get_logger("group_coordinator"),
         )
     context.metadata.listen(_MetadataListener(coordinator, context).on_update)
     context.run_when_logs_ready(coordinator.run, "group-coordinator")

@@ -6,12 +6,13 @@ stored, and before the store gets it, so that no directory is behind without cau
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from penstock.controller.broker_reports import read_assigned, read_report, write_report
 from penstock.io.disk import Disk, advise
+from penstock.logs.event_logger import EventLogger
 from penstock.metadata_store.errors import DamagedZnode
 from penstock.metadata_store.interface import Session
 from penstock.model.broker_report import BrokerReport, LogPosition
@@ -29,8 +30,6 @@ from penstock.server.replica_check import (
 from penstock.storage.engine import Engine, PartitionLog
 from penstock.storage.errors import MalformedCheckpoint
 
-Report = Callable[[str], None]
-
 
 class BrokerIncarnation:
     """Owned by the event loop. `check_replicas` once, then `record` before every registration."""
@@ -41,13 +40,13 @@ class BrokerIncarnation:
         *,
         disk: Disk,
         directories: Sequence[str],  # those that work
-        report: Report,
+        logger: EventLogger,
     ) -> None:
         self._broker_id = broker_id
         self._disk = disk
         self._directories = [os.path.abspath(directory) for directory in directories]
         self._numbers = read_incarnations(disk, self._directories)
-        self._report = report
+        self._logger = logger
 
     async def check_replicas(
         self,
@@ -67,7 +66,9 @@ class BrokerIncarnation:
             outdated=find_outdated(self._numbers, latest=stored.incarnation),
         )
         for message in describe_damaged(damaged):
-            self._report(f"{message}; reporting this to the controller before registering")
+            self._logger.warning(
+                "records_lost", f"{message}; reporting this to the controller before registering"
+            )
 
         def with_found(latest: BrokerReport) -> BrokerReport:
             return replace(latest, replicas=merge_reports(latest.replicas, damaged, assigned, logs))
@@ -81,7 +82,10 @@ class BrokerIncarnation:
         try:
             await self._record(session)
         except DamagedZnode as damaged:
-            self._report(f"{damaged}; until then the controller ignores this broker")
+            self._logger.error(
+                "meta_properties_damaged",
+                f"{damaged}; until then the controller ignores this broker",
+            )
 
     async def _record(self, session: Session) -> None:
         stored = await read_report(session, self._broker_id)
@@ -97,10 +101,15 @@ class BrokerIncarnation:
         try:
             write_incarnation(self._disk, directory, number)
         except OSError as error:
-            self._report(f"{directory} cannot be written: {error}; {advise(error)}")
+            self._logger.error(
+                "directory_not_writable", f"{directory} cannot be written: {error}; {advise(error)}"
+            )
             return False
         except MalformedCheckpoint as error:
-            self._report(f"{error}; correct the file, because the next start refuses it")
+            self._logger.error(
+                "meta_properties_damaged",
+                f"{error}; correct the file, because the next start refuses it",
+            )
             return False
         return True
 
@@ -124,7 +133,7 @@ class RecoveredLogs(NamedTuple):
 
 
 async def report_lost(
-    store: BrokerMetadataStore, broker_id: BrokerId, recovered: RecoveredLogs, report: Report
+    store: BrokerMetadataStore, broker_id: BrokerId, recovered: RecoveredLogs, logger: EventLogger
 ) -> None:
     """Say what a single broker has lost. It serves what is left: nobody else has more."""
     lost = recovered.engine.missing() | recovered.engine.short().keys()
@@ -140,4 +149,6 @@ async def report_lost(
         outdated=(),
     )
     for message in describe_damaged(damaged):
-        report(f"{message}; there is no other replica: it is served with what is left")
+        logger.error(
+            "records_lost", f"{message}; there is no other replica: it is served with what is left"
+        )

@@ -20,7 +20,6 @@ def start_broker(
     raw_config: "RawConfig",
     *,
     on_ready: "Callable[[BrokerLifecycle], None]",
-    report: Callable[[str], None],
     watch_stdin: bool = False,
 ) -> int:
     """Run `run_broker` and return its exit code.
@@ -37,4 +36,4 @@ def start_broker(
         gc.enable()
         on_ready(broker)
 
-    return run_broker(raw_config, on_ready=serve, report=report, watch_stdin=watch_stdin)
+    return run_broker(raw_config, on_ready=serve, watch_stdin=watch_stdin)

@@ -11,14 +11,15 @@ from typing import Any
 
 from penstock.config.raw_config import ConfigError, RawConfig
 from penstock.io.disk import Disk, RealDisk
+from penstock.logs.broker_loggers import BrokerLoggers
 from penstock.metadata_store.errors import ConnectionLoss, DamagedZnode
+from penstock.purgatory.loop_timers import monotonic_ms
 from penstock.server.broker_server import BrokerServer
 from penstock.server.errors import StartRefused
+from penstock.server.stall_log import StallLog
 from penstock.server.warm_up import everything, warm_up
 from penstock.server.watchdog import Watchdog
 from penstock.storage.errors import DirectoryFailed
-
-Report = Callable[[str], None]
 
 __all__ = ["BrokerFailed", "BrokerLifecycle", "BrokerStranded", "StartRefused"]
 
@@ -33,23 +34,27 @@ class BrokerStranded(BrokerFailed):
 
 
 class BrokerLifecycle:
-    """Run once. `bootstrap_servers` and `describe_addresses` are available once it is ready."""
+    """Run once. `bootstrap_servers` is available once it is ready."""
 
-    def __init__(self, raw_config: RawConfig, *, report: Report, disk: Disk | None = None) -> None:
-        self._report = report
+    def __init__(
+        self, raw_config: RawConfig, *, loggers: BrokerLoggers, disk: Disk | None = None
+    ) -> None:
+        self._logger = loggers.get("server")
+        stalls = StallLog(self._logger, monotonic_ms)
+        self._watchdog = Watchdog(on_stall=stalls.add)
         self._server = BrokerServer(
-            raw_config, report=report, disk=RealDisk() if disk is None else disk
+            raw_config,
+            loggers=loggers,
+            disk=RealDisk() if disk is None else disk,
+            watchdog=self._watchdog,
+            stalls=stalls,
         )
-        self._watchdog = Watchdog()
         self._is_serving = False
         self._failure: asyncio.Future[None] | None = None  # made by `run`
 
     @property
     def bootstrap_servers(self) -> str:
         return self._server.addresses.bootstrap_servers
-
-    def describe_addresses(self) -> str:
-        return self._server.addresses.describe()
 
     async def run(
         self, *, on_ready: "Callable[[BrokerLifecycle], None]", stop: asyncio.Event
@@ -98,7 +103,9 @@ class BrokerLifecycle:
         assert self._failure is not None
         error = context.get("exception") or RuntimeError(str(context.get("message")))
         if self._failure.done():
-            self._report(f"another failure while the broker stops: {error!r}")
+            self._logger.error(
+                "failure_while_stopping", f"another failure while the broker stops: {error!r}"
+            )
         else:
             self._failure.set_exception(error)
 

@@ -1,10 +1,10 @@
 """Builds the network server and binds the broker's listeners. It does not accept yet."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from penstock.apis.dispatcher import Dispatcher
 from penstock.config.effective_config import EffectiveConfig
+from penstock.logs.event_logger import EventLogger
 from penstock.network.limits import NetworkLimits
 from penstock.network.server import Server
 from penstock.purgatory.loop_timers import LoopTimers
@@ -18,14 +18,15 @@ def build_server(
     *,
     timers: LoopTimers,
     max_connections: int,  # that the process's file descriptors allow
-    report: Callable[[str], None],
+    logger: EventLogger,
 ) -> Server:
     limits = NetworkLimits.from_broker(config)
     return Server(
         on_request=dispatcher.on_request,
+        check_frame=dispatcher.check_frame,
         timers=timers,
         limits=replace(limits, max_connections=min(limits.max_connections, max_connections)),
-        report=report,
+        logger=logger,
     )
 
 

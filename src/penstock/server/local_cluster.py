@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
 
+from penstock.config.listeners import HostPort, find_host_port
 from penstock.metadata_store.zookeeper.server import ZooKeeperEnsemble
 from penstock.server.broker_process import BrokerNotStarted, BrokerProcess
 from penstock.server.cluster_directory import ClusterDirectory
@@ -138,10 +139,20 @@ class LocalCluster:
         return {
             **CLUSTER_SETTINGS,
             **self._config,
+            **self._metrics_listener_of(broker_id),
             "broker.id": str(broker_id),
             "log.dirs": str(self.folder_of(broker_id)),
             "listeners": f"PLAINTEXT://{self._location_of(broker_id).host}:{self._ports[broker_id]}",
         }
+
+    def _metrics_listener_of(self, broker_id: int) -> dict[str, str]:
+        """Consecutive ports from that of the config, as all brokers are on one machine."""
+        text = self._config.get("metrics.listener", "")
+        address = find_host_port(text)
+        if address is None or address.port == 0:
+            return {}
+        listener = HostPort(address.host, address.port + broker_id - FIRST_ID)
+        return {"metrics.listener": str(listener)}
 
     def _list_paths(self) -> Iterator[Path]:
         """All that a first start creates."""

@@ -10,7 +10,10 @@ from typing import Any, TypeVar
 
 from penstock.config.zookeeper import ZooKeeperConfig
 from penstock.io.disk import Disk
+from penstock.logs.event_logger import EventLogger
 from penstock.metadata_store.interface import MetadataStore, Session
+from penstock.metadata_store.session_statistics import SessionCounters, SessionStatistics
+from penstock.model.histogram import NO_DURATIONS, DurationHistogram
 from penstock.server.current_session import CurrentSession
 from penstock.server.startup_retry import retry_at_startup
 
@@ -26,6 +29,13 @@ class BrokerMetadataStore:
         self.store = store
         self.session = CurrentSession(session)
         self.startup_timeout_ms = startup_timeout_ms  # 0: the embedded store does not come back
+        self.counters = SessionCounters()
+
+    def statistics(self) -> SessionStatistics:
+        latency = getattr(self.store, "latency", None)  # the embedded store has none
+        return self.counters.statistics(
+            latency.snapshot() if isinstance(latency, DurationHistogram) else NO_DURATIONS
+        )
 
     async def ask_at_startup(self, ask: Callable[[Session], Awaitable[Answer]]) -> Answer:
         """`ask` may run twice: it is retried when the connection or the session is lost."""
@@ -47,7 +57,7 @@ async def open_broker_store(
     disk: Disk,
     directory: str,
     executor: Executor,
-    report: Callable[[str], None],
+    logger: EventLogger,
 ) -> BrokerMetadataStore:
     """MetadataStoreError if it cannot be opened; the message says what to do."""
     zookeeper = find_zookeeper(config)
@@ -56,12 +66,12 @@ async def open_broker_store(
         # Imported here because a single broker needs none of it.
         from penstock.metadata_store.zookeeper.store import ZooKeeperMetadataStore
 
-        store = await ZooKeeperMetadataStore.open(zookeeper, report=report)
+        store = await ZooKeeperMetadataStore.open(zookeeper, logger=logger)
     else:
         from penstock.metadata_store.embedded.store import EmbeddedMetadataStore
 
         store = await EmbeddedMetadataStore.open(
-            disk, f"{directory}/{EMBEDDED_FOLDER}", executor=executor, report=report
+            disk, f"{directory}/{EMBEDDED_FOLDER}", executor=executor, logger=logger
         )
     return BrokerMetadataStore(
         store,

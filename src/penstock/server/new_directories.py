@@ -5,9 +5,10 @@ had locked it, and it is emptied before the lock is released. So no other broker
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from penstock.io.disk import Disk
+from penstock.logs.event_logger import EventLogger
 from penstock.storage.log_directory import LOCK_FILE
 
 
@@ -39,7 +40,7 @@ class NewDirectories:
     def keep(self) -> None:
         self._fresh, self._missing = [], []
 
-    def remove(self, report: Callable[[str], None]) -> None:
+    def remove(self, logger: EventLogger) -> None:
         fresh, missing = self._fresh, self._missing
         self.keep()
         try:
@@ -49,7 +50,9 @@ class NewDirectories:
                 if not self._disk.list(directory):
                     self._disk.remove_directory(directory)
         except OSError as error:
-            report(f"a directory of the failed start was not removed: {error}")
+            logger.warning(
+                "directory_not_removed", f"a directory of the failed start was not removed: {error}"
+            )
 
     def _empty(self, directory: str) -> None:
         for entry in self._disk.list(directory):

@@ -7,13 +7,14 @@ reports; it ends nothing. Owned by the event loop. Invariant: a coordinator repo
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from penstock.coordinators.runtime.dependencies import CoordinatorTimers, Report
+from penstock.coordinators.runtime.dependencies import CoordinatorTimers
 from penstock.coordinators.transaction.records import State
 from penstock.coordinators.transaction.requests import (
     DescribedTransaction,
     ListedTransactions,
     ListTransactions,
 )
+from penstock.logs.event_logger import EventLogger
 
 CHECK_EVERY_MS = 60_000
 
@@ -41,13 +42,13 @@ class PreparedTransactionAlarm:
         alarm_after_ms: Callable[[], int],  # below 0: never
         timers: CoordinatorTimers,
         wall_ms: Callable[[], int],
-        report: Report,
+        logger: EventLogger,
     ) -> None:
         self._coordinator = coordinator
         self._alarm_after_ms = alarm_after_ms
         self._timers = timers
         self._wall_ms = wall_ms
-        self._report = report
+        self._logger = logger
         self._reported: set[_TransactionKey] = set()
 
     def start(self) -> None:
@@ -60,7 +61,7 @@ class PreparedTransactionAlarm:
     def check(self) -> None:
         prepared = {_key(transaction): transaction for transaction in self._list_prepared()}
         for key in prepared.keys() - self._reported:
-            self._report(self._describe(prepared[key]))
+            self._logger.warning("transaction_prepared_for_long", self._describe(prepared[key]))
         self._reported = set(prepared)
 
     def _list_prepared(self) -> list[DescribedTransaction]:

@@ -28,7 +28,7 @@ def start_replica_fetchers(
             topic_id_of=lambda tp: replicas.get(tp).topic_id,
             config=replicas.follower_config,
             now_ms=context.timers.now_ms,
-            report=context.report,
+            logger=context.get_logger("replication"),
         )
     )
     return context.tasks.create_task(fetchers.run(), name="replica-fetchers")

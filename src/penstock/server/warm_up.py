@@ -17,7 +17,13 @@ from penstock.apis.preload import load_ahead
 
 DELAY_S = 2.0
 PAUSES_PER_STEP = 4
-_LATER_MODULES = ("penstock.server.group_coordinator", "penstock.storage.compaction")
+_LATER_MODULES = (
+    "penstock.server.group_coordinator",
+    "penstock.storage.compaction",
+    "penstock.metrics.describe_metrics",
+    "penstock.server.broker_statistics",
+    "penstock.server.loop_monitor",
+)
 
 
 async def warm_up(steps: Iterator[None], *, delay_s: float = DELAY_S) -> None:

@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
+from penstock.model.histogram import NO_DURATIONS, DurationHistogram, DurationsSnapshot
+
 STALL_MS = 5
 CHECK_EVERY_MS = 50
 KEPT_STALLS = 32
@@ -27,21 +29,28 @@ class WatchdogStatistics(NamedTuple):
     stalls: int
     longest_ms: float
     recent: tuple[Stall, ...]
+    durations: DurationsSnapshot = NO_DURATIONS
 
 
 class Watchdog:
     """Start and stop it on the loop that it watches."""
 
     def __init__(
-        self, *, stall_ms: float = STALL_MS, check_every_ms: float = CHECK_EVERY_MS
+        self,
+        *,
+        stall_ms: float = STALL_MS,
+        check_every_ms: float = CHECK_EVERY_MS,
+        on_stall: Callable[["Stall"], None] = lambda stall: None,
     ) -> None:
         self._stall_s = stall_ms / 1000
         self._pause_s = check_every_ms / 1000
+        self._on_stall = on_stall  # called on the watchdog's thread
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._stalls = 0
         self._longest_ms = 0.0
+        self._durations = DurationHistogram()
         self._recent: deque[Stall] = deque(maxlen=KEPT_STALLS)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -62,7 +71,10 @@ class Watchdog:
     def statistics(self) -> WatchdogStatistics:
         with self._lock:
             return WatchdogStatistics(
-                stalls=self._stalls, longest_ms=self._longest_ms, recent=tuple(self._recent)
+                stalls=self._stalls,
+                longest_ms=self._longest_ms,
+                recent=tuple(self._recent),
+                durations=self._durations.snapshot(),
             )
 
     def _watch(self, post: Callable[[Callable[[], None]], object], owner: int) -> None:
@@ -83,10 +95,13 @@ class Watchdog:
 
     def _record(self, duration_ms: float, stack: str) -> None:
         at_ms = int(time.time() * 1000 - duration_ms)
+        stall = Stall(at_ms=at_ms, duration_ms=duration_ms, stack=stack)
         with self._lock:
             self._stalls += 1
+            self._durations.observe(duration_ms / 1000)
             self._longest_ms = max(self._longest_ms, duration_ms)
-            self._recent.append(Stall(at_ms=at_ms, duration_ms=duration_ms, stack=stack))
+            self._recent.append(stall)
+        self._on_stall(stall)
 
 
 def _stack_of(thread: int) -> str:

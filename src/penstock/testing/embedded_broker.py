@@ -8,7 +8,6 @@ import asyncio
 import atexit
 import os
 import shutil
-import sys
 import tempfile
 import threading
 from collections.abc import Mapping
@@ -207,12 +206,14 @@ class _Thread:
             self._ready.set()
 
     async def _serve(self) -> None:
+        from penstock.logs.broker_loggers import BrokerLoggers, write_to_stderr_by_default
         from penstock.server.lifecycle import BrokerLifecycle
+        from penstock.server.run import log_settings
+
+        write_to_stderr_by_default(*log_settings(self._raw_config))
 
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        broker = BrokerLifecycle(
-            self._raw_config, report=lambda message: print(message, file=sys.stderr)
-        )
+        broker = BrokerLifecycle(self._raw_config, loggers=BrokerLoggers())
         await broker.run(on_ready=self._on_ready, stop=self._stop)
 
     def _on_ready(self, broker: object) -> None:

@@ -5,6 +5,7 @@ from typing import cast
 
 from tests.unit.replication.harness import ME, ReplicationHarness
 
+from penstock.logs.event_logger import message_logger
 from penstock.server.context import BrokerContext
 
 WALL_MS = 1_700_000_000_000
@@ -24,6 +25,6 @@ def broker_context(
         metadata=harness.cluster,
         replicas=harness.replicas,
         tasks=cast("asyncio.TaskGroup", tasks),
-        report=harness.reports.append,
+        get_logger=lambda component: message_logger(harness.reports.append),
         logs_ready=logs_ready,
     )

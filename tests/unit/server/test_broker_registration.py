@@ -22,6 +22,7 @@ from tests.unit.controller.crashing_session import CrashingSession
 from penstock.controller.broker_registration import controller_election, register_broker
 from penstock.controller.controller import Controller
 from penstock.controller.interface import CreatableTopic
+from penstock.logs.event_logger import message_logger
 from penstock.metadata_store.errors import ConnectionLoss
 from penstock.metadata_store.interface import (
     EventKind,
@@ -81,7 +82,7 @@ async def _start(cluster: Cluster, broker: int, tasks: asyncio.TaskGroup) -> Reg
         controller=controller,
         register=member.register,
         make_election=lambda item: controller_election(item, BrokerId(broker), now_ms=NOW_MS),
-        report=cluster.reports.append,
+        logger=message_logger(cluster.reports.append),
     )
     await registration.register()
     tasks.create_task(registration.run())

@@ -1,12 +1,13 @@
 """A broker's effective config while it runs."""
 
 from penstock.config.raw_config import RawConfig
+from penstock.logs.event_logger import message_logger
 from penstock.server.dynamic_config import DynamicBrokerConfig
 
 
 def make(reports: list[str]) -> DynamicBrokerConfig:
     static = RawConfig.from_mapping({"log.retention.ms": "1000"}, where="test")
-    return DynamicBrokerConfig(static, 3, reports.append)
+    return DynamicBrokerConfig(static, 3, message_logger(reports.append))
 
 
 def test_the_config_of_this_broker_overrides_that_of_all_brokers() -> None:

@@ -12,6 +12,7 @@ from tests.unit.storage.several_logs import EngineHarness
 from penstock.controller.broker_reports import read_report, write_report
 from penstock.controller.interface import CreatableTopic
 from penstock.controller.znodes import report_path
+from penstock.logs.event_logger import message_logger
 from penstock.model.broker_report import NEVER_CREATED, NO_LOG, LogPosition
 from penstock.model.cluster import BrokerId, TopicState
 from penstock.model.ids import TopicPartition
@@ -53,7 +54,7 @@ class RestartingBroker:
 
     def make_incarnation(self, disk: SimulatedDisk) -> BrokerIncarnation:
         return BrokerIncarnation(
-            ME, disk=disk, directories=self.directories, report=self.reports.append
+            ME, disk=disk, directories=self.directories, logger=message_logger(self.reports.append)
         )
 
     async def find_reported(self) -> LogPosition | None:
@@ -293,7 +294,7 @@ def test_a_single_broker_logs_what_it_has_lost() -> None:
         again = EngineHarness(disk.copy())
         said: list[str] = []
         recovered = RecoveredLogs(again.engine, again.logs)
-        await report_lost(broker.store, ME, recovered, said.append)
+        await report_lost(broker.store, ME, recovered, message_logger(said.append))
         (message,) = said
         assert message.startswith("t-0 lacks records: it is assigned to this broker, which has")
         assert message.endswith("there is no other replica: it is served with what is left")

@@ -20,7 +20,7 @@ def on_ready(broker):
 
 settings = {"log.dirs": sys.argv[1], "listeners": "PLAINTEXT://127.0.0.1:0"}
 raw_config = RawConfig.from_mapping(settings, where="test")
-sys.exit(start_broker(raw_config, on_ready=on_ready, report=print))
+sys.exit(start_broker(raw_config, on_ready=on_ready))
 """
 
 

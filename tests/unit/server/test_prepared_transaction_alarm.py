@@ -10,6 +10,7 @@ from penstock.coordinators.transaction.requests import (
     ListTransactions,
     TransactionSummary,
 )
+from penstock.logs.event_logger import message_logger
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.purgatory.timing_wheel import Timer, TimingWheel
@@ -45,7 +46,7 @@ class Harness:
             alarm_after_ms=lambda: age_ms,
             timers=self.timers,
             wall_ms=lambda: NOW_MS,
-            report=self.reports.append,
+            logger=message_logger(self.reports.append),
         )
 
     def show(self, transactional_id: str, *, two_phase: bool, started_ms: int = 0) -> None:

@@ -31,6 +31,7 @@ def test_a_stall_is_recorded_with_the_stack_that_blocks_the_loop() -> None:
     assert has_recorded_it(watchdog)
     assert watchdog.statistics().stalls >= 1
     assert watchdog.statistics().longest_ms >= 5
+    assert watchdog.statistics().durations.total == watchdog.statistics().stalls
 
 
 def test_a_responsive_loop_has_no_stalls() -> None:

@@ -11,6 +11,7 @@ from penstock.config.effective_config import EffectiveConfig, resolve_broker
 from penstock.config.log_config import LogConfig, StorageConfig
 from penstock.config.raw_config import RawConfig
 from penstock.inter_broker.controller_request_handler import ControllerRequestHandler
+from penstock.logs.event_logger import NO_LOGGER
 from penstock.metadata_store.interface import NO_SESSION
 from penstock.model.alter_partition import (
     AlterPartitionProposal,
@@ -78,7 +79,7 @@ class SimulatedBroker(Process):
             effective_config=broker_config,
             timers=BrokerClock(world.schedule, self.run),
             wall_ms=world.schedule.wall_ms,
-            report=_ignore,
+            logger=NO_LOGGER,
         )
         logs = self.engine.recover(_no_progress, world.schedule.wall_ms())
         self.replicas.adopt(logs)
@@ -92,7 +93,7 @@ class SimulatedBroker(Process):
             replicas=self.replicas,
             metadata=self.metadata,
             dynamic_config=_FixedConfig(),
-            report=_ignore,
+            logger=NO_LOGGER,
         )
         self.replicas.isr_manager.sender = self
         self.replicas.follower_state.on_news = self._on_news
@@ -329,11 +330,7 @@ def broker_config() -> EffectiveConfig:
 
 @cache
 def _log_config(configs: tuple[tuple[str, str], ...], topic: str) -> LogConfig:
-    return resolve_topic_config(topic, dict(configs), broker_config(), _ignore).log
-
-
-def _ignore(message: str) -> None:
-    pass
+    return resolve_topic_config(topic, dict(configs), broker_config(), NO_LOGGER).log
 
 
 def _no_progress(*, done: int, total: int) -> None:

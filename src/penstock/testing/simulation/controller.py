@@ -12,12 +12,15 @@ from typing import Protocol
 from penstock.controller import broker_changes, state_loader
 from penstock.controller.alter_partition import alter_partition
 from penstock.controller.incomplete_replicas import settle_reports
+from penstock.controller.leader_changes import elect_leaders
 from penstock.controller.state import ClusterState, ControllerDecision
 from penstock.controller.znodes import CONTROLLER, CONTROLLER_EPOCH
 from penstock.metadata_store.election import ElectionResult
 from penstock.metadata_store.interface import SessionId
+from penstock.model.admin import ElectionType
 from penstock.model.alter_partition import AlterPartitionProposal, AlterPartitionResult
 from penstock.model.cluster import (
+    NO_BROKER,
     BrokerEpoch,
     BrokerId,
     ControllerEpoch,
@@ -90,6 +93,21 @@ class SimulatedActiveController:
         except Refusal as refusal:
             return AlterPartitionResult(refusal.code)
         return outcome if self._apply(decision) else AlterPartitionResult(ErrorCode.NOT_CONTROLLER)
+
+    def waits_for_operator(self) -> bool:
+        """Whether the partition has no leader although its whole ISR is alive, and none has a
+        log."""
+        tp = self._world.tp
+        partition = self.state.topics[tp.topic].partitions[tp.partition]
+        reported = self.state.incomplete_replicas(tp)
+        return partition.leader == NO_BROKER and all(
+            broker in self.state.brokers and broker in reported and not reported[broker].has_records
+            for broker in partition.in_sync
+        )
+
+    def elect_unclean(self) -> None:
+        decision, _ = elect_leaders(self.state, ElectionType.UNCLEAN, [self._world.tp])
+        self._apply(decision)
 
     # -- from decision to effect
     # --------------------------------------------------------------------

@@ -73,10 +73,22 @@ class _Run:
         self._is_ending = True
         self._faults.heal_all()
         world.schedule.run_until(world.schedule.now_ms + SETTLE_MS)
+        if plan.loses_data and self._elect_as_operator():
+            world.schedule.run_until(world.schedule.now_ms + SETTLE_MS)
         self._write_once()  # shows that there is a leader with followers
         world.schedule.run_until(world.schedule.now_ms + LAST_MS)
         self._checker.check_settled()
         return self._result()
+
+    def _elect_as_operator(self) -> bool:
+        """Whether it was asked for: no member of the ISR has a log any more, because one lost its
+        disk and the others a log that was too young to be on theirs."""
+        for broker in self._world.brokers.values():
+            active = broker.active
+            if active is not None and not active.is_over and active.waits_for_operator():
+                active.elect_unclean()
+                return True
+        return False
 
     def _watch_sessions(self) -> None:
         """The metadata store's own clock: expires sessions without heartbeats."""
