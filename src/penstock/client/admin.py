@@ -270,11 +270,14 @@ def _new_topic(topic: NewTopicSpec) -> Mapping[str, Any]:
     }
 
 
+_OF_BROKERS = (ResourceKind.BROKER, ResourceKind.BROKER_LOGGER)
+
+
 def _by_broker(resources: Iterable[Resource]) -> dict[BrokerId | None, list[Resource]]:
     """Only a broker itself knows its own configs; any broker knows the rest."""
     grouped: dict[BrokerId | None, list[Resource]] = {}
     for resource in resources:
-        is_one_brokers = resource.kind is ResourceKind.BROKER and resource.name.isdecimal()
+        is_one_brokers = resource.kind in _OF_BROKERS and resource.name.isdecimal()
         broker_id = BrokerId(int(resource.name)) if is_one_brokers else None
         grouped.setdefault(broker_id, []).append(resource)
     return grouped

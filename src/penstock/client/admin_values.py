@@ -31,6 +31,7 @@ class CreatedTopic(NamedTuple):
 class ResourceKind(enum.IntEnum):
     TOPIC = 2
     BROKER = 4
+    BROKER_LOGGER = 8  # the log levels of a broker (KIP-412)
     GROUP = 32
 
 

@@ -5,7 +5,7 @@ without producer id and sequence may be appended twice.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Self
 
 from penstock.client.address import parse_bootstrap
@@ -32,11 +32,12 @@ from penstock.client.deadline import Deadline
 from penstock.client.errors import ClientError, RefusedByBroker
 from penstock.client.groups import GroupClient
 from penstock.client.metadata import BrokerMetadata, ClusterMetadata
+from penstock.client.metrics import MetricsClient
 from penstock.client.reassignments import ReassignmentClient
 from penstock.client.router import Router, RouterSettings
 from penstock.client.transactions import TransactionClient
 from penstock.model.errors import ErrorCode
-from penstock.model.ids import Offset, TopicPartition
+from penstock.model.ids import Offset, TopicId, TopicPartition
 from penstock.protocol.batch import Buffer
 
 
@@ -67,6 +68,7 @@ class ClusterClient:
         self._router = Router(parse_bootstrap(bootstrap), settings)
         self.admin = Admin(self._router)
         self.groups = GroupClient(self._router)
+        self.metrics = MetricsClient(self._router)
         self.reassignments = ReassignmentClient(self._router)
         self.transactions = TransactionClient(self._router)
 
@@ -157,12 +159,14 @@ class ClusterClient:
         min_bytes: int = 1,
         max_bytes: int = 50 * 1024 * 1024,
         timeout_ms: int | None = None,
+        topic_ids: Mapping[str, TopicId] = MappingProxyType({}),
     ) -> list[FetchedPartition]:
         """Fetch each partition from its offset on; results come in the order of `wanted`.
 
         Waits up to `max_wait_ms` for `min_bytes`. Each result has its own error; the call fails
-        only when no partition could be read in time. A broker answers fetches of one client in
-        turn; use several clients to fetch in parallel.
+        only when no partition could be read in time. A topic in `topic_ids` that was recreated
+        under another id gets UNKNOWN_TOPIC_ID, from brokers with Fetch v13. A broker answers
+        fetches of one client in turn; use several clients to fetch in parallel.
         """
         options = FetchOptions(isolation, max_wait_ms, min_bytes, max_bytes)
         deadline = Deadline(
@@ -176,7 +180,9 @@ class ClusterClient:
             async def ask(
                 node: BrokerMetadata, part: Mapping[TopicPartition, FetchFrom]
             ) -> Mapping[TopicPartition, FetchedPartition | ClientError]:
-                return await self._fetch_from(node, list(part.values()), options, deadline)
+                return await self._fetch_from(
+                    node, list(part.values()), options, deadline, topic_ids
+                )
 
             answers = await self._router.ask_leaders("fetch", by_partition, ask, deadline)
             return self._settle([answers[fetch_from.tp] for fetch_from in wanted], wanted)
@@ -189,11 +195,11 @@ class ClusterClient:
         part: Sequence[FetchFrom],
         options: FetchOptions,
         deadline: Deadline,
+        topic_ids: Mapping[str, TopicId],
     ) -> Mapping[TopicPartition, FetchedPartition | ClientError]:
         metadata = self._router.metadata
-        ids = {
-            fetch_from.tp.topic: metadata.find_topic_id(fetch_from.tp.topic) for fetch_from in part
-        }
+        topics = {fetch_from.tp.topic for fetch_from in part}
+        ids = {topic: topic_ids.get(topic) or metadata.find_topic_id(topic) for topic in topics}
         names = {topic_id: name for name, topic_id in ids.items() if topic_id is not None}
         call = fetch_call(part, options, ids)
         answer = await self._router.ask(node.address, call, deadline, lane=Lane.FETCHES)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from penstock.client.address import Address
-from penstock.client.call import Call
+from penstock.client.call import Call, PrivateCall
 from penstock.client.connection import ConnectionLimits
 from penstock.client.connection_pool import ConnectionPool, Lane
 from penstock.client.deadline import CHANCE, Deadline, backoff_ms
@@ -147,7 +147,9 @@ class Router:
             )
         return await self.ask(controller.address, call, deadline)
 
-    async def ask_broker(self, broker_id: BrokerId, call: Call, deadline: Deadline) -> Any:
+    async def ask_broker(
+        self, broker_id: BrokerId, call: Call | PrivateCall, deadline: Deadline
+    ) -> Any:
         metadata = await self.get_current((), deadline)
         node = metadata.brokers.get(broker_id)
         if node is None:
@@ -162,7 +164,7 @@ class Router:
     async def ask(
         self,
         address: Address,
-        call: Call,
+        call: Call | PrivateCall,
         deadline: Deadline,
         *,
         lane: Lane = Lane.REQUESTS,

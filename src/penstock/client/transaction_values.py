@@ -7,6 +7,7 @@ from penstock.client.metadata import BrokerMetadata
 from penstock.model.ids import TopicPartition
 
 ONGOING = "Ongoing"
+NEVER_MS = 2**31 - 1  # the timeout that is reported for two-phase commit
 OPEN_STATES = frozenset({ONGOING, "PrepareCommit", "PrepareAbort"})
 
 
@@ -55,6 +56,10 @@ class TransactionDescription:
     def is_open(self) -> bool:
         """Undecided, or decided but not yet marked in every partition."""
         return self.state in OPEN_STATES
+
+    @property
+    def is_two_phase(self) -> bool:
+        return self.timeout_ms == NEVER_MS
 
     @property
     def producer(self) -> TransactionalProducerId:
