@@ -1,4 +1,4 @@
-"""`penstock cluster`: status, reassignments and leader elections."""
+"""`penstock cluster`: status, metrics, reassignments and leader elections."""
 
 import os
 import sys
@@ -19,6 +19,7 @@ from penstock.cli.connect import (
 )
 
 if TYPE_CHECKING:
+    from penstock.cli.cluster_health import HealthReport
     from penstock.cli.cluster_status import ClusterStatus
     from penstock.client.cluster import ClusterClient
     from penstock.client.reassignments import ReassignmentResult
@@ -26,7 +27,12 @@ if TYPE_CHECKING:
 
 app = command_group("Show the state of a cluster, reassign partitions, elect leaders.")
 
-_HEALTH_COLOURS = {"healthy": "green", "under-replicated": "yellow", "offline": "red"}
+_HEALTH_COLOURS = {
+    "healthy": "green",
+    "degraded": "yellow",
+    "under-replicated": "yellow",
+    "offline": "red",
+}
 _SHOWN = 10  # partitions listed by name; beyond that only their number is shown
 
 _STATUS_HELP = """Show the brokers, and the partitions that are offline or under-replicated.
@@ -39,6 +45,42 @@ Examples:
   penstock cluster status
   penstock cluster status --strict || echo 'not healthy'
   penstock cluster status --json | jq .under_replicated
+"""
+
+_HEALTH_HELP = """Report whether the cluster is healthy, with an exit code for scripts.
+
+Exit code 0 only if no partition is offline or under-replicated, and every broker answers, runs and
+has no failed log directory. 1 otherwise, or if the cluster cannot be reached.
+
+\b
+Examples:
+  penstock cluster health
+  until penstock cluster health; do sleep 1; done
+  penstock cluster health --json | jq .status
+"""
+
+_TOP_HELP = """Watch throughput, request rates, lag and the busiest partitions; Ctrl-C ends it.
+
+Needs DESCRIBE on the cluster, for what the brokers measure.
+
+\b
+Examples:
+  penstock cluster top
+  penstock cluster top --interval 5
+  penstock cluster top --count 1 --json
+"""
+
+_METRICS_HELP = """Show the metrics of every broker, and of the cluster.
+
+NAMES are beginnings of metric names (docs/metrics.md); without any, a summary is shown. The value
+of the cluster is the sum of the brokers', or the largest for quantiles, shares and states. Needs
+DESCRIBE on the cluster, and no metrics listener.
+
+\b
+Examples:
+  penstock cluster metrics
+  penstock cluster metrics kafka_network_requestmetrics_requests kafka_consumergroup_lag
+  penstock cluster metrics --json kafka_ penstock_
 """
 
 _REASSIGN_HELP = """Reassign a partition to other brokers, or list ongoing reassignments.
@@ -90,6 +132,76 @@ def status(
         show_status(status)
     if strict and status.health is not ClusterHealth.HEALTHY:
         raise typer.Exit(1)
+
+
+@app.command(help=_HEALTH_HELP)
+def health(
+    ctx: typer.Context, bootstrap: BootstrapOption = None, as_json: JsonOption = False
+) -> None:
+    from penstock.cli.cluster_health import find_health
+
+    report = ask_cluster(get_bootstrap(ctx, bootstrap), find_health)
+    raise typer.Exit(show_health(report, as_json=wants_json(ctx, as_json)))
+
+
+def show_health(report: "HealthReport", *, as_json: bool) -> int:
+    """Returns the exit code."""
+    if as_json:
+        show_json(report.as_json())
+    else:
+        print(_in_colour(report.word, _HEALTH_COLOURS[report.word]))
+        _show_partitions("without a leader", report.status.leaderless)
+        _show_partitions("with replicas that are not in sync", report.status.under_replicated)
+        for broker, problem in sorted(report.problems.items()):
+            print(f"broker {broker}: {problem}")
+    return 0 if report.is_healthy else 1
+
+
+@app.command(help=_METRICS_HELP)
+def metrics(
+    ctx: typer.Context,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAMES]...", help="Beginnings of names.")
+    ] = None,
+    bootstrap: BootstrapOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    from penstock.cli import cluster_metrics
+    from penstock.cli.tables import show_table
+
+    described = ask_cluster(
+        get_bootstrap(ctx, bootstrap),
+        lambda client: cluster_metrics.find_metrics(client, names or ()),
+    )
+    if wants_json(ctx, as_json):
+        show_json(cluster_metrics.as_json(described))
+    elif described.series:
+        brokers = [f"broker {broker}" for broker in sorted(described.series)]
+        show_table(("metric", *brokers, "cluster"), cluster_metrics.rows(described))
+    for broker in described.truncated:
+        typer.echo(f"penstock: broker {broker} has more; name what you want", err=True)
+    for broker, error in sorted(described.errors.items()):
+        typer.echo(f"penstock: broker {broker}: {error}", err=True)
+    if described.errors:
+        raise typer.Exit(1)
+
+
+@app.command(help=_TOP_HELP)
+def top(
+    ctx: typer.Context,
+    interval: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.2, help="Time between two looks.")
+    ] = 2.0,
+    count: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="End after so many views.")
+    ] = None,
+    bootstrap: BootstrapOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    from penstock.cli.cluster_top_screen import watch
+
+    where, is_json = get_bootstrap(ctx, bootstrap), wants_json(ctx, as_json)
+    ask_cluster(where, lambda client: watch(client, interval, count, as_json=is_json))
 
 
 def show_status(status: "ClusterStatus") -> None:

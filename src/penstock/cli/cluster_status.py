@@ -120,6 +120,8 @@ class ClusterStatus:
 
 
 async def find_status(client: ClusterClient) -> ClusterStatus:
+    # First, because it waits for a controller that does not answer: what follows is as of now.
+    moving = await client.reassignments.list_ongoing()
     described = await client.admin.describe_cluster()
     metadata = await client.metadata()
     return ClusterStatus(
@@ -131,5 +133,5 @@ async def find_status(client: ClusterClient) -> ClusterStatus:
             for _, topic in sorted(metadata.topics.items())
             for partition in topic.partitions
         },
-        moving=await client.reassignments.list_ongoing(),
+        moving=moving,
     )

@@ -54,8 +54,8 @@ Examples:
 
 _CHECK_HELP = """Report mistakes in a pipeline's file with line numbers; run nothing.
 
-Reads only the file, which is instant. --topics also checks that the topics exist, --sql has Spark
-check the SQL.
+Reads only the file, which is instant, and says what it did not check. --topics also checks that
+the topics exist, --sql has Spark check the SQL.
 
 \b
 Examples:
@@ -69,6 +69,18 @@ _INIT_HELP = """Write an example pipeline that explains every setting.
 Examples:
   penstock pipeline init clicks.yaml
   penstock pipeline init        # to stdout
+"""
+
+_STRIP_HELP = """Prepare a query's checkpoint for Spark's own Kafka connector.
+
+Removes from its offsets what only format("penstock") writes, such as topic ids; then
+format("kafka") continues where the query ended, and so does format("penstock"), which takes the
+topics as they are now. The query must not be running. Only checkpoints on a local disk: copy others
+first.
+
+\b
+Examples:
+  penstock pipeline strip-checkpoint penstock-checkpoints/clicks/counts
 """
 
 
@@ -145,9 +157,11 @@ def _run_python(
         server_address,
         server_settings,
     )
-    from penstock.spark.pipeline.launch import pipeline_session
+    from penstock.spark.pipeline.launch import check_remote, pipeline_session
 
     check_declared(file)
+    if target.remote is not None:
+        check_remote(target.remote)
     declared = DeclaredPipeline.of(file, bootstrap)
     note(f"starting Spark for {file}; its log is {declared.log_file}")
     stop = threading.Event()
@@ -191,7 +205,15 @@ def check(
                 check_topics(pipeline, address)
             if sql:
                 _check_sql(pipeline, target, address)
-    print(f"{file}: no problems found")
+    left = _not_checked(file, topics=topics, sql=sql)
+    print(f"{file}: no problems found" + (f"; not checked: {left}" if left else ""))
+
+
+def _not_checked(file: Path, *, topics: bool, sql: bool) -> str:
+    if file.suffix == ".py":
+        return "what it declares, which Spark knows"
+    left = (("topics (--topics)", topics), ("SQL (--sql)", sql))
+    return ", ".join(what for what, is_checked in left if not is_checked)
 
 
 def _check_sql(pipeline: "Pipeline", target: SparkTarget, bootstrap: str) -> None:
@@ -224,6 +246,19 @@ def init(
 
 
 app.command(help=PREPARE_HELP)(prepare)
+
+
+@app.command("strip-checkpoint", help=_STRIP_HELP)
+def strip(
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="The query's checkpointLocation.")
+    ],
+) -> None:
+    from penstock.spark.source.checkpoint_files import strip_checkpoint
+
+    with _exit_on_errors():
+        changed = strip_checkpoint(folder)
+    print(f'{folder}: stripped {changed} files of offsets; format("kafka") can continue it')
 
 
 def _read(file: Path) -> "Pipeline":

@@ -1,4 +1,4 @@
-"""`penstock transaction`: list, describe and abort transactions; find hanging ones."""
+"""`penstock transaction`: list, describe and end transactions; find who holds back consumers."""
 
 import re
 import time
@@ -18,11 +18,13 @@ from penstock.cli.connect import (
 )
 
 if TYPE_CHECKING:
+    from penstock.cli.holding_transactions import HoldingTransaction
     from penstock.cli.transaction_search import TransactionReport
     from penstock.client.cluster import ClusterClient
     from penstock.client.transaction_values import ListedTransaction, OpenTransaction
+    from penstock.spark.sink.exactly_once.commit_coordinator import RecoveredTransactions
 
-app = command_group("List, describe and abort transactions; find hanging ones.")
+app = command_group("List, describe and end transactions; find out which hold back consumers.")
 
 DEFAULT_HANGING_AGE = "15m"  # the default maximum of a transaction's timeout
 
@@ -50,6 +52,8 @@ Examples:
 
 _ABORT_HELP = """Abort the open transaction of a transactional id, prepared or not.
 
+A Spark query may have decided to commit its own (penstock-spark:...): use end-query for those.
+
 For a hanging transaction, which no coordinator knows any more, name the partition and the start
 offset that find-hanging shows.
 
@@ -67,6 +71,29 @@ Nothing ends them but `penstock transaction abort`.
 Examples:
   penstock transaction find-hanging
   penstock transaction find-hanging --topic orders --older-than 1h
+"""
+
+_HOLDING_HELP = """Show which open transactions hold back read_committed consumers, and whose.
+
+Consumers of a partition see nothing from the start offset on until the transaction has ended.
+
+\b
+Examples:
+  penstock transaction holding
+  penstock transaction holding --topic orders --json
+"""
+
+_END_QUERY_HELP = """End what an exactly-once Spark query has left undecided, as its driver would.
+
+The query's driver is fenced; what it had decided to commit is committed, the rest is aborted. The
+brokers do this by themselves once the query has shown no sign of life for a while (the sink's
+option abandonedAfter). If the query is alive after all, its current batch fails and must be run
+again.
+
+\b
+Examples:
+  penstock transaction holding --topic orders
+  penstock transaction end-query 0a3d5b4e-2f3c-4d56-9a41-5f0c0d3a7e11
 """
 
 
@@ -257,6 +284,68 @@ def find_hanging(
         show_table(columns, [_open_row(transaction) for transaction in transactions])
     else:
         typer.echo("there are no hanging transactions", err=True)
+
+
+@app.command(help=_HOLDING_HELP)
+def holding(
+    ctx: typer.Context,
+    topic: Annotated[
+        list[str] | None, typer.Option("--topic", help="Only this topic. Repeatable.")
+    ] = None,
+    bootstrap: BootstrapOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    from penstock.cli.tables import show_table
+
+    async def work(client: "ClusterClient") -> "list[HoldingTransaction]":
+        from penstock.cli.holding_transactions import find_holding
+
+        return await find_holding(client, topic)
+
+    transactions = ask_cluster(get_bootstrap(ctx, bootstrap), work)
+    if wants_json(ctx, as_json):
+        show_json([transaction.as_json(_now_ms()) for transaction in transactions])
+    elif transactions:
+        columns = ("topic", "partition", "start offset", "held by", "open for", "transactional id")
+        show_table(columns, [_holding_row(transaction) for transaction in transactions])
+    else:
+        typer.echo("no transaction is open: consumers can read everything", err=True)
+
+
+def _holding_row(transaction: "HoldingTransaction") -> list[object]:
+    age_ms = transaction.age_ms(_now_ms())
+    return [
+        transaction.tp.topic,
+        transaction.tp.partition,
+        transaction.start_offset,
+        transaction.holder,
+        "" if age_ms is None else _show_span(age_ms),
+        transaction.transactional_id or "",
+    ]
+
+
+@app.command("end-query", help=_END_QUERY_HELP)
+def end_query(
+    ctx: typer.Context,
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="The query's id in Spark.")],
+    bootstrap: BootstrapOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    from penstock.spark.errors import SparkSourceError
+
+    async def work(client: "ClusterClient") -> "RecoveredTransactions":
+        from penstock.cli.holding_transactions import end_spark_query
+
+        return await end_spark_query(client, query)
+
+    try:
+        ended = ask_cluster(get_bootstrap(ctx, bootstrap), work)
+    except SparkSourceError as error:
+        fail(str(error), 1)
+    if wants_json(ctx, as_json):
+        show_json({"query": query, **ended._asdict()})
+    else:
+        print(f"committed {ended.committed} and aborted {ended.aborted} transactions of {query}")
 
 
 def _open_row(transaction: "OpenTransaction") -> list[object]:

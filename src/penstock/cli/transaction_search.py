@@ -13,7 +13,6 @@ from penstock.client.transaction_values import ONGOING, OpenTransaction, Transac
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 
-NEVER_MS = 2**31 - 1  # the timeout that is reported for two-phase commit
 _NO_EPOCH = -1
 _FENCED = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
 
@@ -32,7 +31,7 @@ class TransactionReport:
 
     @property
     def is_two_phase(self) -> bool:
-        return self.description.timeout_ms == NEVER_MS
+        return self.description.is_two_phase
 
     def as_json(self) -> dict[str, object]:
         description = self.description
@@ -50,11 +49,10 @@ class TransactionReport:
         }
 
 
-async def find_hanging(
-    client: ClusterClient, topics: Collection[str] | None, *, min_age_ms: int, now_ms: int
-) -> list[OpenTransaction]:
-    """Hanging transactions of these topics, or of all. Younger ones are skipped: they may just be
-    ending."""
+async def list_open(
+    client: ClusterClient, topics: Collection[str] | None
+) -> Sequence[OpenTransaction]:
+    """Open transactions in the partitions of these topics, or of all."""
     metadata = await client.metadata(topics)
     for topic in metadata.topics.values():
         topic.check()
@@ -63,10 +61,17 @@ async def find_hanging(
         for topic in metadata.topics.values()
         for partition in topic.partitions
     ]
-    open_transactions = await client.transactions.list_open(partitions)
+    return await client.transactions.list_open(partitions)
+
+
+async def find_hanging(
+    client: ClusterClient, topics: Collection[str] | None, *, min_age_ms: int, now_ms: int
+) -> list[OpenTransaction]:
+    """Hanging transactions of these topics, or of all. Younger ones are skipped: they may just be
+    ending."""
     old = [
         transaction
-        for transaction in open_transactions
+        for transaction in await list_open(client, topics)
         if now_ms - transaction.last_timestamp_ms >= min_age_ms
     ]
     return unknown_to(old, await _describe_producers(client, old)) if old else []

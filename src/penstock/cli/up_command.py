@@ -81,6 +81,37 @@ def up(
             help="With --brokers: size of the ZooKeeper ensemble; default 1.",
         ),
     ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Serve /metrics for Prometheus, /live and /ready there, or metrics.listener; "
+            "with --brokers on consecutive ports.",
+        ),
+    ] = None,
+    otlp: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Push metrics there over HTTP in OpenTelemetry's protocol, or "
+            "metrics.otlp.endpoint; needs the extra otlp.",
+        ),
+    ] = None,
+    log_format: Annotated[
+        str | None,
+        typer.Option(
+            metavar="text|json",
+            help="Format of the log on stderr, or logging.format; default text. "
+            "With --brokers each broker has a log file.",
+        ),
+    ] = None,
+    log_level: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LEVEL",
+            help="TRACE, DEBUG, INFO, WARN, ERROR or FATAL, or logging.level; default INFO.",
+        ),
+    ] = None,
 ) -> None:
     """Start a broker in the foreground; Ctrl-C or SIGTERM stops it cleanly.
 
@@ -89,19 +120,47 @@ def up(
     penstock up --listen 0.0.0.0:9092 --data /var/lib/penstock
     penstock up --config server.properties --set auto.create.topics.enable=false
     penstock up --brokers 3
+    penstock up --metrics 127.0.0.1:9404 --log-format json
     penstock up --broker-id 2 --zookeeper zk1:2181,zk2:2181,zk3:2181 --listen 10.0.0.2:9092
 
     When it is serving, prints one line: ready HOST:PORT[,HOST:PORT...]
     """
     _refuse_contradictions(broker_id, zookeeper, brokers, zookeepers)
+    options = _optional_settings(metrics, otlp, log_format, log_level)
     if brokers is not None:
         raise typer.Exit(
-            _run_cluster(data, listen, config, settings or [], zookeeper, brokers, zookeepers or 1)
+            _run_cluster(
+                data,
+                listen,
+                config,
+                settings or [],
+                zookeeper,
+                brokers,
+                zookeepers or 1,
+                options,
+            )
         )
     from penstock.server.lean_start import start_broker
 
-    raw_config = _gather(data, listen, config, settings or [], broker_id, zookeeper)
-    raise typer.Exit(start_broker(raw_config, on_ready=_say_ready, report=_report))
+    raw_config = _gather(data, listen, config, settings or [], broker_id, zookeeper, options)
+    raise typer.Exit(start_broker(raw_config, on_ready=_say_ready))
+
+
+def _optional_settings(
+    metrics: str | None, otlp: str | None, log_format: str | None, log_level: str | None
+) -> dict[str, str]:
+    """The options that stand for one setting each, alike for one broker and for several."""
+    options: dict[str, str] = {}
+    if metrics is not None:
+        split_address(metrics, "--metrics")
+        options["metrics.listener"] = metrics
+    if otlp is not None:
+        options["metrics.otlp.endpoint"] = otlp
+    if log_format is not None:
+        options["logging.format"] = log_format
+    if log_level is not None:
+        options["logging.level"] = log_level.upper()
+    return options
 
 
 def _refuse_contradictions(
@@ -124,12 +183,15 @@ def _run_cluster(
     zookeeper: str | None,
     brokers: int,
     zookeepers: int,
+    options: dict[str, str],
 ) -> int:
     from penstock.cli.cluster_foreground import run_cluster
     from penstock.server.local_cluster import LocalCluster
 
     host, first_port = split_address(listen or DEFAULT_LISTEN)
-    given = _overlay(EMPTY_RAW_CONFIG if config is None else _read(config), settings)
+    given = EMPTY_RAW_CONFIG if config is None else _read(config)
+    given = given.overlaid_by(RawConfig.from_mapping(options, where="command line"))
+    given = _overlay(given, settings)
     _refuse_secured_listeners(given)
     cluster = LocalCluster(
         data or DEFAULT_DATA,
@@ -177,12 +239,13 @@ def _gather(
     settings: list[str],
     broker_id: int | None,
     zookeeper: str | None,
+    more: dict[str, str],
 ) -> RawConfig:
     """Merge defaults, the file, options and --set, where later ones win."""
     raw_config = _defaults()
     if config is not None:
         raw_config = raw_config.overlaid_by(_read(config))
-    options: dict[str, str] = {}
+    options = dict(more)
     if data is not None:
         options["log.dirs"] = str(data)
     if listen is not None:
@@ -219,10 +282,10 @@ def _read(path: Path) -> RawConfig:
         raise typer.BadParameter(str(error)) from None
 
 
-def split_address(text: str) -> tuple[str, int]:
+def split_address(text: str, option: str = "--listen") -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     if not (colon and port.isdigit() and int(port) <= 65535):
-        raise typer.BadParameter(f"--listen {text}: HOST:PORT expected, as in {DEFAULT_LISTEN}")
+        raise typer.BadParameter(f"{option} {text}: HOST:PORT expected, as in {DEFAULT_LISTEN}")
     return host, int(port)
 
 
@@ -234,7 +297,6 @@ def _split(text: str) -> tuple[str, str]:
 
 
 def _say_ready(node: "BrokerLifecycle") -> None:
-    print(node.describe_addresses(), file=sys.stderr)
     print(f"ready {node.bootstrap_servers}", flush=True)
 
 

@@ -5,9 +5,12 @@ import sys
 
 import pytest
 
-from penstock.cli.cluster_commands import show_status
+from penstock.cli.broker_metrics import BrokerMetrics
+from penstock.cli.cluster_commands import show_health, show_status
+from penstock.cli.cluster_health import HealthReport, find_problems
 from penstock.cli.cluster_status import ClusterHealth, ClusterStatus
 from penstock.client.address import Address
+from penstock.client.errors import ConnectFailed, Disconnected, RefusedByBroker
 from penstock.client.metadata import BrokerMetadata, PartitionMetadata
 from penstock.client.reassignments import PartitionReassignment
 from penstock.model.cluster import NO_BROKER, BrokerId
@@ -55,6 +58,66 @@ def test_a_replica_out_of_sync_makes_it_under_replicated() -> None:
 
 def test_a_partition_without_a_leader_makes_it_offline() -> None:
     assert status_of(in_sync=(1,), leader=NO_BROKER).health is ClusterHealth.OFFLINE
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "text"),
+    [
+        (status_of(in_sync=(1, 2, 3)), 0, "healthy\n"),
+        (
+            status_of(in_sync=(1, 2)),
+            1,
+            "under-replicated\n1 with replicas that are not in sync: orders-0\n",
+        ),
+        (
+            status_of(in_sync=(1,), leader=NO_BROKER),
+            1,
+            "offline\n1 without a leader: orders-0\n",
+        ),
+    ],
+)
+def test_only_a_healthy_cluster_has_exit_code_0(
+    capsys: pytest.CaptureFixture[str], status: ClusterStatus, code: int, text: str
+) -> None:
+    report = HealthReport(status, {})
+    assert show_health(report, as_json=False) == code
+    assert capsys.readouterr().out == text
+    assert show_health(report, as_json=True) == code
+
+
+def test_a_cluster_with_a_broker_in_trouble_is_degraded(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    one, two, three, four = ids(1, 2, 3, 4)
+    state, failed = (
+        "kafka_server_kafkaserver_brokerstate",
+        "kafka_log_logmanager_offlinelogdirectorycount",
+    )
+    metrics = BrokerMetrics(
+        series={one: {state: 3, failed: 0}, two: {state: 3, failed: 1}},
+        errors={
+            three: ConnectFailed(Address("127.0.0.1", 9094), "nothing listens there"),
+            four: Disconnected("of another make"),
+        },
+        truncated=(),
+    )
+    report = HealthReport(status_of(in_sync=(1, 2, 3)), find_problems(metrics))
+    assert show_health(report, as_json=False) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == ["degraded", "broker 2: 1 failed log directories"]
+    assert lines[2].startswith("broker 3: ")
+    assert len(lines) == 3
+    assert report.as_json()["status"] == "degraded"
+
+
+def test_a_broker_that_left_after_the_status_was_read_is_a_problem() -> None:
+    left = RefusedByBroker("DescribeMetrics", ErrorCode.BROKER_NOT_AVAILABLE)
+    denied = RefusedByBroker("DescribeMetrics", ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    two, three = ids(2, 3)
+    metrics = BrokerMetrics(series={}, errors={two: left, three: denied}, truncated=())
+    report = HealthReport(status_of(in_sync=(1, 2, 3)), find_problems(metrics))
+    assert list(report.problems) == [two]
+    assert not report.is_healthy
 
 
 def test_replicas_being_added_do_not_count_as_missing() -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from typer.testing import CliRunner
 
+from penstock.cli.holding_transactions import describe_holding
 from penstock.cli.main import app
-from penstock.cli.transaction_search import NEVER_MS, TransactionReport, unknown_to
+from penstock.cli.transaction_search import TransactionReport, unknown_to
 from penstock.client.address import Address
 from penstock.client.metadata import BrokerMetadata
-from penstock.client.transaction_values import OpenTransaction, TransactionDescription
+from penstock.client.transaction_values import NEVER_MS, OpenTransaction, TransactionDescription
 from penstock.model.cluster import BrokerId
 from penstock.model.ids import TopicPartition
 
@@ -25,6 +28,8 @@ P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
         (["describe", "-h"], ["Examples:", "two-phase"]),
         (["abort", "-h"], ["Examples:", "--start-offset"]),
         (["find-hanging", "-h"], ["Examples:", "coordinator"]),
+        (["holding", "-h"], ["Examples:", "--topic", "read_committed"]),
+        (["end-query", "-h"], ["Examples:", "fenced", "abandonedAfter"]),
     ],
 )
 def test_help_explains_itself_with_examples(arguments: list[str], words: list[str]) -> None:
@@ -94,3 +99,27 @@ def test_a_report_has_the_age_and_two_phase_flag() -> None:
     assert report.is_two_phase
     over = TransactionReport(description=described(state="CompleteCommit"), now_ms=61_000)
     assert (over.age_ms, over.is_two_phase) == (None, False)
+
+
+@pytest.mark.parametrize(
+    ("transactional_id", "timeout_ms", "holder"),
+    [
+        ("penstock-spark:q1:p:3:60000", NEVER_MS, "Spark query q1"),
+        ("billing", NEVER_MS, "two-phase commit"),
+        ("billing", 60_000, "producer"),
+    ],
+)
+def test_holder_of_a_partition_is_named(
+    transactional_id: str, timeout_ms: int, holder: str
+) -> None:
+    description = replace(described(P0, timeout_ms=timeout_ms), transactional_id=transactional_id)
+    (holding,) = describe_holding([open_in(P0)], {7: description})
+    assert holding.holder == holder
+    assert holding.as_json(now_ms=61_000)["age_ms"] == 60_000
+
+
+def test_transaction_that_no_coordinator_knows_holds_too_and_an_ended_one_does_not() -> None:
+    unknown, ended = open_in(P0, producer_id=8), open_in(P1)
+    (holding,) = describe_holding([unknown, ended], {7: described(P1, state="CompleteAbort")})
+    assert (holding.tp, holding.transactional_id) == (P0, None)
+    assert "find-hanging" in holding.holder
