@@ -10,14 +10,22 @@ from bench.broker.report import Target
 from bench.spark.cold_start import COLD_START
 from bench.spark.contenders import JVM, KAFKA, OURS, OWN, PEER, Contender
 from bench.spark.micro_batches import MICRO_BATCH, contender_name
-from bench.spark.throughput import COPY, NOOP, PARQUET, SINK, SINK_ONCE, STREAM
+from bench.spark.throughput import (
+    COPY,
+    NOOP,
+    PARQUET,
+    SINK,
+    SINK_HEADERS,
+    SINK_ONCE,
+    STREAM,
+)
 
 Figures = Mapping[str, Mapping[str, Sequence[float]]]  # by metric and contender
 
 # Minimum ratio to the JVM connector's rows per second, on the same broker.
-_AT_LEAST = {NOOP: 3.0, PARQUET: 1.5, SINK: 1.0, SINK_ONCE: 1.0}
+_AT_LEAST = {NOOP: 3.0, PARQUET: 1.5, SINK: 1.0, SINK_HEADERS: 1.5, SINK_ONCE: 1.0}
 _PRESET_AT_MOST = 0.7
-RATES = (NOOP, STREAM, PARQUET, SINK, SINK_ONCE, COPY)
+RATES = (NOOP, STREAM, PARQUET, SINK, SINK_HEADERS, SINK_ONCE, COPY)
 
 
 def summarize(figures: Figures) -> dict[str, Any]:

@@ -24,6 +24,7 @@ NOOP = "source to noop, seven columns"
 STREAM = "stream to noop, seven columns"
 PARQUET = "source to Parquet, seven columns"
 SINK = "sink, keys of 8 bytes and values of 100"
+SINK_HEADERS = "sink, keys of 8 bytes, values of 100 and null headers"
 SINK_ONCE = "sink, ours exactly once and the JVM connector's at least once"
 COPY = "topic to topic, values of 100 bytes"
 
@@ -45,6 +46,7 @@ class Workloads:
             STREAM: self._stream_to_noop,
             PARQUET: self._to_parquet,
             SINK: self._to_topic,
+            SINK_HEADERS: self._to_topic_with_headers,
             SINK_ONCE: self._to_topic_once,
             COPY: self._copy,
         }
@@ -93,6 +95,11 @@ class Workloads:
 
     def _to_topic(self, contender: Contender) -> int:
         self._write(self._written, contender, "at-least-once")
+        return self._some[1]
+
+    def _to_topic_with_headers(self, contender: Contender) -> int:
+        null = "CAST(NULL AS array<struct<key:string,value:binary>>) AS headers"
+        self._write(self._written.selectExpr("*", null), contender, "at-least-once")
         return self._some[1]
 
     def _to_topic_once(self, contender: Contender) -> int:

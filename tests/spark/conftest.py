@@ -36,7 +36,7 @@ BROKER_CONFIG = {
     "log.retention.ms": -1,  # records have old timestamps
     "auto.create.topics.enable": "false",
 }
-KILLS = ("test_exactly_once", "test_kills")
+KILLS = ("test_exactly_once", "test_kills", "test_stops")
 _numbers = count(1)
 
 

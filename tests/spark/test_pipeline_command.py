@@ -131,3 +131,90 @@ def test_declared_pipeline_continues_with_each_run(
         ["spark_catalog.default.lines", "1", "1"],
         ["to_topic", "1", "1"],
     ]
+
+
+SERVER = """
+import sys
+from penstock.spark.pipeline.declared import server_address
+from penstock.spark.session import session
+
+settings = {
+    "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+    "spark.connect.grpc.binding.address": "127.0.0.1",
+    "spark.connect.grpc.binding.port": "0",
+    "spark.driver.host": "127.0.0.1",
+    "spark.ui.enabled": "false",
+}
+print(server_address(session("server", master="local[2]", config=settings)), flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def connect_server() -> Iterator[str]:
+    """The address of a Spark Connect server in a process of its own."""
+    with subprocess.Popen(
+        [sys.executable, "-c", SERVER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, **quick_start()},
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().strip()
+        finally:
+            process.kill()
+
+
+@pytest.mark.skipif(not is_long(), reason="starts two Sparks")
+def test_json_pipeline_runs_on_spark_connect(
+    java: JavaHome, broker: penstock.Broker, tmp_path: Path, topic_name: str
+) -> None:
+    servers = broker.bootstrap_servers
+    create_topic(servers, topic_name)
+    create_topic(servers, f"{topic_name}.out")
+    send(servers, topic_name, [Sent(b'{"n": %d}' % n) for n in range(1000)])
+    written = write_pipeline(
+        tmp_path,
+        """
+sources:
+  numbers: {topic: "{topic}", start: earliest, value: {format: json, schema: n INT}}
+sinks:
+  out: {query: SELECT n FROM numbers WHERE n < 10, topic: "{topic}.out"}
+""",
+        {"topic": topic_name},
+    )
+    with connect_server() as address:
+        arguments = (str(written.path), "--remote", address, "--once")
+        with started(tmp_path, broker, *arguments) as process:
+            out, errors = process.communicate(timeout=TIMEOUT_S)
+    assert (process.returncode, errors.count("\n")) == (0, 2), errors
+    assert out.splitlines()[-1].split()[:3] == ["out", "1", "1000"]
+    assert values_of(broker, f"{topic_name}.out") == [{"n": n} for n in range(10)]
+
+
+def test_connect_server_that_is_not_there_is_one_line(
+    broker: penstock.Broker, tmp_path: Path, topic_name: str
+) -> None:
+    create_topic(broker.bootstrap_servers, topic_name)
+    written = write_pipeline(
+        tmp_path,
+        """
+sources:
+  lines: {topic: "{topic}", value: {format: text}}
+sinks:
+  out: {from: lines, format: noop}
+""",
+        {"topic": topic_name},
+    )
+    arguments = (str(written.path), "--remote", "sc://127.0.0.1:1")
+    with started(tmp_path, broker, *arguments) as process:
+        _, errors = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 1
+    assert errors.splitlines()[-1].startswith(
+        "penstock: no Spark Connect server listens at 127.0.0.1:1 ("
+    )
+    assert "Traceback" not in errors

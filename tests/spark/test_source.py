@@ -10,10 +10,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, lit, timestamp_seconds
 from pyspark.sql.streaming.query import StreamingQuery
+from tests.profile import is_long
 from tests.spark.topics import Sent, add_partitions, ask, create_topic, send, wait_until
 
 import penstock
 from penstock.client.cluster import ClusterClient
+from penstock.spark.source.checkpoint_files import strip_checkpoint
 from penstock.spark.source.progress import source_behind
 from penstock.spark.source.progress_listener import GroupOffsetsListener
 
@@ -240,4 +242,17 @@ def test_query_of_the_jvm_connector_continues_with_ours(
     copy.drain(topic, source="kafka", **options)
     send(broker.bootstrap_servers, topic, [numbered(number) for number in range(100, 110)])
     copy.drain(topic, **options)
+    assert copy.numbers() == list(range(110))
+
+
+@pytest.mark.usefixtures("jvm_connector")
+@pytest.mark.skipif(not is_long(), reason="tests/unit/spark/source covers the rewrite itself")
+def test_stripped_checkpoint_goes_back_to_the_jvm_connector(
+    copy: Copy, broker: penstock.Broker, topic: str, tmp_path: Path
+) -> None:
+    options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "60"}
+    copy.drain(topic, **options)
+    send(broker.bootstrap_servers, topic, [numbered(number) for number in range(100, 110)])
+    assert strip_checkpoint(tmp_path / "checkpoint") > 0
+    copy.drain(topic, source="kafka", **options)
     assert copy.numbers() == list(range(110))

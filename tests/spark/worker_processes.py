@@ -10,13 +10,24 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 WORKER = "pyspark.worker"
+EXECUTOR = "CoarseGrainedExecutorBackend"
 PLANNER = "python_streaming_source_runner"
 
 
 def find_workers(spark: SparkSession) -> list[int]:
     """The processes that run tasks, without the daemon that forks them."""
-    daemons = [pid for pid, command in _descendants(_jvm(spark)) if WORKER in command]
+    return find_workers_of(_jvm(spark))
+
+
+def find_workers_of(ancestor: int) -> list[int]:
+    """Those that descend from this process."""
+    daemons = [pid for pid, command in _descendants(ancestor) if WORKER in command]
     return [pid for daemon in daemons for pid, _ in _children(daemon)]
+
+
+def find_executors_of(ancestor: int) -> list[int]:
+    """The JVMs of executors that are separate processes."""
+    return [pid for pid, command in _descendants(ancestor) if EXECUTOR in command]
 
 
 def find_planners(spark: SparkSession) -> list[int]:

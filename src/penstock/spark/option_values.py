@@ -4,12 +4,14 @@ Knows no option by name, except to catch near misses. Names are case-insensitive
 """
 
 import difflib
+import logging
 import re
 from collections.abc import Collection, Mapping
 from typing import TypeVar
 
 from penstock.spark.errors import BadOption
 
+_log = logging.getLogger(__name__)
 _Value = TypeVar("_Value")
 _KAFKA = "kafka."
 _DURATION = re.compile(r"\s*(\d+)\s*([a-z]*)\s*", re.IGNORECASE | re.ASCII)
@@ -27,6 +29,7 @@ _UNRELATED_KAFKA_CONFIGS = frozenset(
         "socket.connection.setup.timeout.max.ms",
     )
 )
+_warned: set[str] = set()  # once for each process and option
 
 
 class RawOptions:
@@ -83,12 +86,17 @@ class RawOptions:
         """A misspelt option would be ignored silently. Other names may be meant for somebody else.
         `kafka` are client configs, which may have the prefix `kafka.`."""
         names = {name.lower(): name for name in (*own, *kafka)}
+        letters = {_letters(name): name for name in names}
         for option, value in self._values.items():
             plain = option.removeprefix(_KAFKA)
-            if option in names or plain in names or plain in _UNRELATED_KAFKA_CONFIGS:
+            if option in names or plain in names:
                 continue
-            near = difflib.get_close_matches(option, names, n=1, cutoff=_NEAR)
-            if plain != option or not near:
+            if plain in _UNRELATED_KAFKA_CONFIGS:
+                self._warn_without_effect(option)
+                continue
+            same = letters.get(_letters(plain))
+            near = [same] if same else difflib.get_close_matches(option, names, 1, _NEAR)
+            if same is None and (plain != option or not near):
                 near = difflib.get_close_matches(plain, kafka, n=1, cutoff=_VERY_NEAR)
             if near:
                 meant = names[near[0]]
@@ -97,6 +105,15 @@ class RawOptions:
                     value,
                     f"there is no such option; did you mean {_KAFKA * (plain != option)}{meant}?",
                 )
+            if plain != option:
+                self._warn_without_effect(option)
+
+    def _warn_without_effect(self, option: str) -> None:
+        """Kafka has many more client configs, and queries bring them from Spark's connector."""
+        name = self._spelling[option]
+        if name not in _warned:
+            _warned.add(name)
+            _log.warning("option %s has no effect here: docs/spark.md lists those that have", name)
 
     def _whole(self, name: str, text: str | None, *, least: int) -> int | None:
         if text is None:
@@ -116,3 +133,8 @@ def pick(name: str, text: str, values: Mapping[str, _Value]) -> _Value:
         return values[text.lower()]
     except KeyError:
         raise BadOption(name, text, f"write one of {', '.join(values)}") from None
+
+
+def _letters(name: str) -> str:
+    """`group_id`, `group-id` and `groupId` are mistaken for `group.id`."""
+    return re.sub(r"[._-]", "", name.lower())

@@ -59,6 +59,8 @@ KAFKA = ("group.id", "isolation.level", "fetch.max.bytes", "retry.backoff.ms")
         ("maxOffsetPerTrigger", "maxOffsetsPerTrigger"),
         ("kafka.isolation.levle", "kafka.isolation.level"),
         ("isolation_level", "isolation.level"),
+        ("kafka.group_id", "kafka.group.id"),
+        ("kafka.groupId", "kafka.group.id"),
     ],
 )
 def test_near_miss_is_rejected_with_the_option_it_means(option: str, meant: str) -> None:
@@ -71,3 +73,10 @@ def test_near_miss_is_rejected_with_the_option_it_means(option: str, meant: str)
 )
 def test_other_options_pass(name: str) -> None:
     RawOptions({name: "x"}).reject_near_misses(OWN, KAFKA)
+
+
+@pytest.mark.parametrize("name", ["kafka.fetch.max.wait.ms", "kafka.Session.Timeout.ms"])
+def test_configs_without_effect_are_named_once(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(2):
+        RawOptions({name: "1", "kafka.group.id": "g", "path": "p"}).reject_near_misses(OWN, KAFKA)
+    assert [record.getMessage().split()[1] for record in caplog.records] == [name]

@@ -27,6 +27,7 @@ from penstock.spark.jobs.replay_function import OUTPUT_SCHEMA, RecordFunction, c
 from penstock.spark.jobs.running import JobProgress, JobWatch, run_watched
 from penstock.spark.jobs.scope import JobScope, ResolvedScope, resolve_scope, source_options
 from penstock.spark.session.spark_messages import explain
+from penstock.spark.sink.null_headers import fill_null_headers
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -178,6 +179,7 @@ def change_rows(rows: "DataFrame", replay: Replay) -> "DataFrame":
         _ = rows.schema
     except PySparkException as error:
         raise JobRefused(f"invalid SQL: {explain(str(error))}") from None
+    rows = fill_null_headers(rows)
     if replay.function is not None:
         rows = rows.mapInArrow(partial(change_batches, replay.function), OUTPUT_SCHEMA)
     headers = _with_origin() if replay.marks_origin else f.col("headers")
@@ -205,5 +207,4 @@ def _with_origin() -> "Column":
         f.struct(f.lit(name).alias("key"), value.cast("binary").alias("value"))
         for name, value in origin.items()
     ]
-    nothing = f.array().cast("array<struct<key:string,value:binary>>")
-    return f.concat(f.coalesce(f.col("headers"), nothing), f.array(*added))
+    return f.concat(f.col("headers"), f.array(*added))

@@ -23,6 +23,7 @@ from penstock.spark.pipeline.spec import (
 )
 from penstock.spark.pipeline.values import dead_letters, good_rows, records_of
 from penstock.spark.session.spark_messages import explain, find_line
+from penstock.spark.sink.null_headers import fill_null_headers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -54,8 +55,7 @@ def build_flow(pipeline: Pipeline, spark: "SparkSession", sink: Sink) -> Flow:
         rows = spark.table(sink.reads)
     if isinstance(sink.target, TopicTarget):
         with _errors_with_line(pipeline, sink.line, what):
-            rows = records_of(rows, sink.target)
-            _ = rows.schema  # Spark Connect analyses it only on demand
+            rows = fill_null_headers(records_of(rows, sink.target))
     return Flow(sink, rows)
 
 

@@ -14,6 +14,7 @@ from penstock.spark.pipeline.connector_options import (
     sink_options,
     source_options,
 )
+from penstock.spark.pipeline.lineage import later_views, read_relations
 from penstock.spark.pipeline.problems import Problems, listed, suggest
 from penstock.spark.pipeline.spec import (
     HEADERS_COLUMN,
@@ -45,6 +46,9 @@ def check_pipeline(pipeline: Pipeline, problems: Problems) -> None:
             _check_topic_source(source, pipeline, problems)
         if source.watermark is not None:
             _check_watermark(source, source.watermark, problems)
+    for view, line, other, other_line in later_views(pipeline):
+        where = "reads itself" if line == other_line else f"reads view {other}, which is below it"
+        problems.add(line, f"view {view}: {where} (line {other_line}): define views before use")
     for sink in pipeline.sinks:
         _check_sink(sink, pipeline, problems)
     _check_checkpoints(pipeline.sinks, problems)
@@ -161,6 +165,14 @@ def _check_topic_target(
         problems.add(_line_of(error, sink.options, sink.line), f"{where}: {error}")
     if sink.mode is OutputMode.OVERWRITE:
         problems.add(sink.line, f"{where}: a topic can only be appended to: drop `mode:`")
+    read = read_relations(pipeline, sink.reads)
+    for source in pipeline.topic_sources():
+        if source.name.lower() in read and target.topic in source.topics:
+            problems.add(
+                sink.line,
+                f"{where}: it writes topic {target.topic!r}, which its own source {source.name} "
+                "reads: each row would be read again; name another topic",
+            )
 
 
 def _check_topic_names(names: Iterable[str], line: int, where: str, problems: Problems) -> None:

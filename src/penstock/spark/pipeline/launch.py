@@ -15,6 +15,11 @@ from typing import TYPE_CHECKING
 from penstock.spark.pipeline.failures import SparkMissing
 from penstock.spark.pipeline.spec import DEFAULT_CHECKPOINTS
 from penstock.spark.session.builder import DEFAULT_MASTER, session
+from penstock.spark.session.connect_server import (
+    NoConnectServer,
+    check_listening,
+    connect_session,
+)
 from penstock.spark.session.spark_messages import explain
 
 if TYPE_CHECKING:
@@ -92,14 +97,20 @@ def errors_into(log_file: Path) -> Iterator[None]:
         os.close(log)
 
 
+def check_remote(remote: str) -> None:
+    """For Spark's own runner, which would wait for a server that is not there."""
+    try:
+        check_listening(remote)
+    except NoConnectServer as error:
+        raise SparkMissing(str(error)) from None
+
+
 def _connect(remote: str, settings: Mapping[str, str]) -> "SparkSession":
     from pyspark.errors import PySparkException
-    from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.remote(remote)
-    for name, value in settings.items():
-        builder = builder.config(name, value)
     try:
-        return builder.getOrCreate()
+        return connect_session(remote, settings)
+    except NoConnectServer as error:
+        raise SparkMissing(str(error)) from None
     except PySparkException as error:
         raise SparkMissing(f"cannot use Spark Connect at {remote}: {explain(str(error))}") from None

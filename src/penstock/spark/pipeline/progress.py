@@ -45,7 +45,7 @@ class QueryTotals(NamedTuple):
 def read_progress(sink: str, progress_json: Mapping[str, Any]) -> PipelineProgress:
     """Parse the JSON of Spark's StreamingQueryProgress."""
     batch_ms = int(progress_json.get("durationMs", {}).get("triggerExecution", 0))
-    rows = int(progress_json.get("numInputRows", 0))
+    rows = _rows(progress_json)
     return PipelineProgress(
         sink=sink,
         batch=int(progress_json["batchId"]),
@@ -54,6 +54,13 @@ def read_progress(sink: str, progress_json: Mapping[str, Any]) -> PipelineProgre
         batch_ms=batch_ms,
         lag=_lag(progress_json.get("sources", [])),
     )
+
+
+def _rows(progress_json: Mapping[str, Any]) -> int:
+    """Spark Connect reports rows only for each source."""
+    if "numInputRows" in progress_json:
+        return int(progress_json["numInputRows"])
+    return sum(int(source.get("numInputRows", 0)) for source in progress_json.get("sources", []))
 
 
 def end_offsets(progress_json: Mapping[str, Any]) -> Offsets:

@@ -28,6 +28,7 @@ from penstock.spark.pipeline.progress import (
 from penstock.spark.pipeline.spec import Pipeline
 from penstock.spark.pipeline.writing import Query, start_query, write_once
 from penstock.spark.session.spark_messages import explain
+from penstock.spark.sink.stopping import end_left_overs
 from penstock.spark.source.group_offsets import GroupOffsetPublisher
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ def _run_streams(
     finally:
         for query in queries:
             query.running.stop()
+        end_left_overs(run.bootstrap, [query.running.id for query in queries])
         watch.poll(queries, is_final=True)
     return watch.totals
 

@@ -114,7 +114,7 @@ def _is_whole(value: ValueFormat) -> "Column":
         return f.lit(True)
     text = f.rtrim(f.col("value").cast("string"))
     alone = f.from_json(
-        f.concat(f.lit("["), text, f.lit("]")), "array<string>", dict(values_of(value.options))
+        f.concat(f.lit("["), text, f.lit("]")), "array<string>", _json_options(value)
     )
     looks_odd = ~text.endswith("}") | text.rlike(_MAYBE_MORE)
     return f.when(looks_odd, f.coalesce(f.size(alone) == 1, f.lit(False))).otherwise(True)
@@ -178,7 +178,12 @@ def _value(rows: "DataFrame", value: ValueFormat) -> "Column":
     whole = f.struct(*(f.col(quoted(name)) for name in names))
     if value.encoding is Encoding.AVRO:
         return avro_encoder(value.avro, value.skip_bytes)(whole)
-    return f.to_json(whole, dict(values_of(value.options)))
+    return f.to_json(whole, _json_options(value))
+
+
+def _json_options(value: ValueFormat) -> dict[str, str] | None:
+    """None if there are none: Spark Connect would send an empty map, which Spark rejects."""
+    return dict(values_of(value.options)) or None
 
 
 def _bytes_or_text(rows: "DataFrame", column: "Column") -> "Column":

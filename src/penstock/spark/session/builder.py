@@ -26,6 +26,8 @@ LOW_LATENCY: Mapping[str, str] = MappingProxyType(
         "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
         # Spark and its Python workers share a machine and need no TCP between them.
         "spark.python.unix.domain.socket.enabled": "true",
+        # Spark's cost of a null array grows with the rows of its Arrow batch (decision 0030).
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",
     }
 )
 

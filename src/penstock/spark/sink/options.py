@@ -13,6 +13,7 @@ from penstock.protocol.compression import Codec
 from penstock.spark.connect.connections import CLIENT_OPTIONS, ClientSettings, client_settings
 from penstock.spark.errors import BadOption
 from penstock.spark.option_values import RawOptions, pick
+from penstock.spark.sink.exactly_once.lease import LEAST_ABANDONED_AFTER_MS
 
 _Value = TypeVar("_Value")
 _ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
@@ -51,7 +52,8 @@ class SinkOptions(NamedTuple):
     # The rest is for exactly-once. Without two-phase commit, a batch must be committed within
     # transaction_timeout_ms; the default is the brokers' default transaction.max.timeout.ms.
     transaction_timeout_ms: int = 15 * 60_000
-    abandoned_after_ms: int = 24 * 60 * 60_000  # then an undecided transaction is orphaned
+    # After the query's last sign of life, then brokers end its undecided transactions.
+    abandoned_after_ms: int = 60_000
     is_once_per_micro_batch: bool = False  # a batch write in foreachBatch, the only one there
 
     @property
@@ -85,7 +87,7 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
         transaction_timeout_ms=raw.positive_kafka(
             "transaction.timeout.ms", default.transaction_timeout_ms
         ),
-        abandoned_after_ms=raw.duration_ms("abandonedAfter", default.abandoned_after_ms),
+        abandoned_after_ms=_abandoned_after_ms(raw, default.abandoned_after_ms),
         is_once_per_micro_batch=raw.flag("oncePerMicroBatch", default.is_once_per_micro_batch),
     )
 
@@ -100,6 +102,18 @@ def _acks(raw: RawOptions, delivery: DeliveryGuarantee, default: int) -> int:
             'once with .option("delivery", "at-least-once")',
         )
     return acks
+
+
+def _abandoned_after_ms(raw: RawOptions, default: int) -> int:
+    abandoned_after_ms = raw.duration_ms("abandonedAfter", default)
+    if abandoned_after_ms < LEAST_ABANDONED_AFTER_MS:
+        raise BadOption(
+            "abandonedAfter",
+            raw.find("abandonedAfter"),
+            f"write at least {LEAST_ABANDONED_AFTER_MS // 1000}s: a sixth of it is the time "
+            "between two signs of life",
+        )
+    return abandoned_after_ms
 
 
 def _topic(raw: RawOptions) -> str | None:

@@ -7,6 +7,7 @@ level that records are read with.
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
 from penstock.client.data_calls import EARLIEST, LATEST, FetchFrom
 from penstock.client.metadata import TopicMetadata
@@ -17,12 +18,18 @@ from penstock.spark.connect.connections import BlockingClient
 from penstock.spark.errors import DataLoss, SparkSourceError
 from penstock.spark.source import offset_json
 from penstock.spark.source.history import History
-from penstock.spark.source.offset_json import Offsets, format_partitions
+from penstock.spark.source.offset_json import Offsets, TopicIds, format_partitions
 from penstock.spark.source.options import BoundKind, OffsetFallback, RangeBound, SourceOptions
+from penstock.spark.source.plan import find_recreated
 
 _log = logging.getLogger(__name__)
 _RETRY_S = 0.1  # a broker may not know a topic yet that was just created
 _PROBE_BYTES = 64 * 1024
+
+
+class SubscribedPartitions(NamedTuple):
+    partitions: list[TopicPartition]
+    topic_ids: dict[str, str]  # without topics of brokers that know no ids
 
 
 class Discovery:
@@ -43,26 +50,51 @@ class Discovery:
 
     def find_partitions(self, *, is_lenient: bool = False) -> list[TopicPartition]:
         """All partitions that the subscription matches now. Lenient: omits missing topics."""
+        return self.find_subscribed(is_lenient=is_lenient).partitions
+
+    def find_subscribed(
+        self, *, is_lenient: bool = False, saved_ids: TopicIds | None = None
+    ) -> SubscribedPartitions:
+        """Also the ids of their topics. Retries if one is not the saved one, because a broker may
+        not have heard yet that a topic was recreated."""
+        for attempt in range(self._options.offset_retries + 1):
+            topics = self._find_topics(is_lenient=is_lenient)
+            topic_ids = {topic.name: str(topic.topic_id) for topic in topics if topic.topic_id}
+            recreated = find_recreated(saved_ids or {}, topic_ids)
+            if not recreated:
+                break
+            if attempt < self._options.offset_retries:
+                _log.warning("the ids of topics %s changed; retrying", ", ".join(recreated))
+                self._sleep(self._options.offset_retry_interval_ms / 1000)
+        partitions = self._select_assigned(_partitions_of(topics), is_lenient=is_lenient)
+        return SubscribedPartitions(partitions, topic_ids)
+
+    def _find_topics(self, *, is_lenient: bool) -> list[TopicMetadata]:
         subscription = self._options.subscription
         if subscription.pattern is not None:
             match = subscription.pattern.search  # matches a part of the name, as in Spark
             topics = self._client.metadata().topics.values()
-            return _partitions_of(
+            return [
                 topic
                 for topic in topics
                 if topic.exists and not topic.is_internal and match(topic.name)
-            )
+            ]
         names = subscription.topics or {tp.topic for tp in subscription.assigned}
-        existing = _partitions_of(self._get_topics(sorted(names), is_lenient=is_lenient))
-        if not subscription.assigned:
+        return self._get_topics(sorted(names), is_lenient=is_lenient)
+
+    def _select_assigned(
+        self, existing: list[TopicPartition], *, is_lenient: bool
+    ) -> list[TopicPartition]:
+        assigned = self._options.subscription.assigned
+        if not assigned:
             return existing
-        missing = set(subscription.assigned) - set(existing)
+        missing = set(assigned) - set(existing)
         if missing and not is_lenient:
             raise SparkSourceError(
                 f"option assign names {format_partitions(missing)}, which the cluster does not "
                 "have: correct the option, or add partitions to the topic"
             )
-        return [tp for tp in subscription.assigned if tp not in missing]
+        return [tp for tp in assigned if tp not in missing]
 
     def _get_topics(self, names: list[str], *, is_lenient: bool) -> list[TopicMetadata]:
         for attempt in range(self._options.offset_retries + 1):

@@ -81,13 +81,16 @@ class FetchAhead:
                 response.cancel()
 
     def _request(self, offset: int) -> "Future[list[FetchedPartition]]":
-        wanted = [FetchFrom(self._wanted.tp, Offset(offset), self._max_bytes)]
+        tp, topic_id = self._wanted.tp, self._wanted.topic_id
+        wanted = [FetchFrom(tp, Offset(offset), self._max_bytes)]
+        topic_ids = {} if topic_id is None else {tp.topic: topic_id}
         return self._client.start(
             lambda client: client.fetch(
                 wanted,
                 isolation=self._config.isolation,
                 max_wait_ms=_MAX_WAIT_MS,
                 max_bytes=self._max_bytes,
+                topic_ids=topic_ids,
             )
         )
 

@@ -6,6 +6,7 @@ failed commit never stops it.
 """
 
 import logging
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from penstock.client.errors import ClientError
@@ -48,6 +49,12 @@ class GroupOffsetPublisher:
             self._warn_once(error)
         else:
             self._published.update(offsets)
+
+    def forget(self, topics: Collection[str]) -> None:
+        """Commit anew for these topics: a group's offsets are deleted with a topic."""
+        self._published = {
+            tp: offset for tp, offset in self._published.items() if tp.topic not in topics
+        }
 
     def _warn_once(self, error: ClientError) -> None:
         text = f"cannot publish the offsets of group {self._group!r}: {error}"

@@ -1,24 +1,28 @@
 """Offsets as JSON, in options and in Spark's checkpoints.
 
 `{"orders": {"0": 23, "1": 42}}`, like Spark's Kafka connector. An end offset may carry more, under
-names that no topic can have: where partitions start that the previous offset does not contain.
+names that no topic can have: where partitions start that the previous offset does not contain, and
+the ids of the topics, because a name alone does not tell a topic from one that was created anew.
 Invariant: `read_offset` of every version reads what `write_offset` of every version has written.
 """
 
 import json
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from penstock.model.ids import TopicPartition, check_partition, check_topic_name
 from penstock.spark.errors import BadOption
 
 Offsets = Mapping[TopicPartition, int]
+TopicIds = Mapping[str, str]  # by name, in the form of `penstock topic describe`
 
 EARLIEST = -2
 LATEST = -1
 
 _START = "@start"
 _INITIAL = "@initial"
+_TOPIC_IDS = "@topicIds"
 _OFFSETS_FORM = '{"topic": {"0": 23, "1": -2}}, with -2 for the earliest and -1 for the latest'
 _TIMES_FORM = '{"topic": {"0": 1700000000000}}, in milliseconds since 1970'
 _ASSIGN_FORM = '{"topic": [0, 1]}'
@@ -32,6 +36,8 @@ class StreamOffset(NamedTuple):
     # no checkpoint yet, so that a rerun after a crash starts there again.
     starts: Offsets
     is_initial: bool = False  # where a new query starts; Spark does not save it
+    # Of the topics in `offsets`; without those of brokers or checkpoints that know none.
+    topic_ids: TopicIds = MappingProxyType({})
 
 
 def write_offset(offset: StreamOffset) -> dict[str, Any]:
@@ -40,15 +46,24 @@ def write_offset(offset: StreamOffset) -> dict[str, Any]:
         written[_START] = nest_by_topic(offset.starts)
     if offset.is_initial:
         written[_INITIAL] = True
+    if offset.topic_ids:
+        written[_TOPIC_IDS] = dict(sorted(offset.topic_ids.items()))
     return written
 
 
 def read_offset(written: Mapping[str, Any]) -> StreamOffset:
     """Parse an offset, also one of Spark's Kafka connector."""
-    topics = {name: value for name, value in written.items() if not name.startswith("@")}
     return StreamOffset(
-        _flatten(topics), _flatten(written.get(_START, {})), bool(written.get(_INITIAL))
+        _flatten(strip_offset(written)),
+        _flatten(written.get(_START, {})),
+        bool(written.get(_INITIAL)),
+        dict(written.get(_TOPIC_IDS, {})),
     )
+
+
+def strip_offset(written: Mapping[str, Any]) -> dict[str, Any]:
+    """The offset as Spark's Kafka connector writes it, which rejects any other key."""
+    return {name: value for name, value in written.items() if not name.startswith("@")}
 
 
 def nest_by_topic(offsets: Offsets) -> dict[str, Any]:

@@ -8,15 +8,17 @@ import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
+from uuid import UUID
 
-from penstock.model.ids import TopicPartition
-from penstock.spark.source.offset_json import Offsets, StreamOffset, format_partitions
+from penstock.model.ids import TopicId, TopicPartition
+from penstock.spark.source.offset_json import Offsets, StreamOffset, TopicIds, format_partitions
 
 
 class OffsetRange(NamedTuple):
     tp: TopicPartition
     start: int
     end: int  # exclusive
+    topic_id: TopicId | None = None  # of the topic that the offsets belong to, if known
 
     @property
     def size(self) -> int:
@@ -63,6 +65,25 @@ def should_wait(available: int, *, at_least: int, since_last_ms: float, max_dela
     return since_last_ms < max_delay_ms and available < at_least
 
 
+# Topics that were deleted and created anew.
+
+
+def find_recreated(saved: TopicIds, current: TopicIds) -> list[str]:
+    """Topics whose name now belongs to another topic. Those without an id on either side, as with
+    old brokers and checkpoints, count as the same."""
+    return sorted(
+        topic for topic, saved_id in saved.items() if current.get(topic, saved_id) != saved_id
+    )
+
+
+def recreation_losses(saved: TopicIds, current: TopicIds) -> list[str]:
+    return [
+        f"topic {topic!r} was deleted and created anew: the checkpoint's offsets are of topic id "
+        f"{saved[topic]}, the cluster has {current[topic]}"
+        for topic in find_recreated(saved, current)
+    ]
+
+
 # Ranges of a batch.
 
 
@@ -78,8 +99,9 @@ def find_starts(start: StreamOffset, end: StreamOffset) -> dict[TopicPartition, 
 
 
 def plan_batch(start: StreamOffset, end: StreamOffset, starts: Offsets) -> BatchPlan:
+    ids = {topic: TopicId(UUID(topic_id)) for topic, topic_id in end.topic_ids.items()}
     ranges = [
-        OffsetRange(tp, starts[tp], stop)
+        OffsetRange(tp, starts[tp], stop, ids.get(tp.topic))
         for tp, stop in sorted(end.offsets.items())
         if tp in starts
     ]
@@ -143,7 +165,7 @@ def _cut(whole: OffsetRange, count: int) -> Iterable[OffsetRange]:
     """Pieces whose sizes differ by at most one."""
     edges = [whole.start + whole.size * index // count for index in range(count + 1)]
     for start, end in pairwise(edges):
-        yield OffsetRange(whole.tp, start, end)
+        yield whole._replace(start=start, end=end)
 
 
 # How far behind a query is.

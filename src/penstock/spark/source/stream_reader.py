@@ -10,7 +10,7 @@ processed.
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -35,6 +35,7 @@ from penstock.spark.source.history import OpenHistory
 from penstock.spark.source.offset_json import (
     Offsets,
     StreamOffset,
+    TopicIds,
     format_partitions,
     nest_by_topic,
     read_offset,
@@ -43,9 +44,11 @@ from penstock.spark.source.offset_json import (
 from penstock.spark.source.options import SourceOptions
 from penstock.spark.source.plan import (
     backlog,
+    find_recreated,
     find_starts,
     limit_ends,
     plan_batch,
+    recreation_losses,
     rows_within_bytes,
     should_wait,
     split_ranges,
@@ -122,7 +125,8 @@ class _Driver:
         self._discovery = Discovery(client, options, self._history)
         self._initial: StreamOffset | None = None
         self._latest: Offsets = {}  # as of the last call
-        self._fixed_end: Offsets | None = None  # with Trigger.AvailableNow
+        self._fixed_end: StreamOffset | None = None  # with Trigger.AvailableNow
+        self._checked_ids: TopicIds = {}  # of the last end of a batch; the cluster had these
         self._last_batch_at = float("-inf")  # monotonic seconds
         self._group: GroupOffsetPublisher | None = None
         if options.publishes_offsets and options.group is not None:
@@ -131,16 +135,16 @@ class _Driver:
     def initial_offset(self) -> StreamOffset:
         """Computed once, although Spark asks for it several times in the first batch."""
         if self._initial is None:
-            partitions = self._discovery.find_partitions()
+            partitions, topic_ids = self._discovery.find_subscribed()
             starts = self._discovery.resolve(self._options.starting, partitions, is_start=True)
-            self._initial = StreamOffset(starts, {}, is_initial=True)
+            self._initial = StreamOffset(starts, {}, is_initial=True, topic_ids=topic_ids)
             if self._fixed_end is not None:
                 self.fix_end()  # never before the start
         return self._initial
 
     def fix_end(self) -> None:
-        partitions = self._discovery.find_partitions(is_lenient=self._is_lenient)
-        self._fixed_end = self._discovery.latest(partitions)
+        partitions, topic_ids = self._discovery.find_subscribed(is_lenient=self._is_lenient)
+        self._fixed_end = StreamOffset(self._discovery.latest(partitions), {}, topic_ids=topic_ids)
 
     @property
     def _is_lenient(self) -> bool:
@@ -150,26 +154,42 @@ class _Driver:
 
     def end_of_batch(self, start: StreamOffset, *, is_limited: bool) -> StreamOffset | None:
         """None: there are no new records, or too few."""
+        end = self._find_end(start)
+        self._latest = ends = end.offsets
+        consumed = self._find_consumed(start, end)
         if self._group is not None:
-            self._group.publish(start.offsets)
-        self._latest = ends = self._find_ends(start)
-        added = ends.keys() - start.offsets.keys()
+            self._group.publish(consumed)
+        added = ends.keys() - consumed.keys()
         new_starts = self._discovery.earliest(sorted(added))
-        starts = {**start.offsets, **new_starts}
+        starts = {**consumed, **new_starts}
         if is_limited:
             if not start.is_initial and self._must_wait(starts, ends):
                 return None
             ends = self._limit(starts, ends)
-        if ends == start.offsets and not start.is_initial:
+        if ends == consumed and not start.is_initial:
             return None
         self._last_batch_at = time.monotonic()
-        return StreamOffset(ends, starts if start.is_initial else new_starts)
+        self._checked_ids = end.topic_ids
+        new_starts = starts if start.is_initial else new_starts
+        return StreamOffset(ends, new_starts, topic_ids=end.topic_ids)
 
-    def _find_ends(self, start: StreamOffset) -> Offsets:
+    def _find_end(self, start: StreamOffset) -> StreamOffset:
         if self._fixed_end is not None:
             return self._fixed_end
-        partitions = self._discovery.find_partitions(is_lenient=self._is_lenient)
-        return self._discovery.latest(partitions, start.offsets)
+        partitions, topic_ids = self._discovery.find_subscribed(
+            is_lenient=self._is_lenient, saved_ids=start.topic_ids
+        )
+        consumed = _without(start.offsets, find_recreated(start.topic_ids, topic_ids))
+        latest = self._discovery.latest(partitions, consumed)
+        return StreamOffset(latest, {}, topic_ids=topic_ids)
+
+    def _find_consumed(self, start: StreamOffset, end: StreamOffset) -> Offsets:
+        """The start, without topics that were created anew: nothing of them has been read."""
+        self._discovery.report_losses(recreation_losses(start.topic_ids, end.topic_ids))
+        recreated = find_recreated(start.topic_ids, end.topic_ids)
+        if recreated and self._group is not None:
+            self._group.forget(recreated)
+        return _without(start.offsets, recreated)
 
     def _must_wait(self, starts: Offsets, ends: Offsets) -> bool:
         """Never with a fixed end, because no more records will count."""
@@ -196,7 +216,7 @@ class _Driver:
     # Ranges of a batch.
 
     def plan(self, start: StreamOffset, end: StreamOffset) -> list[InputPartition]:
-        lost = self._find_lost(end) if self._fixed_end is not None else set()
+        lost = self._find_lost(end)
         starts = find_starts(start, end)
         unknown = end.offsets.keys() - starts.keys() - lost
         starts |= self._discovery.earliest(sorted(unknown))
@@ -211,13 +231,22 @@ class _Driver:
         return plan_tasks(pieces, self._history)
 
     def _find_lost(self, end: StreamOffset) -> set[TopicPartition]:
-        """Partitions that were deleted since a run with Trigger.AvailableNow started."""
-        existing = self._discovery.find_partitions(is_lenient=True)
-        lost = end.offsets.keys() - set(existing)
-        if lost:
-            loss = f"{format_partitions(lost)} were there when this run started and are gone"
+        """Partitions of a planned batch that are no longer those it was planned for: deleted since
+        a run with Trigger.AvailableNow started, or recreated, also before this run."""
+        is_checked = end.topic_ids == self._checked_ids
+        if self._fixed_end is None and is_checked:
+            return set()
+        existing = self._discovery.find_subscribed(is_lenient=True, saved_ids=end.topic_ids)
+        recreated = find_recreated(end.topic_ids, existing.topic_ids)
+        self._discovery.report_losses(recreation_losses(end.topic_ids, existing.topic_ids))
+        lost = {tp for tp in end.offsets if tp.topic in recreated}
+        if self._fixed_end is None:
+            return lost
+        gone = end.offsets.keys() - set(existing.partitions)
+        if gone:
+            loss = f"{format_partitions(gone)} were there when this run started and are gone"
             self._discovery.report_losses([loss])
-        return lost
+        return lost | gone
 
     def report(self) -> dict[str, Any] | None:
         if not self._latest:
@@ -227,3 +256,7 @@ class _Driver:
             return reported
         group = PublishedGroup(self._options.client.bootstrap, self._options.group)
         return add_published_group(reported, group)
+
+
+def _without(offsets: Offsets, topics: Collection[str]) -> Offsets:
+    return {tp: offset for tp, offset in offsets.items() if tp.topic not in topics}

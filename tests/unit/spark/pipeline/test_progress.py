@@ -57,3 +57,8 @@ def test_totals_sum_batches() -> None:
         )
     assert totals == QueryTotals(batches=2, rows=600, busy_ms=400, lag=0, last_batch=1)
     assert totals.rows_per_s == 1500.0
+
+
+def test_rows_of_spark_connect_are_those_of_its_sources() -> None:
+    sources = [{"numInputRows": 7}, {"numInputRows": 5}]
+    assert read_progress("out", {"batchId": 0, "sources": sources}).rows == 12

@@ -366,3 +366,27 @@ settings: {shuffle: 1}
 def test_every_example_is_a_valid_pipeline(path: Path) -> None:
     pipeline = read_pipeline(str(path), path.read_text(), lambda n: (path.parent / n).read_text())
     assert pipeline.sinks
+
+
+LATER = """
+sources:
+  clicks: {topic: clicks}
+views:
+  top: SELECT * FROM users JOIN `clicks` ON true -- FROM below
+  users: WITH below AS (SELECT 1) SELECT *, 'FROM below' AS t FROM clicks, below
+  below: SELECT * FROM users
+  again: SELECT * FROM again
+sinks:
+  out: {from: below, topic: clicks}
+  other: {query: SELECT value FROM clicks.part, topic: clicks}
+"""
+
+
+def test_views_below_their_use_and_sinks_into_their_own_source_are_reported() -> None:
+    reported = problems(LATER)
+    assert reported[:2] == [
+        "5: view top: reads view users, which is below it (line 6): define views before use",
+        "8: view again: reads itself (line 8): define views before use",
+    ]
+    assert len(reported) == 3
+    assert reported[2].startswith("10: sink out: it writes topic 'clicks', which its own source")

@@ -62,6 +62,7 @@ def test_producer_options_are_taken_with_and_without_prefix(prefix: str) -> None
         ("kafka.transactional.id", "mine", "the sink names its transactions itself"),
         ("topic", "a/b", "use 1 to 249 of the characters"),
         ("topics", "orders", "topic?"),
+        ("abandonedAfter", "1s", "write at least 5s"),
     ],
 )
 def test_invalid_option_is_named(name: str, value: str, message: str) -> None:

@@ -15,6 +15,7 @@ from penstock.spark.source.offset_json import (
     parse_offsets,
     parse_times,
     read_offset,
+    strip_offset,
     write_offset,
 )
 
@@ -26,7 +27,10 @@ partitions = st.builds(
 offsets = st.dictionaries(partitions, st.integers(0, 2**63 - 1), max_size=5)
 
 
-@given(st.builds(StreamOffset, offsets, offsets, st.booleans()))
+topic_ids = st.dictionaries(st.sampled_from(["a", "b", "c"]), st.uuids().map(str))
+
+
+@given(st.builds(StreamOffset, offsets, offsets, st.booleans(), topic_ids))
 def test_offset_survives_sparks_checkpoint(offset: StreamOffset) -> None:
     text = json.dumps(write_offset(offset))
     assert read_offset(json.loads(text)) == offset
@@ -44,6 +48,12 @@ def test_offset_of_sparks_kafka_connector_can_be_read() -> None:
     written = json.loads('{"orders":{"0":23,"1":42}}')
     expected = {TopicPartition("orders", 0): 23, TopicPartition("orders", 1): 42}
     assert read_offset(written) == StreamOffset(expected, {}, is_initial=False)
+
+
+def test_stripped_offset_equals_that_of_sparks_kafka_connector() -> None:
+    tp = TopicPartition("b", 9)
+    offset = StreamOffset({tp: 2}, {tp: 1}, is_initial=True, topic_ids={"b": "some id"})
+    assert strip_offset(write_offset(offset)) == {"b": {"9": 2}}
 
 
 def test_offset_without_starts_equals_that_of_sparks_kafka_connector() -> None:

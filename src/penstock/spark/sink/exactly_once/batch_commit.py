@@ -4,13 +4,15 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import nullcontext
 
 from penstock.client.errors import ClientError
 from penstock.spark.connect.connections import shared_client
 from penstock.spark.errors import SparkSourceError
 from penstock.spark.sink.exactly_once.cluster_requirements import explaining_requirements
-from penstock.spark.sink.exactly_once.commit_coordinator import CommitCoordinator, end_abandoned
+from penstock.spark.sink.exactly_once.commit_coordinator import CommitCoordinator
 from penstock.spark.sink.exactly_once.fail_points import FailPoint, halt_at
+from penstock.spark.sink.exactly_once.lease_keeper import keeping_lease
 from penstock.spark.sink.exactly_once.prepared_write import PreparedTransaction
 from penstock.spark.sink.exactly_once.two_phase_commit import PreparedBatch
 from penstock.spark.sink.options import SinkOptions
@@ -35,13 +37,10 @@ def commit_batch(
         has_timeout=any(transaction.has_timeout for transaction in transactions),
     )
 
-    async def commit(coordinator: CommitCoordinator) -> None:
-        is_first = coordinator.is_new_here
-        await coordinator.commit(batch)
-        if is_first:
-            await _end_abandoned(coordinator, options.abandoned_after_ms)
-
-    _run(options, query, commit)
+    client = shared_client(options.client)
+    has_lease = bool(transactions) and not batch.has_timeout
+    with keeping_lease(client, query, options.abandoned_after_ms) if has_lease else nullcontext():
+        _run(options, query, lambda coordinator: coordinator.commit(batch))
 
 
 def abort_batch(options: SinkOptions, query: str, batch_id: int, *, watch_s: float = 0) -> None:
@@ -63,15 +62,6 @@ def abort_batch(options: SinkOptions, query: str, batch_id: int, *, watch_s: flo
         _run(options, query, abort)
     except (ClientError, SparkSourceError, TimeoutError) as error:
         _log.warning("cannot abort the undecided transactions of query %s: %s", query, error)
-
-
-async def _end_abandoned(coordinator: CommitCoordinator, older_than_ms: int) -> None:
-    """Housekeeping for other queries, so a failure must not fail this one."""
-    try:
-        for query in await end_abandoned(coordinator, older_than_ms=older_than_ms):
-            _log.warning("ended the undecided transactions of query %s; is it dead?", query)
-    except ClientError as error:
-        _log.warning("cannot end the undecided transactions of dead queries: %s", error)
 
 
 def _run(

@@ -7,14 +7,17 @@ from penstock.client.errors import ClientError, RefusedByBroker
 from penstock.model.errors import ErrorCode
 from penstock.spark.errors import SparkSourceError
 from penstock.spark.sink.exactly_once.decision_log import DECISIONS_TOPIC
-from penstock.spark.sink.exactly_once.transactional_ids import PREFIX
+from penstock.spark.sink.exactly_once.transactional_ids import LEASES_TOPIC, PREFIX
 
 ALLOW_MORE_TIME = (
     "make batches smaller (maxOffsetsPerTrigger), or allow more time (kafka.transaction.timeout.ms "
     "and the brokers' transaction.max.timeout.ms)"
 )
 AT_LEAST_ONCE = 'or write at least once, with .option("delivery", "at-least-once")'
-_ALLOW_TOPIC = f"allow this user to create, read and write topic {DECISIONS_TOPIC}"
+_ALLOW_TOPIC = (
+    f"allow this user to create, read and write topic {DECISIONS_TOPIC}, and to create and write "
+    f"topic {LEASES_TOPIC}"
+)
 _REQUIREMENTS = {
     ErrorCode.INVALID_TRANSACTION_TIMEOUT: "set kafka.transaction.timeout.ms to at most the "
     "brokers' transaction.max.timeout.ms",

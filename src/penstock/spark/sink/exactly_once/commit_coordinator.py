@@ -23,7 +23,10 @@ from penstock.spark.sink.exactly_once.ongoing_transactions import (
     list_completing,
     list_ongoing,
 )
-from penstock.spark.sink.exactly_once.transactional_ids import is_batch_query
+from penstock.spark.sink.exactly_once.transactional_ids import (
+    find_created_ms,
+    is_batch_query,
+)
 from penstock.spark.sink.exactly_once.two_phase_commit import (
     NO_BATCH,
     CommitPlan,
@@ -36,6 +39,7 @@ from penstock.spark.sink.exactly_once.two_phase_commit import (
 _MAX_CONCURRENT_ENDS = 8
 _MARKERS_TIMEOUT_S = 10
 _POLL_S = 0.005
+_MAX_CLOCK_SKEW_MS = 3_600_000  # between a driver and those who write decisions
 # The transaction's owner has ended it, or has begun another one.
 _ALREADY_ENDED = frozenset(
     {
@@ -47,6 +51,11 @@ _ALREADY_ENDED = frozenset(
 )
 
 
+class RecoveredTransactions(NamedTuple):
+    committed: int
+    aborted: int
+
+
 class CommitCoordinator(NamedTuple):
     """Commits and aborts the batches of one query. `timeout_ms` is per request."""
 
@@ -55,30 +64,38 @@ class CommitCoordinator(NamedTuple):
     query: str
     timeout_ms: int
 
-    @property
-    def is_new_here(self) -> bool:
-        """This process has not yet decided a batch of the query."""
-        return self._state_key not in _log_states
-
     async def commit(self, batch: PreparedBatch) -> None:
         """On return, the transactions decided for this batch are committed and visible to readers,
         and the query has no undecided transaction."""
         if batch.has_timeout:
             await self._check_not_timed_out(batch)
         log, others = await self._begin(
-            is_fresh=is_batch_query(self.query),
-            exclude=[state.transactional_id for state in batch.transactions],
+            exclude=[state.transactional_id for state in batch.transactions]
         )
         plan = plan_commit(log.state.last, batch, [*others, *batch.transactions])
         await self._carry_out(log, plan, batch.batch_id)
+        await self._forget_batch_write(log)
 
     async def abort(self, batch_id: int) -> None:
         """Spark also aborts after a failed commit: then what was decided is committed."""
+        log, _ = await self._recover(batch_id)
+        await self._forget_batch_write(log)
+
+    async def recover(self) -> RecoveredTransactions:
+        """For a query that seems dead: finish what its driver decided, abort the rest. The decision
+        stays, also that of a batch write: should the driver be alive, it must find it."""
+        _, plan = await self._recover(NO_BATCH)
+        _log_states.pop(self._state_key, None)
+        return RecoveredTransactions(len(plan.commits), len(plan.aborts))
+
+    async def _recover(self, batch_id: int) -> tuple[DecisionLog, CommitPlan]:
         log, ongoing = await self._begin()
-        await self._carry_out(log, plan_recovery(log.state.last, ongoing), batch_id)
+        plan = plan_recovery(log.state.last, ongoing)
+        await self._carry_out(log, plan, batch_id)
+        return log, plan
 
     async def _begin(
-        self, *, is_fresh: bool = False, exclude: Iterable[str] = ()
+        self, *, exclude: Iterable[str] = ()
     ) -> tuple[DecisionLog, list[TransactionalProducerId]]:
         """Fences all other drivers. A transaction listed here that was decided before is in the
         log, or was ended by the driver that decided it."""
@@ -87,7 +104,7 @@ class CommitCoordinator(NamedTuple):
                 self.client,
                 self.query,
                 _log_states.get(self._state_key),
-                is_fresh=is_fresh,
+                since_ms=self._find_first_decision_ms(),
                 timeout_ms=self.timeout_ms,
             ),
             list_ongoing(
@@ -105,8 +122,6 @@ class CommitCoordinator(NamedTuple):
         await self._end_all(plan, batch_id)
         await self._wait_for_markers(plan)
         halt_at(FailPoint.ENDED, batch_id)
-        if is_batch_query(self.query) and log.state.last is not None:
-            await self._forget()
 
     async def _end_all(self, plan: CommitPlan, batch_id: int) -> None:
         """Tries every transaction, even after one has failed."""
@@ -178,7 +193,15 @@ class CommitCoordinator(NamedTuple):
             "the batch's offsets by hand, then start with a new checkpoint"
         )
 
-    async def _forget(self) -> None:
+    def _find_first_decision_ms(self) -> int | None:
+        """Saves a batch write from reading the decisions that were written before it began."""
+        created_ms = find_created_ms(self.query)
+        return None if created_ms is None else max(0, created_ms - _MAX_CLOCK_SKEW_MS)
+
+    async def _forget_batch_write(self, log: DecisionLog) -> None:
+        """It never runs again."""
+        if not is_batch_query(self.query) or log.state.last is None:
+            return
         log = await DecisionLog.begin(
             self.client, self.query, _log_states.pop(self._state_key), timeout_ms=self.timeout_ms
         )
@@ -202,7 +225,7 @@ async def end_abandoned(coordinator: CommitCoordinator, *, older_than_ms: int) -
     )
     others = sorted(abandoned - {coordinator.query})
     for query in others:
-        await coordinator._replace(query=query).abort(NO_BATCH)
+        await coordinator._replace(query=query).recover()
     return others
 
 

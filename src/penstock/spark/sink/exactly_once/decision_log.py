@@ -61,14 +61,14 @@ class DecisionLog:
         query: str,
         previous: DecisionLogState | None,
         *,
-        is_fresh: bool = False,
+        since_ms: int | None = None,
         timeout_ms: int,
     ) -> Self:
         """Fences the query's earlier drivers. `previous`: what this process has read before.
-        `is_fresh`: the query cannot have a decision yet."""
+        `since_ms`: the query has no earlier decision."""
         if previous is None:
             await _create_topic(client, timeout_ms)
-            previous = await _start(client, LATEST if is_fresh else EARLIEST, timeout_ms)
+            previous = await _start(client, since_ms, timeout_ms)
         transaction = await RawTransaction.begin(
             client,
             driver_transactional_id(query),
@@ -111,9 +111,19 @@ async def _create_topic(client: ClusterClient, timeout_ms: int) -> None:
             raise
 
 
-async def _start(client: ClusterClient, timestamp: int, timeout_ms: int) -> DecisionLogState:
+async def _start(client: ClusterClient, since_ms: int | None, timeout_ms: int) -> DecisionLogState:
+    if since_ms is None:
+        return DecisionLogState(None, await _find_offset(client, EARLIEST, timeout_ms))
+    # In this order: a decision that is written meanwhile is at `end` or after it.
+    end = await _find_offset(client, LATEST, timeout_ms)
+    first = await _find_offset(client, since_ms, timeout_ms)
+    return DecisionLogState(None, end if first < 0 else first)
+
+
+async def _find_offset(client: ClusterClient, timestamp: int, timeout_ms: int) -> int:
+    """Negative: there is no record with this timestamp or a later one."""
     listed = await client.list_offsets({_TP: timestamp}, timeout_ms=timeout_ms)
-    return DecisionLogState(None, listed[_TP].offset)
+    return listed[_TP].offset
 
 
 async def _catch_up(
@@ -121,7 +131,7 @@ async def _catch_up(
 ) -> DecisionLogState:
     """Read to the current high watermark. Open transactions of other queries' drivers, which are
     short, may hold back the last stable offset for a while."""
-    end = (await _start(client, LATEST, timeout_ms)).next_offset
+    end = await _find_offset(client, LATEST, timeout_ms)
     try:
         async with asyncio.timeout(timeout_ms / 1000):
             while state.next_offset < end:

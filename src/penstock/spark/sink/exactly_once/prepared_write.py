@@ -30,6 +30,7 @@ from penstock.spark.sink.exactly_once.cluster_requirements import (
     explaining_timeouts,
 )
 from penstock.spark.sink.exactly_once.fail_points import FailPoint, halt_at
+from penstock.spark.sink.exactly_once.lease_keeper import keeping_lease
 from penstock.spark.sink.exactly_once.transactional_ids import MicroBatchId, TransactionalIdPool
 from penstock.spark.sink.options import SinkOptions
 from penstock.spark.sink.write_task import WriteResult, write_rows
@@ -50,13 +51,29 @@ def write_prepared(
     micro_batch: MicroBatchId,
 ) -> tuple[WriteResult, PreparedTransaction | None]:
     """None: there were no rows."""
+    client = shared_client(options.client)
+    if options.client.bootstrap in _without_two_phases:  # there, transactions time out instead
+        return _write_prepared(client, batches, options, columns, micro_batch)
+    # Also before the first row: other tasks of the batch may have prepared their transactions.
+    with keeping_lease(client, micro_batch.query, options.abandoned_after_ms):
+        return _write_prepared(client, batches, options, columns, micro_batch)
+
+
+def _write_prepared(
+    client: BlockingClient,
+    batches: Iterable[pa.RecordBatch],
+    options: SinkOptions,
+    columns: SinkColumns,
+    micro_batch: MicroBatchId,
+) -> tuple[WriteResult, PreparedTransaction | None]:
     rest = iter(batches)
     first = next((batch for batch in rest if batch.num_rows), None)
     if first is None:
         return WriteResult(0, {}), None
-    client = shared_client(options.client)
     _check_reachable(client)
-    transactional_id = _process_pool().take(micro_batch)
+    transactional_id = _process_pool().take(
+        micro_batch, abandoned_after_ms=options.abandoned_after_ms
+    )
     with explaining_requirements():
         begun = client.run(
             lambda cluster: _begin(cluster, transactional_id, options),

@@ -50,7 +50,8 @@ class StaleBatch(SparkSourceError):
 
 
 class AbortedByAnotherRun(SparkSourceError):
-    """Another run of the query took this one for dead and aborted its transactions."""
+    """Another run of the query, or a broker, took this one for dead and aborted its
+    transactions."""
 
 
 class LostTransaction(SparkSourceError):
@@ -109,9 +110,11 @@ def _check(last: CommitDecision, batch: PreparedBatch) -> None:
     aborted = {*batch.transactions} & {*last.aborted}
     if aborted and batch.batch_id != last.batch_id:
         raise AbortedByAnotherRun(
-            f"another run of query {batch.query} has aborted what this one wrote for batch "
-            f"{batch.batch_id} ({len(aborted)} transactions): let one run at a time use a "
-            "checkpoint; this batch is run again when the query is started again"
+            f"what query {batch.query} wrote for batch {batch.batch_id} ({len(aborted)} "
+            "transactions) has been aborted: by another run (let one run at a time use a "
+            "checkpoint), or by a broker because none of the batch's tasks gave a sign of life for "
+            "too long (raise abandonedAfter); nothing of it is visible, and it is run again when "
+            "the query is started again"
         )
 
 

@@ -37,6 +37,7 @@ class Work(NamedTuple):
     batch: int
     tasks: int
     rows: int  # per task
+    abandoned_after_ms: int = 3_600_000
 
     def command(self) -> list[str]:
         return [sys.executable, "-m", _MODULE, json.dumps(self._asdict())]
@@ -48,6 +49,7 @@ class Work(NamedTuple):
             self.topic,
             delivery=DeliveryGuarantee.EXACTLY_ONCE,
             delivery_timeout_ms=20_000,
+            abandoned_after_ms=self.abandoned_after_ms,
         )
 
     def values(self) -> list[str]:
@@ -56,10 +58,16 @@ class Work(NamedTuple):
     def _values_of(self, task: int) -> list[str]:
         return [f"{self.batch}-{task}-{row}" for row in range(self.rows)]
 
+    def rows_of(self, task: int) -> pa.RecordBatch:
+        return pa.record_batch({"value": self._values_of(task)})
+
     def write(self, task: int) -> PreparedTransaction:
+        return self.write_from([self.rows_of(task)])
+
+    def write_from(self, batches: Iterable[pa.RecordBatch]) -> PreparedTransaction:
+        """Write the rows of one task."""
         micro_batch = MicroBatchId(self.query, self.run, self.batch)
-        rows = pa.record_batch({"value": self._values_of(task)})
-        written, prepared = write_prepared([rows], self.options, COLUMNS, micro_batch)
+        written, prepared = write_prepared(batches, self.options, COLUMNS, micro_batch)
         assert written.rows == self.rows
         assert prepared is not None
         return prepared

@@ -26,6 +26,7 @@ from penstock.spark.sink.exactly_once.two_phase_commit import CommitDecision
 
 TIMEOUT_MS = 20_000
 PROCESS_TIMEOUT_S = 180
+_ERRORS = "stderr"
 _numbers = count(1)
 
 
@@ -91,14 +92,30 @@ def decide_only(work: Work, states: Sequence[PreparedState]) -> None:
 
 
 def halt_and_kill(work: Work, point: FailPoint, folder: Path) -> None:
+    process = halt(work, point, folder)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait(PROCESS_TIMEOUT_S) == -signal.SIGKILL
+
+
+def halt(work: Work, point: FailPoint, folder: Path) -> subprocess.Popen[bytes]:
+    """Run the work in a process until it halts at this point."""
     name = f"{point}@{work.batch}"
     folder.mkdir()
     halts = {POINTS_VARIABLE: name, FOLDER_VARIABLE: str(folder)}
-    process = subprocess.Popen(work.command(), env={**os.environ, **halts})
+    with (folder / _ERRORS).open("wb") as errors:
+        process = subprocess.Popen(work.command(), env={**os.environ, **halts}, stderr=errors)
     deadline = time.monotonic() + PROCESS_TIMEOUT_S
     while not (folder / name).exists():
-        assert process.poll() is None, f"ended before {point}"
+        assert process.poll() is None, f"ended before {point}: {errors_of(folder)}"
         assert time.monotonic() < deadline, point
         time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait(PROCESS_TIMEOUT_S) == -signal.SIGKILL
+    return process
+
+
+def go_on(work: Work, point: FailPoint, folder: Path) -> None:
+    (folder / f"{point}@{work.batch}.go").touch()
+
+
+def errors_of(folder: Path) -> str:
+    """What the process that halted has written to stderr."""
+    return (folder / _ERRORS).read_text()

@@ -1,9 +1,13 @@
 """Transactional ids: their owners, and which one a task may use."""
 
+import time
+
 from penstock.spark.sink.exactly_once.transactional_ids import (
     MicroBatchId,
     TransactionalIdPool,
     driver_transactional_id,
+    find_abandoned_after_ms,
+    find_created_ms,
     find_query,
     is_batch_query,
     new_batch_query,
@@ -15,7 +19,7 @@ QUERY = "6b1f6bb0-3d2f-4a0c-9a59-0f9f6a3a5c11"
 def take(
     pool: TransactionalIdPool, batch: int, *, run: str | None = "r1", query: str = QUERY
 ) -> str:
-    return pool.take(MicroBatchId(query, run, batch))
+    return pool.take(MicroBatchId(query, run, batch), abandoned_after_ms=60_000)
 
 
 def test_query_is_found_in_the_ids_of_tasks_only() -> None:
@@ -23,6 +27,21 @@ def test_query_is_found_in_the_ids_of_tasks_only() -> None:
     assert find_query(driver_transactional_id(QUERY)) is None
     assert find_query("orders-service") is None
     assert find_query("penstock-spark:") is None
+
+
+def test_id_of_a_task_says_when_its_query_counts_as_dead() -> None:
+    assert find_abandoned_after_ms(take(TransactionalIdPool("p"), 0)) == 60_000
+    foreign = ("orders:1:2:60000", driver_transactional_id(QUERY), "penstock-spark:q:p:1")
+    assert [find_abandoned_after_ms(name) for name in foreign] == [None] * 3
+
+
+def test_id_of_a_batch_write_says_when_it_began() -> None:
+    before_ms = time.time_ns() // 1_000_000
+    created_ms = find_created_ms(new_batch_query())
+    assert created_ms is not None
+    assert before_ms <= created_ms <= time.time_ns() // 1_000_000
+    assert find_created_ms(QUERY) is None
+    assert find_created_ms(f"batch-{QUERY}") is None
 
 
 def test_tasks_of_one_batch_never_share_an_id() -> None:

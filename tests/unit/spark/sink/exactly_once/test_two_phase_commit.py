@@ -81,7 +81,10 @@ def test_batch_before_the_last_decided_one_is_rejected() -> None:
 
 
 def test_run_whose_transactions_were_aborted_cannot_commit() -> None:
-    with pytest.raises(AbortedByAnotherRun, match="another run of query q has aborted"):
+    with pytest.raises(
+        AbortedByAnotherRun,
+        match=r"what query q wrote for batch 4 .* has been aborted: by another run",
+    ):
         plan_commit(CommitDecision(3, OLD, (NEW[0],)), PreparedBatch("q", 4, NEW), [NEW[1]])
 
 

@@ -1,0 +1,62 @@
+"""Keeps a query's lease while this process works for it: a task that writes, or a commit."""
+
+import asyncio
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from penstock.client.cluster import ClusterClient
+from penstock.client.errors import ClientError
+from penstock.spark.connect.connections import BlockingClient
+from penstock.spark.sink.exactly_once.lease import renewal_interval_ms
+from penstock.spark.sink.exactly_once.lease_log import renew_lease
+
+_STOPPED = "T"
+_log = logging.getLogger(__name__)
+
+
+@contextmanager
+def keeping_lease(client: BlockingClient, query: str, abandoned_after_ms: int) -> Iterator[None]:
+    """Renews the query's lease at intervals, the first time after one."""
+    interval_ms = renewal_interval_ms(abandoned_after_ms)
+    renewing = client.start(lambda cluster: _keep_renewing(cluster, query, interval_ms))
+    try:
+        yield
+    finally:
+        renewing.cancel()
+
+
+async def _keep_renewing(client: ClusterClient, query: str, interval_ms: int) -> None:
+    parent = os.getppid()
+    while True:
+        await asyncio.sleep(interval_ms / 1000)
+        if os.getppid() != parent:
+            return  # Spark's process is gone, so nobody will commit this one's work
+        if is_stopped(parent) or is_stopped(_find_parent(parent)):
+            continue
+        try:
+            await renew_lease(client, query, timeout_ms=interval_ms)
+        except (ClientError, TimeoutError) as error:
+            _log.warning("cannot renew the lease of query %s: %s", query, error)
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a signal has stopped this process: the daemon that forked this worker, or the JVM
+    that works through it. False where /proc does not say."""
+    return _stat(pid)[:1] == [_STOPPED]
+
+
+def _find_parent(pid: int) -> int:
+    """0: unknown."""
+    fields = _stat(pid)
+    return int(fields[1]) if len(fields) > 1 else 0
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields after the process's name, which may hold anything: state, parent, ..."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return []
