@@ -72,7 +72,7 @@ chaos: $(STAMP) ## long fault campaigns
 	PROFILE=release $(BIN)/pytest -n $(WORKERS) --dist loadgroup --timeout 7200 tests/properties tests/crash
 
 soak: java ## long runs that are killed again and again (needs Java)
-	PROFILE=release $(BIN)/pytest --timeout 7200 tests/spark/test_tables.py
+	PROFILE=release $(BIN)/pytest --timeout 7200 tests/spark/test_tables.py tests/spark/test_stops.py
 
 bench: java ## benchmarks as ratios to a peer in the same run; writes bench/results (needs Java)
 	$(BIN)/python -m bench.storage
@@ -83,6 +83,7 @@ bench: java ## benchmarks as ratios to a peer in the same run; writes bench/resu
 	$(BIN)/python -m bench.produce_200
 	$(BIN)/python -m bench.partitions
 	$(BIN)/python -m bench.validation
+	$(BIN)/python -m bench.request_limits
 	$(BIN)/python -m bench.broker
 	$(BIN)/python -m bench.groups
 	$(BIN)/python -m bench.transactions

@@ -13,7 +13,13 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.mark.parametrize(
-    "name", ["log_demo.py", "broker_demo.py", "delivery/kill_at_the_worst_moment.py"]
+    "name",
+    [
+        "log_demo.py",
+        "broker_demo.py",
+        "delivery/kill_at_the_worst_moment.py",
+        "delivery/retry_ladder.py",
+    ],
 )
 def test_demo_succeeds_and_cleans_up(name: str, tmp_path: Path) -> None:
     result = subprocess.run(
