@@ -23,10 +23,12 @@ SETTINGS = {"logging.format": "json", "auto.leader.rebalance.enable": "false"}
 
 
 def kill_and_restart(cluster: Cluster, broker: int) -> None:
+    """A leader logs 100 ms later who has joined an ISR; the next fault may hit that leader."""
     cluster.kill(broker)
     cluster.wait_in_sync(TOPIC, 0, 2)
     cluster.start(broker)
     cluster.wait_in_sync(TOPIC, 0, 3)
+    wait_events(cluster, left_and_came_back(broker))
 
 
 def pause_past_its_session(cluster: Cluster, broker: int) -> None:
@@ -60,23 +62,34 @@ def test_a_kill_and_a_pause_can_be_told_from_the_logs() -> None:
             step("leaders_changed", partitions=f"{TOPIC}-0"),
             step("isr_shrunk", replicas=killed),
             step("recovery_finished", by=killed),
-            step("broker_joined", id=killed),
-            step("isr_expanded", replicas=killed, reason="caught up"),
+            *came_back(killed),
             step("controller_elected"),
             step("broker_left", id=paused),
-            step("broker_joined", id=paused),
-            step("isr_expanded", replicas=paused, reason="caught up"),
+            *came_back(paused),
         ]
         events = wait_events(cluster, steps)
-    first, _, _, moved, shrunk, _, _, _, second, *_ = find_in_order(events, steps)
+    _, _, _, moved, shrunk, *_ = find_in_order(events, steps)
     assert moved["reason"] == shrunk["reason"]
     assert moved["reason"] in (f"broker {killed} left", "controller failover")
-    assert second["broker"] != paused
     find_in_order(
         events, [step("session_expired", by=paused), step("broker_registered", by=paused)]
     )
     (resigned,) = find_in_order(events, [step("controller_resigned", by=paused)])
-    assert first["epoch"] <= resigned["epoch"] < second["epoch"]
+    elected = [event for event in events if event["event"] == "controller_elected"]
+    of_paused = [event["epoch"] for event in elected if event["broker"] == paused]
+    assert resigned["epoch"] in of_paused
+    assert any(
+        event["broker"] != paused and event["epoch"] > resigned["epoch"] for event in elected
+    )
+
+
+def came_back(broker: int) -> list[Step]:
+    """A controller does not log the brokers that it finds registered when it is elected; they
+    themselves do."""
+    return [
+        step("broker_registered", by=broker),
+        step("isr_expanded", replicas=broker, reason="caught up"),
+    ]
 
 
 @pytest.fixture
@@ -150,11 +163,7 @@ def test_kill_pause_cut_and_a_full_disk_can_be_told_from_the_logs(
 
 def left_and_came_back(broker: int) -> list[Step]:
     """A broker leaves, whoever is the controller, and comes back."""
-    return [
-        step("broker_left", id=broker),
-        step("broker_joined", id=broker),
-        step("isr_expanded", replicas=broker),
-    ]
+    return [step("broker_left", id=broker), *came_back(broker)]
 
 
 @pytest.mark.skipif(not is_long(), reason="the rule for the reason has a unit test")
