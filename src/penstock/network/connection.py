@@ -337,7 +337,7 @@ class ClientConnection:
                 receive_buffer.is_proven = cpu_s < LIGHT_S
             elif elapsed_s >= LIGHT_S:
                 self._last_large_s, receive_buffer.is_proven = None, False
-            self._dependencies.large_requests.note(elapsed_s)
+            self._dependencies.large_requests.note(started_s, elapsed_s)
 
     def _is_blocked(self) -> bool:
         """Whether the next request has to wait."""

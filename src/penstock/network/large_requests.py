@@ -1,9 +1,9 @@
 """Lets large requests take turns with everything else, so that many of them delay nobody for long.
 
 A request with very many elements takes tens of milliseconds, however strict its limits are, and a
-thousand clients can send one at the same moment. Invariants: in one turn of the event loop large
-requests of one kind start only until `TURN_S` is used up; each kind has its share, so that none
-holds up another for ever. Addresses take turns. Small requests never wait here.
+thousand clients can send one at the same moment. Invariants: large requests of one kind start only
+until `TURN_S` of a window is used up, then in the next turn of the event loop; each kind has its
+share, so that none holds up another for ever. Addresses take turns. Small requests never wait here.
 """
 
 from collections.abc import Callable
@@ -15,6 +15,9 @@ LARGE_BYTES = 4096  # a smaller frame cannot take long
 LIGHT_BYTES = 64 * 1024
 LIGHT_S = 0.005  # of processor time: a busy machine makes no request heavy
 TURN_S = 0.005
+# Longer than a turn of the loop mostly takes: a callback in each turn would cost a broker of large
+# batches a system call for each of them.
+WINDOW_S = 2 * TURN_S
 
 Resume = Callable[[], object]
 
@@ -33,7 +36,8 @@ class LargeRequests:
     def __init__(self, call_soon: Callable[[Callable[[], None]], object]) -> None:
         self._call_soon = call_soon
         self._waiting: dict[Kind, AddressTurns[Resume]] = {kind: AddressTurns() for kind in Kind}
-        self._spent_s = 0.0  # by large requests of one kind, in this turn of the loop
+        self._spent_s = 0.0  # by large requests of one kind, in this window
+        self._window_end_s = 0.0
         self.is_used_up = False  # whether `must_wait` has to be asked; nearly never
         self._is_scheduled = False
 
@@ -48,13 +52,18 @@ class LargeRequests:
         self._waiting[kind].add(host, resume)
         return True
 
-    def note(self, seconds: float) -> None:
+    def note(self, started_s: float, elapsed_s: float) -> None:
         """A large request has taken so long."""
-        self._spent_s += seconds
-        self.is_used_up = self._spent_s >= TURN_S
-        if not self._is_scheduled:
-            self._is_scheduled = True
-            self._call_soon(self._begin_turn)
+        if started_s >= self._window_end_s:
+            self._window_end_s = started_s + WINDOW_S
+            if not self.is_used_up:
+                self._spent_s = 0.0
+        self._spent_s += elapsed_s
+        if self._spent_s >= TURN_S:
+            self.is_used_up = True
+            if not self._is_scheduled:
+                self._is_scheduled = True
+                self._call_soon(self._begin_turn)
 
     def _begin_turn(self) -> None:
         """Resumed ones come before those that arrive in this turn."""

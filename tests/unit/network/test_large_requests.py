@@ -13,6 +13,7 @@ from penstock.network.large_requests import (
     LIGHT_BYTES,
     LIGHT_S,
     TURN_S,
+    WINDOW_S,
     Kind,
     LargeRequests,
     kind_of,
@@ -78,13 +79,14 @@ def test_quick_requests_do_not_wait_however_large_they_are() -> None:
     resumed: list[int] = []
     for _ in range(3):
         assert not large.must_wait("a", lambda: resumed.append(0), Kind.HEAVY)
-        large.note(TURN_S / 4)
-    assert len(turns) == 1, "one reset for each turn of the loop"
-    large.note(TURN_S / 2)
+        large.note(0.0, TURN_S / 4)
+    assert not turns, "the loop is asked for a turn only where one has to wait"
+    large.note(WINDOW_S / 2, TURN_S / 2)
+    assert len(turns) == 1
 
     def resume(number: int) -> None:
         resumed.append(number)
-        large.note(TURN_S)
+        large.note(WINDOW_S / 2, TURN_S)
 
     for number, host in enumerate("aaab"):
         assert large.must_wait(host, partial(resume, number), Kind.HEAVY)
@@ -97,6 +99,25 @@ def test_quick_requests_do_not_wait_however_large_they_are() -> None:
     assert not large.must_wait("a", partial(resume, 4), Kind.HEAVY)
 
 
+def test_each_window_has_its_share() -> None:
+    large = LargeRequests(lambda _: pytest.fail("nobody has to wait"))
+    for number in range(10):
+        large.note(number * 2 * WINDOW_S, TURN_S * 0.9)
+        assert not large.must_wait("a", lambda: None, Kind.HEAVY)
+
+
+def test_what_is_used_up_stays_so_until_the_next_turn_of_the_loop() -> None:
+    turns: list[Callable[[], None]] = []
+    large = LargeRequests(turns.append)
+    large.note(0.0, 10 * TURN_S)
+    large.note(20 * TURN_S, TURN_S / 4)
+    resumed: list[str] = []
+    assert large.must_wait("a", lambda: resumed.append("a"), Kind.HEAVY)
+    turns.pop()()
+    assert resumed == ["a"]
+    assert not large.must_wait("a", lambda: None, Kind.HEAVY)
+
+
 def test_a_light_request_passes_others_of_its_address_and_does_not_starve_them() -> None:
     turns: list[Callable[[], None]] = []
     large_requests = LargeRequests(turns.append)
@@ -107,10 +128,10 @@ def test_a_light_request_passes_others_of_its_address_and_does_not_starve_them()
         if large_requests.must_wait("a", partial(start, number, kind), kind):
             return False
         started.append((number, kind))
-        large_requests.note(TURN_S)
+        large_requests.note(0.0, TURN_S)
         return True
 
-    large_requests.note(TURN_S)
+    large_requests.note(0.0, TURN_S)
     for kind in (Kind.HEAVY, Kind.UNKNOWN, Kind.LIGHT):
         for number in range(3):
             assert not start(number, kind)
