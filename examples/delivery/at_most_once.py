@@ -18,7 +18,7 @@ def main(bootstrap: str, output: str) -> None:
             group="at-most-once",
             from_beginning=True,
             auto_commit=False,
-            timeout_s=2,
+            timeout_s=5,
             config={"group.instance.id": "worker-1"},  # rejoins at once after a restart
         ) as consumer,
         open(output, "ab", buffering=0) as ledger,

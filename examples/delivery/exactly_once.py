@@ -21,7 +21,7 @@ def main(bootstrap: str, output: str) -> None:
             from_beginning=True,
             auto_commit=False,
             isolation="read_committed",
-            timeout_s=2,
+            timeout_s=5,
             config={"group.instance.id": "worker-1"},  # rejoins at once after a restart
         ) as consumer,
     ):

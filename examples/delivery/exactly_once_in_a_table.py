@@ -25,7 +25,7 @@ def main(bootstrap: str, output: str) -> None:
             group="exactly-once-in-a-table",
             from_beginning=True,
             auto_commit=False,
-            timeout_s=2,
+            timeout_s=5,
             config={"group.instance.id": "worker-1"},  # rejoins at once after a restart
         ) as consumer,
         closing(sqlite3.connect(output)) as ledger,

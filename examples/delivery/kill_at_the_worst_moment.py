@@ -98,7 +98,7 @@ def read_committed(bootstrap: str) -> list[str]:
         bootstrap_servers=bootstrap,
         from_beginning=True,
         isolation="read_committed",
-        timeout_s=2,
+        timeout_s=5,
     ) as consumer:
         return [(message.value or b"").decode() for message in consumer]
 

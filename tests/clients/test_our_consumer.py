@@ -191,6 +191,23 @@ def test_the_error_names_the_address_of_an_unreachable_broker() -> None:
         penstock.Consumer("t", bootstrap_servers=address, connect_timeout_s=3)
 
 
+def test_a_timeout_begins_when_the_group_has_assigned_partitions() -> None:
+    settings = {"group.initial.rebalance.delay.ms": "1500"}
+    with penstock.Broker(config=settings) as broker:
+        broker.create_topic("orders", partitions=1)
+        with penstock.Producer(broker.bootstrap_servers) as producer:
+            producer.send("orders", "first")
+        with penstock.Consumer(
+            "orders",
+            bootstrap_servers=broker.bootstrap_servers,
+            group="billing",
+            from_beginning=True,
+            timeout_s=1,
+            connect_timeout_s=PATIENCE_S,
+        ) as consumer:
+            assert [message.value for message in consumer] == [b"first"]
+
+
 @pytest.fixture
 def groups() -> str:
     """The id of a new group."""

@@ -142,6 +142,7 @@ def read_batches(
 ) -> Iterator[list["Message"]]:
     """Ends after `max_messages`, or `timeout_s` without one if a broker answers then."""
     left = max_messages
+    consumer.wait_for_assignment()
     while left is None or left > 0:
         count = _BATCH if left is None else min(left, _BATCH)
         messages = consumer.poll_batch(count, _LONG_S if timeout_s is None else timeout_s)

@@ -67,7 +67,8 @@ class Consumer:
         config: Mapping[str, Any] | None = None,
     ) -> None:
         """`timeout_s`: iteration ends after this long without a message, if a broker answers then;
-        None waits forever. `connect_timeout_s`: how long a broker may take to answer at all.
+        None waits forever. `connect_timeout_s`: how long a broker may take to answer at all, and
+        its group to assign partitions, before `timeout_s` begins.
         `from_beginning`: applies where a group has no committed offset, and always without a group.
         `config`: librdkafka settings under their own names."""
         self.topics = [topics] if isinstance(topics, str) else list(topics)
@@ -99,6 +100,7 @@ class Consumer:
         self._failure: ConsumeFailed | None = None  # raised once the buffer is empty
         self._stored_at = time.monotonic()
         self._whole: WholeTopics | None = None
+        self._is_joining = group is not None  # has no partitions yet
         self._damaged = DamagedBatches(
             self._consumer, settings, self._start_of, has_group=group is not None
         )
@@ -113,7 +115,10 @@ class Consumer:
                 )
             else:
                 self._consumer.subscribe(
-                    self.topics, on_revoke=self._on_revoke, on_lost=self._on_revoke
+                    self.topics,
+                    on_assign=self._on_assign,
+                    on_revoke=self._on_revoke,
+                    on_lost=self._on_revoke,
                 )
         except KafkaException as error:
             self._consumer.close()
@@ -140,6 +145,7 @@ class Consumer:
         return self
 
     def __next__(self) -> Message:
+        self.wait_for_assignment()
         message = self._read_one(self._timeout_s)
         if message is not None:
             return message
@@ -163,6 +169,18 @@ class Consumer:
                     break
                 messages.append(self._next_buffered())
         return messages
+
+    def wait_for_assignment(self) -> None:
+        """Wait until the group has assigned partitions for the first time, at most
+        `connect_timeout_s`: until then its topics look empty, whatever they hold."""
+        deadline = time.monotonic() + self._connect_timeout_s
+        while self._is_joining and not self._closing.is_set():
+            with self._lock:
+                if self._closed or self._buffer:
+                    return
+                self._fill(_SLICE_S, _MAX_BUFFERED)
+            if self._trouble.last is not None or time.monotonic() > deadline:
+                return
 
     def check_reachable(self) -> None:
         """Raise BrokersUnreachable unless a broker answers, and ConsumeFailed if a damaged batch
@@ -349,6 +367,10 @@ class Consumer:
             # Another member owns the partition now and starts at the committed offset.
             if error.args[0].code() not in (LocalCode.STATE, LocalCode.UNKNOWN_PARTITION):
                 raise self._failed(error.args[0]) from error
+
+    def _on_assign(self, _: object, __: list[Place]) -> None:
+        """Called within a poll."""
+        self._is_joining = False
 
     def _on_revoke(self, _: object, positions: list[Place]) -> None:
         """Called within a poll. Messages fetched ahead belong to the partitions' next owners."""
