@@ -33,7 +33,7 @@ settings:
 def started(
     folder: Path, broker: penstock.Broker, *arguments: str
 ) -> Iterator[subprocess.Popen[str]]:
-    """Kills the process when the test ends."""
+    """In a process group of its own. Kills the process when the test ends."""
     process = subprocess.Popen(
         [PENSTOCK, "pipeline", "run", *arguments],
         stdout=subprocess.PIPE,
@@ -41,6 +41,7 @@ def started(
         text=True,
         cwd=folder,
         env={**os.environ, **quick_start(), "PENSTOCK_BOOTSTRAP": broker.bootstrap_servers},
+        process_group=0,
     )
     with process:
         try:
@@ -49,9 +50,19 @@ def started(
             process.kill()
 
 
-def test_run_shows_progress_and_stops_at_the_first_ctrl_c(
-    java: JavaHome, broker: penstock.Broker, tmp_path: Path, topic_name: str
+@pytest.mark.parametrize(
+    "sent",
+    [
+        signal.SIGTERM,
+        pytest.param(
+            signal.SIGINT, marks=pytest.mark.skipif(not is_long(), reason="starts another Spark")
+        ),
+    ],
+)
+def test_run_shows_progress_and_stops_at_the_first_signal(
+    java: JavaHome, broker: penstock.Broker, tmp_path: Path, topic_name: str, sent: signal.Signals
 ) -> None:
+    """Terminals, `timeout` and service managers signal all processes of a group."""
     servers = broker.bootstrap_servers
     create_topic(servers, topic_name)
     create_topic(servers, f"{topic_name}.out")
@@ -73,7 +84,7 @@ sinks:
         first = process.stderr.readline()
         assert first.startswith("starting Spark for pipeline p; its log is ")
         progress = process.stderr.readline()
-        process.send_signal(signal.SIGINT)
+        os.killpg(process.pid, sent)
         out, errors = process.communicate(timeout=TIMEOUT_S)
     assert progress.startswith("out: batch 0, 1,000 rows, ")
     assert progress.endswith(" rows/s, lag 0\n")
@@ -84,6 +95,82 @@ sinks:
     ]
     assert values_of(broker, f"{topic_name}.out") == [{"n": n} for n in range(10)]
     assert (tmp_path / "checkpoints" / "p" / "spark.log").exists()
+
+
+@pytest.mark.parametrize(
+    ("sink", "error"),
+    [
+        (
+            "{from: numbers, format: delta}",
+            "sink out: Failed to find the data source: delta.",
+        ),
+        pytest.param(
+            "{query: SELECT m FROM numbers, format: noop}",
+            "SQL of sink out: A column, variable, or function parameter with name `m` cannot be",
+            marks=pytest.mark.skipif(not is_long(), reason="starts another Spark"),
+        ),
+    ],
+)
+def test_mistake_that_spark_finds_is_one_line(
+    java: JavaHome,
+    broker: penstock.Broker,
+    tmp_path: Path,
+    topic_name: str,
+    sink: str,
+    error: str,
+) -> None:
+    create_topic(broker.bootstrap_servers, topic_name)
+    written = write_pipeline(
+        tmp_path,
+        SMALL
+        + """
+sources:
+  numbers: {topic: "{topic}", value: {format: json, schema: n INT}}
+sinks:
+  out: {sink}
+""",
+        {"topic": topic_name, "sink": sink},
+    )
+    with started(tmp_path, broker, str(written.path), "--master", "local[2]") as process:
+        out, errors = process.communicate(timeout=TIMEOUT_S)
+    assert (process.returncode, out) == (2, "")
+    start, line = errors.splitlines()
+    assert start.startswith("starting Spark for pipeline p")
+    assert line.startswith(f"penstock: {written.path}:")
+    assert error in line
+
+
+@pytest.mark.skipif(not is_long(), reason="starts another Spark")
+def test_end_of_sparks_java_process_is_one_line(
+    java: JavaHome, broker: penstock.Broker, tmp_path: Path, topic_name: str
+) -> None:
+    create_topic(broker.bootstrap_servers, topic_name)
+    send(broker.bootstrap_servers, topic_name, [Sent(b'{"n": 1}')])
+    written = write_pipeline(
+        tmp_path,
+        SMALL
+        + """
+sources:
+  numbers: {topic: "{topic}", start: earliest, value: {format: json, schema: n INT}}
+sinks:
+  out: {from: numbers, format: noop}
+""",
+        {"topic": topic_name},
+    )
+    with started(tmp_path, broker, str(written.path), "--master", "local[2]") as process:
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("starting Spark for pipeline p")
+        assert process.stderr.readline().startswith("out: batch 0, 1 rows")
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+        (java_process,) = map(int, children.split())
+        os.kill(java_process, signal.SIGTERM)
+        _, errors = process.communicate(timeout=TIMEOUT_S)
+    log_file = tmp_path / "checkpoints" / "p" / "spark.log"
+    assert process.returncode == 1
+    assert errors == (
+        "penstock: Spark's Java process has ended; the next run continues from here; "
+        f"see {log_file}\n"
+    )
 
 
 DECLARED = """

@@ -123,8 +123,9 @@ def _run_yaml(
     check_topics(pipeline, bootstrap)
     stop = threading.Event()
     with (
-        _session(pipeline, target) as spark,
         stopped_by_signals(stop, _STOPPING),
+        _session(pipeline, target) as spark,
+        stopped_by_signals(stop, _STOPPING),  # Spark has set a handler of its own
         progress_display(as_json=as_json) as show,
     ):
         from penstock.spark.pipeline.run import PipelineRun, run_pipeline
@@ -139,9 +140,13 @@ def _session(pipeline: "Pipeline", target: SparkTarget) -> "Iterator[SparkSessio
 
     log_file = log_file_of(pipeline.checkpoints, pipeline.name)
     note(f"starting Spark for pipeline {pipeline.name}; its log is {log_file}")
-    low_latency = pipeline.low_latency
     with pipeline_session(
-        pipeline.name, pipeline.settings, log_file, low_latency=low_latency, **target._asdict()
+        pipeline.name,
+        pipeline.settings,
+        log_file,
+        low_latency=pipeline.low_latency,
+        own_group=True,
+        **target._asdict(),
     ) as spark:
         yield spark
 
@@ -171,8 +176,11 @@ def _run_python(
             return {}
     settings = server_settings(declared)
     with (
-        pipeline_session(file.stem, settings, declared.log_file, master=target.master) as spark,
         stopped_by_signals(stop, _STOPPING),
+        pipeline_session(
+            file.stem, settings, declared.log_file, master=target.master, own_group=True
+        ) as spark,
+        stopped_by_signals(stop, _STOPPING),  # Spark has set a handler of its own
         progress_display(as_json=as_json) as show,
     ):
         watch = QueryWatch(spark, show)

@@ -42,11 +42,10 @@ def _exit_on_pyspark_errors() -> Iterator[None]:
     from penstock.spark.pipeline.launch import check_spark
 
     check_spark()
-    from pyspark.errors import PySparkException
-
+    from penstock.spark.session.spark_errors import SPARK_ERRORS
     from penstock.spark.session.spark_messages import explain
 
     try:
         yield
-    except PySparkException as error:
+    except SPARK_ERRORS as error:
         fail(explain(str(error)), 1)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pyspark.errors import PySparkException
 from pyspark.sql import Observation
 from pyspark.sql import functions as f
 
@@ -26,6 +25,7 @@ from penstock.spark.jobs.failures import JobRefused
 from penstock.spark.jobs.replay_function import OUTPUT_SCHEMA, RecordFunction, change_batches
 from penstock.spark.jobs.running import JobProgress, JobWatch, run_watched
 from penstock.spark.jobs.scope import JobScope, ResolvedScope, resolve_scope, source_options
+from penstock.spark.session.spark_errors import SPARK_ERRORS
 from penstock.spark.session.spark_messages import explain
 from penstock.spark.sink.null_headers import fill_null_headers
 
@@ -177,7 +177,7 @@ def change_rows(rows: "DataFrame", replay: Replay) -> "DataFrame":
         }
         rows = rows.withColumns(changed)
         _ = rows.schema
-    except PySparkException as error:
+    except SPARK_ERRORS as error:
         raise JobRefused(f"invalid SQL: {explain(str(error))}") from None
     rows = fill_null_headers(rows)
     if replay.function is not None:

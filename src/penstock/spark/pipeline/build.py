@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from pyspark.errors import PySparkException
-
 from penstock.spark.pipeline.connector_options import source_options, values_of
 from penstock.spark.pipeline.problems import PipelineInvalid, Problem
 from penstock.spark.pipeline.spec import (
@@ -22,6 +20,7 @@ from penstock.spark.pipeline.spec import (
     TopicTarget,
 )
 from penstock.spark.pipeline.values import dead_letters, good_rows, records_of
+from penstock.spark.session.spark_errors import SPARK_ERRORS
 from penstock.spark.session.spark_messages import explain, find_line
 from penstock.spark.sink.null_headers import fill_null_headers
 
@@ -52,7 +51,8 @@ def build_flow(pipeline: Pipeline, spark: "SparkSession", sink: Sink) -> Flow:
     if isinstance(sink.reads, Sql):
         rows = query(pipeline, spark, sink.reads, what)
     else:
-        rows = spark.table(sink.reads)
+        with _errors_with_line(pipeline, sink.line, what):
+            rows = spark.table(sink.reads)
     if isinstance(sink.target, TopicTarget):
         with _errors_with_line(pipeline, sink.line, what):
             rows = fill_null_headers(records_of(rows, sink.target))
@@ -72,7 +72,7 @@ def query(pipeline: Pipeline, spark: "SparkSession", sql: Sql, what: str) -> "Da
     try:
         rows = spark.sql(sql.text)
         _ = rows.schema
-    except PySparkException as error:
+    except SPARK_ERRORS as error:
         line = sql.line + (find_line(str(error)) or 1) - 1
         problem = Problem(line, f"SQL of {what}: {explain(str(error))}")
         raise PipelineInvalid(pipeline.file, [problem]) from None
@@ -83,7 +83,7 @@ def query(pipeline: Pipeline, spark: "SparkSession", sql: Sql, what: str) -> "Da
 def _errors_with_line(pipeline: Pipeline, line: int, what: str) -> Iterator[None]:
     try:
         yield
-    except PySparkException as error:
+    except SPARK_ERRORS as error:
         problem = Problem(line, f"{what}: {explain(str(error))}")
         raise PipelineInvalid(pipeline.file, [problem]) from None
 

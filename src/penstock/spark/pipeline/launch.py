@@ -32,6 +32,9 @@ _QUIET = {
     "spark.sql.streaming.numRecentProgressUpdates": "1000",
 }
 
+# Loggers by which PySpark reports errors of SQL and of DataFrames before it raises them.
+_ERROR_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+
 
 @contextmanager
 def pipeline_session(
@@ -42,12 +45,13 @@ def pipeline_session(
     master: str | None = None,
     remote: str | None = None,
     low_latency: bool = True,
+    own_group: bool = False,
 ) -> Iterator["SparkSession"]:
     """Stops the session on exit. `remote` is a Spark Connect server, `master` any Spark master
-    URL."""
+    URL. `own_group`: a signal to the group of this process does not end Spark."""
     check_spark()
     log_file.parent.mkdir(parents=True, exist_ok=True)
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    _log_into(log_file)
     with errors_into(log_file):
         if remote is not None:
             spark = _connect(remote, settings)
@@ -57,11 +61,13 @@ def pipeline_session(
                 master=master or DEFAULT_MASTER,
                 config={**_QUIET, **settings},
                 low_latency=low_latency,
+                own_group=own_group,
             )
     try:
-        yield spark
+        with _java_alive(log_file):
+            yield spark
     finally:
-        with errors_into(log_file):
+        with _java_alive(log_file), errors_into(log_file):
             spark.stop()
 
 
@@ -95,6 +101,31 @@ def errors_into(log_file: Path) -> Iterator[None]:
         os.dup2(before, 2)
         os.close(before)
         os.close(log)
+
+
+def _log_into(log_file: Path) -> None:
+    """What PySpark logs itself: the whole context of each error of SQL, as one line of JSON."""
+    from pyspark.logger import PySparkLogger
+
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    for name in _ERROR_LOGGERS:
+        logger = PySparkLogger.getLogger(name)
+        for handler in logger.handlers[:]:
+            logger.removeHandler(handler)
+        logger.addHandler(logging.FileHandler(log_file, delay=True))
+
+
+@contextmanager
+def _java_alive(log_file: Path) -> Iterator[None]:
+    """Whoever ends all processes of a service also ends Spark's, maybe before this one."""
+    from penstock.spark.session.spark_errors import JAVA_ENDED
+
+    try:
+        yield
+    except JAVA_ENDED:
+        raise SparkMissing(
+            f"Spark's Java process has ended; the next run continues from here; see {log_file}"
+        ) from None
 
 
 def check_remote(remote: str) -> None:

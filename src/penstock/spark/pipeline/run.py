@@ -76,6 +76,8 @@ def _run_streams(
     watch = _Watch(pipeline, [flow.sink.name for flow in flows], run)
     try:
         for flow in flows:
+            if run.stop.is_set():
+                break
             # One by one, so that the running ones can be stopped when the next one fails.
             queries.append(start_query(pipeline, flow, run.bootstrap, once=run.once))
             _wait_until_planned(queries[-1], run.stop)

@@ -2,8 +2,6 @@
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from pyspark.errors import PySparkException
-
 from penstock.spark.pipeline.build import FORMAT, Flow
 from penstock.spark.pipeline.connector_options import sink_options, values_of
 from penstock.spark.pipeline.failures import QueryFailed
@@ -17,6 +15,7 @@ from penstock.spark.pipeline.spec import (
     TableTarget,
     TopicTarget,
 )
+from penstock.spark.session.spark_errors import SPARK_ERRORS
 from penstock.spark.session.spark_messages import explain
 from penstock.spark.sink.update_mode import write_updates
 
@@ -44,7 +43,7 @@ def start_query(pipeline: Pipeline, flow: Flow, bootstrap: str, *, once: bool) -
         writer = writer.trigger(processingTime=sink.trigger)
     try:
         return Query(sink.name, sink.line, _start(writer, sink, bootstrap))
-    except PySparkException as error:
+    except SPARK_ERRORS as error:
         raise _invalid(pipeline, sink, explain(str(error))) from None
 
 
@@ -71,7 +70,7 @@ def write_once(pipeline: Pipeline, flow: Flow, bootstrap: str) -> None:
         raise _invalid(pipeline, sink, f"mode {sink.mode} needs a stream, but it reads none")
     try:
         _save(flow.rows.write.mode(sink.mode or OutputMode.APPEND), sink, bootstrap)
-    except PySparkException as error:
+    except SPARK_ERRORS as error:
         message = f"{pipeline.file}:{sink.line}: {sink.name}: {explain(str(error))}"
         raise QueryFailed(message) from None
 

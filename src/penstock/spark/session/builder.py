@@ -38,9 +38,11 @@ def session(
     master: str = DEFAULT_MASTER,
     config: Mapping[str, str] | None = None,
     low_latency: bool = True,
+    own_group: bool = False,
 ) -> "SparkSession":
     """A session with the preset, on this Java and this Python. Returns the running session if
-    there is one, with those settings that can still be changed."""
+    there is one, with those settings that can still be changed. `own_group`: Spark's Java runs in
+    a process group of its own."""
     from pyspark.sql import SparkSession
 
     _choose_java_and_python(is_local=master.startswith("local"))
@@ -48,7 +50,23 @@ def session(
     settings = preset(master, config) if low_latency else dict(config or {})
     for key, value in settings.items():
         builder = builder.config(key, value)
+    if own_group:
+        _launch_java({**settings, "spark.app.name": name, "spark.master": master})
     return builder.getOrCreate()
+
+
+def _launch_java(settings: Mapping[str, str]) -> None:
+    """Whoever ends the group of this process, as `timeout` does, would end Java before a query can
+    be stopped; it ends with this process anyway."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql.utils import is_remote
+
+    if is_remote() or SparkContext._gateway is not None:  # noqa: SLF001 (it is launched once)
+        return
+    conf = SparkConf().setAll(list(settings.items()))
+    gateway = launch_gateway(conf, {"process_group": 0})
+    SparkContext._ensure_initialized(gateway=gateway, conf=conf)  # noqa: SLF001 (takes none else)
 
 
 def preset(master: str = DEFAULT_MASTER, config: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -25,6 +25,11 @@ _CONTEXT = re.compile(
 _NOISE = re.compile(r"\s*SQLSTATE: \w{5}|\s*\(line \d+, pos \d+\)")
 # Error classes that say only that something failed, not why.
 _WRAPPERS = frozenset({"STREAM_FAILED", "TASK_WRITE_FAILED", "FAILED_EXECUTE_UDF"})
+_UNKNOWN_FORMAT = "[DATA_SOURCE_NOT_FOUND] "
+_GET_FORMAT = (
+    "formats that do not come with Spark need their package, for example as spark.jars.packages "
+    "under `settings:`"
+)
 _MAX_LENGTH = 600
 
 
@@ -40,7 +45,10 @@ def explain(text: str) -> str:
     if own:
         return _shortened(own[-1])
     raised = _PYTHON_ERROR.findall(text) if _TRACE in text else []
-    return _shortened(raised[-1] if raised else _innermost(text))
+    reason = _shortened(raised[-1] if raised else _innermost(text))
+    if _UNKNOWN_FORMAT in text:
+        return f"{reason.rstrip('.')}; {_GET_FORMAT}"
+    return reason
 
 
 def find_line(text: str) -> int | None:

@@ -94,6 +94,20 @@ TRACE = """Traceback (most recent call last):
             "Division by zero. Use `try_divide`.",
             None,
         ),
+        (
+            (
+                "An error occurred while calling o65.start.\n: org.apache.spark."
+                "SparkClassNotFoundException: [DATA_SOURCE_NOT_FOUND] Failed to find the data "
+                "source: delta. Make sure the provider name is correct. SQLSTATE: 42K02\n"
+                "\tat org.apache.spark.X.y(X.scala:1)\nCaused by: java.lang.Z: delta.W\n\tat a.B"
+            ),
+            (
+                "Failed to find the data source: delta. Make sure the provider name is correct; "
+                "formats that do not come with Spark need their package, for example as "
+                "spark.jars.packages under `settings:`"
+            ),
+            None,
+        ),
         ("Python worker failed to connect back.", "Python worker failed to connect back.", None),
     ],
 )
