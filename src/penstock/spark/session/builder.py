@@ -76,8 +76,11 @@ def preset(master: str = DEFAULT_MASTER, config: Mapping[str, str] | None = None
 
 
 def _for_local(master: str) -> dict[str, str]:
-    # The default of 200 suits clusters; here it would mean 200 tasks and state stores per batch.
-    return {"spark.sql.shuffle.partitions": str(_cores(master))}
+    return {
+        # The default of 200 suits clusters; here it would mean 200 tasks and state stores a batch.
+        "spark.sql.shuffle.partitions": str(_cores(master)),
+        "spark.python.daemon.module": "penstock.spark.session.worker_daemon",
+    }
 
 
 def _cores(master: str) -> int:
