@@ -126,6 +126,24 @@ def test_topic_that_does_not_exist_fails_with_one_sentence(
     assert "at org.apache" not in message
 
 
+def test_changed_aggregate_names_the_folder_to_delete(
+    spark: SparkSession, broker: penstock.Broker, tmp_path: Path, topic_name: str
+) -> None:
+    create_topic(broker.bootstrap_servers, topic_name)
+    send(broker.bootstrap_servers, topic_name, [Sent(b'{"ms": 1}')])
+    names = {"topic": topic_name, "mode": "complete"}
+    run_once(write_pipeline(tmp_path, ONE_SINK, names), spark, broker)
+    send(broker.bootstrap_servers, topic_name, [Sent(b'{"ms": 2}')])
+    changed = ONE_SINK.replace("count(*)", "count(*), sum(ms), max(ms)")
+    assert changed != ONE_SINK
+    with pytest.raises(QueryFailed) as failure:
+        run_once(write_pipeline(tmp_path, changed, names), spark, broker)
+    assert str(failure.value).startswith(
+        "p.yaml:8: out: the query's aggregates or joins have changed, and what it kept in "
+        f"{tmp_path}/checkpoints/p/out does not fit them: "
+    )
+
+
 def command(*arguments: str, bootstrap: str = "127.0.0.1:1") -> tuple[int, str, str]:
     done = CliRunner().invoke(app, ["pipeline", *arguments, "--bootstrap", bootstrap])
     if done.exception is not None and not isinstance(done.exception, SystemExit):

@@ -27,7 +27,7 @@ from penstock.spark.pipeline.progress import (
 )
 from penstock.spark.pipeline.spec import Pipeline
 from penstock.spark.pipeline.writing import Query, start_query, write_once
-from penstock.spark.session.spark_messages import explain
+from penstock.spark.session.spark_messages import explain, is_state_of_another_query
 from penstock.spark.sink.stopping import end_left_overs
 from penstock.spark.source.group_offsets import GroupOffsetPublisher
 
@@ -151,4 +151,14 @@ class _Watch:
         error = query.running.exception()
         if error is not None:
             where = f"{self._pipeline.file}:{query.line}: {query.name}"
-            raise QueryFailed(f"{where}: {explain(str(error))}")
+            raise QueryFailed(f"{where}: {_explain(str(error), query)}")
+
+
+def _explain(error: str, query: Query) -> str:
+    if is_state_of_another_query(error):
+        return (
+            f"the query's aggregates or joins have changed, and what it kept in {query.checkpoint} "
+            "does not fit them: change them back, or delete that folder, and the query reads its "
+            "topics anew"
+        )
+    return explain(error)

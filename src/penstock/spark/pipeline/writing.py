@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 class Query(NamedTuple):
     name: str
     line: int
+    checkpoint: str
     running: "StreamingQuery"
 
 
@@ -42,7 +43,7 @@ def start_query(pipeline: Pipeline, flow: Flow, bootstrap: str, *, once: bool) -
     elif sink.trigger is not None:
         writer = writer.trigger(processingTime=sink.trigger)
     try:
-        return Query(sink.name, sink.line, _start(writer, sink, bootstrap))
+        return Query(sink.name, sink.line, sink.checkpoint, _start(writer, sink, bootstrap))
     except SPARK_ERRORS as error:
         raise _invalid(pipeline, sink, explain(str(error))) from None
 

@@ -25,6 +25,10 @@ _CONTEXT = re.compile(
 _NOISE = re.compile(r"\s*SQLSTATE: \w{5}|\s*\(line \d+, pos \d+\)")
 # Error classes that say only that something failed, not why.
 _WRAPPERS = frozenset({"STREAM_FAILED", "TASK_WRITE_FAILED", "FAILED_EXECUTE_UDF"})
+# The query's state was written by another query, before its aggregates or joins changed.
+_STATE_OF_ANOTHER = re.compile(
+    r"\[(?:STATE_STORE_\w*(?:SCHEMA|ROW_FORMAT)\w*|STREAMING_STATEFUL_OPERATOR_NOT_MATCH\w*)\]"
+)
 _UNKNOWN_FORMAT = "[DATA_SOURCE_NOT_FOUND] "
 _GET_FORMAT = (
     "formats that do not come with Spark need their package, for example as spark.jars.packages "
@@ -49,6 +53,10 @@ def explain(text: str) -> str:
     if _UNKNOWN_FORMAT in text:
         return f"{reason.rstrip('.')}; {_GET_FORMAT}"
     return reason
+
+
+def is_state_of_another_query(text: str) -> bool:
+    return _STATE_OF_ANOTHER.search(text) is not None
 
 
 def find_line(text: str) -> int | None:

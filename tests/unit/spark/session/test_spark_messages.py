@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.spark.session.spark_messages import explain, find_line
+from penstock.spark.session.spark_messages import explain, find_line, is_state_of_another_query
 
 PLAN = """'Project [n#91, 'mss]
 +- SubqueryAlias c
@@ -130,3 +130,18 @@ def test_invalid_value_is_explained_with_a_remedy() -> None:
 
 def test_long_reason_is_truncated() -> None:
     assert len(explain("x " * 5000)) < 700
+
+
+@pytest.mark.parametrize(
+    ("condition", "is_so"),
+    [
+        ("STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE", True),
+        ("STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE", True),
+        ("STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA", True),
+        ("STATE_STORE_COMMIT_VALIDATION_FAILED", False),
+        ("DIVIDE_BY_ZERO", False),
+    ],
+)
+def test_state_of_another_query_is_told_from_other_failures(condition: str, is_so: bool) -> None:
+    text = f"[STREAM_FAILED] Query terminated with exception: [{condition}] Provided."
+    assert is_state_of_another_query(text) == is_so
