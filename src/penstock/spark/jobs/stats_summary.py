@@ -8,7 +8,7 @@ from penstock.model.ids import TopicPartition
 
 _MOST_BUCKETS = 100
 _SECOND_MS = 1_000
-_WIDTHS_MS = tuple(
+WIDTHS_MS = tuple(
     _SECOND_MS * seconds
     for seconds in (1, 5, 15, 60, 300, 900, 3_600, 4 * 3_600, 86_400, 7 * 86_400, 30 * 86_400)
 )
@@ -83,11 +83,11 @@ def choose_bucket_ms(partitions: Iterable[PartitionStats]) -> int:
     """The smallest usual width that needs at most a hundred buckets."""
     measured = list(partitions)
     if not measured:
-        return _WIDTHS_MS[0]
+        return WIDTHS_MS[0]
     span_ms = max(partition.last_ms for partition in measured) - min(
         partition.first_ms for partition in measured
     )
-    fitting = (width for width in _WIDTHS_MS if span_ms <= width * _MOST_BUCKETS)
+    fitting = (width for width in WIDTHS_MS if span_ms <= width * _MOST_BUCKETS)
     return next(fitting, -(-span_ms // _MOST_BUCKETS // _SECOND_MS) * _SECOND_MS)
 
 

@@ -26,6 +26,9 @@ from penstock.spark.source.offset_json import (
 from penstock.spark.source.topic_pattern import compile_pattern
 
 _MIB = 1024 * 1024
+# Larger than Kafka's 1 MiB, because a task fetches a single partition.
+DEFAULT_FETCH_BYTES = 8 * _MIB
+DEFAULT_POLL_TIMEOUT_MS = 120_000
 _MAX_FETCH_BYTES = 512 * _MIB  # the largest response that a client accepts
 
 # Client configs that the source controls itself.
@@ -153,7 +156,7 @@ def parse_source_options(options: Mapping[str, str], mode: ReadMode) -> SourceOp
         max_bytes_per_trigger=raw.positive("maxBytesPerTrigger"),
         min_offsets_per_trigger=raw.positive("minOffsetsPerTrigger"),
         max_trigger_delay_ms=raw.duration_ms("maxTriggerDelay", 15 * 60_000),
-        poll_timeout_ms=raw.positive("kafkaConsumer.pollTimeoutMs") or 120_000,
+        poll_timeout_ms=raw.positive("kafkaConsumer.pollTimeoutMs") or DEFAULT_POLL_TIMEOUT_MS,
         offset_retries=raw.natural("fetchOffset.numRetries", 3),
         offset_retry_interval_ms=raw.natural("fetchOffset.retryIntervalMs", 1_000),
         fetch_bytes=_fetch_bytes(raw),
@@ -286,6 +289,5 @@ def _isolation(raw: RawOptions) -> IsolationLevel:
 
 
 def _fetch_bytes(raw: RawOptions) -> int:
-    """The default is larger than Kafka's 1 MiB, because a task fetches a single partition."""
-    per_partition = raw.positive_kafka("max.partition.fetch.bytes", 8 * _MIB)
+    per_partition = raw.positive_kafka("max.partition.fetch.bytes", DEFAULT_FETCH_BYTES)
     return min(per_partition, raw.positive_kafka("fetch.max.bytes", 50 * _MIB), _MAX_FETCH_BYTES)
