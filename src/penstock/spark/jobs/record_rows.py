@@ -6,13 +6,14 @@ per record are compared; only possible duplicates are shuffled to be grouped and
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.spark.connect.connections import ClientSettings
-from penstock.spark.jobs.audit_task import read_records
+from penstock.spark.jobs.audit_task import read_columns, read_records
 from penstock.spark.jobs.content import ROW_SCHEMA, Identity
 from penstock.spark.jobs.digests import (
     DigestedColumns,
@@ -32,6 +33,7 @@ _SHARE = 2_000_000  # digests that one task compares: 16 MB
 _MAX_DUPLICATES = 100_000  # digests sent to tasks; with more duplicates, all rows are shuffled
 _UNEVEN = 8  # a task may return this many times its even part of the duplicates
 _Work = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+_Read = Callable[[AuditRange, int, ClientSettings], Iterator[pa.RecordBatch]]
 
 
 class RecordRows:
@@ -77,10 +79,12 @@ class RecordRows:
             duplicates = find_duplicate_digests(np.frombuffer(digests, "<u8") for digests in sent)
             yield _sent(duplicates.size, duplicates[:most])
 
-        digests = self._map(digest, _SENT)
+        # Tombstones are told by their value, whatever is compared.
+        names = tuple(dict.fromkeys((*columns.columns, "value")))
+        digests = self._map(digest, _SENT, partial(read_columns, names=names))
         return digests.repartition(shares, "number").mapInArrow(find, _SENT)
 
-    def _map(self, change: _Work, schema: str) -> "DataFrame":
+    def _map(self, change: _Work, schema: str, read: _Read = read_records) -> "DataFrame":
         """Runs one task per range."""
         partitions, tasks, settings = self.partitions, self._tasks, self._settings
 
@@ -89,7 +93,7 @@ class RecordRows:
                 for number in batch.column(0).to_pylist():
                     task = tasks[number]
                     partition_index = partitions.index(task.wanted.tp)
-                    yield from change(read_records(task, partition_index, settings))
+                    yield from change(read(task, partition_index, settings))
 
         return self._spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(run, schema)
 
