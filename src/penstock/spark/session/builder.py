@@ -65,7 +65,7 @@ def _launch_java(settings: Mapping[str, str]) -> None:
     if is_remote() or SparkContext._gateway is not None:  # noqa: SLF001 (it is launched once)
         return
     conf = SparkConf().setAll(list(settings.items()))
-    gateway = launch_gateway(conf, {"process_group": 0})
+    gateway = launch_gateway(conf, {"process_group": 0})  # type: ignore[no-untyped-call]
     SparkContext._ensure_initialized(gateway=gateway, conf=conf)  # noqa: SLF001 (takes none else)
 
 

@@ -40,5 +40,5 @@ class QuietErrors:
 
 
 if __name__ == "__main__":
-    sys.stderr = QuietErrors(sys.stderr)  # type: ignore[assignment]
+    sys.stderr = QuietErrors(sys.stderr)
     manager()
