@@ -7,4 +7,4 @@ from pyspark.errors import PySparkException
 SPARK_ERRORS = (PySparkException, Py4JJavaError)
 
 # The Java process has ended, or ends while it is asked.
-JAVA_ENDED = Py4JNetworkError
+JAVA_ENDED = (Py4JNetworkError, ConnectionError)
