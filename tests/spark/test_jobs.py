@@ -333,4 +333,4 @@ def test_stats_count_sizes_keys_skew_and_rates(
     assert sum(records for _, records in topic.sizes) == 301
     assert topic.skew == pytest.approx(2 * 300 / 301)
     assert json.loads(json.dumps(topic.as_json()))["records"] == 301
-    assert {progress.step for progress in watched.shown} == {"count records", "count keys"}
+    assert {progress.step for progress in watched.shown} == {"count records and keys"}

@@ -1,14 +1,18 @@
-"""The work of a stats task on an executor: read a range once, and return what it counted.
+"""The work of stats on executors: a task reads a range once and counts, another joins the keys of
+all ranges that fall to it.
 
-Rows of `COUNTED`: one for the range, with its counts, and one for each of its keys.
+Rows of `COUNTED`: one for each range, with its counts, and one for each of its keys. Rows of
+`JOINED`: those of ranges as they are, numbers of different keys by partition and by topic, and the
+most frequent keys.
 """
 
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.spark.jobs.stats_counts import RangeCounter, RangeCounts
 from penstock.spark.source.plan import OffsetRange
@@ -27,6 +31,10 @@ _SCHEMA = pa.schema(
     ]
 )
 _MOST_ROWS = 100_000  # in a batch
+JOINED = f"{COUNTED}, keys bigint, partitions bigint"
+_JOINED_SCHEMA = _SCHEMA.append(pa.field("keys", pa.int64())).append(
+    pa.field("partitions", pa.int64())
+)
 
 
 class StatsRange(NamedTuple):
@@ -66,3 +74,38 @@ def _rows(
         ),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
+
+
+def join_keys(batches: Iterable[pa.RecordBatch], most: int) -> Iterator[pa.RecordBatch]:
+    """Turns rows of `COUNTED` into rows of `JOINED`; all rows of a key have to be among them."""
+    table = pa.Table.from_batches(batches, _SCHEMA)
+    is_range = table["counts"].is_valid()
+    yield from _joined(table.filter(is_range))
+    keys = table.filter(pc.invert(is_range)).select(["topic", "partition", "key", "records"])
+    if not keys.num_rows:
+        return
+    of_partitions = keys.group_by(["topic", "partition", "key"]).aggregate([("records", "sum")])
+    numbers = of_partitions.group_by(["topic", "partition"]).aggregate([("key", "count")])
+    yield from _joined(numbers.rename_columns({"key_count": "keys"}))
+    of_topics = of_partitions.group_by(["topic", "key"]).aggregate(
+        [("records_sum", "sum"), ("partition", "count")]
+    )
+    of_topics = of_topics.rename_columns(
+        {"records_sum_sum": "records", "partition_count": "partitions"}
+    )
+    numbers = of_topics.group_by("topic").aggregate([("key", "count")])
+    yield from _joined(numbers.rename_columns({"key_count": "keys"}))
+    for topic in numbers["topic"].to_pylist():
+        of_topic = of_topics.filter(pc.equal(of_topics["topic"], topic))
+        order = [("records", "descending"), ("key", "ascending")]
+        yield from _joined(of_topic.take(pc.select_k_unstable(of_topic, most, order)))
+
+
+def _joined(rows: pa.Table) -> list[pa.RecordBatch]:
+    columns = [
+        rows[field.name].cast(field.type)
+        if field.name in rows.column_names
+        else pa.nulls(rows.num_rows, field.type)
+        for field in _JOINED_SCHEMA
+    ]
+    return pa.Table.from_arrays(columns, schema=_JOINED_SCHEMA).to_batches()  # type: ignore[no-any-return]
