@@ -105,9 +105,9 @@ class RangeCounter:
         width_ms = WIDTHS_MS[self._width]
         classes = size_classes(value_sizes)
         pairs = times_ms // width_ms * 64 + classes  # a class is below 64
-        found, places, records = np.unique(pairs, return_inverse=True, return_counts=True)
-        sums = np.bincount(places, weights=sizes, minlength=len(found))
-        for pair, count, total in zip(found.tolist(), records.tolist(), sums.tolist(), strict=True):
+        unique, places, records = np.unique(pairs, return_inverse=True, return_counts=True)
+        sums = np.bincount(places, weights=sizes, minlength=len(unique)).tolist()
+        for pair, count, total in zip(unique.tolist(), records.tolist(), sums, strict=True):
             cell = pair // 64 * width_ms, pair % 64
             before = self._cells.get(cell, (0, 0))
             self._cells[cell] = before[0] + count, before[1] + int(total)

@@ -36,12 +36,13 @@ def test_keys_are_joined_as_if_counted_one_by_one(parts: list[list[Row]], most: 
         partitions[topic, key].add(partition)
     of_topics = Counter(topic for topic, _ in records)
     of_partitions = Counter(
-        (topic, partition) for (topic, _), found in partitions.items() for partition in found
+        (topic, partition) for (topic, _), some in partitions.items() for partition in some
     )
     numbers = {(row["topic"], row["partition"]): row["keys"] for row in joined if row["keys"]}
-    assert numbers == {**of_partitions, **{(topic, None): n for topic, n in of_topics.items()}}
+    whole = {(topic, None): count for topic, count in of_topics.items()}
+    assert numbers == dict(of_partitions) | whole
     for topic in of_topics:
-        best = sorted((-records[found], found[1]) for found in records if found[0] == topic)
+        best = sorted((-n, key) for (of, key), n in records.items() if of == topic)
         top = [row for row in joined if row["key"] is not None and row["topic"] == topic]
         assert sorted((-row["records"], row["key"]) for row in top) == best[:most]
         assert all(row["partitions"] == len(partitions[topic, row["key"]]) for row in top)
