@@ -1,7 +1,7 @@
 """PySpark's daemon of Python workers, without the traceback of a worker whose rows nobody wants.
 
 `df.show()` and `limit` close the connection to a worker as soon as they have enough rows. PySpark's
-daemon prints that the worker's last output could not be flushed, which nobody can act on. Local
+daemon prints a traceback of the worker's last flush, which nobody can act on. Local
 sessions of `penstock.spark.session` run this module in its place, by spark.python.daemon.module.
 """
 
@@ -10,24 +10,34 @@ from typing import TextIO
 
 from pyspark.daemon import manager
 
-_FLUSH_FAILED = "PySpark daemon failed to flush the output"
+_TRACEBACK = "Traceback (most recent call last):"
+_FLUSH = "outfile.flush()"  # the call of the daemon that fails
 _CLOSED = ("BrokenPipeError", "ConnectionResetError")
 
 
 class QuietErrors:
-    """Stands in for sys.stderr. Each text that is printed comes as one, and its line end after
-    it."""
+    """Stands in for sys.stderr. A traceback comes in parts, of which only the last, the exception,
+    begins without a space; it is held back until then."""
 
     def __init__(self, errors: TextIO) -> None:
         self._errors = errors
-        self._is_dropping = False
+        self._held: list[str] = []
 
     def write(self, text: str) -> int:
-        was_dropping = self._is_dropping
-        self._is_dropping = text.startswith(_FLUSH_FAILED) and any(name in text for name in _CLOSED)
-        if self._is_dropping or (was_dropping and text == "\n"):
-            return len(text)
-        return self._errors.write(text)
+        if self._held or text.startswith(_TRACEBACK):
+            self._held.append(text)
+            if text and not text.startswith((" ", _TRACEBACK)):
+                self._end_traceback()
+        else:
+            self._errors.write(text)
+        return len(text)
+
+    def _end_traceback(self) -> None:
+        text = "".join(self._held)
+        is_closed = _FLUSH in text and self._held[-1].startswith(_CLOSED)
+        self._held.clear()
+        if not is_closed:
+            self._errors.write(text)
 
     def flush(self) -> None:
         self._errors.flush()

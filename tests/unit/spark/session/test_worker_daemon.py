@@ -8,14 +8,20 @@ import pytest
 from penstock.spark.session.worker_daemon import QuietErrors
 
 
-def failed_flush(error: Exception) -> str:
+class ClosedFile:
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def flush(self) -> None:
+        raise self._error
+
+
+def print_failed_flush(error: Exception, errors: QuietErrors) -> None:
+    outfile = ClosedFile(error)
     try:
-        raise error
+        outfile.flush()
     except OSError:
-        return (
-            "PySpark daemon failed to flush the output to the worker process:\n"
-            + traceback.format_exc()
-        )
+        traceback.print_exc(file=errors)
 
 
 @pytest.mark.parametrize("error", [BrokenPipeError(32, "Broken pipe"), ConnectionResetError()])
@@ -23,14 +29,23 @@ def test_worker_whose_rows_nobody_wants_is_silent(error: Exception) -> None:
     out = io.StringIO()
     errors = QuietErrors(out)
     print("before", file=errors)
-    print(failed_flush(error), file=errors)
+    print_failed_flush(error, errors)
     print("after", file=errors)
-    print(file=errors)
-    assert out.getvalue() == "before\nafter\n\n"
+    assert out.getvalue() == "before\nafter\n"
 
 
 def test_every_other_failure_is_printed() -> None:
     out = io.StringIO()
-    text = failed_flush(OSError(28, "No space left on device"))
-    print(text, file=QuietErrors(out))
-    assert out.getvalue() == f"{text}\n"
+    print_failed_flush(OSError(28, "No space left on device"), QuietErrors(out))
+    text = out.getvalue()
+    assert text.startswith("Traceback (most recent call last):\n")
+    assert text.endswith("OSError: [Errno 28] No space left on device\n")
+
+
+def test_broken_pipe_of_other_code_is_printed() -> None:
+    out = io.StringIO()
+    try:
+        raise BrokenPipeError(32, "Broken pipe")
+    except OSError:
+        traceback.print_exc(file=QuietErrors(out))
+    assert out.getvalue().endswith("BrokenPipeError: [Errno 32] Broken pipe\n")
