@@ -168,8 +168,8 @@ sinks:
     log_file = tmp_path / "checkpoints" / "p" / "spark.log"
     assert process.returncode == 1
     assert errors == (
-        "penstock: Spark's Java process has ended; the next run continues from here; "
-        f"see {log_file}\n"
+        "penstock: Spark's Java process has ended before its work was done; "
+        f"see {log_file} for why\n"
     )
 
 

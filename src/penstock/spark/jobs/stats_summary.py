@@ -25,7 +25,7 @@ class PartitionStats(NamedTuple):
     median_value_bytes: int
     p99_value_bytes: int
     most_value_bytes: int
-    keys: int  # approximate
+    keys: int  # different ones
     first_ms: int
     last_ms: int
 

@@ -124,7 +124,7 @@ def _java_alive(log_file: Path) -> Iterator[None]:
         yield
     except JAVA_ENDED:
         raise SparkMissing(
-            f"Spark's Java process has ended; the next run continues from here; see {log_file}"
+            f"Spark's Java process has ended before its work was done; see {log_file} for why"
         ) from None
 
 
