@@ -88,8 +88,12 @@ class Load:
         return max(first.values()) - since
 
     def _first_since(self, since: float) -> dict[int, float]:
-        later = [entry for entry in list(self._acknowledged) if entry[0] >= since]
-        return {number % PARTITIONS: when for when, number in reversed(later)}
+        first = {}
+        for when, number in reversed(self._acknowledged):
+            if when < since:
+                break
+            first[number % PARTITIONS] = when
+        return first
 
     def longest_silence_s(self, since: float) -> float:
         """The longest time between two acknowledgements of any partition."""

@@ -27,7 +27,7 @@ from penstock.testing import Cluster
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
-MESSAGES = scaled(test=10_000, verify=100_000, release=400_000)
+MESSAGES = scaled(test=5_000, verify=100_000, release=400_000)
 RATE = 800  # numbers per second during the faults
 BROKER_KILLS = scaled(test=1, verify=4, release=20)
 CLIENT_KILLS = scaled(test=1, verify=6, release=30)

@@ -79,7 +79,7 @@ def _check(disk: SimulatedDisk, batches: int, counter: Counter, *, settle: bool)
 
 def _settles(length: int) -> bool:
     """Whether to check this truncation further; checking all would take too long."""
-    return length % scaled(test=8, verify=1, release=1) == 0
+    return length % scaled(test=16, verify=1, release=1) == 0
 
 
 def _short(path: str) -> str:

@@ -454,7 +454,7 @@ def _torn(length: int) -> list[int]:
 
 def _choices(ordinal: int, kept: int | None) -> list[CrashChoice]:
     """Fewer samples suffice for torn writes, which differ only in their last bytes."""
-    count = scaled(test=2, verify=20, release=100)
+    count = scaled(test=1, verify=20, release=100)
     seeds = range(count if kept is None else count // 4)
     drawn = [SeededChoice(1000 * ordinal + seed) for seed in seeds]
     return [LoseEverything(), KeepEverything(), *drawn]
@@ -467,7 +467,7 @@ def test_a_crash_anywhere_keeps_all_guarantees(scenario: Scenario, record_figure
     points = _crash_points(trace)
     for ordinal, kept in points:
         run = _crash(scenario, ordinal, kept)
-        settle = ordinal % scaled(test=4, verify=1, release=1) == 0
+        settle = ordinal % scaled(test=8, verify=1, release=1) == 0
         try:
             _check(run, run.disk.survivor_of_kill(), "kill", counter, settle=settle)
             for choice in _choices(ordinal, kept):

@@ -74,8 +74,8 @@ def _crashed() -> tuple[SimulatedDisk, Seen]:
 
 
 def _bits() -> Iterator[tuple[int, FlippedBit]]:
-    """By default all bits of headers, and every 16th bit of the rest."""
-    step = scaled(test=32, verify=1, release=1)
+    """All bits of headers, and of the rest all or, in the short form, every 64th."""
+    step = scaled(test=64, verify=1, release=1)
     for number, (start, header) in enumerate(iter_headers(_crashed()[0].files()[SEGMENT])):
         for bit in range(8 * header.size):
             if bit < 8 * HEADER_BYTES or bit % step == 0:

@@ -17,6 +17,7 @@ from tests.interop.kafka_corpus import (
 )
 from tests.interop.kafka_dump import Dump, dump_files, partition_files
 from tests.interop.kafka_jars import KafkaJars
+from tests.profile import is_long
 
 from penstock.model.ids import TopicPartition
 from penstock.protocol.batch import BatchHeader, check_header, is_crc_valid, iter_headers
@@ -58,7 +59,7 @@ class Stopped(NamedTuple):
     dump: Dump
 
 
-@pytest.fixture(scope="module", params=["clean", "killed"])
+@pytest.fixture(scope="module", params=["clean", "killed"] if is_long() else ["killed"])
 def stopped(request: pytest.FixtureRequest, kafka_jars: KafkaJars, kafka_corpus: Corpus) -> Stopped:
     data = kafka_corpus.clean if request.param == "clean" else kafka_corpus.killed
     files = [path for name in data.partitions for path in partition_files(data.directory(name))]

@@ -45,7 +45,7 @@ KEYS = (
 NAMES = ("orders", "orders", "payments", "absent", "", "a b", "ü", "__consumer_offsets", "x" * 300)
 NUMBERS = (0, 0, 1, 2, 3, -1, -2, -3, -4, 7, 100, 1 << 20)
 BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
-ROUNDS = scaled(test=40, verify=400, release=4000)
+ROUNDS = scaled(test=20, verify=400, release=4000)
 
 
 @pytest.fixture(name="harness")

@@ -81,7 +81,7 @@ steps = st.one_of(
 )
 histories = st.lists(steps, min_size=8, max_size=40)
 thorough = settings(
-    max_examples=scaled(test=60, verify=1_000, release=5_000),
+    max_examples=scaled(test=40, verify=1_000, release=5_000),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

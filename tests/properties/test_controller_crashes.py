@@ -31,7 +31,7 @@ from penstock.model.cluster import NO_BROKER
 from penstock.model.errors import ErrorCode
 from penstock.testing.simulated_disk import SimulatedDisk
 
-SEEDS = scaled(test=8, verify=100, release=1000)
+SEEDS = scaled(test=5, verify=100, release=1000)
 NAMES = ("a", "b.c", "long-" + "x" * 60)
 BROKERS = (0, 1, 2)
 SMALL_BYTES = 1500  # small, so that most topics take several transactions

@@ -11,7 +11,7 @@ from tests.profile import scaled
 from penstock.storage.leader_epoch_cache import LeaderEpochCache, decode_epochs, encode_epochs
 
 SETTINGS = settings(
-    max_examples=scaled(test=120, verify=1000, release=20_000),
+    max_examples=scaled(test=60, verify=1000, release=20_000),
     stateful_step_count=50,
     deadline=None,
 )

@@ -306,7 +306,7 @@ def test_a_late_join_of_an_expired_member_does_not_count_as_its_former_membershi
 
 TestAnyOrder = AnyOrder.TestCase
 TestAnyOrder.settings = settings(
-    max_examples=scaled(test=120, verify=1000, release=20_000),
+    max_examples=scaled(test=60, verify=1000, release=20_000),
     stateful_step_count=50,
     deadline=None,
     report_multiple_bugs=False,

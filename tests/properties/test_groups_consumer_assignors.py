@@ -15,7 +15,7 @@ from penstock.model.ids import TopicId
 TOPICS = [TopicId(UUID(int=number)) for number in range(1, 6)]
 COUNTS = st.fixed_dictionaries({topic: st.integers(1, 9) for topic in TOPICS})
 WANTED = st.frozensets(st.sampled_from(TOPICS), max_size=5)
-MANY = settings(max_examples=scaled(test=100, verify=1000, release=20_000), deadline=None)
+MANY = settings(max_examples=scaled(test=50, verify=1000, release=20_000), deadline=None)
 
 Counts = dict[TopicId, int]
 

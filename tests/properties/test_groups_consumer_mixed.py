@@ -160,7 +160,7 @@ class Mixed(RuleBasedStateMachine):
 
 TestMixed = Mixed.TestCase
 TestMixed.settings = settings(
-    max_examples=scaled(test=60, verify=1000, release=20_000),
+    max_examples=scaled(test=40, verify=1000, release=20_000),
     stateful_step_count=40,
     deadline=None,
     report_multiple_bugs=False,

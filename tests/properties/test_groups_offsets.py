@@ -327,7 +327,7 @@ def _settled(state: GroupShardState) -> dict[str, object]:
 
 
 @settings(
-    max_examples=scaled(test=120, verify=1_000, release=20_000),
+    max_examples=scaled(test=60, verify=1_000, release=20_000),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

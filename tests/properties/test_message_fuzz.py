@@ -17,8 +17,8 @@ from penstock.protocol.malformed import MalformedMessage, MalformedRequest
 from penstock.protocol.messages import get_request_schema
 from penstock.protocol.produce_request import VERSIONS, read_produce_request
 
-INPUTS = scaled(test=20_000, verify=400_000, release=8_000_000)
-PRODUCE_INPUTS = scaled(test=10_000, verify=100_000, release=2_000_000)
+INPUTS = scaled(test=10_000, verify=400_000, release=8_000_000)
+PRODUCE_INPUTS = scaled(test=5_000, verify=100_000, release=2_000_000)
 
 _COUNTS = [b"\xff\xff\xff\xff\x0f", b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"\xff\xff", b"\0"]
 

@@ -329,7 +329,7 @@ class ProducerMachine(RuleBasedStateMachine):
 
 TestProducerState = ProducerMachine.TestCase
 TestProducerState.settings = settings(
-    max_examples=scaled(test=200, verify=1000, release=20_000),
+    max_examples=scaled(test=100, verify=1000, release=20_000),
     stateful_step_count=50,
     deadline=None,
 )

@@ -29,8 +29,8 @@ from penstock.protocol.control import build_end_marker_batch, read_end_marker
 from penstock.protocol.records import Record, build_batch, iter_keys, iter_records
 
 MIB = 1024 * 1024
-FUZZ_INPUTS = scaled(test=25_000, verify=500_000, release=10_000_000)
-EXAMPLES = scaled(test=150, verify=3_000, release=30_000)
+FUZZ_INPUTS = scaled(test=12_000, verify=500_000, release=10_000_000)
+EXAMPLES = scaled(test=100, verify=3_000, release=30_000)
 
 OPTIONAL_BYTES = st.none() | st.binary(max_size=200)
 TIMESTAMPS = st.just(-1) | st.integers(0, 2**63 - 1) | st.integers(1_700_000_000_000, 2**41)

@@ -352,7 +352,7 @@ def live_many(count: int, version: int) -> Counter[str]:
 
 @pytest.mark.parametrize("version", SCENARIOS)
 def test_no_transaction_hangs_and_none_mixes_with_another(version: int) -> None:
-    seen = live_many(scaled(test=40, verify=400, release=4000), version)
+    seen = live_many(scaled(test=20, verify=400, release=4000), version)
     for scenario in SCENARIOS[version]:
         assert seen[scenario], f"{scenario} was not seen: {seen}"
 

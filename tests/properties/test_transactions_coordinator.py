@@ -318,7 +318,7 @@ class Life:
 
 
 @settings(
-    max_examples=scaled(test=200, verify=1_000, release=20_000),
+    max_examples=scaled(test=100, verify=1_000, release=20_000),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -25,11 +25,19 @@ class CutOff(Exception):
 
 
 class RawClient:
-    def __init__(self, servers: str, *, receive_buffer_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        servers: str,
+        *,
+        receive_buffer_bytes: int | None = None,
+        source_host: str | None = None,
+    ) -> None:
         host, _, port = servers.rpartition(":")
         self.socket = socket.socket()
         if receive_buffer_bytes is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+        if source_host is not None:
+            self.socket.bind((source_host, 0))
         self.socket.settimeout(PATIENCE_S)
         self.socket.connect((host, int(port)))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

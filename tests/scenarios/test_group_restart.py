@@ -29,7 +29,7 @@ from penstock.model.ids import TopicPartition
 
 pytestmark = pytest.mark.xdist_group("group-restarts")
 
-KILLS = scaled(test=2, verify=8, release=40)
+KILLS = scaled(test=1, verify=8, release=40)
 PARTITIONS = 4
 STEADY_MS = 30_000
 SETTINGS = {

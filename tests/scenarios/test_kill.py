@@ -28,7 +28,7 @@ from penstock.protocol.records import Record, build_batch
 
 SYNCHRONOUS = {"log.flush.interval.messages": 1}
 PARTITIONS = 4
-KILLS = scaled(test=2, verify=8, release=40)
+KILLS = scaled(test=1, verify=8, release=40)
 LEAST_ACKNOWLEDGED = 300  # acknowledged before the kill
 
 

@@ -20,7 +20,7 @@ from penstock.protocol.messages import decode_response
 
 pytestmark = pytest.mark.xdist_group("live-fuzz")
 
-FRAMES = scaled(test=3_000, verify=50_000, release=400_000)
+FRAMES = scaled(test=1_500, verify=50_000, release=400_000)
 SEED = 20
 HEALTH_EVERY = 100
 PATIENCE_S = 0.02  # after this, the frame counts as waiting or incomplete

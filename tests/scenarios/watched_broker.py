@@ -36,8 +36,12 @@ class WatchedBroker:
         self.logs = broker.logs
         self.data: Path = broker.data
 
-    def connect(self, *, receive_buffer_bytes: int | None = None) -> RawClient:
-        return RawClient(self.servers, receive_buffer_bytes=receive_buffer_bytes)
+    def connect(
+        self, *, receive_buffer_bytes: int | None = None, source_host: str | None = None
+    ) -> RawClient:
+        return RawClient(
+            self.servers, receive_buffer_bytes=receive_buffer_bytes, source_host=source_host
+        )
 
     def check(self) -> None:
         """Checks that the clients were undisturbed until now, and make progress."""

@@ -6,7 +6,7 @@ from tests.simulation.regressions import SEEDS
 
 from penstock.testing.simulation import SimulationPlan, SimulationResult, run_seed
 
-COUNT = scaled(test=240, verify=5000, release=50_000)
+COUNT = scaled(test=120, verify=5000, release=50_000)
 CHUNKS = 10
 LOST_DATA_COUNT = scaled(test=10, verify=1000, release=10_000)
 EVENTFUL = 0.3  # share of seeds with a leader change, a truncation and an ISR shrink

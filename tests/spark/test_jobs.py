@@ -101,7 +101,7 @@ def test_audit_of_a_clean_topic_reports_nothing(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     servers = broker.bootstrap_servers
-    records = scaled(test=100_000, verify=10_000_000, release=10_000_000)
+    records = scaled(test=30_000, verify=10_000_000, release=10_000_000)
     create_topic(servers, topic_name, partitions=4)
     rows = spark.range(records).selectExpr(
         "cast(id % 1000 AS string) AS key", "concat('value number ', id) AS value"

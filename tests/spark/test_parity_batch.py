@@ -61,21 +61,18 @@ CASES: dict[str, Case] = {
     "subscribePattern": lambda _: ({"subscribePattern": "corpus-(events|mo.+)"}, TOTAL + 1),
     "assign": lambda corpus: ({"assign": json.dumps({corpus.events: [0, 2]})},
                               PER_PARTITION[0] + PER_PARTITION[2] + 1),
-    "startingOffsets": events(TOTAL - 5, startingOffsets=offsets(OFFSETS_BY_PARTITION)),
-    "endingOffsets": events(13, endingOffsets=offsets({"0": 10, "1": 3, "2": 0})),
     "starting and ending": events(
         6 + 1 + 10,
         startingOffsets=offsets({"0": 4, "1": 24, "2": -2}),
         endingOffsets=offsets({"0": 10, "1": 25, "2": -1}),
     ),
-    "startingTimestamp": events(since(9), startingTimestamp=at(9)),
+    "times on both sides": events(3 * 4, startingTimestamp=at(2), endingTimestamp=at(6)),
     "startingOffsetsByTimestamp": events(
         1 + 1 + 10 + 5,
         startingOffsetsByTimestamp=offsets(
             {"0": time_ms(39), "1": time_ms(20), "2": time_ms(0) - 1}
         ),
     ),
-    "endingTimestamp": events(10 + 10 + 10, endingTimestamp=at(10)),
     "endingOffsetsByTimestamp": events(
         3 + 25 + 0,
         endingOffsetsByTimestamp=offsets({"0": time_ms(3), "1": time_ms(99), "2": 1}),
@@ -94,6 +91,10 @@ CASES: dict[str, Case] = {
 }  # fmt: skip
 
 VARIANTS: dict[str, Case] = {
+    "startingOffsets": events(TOTAL - 5, startingOffsets=offsets(OFFSETS_BY_PARTITION)),
+    "endingOffsets": events(13, endingOffsets=offsets({"0": 10, "1": 3, "2": 0})),
+    "startingTimestamp": events(since(9), startingTimestamp=at(9)),
+    "endingTimestamp": events(10 + 10 + 10, endingTimestamp=at(10)),
     "subscribe to nothing yet": lambda corpus: ({"subscribe": corpus.empty}, 0),
     "subscribePattern that finds none": lambda _: ({"subscribePattern": "corpus$"}, 0),
     "startingOffsets at the end": events(
@@ -140,7 +141,6 @@ VARIANTS: dict[str, Case] = {
     "endingTimestamp before endingOffsets": events(
         3 * 2, endingTimestamp=at(2), endingOffsets=offsets(LAST)
     ),
-    "times on both sides": events(3 * 4, startingTimestamp=at(2), endingTimestamp=at(6)),
     "many tasks": events(TOTAL, minPartitions="7", maxRecordsPerPartition="6"),
     "minPartitions and maxRecordsPerPartition": events(
         TOTAL, minPartitions="4", maxRecordsPerPartition="10"

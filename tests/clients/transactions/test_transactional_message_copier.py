@@ -27,11 +27,12 @@ from tests.interop.kafka_jars import (
     Say,
     resolve_kafka_jars,
 )
-from tests.profile import scaled
+from tests.profile import is_long, scaled
 
 pytestmark = pytest.mark.xdist_group("transactions-java")
 
 MAIN_CLASS = "org.apache.kafka.tools.TransactionalMessageCopier"
+OLDER = "3.9.2"
 COUNT = scaled(test=1_000, verify=20_000, release=100_000)
 TRANSACTION_SIZE = 50
 # It fetches committed offsets before it ends the transaction of its previous run, and waits for
@@ -44,9 +45,15 @@ AS_MEMBER = ("--group-mode", "--use-group-metadata")
 Command = Callable[..., list[str]]
 
 
-@pytest.fixture(params=[KAFKA_VERSION, "3.9.2"])
+def once_per_version(short: str) -> pytest.MarkDecorator:
+    """One run of the tool for each transaction version; of one of them in the short form."""
+    versions = [KAFKA_VERSION, OLDER] if is_long() else [short]
+    return pytest.mark.parametrize("command", versions, indirect=True)
+
+
+@pytest.fixture
 def command(request: pytest.FixtureRequest, say: Say) -> Command:
-    """Kafka's tool, once per transaction version."""
+    """Kafka's tool."""
     try:
         if request.param == KAFKA_VERSION:
             return resolve_kafka_jars(say).command
@@ -55,6 +62,7 @@ def command(request: pytest.FixtureRequest, say: Say) -> Command:
         pytest.skip(f"skipped: {error}")
 
 
+@once_per_version(KAFKA_VERSION)
 def test_copies_are_exact_although_the_tool_aborts_and_is_killed(
     transaction_broker: BrokerUnderTest, command: Command, tmp_path: Path
 ) -> None:
@@ -67,6 +75,7 @@ def test_copies_are_exact_although_the_tool_aborts_and_is_killed(
     topics.check(transaction_broker)
 
 
+@once_per_version(OLDER)
 def test_as_a_group_member_the_tool_copies_every_partition(
     transaction_broker: BrokerUnderTest, command: Command, tmp_path: Path
 ) -> None:

@@ -39,7 +39,7 @@ from penstock.testing.simulated_disk import (
 FOLDER = "/data/coordination"
 NOW_MS = 77
 JOURNAL_LIMIT_BYTES = 700
-SEEDS = scaled(test=4, verify=40, release=400)
+SEEDS = scaled(test=2, verify=40, release=400)
 
 Group = list[Command]  # commands that share a sync
 

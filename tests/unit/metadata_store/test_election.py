@@ -39,7 +39,7 @@ from penstock.metadata_store.interface import (
 )
 from penstock.testing.simulated_disk import SimulatedDisk
 
-SEEDS = scaled(test=40, verify=400, release=4000)
+SEEDS = scaled(test=20, verify=400, release=4000)
 
 
 @asynccontextmanager

@@ -19,7 +19,7 @@ from penstock.testing.simulated_disk import (
 )
 
 CONFIG = LogConfig(cleanup_policy=frozenset({"compact"}))
-SEEDS = scaled(test=3, verify=20, release=50)
+SEEDS = scaled(test=2, verify=20, release=50)
 FEW_SEEDS = scaled(test=0, verify=2, release=5)
 LEFTOVERS = (".cleaned", ".swap", ".deleted", ".tmp")
 
