@@ -14,7 +14,11 @@ from penstock.protocol.entry_counts import Excess
 from penstock.protocol.frames import encode_response_parts, frame_parts, join_bytes
 from penstock.protocol.headers import encode_response_header
 from penstock.protocol.private_keys import FIRST_FLEXIBLE_OF_ALL, PrivateKey
-from penstock.protocol.request_budget import SMALL_FRAME_BUDGET, RequestBudget
+from penstock.protocol.request_budget import (
+    SMALL_FRAME_BUDGET,
+    SMALL_FRAME_BYTES,
+    RequestBudget,
+)
 from penstock.protocol.response_errors import find_errors
 from penstock.security.principal import Caller
 
@@ -128,6 +132,7 @@ class Api:
     # Where it needs less, and an element takes longer than others. Frames too small to be counted
     # may have a little more.
     elements_share: float = 1.0  # of penstock.request.max.elements
+    uncounted_bytes: int = SMALL_FRAME_BYTES  # no smaller frame reaches the default limits
 
     def frame_limit_bytes(self, config: "ApiConfig") -> int:
         return max(self.max_frame_bytes, config.max_request_bytes)

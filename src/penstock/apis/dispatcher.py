@@ -29,7 +29,7 @@ from penstock.protocol.private_keys import (
     FIRST_FLEXIBLE_OF_ALL,
     find_private_key,
 )
-from penstock.protocol.request_budget import SMALL_FRAME_BUDGET, SMALL_FRAME_BYTES
+from penstock.protocol.request_budget import SMALL_FRAME_BUDGET
 from penstock.security.principal import Caller
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class Dispatcher:
             return
         counters.started[version] += 1
         in_flight.observer = counters
-        if len(frame) <= SMALL_FRAME_BYTES:
+        if len(frame) <= api.uncounted_bytes:
             budget = SMALL_FRAME_BUDGET
         else:
             budget = api.new_budget(self._services.config())

@@ -7,7 +7,12 @@ is contiguous, and seldom copied to become so.
 import socket
 from collections.abc import Callable
 
-from penstock.network.receive_memory import SMALL_BYTES, SMALL_FRAME_BYTES, ReceiveMemory
+from penstock.network.receive_memory import (
+    SHARED_BYTES,
+    SMALL_BYTES,
+    SMALL_FRAME_BYTES,
+    ReceiveMemory,
+)
 from penstock.protocol.frames import SIZE_BYTES, peek_api_key, read_frame_size
 
 HEAD_BYTES = SIZE_BYTES + 2  # the size and the API key
@@ -33,6 +38,7 @@ class ReceiveBuffer:
         "_memory",
         "_need",
         "_on_memory",
+        "_reads",
         "_start",
         "capacity",
         "host",
@@ -61,6 +67,7 @@ class ReceiveBuffer:
         self._start = self._end = 0  # the bytes received and not yet taken
         self._need = 0  # bytes of the first frame with its size field; 0: not received yet
         self._is_spare = False  # holds an empty buffer for the next frame
+        self._reads = 0  # by which the bytes in its own buffer came
 
     @property
     def size(self) -> int:
@@ -181,6 +188,7 @@ class ReceiveBuffer:
             if left >= STEP_BYTES or (left > 0 and self._memory.uses_reserve(self)):
                 stop = min(stop, end + left)
         count = sock.recv_into(self._buffer[end:stop])
+        self._reads += 1
         if self._is_spare:
             self._memory.use_spare(self)
             self._is_spare = False
@@ -195,13 +203,17 @@ class ReceiveBuffer:
         self._buffer = memoryview(bytearray(self.capacity))
         self._buffer[: len(rest)] = rest
         self._start, self._end = 0, len(rest)
+        self._reads = 1
 
     def _on_empty(self) -> None:
-        """Keep a large buffer for the next frame, if memory is not short."""
+        """Keep a large buffer for the next frame, if memory is not short. Where all bytes came with
+        one read, the shared memory serves the next frame as well, and at less cost."""
         self._start = self._end = 0
         if self._is_spare:
             return
-        if self.capacity <= SMALL_BYTES or self._memory.uses_reserve(self):
+        is_shared_enough = self._reads <= 1 and self.capacity <= SHARED_BYTES
+        self._reads = 0
+        if self.capacity <= SMALL_BYTES or is_shared_enough or self._memory.uses_reserve(self):
             self._drop_buffer()
             self._memory.leave(self)
         else:

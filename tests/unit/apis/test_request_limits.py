@@ -16,7 +16,8 @@ from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.frames import encode_request_frame
 from penstock.protocol.malformed import RequestOverLimit
 from penstock.protocol.messages import decode_request, encode
-from penstock.protocol.request_budget import RequestBudget
+from penstock.protocol.produce_request import read_produce_request
+from penstock.protocol.request_budget import MAX_TAGGED_FIELDS, RequestBudget
 from penstock.protocol.schemas import get_request_schema
 
 MANY = 10_000
@@ -232,6 +233,21 @@ def test_what_takes_longer_for_an_element_may_have_fewer(
     assert decode(count).elements < config.max_request_elements // 10
     with pytest.raises(RequestOverLimit):
         decode(count * 5 // 4)
+
+
+@pytest.mark.parametrize("version", [3, 9])
+def test_a_produce_too_small_to_be_counted_is_within_the_default_limits(
+    harness: ApiHarness, version: int
+) -> None:
+    api = APIS[ApiKey.PRODUCE]
+    schema = get_request_schema(ApiKey.PRODUCE, version)
+    least_bytes = len(encode(build(schema, {"topic_data": [{"name": ""}] * 2})))
+    least_bytes -= len(encode(build(schema, {"topic_data": [{"name": ""}]})))
+    topics = [{"name": ""}] * (api.uncounted_bytes // least_bytes)
+    body = encode(build(schema, {"topic_data": topics}))
+    assert abs(len(body) - api.uncounted_bytes) < KIB
+    read_produce_request(memoryview(body), version, api.new_budget(harness.services.config()))
+    assert api.uncounted_bytes // 2 <= MAX_TAGGED_FIELDS  # of two bytes at least
 
 
 # -- memory of requests in flight ---------------------------------------------------------------

@@ -9,6 +9,7 @@ from tests.unit.network.harness import LOOPS, NetworkHarness, framed, serve
 
 from penstock.network.in_flight_request import InFlightRequest
 from penstock.network.large_requests import (
+    BRIEF_S,
     LARGE_BYTES,
     LIGHT_BYTES,
     LIGHT_S,
@@ -97,6 +98,13 @@ def test_quick_requests_do_not_wait_however_large_they_are() -> None:
     turns.pop()()
     assert not turns
     assert not large.must_wait("a", partial(resume, 4), Kind.HEAVY)
+
+
+def test_brief_requests_use_up_nothing_however_many_there_are() -> None:
+    large = LargeRequests(lambda _: pytest.fail("nobody has to wait"))
+    for _ in range(100):
+        large.note(0.0, BRIEF_S * 0.9)
+        assert not large.must_wait("a", lambda: None, Kind.LIGHT)
 
 
 def test_each_window_has_its_share() -> None:

@@ -244,6 +244,19 @@ def test_a_buffer_grows_once_for_frames_of_one_size() -> None:
     assert capacities[largest] > 0.9 * capacities.total() - 7
 
 
+@pytest.mark.parametrize("parts", [[1, 2, 1, 1, 2, 2], [2, 1, 1, 2]])
+def test_a_spare_buffer_is_kept_while_frames_come_in_parts(parts: list[int]) -> None:
+    """A connection whose frames come whole uses the shared memory again, which is cheaper."""
+    memory = ReceiveMemory(total_bytes=4_000_000, max_request_bytes=MAX_FRAME)
+    reader = Reader(memory, [bytes(16_384)] * len(parts))
+    for frame, count in enumerate(parts, start=1):
+        for part in range(count):
+            reader.feed.arrived = 100 if part else 16_384 + 4 - 100 * (count - 1)
+            reader.step()
+        assert len(reader.taken) == frame
+        assert bool(reader.receive_buffer.capacity) == (count > 1)
+
+
 def test_spare_buffers_are_dropped_before_a_connection_waits() -> None:
     memory = ReceiveMemory(total_bytes=4_000_000, max_request_bytes=MAX_FRAME)
     idle = [Reader(memory, [bytes(900_000)]) for _ in range(3)]

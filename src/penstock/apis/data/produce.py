@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 FIRST_WITH_BATCHES = 3  # message format 2
 FIRST_WITH_ZSTD = 7
 MAX_FRAME_BYTES = 2**31 - 1  # the frame format's limit: socket.request.max.bytes applies
+UNCOUNTED_BYTES = 32 * 1024  # a usual batch: counting costs it more than reading
 _FLAGS_POSITION = ATTRIBUTES_POSITION + 1  # the attributes' low byte
 _ZSTD = int(Codec.ZSTD)
 _UNKNOWN = Offset(-1)
@@ -251,4 +252,5 @@ API = Api(
     direct=produce,
     max_frame_bytes=MAX_FRAME_BYTES,
     elements_share=3 / 4,  # 10,000 topics with a partition each, and more
+    uncounted_bytes=UNCOUNTED_BYTES,
 )
