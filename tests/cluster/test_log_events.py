@@ -171,7 +171,7 @@ def test_a_leader_says_why_it_removes_a_follower_from_the_isr() -> None:
     settings = {
         **SETTINGS,
         "replica.lag.time.max.ms": 2000,
-        "zookeeper.session.timeout.ms": 18_000,  # so that the leader is the first to notice
+        "zookeeper.session.timeout.ms": 60_000,  # so that the leader is the first to notice
     }
     with Cluster(brokers=3, config=settings) as cluster:
         create_on(cluster, TOPIC, (1, 2, 3))

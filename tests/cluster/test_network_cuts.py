@@ -26,7 +26,7 @@ TOPIC = "numbers"
 SETTINGS = {
     "replica.lag.time.max.ms": 3000,
     "replica.socket.timeout.ms": 3000,
-    "zookeeper.session.timeout.ms": 18_000,  # so that no session expires here
+    "zookeeper.session.timeout.ms": 60_000,  # so that no session expires here
 }
 
 Link = tuple[int, int]  # from broker, to broker
