@@ -37,7 +37,7 @@ from penstock.model.cluster import (
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 
-SEEDS = scaled(test=80, verify=4000, release=40_000)
+SEEDS = scaled(test=150, verify=4000, release=40_000)
 STEPS = 40
 IDS = tuple(map(BrokerId, range(5)))
 PARTITIONS = 3
