@@ -55,6 +55,7 @@ from penstock.controller.state_loader import (
 from penstock.controller.write_batches import TRANSACTION_BYTES, batch_writes
 from penstock.controller.znode_requests import ZnodeRequests
 from penstock.logs.event_logger import EventLogger
+from penstock.logs.rate_limit import RateLimitedLogger
 from penstock.metadata_store.election import ElectionResult
 from penstock.metadata_store.errors import (
     BadVersion,
@@ -104,6 +105,7 @@ class ControllerSetup(NamedTuple):
     random: Random
     new_topic_id: Callable[[], TopicId]
     logger: EventLogger
+    notes: RateLimitedLogger  # of events that clients cause
     elections: ElectionCounters
     max_partitions: int = MAX_PARTITIONS_PER_REQUEST
     transaction_bytes: int = TRANSACTION_BYTES
@@ -372,8 +374,11 @@ class ActiveController:
         return deliveries
 
     def _log(self, changes: Iterable[ChangeEvent]) -> None:
-        for change in changes:
-            self.setup.logger.log(*change)
+        for level, event, message, fields, changed in changes:
+            if changed is None:
+                self.setup.logger.log(level, event, message, fields)
+            else:
+                self.setup.notes.log(level, event, changed, message, fields)
 
     def _settle(self, decision: ControllerDecision) -> ControllerDecision:
         """Remove the reports that the decision settles, and say what is lost or waits."""

@@ -26,6 +26,7 @@ class ChangeEvent(NamedTuple):
     event: str
     message: str
     fields: dict[str, object]
+    changed: str | None = None  # what a client has changed: such events are rate-limited
 
 
 class _PartitionChange(NamedTuple):
@@ -193,7 +194,7 @@ def _topic_events(before: ClusterState, after: ClusterState) -> Iterator[ChangeE
 def _sum_topics(event: str, verb: str, names: list[str]) -> Iterator[ChangeEvent]:
     if names:
         fields: dict[str, object] = {"count": len(names), "topics": names[:MAX_NAMED]}
-        yield ChangeEvent(INFO, event, f"{verb}: {len(names)} topics", fields)
+        yield ChangeEvent(INFO, event, f"{verb}: {len(names)} topics", fields, names[0])
 
 
 def _config_events(before: ClusterState, after: ClusterState) -> Iterator[ChangeEvent]:
@@ -229,7 +230,7 @@ def _config_event(
         if name
         else "the configs of all brokers have changed"
     )
-    yield ChangeEvent(INFO, "config_changed", text, fields)
+    yield ChangeEvent(INFO, "config_changed", text, fields, f"{kind} {name}")
 
 
 def _show(kind: str, key: str, value: str) -> str:

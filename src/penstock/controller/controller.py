@@ -5,6 +5,7 @@ owns everything; callers put requests into its bounded queue. An unexpected erro
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from enum import IntEnum
@@ -49,6 +50,7 @@ from penstock.controller.state import ClusterState
 from penstock.controller.write_batches import TRANSACTION_BYTES
 from penstock.controller.znodes import CONTROLLER, PERSISTENT_ZNODES, TOPICS
 from penstock.logs.event_logger import NO_LOGGER, EventLogger
+from penstock.logs.rate_limit import RateLimitedLogger
 from penstock.metadata_store.election import Election, ElectionResult
 from penstock.metadata_store.errors import ConnectionLoss, NoNode, SessionExpired
 from penstock.metadata_store.interface import Session, WatchEvent
@@ -78,6 +80,14 @@ def _elected_late(
 
 async def _sleep_ms(duration_ms: int) -> None:
     await asyncio.sleep(duration_ms / 1000)
+
+
+def _call_later_ms(delay_ms: int, call: Callable[[], None]) -> None:
+    asyncio.get_running_loop().call_later(delay_ms / 1000, call)
+
+
+def _monotonic_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
 
 
 class ControllerStatistics(NamedTuple):
@@ -138,6 +148,7 @@ class Controller:
             random=random or SystemRandom(),
             new_topic_id=new_topic_id,
             logger=logger,
+            notes=RateLimitedLogger(logger, now_ms=_monotonic_ms, add_timer=_call_later_ms),
             elections=ElectionCounters(),
             max_partitions=max_partitions_per_request,
             transaction_bytes=transaction_bytes,

@@ -89,15 +89,15 @@ class RateLimitedLogger:
         self._is_timed = False
 
     def info(self, event: str, peer: str, message: str = "", /, **fields: object) -> None:
-        self._log(INFO, event, peer, message, fields)
+        self.log(INFO, event, peer, message, fields)
 
     def warning(self, event: str, peer: str, message: str = "", /, **fields: object) -> None:
-        self._log(WARNING, event, peer, message, fields)
+        self.log(WARNING, event, peer, message, fields)
 
     def error(self, event: str, peer: str, message: str = "", /, **fields: object) -> None:
-        self._log(ERROR, event, peer, message, fields)
+        self.log(ERROR, event, peer, message, fields)
 
-    def _log(
+    def log(
         self, level: int, event: str, peer: str, message: str, fields: dict[str, object]
     ) -> None:
         if not self._logger.is_enabled(level):

@@ -19,7 +19,7 @@ from penstock.controller.controller import Controller
 from penstock.controller.interface import ApiError
 from penstock.controller.state import ClusterState, ControllerDecision
 from penstock.controller.state_loader import read_stored_state, repair
-from penstock.logs.event_logger import message_logger
+from penstock.logs.event_logger import EventLogger, message_logger
 from penstock.metadata_store.embedded.store import EmbeddedMetadataStore
 from penstock.metadata_store.interface import Session
 from penstock.model.cluster import (
@@ -119,6 +119,7 @@ class Cluster:
     channel: FakeChannel = field(default_factory=FakeChannel)
     reports: list[str] = field(default_factory=list)
     sessions: dict[int, Session] = field(default_factory=dict)
+    logger: EventLogger | None = None  # None: only warnings, into `reports`
 
     async def join(self, broker: int, *, rack: str | None = None) -> BrokerEpoch:
         self.sessions[broker] = await self.store.open_session()
@@ -149,7 +150,7 @@ class Cluster:
             broker_id=BrokerId(broker),
             random=Random(7),
             wait_ms=yield_once,
-            logger=message_logger(self.reports.append),
+            logger=self.logger or message_logger(self.reports.append),
             **options,
         )
 

@@ -28,6 +28,8 @@ from penstock.controller.interface import (
     CreatableTopic,
     NewPartitions,
 )
+from penstock.logs.event_logger import EventLogger
+from penstock.logs.rate_limit import LINES_PER_PEER
 from penstock.metadata_store.errors import ConnectionLoss, SessionExpired
 from penstock.metadata_store.interface import Operation, Result
 from penstock.model.admin import ConfigOperation, ElectionType
@@ -374,6 +376,24 @@ def test_enabling_unclean_election_elects_a_leader() -> None:
             assert fake.topics["u"].partitions[0].leader == 2
 
     run_scenario(scenario, 0, 1, 2)
+
+
+def test_config_changes_of_a_client_are_logged_within_a_limit() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        events: list[str] = []
+        logger = EventLogger(lambda level, event, message, fields: events.append(event))
+        cluster.logger = logger
+        async with cluster.controlled() as controller:
+            await create(controller, CreatableTopic(name="t"), CreatableTopic(name="u"))
+            for number in range(LINES_PER_PEER + 5):
+                change = setting(ConfigScope.TOPIC, "t", "retention.ms", str(1000 + number))
+                assert await controller.alter_configs([change], validate_only=False) == [None]
+            assert events.count("config_changed") == LINES_PER_PEER
+            change = setting(ConfigScope.TOPIC, "u", "retention.ms", "1000")
+            assert await controller.alter_configs([change], validate_only=False) == [None]
+            assert events.count("config_changed") == LINES_PER_PEER + 1
+
+    run_scenario(scenario)
 
 
 def test_an_unreachable_broker_delays_no_other_and_gets_all_requests_later() -> None:
