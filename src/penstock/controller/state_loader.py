@@ -188,6 +188,8 @@ async def read_topics(
                 nodes[name] = decode_topic(check_topic_name(name), value.data)
         except (DamagedZnode, InvalidTopicName) as problem:
             if value is not None and value.stat.num_children:
+                if isinstance(problem, InvalidTopicName):
+                    raise DamagedZnode(topic_path(name), str(problem)) from None
                 raise
             unreadable.append(UnreadableTopic(name, str(problem)))
     return await _read_topics(session, nodes), unreadable

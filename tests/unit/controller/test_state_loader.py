@@ -194,6 +194,7 @@ def test_a_topic_marked_for_deletion_is_not_completed() -> None:
     ("path", "data"),
     [
         ("/brokers/topics/t", b"nonsense"),
+        ("/brokers/topics/a b", b'{"partitions":{"0":[0]}}'),
         ("/config/brokers/0", b"nonsense"),
     ],
 )
