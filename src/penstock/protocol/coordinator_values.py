@@ -58,8 +58,11 @@ class ValueWriter:
         self._parts.append(data or b"")
 
     def data(self, value: bytes) -> None:
+        self.nullable_data(value)
+
+    def nullable_data(self, value: bytes | None) -> None:
         self._length(value, _INT32)
-        self._parts.append(value)
+        self._parts.append(value or b"")
 
     def array(
         self, items: Sequence[Item] | None, write: Callable[["ValueWriter", Item], None]

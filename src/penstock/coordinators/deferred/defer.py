@@ -1,0 +1,123 @@
+"""Decides whether messages are deferred: once per batch of their producer, within the limits. Pure.
+
+A producer repeats a batch until it is answered, perhaps to another broker, so that its messages may
+arrive here twice. Its order is not checked here: batches without deferred messages never arrive.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from penstock.coordinators.deferred.records import DeferredRecord, MessageRecord, ProducerRecord
+from penstock.coordinators.deferred.state import DeferredShardState
+from penstock.coordinators.deferred.values import (
+    DeferredMessage,
+    ProducerBatches,
+    SequenceRange,
+    Target,
+)
+from penstock.coordinators.runtime.result import CoordinatorResult
+from penstock.model.errors import ErrorCode
+
+REMEMBERED_BATCHES = 5  # as many as a producer may have in flight
+
+
+class DeferLimits(NamedTuple):
+    max_delay_ms: int
+    max_pending: int  # messages of a shard
+
+
+class SentBy(NamedTuple):
+    """The batch of an idempotent producer that the messages came in."""
+
+    target: Target
+    producer_id: int
+    producer_epoch: int
+    sequences: SequenceRange
+
+
+class DeferReply(NamedTuple):
+    code: ErrorCode
+    message: str | None = None
+
+
+DONE = DeferReply(ErrorCode.NONE)
+
+
+def defer_messages(
+    state: DeferredShardState,
+    messages: Sequence[DeferredMessage],
+    sent_by: SentBy | None,
+    limits: DeferLimits,
+    *,
+    now_ms: int,
+) -> CoordinatorResult[DeferReply, DeferredRecord]:
+    """All or none of them. Newer messages replace those with the same delay id."""
+    if sent_by is not None:
+        refused = _check_producer(state, sent_by)
+        if refused is not None:
+            return CoordinatorResult(reply=refused)
+    excess = _find_excess(state, messages, limits, now_ms)
+    if excess is not None:
+        return CoordinatorResult(reply=DeferReply(ErrorCode.POLICY_VIOLATION, excess))
+    records: list[DeferredRecord] = list(_message_records(state, messages))
+    if sent_by is not None:
+        records.append(_remember(state, sent_by, now_ms))
+    return CoordinatorResult(reply=DONE, records=records)
+
+
+def _check_producer(state: DeferredShardState, sent_by: SentBy) -> DeferReply | None:
+    """DONE for a batch that was deferred before; None: it is new."""
+    before = state.producers.get((sent_by.target, sent_by.producer_id))
+    if before is None or sent_by.producer_epoch > before.producer_epoch:
+        return None
+    if sent_by.producer_epoch < before.producer_epoch:
+        return DeferReply(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"producer {sent_by.producer_id} has the epoch {before.producer_epoch} by now",
+        )
+    return DONE if sent_by.sequences in before.ranges else None
+
+
+def _find_excess(
+    state: DeferredShardState,
+    messages: Sequence[DeferredMessage],
+    limits: DeferLimits,
+    now_ms: int,
+) -> str | None:
+    """Why they are above a limit."""
+    latest_ms = max(message.due_ms for message in messages)
+    if latest_ms - now_ms > limits.max_delay_ms:
+        return (
+            f"a message is due in {(latest_ms - now_ms) // 1000} s; the longest delay is "
+            f"{limits.max_delay_ms // 1000} s (penstock.delayed.max.ms)"
+        )
+    if len(state.pending) + len(messages) > limits.max_pending:
+        return (
+            f"{len(state.pending)} messages are waiting and {len(messages)} more are above the "
+            f"limit of {limits.max_pending} (penstock.delayed.max.pending); send them later"
+        )
+    return None
+
+
+def _message_records(
+    state: DeferredShardState, messages: Sequence[DeferredMessage]
+) -> Iterator[MessageRecord]:
+    """What has been sent to its target already cannot be replaced: both are delivered."""
+    last = {message.delay_key: number for number, message in enumerate(messages)}
+    for index, message in enumerate(messages):
+        if message.delay_key is not None:
+            if last[message.delay_key] != index:
+                continue  # a later one of the same batch replaces it
+            replaced = state.by_delay_key.get(message.delay_key)
+            if replaced is not None and not state.is_sent(replaced):
+                yield MessageRecord(replaced, None)
+        yield MessageRecord(state.next_number + index, message)
+
+
+def _remember(state: DeferredShardState, sent_by: SentBy, now_ms: int) -> ProducerRecord:
+    before = state.producers.get((sent_by.target, sent_by.producer_id))
+    is_same = before is not None and before.producer_epoch == sent_by.producer_epoch
+    ranges = before.ranges if before is not None and is_same else ()
+    latest = (*ranges, sent_by.sequences)[-REMEMBERED_BATCHES:]
+    batches = ProducerBatches(sent_by.producer_epoch, latest, now_ms)
+    return ProducerRecord(sent_by.target, sent_by.producer_id, batches)

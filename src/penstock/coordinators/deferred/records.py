@@ -1,0 +1,247 @@
+"""The records of `__penstock_deferred`, as plain values. No state.
+
+Each kind has its own key; the last record of a key counts, and a value of None removes it. The
+first two bytes of a key are its kind, those of a value its version, so that later kinds and
+versions are recognised.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+from penstock.coordinators.deferred.values import (
+    DeferredMessage,
+    DelayKey,
+    Delivery,
+    EndedMessage,
+    MessageEnd,
+    ProducerBatches,
+    SequenceRange,
+    Target,
+)
+from penstock.model.ids import TopicId
+from penstock.protocol.coordinator_values import (
+    MalformedRecord,
+    UnknownKey,
+    ValueReader,
+    ValueWriter,
+)
+
+_MESSAGE, _PRODUCER, _DELIVERY, _ENDED, _DELIVERER = range(5)  # kinds
+_VERSION = 0
+_ENDS = tuple(MessageEnd)  # by number
+
+
+class MessageRecord(NamedTuple):
+    """None: it is delivered, cancelled or replaced."""
+
+    number: int
+    value: DeferredMessage | None
+
+
+class ProducerRecord(NamedTuple):
+    target: Target
+    producer_id: int
+    value: ProducerBatches | None
+
+
+class DeliveryRecord(NamedTuple):
+    target: Target
+    value: Delivery | None
+
+
+class EndedRecord(NamedTuple):
+    delay_key: DelayKey
+    value: EndedMessage | None
+
+
+class DelivererRecord(NamedTuple):
+    """The producer as which the shard delivers."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+DeferredRecord: TypeAlias = (
+    MessageRecord | ProducerRecord | DeliveryRecord | EndedRecord | DelivererRecord
+)
+
+# -- writing -------------------------------------------------------------------------------
+
+
+def encode_record(record: DeferredRecord) -> tuple[bytes, bytes | None]:
+    """Key and value as in the log."""
+    key = ValueWriter(flexible=True)
+    value = ValueWriter(flexible=True)
+    value.int16(_VERSION)
+    match record:
+        case MessageRecord(number, message):
+            key.int16(_MESSAGE)
+            key.int64(number)
+            is_tombstone = message is None
+            if message is not None:
+                _write_message(value, message)
+        case ProducerRecord(target, producer_id, batches):
+            key.int16(_PRODUCER)
+            _write_target(key, target)
+            key.int64(producer_id)
+            is_tombstone = batches is None
+            if batches is not None:
+                _write_batches(value, batches)
+        case DeliveryRecord(target, delivery):
+            key.int16(_DELIVERY)
+            _write_target(key, target)
+            is_tombstone = delivery is None
+            if delivery is not None:
+                value.int32(delivery.sequence)
+                value.array(delivery.numbers, ValueWriter.int64)
+        case EndedRecord(delay_key, ended):
+            key.int16(_ENDED)
+            key.uuid(delay_key.topic_id)
+            key.string(delay_key.delay_id)
+            is_tombstone = ended is None
+            if ended is not None:
+                value.int8(_ENDS.index(ended.end))
+                value.int64(ended.ended_ms)
+        case DelivererRecord(producer_id, producer_epoch):
+            key.int16(_DELIVERER)
+            is_tombstone = False
+            value.int64(producer_id)
+            value.int16(producer_epoch)
+    value.tags()
+    return key.done(), None if is_tombstone else value.done()
+
+
+def _write_target(writer: ValueWriter, target: Target) -> None:
+    writer.uuid(target.topic_id)
+    writer.int32(target.partition)
+
+
+def _write_message(writer: ValueWriter, message: DeferredMessage) -> None:
+    writer.int64(message.due_ms)
+    _write_target(writer, message.target)
+    writer.string(message.delay_id)
+    writer.int64(message.timestamp_ms)
+    writer.nullable_data(message.key)
+    writer.nullable_data(message.value)
+    writer.array(message.headers, _write_header)
+
+
+def _write_header(writer: ValueWriter, header: tuple[str, bytes | None]) -> None:
+    name, value = header
+    writer.string(name)
+    writer.nullable_data(value)
+
+
+def _write_batches(writer: ValueWriter, batches: ProducerBatches) -> None:
+    writer.int16(batches.producer_epoch)
+    writer.array(batches.ranges, _write_range)
+    writer.int64(batches.updated_ms)
+
+
+def _write_range(writer: ValueWriter, sequences: SequenceRange) -> None:
+    writer.int32(sequences.first)
+    writer.int32(sequences.last)
+
+
+# -- reading -------------------------------------------------------------------------------
+
+
+def decode_record(key: bytes, value: bytes | None) -> DeferredRecord:
+    """UnknownKey for an unknown kind, MalformedRecord for a damaged record."""
+    reader = ValueReader(key, flexible=True)
+    kind = reader.int16()
+    decode = _DECODERS.get(kind)
+    if decode is None:
+        raise UnknownKey(f"a record of kind {kind}; known are 0 to {len(_DECODERS) - 1}")
+    record = decode(reader, None if value is None else _open(value))
+    reader.end()
+    return record
+
+
+def _open(value: bytes) -> ValueReader:
+    reader = ValueReader(value, flexible=True)
+    version = reader.int16()
+    if version != _VERSION:
+        raise MalformedRecord(f"value version {version} is unknown; known is {_VERSION}")
+    return reader
+
+
+def _close(reader: ValueReader) -> None:
+    reader.tags()
+    reader.end()
+
+
+def _decode_message(key: ValueReader, value: ValueReader | None) -> MessageRecord:
+    number = key.int64()
+    if value is None:
+        return MessageRecord(number, None)
+    message = DeferredMessage(
+        due_ms=value.int64(),
+        target=_read_target(value),
+        delay_id=value.nullable_string(),
+        timestamp_ms=value.int64(),
+        key=value.nullable_data(),
+        value=value.nullable_data(),
+        headers=tuple(value.array(_read_header)),
+    )
+    _close(value)
+    return MessageRecord(number, message)
+
+
+def _decode_producer(key: ValueReader, value: ValueReader | None) -> ProducerRecord:
+    target, producer_id = _read_target(key), key.int64()
+    if value is None:
+        return ProducerRecord(target, producer_id, None)
+    batches = ProducerBatches(value.int16(), tuple(value.array(_read_range)), value.int64())
+    _close(value)
+    return ProducerRecord(target, producer_id, batches)
+
+
+def _decode_delivery(key: ValueReader, value: ValueReader | None) -> DeliveryRecord:
+    target = _read_target(key)
+    if value is None:
+        return DeliveryRecord(target, None)
+    delivery = Delivery(value.int32(), tuple(value.array(ValueReader.int64)))
+    _close(value)
+    return DeliveryRecord(target, delivery)
+
+
+def _decode_ended(key: ValueReader, value: ValueReader | None) -> EndedRecord:
+    delay_key = DelayKey(TopicId(key.uuid()), key.string())
+    if value is None:
+        return EndedRecord(delay_key, None)
+    number = value.int8()
+    if not 0 <= number < len(_ENDS):
+        raise MalformedRecord(f"{number} is no end of a message")
+    ended = EndedMessage(_ENDS[number], value.int64())
+    _close(value)
+    return EndedRecord(delay_key, ended)
+
+
+def _decode_deliverer(_: ValueReader, value: ValueReader | None) -> DelivererRecord:
+    if value is None:
+        raise MalformedRecord("the shard's producer cannot be removed")
+    record = DelivererRecord(value.int64(), value.int16())
+    _close(value)
+    return record
+
+
+def _read_target(reader: ValueReader) -> Target:
+    return Target(TopicId(reader.uuid()), reader.int32())
+
+
+def _read_header(reader: ValueReader) -> tuple[str, bytes | None]:
+    return reader.string(), reader.nullable_data()
+
+
+def _read_range(reader: ValueReader) -> SequenceRange:
+    return SequenceRange(reader.int32(), reader.int32())
+
+
+_DECODERS: dict[int, Callable[[ValueReader, ValueReader | None], DeferredRecord]] = {
+    _MESSAGE: _decode_message,
+    _PRODUCER: _decode_producer,
+    _DELIVERY: _decode_delivery,
+    _ENDED: _decode_ended,
+    _DELIVERER: _decode_deliverer,
+}

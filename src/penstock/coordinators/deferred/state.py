@@ -1,0 +1,168 @@
+"""The messages, producers and deliveries of one shard, as the log's records describe them.
+
+Decides nothing. Durable state changes by `replay` alone, so that a replay of the log, compacted or
+not, gives the same again. Which messages are ready, in memory and due, is volatile: it follows from
+the rest and the time. Values and keys of messages stay in the log.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from typing import TypeVar
+
+from penstock.coordinators.deferred.due_index import DueEntry, DueIndex, RunStore
+from penstock.coordinators.deferred.pending_numbers import PendingNumbers
+from penstock.coordinators.deferred.records import (
+    DeferredRecord,
+    DelivererRecord,
+    DeliveryRecord,
+    EndedRecord,
+    MessageRecord,
+    ProducerRecord,
+)
+from penstock.coordinators.deferred.values import (
+    DeferredMessage,
+    DelayKey,
+    Delivery,
+    EndedMessage,
+    ProducerBatches,
+    Target,
+)
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+_OVERHEAD_BYTES = 64  # of a message's record, besides key, value and headers
+NOTHING_SENT = Delivery(0, ())
+
+
+class DeferredShardState:
+    """Owned by its shard."""
+
+    def __init__(self, runs: RunStore) -> None:
+        self.next_number = 0
+        self.deliverer: DelivererRecord | None = None
+        self.pending = PendingNumbers()
+        self.by_delay_key: dict[DelayKey, int] = {}  # of pending messages
+        self.producers: dict[tuple[Target, int], ProducerBatches] = {}
+        self.deliveries: dict[Target, Delivery] = {}
+        self.ended: dict[DelayKey, EndedMessage] = {}
+        self._delay_keys: dict[int, DelayKey] = {}  # by the number of a pending message
+        self._sent: dict[int, DueEntry | None] = {}  # unconfirmed; None: not taken out of `_due`
+        self._due = DueIndex(runs)
+        self._ready: dict[Target, deque[DueEntry]] = {}  # due, and not sent; none is empty
+
+    # -- replaying -------------------------------------------------------------------------
+
+    def replay(self, record: DeferredRecord, offset: int) -> None:
+        match record:
+            case MessageRecord(number, None):
+                self._remove(number)
+            case MessageRecord(number, message) if message is not None:
+                self._add(number, message, offset)
+            case ProducerRecord(target, producer_id, batches):
+                _put(self.producers, (target, producer_id), batches)
+            case DeliveryRecord(target, delivery):
+                self._replay_delivery(target, delivery)
+            case EndedRecord(delay_key, ended):
+                _put(self.ended, delay_key, ended)
+            case DelivererRecord():
+                self.deliverer = record
+
+    def _add(self, number: int, message: DeferredMessage, offset: int) -> None:
+        self.next_number = max(self.next_number, number + 1)
+        self.pending.add(number)
+        if message.delay_key is not None:
+            self.by_delay_key[message.delay_key] = number
+            self._delay_keys[number] = message.delay_key
+        size_bytes = _size_bytes(message)
+        self._due.add(DueEntry(message.due_ms, number, offset, size_bytes, message.target))
+
+    def _remove(self, number: int) -> None:
+        """It stays in the index until it is taken out: whether it is pending is what counts."""
+        self.next_number = max(self.next_number, number + 1)
+        self.pending.discard(number)
+        self._sent.pop(number, None)
+        delay_key = self._delay_keys.pop(number, None)
+        if delay_key is not None and self.by_delay_key.get(delay_key) == number:
+            del self.by_delay_key[delay_key]
+
+    def _replay_delivery(self, target: Target, delivery: Delivery | None) -> None:
+        before = self.deliveries.get(target, NOTHING_SENT)
+        _put(self.deliveries, target, delivery)
+        for number in before.numbers:
+            self._sent.pop(number, None)
+        if delivery is not None:
+            self._sent.update(dict.fromkeys(delivery.numbers))
+            self._take_sent(target)
+
+    def _take_sent(self, target: Target) -> None:
+        """Takes what was sent out of what is ready: the first ones, unless they have ended."""
+        ready = self._ready.get(target, deque())
+        while ready and (ready[0].number in self._sent or ready[0].number not in self.pending):
+            entry = ready.popleft()
+            if entry.number in self._sent:
+                self._sent[entry.number] = entry
+        _put(self._ready, target, ready or None)
+
+    # -- what is due -----------------------------------------------------------------------
+
+    def take_due(self, now_ms: int) -> None:
+        """Makes ready what is due by now."""
+        for entry in self._due.take_due(now_ms):
+            if entry.number in self._sent:
+                self._sent[entry.number] = entry
+            elif entry.number in self.pending:
+                self._ready.setdefault(entry.target, deque()).append(entry)
+
+    def next_due_ms(self) -> int | None:
+        return self._due.next_due_ms()
+
+    def ready_targets(self) -> list[Target]:
+        """With something to send, and nothing unconfirmed."""
+        return [target for target in self._ready if not self.find_delivery(target).numbers]
+
+    def ready(self, target: Target) -> Iterator[DueEntry]:
+        """In order, without those that ended meanwhile."""
+        self._take_sent(target)
+        entries = self._ready.get(target, ())
+        return (entry for entry in entries if entry.number in self.pending)
+
+    def find_delivery(self, target: Target) -> Delivery:
+        return self.deliveries.get(target, NOTHING_SENT)
+
+    def find_sent(self, target: Target) -> list[DueEntry] | None:
+        """The unconfirmed messages of a target, in order; None while one of them is not due by
+        this broker's clock, which can be behind that of the broker that sent them."""
+        entries = [self._sent[number] for number in self.find_delivery(target).numbers]
+        due = [entry for entry in entries if entry is not None]
+        return due if len(due) == len(entries) else None
+
+    def is_sent(self, number: int) -> bool:
+        return number in self._sent
+
+    def find_delay_key(self, number: int) -> DelayKey | None:
+        return self._delay_keys.get(number)
+
+    def snapshot(self) -> object:
+        """The durable state; equal for equal states."""
+        return (
+            self.deliverer,
+            frozenset(number for number in range(self.next_number) if number in self.pending),
+            dict(self.by_delay_key),
+            dict(self.producers),
+            dict(self.deliveries),
+            dict(self.ended),
+            frozenset(self._sent),
+        )
+
+
+def _size_bytes(message: DeferredMessage) -> int:
+    headers = sum(len(name) + len(value or b"") + 8 for name, value in message.headers)
+    return _OVERHEAD_BYTES + len(message.key or b"") + len(message.value or b"") + headers
+
+
+def _put(table: dict[Key, Value], key: Key, value: Value | None) -> None:
+    if value is None:
+        table.pop(key, None)
+    else:
+        table[key] = value

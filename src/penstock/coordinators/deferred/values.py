@@ -1,0 +1,72 @@
+"""Deferred messages and what is known about them. No behaviour.
+
+A shard gives each message a number; no two messages that it knows have the same.
+"""
+
+from enum import Enum
+from typing import NamedTuple
+
+from penstock.model.ids import TopicId
+from penstock.protocol.records import RecordHeaders
+
+MAX_DELAY_ID_BYTES = 255
+
+
+class Target(NamedTuple):
+    """Where messages are delivered to. A topic that is created anew is another target."""
+
+    topic_id: TopicId
+    partition: int
+
+
+class DelayKey(NamedTuple):
+    """By which a message can be cancelled or replaced."""
+
+    topic_id: TopicId
+    delay_id: str
+
+
+class DeferredMessage(NamedTuple):
+    due_ms: int
+    target: Target
+    delay_id: str | None
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: RecordHeaders
+
+    @property
+    def delay_key(self) -> DelayKey | None:
+        return None if self.delay_id is None else DelayKey(self.target.topic_id, self.delay_id)
+
+
+class SequenceRange(NamedTuple):
+    first: int
+    last: int
+
+
+class ProducerBatches(NamedTuple):
+    """The latest batches of a producer in which messages were deferred to a target."""
+
+    producer_epoch: int
+    ranges: tuple[SequenceRange, ...]  # oldest first
+    updated_ms: int
+
+
+class Delivery(NamedTuple):
+    """What a shard has sent to a target, or is going to."""
+
+    sequence: int  # of the first of `numbers`, or of the next message that is sent
+    numbers: tuple[int, ...]  # unconfirmed ones; a repeat sends the same, in this order
+
+
+class MessageEnd(Enum):
+    """How a message with a delay id has ended."""
+
+    DELIVERED = "delivered"
+    CANCELLED = "cancelled"
+
+
+class EndedMessage(NamedTuple):
+    end: MessageEnd
+    ended_ms: int

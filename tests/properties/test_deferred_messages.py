@@ -1,0 +1,339 @@
+"""Any history of sends, repeats, cancels, crashes and failovers: a message is delivered once, when
+it is due, unless it was cancelled or replaced; and the answer to a cancel is true for ever."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TypeVar
+from uuid import UUID
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.profile import scaled
+from tests.unit.coordinators.deferred.runs import MemoryRuns
+
+from penstock.coordinators.deferred.cancel import CancelReply, cancel_message, forget_ended
+from penstock.coordinators.deferred.defer import DONE, DeferLimits, SentBy, defer_messages
+from penstock.coordinators.deferred.delivery import (
+    DeliveryLimits,
+    begin_delivery,
+    confirm_delivery,
+)
+from penstock.coordinators.deferred.due_index import HOUR_MS
+from penstock.coordinators.deferred.records import (
+    DeferredRecord,
+    MessageRecord,
+    decode_record,
+    encode_record,
+)
+from penstock.coordinators.deferred.state import DeferredShardState
+from penstock.coordinators.deferred.values import (
+    DeferredMessage,
+    DelayKey,
+    SequenceRange,
+    Target,
+)
+from penstock.coordinators.runtime.result import CoordinatorResult
+from penstock.model.ids import TopicId
+
+TOPIC = TopicId(UUID(int=7))
+TARGETS = [Target(TOPIC, partition) for partition in range(2)]
+IDS = ["a", "b"]
+LIMITS = DeferLimits(max_delay_ms=100 * HOUR_MS, max_pending=1000)
+FEW = DeliveryLimits(max_messages=3, max_bytes=1000)
+START_MS = 1_000 * HOUR_MS
+SKEW_MS = 2_000
+
+Reply = TypeVar("Reply")
+
+
+class LastStep(Enum):
+    """Of a delivery, before the shard fails."""
+
+    NONE = 0
+    BEGUN = 1  # written down
+    SENT = 2
+    CONFIRMED = 3
+
+
+LAST_STEPS = [*LastStep, LastStep.CONFIRMED, LastStep.CONFIRMED]
+
+
+@dataclass
+class Sent:
+    """A message as its sender knows it."""
+
+    due_ms: int
+    delay_id: str | None
+    is_cancelled: bool = False
+    must_arrive: bool = False  # somebody was told that it is delivered
+    delivered: int = 0
+
+
+@dataclass
+class TargetLog:
+    """A partition with Kafka's rule for idempotent producers."""
+
+    values: list[bytes] = field(default_factory=list)
+    last: tuple[int, list[bytes]] | None = None  # first sequence and batch
+
+    def append(self, sequence: int, batch: list[bytes]) -> bool:
+        """False: it has this batch already."""
+        if self.last is not None and self.last[0] == sequence:
+            assert self.last[1] == batch, "a repeat must be the same"
+            return False
+        expected = 0 if self.last is None else self.last[0] + len(self.last[1])
+        assert sequence == expected
+        self.values += batch
+        self.last = sequence, batch
+        return True
+
+
+class ShardLog:
+    """The shard's partition: written whole results, read back by offset or from its start."""
+
+    def __init__(self) -> None:
+        self._records: dict[int, tuple[bytes, bytes | None]] = {}
+        self._end_offset = 0
+
+    def append(self, record: DeferredRecord) -> tuple[DeferredRecord, int]:
+        offset = self._end_offset
+        self._records[offset] = encode_record(record)
+        self._end_offset += 1
+        return decode_record(*self._records[offset]), offset
+
+    def read(self, offset: int) -> DeferredRecord:
+        return decode_record(*self._records[offset])
+
+    def load(self) -> DeferredShardState:
+        state = DeferredShardState(MemoryRuns())
+        for offset in sorted(self._records):
+            state.replay(self.read(offset), offset)
+        return state
+
+    def compact(self, *, drops_tombstones: bool) -> None:
+        last = {key: offset for offset, (key, _) in sorted(self._records.items())}
+        self._records = {
+            offset: (key, value)
+            for offset, (key, value) in self._records.items()
+            if last[key] == offset and not (value is None and drops_tombstones)
+        }
+
+
+@settings(
+    max_examples=scaled(test=200, verify=2_000, release=20_000),
+    stateful_step_count=60,
+    deadline=None,
+)
+class DeferredMessages(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_ms = START_MS
+        self.skew_ms = 0  # by which the leader's clock is behind
+        self.log = ShardLog()
+        self.state = self.log.load()
+        self.messages: dict[bytes, Sent] = {}
+        self.targets = {target: TargetLog() for target in TARGETS}
+        self.sequence = 0
+        self.last_batch: tuple[list[DeferredMessage], SentBy] | None = None
+
+    def run(
+        self, decide: Callable[[], CoordinatorResult[Reply, DeferredRecord]], *, is_written: bool
+    ) -> Reply | None:
+        """None: the write failed, and the shard has not changed."""
+        result = decide()
+        if result.records and not is_written:
+            return None
+        for record in result.records:
+            self.state.replay(*self.log.append(record))
+        return result.reply  # type: ignore[return-value]
+
+    # -- senders ---------------------------------------------------------------------------
+
+    @rule(
+        to=st.sampled_from(TARGETS),
+        delays_ms=st.lists(
+            st.sampled_from([-5, 0, 1, 1_000, 1_000, HOUR_MS - 1, 50 * HOUR_MS]),
+            min_size=1,
+            max_size=3,
+        ),
+        delay_id=st.sampled_from([None, *IDS]),
+        is_idempotent=st.booleans(),
+        is_written=st.sampled_from([True, True, False]),
+    )
+    def send(
+        self,
+        to: Target,
+        delays_ms: list[int],
+        delay_id: str | None,
+        is_idempotent: bool,
+        is_written: bool,
+    ) -> None:
+        batch = []
+        for index, delay_ms in enumerate(delays_ms):
+            value = b"%d" % len(self.messages)
+            message_id = delay_id if index == 0 else None
+            due_ms = self.now_ms + delay_ms
+            batch.append(DeferredMessage(due_ms, to, message_id, due_ms, None, value, ()))
+            self.messages[value] = Sent(due_ms, message_id)
+        sequences = SequenceRange(self.sequence, self.sequence + len(batch) - 1)
+        sent_by = SentBy(to, 5, 0, sequences)
+        if self.defer(batch, sent_by if is_idempotent else None, is_written=is_written):
+            if is_idempotent:
+                self.last_batch = batch, sent_by
+                self.sequence += len(batch)
+        else:
+            for message in batch:
+                del self.messages[message.value or b""]
+
+    def defer(
+        self, batch: list[DeferredMessage], sent_by: SentBy | None, *, is_written: bool
+    ) -> bool:
+        key = None if batch[0].delay_id is None else DelayKey(TOPIC, batch[0].delay_id)
+        number = None if key is None else self.state.by_delay_key.get(key)
+        replaced = None if number is None or self.state.is_sent(number) else self.value_of(number)
+        reply = self.run(
+            lambda: defer_messages(self.state, batch, sent_by, LIMITS, now_ms=self.now_ms),
+            is_written=is_written,
+        )
+        assert reply in (DONE, None)
+        if reply is not None and replaced is not None:
+            self.messages[replaced].is_cancelled = True
+        return reply is not None
+
+    @precondition(lambda self: self.last_batch is not None)
+    @rule()
+    def repeat_the_last_batch(self) -> None:
+        assert self.last_batch is not None
+        batch, sent_by = self.last_batch
+        before = self.state.snapshot()
+        reply = self.run(
+            lambda: defer_messages(self.state, batch, sent_by, LIMITS, now_ms=self.now_ms),
+            is_written=True,
+        )
+        assert reply == DONE
+        assert self.state.snapshot() == before
+
+    @rule(delay_id=st.sampled_from(IDS), is_written=st.booleans())
+    def cancel(self, delay_id: str, is_written: bool) -> None:
+        key = DelayKey(TOPIC, delay_id)
+        number = self.state.by_delay_key.get(key)
+        reply = self.run(
+            lambda: cancel_message(self.state, key, now_ms=self.now_ms), is_written=is_written
+        )
+        if number is None:
+            assert reply is not None
+            self.check_answer_about_the_last(delay_id, reply)
+        elif reply is CancelReply.CANCELLED:
+            self.messages[self.value_of(number)].is_cancelled = True
+        elif reply is not None:
+            assert reply is CancelReply.DELIVERED
+            self.messages[self.value_of(number)].must_arrive = True
+
+    def check_answer_about_the_last(self, delay_id: str, reply: CancelReply) -> None:
+        """Nothing with this id waits."""
+        last = [sent for sent in self.messages.values() if sent.delay_id == delay_id]
+        if reply is CancelReply.DELIVERED:
+            assert last[-1].delivered
+        elif reply is CancelReply.CANCELLED:
+            assert last[-1].is_cancelled
+        else:
+            assert all(sent.delivered or sent.is_cancelled for sent in last)
+
+    # -- time, and those who deliver -------------------------------------------------------
+
+    @rule(elapsed_ms=st.sampled_from([1, 999, 60_000, HOUR_MS, 200 * HOUR_MS]))
+    def wait(self, elapsed_ms: int) -> None:
+        self.now_ms += elapsed_ms
+
+    @rule(
+        elapsed_ms=st.sampled_from([0, 1_000, HOUR_MS]),
+        ends=st.tuples(*[st.sampled_from(LAST_STEPS) for _ in TARGETS]),
+    )
+    def wait_and_deliver(self, elapsed_ms: int, ends: tuple[LastStep, ...]) -> None:
+        self.now_ms += elapsed_ms
+        for target, last_step in zip(TARGETS, ends, strict=True):
+            self.deliver(target, last_step)
+
+    def deliver(self, target: Target, last_step: LastStep) -> None:
+        """As far as the shard gets before it fails."""
+        self.state.take_due(self.now_ms - self.skew_ms)
+        if not self.state.find_delivery(target).numbers:
+            is_begun = last_step is not LastStep.NONE
+            self.run(lambda: begin_delivery(self.state, target, FEW), is_written=is_begun)
+        sent = self.state.find_sent(target)
+        if not sent or last_step in (LastStep.NONE, LastStep.BEGUN):
+            return
+        values = [self.value_at(entry.offset, entry.number) for entry in sent]
+        sequence = self.state.find_delivery(target).sequence
+        if self.targets[target].append(sequence, values):
+            for value in values:
+                assert self.now_ms - self.skew_ms >= self.messages[value].due_ms, "early"
+                self.messages[value].delivered += 1
+        self.run(
+            lambda: confirm_delivery(self.state, target, now_ms=self.now_ms),
+            is_written=last_step is LastStep.CONFIRMED,
+        )
+
+    @rule(skew_ms=st.sampled_from([0, SKEW_MS]), compacts=st.booleans(), drops=st.booleans())
+    def fail_over(self, skew_ms: int, compacts: bool, drops: bool) -> None:
+        before = self.state.snapshot()
+        if compacts:
+            self.log.compact(drops_tombstones=drops)
+        self.state = self.log.load()
+        assert self.state.snapshot() == before
+        self.skew_ms = skew_ms
+
+    @rule()
+    def forget(self) -> None:
+        self.run(
+            lambda: forget_ended(self.state, ended_before_ms=self.now_ms - HOUR_MS, at_most=10),
+            is_written=True,
+        )
+
+    # -- what must hold --------------------------------------------------------------------
+
+    @invariant()
+    def nothing_is_delivered_twice_or_in_spite_of_a_cancel(self) -> None:
+        for sent in self.messages.values():
+            assert sent.delivered <= (0 if sent.is_cancelled else 1)
+        counts = Counter(value for log in self.targets.values() for value in log.values)
+        assert counts == {value: 1 for value, sent in self.messages.items() if sent.delivered}
+
+    def teardown(self) -> None:
+        """In the end, all that was not cancelled arrives."""
+        self.now_ms += 200 * HOUR_MS
+        for target in TARGETS:
+            while self.state.find_delivery(target).numbers or self.is_ready(target):
+                self.deliver(target, LastStep.CONFIRMED)
+        assert len(self.state.pending) == 0
+        for sent in self.messages.values():
+            assert sent.delivered == (0 if sent.is_cancelled else 1)
+            assert sent.delivered or not sent.must_arrive
+
+    def is_ready(self, target: Target) -> bool:
+        self.state.take_due(self.now_ms - self.skew_ms)
+        return any(True for _ in self.state.ready(target))
+
+    def value_at(self, offset: int, number: int) -> bytes:
+        record = self.log.read(offset)
+        assert isinstance(record, MessageRecord)
+        assert record.number == number
+        assert record.value is not None
+        assert record.value.value is not None
+        return record.value.value
+
+    def value_of(self, number: int) -> bytes:
+        """Of a pending message, whose record is the only one with its number."""
+        for offset in self.log._records:
+            record = self.log.read(offset)
+            if isinstance(record, MessageRecord) and record.number == number and record.value:
+                return self.value_at(offset, number)
+        raise AssertionError(number)
+
+
+TestDeferredMessages = DeferredMessages.TestCase
