@@ -72,3 +72,13 @@ def _end(
         # Not if another message has the id by now: asking for it means that one.
         if delay_key is not None and state.by_delay_key.get(delay_key) == number:
             yield EndedRecord(delay_key, EndedMessage(MessageEnd.DELIVERED, now_ms))
+
+
+def drop_delivery(
+    state: DeferredShardState, target: Target
+) -> CoordinatorResult[int, DeferredRecord]:
+    """The target's topic is deleted: nobody will ever read them. The reply is how many."""
+    numbers = state.find_delivery(target).numbers
+    records: list[DeferredRecord] = [DeliveryRecord(target, None)]
+    records += (MessageRecord(number, None) for number in numbers)
+    return CoordinatorResult(reply=len(numbers), records=records)

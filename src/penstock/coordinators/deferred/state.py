@@ -121,6 +121,9 @@ class DeferredShardState:
         """With something to send, and nothing unconfirmed."""
         return [target for target in self._ready if not self.find_delivery(target).numbers]
 
+    def unconfirmed_targets(self) -> list[Target]:
+        return [target for target, delivery in self.deliveries.items() if delivery.numbers]
+
     def ready(self, target: Target) -> Iterator[DueEntry]:
         """In order, without those that ended meanwhile."""
         self._take_sent(target)

@@ -9,8 +9,6 @@ from typing import NamedTuple
 from penstock.model.ids import TopicId
 from penstock.protocol.records import RecordHeaders
 
-MAX_DELAY_ID_BYTES = 255
-
 
 class Target(NamedTuple):
     """Where messages are delivered to. A topic that is created anew is another target."""

@@ -1,0 +1,238 @@
+"""One led partition of `__penstock_deferred`: its messages, and the delivery of those that are due.
+
+`CoordinatorShard` runs the commands; a timer wakes this shard when the next message is due, and a
+`TargetDelivery` per target sends what is ready. Owned by the event loop.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+from penstock.coordinators.deferred.cancel import CancelReply, cancel_message, forget_ended
+from penstock.coordinators.deferred.config import DeferredConfig
+from penstock.coordinators.deferred.defer import DeferLimits, DeferReply, SentBy, defer_messages
+from penstock.coordinators.deferred.delivery import DeliveryLimits
+from penstock.coordinators.deferred.dependencies import DeliveryChannel
+from penstock.coordinators.deferred.due_index import HOUR_MS, RunStore
+from penstock.coordinators.deferred.loader import DeferredLoader, Entry
+from penstock.coordinators.deferred.records import DeferredRecord, DelivererRecord, encode_record
+from penstock.coordinators.deferred.state import DeferredShardState
+from penstock.coordinators.deferred.stored_messages import read_messages
+from penstock.coordinators.deferred.target_delivery import Decide, TargetDelivery
+from penstock.coordinators.deferred.values import DeferredMessage, DelayKey, Target
+from penstock.coordinators.runtime.coordinator_shard import CoordinatorShard, ShardDependencies
+from penstock.coordinators.runtime.dependencies import Report
+from penstock.coordinators.runtime.pending_replies import Failed
+from penstock.coordinators.runtime.record_batches import TooLarge, build_batches
+from penstock.coordinators.runtime.result import CoordinatorResult
+from penstock.model.errors import ErrorCode, Refusal
+from penstock.model.producer_ids import ProducerIds
+
+WRITE_TIMEOUT_MS = 5_000
+FORGOTTEN_AT_ONCE = 500
+
+_DUE = "due"  # keys of timers
+_FORGET = "forget ended"
+
+ReplyType = TypeVar("ReplyType")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeferredDependencies(ShardDependencies):
+    """Shared by all shards of the coordinator."""
+
+    channel: DeliveryChannel
+    producer_ids: ProducerIds
+    config: Callable[[], DeferredConfig]
+    new_runs: Callable[[int], RunStore]  # empty ones, for a partition
+    start: Callable[[Coroutine[Any, Any, None], str], None]  # as a task of the coordinator
+
+
+class DeferredShard(CoordinatorShard[DeferredShardState, DeferredRecord]):
+    def __init__(self, partition: int, dependencies: DeferredDependencies) -> None:
+        self._dependencies = dependencies
+        self._delivering: dict[Target, object] = {}  # with the token of the task that does it
+        self._pauses: set[asyncio.Future[None]] = set()
+        self._wakes_ms: int | None = None  # when the timer fires; None: it is not set
+        self._choosing_deliverer = asyncio.Lock()
+        super().__init__(partition, dependencies)
+
+    # -- commands --------------------------------------------------------------------------
+
+    async def defer(
+        self, messages: Sequence[DeferredMessage], sent_by: SentBy | None
+    ) -> DeferReply | Failed:
+        config = self._dependencies.config()
+        limits = DeferLimits(config.max_delay_ms, config.max_pending)
+        return await self.decide(
+            lambda state, now_ms: defer_messages(state, messages, sent_by, limits, now_ms=now_ms)
+        )
+
+    async def cancel(self, delay_key: DelayKey) -> CancelReply | Failed:
+        return await self.decide(
+            lambda state, now_ms: cancel_message(state, delay_key, now_ms=now_ms)
+        )
+
+    async def decide(self, decide: Decide[ReplyType]) -> ReplyType | Failed:
+        if not self.is_active:
+            return Failed(ErrorCode.NOT_COORDINATOR)
+        return await self.run(lambda state, _, now_ms: decide(state, now_ms))
+
+    # -- what is due -----------------------------------------------------------------------
+
+    def _wake_when_due(self) -> None:
+        next_ms = self.state.next_due_ms()
+        if next_ms is None or (self._wakes_ms is not None and self._wakes_ms <= next_ms):
+            return
+        self._wakes_ms = next_ms
+        delay_ms = max(0, next_ms - self._dependencies.wall_ms())
+        self._timers.set(_DUE, min(delay_ms, HOUR_MS), self._on_due)
+
+    def _on_due(self) -> None:
+        self._wakes_ms = None
+        self.state.take_due(self._dependencies.wall_ms())
+        for target in self.state.ready_targets() + self.state.unconfirmed_targets():
+            self._start_delivery(target)
+        self._wake_when_due()
+
+    def _start_delivery(self, target: Target) -> None:
+        if target in self._delivering:
+            return
+        token = self._delivering[target] = object()
+        config = self._dependencies.config()
+        delivery = TargetDelivery(
+            self,
+            target,
+            self._dependencies.channel,
+            DeliveryLimits(config.max_delivery_messages, config.max_delivery_bytes),
+            partial(self._is_delivering, target, token),
+            self._pause,
+            self._dependencies.logger,
+        )
+        self._dependencies.start(
+            self._run_delivery(delivery, token), f"deliver to {target.topic_id}-{target.partition}"
+        )
+
+    async def _run_delivery(self, delivery: TargetDelivery, token: object) -> None:
+        target = delivery.target
+        try:
+            await delivery.run()
+        finally:
+            if self._is_delivering(target, token):
+                del self._delivering[target]
+
+    def _is_delivering(self, target: Target, token: object) -> bool:
+        return self.is_active and self.is_led and self._delivering.get(target) is token
+
+    async def _pause(self, duration_ms: int) -> None:
+        """Ends at once when the shard does."""
+        if not self.is_active:
+            return
+        paused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._pauses.add(paused)
+        self._timers.set(paused, duration_ms, partial(_resolve, paused))
+        await paused
+        self._pauses.discard(paused)
+
+    async def read_sent(self, target: Target) -> list[DeferredMessage] | None:
+        entries = self.state.find_sent(target)
+        if entries is None:
+            return None
+        return await read_messages(
+            self._dependencies.log, self.partition, entries, self._report_damage
+        )
+
+    async def get_deliverer(self) -> DelivererRecord:
+        """One for all targets: it is committed before anything is sent in its name."""
+        async with self._choosing_deliverer:
+            if self.state.deliverer is None:
+                producer_id = await self._dependencies.producer_ids.next_producer_id()
+                record = DelivererRecord(producer_id, 0)
+                reply = await self.decide(
+                    lambda state, _: CoordinatorResult(reply=True, records=(record,))
+                )
+                if isinstance(reply, Failed):
+                    raise Refusal(reply.code)
+            deliverer = self.state.deliverer
+        if deliverer is None:  # the shard has reloaded meanwhile
+            raise Refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return deliverer
+
+    # -- writing ---------------------------------------------------------------------------
+
+    def _build_batches(self, result: CoordinatorResult[Any, DeferredRecord]) -> Sequence[bytearray]:
+        """In one batch: half of a decision would lose messages or deliver them twice."""
+        max_bytes = self._dependencies.log.max_batch_bytes(self.partition)
+        batches = build_batches(
+            result.records,
+            encode_record,
+            lambda record: type(record).__name__,
+            now_ms=self._dependencies.wall_ms(),
+            max_bytes=max_bytes,
+        )
+        if len(batches) > 1:
+            raise TooLarge(
+                f"{len(result.records)} records that belong together are above {max_bytes} bytes; "
+                "send smaller batches, or raise the topic's max.message.bytes"
+            )
+        return batches
+
+    def _replay(self, result: CoordinatorResult[Any, DeferredRecord], base_offset: int) -> int:
+        for offset, record in enumerate(result.records, start=base_offset):
+            self.state.replay(record, offset)
+        self._wake_when_due()
+        return base_offset + len(result.records)
+
+    def _write_timeout_ms(self) -> int:
+        return WRITE_TIMEOUT_MS
+
+    # -- forgetting ------------------------------------------------------------------------
+
+    def _forget_later(self) -> None:
+        interval_ms = self._dependencies.config().forget_interval_ms
+        self._timers.set(_FORGET, interval_ms, self._forget)
+
+    def _forget(self) -> None:
+        retention_ms = self._dependencies.config().ended_retention_ms
+        self._execute(
+            lambda state, _, now_ms: forget_ended(
+                state, ended_before_ms=now_ms - retention_ms, at_most=FORGOTTEN_AT_ONCE
+            )
+        )
+        if self.is_active:
+            self._forget_later()
+
+    # -- loading and ending ----------------------------------------------------------------
+
+    def _new_state(self) -> DeferredShardState:
+        return DeferredShardState(self._dependencies.new_runs(self.partition))
+
+    def _new_reader(self, report: Report) -> DeferredLoader:
+        return DeferredLoader(report)
+
+    def _load_entry(self, entry: Entry) -> None:
+        self.state.replay(*entry)
+
+    def _chunk_bytes(self) -> int:
+        return self._dependencies.config().load_buffer_bytes
+
+    def _on_active(self) -> None:
+        self._forget_later()
+        self._on_due()
+
+    def _forget_volatile(self) -> None:
+        self._delivering.clear()
+        self._wakes_ms = None
+        for paused in self._pauses:
+            _resolve(paused)
+        self._pauses.clear()
+
+    def __str__(self) -> str:
+        return f"__penstock_deferred-{self.partition}"
+
+
+def _resolve(paused: "asyncio.Future[None]") -> None:
+    if not paused.done():
+        paused.set_result(None)

@@ -1,0 +1,141 @@
+"""A coordinator of deferred messages over real logs on a simulated disk, with timers that tests
+advance.
+
+The targets are lists of what they took, with Kafka's rule for idempotent producers. They take a
+batch at once, unless a test makes them refuse it or lose the answer.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+from uuid import UUID
+
+from tests.unit.coordinators.deferred.runs import MemoryRuns
+from tests.unit.coordinators.group.coordinator_harness import TableLog
+from tests.unit.coordinators.transaction.harness import FakeProducerIds
+
+from penstock.coordinators.deferred.config import DeferredConfig
+from penstock.coordinators.deferred.coordinator import DeferredCoordinator
+from penstock.coordinators.deferred.shard import DeferredShard
+from penstock.coordinators.deferred.values import DeferredMessage, Target
+from penstock.logs.event_logger import message_logger
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import TopicId
+from penstock.protocol.batch import read_header
+from penstock.protocol.records import iter_records
+from penstock.testing.manual_clock import ManualClock
+
+TOPIC = TopicId(UUID(int=1))
+FIRST, SECOND = Target(TOPIC, 0), Target(TOPIC, 1)
+
+
+class FakeTargets:
+    """A DeliveryChannel."""
+
+    def __init__(self) -> None:
+        self.values: dict[Target, list[bytes | None]] = {FIRST: [], SECOND: []}
+        self.refusals: dict[Target, ErrorCode] = {}
+        self.loses_answers = False
+        self.attempts = 0
+        self._next_sequence: dict[tuple[Target, int], int] = {}
+        self._sequence: dict[tuple[Target, int], int] = {}  # of the last batch
+
+    async def send(self, target: Target, batch: bytearray) -> ErrorCode:
+        self.attempts += 1
+        await asyncio.sleep(0)
+        if target in self.refusals:
+            return self.refusals[target]
+        code = self._append(target, batch)
+        return ErrorCode.REQUEST_TIMED_OUT if self.loses_answers else code
+
+    def _append(self, target: Target, batch: bytearray) -> ErrorCode:
+        header = read_header(batch)
+        producer = target, header.producer_id
+        if self._sequence.get(producer) == header.base_sequence:
+            return ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+        if self._next_sequence.get(producer, 0) != header.base_sequence:
+            return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        self._sequence[producer] = header.base_sequence
+        self._next_sequence[producer] = header.base_sequence + header.record_count
+        self.values[target] += [record.value for record in iter_records(batch)]
+        return ErrorCode.NONE
+
+
+class DeferredCoordinatorHarness:
+    """One incarnation of a coordinator, over a log that may be older."""
+
+    def __init__(
+        self,
+        log: TableLog | None = None,
+        *,
+        clock: ManualClock | None = None,
+        targets: FakeTargets | None = None,
+        config: DeferredConfig | None = None,
+    ) -> None:
+        self.log = log or TableLog()
+        self.clock = clock or ManualClock()
+        self.targets = targets or FakeTargets()
+        self.reports: list[str] = []
+        self.log.wall_ms = self.clock.wall_ms
+        self.coordinator = DeferredCoordinator(
+            log=self.log,
+            channel=self.targets,
+            producer_ids=FakeProducerIds(),
+            new_runs=lambda partition: MemoryRuns(),
+            timers=self.clock,
+            wall_ms=self.clock.wall_ms,
+            config=lambda: config or DeferredConfig(),
+            logger=message_logger(self.reports.append),
+        )
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["DeferredCoordinatorHarness"]:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.coordinator.run())
+            for partition in range(len(self.log.leaderships)):
+                self.coordinator.take_partition(partition, 0)
+            await self.settle()
+            assert not self.coordinator.is_loading
+            try:
+                yield self
+            finally:
+                self.coordinator.close()
+
+    async def settle(self) -> None:
+        """Let everything run that waits neither for the clock nor for a test."""
+        for _ in range(200):
+            await asyncio.sleep(0)
+
+    async def advance_ms(self, duration_ms: int) -> None:
+        self.clock.advance_ms(duration_ms)
+        await self.settle()
+
+    @property
+    def shard(self) -> DeferredShard:
+        shard = self.coordinator.find_shard(0)
+        assert shard is not None
+        return shard
+
+    def message(
+        self,
+        delay_ms: int,
+        value: bytes,
+        *,
+        target: Target = FIRST,
+        delay_id: str | None = None,
+    ) -> DeferredMessage:
+        now_ms = self.clock.wall_ms()
+        return DeferredMessage(now_ms + delay_ms, target, delay_id, now_ms, b"key", value, ())
+
+    async def defer(self, *messages: DeferredMessage) -> None:
+        reply = await self.coordinator.defer(0, messages, None)
+        assert reply.code is ErrorCode.NONE, reply
+
+
+def run_scenario(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def run() -> None:
+        async with asyncio.timeout(60):
+            await scenario()
+
+    asyncio.run(run())
