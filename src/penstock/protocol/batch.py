@@ -127,6 +127,12 @@ class BatchHeader(NamedTuple):
         return self.producer_id >= 0
 
     @property
+    def is_marker(self) -> bool:
+        """A control batch, unless it stands for records of its producer that are kept elsewhere:
+        that one has their sequences."""
+        return bool(self.attributes & CONTROL) and self.base_sequence < 0
+
+    @property
     def last_sequence(self) -> int:
         """The last record's sequence: 0 follows 2^31-1. Without a sequence, NO_SEQUENCE."""
         if self.base_sequence < 0:

@@ -1,9 +1,19 @@
-"""Control records that end a transaction; other control types do not occur in these logs."""
+"""Control records: those that end a transaction, and ours that stand for records kept elsewhere.
+
+Kafka's other control types do not occur in these logs. Consumers skip every control batch, also of
+a type that they do not know.
+"""
 
 import struct
 from typing import NamedTuple
 
-from penstock.protocol.batch import NO_SEQUENCE, Buffer, CorruptBatch, read_header
+from penstock.protocol.batch import (
+    NO_SEQUENCE,
+    BatchHeader,
+    Buffer,
+    CorruptBatch,
+    read_header,
+)
 from penstock.protocol.records import Record, build_batch, iter_records
 
 _KEY = struct.Struct(">hh")  # version, type
@@ -11,6 +21,7 @@ _VALUE = struct.Struct(">hi")  # version, coordinator epoch
 _VERSION = 0
 _ABORT = 0
 _COMMIT = 1
+_ELSEWHERE = 1000  # far from the types that Kafka assigns
 
 
 class EndMarker(NamedTuple):
@@ -43,6 +54,28 @@ def build_end_marker_batch(
         producer_epoch=producer_epoch,
         base_sequence=NO_SEQUENCE,
         transactional=True,
+        control=True,
+    )
+
+
+def build_sequence_batch(header: BatchHeader, *, timestamp_ms: int) -> bytearray:
+    """A control batch in place of a producer's batch whose records are all kept elsewhere. It has
+    that batch's sequences, so that its producer's state follows from the log as always, and as
+    many offsets."""
+    record = Record(
+        offset=header.base_offset,
+        timestamp_ms=timestamp_ms,
+        key=_KEY.pack(_VERSION, _ELSEWHERE),
+        value=b"",
+    )
+    return build_batch(
+        [record],
+        base_offset=header.base_offset,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        last_offset_delta=header.last_offset_delta,
+        transactional=header.is_transactional,
         control=True,
     )
 

@@ -72,7 +72,9 @@ class BatchFilter:
     def apply(self, header: BatchHeader, content: memoryview) -> Buffer | None:
         """The batch to write, or None to drop it; `content` itself if it stays unchanged."""
         if header.attributes & CONTROL:
-            return self._filter_marker(header, content)
+            if header.is_marker:
+                return self._filter_marker(header, content)
+            return self._filter_sequences(header, content)
         kept: Buffer | None = content
         if header.base_offset < self._end_offset:
             kept = self._filter_data(header, content)
@@ -151,6 +153,12 @@ class BatchFilter:
             return header.last_offset == last.last_offset
         # No batch in its epoch: only a marker records it and fences older instances.
         return header.is_control and header.producer_epoch == last.producer_epoch
+
+    def _filter_sequences(self, header: BatchHeader, content: memoryview) -> Buffer | None:
+        """In place of records that are kept elsewhere: only its sequences matter."""
+        is_later = header.base_offset >= self._end_offset
+        is_needed = is_later or self._is_held(header) or self._is_last_of_producer(header)
+        return content if is_needed else None
 
     # -- markers ---------------------------------------------------------------------------
 

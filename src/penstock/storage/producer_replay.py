@@ -17,7 +17,7 @@ def check_batch(
     producers: ProducerStateManager, header: BatchHeader, batch: memoryview, tp: object
 ) -> BatchMetadata | None:
     """The stored batch if this is a duplicate; None if it may be appended; raises otherwise."""
-    if header.attributes & CONTROL:
+    if header.attributes & CONTROL and header.is_marker:
         marker = get_marker(batch, tp)
         if marker is not None:
             producers.check_marker(
@@ -50,7 +50,7 @@ def apply_batch(
     producers: ProducerStateManager, header: BatchHeader, batch: memoryview, now_ms: int
 ) -> AbortedTxn | None:
     """Apply a stored batch that has a producer id; returns the index entry of an aborted txn."""
-    if header.attributes & CONTROL:
+    if header.attributes & CONTROL and header.is_marker:
         return _apply_marker(producers, header, batch, now_ms)
     producers.apply(
         header.producer_id,

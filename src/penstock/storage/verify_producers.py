@@ -64,7 +64,7 @@ class ProducerReplay:
         self.is_exact = False
 
     def take(self, path: str, position: int, header: BatchHeader, content: memoryview) -> None:
-        if not header.is_control:
+        if not header.is_marker:
             apply_batch(self._state, header, content, _TIMELESS)
             if header.is_transactional and header.record_count:
                 self._with_records.add(header.producer_id)
