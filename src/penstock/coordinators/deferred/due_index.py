@@ -1,9 +1,9 @@
 """Which messages are due, and when the next one is. Rebuilt from the log, never replicated.
 
-Messages of the next hour are in a heap; those of later hours in one run per hour, which a
-`RunStore` keeps outside of memory and which is sorted when its hour comes near. A message is known
-by its number and the offset of its record, never by a position in a file. Invariant: every message
-that was added and has not been taken is in the heap or in exactly one run.
+Messages of this minute and the next are in a heap; those of the next hour wait in memory as bytes,
+by minute; those of later hours in one run per hour, which a `RunStore` keeps outside of memory. A
+message is known by its number and the offset of its record, never by a position in a file.
+Invariant: every message that was added and has not been taken is in exactly one of the three.
 """
 
 import heapq
@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 from penstock.coordinators.deferred.values import Target
 
 HOUR_MS = 3_600_000
+MINUTE_MS = 60_000
 _BUFFERED_BYTES = 64 * 1024  # of one run, before they are stored
 _ENTRY = struct.Struct(">qqqii")
 
@@ -42,59 +43,68 @@ class DueIndex:
 
     def __init__(self, runs: RunStore) -> None:
         self._runs = runs
-        self._near: list[DueEntry] = []  # a heap
-        self._near_hours = 0  # hours below this one are in the heap
-        self._far: dict[int, bytearray] = {}  # by hour: what is not stored yet; no hour is missing
-        self._far_count = 0
-        self._targets: list[Target] = []  # an entry in a run names its target by its index here
+        self._heap: list[DueEntry] = []
+        self._heap_end = 0  # minutes below this one are in the heap
+        self._minutes: dict[int, bytearray] = {}  # packed entries
+        self._minutes_end = 0  # hours below this one are in the minutes, or the heap
+        self._hours: dict[int, bytearray] = {}  # what is not stored yet; no hour is missing
+        self._packed_count = 0  # in minutes and hours
+        self._targets: list[Target] = []  # a packed entry names its target by its index here
         self._target_indexes: dict[Target, int] = {}
 
     def __len__(self) -> int:
         """Including those that ended and are not taken out yet."""
-        return len(self._near) + self._far_count
+        return len(self._heap) + self._packed_count
 
     def add(self, entry: DueEntry) -> None:
-        if entry.due_ms // HOUR_MS < self._near_hours:
-            heapq.heappush(self._near, entry)
+        if entry.due_ms // MINUTE_MS < self._heap_end:
+            heapq.heappush(self._heap, entry)
+        elif entry.due_ms // HOUR_MS < self._minutes_end:
+            self._pack(self._minutes, entry.due_ms // MINUTE_MS, entry)
         else:
-            self._add_far(entry)
+            self._add_to_hour(entry)
 
     def take_due(self, now_ms: int) -> Iterator[DueEntry]:
         """Those that are due by now, in order. Time may not move back between two calls."""
-        self._load_near(now_ms)
-        while self._near and self._near[0].due_ms <= now_ms:
-            yield heapq.heappop(self._near)
+        self._load(now_ms)
+        while self._heap and self._heap[0].due_ms <= now_ms:
+            yield heapq.heappop(self._heap)
 
     def next_due_ms(self) -> int | None:
-        """When to look again: the next message is due, or an hour must be loaded. None: never."""
-        if self._near:
-            return self._near[0].due_ms
-        return min(self._far) * HOUR_MS - HOUR_MS if self._far else None
+        """When to look again: the next message is due, or something must be loaded. None: never."""
+        if self._heap:
+            return self._heap[0].due_ms
+        if self._minutes:
+            return (min(self._minutes) - 1) * MINUTE_MS
+        return (min(self._hours) - 1) * HOUR_MS if self._hours else None
 
-    def _add_far(self, entry: DueEntry) -> None:
-        due_ms, number, offset, size_bytes, target = entry
-        hour = due_ms // HOUR_MS
-        buffer = self._far.setdefault(hour, bytearray())
-        buffer += _ENTRY.pack(due_ms, number, offset, size_bytes, self._index_of(target))
-        self._far_count += 1
+    def _load(self, now_ms: int) -> None:
+        """Keeps hours and minutes ahead of the time by one each."""
+        self._minutes_end = max(self._minutes_end, now_ms // HOUR_MS + 2)
+        self._heap_end = max(self._heap_end, now_ms // MINUTE_MS + 2)
+        for hour in [hour for hour in self._hours if hour < self._minutes_end]:
+            self._add_again(self._runs.take(hour) + self._hours.pop(hour))
+        for minute in [minute for minute in self._minutes if minute < self._heap_end]:
+            self._add_again(self._minutes.pop(minute))
+
+    def _add_again(self, data: bytes | bytearray) -> None:
+        for due_ms, number, offset, size_bytes, index in _ENTRY.iter_unpack(data):
+            self._packed_count -= 1
+            self.add(DueEntry(due_ms, number, offset, size_bytes, self._targets[index]))
+
+    def _add_to_hour(self, entry: DueEntry) -> None:
+        hour = entry.due_ms // HOUR_MS
+        buffer = self._pack(self._hours, hour, entry)
         if len(buffer) >= _BUFFERED_BYTES:
             self._runs.append(hour, bytes(buffer))
             buffer.clear()
 
-    def _load_near(self, now_ms: int) -> None:
-        """Everything that is due within the next hour."""
-        self._near_hours = max(self._near_hours, now_ms // HOUR_MS + 2)
-        for hour in [hour for hour in self._far if hour < self._near_hours]:
-            for entry in self._take_run(hour):
-                heapq.heappush(self._near, entry)
-                self._far_count -= 1
-
-    def _take_run(self, hour: int) -> list[DueEntry]:
-        data = self._runs.take(hour) + self._far.pop(hour)
-        return [
-            DueEntry(due_ms, number, offset, size_bytes, self._targets[index])
-            for due_ms, number, offset, size_bytes, index in _ENTRY.iter_unpack(data)
-        ]
+    def _pack(self, buffers: dict[int, bytearray], key: int, entry: DueEntry) -> bytearray:
+        due_ms, number, offset, size_bytes, target = entry
+        buffer = buffers.setdefault(key, bytearray())
+        buffer += _ENTRY.pack(due_ms, number, offset, size_bytes, self._index_of(target))
+        self._packed_count += 1
+        return buffer
 
     def _index_of(self, target: Target) -> int:
         index = self._target_indexes.get(target)
