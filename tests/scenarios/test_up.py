@@ -58,6 +58,14 @@ def test_a_signal_stops_the_broker_cleanly_and_a_restart_has_all_data(
         assert second.end() == 0
 
 
+def test_a_crash_of_the_interpreter_names_what_every_thread_did(tmp_path: Path) -> None:
+    with penstock_up("--data", str(tmp_path), "--listen", ANY) as up:
+        assert up.end(signal.SIGSEGV) == -signal.SIGSEGV
+    assert "Fatal Python error: Segmentation fault" in up.logs
+    stacks = [line for line in up.logs if line.endswith("(most recent call first):")]
+    assert len(stacks) >= 2, "of the event loop and the watchdog, at least"
+
+
 def test_the_broker_starts_in_less_than_a_second_of_cpu_time(tmp_path: Path) -> None:
     """CPU time, because wall time includes the machine's other work."""
     with penstock_up("--data", str(tmp_path), "--listen", ANY) as up:

@@ -4,15 +4,14 @@ It checks every 50 ms, so that a stall of 55 ms is always seen and a shorter one
 """
 
 import asyncio
-import sys
 import threading
 import time
-import traceback
 from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
 from penstock.model.histogram import NO_DURATIONS, DurationHistogram, DurationsSnapshot
+from penstock.server.thread_stack import ThreadStacks
 
 STALL_MS = 5
 CHECK_EVERY_MS = 50
@@ -78,6 +77,15 @@ class Watchdog:
             )
 
     def _watch(self, post: Callable[[Callable[[], None]], object], owner: int) -> None:
+        stacks = ThreadStacks()
+        try:
+            self._watch_with(stacks, post, owner)
+        finally:
+            stacks.close()
+
+    def _watch_with(
+        self, stacks: ThreadStacks, post: Callable[[Callable[[], None]], object], owner: int
+    ) -> None:
         while not self._stop.wait(self._pause_s):
             answered = threading.Event()
             started = time.monotonic()
@@ -87,7 +95,7 @@ class Watchdog:
                 return  # the loop is closed
             if answered.wait(self._stall_s):
                 continue
-            stack = _stack_of(owner)
+            stack = stacks.read(owner)
             while not answered.wait(1.0):
                 if self._stop.is_set():
                     return
@@ -102,8 +110,3 @@ class Watchdog:
             self._longest_ms = max(self._longest_ms, duration_ms)
             self._recent.append(stall)
         self._on_stall(stall)
-
-
-def _stack_of(thread: int) -> str:
-    frame = sys._current_frames().get(thread)  # noqa: SLF001 (documented, for debugging)
-    return "" if frame is None else "".join(traceback.format_stack(frame))
