@@ -98,21 +98,24 @@ class ShardLog:
 
     def __init__(self) -> None:
         self._records: dict[int, tuple[bytes, bytes | None]] = {}
+        self._uncleaned: dict[int, tuple[bytes, bytes | None]] = {}  # of another replica
         self._end_offset = 0
 
     def append(self, record: DeferredRecord) -> tuple[DeferredRecord, int]:
         offset = self._end_offset
-        self._records[offset] = encode_record(record)
+        self._records[offset] = self._uncleaned[offset] = encode_record(record)
         self._end_offset += 1
         return decode_record(*self._records[offset]), offset
 
     def read(self, offset: int) -> DeferredRecord:
         return decode_record(*self._records[offset])
 
-    def load(self) -> DeferredShardState:
+    def load(self, *, is_cleaned: bool = True) -> DeferredShardState:
+        records = self._records if is_cleaned else self._uncleaned
         state = DeferredShardState(MemoryRuns())
-        for offset in sorted(self._records):
-            state.replay(self.read(offset), offset)
+        for offset in sorted(records):
+            state.replay(decode_record(*records[offset]), offset)
+        state.on_loaded(self._end_offset)
         return state
 
     def compact(self, *, drops_tombstones: bool) -> None:
@@ -279,21 +282,24 @@ class DeferredMessages(RuleBasedStateMachine):
             is_written=last_step is LastStep.CONFIRMED,
         )
 
-    @rule(skew_ms=st.sampled_from([0, SKEW_MS]), compacts=st.booleans(), drops=st.booleans())
-    def fail_over(self, skew_ms: int, compacts: bool, drops: bool) -> None:
+    @rule(
+        skew_ms=st.sampled_from([0, SKEW_MS]),
+        compacts=st.booleans(),
+        drops=st.booleans(),
+        is_cleaned=st.booleans(),
+    )
+    def fail_over(self, skew_ms: int, compacts: bool, drops: bool, is_cleaned: bool) -> None:
         before = self.state.snapshot()
         if compacts:
             self.log.compact(drops_tombstones=drops)
-        self.state = self.log.load()
+        self.state = self.log.load(is_cleaned=is_cleaned)
         assert self.state.snapshot() == before
         self.skew_ms = skew_ms
 
     @rule()
     def forget(self) -> None:
-        self.run(
-            lambda: forget_ended(self.state, ended_before_ms=self.now_ms - HOUR_MS, at_most=10),
-            is_written=True,
-        )
+        records = forget_ended(self.state, ended_before_ms=self.now_ms - HOUR_MS)
+        self.run(lambda: CoordinatorResult(reply=None, records=records), is_written=True)
 
     # -- what must hold --------------------------------------------------------------------
 

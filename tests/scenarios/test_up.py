@@ -59,7 +59,8 @@ def test_a_signal_stops_the_broker_cleanly_and_a_restart_has_all_data(
 
 
 def test_a_crash_of_the_interpreter_names_what_every_thread_did(tmp_path: Path) -> None:
-    with penstock_up("--data", str(tmp_path), "--listen", ANY) as up:
+    without_core = ("sh", "-c", 'ulimit -c 0; exec "$@"', "sh")
+    with penstock_up("--data", str(tmp_path), "--listen", ANY, prefix=without_core) as up:
         assert up.end(signal.SIGSEGV) == -signal.SIGSEGV
     assert "Fatal Python error: Segmentation fault" in up.logs
     stacks = [line for line in up.logs if line.endswith("(most recent call first):")]

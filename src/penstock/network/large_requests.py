@@ -9,6 +9,7 @@ and large ones that are as brief use up nothing: ordinary batches make nobody wa
 
 from collections.abc import Callable
 from enum import Enum
+from time import perf_counter
 
 from penstock.network.address_turns import AddressTurns
 
@@ -35,8 +36,13 @@ class Kind(Enum):
 class LargeRequests:
     """Owned by the event loop."""
 
-    def __init__(self, call_soon: Callable[[Callable[[], None]], object]) -> None:
+    def __init__(
+        self,
+        call_soon: Callable[[Callable[[], None]], object],
+        clock: Callable[[], float] = perf_counter,
+    ) -> None:
         self._call_soon = call_soon
+        self._clock = clock
         self._waiting: dict[Kind, AddressTurns[Resume]] = {kind: AddressTurns() for kind in Kind}
         self._spent_s = 0.0  # by large requests of one kind, in this window
         self._window_end_s = 0.0
@@ -64,10 +70,7 @@ class LargeRequests:
                 self._spent_s = 0.0
         self._spent_s += elapsed_s
         if self._spent_s >= TURN_S:
-            self.is_used_up = True
-            if not self._is_scheduled:
-                self._is_scheduled = True
-                self._call_soon(self._begin_turn)
+            self._use_up()
 
     def _begin_turn(self) -> None:
         """Resumed ones come before those that arrive in this turn."""
@@ -76,9 +79,18 @@ class LargeRequests:
         for waiting in self._waiting.values():
             if waiting:
                 self._reset()
+            ends_s = self._clock() + TURN_S
             while waiting and not self.is_used_up:
                 waiting.take_next()()
+                if self._clock() >= ends_s:  # also many brief ones take long together
+                    self._use_up()
         assert self._is_scheduled or not self.waiting_count, "nobody would resume them"
+
+    def _use_up(self) -> None:
+        self.is_used_up = True
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._call_soon(self._begin_turn)
 
     def _reset(self) -> None:
         self._spent_s, self.is_used_up = 0.0, False

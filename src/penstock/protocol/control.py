@@ -62,6 +62,7 @@ def build_sequence_batch(header: BatchHeader, *, timestamp_ms: int) -> bytearray
     """A control batch in place of a producer's batch whose records are all kept elsewhere. It has
     that batch's sequences, so that its producer's state follows from the log as always, and as
     many offsets."""
+    assert header.base_sequence >= 0, "without sequences there is nothing to keep"
     record = Record(
         offset=header.base_offset,
         timestamp_ms=timestamp_ms,

@@ -36,7 +36,8 @@ class CancelRequest(NamedTuple):
 def find_delay_request(
     headers: RecordHeaders, *, now_ms: int
 ) -> DelayRequest | CancelRequest | None:
-    """None for an ordinary record, and for one that is due already."""
+    """None for an ordinary record, and for a delay of 0. A repeat gets the same answer, however
+    late it comes: a record whose time has passed is a message that is due at once."""
     if not any(name in _NAMES for name, _ in headers):
         return None
     values = _collect(headers)
@@ -65,14 +66,13 @@ def _collect(headers: RecordHeaders) -> dict[str, bytes | None]:
 
 
 def _read_delay(values: dict[str, bytes | None], now_ms: int) -> DelayRequest | None:
+    delay_id = _read_text(DELAY_ID, values[DELAY_ID]) if DELAY_ID in values else None
     if DELIVER_AT in values and DELAY_MS in values:
         raise InvalidDelay(f"use one of the headers {DELIVER_AT} and {DELAY_MS}, not both")
     if DELIVER_AT in values:
-        due_ms = _read_number(DELIVER_AT, values[DELIVER_AT])
-    else:
-        due_ms = now_ms + _read_number(DELAY_MS, values[DELAY_MS])
-    delay_id = _read_text(DELAY_ID, values[DELAY_ID]) if DELAY_ID in values else None
-    return None if due_ms <= now_ms else DelayRequest(due_ms, delay_id)
+        return DelayRequest(_read_number(DELIVER_AT, values[DELIVER_AT]), delay_id)
+    delay_ms = _read_number(DELAY_MS, values[DELAY_MS])
+    return DelayRequest(now_ms + delay_ms, delay_id) if delay_ms else None
 
 
 def _read_cancel(values: dict[str, bytes | None]) -> CancelRequest:

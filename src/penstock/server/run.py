@@ -29,7 +29,8 @@ FAILED = 3  # it ended because of a failure
 
 def run_broker(raw_config: RawConfig, *, on_ready: OnReady, watch_stdin: bool = False) -> int:
     """Returns the process's exit code. `watch_stdin`: stop at the end of stdin, as on SIGTERM."""
-    faulthandler.enable()  # a crash of the interpreter prints the stacks of all threads
+    with suppress(RuntimeError, AttributeError, OSError, ValueError):  # there is no stderr
+        faulthandler.enable()  # a crash of the interpreter prints the stacks of all threads
     _raise_file_limit()
     write_to_stderr(*log_settings(raw_config))
     loggers = BrokerLoggers()

@@ -7,30 +7,46 @@ stacks a second, fits that; it could not be repeated.
 """
 
 import faulthandler
+import os
 import re
 import tempfile
 
+_MAX_BYTES = 1024 * 1024
 _THREAD = re.compile(
     rb"^(?:Current thread|Thread) 0x([0-9a-f]+)[^\n]*\n((?:  [^\n]*\n)*)", re.MULTILINE
 )
 
 
 class ThreadStacks:
-    """Owned by the thread that reads the stacks."""
+    """Owned by the thread that reads the stacks. It holds the interpreter's lock for some
+    milliseconds if there are many threads, and knows the newest hundred."""
 
     def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
+        self._descriptor = _open()
 
     def read(self, thread: int) -> str:
         """Most recent call last, one line each; empty if there is no such thread."""
-        self._file.seek(0)
-        self._file.truncate()
-        faulthandler.dump_traceback(self._file, all_threads=True)
-        self._file.seek(0)
-        for number, lines in _THREAD.findall(self._file.read()):
+        if self._descriptor is None:
+            return ""
+        os.ftruncate(self._descriptor, 0)
+        os.lseek(self._descriptor, 0, os.SEEK_SET)
+        faulthandler.dump_traceback(self._descriptor, all_threads=True)
+        for number, lines in _THREAD.findall(os.pread(self._descriptor, _MAX_BYTES, 0)):
             if int(number, 16) == thread:
                 return b"".join(reversed(lines.splitlines(keepends=True))).decode()
         return ""
 
     def close(self) -> None:
-        self._file.close()
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+
+
+def _open() -> int | None:
+    """In memory, or else a temporary file; None where neither can be had: there are no stacks."""
+    try:
+        if hasattr(os, "memfd_create"):
+            return os.memfd_create("stacks")
+        with tempfile.TemporaryFile() as file:
+            return os.dup(file.fileno())
+    except OSError:
+        return None

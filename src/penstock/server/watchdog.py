@@ -16,12 +16,14 @@ from penstock.server.thread_stack import ThreadStacks
 STALL_MS = 5
 CHECK_EVERY_MS = 50
 KEPT_STALLS = 32
+STACK_EVERY_S = 1.0  # of short stalls; each long one has its stack
+LONG_STALL_S = 0.05
 
 
 class Stall(NamedTuple):
     at_ms: int  # wall clock, when it began or was noticed
     duration_ms: float
-    stack: str  # of the loop's thread, when the stall passed the limit
+    stack: str  # of the loop's thread during the stall; empty for a short one soon after another
 
 
 class WatchdogStatistics(NamedTuple):
@@ -86,6 +88,7 @@ class Watchdog:
     def _watch_with(
         self, stacks: ThreadStacks, post: Callable[[Callable[[], None]], object], owner: int
     ) -> None:
+        read_s = -STACK_EVERY_S  # when the last stack was read, which costs milliseconds itself
         while not self._stop.wait(self._pause_s):
             answered = threading.Event()
             started = time.monotonic()
@@ -95,7 +98,9 @@ class Watchdog:
                 return  # the loop is closed
             if answered.wait(self._stall_s):
                 continue
-            stack = stacks.read(owner)
+            stack = ""
+            if started - read_s >= STACK_EVERY_S or not answered.wait(LONG_STALL_S):
+                stack, read_s = stacks.read(owner), started
             while not answered.wait(1.0):
                 if self._stop.is_set():
                     return

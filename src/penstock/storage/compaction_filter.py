@@ -71,13 +71,13 @@ class BatchFilter:
 
     def apply(self, header: BatchHeader, content: memoryview) -> Buffer | None:
         """The batch to write, or None to drop it; `content` itself if it stays unchanged."""
-        if header.attributes & CONTROL:
-            if header.is_marker:
-                return self._filter_marker(header, content)
-            return self._filter_sequences(header, content)
+        if header.attributes & CONTROL and header.is_marker:
+            return self._filter_marker(header, content)
         kept: Buffer | None = content
         if header.base_offset < self._end_offset:
-            kept = self._filter_data(header, content)
+            is_data = not header.attributes & CONTROL
+            filter_batch = self._filter_data if is_data else self._filter_sequences
+            kept = filter_batch(header, content)
         if kept is not None and header.attributes & TRANSACTIONAL:
             self._transactions.keep(header.producer_id)
         return kept
@@ -156,8 +156,7 @@ class BatchFilter:
 
     def _filter_sequences(self, header: BatchHeader, content: memoryview) -> Buffer | None:
         """In place of records that are kept elsewhere: only its sequences matter."""
-        is_later = header.base_offset >= self._end_offset
-        is_needed = is_later or self._is_held(header) or self._is_last_of_producer(header)
+        is_needed = self._is_held(header) or self._is_last_of_producer(header)
         return content if is_needed else None
 
     # -- markers ---------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from penstock.network.large_requests import (
 
 CLIENTS = 20
 LARGE = b"large".ljust(LARGE_BYTES + 1)
+NO_TIME = partial(float, 0)  # a clock: resuming takes no time
 
 
 @pytest.mark.parametrize("loop", LOOPS)
@@ -76,7 +77,7 @@ def test_a_connection_that_closes_while_it_waits_holds_up_nobody() -> None:
 
 def test_quick_requests_do_not_wait_however_large_they_are() -> None:
     turns: list[Callable[[], None]] = []
-    large = LargeRequests(turns.append)
+    large = LargeRequests(turns.append, NO_TIME)
     resumed: list[int] = []
     for _ in range(3):
         assert not large.must_wait("a", lambda: resumed.append(0), Kind.HEAVY)
@@ -101,14 +102,35 @@ def test_quick_requests_do_not_wait_however_large_they_are() -> None:
 
 
 def test_brief_requests_use_up_nothing_however_many_there_are() -> None:
-    large = LargeRequests(lambda _: pytest.fail("nobody has to wait"))
+    large = LargeRequests(lambda _: pytest.fail("nobody has to wait"), NO_TIME)
     for _ in range(100):
         large.note(0.0, BRIEF_S * 0.9)
         assert not large.must_wait("a", lambda: None, Kind.LIGHT)
 
 
+def test_many_brief_requests_that_waited_are_resumed_over_several_turns() -> None:
+    turns: list[Callable[[], None]] = []
+    now_s = 0.0
+    large = LargeRequests(turns.append, lambda: now_s)
+    resumed: list[int] = []
+
+    def resume(number: int) -> None:
+        nonlocal now_s
+        resumed.append(number)
+        now_s += TURN_S / 4
+        large.note(now_s, BRIEF_S / 2)
+
+    large.note(0.0, TURN_S)
+    for number in range(10):
+        assert large.must_wait("a", partial(resume, number), Kind.LIGHT)
+    for count in (4, 8, 10):
+        turns.pop()()
+        assert len(resumed) == count
+    assert large.waiting_count == 0
+
+
 def test_each_window_has_its_share() -> None:
-    large = LargeRequests(lambda _: pytest.fail("nobody has to wait"))
+    large = LargeRequests(lambda _: pytest.fail("nobody has to wait"), NO_TIME)
     for number in range(10):
         large.note(number * 2 * WINDOW_S, TURN_S * 0.9)
         assert not large.must_wait("a", lambda: None, Kind.HEAVY)
@@ -116,7 +138,7 @@ def test_each_window_has_its_share() -> None:
 
 def test_what_is_used_up_stays_so_until_the_next_turn_of_the_loop() -> None:
     turns: list[Callable[[], None]] = []
-    large = LargeRequests(turns.append)
+    large = LargeRequests(turns.append, NO_TIME)
     large.note(0.0, 10 * TURN_S)
     large.note(20 * TURN_S, TURN_S / 4)
     resumed: list[str] = []
@@ -128,7 +150,7 @@ def test_what_is_used_up_stays_so_until_the_next_turn_of_the_loop() -> None:
 
 def test_a_light_request_passes_others_of_its_address_and_does_not_starve_them() -> None:
     turns: list[Callable[[], None]] = []
-    large_requests = LargeRequests(turns.append)
+    large_requests = LargeRequests(turns.append, NO_TIME)
     started: list[tuple[int, Kind]] = []
 
     def start(number: int, kind: Kind) -> bool:

@@ -26,7 +26,7 @@ def inner_call(begun: threading.Event, ended: threading.Event) -> None:
 
 def test_the_stack_of_a_thread_ends_with_its_most_recent_call(stacks: ThreadStacks) -> None:
     begun, ended = threading.Event(), threading.Event()
-    thread = threading.Thread(target=outer_call, args=(begun, ended))
+    thread = threading.Thread(target=outer_call, args=(begun, ended), daemon=True)
     thread.start()
     begun.wait()
     assert thread.ident is not None
@@ -59,7 +59,7 @@ def test_a_thread_may_run_while_its_stack_is_read(stacks: ThreadStacks) -> None:
         while not is_done:
             count(5)
 
-    thread = threading.Thread(target=work)
+    thread = threading.Thread(target=work, daemon=True)
     thread.start()
     assert thread.ident is not None
     texts = [stacks.read(thread.ident) for _ in range(200)]

@@ -90,6 +90,28 @@ def test_compaction_keeps_it_only_as_its_producers_last() -> None:
     append(log, data(6, key=b"a"))
 
 
+def test_compaction_keeps_the_marker_of_a_transaction_whose_records_are_all_elsewhere() -> None:
+    """Without it, a follower of the compacted log would see the transaction open for ever."""
+    table = Table(delete_retention_ms=0)
+    batch = build_batch(
+        [Record(0, NOW_MS, b"k", b"v")],
+        producer_id=PID,
+        producer_epoch=0,
+        base_sequence=0,
+        transactional=True,
+    )
+    elsewhere = build_sequence_batch(read_header(batch), timestamp_ms=NOW_MS)
+    append(table.log, elsewhere, is_control=True)
+    table.end(PID, commit=True)
+    table.put((b"b", b"1"))
+    table.roll()
+    table.put((b"c", b"1"))
+    for _ in range(3):
+        table.now_ms += 10_000
+        table.compact()
+    assert table.reopened().last_stable_offset == table.log.log_end_offset
+
+
 def test_the_check_of_a_log_counts_its_sequences() -> None:
     """A snapshot at the start of the second segment has the producer's state."""
     table = Table(cleanup_policy=frozenset({"delete"}))

@@ -36,9 +36,10 @@ def cancel_message(
     return CoordinatorResult(reply=CancelReply.CANCELLED, records=records)
 
 
-def forget_ended(
-    state: DeferredShardState, *, ended_before_ms: int, at_most: int
-) -> CoordinatorResult[None, DeferredRecord]:
+def forget_ended(state: DeferredShardState, *, ended_before_ms: int) -> list[EndedRecord]:
     """Of messages that ended so long ago that nobody will ask."""
-    old = [key for key, ended in state.ended.items() if ended.ended_ms < ended_before_ms]
-    return CoordinatorResult(reply=None, records=[EndedRecord(key, None) for key in old[:at_most]])
+    return [
+        EndedRecord(delay_key, None)
+        for delay_key, ended in state.ended.items()
+        if ended.ended_ms < ended_before_ms
+    ]

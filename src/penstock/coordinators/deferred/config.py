@@ -12,6 +12,7 @@ class DeferredConfig:
     max_delivery_messages: int = 500
     max_delivery_bytes: int = 512 * 1024
     ended_retention_ms: int = DAY_MS  # how long the end of a message with a delay id is known
+    producer_expiration_ms: int = DAY_MS  # how long repeats of an idle producer are recognised
     forget_interval_ms: int = 60_000
 
     # __penstock_deferred

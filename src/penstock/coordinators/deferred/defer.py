@@ -121,3 +121,12 @@ def _remember(state: DeferredShardState, sent_by: SentBy, now_ms: int) -> Produc
     latest = (*ranges, sent_by.sequences)[-REMEMBERED_BATCHES:]
     batches = ProducerBatches(sent_by.producer_epoch, latest, now_ms)
     return ProducerRecord(sent_by.target, sent_by.producer_id, batches)
+
+
+def forget_producers(state: DeferredShardState, *, idle_since_ms: int) -> list[ProducerRecord]:
+    """Of producers that repeat nothing any more."""
+    return [
+        ProducerRecord(target, producer_id, None)
+        for (target, producer_id), batches in state.producers.items()
+        if batches.updated_ms < idle_since_ms
+    ]

@@ -12,7 +12,13 @@ from typing import Any, TypeVar
 
 from penstock.coordinators.deferred.cancel import CancelReply, cancel_message, forget_ended
 from penstock.coordinators.deferred.config import DeferredConfig
-from penstock.coordinators.deferred.defer import DeferLimits, DeferReply, SentBy, defer_messages
+from penstock.coordinators.deferred.defer import (
+    DeferLimits,
+    DeferReply,
+    SentBy,
+    defer_messages,
+    forget_producers,
+)
 from penstock.coordinators.deferred.delivery import DeliveryLimits
 from penstock.coordinators.deferred.dependencies import DeliveryChannel
 from penstock.coordinators.deferred.due_index import HOUR_MS, RunStore
@@ -26,7 +32,7 @@ from penstock.coordinators.runtime.coordinator_shard import CoordinatorShard, Sh
 from penstock.coordinators.runtime.dependencies import Report
 from penstock.coordinators.runtime.pending_replies import Failed
 from penstock.coordinators.runtime.record_batches import TooLarge, build_batches
-from penstock.coordinators.runtime.result import CoordinatorResult
+from penstock.coordinators.runtime.result import CoordinatorResult, Waiter
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.producer_ids import ProducerIds
 
@@ -119,9 +125,13 @@ class DeferredShard(CoordinatorShard[DeferredShardState, DeferredRecord]):
         target = delivery.target
         try:
             await delivery.run()
-        finally:
+        except Exception:
             if self._is_delivering(target, token):
-                del self._delivering[target]
+                self._fail()
+        if self._is_delivering(target, token):
+            del self._delivering[target]
+            if target in self.state.ready_targets():  # since it was last asked
+                self._start_delivery(target)
 
     def _is_delivering(self, target: Target, token: object) -> bool:
         return self.is_active and self.is_led and self._delivering.get(target) is token
@@ -139,6 +149,9 @@ class DeferredShard(CoordinatorShard[DeferredShardState, DeferredRecord]):
     async def read_sent(self, target: Target) -> list[DeferredMessage] | None:
         entries = self.state.find_sent(target)
         if entries is None:
+            missing = self.state.find_missing(target)
+            if missing is not None:
+                raise Refusal(ErrorCode.CORRUPT_MESSAGE, f"message {missing} is not in the log")
             return None
         return await read_messages(
             self._dependencies.log, self.partition, entries, self._report_damage
@@ -190,19 +203,31 @@ class DeferredShard(CoordinatorShard[DeferredShardState, DeferredRecord]):
 
     # -- forgetting ------------------------------------------------------------------------
 
-    def _forget_later(self) -> None:
-        interval_ms = self._dependencies.config().forget_interval_ms
-        self._timers.set(_FORGET, interval_ms, self._forget)
+    def _forget_later(self, delay_ms: int) -> None:
+        self._timers.set(_FORGET, delay_ms, self._forget)
 
     def _forget(self) -> None:
-        retention_ms = self._dependencies.config().ended_retention_ms
-        self._execute(
-            lambda state, _, now_ms: forget_ended(
-                state, ended_before_ms=now_ms - retention_ms, at_most=FORGOTTEN_AT_ONCE
-            )
-        )
+        config = self._dependencies.config()
+        forgotten = 0
+
+        def forget(
+            state: DeferredShardState, _: Waiter, now_ms: int
+        ) -> CoordinatorResult[None, DeferredRecord]:
+            nonlocal forgotten
+            records: list[DeferredRecord] = []
+            records += forget_ended(state, ended_before_ms=now_ms - config.ended_retention_ms)
+            records += forget_producers(state, idle_since_ms=now_ms - config.producer_expiration_ms)
+            del records[FORGOTTEN_AT_ONCE:]
+            forgotten = len(records)
+            return CoordinatorResult(reply=None, records=records)
+
+        code = self._execute(forget)
         if self.is_active:
-            self._forget_later()
+            self._forget_later(
+                0
+                if code is ErrorCode.NONE and forgotten == FORGOTTEN_AT_ONCE
+                else config.forget_interval_ms
+            )
 
     # -- loading and ending ----------------------------------------------------------------
 
@@ -219,7 +244,8 @@ class DeferredShard(CoordinatorShard[DeferredShardState, DeferredRecord]):
         return self._dependencies.config().load_buffer_bytes
 
     def _on_active(self) -> None:
-        self._forget_later()
+        self.state.on_loaded(self._written_end)
+        self._forget_later(self._dependencies.config().forget_interval_ms)
         self._on_due()
 
     def _forget_volatile(self) -> None:

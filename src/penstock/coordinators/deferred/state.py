@@ -104,6 +104,11 @@ class DeferredShardState:
                 self._sent[entry.number] = entry
         _put(self._ready, target, ready or None)
 
+    def on_loaded(self, end_offset: int) -> None:
+        """No number is given twice, also if compaction has removed all records of the first:
+        another replica may still have them. A number is never above its record's offset."""
+        self.next_number = max(self.next_number, end_offset)
+
     # -- what is due -----------------------------------------------------------------------
 
     def take_due(self, now_ms: int) -> None:
@@ -139,6 +144,11 @@ class DeferredShardState:
         entries = [self._sent[number] for number in self.find_delivery(target).numbers]
         due = [entry for entry in entries if entry is not None]
         return due if len(due) == len(entries) else None
+
+    def find_missing(self, target: Target) -> int | None:
+        """A message that was sent to the target and is unconfirmed, but damaged in the log."""
+        numbers = self.find_delivery(target).numbers
+        return next((number for number in numbers if number not in self.pending), None)
 
     def is_sent(self, number: int) -> bool:
         return number in self._sent

@@ -9,7 +9,7 @@ from penstock.coordinators.deferred.values import DeferredMessage
 from penstock.coordinators.runtime.dependencies import CoordinatorLog, Report
 from penstock.model.errors import ErrorCode, Refusal
 
-_CHUNK_BYTES = 1024 * 1024
+_CHUNK_BYTES = 64 * 1024  # of messages that lie together; others are read one by one
 
 
 async def read_messages(

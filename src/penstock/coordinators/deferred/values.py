@@ -1,6 +1,6 @@
 """Deferred messages and what is known about them. No behaviour.
 
-A shard gives each message a number; no two messages that it knows have the same.
+A shard gives each message a number, which is never used again.
 """
 
 from enum import Enum

@@ -38,12 +38,15 @@ class FakeTargets:
         self.refusals: dict[Target, ErrorCode] = {}
         self.loses_answers = False
         self.attempts = 0
+        self.error: Exception | None = None
         self._next_sequence: dict[tuple[Target, int], int] = {}
         self._sequence: dict[tuple[Target, int], int] = {}  # of the last batch
 
     async def send(self, target: Target, batch: bytearray) -> ErrorCode:
         self.attempts += 1
         await asyncio.sleep(0)
+        if self.error is not None:
+            raise self.error
         if target in self.refusals:
             return self.refusals[target]
         code = self._append(target, batch)

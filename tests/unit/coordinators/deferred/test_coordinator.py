@@ -1,5 +1,7 @@
 """The coordinator of deferred messages: due ones arrive once, whatever fails in between."""
 
+import asyncio
+
 from tests.unit.coordinators.deferred.harness import (
     FIRST,
     SECOND,
@@ -11,9 +13,12 @@ from tests.unit.coordinators.deferred.harness import (
 from penstock.coordinators.deferred.cancel import CancelReply
 from penstock.coordinators.deferred.config import DeferredConfig
 from penstock.coordinators.deferred.coordinator import shard_name
+from penstock.coordinators.deferred.defer import SentBy
 from penstock.coordinators.deferred.due_index import HOUR_MS
+from penstock.coordinators.deferred.shard import FORGOTTEN_AT_ONCE
 from penstock.coordinators.deferred.target_delivery import FIRST_PAUSE_MS, MAX_PAUSE_MS
-from penstock.coordinators.deferred.values import DelayKey
+from penstock.coordinators.deferred.values import DelayKey, SequenceRange
+from penstock.coordinators.runtime.coordinator_runtime import RELOAD_PAUSE_MS
 from penstock.model.errors import ErrorCode
 
 
@@ -161,5 +166,61 @@ def test_a_shard_that_is_led_elsewhere_sends_nothing_more() -> None:
             assert harness.targets.attempts == attempts
             reply = await harness.coordinator.defer(0, [harness.message(0, b"two")], None)
             assert reply.code is ErrorCode.NOT_COORDINATOR
+
+    run_scenario(scenario)
+
+
+def test_a_message_that_becomes_due_while_a_delivery_ends_is_not_forgotten() -> None:
+    async def scenario() -> None:
+        async with DeferredCoordinatorHarness().running() as harness:
+            await harness.defer(harness.message(10, b"one"))
+            harness.log.is_held = True
+            other = harness.message(HOUR_MS, b"other", target=SECOND)
+            uncommitted = asyncio.create_task(harness.defer(other))
+            await harness.settle()
+            harness.shard._start_delivery(FIRST)  # nothing is ready; the answer waits for the log
+            await harness.settle()
+            await harness.advance_ms(10)
+            harness.log.is_held = False
+            harness.log.commit()
+            await uncommitted
+            await harness.settle()
+            assert harness.targets.values[FIRST] == [b"one"]
+
+    run_scenario(scenario)
+
+
+def test_an_unexpected_error_of_a_delivery_reloads_the_shard() -> None:
+    async def scenario() -> None:
+        async with DeferredCoordinatorHarness().running() as harness:
+            harness.targets.error = ZeroDivisionError("a bug")
+            await harness.defer(harness.message(0, b"one"))
+            await harness.advance_ms(0)
+            assert any("ZeroDivisionError" in line for line in harness.reports)
+            harness.targets.error = None
+            await harness.advance_ms(RELOAD_PAUSE_MS)
+            assert harness.targets.values[FIRST] == [b"one"]
+
+    run_scenario(scenario)
+
+
+def test_ended_ids_and_idle_producers_are_forgotten() -> None:
+    async def scenario() -> None:
+        config = DeferredConfig(
+            ended_retention_ms=1_000, producer_expiration_ms=1_000, forget_interval_ms=100
+        )
+        async with DeferredCoordinatorHarness(config=config).running() as harness:
+            count = FORGOTTEN_AT_ONCE + 10
+            batch = [harness.message(0, b"v", delay_id=str(number)) for number in range(count)]
+            sent_by = SentBy(FIRST, 5, 0, SequenceRange(0, count - 1))
+            await harness.coordinator.defer(0, batch, sent_by)
+            for _ in range(5):
+                await harness.advance_ms(1)
+            assert len(harness.shard.state.ended) == count
+            assert len(harness.shard.state.producers) == 1
+            await harness.advance_ms(1_100)
+            await harness.advance_ms(1)
+            assert not harness.shard.state.ended
+            assert not harness.shard.state.producers
 
     run_scenario(scenario)

@@ -167,3 +167,12 @@ def test_the_newest_message_of_an_id_replaces_the_one_before() -> None:
     assert shard.begin() == (2,), "one that was sent stays"
     shard.confirm()
     assert shard.cancel("x") is CancelReply.DELIVERED
+
+
+def test_a_number_is_not_given_again_when_compaction_has_removed_the_first() -> None:
+    """Another replica may still have the first message and its end."""
+    cleaned = Shard()
+    cleaned.state.on_loaded(end_offset=7)
+    cleaned.defer(message())
+    assert 7 in cleaned.state.pending
+    assert len(cleaned.state.pending) == 1
