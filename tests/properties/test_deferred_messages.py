@@ -225,6 +225,8 @@ class DeferredMessages(RuleBasedStateMachine):
     def cancel(self, delay_id: str, is_written: bool) -> None:
         key = DelayKey(TOPIC, delay_id)
         number = self.state.by_delay_key.get(key)
+        if number is not None and self.state.is_sent(number) and key in self.state.ended:
+            number = None  # a later one of this id has ended
         reply = self.run(
             lambda: cancel_message(self.state, key, now_ms=self.now_ms), is_written=is_written
         )

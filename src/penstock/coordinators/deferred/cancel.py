@@ -22,9 +22,9 @@ class CancelReply(Enum):
 def cancel_message(
     state: DeferredShardState, delay_key: DelayKey, *, now_ms: int
 ) -> CoordinatorResult[CancelReply, DeferredRecord]:
-    number = state.by_delay_key.get(delay_key)
-    if number is None:
-        ended = state.ended.get(delay_key)
+    number, ended = state.by_delay_key.get(delay_key), state.ended.get(delay_key)
+    # What was sent before the last message of this id has ended is not what is asked for.
+    if number is None or (ended is not None and state.is_sent(number)):
         reply = CancelReply.UNKNOWN if ended is None else CancelReply(ended.end.value)
         return CoordinatorResult(reply=reply)
     if state.is_sent(number):

@@ -7,7 +7,12 @@ arrive here twice. Its order is not checked here: batches without deferred messa
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from penstock.coordinators.deferred.records import DeferredRecord, MessageRecord, ProducerRecord
+from penstock.coordinators.deferred.records import (
+    DeferredRecord,
+    EndedRecord,
+    MessageRecord,
+    ProducerRecord,
+)
 from penstock.coordinators.deferred.state import DeferredShardState
 from penstock.coordinators.deferred.values import (
     DeferredMessage,
@@ -101,7 +106,7 @@ def _find_excess(
 
 def _message_records(
     state: DeferredShardState, messages: Sequence[DeferredMessage]
-) -> Iterator[MessageRecord]:
+) -> Iterator[MessageRecord | EndedRecord]:
     """What has been sent to its target already cannot be replaced: both are delivered."""
     last = {message.delay_key: number for number, message in enumerate(messages)}
     for index, message in enumerate(messages):
@@ -111,6 +116,8 @@ def _message_records(
             replaced = state.by_delay_key.get(message.delay_key)
             if replaced is not None and not state.is_sent(replaced):
                 yield MessageRecord(replaced, None)
+            if message.delay_key in state.ended:
+                yield EndedRecord(message.delay_key, None)  # its id is used again
         yield MessageRecord(state.next_number + index, message)
 
 

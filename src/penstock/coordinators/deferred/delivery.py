@@ -69,8 +69,9 @@ def _end(
     for number in numbers:
         yield MessageRecord(number, None)
         delay_key = state.find_delay_key(number)
-        # Not if another message has the id by now: asking for it means that one.
-        if delay_key is not None and state.by_delay_key.get(delay_key) == number:
+        # Not if another message has the id by now, or had it last: asking for it means that one.
+        is_last = delay_key is not None and state.by_delay_key.get(delay_key) == number
+        if delay_key is not None and is_last and delay_key not in state.ended:
             yield EndedRecord(delay_key, EndedMessage(MessageEnd.DELIVERED, now_ms))
 
 

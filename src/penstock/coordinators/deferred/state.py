@@ -42,7 +42,7 @@ class DeferredShardState:
         self.next_number = 0
         self.deliverer: DelivererRecord | None = None
         self.pending = PendingNumbers()
-        self.by_delay_key: dict[DelayKey, int] = {}  # of pending messages
+        self.by_delay_key: dict[DelayKey, int] = {}  # the newest pending message of each
         self.producers: dict[tuple[Target, int], ProducerBatches] = {}
         self.deliveries: dict[Target, Delivery] = {}
         self.ended: dict[DelayKey, EndedMessage] = {}
@@ -84,7 +84,12 @@ class DeferredShardState:
         self._sent.pop(number, None)
         delay_key = self._delay_keys.pop(number, None)
         if delay_key is not None and self.by_delay_key.get(delay_key) == number:
-            del self.by_delay_key[delay_key]
+            _put(self.by_delay_key, delay_key, self._find_sent_before(delay_key))
+
+    def _find_sent_before(self, delay_key: DelayKey) -> int | None:
+        """An earlier message of the same id, which was sent and could not be replaced."""
+        sent = [number for number in self._sent if self._delay_keys.get(number) == delay_key]
+        return max(sent, default=None)
 
     def _replay_delivery(self, target: Target, delivery: Delivery | None) -> None:
         before = self.deliveries.get(target, NOTHING_SENT)

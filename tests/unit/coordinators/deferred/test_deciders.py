@@ -176,3 +176,19 @@ def test_a_number_is_not_given_again_when_compaction_has_removed_the_first() -> 
     cleaned.defer(message())
     assert 7 in cleaned.state.pending
     assert len(cleaned.state.pending) == 1
+
+
+def test_a_cancel_is_about_the_newest_message_of_an_id() -> None:
+    """Also while an older one is on its way, and until the end of the newest is forgotten."""
+    shard = Shard()
+    shard.defer(message(delay_id="x"))
+    assert shard.begin() == (0,)
+    shard.defer(message(delay_id="x"))
+    assert shard.cancel("x") is CancelReply.CANCELLED
+    assert shard.cancel("x") is CancelReply.CANCELLED
+    assert shard.state.by_delay_key == {DelayKey(TOPIC, "x"): 0}
+    shard.confirm()
+    assert shard.cancel("x") is CancelReply.CANCELLED
+    shard.defer(message(delay_id="x"))
+    assert not shard.state.ended, "the id is used again"
+    assert shard.cancel("x") is CancelReply.CANCELLED
