@@ -58,7 +58,7 @@ quick: lint java ## lint, unit tests, 20 simulation seeds, one librdkafka and on
 
 # The same commit gives the same verdict: fixed examples (tests/conftest.py), fixed seeds, fixed hashes.
 test: export PYTHONHASHSEED = 0
-test: $(STAMP) ## everything, 10 to 15 minutes on 2 cores with the installation (needs Java)
+test: $(STAMP) ## everything, 9 to 18 minutes on 2 cores with the installation (needs Java)
 	@$(MAKE) --no-print-directory -j 2 lint java compiled # each alone leaves a core idle
 	PROFILE=test $(BIN)/pytest -n $(WORKERS) --dist loadgroup
 
