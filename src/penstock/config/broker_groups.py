@@ -42,8 +42,9 @@ _CONSUMER: tuple[Setting, ...] = (
     broker(
         "group.consumer.assignors",
         SettingKind.LIST,
-        ("uniform", "range"),
-        "Assignors on offer, the default first.",
+        ("uniform", "range", "ceil-range"),
+        "Assignors on offer, the default first. ceil-range is Penstock's own: it rounds each share "
+        "of a topic up, so that three members get 3, 3 and 1 of 7 partitions.",
     ),
     broker(
         "group.consumer.migration.policy",

@@ -140,6 +140,57 @@ _LEADERS: tuple[Setting, ...] = (
         "Time between two looks at that share.",
         at_least(1),
     ),
+    _cluster_wide(
+        "auto.balance.enable",
+        SettingKind.BOOLEAN,
+        False,
+        "Whether the controller evens out the brokers when one joins or is gone for good.",
+        own=True,
+    ),
+    _cluster_wide(
+        "auto.balance.delay.ms",
+        SettingKind.LONG,
+        60_000,
+        "Time without a change of the brokers before they are evened out.",
+        at_least(0),
+        own=True,
+    ),
+    _cluster_wide(
+        "auto.balance.broker.gone.ms",
+        SettingKind.LONG,
+        3_600_000,
+        "Time after which automatic balancing takes a broker for gone for good, unless "
+        "replica.replacement.delay.ms is set.",
+        at_least(0),
+        own=True,
+    ),
+    _cluster_wide(
+        "auto.balance.concurrent.partitions",
+        SettingKind.INT,
+        10,
+        "Partitions that automatic balancing and replacement reassign at once.",
+        at_least(1),
+        own=True,
+    ),
+    _cluster_wide(
+        "auto.balance.throttled.rate",
+        SettingKind.LONG,
+        10_000_000,
+        "Bytes a second of reassignments, of each broker as the leader and as the follower, while "
+        "automatic balancing or replacement is on; leader.reassignment.throttled.rate and "
+        "follower.reassignment.throttled.rate override it.",
+        at_least(1),
+        own=True,
+    ),
+    _cluster_wide(
+        "replica.replacement.delay.ms",
+        SettingKind.LONG,
+        -1,
+        "Time after which the replicas of a broker that is gone are placed on other brokers; -1 is "
+        "off.",
+        at_least_or(0, -1),
+        own=True,
+    ),
     broker(
         "controller.socket.timeout.ms",
         SettingKind.INT,
@@ -170,6 +221,22 @@ _THROTTLES: tuple[Setting, ...] = (
         LONG_MAX,
         "Bytes a second that throttled replicas fetch.",
         at_least(0),
+    ),
+    _cluster_wide(
+        "leader.reassignment.throttled.rate",
+        SettingKind.LONG,
+        LONG_MAX,
+        "Bytes a second that leaders send to replicas that a reassignment adds (KIP-542).",
+        at_least(0),
+        own=True,
+    ),
+    _cluster_wide(
+        "follower.reassignment.throttled.rate",
+        SettingKind.LONG,
+        LONG_MAX,
+        "Bytes a second that replicas that a reassignment adds fetch (KIP-542).",
+        at_least(0),
+        own=True,
     ),
 )
 

@@ -62,8 +62,16 @@ _PENSTOCK: tuple[Setting, ...] = (
         "offsets.storage",
         SettingKind.STRING,
         "kafka",
-        "Where committed offsets live: in the log (kafka) or in ZooKeeper's tree.",
+        "Where committed offsets live: in the log (kafka) or in ZooKeeper's tree. After a switch a "
+        "group's first fetch brings along what only the other one has.",
         one_of("kafka", "zookeeper"),
+    ),
+    _own(
+        "dual.commit.enabled",
+        SettingKind.BOOLEAN,
+        False,
+        "Whether offsets are committed to the log and to ZooKeeper, and the larger one counts: "
+        "for switching offsets.storage while some clients or brokers still use the other one.",
     ),
     _own(
         "storage.engine",
@@ -77,9 +85,9 @@ _PENSTOCK: tuple[Setting, ...] = (
         "send.method",
         SettingKind.STRING,
         "sendfile",
-        "How log bytes reach a socket: by the kernel, through a memory map, or copied.",
+        "How log bytes reach a socket: by the kernel (elsewhere than on Linux: copied), through a "
+        "memory map, or copied through the broker's memory. For comparisons: sendfile costs least.",
         one_of("sendfile", "mmap", "copy"),
-        effect=NOT_YET,
     ),
 )
 
@@ -153,6 +161,13 @@ _LOGGING: tuple[Setting, ...] = (
         200,
         "Longer stalls of the event loop are logged with the stack that caused them.",
         at_least(5),
+    ),
+    _own(
+        "logging.pause.ms",
+        SettingKind.INT,
+        5_000,
+        "Longer pauses of the whole process (it was stopped, its machine frozen) are logged.",
+        at_least(1_000),
     ),
 )
 

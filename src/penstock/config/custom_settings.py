@@ -6,7 +6,7 @@ Invariant: a custom setting is never part of an EffectiveConfig.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from penstock.config.registry import find_listener_setting, find_setting, nearest_names
 from penstock.config.setting import SettingScope
@@ -14,7 +14,6 @@ from penstock.config.setting import SettingScope
 MAX_CUSTOM_SETTINGS = 100  # of one resource; every broker gets all of them from the controller
 MAX_NAME_LENGTH = 255
 _MOST_WITH_NEAREST = 3  # about 3 ms each: compared with every known name
-NO_EFFECT = "Not a setting of this broker: it is stored, and has no effect here."
 _PRINTABLE = re.compile(r"[!-~]+")  # ASCII without spaces: it is written to logs and terminals
 
 
@@ -38,6 +37,34 @@ def find_custom_name_problem(name: str) -> str | None:
     if _PRINTABLE.fullmatch(name) is None:
         return f"{name!r} is not a name: use printable ASCII characters and no spaces"
     return None
+
+
+def inert_names(names: Iterable[str]) -> frozenset[str]:
+    """Those that are known, but change nothing here."""
+    return frozenset(
+        name
+        for name in names
+        if (setting := find_setting(name, SettingScope.BROKER)) is not None and not setting.active
+    )
+
+
+def describe_inert_topics(configs: Mapping[str, Mapping[str, str]]) -> str | None:
+    """One line about topics' stored configs that change nothing; None if there are none."""
+    topics: dict[str, list[str]] = {}
+    for topic, own in configs.items():
+        for name in own:
+            setting = find_setting(name, SettingScope.TOPIC)
+            if setting is not None and not setting.active:
+                topics.setdefault(name, []).append(topic)
+    if not topics:
+        return None
+    named = ", ".join(
+        f"{name} of {len(own)} topics, such as {own[0]}" for name, own in sorted(topics.items())
+    )
+    return (
+        f"{len(topics)} settings of topics change nothing here: {named}; docs/configuration.md has "
+        "the effect of every setting"
+    )
 
 
 def describe_no_effect(names: Iterable[str]) -> Iterator[str]:

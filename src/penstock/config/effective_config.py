@@ -67,8 +67,10 @@ class EffectiveConfig(Mapping[str, Value]):
         *,
         by_listener: Mapping[str, EffectiveValue],
         warnings: tuple[str, ...],
+        of_plugins: tuple[str, ...] = (),
     ) -> None:
         self._values = values
+        self._of_plugins = of_plugins  # names that only a plugin would know
         self.by_listener = by_listener  # "listener.name.<name>.<setting>" as the user wrote it
         self.warnings = warnings
 
@@ -123,6 +125,26 @@ class EffectiveConfig(Mapping[str, Value]):
             if effective.set_as == name and not effective.setting.active
         )
 
+    def describe_without_effect(self) -> str | None:
+        """One line that counts and names them; None if every setting that was set has an effect."""
+        inert = [
+            *(
+                f"{effective.setting.name} ({effective.setting.effect.removeprefix('accepted, ')})"
+                for effective in self.without_effect()
+            ),
+            *(
+                f"{name} (no effect: no setting is read for a single listener)"
+                for name in self.by_listener
+            ),
+            *(f"{name} (no effect: there are no plugins)" for name in self._of_plugins),
+        ]
+        if not inert:
+            return None
+        return (
+            f"{len(inert)} of the settings change nothing here: {', '.join(inert)}; "
+            f"docs/configuration.md has the effect of every setting"
+        )
+
 
 def resolve_broker(
     static: RawConfig = EMPTY_RAW_CONFIG,
@@ -160,6 +182,7 @@ def resolve_broker(
             name: effective for name, effective in explicit.items() if name not in BROKER_SETTINGS
         },
         warnings=(*(warning for _, layer in layers for warning in layer.warnings), *doubts),
+        of_plugins=tuple(name for name in static.values if name.startswith(_PLUGIN_PREFIXES)),
     )
 
 

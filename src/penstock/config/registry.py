@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from penstock.config import (
+    broker_delayed,
     broker_groups,
     broker_log,
     broker_network,
@@ -28,6 +29,7 @@ _ACTIVE: Mapping[str, tuple[Setting, ...]] = MappingProxyType(
         "ZooKeeper": broker_zookeeper.SETTINGS,
         "Groups and offsets": broker_groups.SETTINGS,
         "Transactions": broker_transactions.SETTINGS,
+        "Messages that wait": broker_delayed.SETTINGS,
     }
 )
 # Themes without a setting that takes effect come last.

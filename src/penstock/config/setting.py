@@ -21,6 +21,8 @@ Value = bool | int | float | str | tuple[str, ...] | None
 
 ACTIVE = ""
 NOT_YET = "accepted, not yet in effect"
+# The documentation of a dynamic setting that this broker does not know.
+NOT_OURS = "Not a setting of this broker: it is stored, and has no effect here."
 
 
 class SettingKind(StrEnum):

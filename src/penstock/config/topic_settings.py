@@ -224,4 +224,11 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         between(0, MAX_DELAY_MS),
         own=True,
     ),
+    topic(
+        "penstock.delayed.messages",
+        SettingKind.BOOLEAN,
+        False,
+        "Whether headers of a record may delay it, or cancel one that waits (docs/delays.md).",
+        own=True,
+    ),
 )

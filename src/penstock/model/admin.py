@@ -12,6 +12,16 @@ class ConfigOperation(IntEnum):
     SUBTRACT = 3
 
 
+class ConfigResourceType(IntEnum):
+    """What configs belong to, with Kafka's codes."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8  # the log levels of a broker (KIP-412)
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
 class ElectionType(IntEnum):
     """The election types of ElectLeaders."""
 

@@ -63,7 +63,8 @@ class TopicState:
 
 OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
-INTERNAL_TOPICS = frozenset((OFFSETS_TOPIC, TRANSACTIONS_TOPIC))
+DEFERRED_TOPIC = "__penstock_deferred"
+INTERNAL_TOPICS = frozenset((OFFSETS_TOPIC, TRANSACTIONS_TOPIC, DEFERRED_TOPIC))
 
 
 # By partition, the live brokers whose log of it has failed; no entry is empty.

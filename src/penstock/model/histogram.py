@@ -1,4 +1,5 @@
-"""A histogram of durations with fixed buckets: an observation is a bisection and two additions.
+"""Histograms with fixed buckets, of durations and of sizes: an observation is a bisection and two
+additions.
 
 No locks and no clock: its owner observes, others read snapshots.
 """
@@ -62,3 +63,31 @@ class DurationHistogram:
 
     def snapshot(self) -> DurationsSnapshot:
         return DurationsSnapshot(tuple(self.counts), self.sum_s)
+
+
+class SizesSnapshot(NamedTuple):
+    bounds: tuple[int, ...]  # upper bounds, inclusive
+    counts: tuple[int, ...]  # by bucket; the last has no upper bound
+    sum: int
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts)
+
+
+class SizeHistogram:
+    """Of numbers of things or bytes, with bounds of its own. Owned by the thread that observes."""
+
+    __slots__ = ("_bounds", "_counts", "_sum")
+
+    def __init__(self, bounds: tuple[int, ...]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._sum = 0
+
+    def observe(self, size: int) -> None:
+        self._counts[bisect_left(self._bounds, size)] += 1
+        self._sum += size
+
+    def snapshot(self) -> SizesSnapshot:
+        return SizesSnapshot(self._bounds, tuple(self._counts), self._sum)

@@ -2,6 +2,10 @@
 
 from typing import Protocol
 
+# Ids from here on are those of brokers that deliver deferred messages: a partition never forgets
+# them, and clients may not use them. Others are allocated from 0 on.
+FIRST_DELIVERER_ID = 1 << 62
+
 
 class ProducerIds(Protocol):
     async def next_producer_id(self) -> int:

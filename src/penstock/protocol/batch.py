@@ -8,6 +8,7 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from penstock.model.producer_ids import FIRST_DELIVERER_ID
 from penstock.protocol.checksum import crc32c
 
 Buffer = bytes | bytearray | memoryview
@@ -219,6 +220,8 @@ def _check_producer(header: BatchHeader) -> None:
                 f"producer {header.producer_id} with epoch {header.producer_epoch} "
                 f"and sequence {header.base_sequence}",
             )
+        if header.producer_id >= FIRST_DELIVERER_ID:
+            raise _corrupt(header, f"producer id {header.producer_id} is one of the brokers' own")
         return
     # Without a producer id some clients leave 0 as sequence or epoch, which is ignored.
     if header.producer_id < -1:

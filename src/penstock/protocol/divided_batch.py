@@ -28,8 +28,23 @@ class InvalidDelayedRecord(InvalidDelay):
 
 class DividedBatch(NamedTuple):
     left: bytearray | None  # None: every record waits or cancels one
-    delayed: list[tuple[Record, DelayRequest]]
-    cancels: list[CancelRequest]
+    asking: list[tuple[Record, DelayRequest | CancelRequest]]  # the others, in their order
+
+    @property
+    def delayed(self) -> list[tuple[Record, DelayRequest]]:
+        return [
+            (record, wanted) for record, wanted in self.asking if isinstance(wanted, DelayRequest)
+        ]
+
+    @property
+    def cancels(self) -> list[CancelRequest]:
+        return [wanted for _, wanted in self.asking if isinstance(wanted, CancelRequest)]
+
+
+def may_divide(batch: Buffer, *, limit: int) -> tuple[bool, int]:
+    """Whether a record may ask for something, nearly always not; and the decompressed bytes."""
+    encoded, _ = walk_records(batch, limit=limit)
+    return _IN_EVERY_NAME in encoded, len(encoded)
 
 
 def divide_batch(batch: Buffer, *, now_ms: int, limit: int | None = None) -> DividedBatch | None:
@@ -37,23 +52,21 @@ def divide_batch(batch: Buffer, *, now_ms: int, limit: int | None = None) -> Div
     encoded, walk = walk_records(batch, limit=limit)
     if _IN_EVERY_NAME not in encoded:
         return None
-    divided = DividedBatch(None, [], [])
+    asking: list[tuple[Record, DelayRequest | CancelRequest]] = []
     left: list[bytes] = []
     latest_ms, start = -1, 0
     records = zip(iter_records(batch, limit=limit), walk, strict=True)
     for index, (record, (_, timestamp_ms, _, _, _, end)) in enumerate(records):
         wanted = _find(index, record, now_ms)
-        if isinstance(wanted, DelayRequest):
-            divided.delayed.append((record, wanted))
-        elif isinstance(wanted, CancelRequest):
-            divided.cancels.append(wanted)
+        if wanted is not None:
+            asking.append((record, wanted))
         else:
             left.append(encoded[start:end])
             latest_ms = max(latest_ms, timestamp_ms)
         start = end
-    if not divided.delayed and not divided.cancels:
+    if not asking:
         return None
-    return divided._replace(left=_rebuild(batch, left, latest_ms))
+    return DividedBatch(_rebuild(batch, left, latest_ms), asking)
 
 
 def _find(index: int, record: Record, now_ms: int) -> DelayRequest | CancelRequest | None:

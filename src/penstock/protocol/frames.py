@@ -12,6 +12,7 @@ from penstock.protocol.malformed import MalformedMessage, UnencodableMessage
 from penstock.protocol.message_class import WireMessage
 
 SIZE_BYTES = 4
+MAX_FRAME_BYTES = 2**31 - 1  # as many as the size can say
 _SIZE = struct.Struct(">i")
 _API_KEY = struct.Struct(">h")
 
@@ -21,18 +22,24 @@ class FrameSizeRefused(MalformedMessage):
 
 
 def read_frame_size(
-    buffer: bytes | bytearray | memoryview, position: int = 0, *, max_bytes: int
+    buffer: bytes | bytearray | memoryview, position: int = 0, *, max_bytes: int = MAX_FRAME_BYTES
 ) -> int:
     """The frame's size from its first four bytes, checked before the rest is received."""
     size: int = _SIZE.unpack_from(buffer, position)[0]
-    if 0 < size <= max_bytes:
-        return size
+    if size <= 0:
+        raise FrameSizeRefused(
+            f"a frame cannot have {size} bytes: this client does not speak Kafka"
+        )
+    check_frame_size(size, max_bytes=max_bytes)
+    return size
+
+
+def check_frame_size(size: int, *, max_bytes: int) -> None:
     if size > max_bytes:
         raise FrameSizeRefused(
             f"a frame of {size} bytes is above the limit of {max_bytes}: raise "
             "socket.request.max.bytes, unless this client does not speak Kafka's protocol"
         )
-    raise FrameSizeRefused(f"a frame cannot have {size} bytes: this client does not speak Kafka")
 
 
 def peek_api_key(head: memoryview) -> int:

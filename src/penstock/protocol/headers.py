@@ -17,6 +17,7 @@ from penstock.protocol.malformed import (
     MalformedRequest,
     MalformedResponse,
     UnencodableMessage,
+    UnknownApiKey,
 )
 from penstock.protocol.request_budget import RequestBudget
 
@@ -49,7 +50,7 @@ def read_request_header(
         raise MalformedRequest(f"a frame of {len(view)} bytes is too short for a header") from None
     first_flexible = flexible_from.get(api_key)
     if first_flexible is None:
-        raise MalformedRequest(f"API key {api_key} does not exist")
+        raise UnknownApiKey(api_key)
     try:
         client_id, position = _read_client_id(view, length)
         if version >= first_flexible:

@@ -19,13 +19,26 @@ class PrivateKey(IntEnum):
     FAILED_REPLICAS = 31_004  # replicas of a broker whose log has failed, or is damaged
     REFUSED_BATCH = 31_005  # a follower cannot append what it fetched from this leader
     DESCRIBE_METRICS = 31_006  # the metrics of a broker, for commands and consoles
+    DESCRIBE_REPLICAS = 31_007  # a broker's replicas of some partitions, for the same
+    DEFER_MESSAGES = 31_008  # messages that wait, to the leader of their shard
+    END_DEFERRED = 31_009  # cancel one of them, or make it due now; to the same
+    APPEND_DEFERRED = 31_010  # messages that have waited, to the leader of their target
+    END_DELAYED = 31_011  # END_DEFERRED of a client, by topic and delay id, to any broker
+    DESCRIBE_OFFSET_TIMES = 31_012  # when records at some offsets were written, for commands
 
     @property
     def title(self) -> str:
         return self.name.title().replace("_", "")
 
 
-CLIENT_KEYS = frozenset({PrivateKey.DESCRIBE_METRICS})
+CLIENT_KEYS = frozenset(
+    {
+        PrivateKey.DESCRIBE_METRICS,
+        PrivateKey.DESCRIBE_REPLICAS,
+        PrivateKey.END_DELAYED,
+        PrivateKey.DESCRIBE_OFFSET_TIMES,
+    }
+)
 
 # All versions of private requests are flexible: request header v2, tagged fields in every struct.
 FIRST_FLEXIBLE_OF_ALL: Mapping[int, int] = MappingProxyType(

@@ -225,6 +225,15 @@ def test_explicit_settings_without_effect_are_listed_with_reasons() -> None:
     assert inert.setting.effect == "accepted, no effect: one event loop serves a broker"
 
 
+def test_settings_of_listeners_and_of_plugins_are_named_as_without_effect() -> None:
+    given = _file("listener.name.internal.max.connections=5", "rsm.config.bucket=b")
+    line = resolve_broker(given).describe_without_effect()
+    assert line is not None
+    assert "2 of the settings change nothing here: " in line
+    assert "listener.name.internal.max.connections (no effect: no setting is read for" in line
+    assert "rsm.config.bucket (no effect: there are no plugins)" in line
+
+
 def test_warnings_of_the_file_are_passed_on() -> None:
     broker = resolve_broker(_file("num.partitions=1", "num.partitions=2"))
     assert broker["num.partitions"] == 2

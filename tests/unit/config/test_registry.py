@@ -14,6 +14,7 @@ from penstock.config.registry import BROKER_SETTINGS, TOPIC_SETTINGS, by_name, f
 from penstock.config.setting import Setting, SettingKind, UpdateMode, Value
 from penstock.controller.internal_topics import _CONFIGS as INTERNAL_TOPICS
 from penstock.controller.internal_topics import _PREFIXES as TOPIC_PREFIXES
+from penstock.coordinators.deferred.config import _SOURCE_NAMES as DEFERRED_SOURCE_NAMES
 from penstock.coordinators.group.config import _SOURCE_NAMES as GROUP_SOURCE_NAMES
 from penstock.coordinators.transaction.config import _SOURCE_NAMES as TRANSACTION_SOURCE_NAMES
 
@@ -65,7 +66,13 @@ _KAFKAS_BROKER_DEFAULTS: dict[str, Value] = {
     "zookeeper.session.timeout.ms": 18_000,
 }
 _PENSTOCKS_OWN: dict[str, Value] = {
+    "auto.balance.broker.gone.ms": 3_600_000,
+    "auto.balance.concurrent.partitions": 10,
+    "auto.balance.delay.ms": 60_000,
+    "auto.balance.enable": False,
+    "auto.balance.throttled.rate": 10_000_000,
     "controller.election": "race",
+    "follower.reassignment.throttled.rate": _LONG_MAX,
     "group.coordinator.max.bytes": 268_435_456,
     "group.max.bytes": 67_108_864,
     "group.max.pending.members": 10_000,
@@ -73,18 +80,30 @@ _PENSTOCKS_OWN: dict[str, Value] = {
     "group.member.max.partitions": 200_000,
     "group.member.max.protocols": 1000,
     "group.request.max.entries": 20_000,
+    "leader.reassignment.throttled.rate": _LONG_MAX,
     "logging.format": "text",
     "logging.level": "INFO",
     "logging.slow.request.ms": 500,
     "logging.stall.ms": 200,
+    "logging.pause.ms": 5_000,
     "metrics.listener": "",
     "metrics.names": "A",
     "metrics.otlp.endpoint": "",
     "metrics.otlp.interval.ms": 60_000,
     "metrics.partition.limit": 10_000,
+    "dual.commit.enabled": False,
     "offsets.storage": "kafka",
     "penstock.max.decompressed.bytes": 32 * 1024 * 1024,
     "penstock.delay.ms": 0,
+    "penstock.delayed.ended.retention.ms": 86_400_000,
+    "penstock.delayed.max.ms": 30 * 86_400_000,
+    "penstock.delayed.max.pending": 10_000_000,
+    "penstock.delayed.messages": False,
+    "penstock.delayed.topic.load.buffer.size": 5_242_880,
+    "penstock.delayed.topic.min.isr": 2,
+    "penstock.delayed.topic.num.partitions": 50,
+    "penstock.delayed.topic.replication.factor": 3,
+    "penstock.delayed.topic.segment.bytes": 104_857_600,
     "penstock.table.format": "none",
     "penstock.table.partition.by": (),
     "penstock.table.registry.prefix": False,
@@ -92,6 +111,7 @@ _PENSTOCKS_OWN: dict[str, Value] = {
     "penstock.table.upsert": False,
     "penstock.table.value": "raw",
     "penstock.validate.records": True,
+    "replica.replacement.delay.ms": -1,
     "replica.lag.max.messages": -1,
     "send.method": "sendfile",
     "transaction.prepared.alarm.ms": 3_600_000,
@@ -164,7 +184,11 @@ def _names_read() -> set[str]:
         r'(?:\["|_[a-z]+\(\s*(?:(?:resolved|config), )?")([a-z]+(?:\.[a-z0-9]+)+)"\s*[\])]'
     )
     names = {name for path in paths for name in read.findall(path.read_text())}
-    by_name = {*GROUP_SOURCE_NAMES.values(), *TRANSACTION_SOURCE_NAMES.values()}
+    by_name = {
+        *DEFERRED_SOURCE_NAMES.values(),
+        *GROUP_SOURCE_NAMES.values(),
+        *TRANSACTION_SOURCE_NAMES.values(),
+    }
     of_topics = {name for topic in INTERNAL_TOPICS.values() for name in topic.values()}
     factors = {f"{prefix}.replication.factor" for prefix in TOPIC_PREFIXES.values()}
     return names | by_name | of_topics | factors

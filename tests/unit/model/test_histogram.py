@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from penstock.model.histogram import BOUNDS_S, NO_DURATIONS, DurationHistogram
+from penstock.model.histogram import BOUNDS_S, NO_DURATIONS, DurationHistogram, SizeHistogram
 
 
 def test_bounds_rise_from_microseconds_to_minutes() -> None:
@@ -51,3 +51,12 @@ def test_a_difference_holds_only_what_came_later() -> None:
 def test_nothing_observed_has_no_quantile() -> None:
     assert NO_DURATIONS.total == 0
     assert NO_DURATIONS.quantile_s(0.99) == 0
+
+
+def test_a_size_is_counted_at_or_below_its_bound() -> None:
+    histogram = SizeHistogram((1, 4, 16))
+    for size in (0, 1, 4, 5, 17, 1_000):
+        histogram.observe(size)
+    snapshot = histogram.snapshot()
+    assert snapshot.counts == (2, 1, 1, 2)
+    assert (snapshot.total, snapshot.sum) == (6, 1_027)

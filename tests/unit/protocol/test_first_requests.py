@@ -59,7 +59,7 @@ def by_position(key: ApiKey, version: int, body: bytes) -> Any:
 def test_a_request_is_decoded_as_by_the_generic_decoder(key: ApiKey, version: int) -> None:
     source = random.Random(version)
     schema = get_request_schema(key, version)
-    for _ in range(scaled(test=100, verify=1000, release=10_000)):
+    for _ in range(scaled(test=40, verify=1000, release=10_000)):
         body = bytes(encode(sample(schema, source, width=4)))
         read = by_position(key, version, body)
         assert read is not None
@@ -70,7 +70,7 @@ def test_a_request_is_decoded_as_by_the_generic_decoder(key: ApiKey, version: in
 def test_damaged_requests_are_refused_as_by_the_generic_decoder(key: ApiKey, version: int) -> None:
     source = random.Random(version)
     schema = get_request_schema(key, version)
-    for _ in range(scaled(test=400, verify=4000, release=40_000)):
+    for _ in range(scaled(test=150, verify=4000, release=40_000)):
         body = bytearray(encode(sample(schema, source, width=3)))
         for _ in range(source.randrange(1, 4)):
             damage(body, source)

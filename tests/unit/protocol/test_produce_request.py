@@ -55,7 +55,7 @@ def test_a_request_is_decoded_as_by_kio(version: int) -> None:
     schema = get_request_schema(0, version)
     read_by_kio: Any = entity_reader(kio_class(schema))
     source = random.Random(version)
-    for _ in range(scaled(test=100, verify=1000, release=10_000)):
+    for _ in range(scaled(test=50, verify=1000, release=10_000)):
         body = encode(with_distinct_partitions(sample(schema, source, width=4)))
         assert tuple(read(body, version)) == flat(read_by_kio(body, 0)[0])
 
