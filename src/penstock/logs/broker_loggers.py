@@ -26,6 +26,7 @@ COMPONENTS = (
     "server",
     "storage",
     "transaction_coordinator",
+    "deferred_coordinator",
 )
 
 

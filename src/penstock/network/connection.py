@@ -299,9 +299,15 @@ class ClientConnection:
                     break
         except RequestOverLimit as error:
             self._dependencies.counters.closed_over_limit += 1
-            self._close_because("request_over_limit", str(error), is_logged=error.is_logged)
+            self._close_because(
+                "request_over_limit",
+                str(error),
+                is_logged=error.is_logged,
+                api=error.api,
+                client_id=error.client_id,
+            )
         except MalformedMessage as error:
-            self.close(str(error))
+            self.close(str(error), is_logged=error.is_logged)
         except Exception:
             self.fail("a request")
         finally:
@@ -484,11 +490,11 @@ class ClientConnection:
     def _check_frame(self, api_key: int, frame_bytes: int) -> None:
         self._dependencies.check_frame(self.caller, api_key, frame_bytes)
 
-    def _close_because(self, event: str, reason: str, *, is_logged: bool) -> None:
+    def _close_because(self, event: str, reason: str, *, is_logged: bool, **fields: object) -> None:
         if self.is_closed:
             return
         if is_logged:
-            self._log_closed(event, reason)
+            self._log_closed(event, reason, **fields)
         self._send()
         self.end()
 
@@ -556,11 +562,12 @@ class ClientConnection:
             except Exception:
                 self.fail(what)
 
-    def _log_closed(self, event: str, reason: str) -> None:
+    def _log_closed(self, event: str, reason: str, **fields: object) -> None:
         """One line per event: input of a client cannot forge another line."""
         line = reason.encode("unicode_escape").decode()
+        present = {name: value for name, value in fields.items() if value is not None}
         self._dependencies.logger.warning(
-            event, self.caller.host, f"{self._prefix}{line}", **self._log_fields()
+            event, self.caller.host, f"{self._prefix}{line}", **self._log_fields(), **present
         )
 
     @property

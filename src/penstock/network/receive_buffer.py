@@ -13,7 +13,12 @@ from penstock.network.receive_memory import (
     SMALL_FRAME_BYTES,
     ReceiveMemory,
 )
-from penstock.protocol.frames import SIZE_BYTES, peek_api_key, read_frame_size
+from penstock.protocol.frames import (
+    SIZE_BYTES,
+    check_frame_size,
+    peek_api_key,
+    read_frame_size,
+)
 
 HEAD_BYTES = SIZE_BYTES + 2  # the size and the API key
 UNCHECKED_BYTES = 64 * 1024  # no API has a lower limit
@@ -40,6 +45,7 @@ class ReceiveBuffer:
         "_on_memory",
         "_reads",
         "_start",
+        "_unchecked_bytes",
         "capacity",
         "host",
         "is_proven",
@@ -60,6 +66,7 @@ class ReceiveBuffer:
         self.is_proven = False  # its connection's last large request took little time
         self._check_frame = check_frame  # API key and size of a large frame; may refuse it
         self._max_frame_bytes = max_frame_bytes
+        self._unchecked_bytes = min(UNCHECKED_BYTES, max_frame_bytes)
         self._on_memory = on_memory  # the memory that this buffer waited for was granted
         self._buffer: memoryview | None = None  # None: the shared one
         self.capacity = 0  # of its own buffer
@@ -122,11 +129,14 @@ class ReceiveBuffer:
         if not need:
             if end - start < SIZE_BYTES:
                 return None
-            size = read_frame_size(buffer, start, max_bytes=self._max_frame_bytes)
-            if size > UNCHECKED_BYTES:
-                if end - start < HEAD_BYTES:
+            size = read_frame_size(buffer, start)
+            if size > self._unchecked_bytes:
+                has_key = end - start >= HEAD_BYTES
+                if has_key:  # first, because its refusal names the API
+                    self._check_frame(peek_api_key(buffer[start + SIZE_BYTES : end]), size)
+                check_frame_size(size, max_bytes=self._max_frame_bytes)
+                if not has_key:
                     return None
-                self._check_frame(peek_api_key(buffer[start + SIZE_BYTES : end]), size)
             self._need = need = size + SIZE_BYTES
         if end - start < need:
             return None

@@ -29,6 +29,9 @@ class AppendOrigin(Enum):
 
     CLIENT = "client"
     COORDINATOR = "coordinator"  # may write control batches and internal topics
+    # Messages that have waited, or what is left of a batch without those that wait: checked when
+    # they came, so that their size and time count no more.
+    DEFERRED = "deferred"
     REPLICATION = "replication"  # offsets and epochs are the leader's and stay
 
 
@@ -170,6 +173,11 @@ class PartitionLog(Protocol):
         ...
 
     def find_max_timestamp(self) -> TimestampAndOffset | None: ...
+    def find_time_of(self, offset: Offset) -> TimestampMs | None:
+        """When the first record from `offset` on was written, by the header of its batch: the time
+        of that batch's first record. None past the end, or for records without timestamps."""
+        ...
+
     def segment_offsets(self, *, before_ms: TimestampMs | None = None) -> Sequence[Offset]:
         """Base offsets of the segments, or the log start offset in place of the first, the newest
         first; with `before_ms` from the newest segment that has no record after it."""

@@ -57,6 +57,7 @@ class _Share(NamedTuple):
     lease: Releasable
     epochs: bytes | None
     folders: tuple[str, ...]  # whose names changed
+    appended_bytes: int  # since the log's last round
 
 
 class GroupCommit:
@@ -133,6 +134,7 @@ class GroupCommit:
         paths = [path for segment in dirty if not segment.is_active for path in segment.index_paths]
         paths += [log.segments.active.transaction_index.path, *log.unsynced_paths]
         log.unsynced_paths.clear()
+        appended_bytes = _count_dirty(log)
         log.dirty_since_ms = None
         # Lease before opening the files: opening one may close another that is not leased.
         lease = self._handles.lease(*(segment.file for segment in dirty))
@@ -145,6 +147,7 @@ class GroupCommit:
             lease,
             epochs,
             folders,
+            appended_bytes,
         )
 
     def _sync(self, shares: list[_Share]) -> None:
@@ -193,7 +196,7 @@ class GroupCommit:
         self, shares: list[_Share], error: OSError | None, elapsed_s: float, logs_s: list[float]
     ) -> None:
         served, self._served = self._served, {}
-        self._times.observe_round(elapsed_s, logs_s)
+        self._times.observe_round(elapsed_s, logs_s, sum(share.appended_bytes for share in shares))
         for share in shares:
             share.lease.release()
         if error is not None:
@@ -227,6 +230,13 @@ def _refuse(log: LocalLog, callers: Callers) -> None:
     assert log.failure is not None
     for _, done in callers:
         done(LogFenced(log.tp, log.failure))
+
+
+def _count_dirty(log: LocalLog) -> int:
+    """Bytes since the first append that is not durable; a truncation may have removed them."""
+    if log.dirty_since_ms is None:
+        return 0
+    return max(0, log.appended_bytes - log.dirty_from_bytes)
 
 
 def _folders_to_sync(log: LocalLog) -> tuple[str, ...]:

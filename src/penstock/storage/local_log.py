@@ -52,6 +52,7 @@ class LocalLog:
         self.high_watermark = Offset(0)  # moves back only with a truncation
         self.durable_offset = Offset(0)  # everything below survives a power cut
         self.dirty_since_ms: int | None = None  # the first append that is not durable yet
+        self.dirty_from_bytes = 0  # `appended_bytes` before it; means nothing without one
         self.names_changed = False  # files were made or removed since the folder was last synced
         self.is_folder_new = False  # its name in the log directory may not have reached the disk
         self.unsynced_paths: set[str] = set()  # small files that the next flush syncs too

@@ -54,6 +54,7 @@ from penstock.storage.timestamp_lookup import (
     find_by_time,
     find_max_timestamp,
     find_segment_offsets,
+    find_time_of,
 )
 from penstock.storage.transaction_index import AbortedTxn, collect_aborted
 
@@ -185,6 +186,7 @@ class SegmentedLog(LocalLog):
             raise self._fence(error, segment) from error
         if self.dirty_since_ms is None:
             self.dirty_since_ms = now_ms
+            self.dirty_from_bytes = self._rolled_bytes + position
         segment.note_batch(position, size, last_offset, max_timestamp)
         self.log_end_offset = Offset(last_offset + 1)
         if position == 0:
@@ -368,6 +370,11 @@ class SegmentedLog(LocalLog):
         return find_max_timestamp(
             self.segments, start=self.log_start_offset, end=self.log_end_offset
         )
+
+    def find_time_of(self, offset: Offset) -> TimestampMs | None:
+        if self.is_retired:
+            raise UnknownPartition(self.tp)
+        return find_time_of(self.segments, max(offset, self.log_start_offset))
 
     def segment_offsets(self, *, before_ms: TimestampMs | None = None) -> Sequence[Offset]:
         return find_segment_offsets(self.segments, before_ms, start=self.log_start_offset)

@@ -153,18 +153,22 @@ def prepare(
     """Check the batch against the topic's config, convert it and set append time."""
     if header.attributes & CONTROL:
         return batches, header
-    _check_size(len(batches), config, tp)  # first, because everything below costs more
+    is_deferred = origin is AppendOrigin.DEFERRED
+    if not is_deferred:
+        _check_size(len(batches), config, tp)  # first, because everything below costs more
     limit = _opened_limit(header, config)
     if config.compact and origin is AppendOrigin.CLIENT:
         _check_keys(batches, limit, tp)
     wanted = _CODECS.get(config.compression_type)
     if wanted is not None and wanted != header.codec:
         batches, header = _recompress(batches, header, wanted, limit, tp)
-        _check_size(len(batches), config, tp)
+        if not is_deferred:
+            _check_size(len(batches), config, tp)
     if config.message_timestamp_type == "LogAppendTime":
         stamp_append_time(batches, 0, len(batches), now_ms)
         return batches, read_header(batches)
-    check_times(header, config, now_ms, tp)
+    if not is_deferred:
+        check_times(header, config, now_ms, tp)
     return batches, header
 
 

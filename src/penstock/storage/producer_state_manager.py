@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from penstock.model.ids import NO_TIMESTAMP, Offset, ProducerEpoch, ProducerId, TimestampMs
+from penstock.model.producer_ids import FIRST_DELIVERER_ID
 from penstock.protocol.batch import MAX_SEQUENCE, NO_SEQUENCE
 from penstock.storage.errors import (
     CoordinatorFenced,
@@ -161,12 +162,16 @@ class ProducerStateManager:
         (KAFKA-14359, KAFKA-15591). Here it must be 0. A producer that has expired, or that wrote to
         an earlier topic of this name, gets UnknownProducer once and continues with a new epoch.
 
+        A broker that delivers deferred messages has at most one batch under way, so that a gap is
+        what this partition has lost, and waiting for it would be in vain.
+
         A batch without sequences comes from a coordinator (transactional offsets), because those of
         clients are rejected earlier. Only its epoch and transaction are checked.
         """
+        is_deliverer = producer_id >= FIRST_DELIVERER_ID
         producer = self._producers.get(producer_id)
         if producer is None:
-            if base_sequence > 0:
+            if base_sequence > 0 and not is_deliverer:
                 raise UnknownProducer(
                     f"{self._name}: producer {producer_id} is unknown here and sent sequence "
                     f"{base_sequence}; send the missing batches first, or continue with a new "
@@ -174,7 +179,7 @@ class ProducerStateManager:
                 )
             return
         self._check_epoch(producer, producer_id, producer_epoch)
-        if base_sequence != NO_SEQUENCE:
+        if base_sequence != NO_SEQUENCE and not is_deliverer:
             self._check_sequence(
                 producer, producer_id, producer_epoch, base_sequence, last_sequence
             )
@@ -333,11 +338,15 @@ class ProducerStateManager:
         return [_view(producer_id, producer) for producer_id, producer in self._producers.items()]
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Remove producers idle for that long, except in a transaction; returns their number."""
+        """Remove producers idle for that long; returns their number. Those in a transaction stay,
+        and those that deliver deferred messages: an unconfirmed batch is sent again however late
+        it is."""
         expired = [
             producer_id
             for producer_id, producer in self._producers.items()
-            if producer.txn_first_offset is None and now_ms - producer.last_seen_ms >= expiration_ms
+            if now_ms - producer.last_seen_ms >= expiration_ms
+            and producer.txn_first_offset is None
+            and producer_id < FIRST_DELIVERER_ID
         ]
         for producer_id in expired:
             del self._producers[producer_id]

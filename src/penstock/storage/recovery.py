@@ -105,6 +105,7 @@ class _Opening:
             self._recover(epochs)
             log.durable_offset = min(remembered.recovery_point, log.log_end_offset)
             log.dirty_since_ms = self._now_ms
+            log.dirty_from_bytes = log.appended_bytes
             log.names_changed = True
         self._settle()
         if EPOCH_FILE in self._names:

@@ -62,6 +62,23 @@ def find_max_timestamp(segments: LogSegments, *, start: int, end: int) -> Timest
     return best
 
 
+def find_time_of(segments: LogSegments, offset: int) -> TimestampMs | None:
+    """The time of the first record from `offset` on, by one batch header; None: it has none.
+
+    In the middle of a batch that of its first record, so that an age computed from it is too large
+    by what the batch spans, at most. Where compaction has put a delete horizon in the place of that
+    time, the largest of the batch.
+    """
+    for segment in segments.starting_from(offset):
+        batch = segment.find_batch(offset)
+        if batch is not None:
+            header = batch.header
+            is_last = header.is_append_time or header.has_delete_horizon
+            timestamp_ms = header.max_timestamp if is_last else header.base_timestamp
+            return TimestampMs(timestamp_ms) if timestamp_ms >= 0 else None
+    return None
+
+
 def find_segment_offsets(
     segments: LogSegments, before_ms: int | None, *, start: int
 ) -> list[Offset]:

@@ -8,7 +8,9 @@ NOT_LOGGERS = ("spark", "cli", "storage/verify")  # their `note` and `error` are
 CALL = re.compile(
     r"\.(?:debug|info|warning|error|note|_log_closed|_close_because|_add)\(\s*\"([a-z]+(?:_[a-z]+)*)\""
 )
-VALUES = re.compile(r"(?:ChangeEvent|CoordinatorNote)\(\s*(?:[A-Z]\w*[^,\"]*,\s*)?\"([a-z_]+)\"")
+VALUES = re.compile(
+    r"(?:BalancerEvent|ChangeEvent|CoordinatorNote)\(\s*(?:[A-Z]\w*[^,\"]*,\s*)?\"([a-z_]+)\""
+)
 IN_TUPLES = re.compile(r"^        \(\"((?:isr|reassignment)_[a-z]+)\"", re.MULTILINE)
 SUMS = re.compile(r"_sum_topics\(\"([a-z_]+)\"")
 

@@ -12,7 +12,7 @@ from penstock.purgatory.delayed_operations import Ending, Purgatory, WatchedOper
 from penstock.purgatory.timing_wheel import TimingWheel
 
 SETTINGS = settings(
-    max_examples=scaled(test=150, verify=1500, release=20_000),
+    max_examples=scaled(test=75, verify=1500, release=20_000),
     stateful_step_count=40,
     deadline=None,
 )

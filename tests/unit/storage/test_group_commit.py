@@ -63,6 +63,42 @@ def test_a_round_is_timed_once_and_each_of_its_logs(background: Deferred) -> Non
     assert flushes.rounds.sum_s > 0
 
 
+def test_a_round_counts_its_logs_and_what_was_appended_to_them(background: Deferred) -> None:
+    harness = EngineHarness(config=LARGE, background=background)
+    first, second = harness.create(FIRST), harness.create(SECOND)
+    harness.append(first, 1)
+    batch_bytes = first.size_bytes
+    harness.flush(first)
+    for log, batches in ((first, 2), (second, 4)):
+        harness.append(log, batches)
+        harness.flush(log)
+    background.drain()
+    flushes = harness.engine.directory_statistics().flushes
+    assert (flushes.round_logs.total, flushes.round_logs.sum) == (2, 1 + 2)
+    assert flushes.round_bytes.sum == (1 + 6) * batch_bytes
+
+
+def test_a_round_counts_bytes_of_sealed_segments_once(background: Deferred) -> None:
+    harness = EngineHarness(background=background)  # a few batches fill a segment
+    log = harness.create()
+    for _ in range(3):
+        harness.append(log, 5)
+        harness.flush(log)
+        background.drain()
+    assert log.segment_count > 3
+    flushes = harness.engine.directory_statistics().flushes
+    assert flushes.round_bytes.sum == log.size_bytes
+
+
+def test_bytes_that_a_truncation_removed_are_in_no_round(background: Deferred) -> None:
+    harness = EngineHarness(config=LARGE, background=background)
+    log = harness.create()
+    harness.append(log, 3)
+    log.truncate_to(Offset(0), NOW_MS)
+    harness.engine.close()
+    assert harness.engine.directory_statistics().flushes.round_bytes.sum == 0
+
+
 @pytest.mark.parametrize("ordinal", range(8))
 def test_durable_records_survive_the_failure_of_any_call(
     background: Deferred, ordinal: int

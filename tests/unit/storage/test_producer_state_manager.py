@@ -1,5 +1,6 @@
 import pytest
 
+from penstock.model.producer_ids import FIRST_DELIVERER_ID
 from penstock.storage.errors import (
     CoordinatorFenced,
     DuplicateSequence,
@@ -103,7 +104,7 @@ def test_an_unknown_producer_may_not_start_after_zero(log: Log) -> None:
     log.append(1)
 
 
-@pytest.mark.parametrize("pid", [0, 2**63 - 1])
+@pytest.mark.parametrize("pid", [0, FIRST_DELIVERER_ID - 1])
 @pytest.mark.parametrize("epoch", [0, 32764, 32767])
 def test_lowest_and_highest_ids_and_epochs_work(log: Log, pid: int, epoch: int) -> None:
     log.append(0, pid=pid, epoch=epoch)
@@ -442,6 +443,24 @@ def test_a_producer_with_an_open_transaction_never_expires(log: Log) -> None:
     log.mark(timestamp_ms=100 * DAY_MS)
     assert log.state.expire(100 * DAY_MS, DAY_MS) == 0  # the marker counts as activity
     assert log.state.expire(101 * DAY_MS, DAY_MS) == 1
+
+
+def test_a_broker_that_delivers_deferred_messages_never_expires(log: Log) -> None:
+    """It sends an unconfirmed batch again however late it is, and a copy must be recognised."""
+    log.append(0, 3, pid=FIRST_DELIVERER_ID)
+    assert log.state.expire(1000 * DAY_MS, DAY_MS) == 0
+    log.state.load(log.state.producers(), map_end_offset=3, now_ms=0)
+    assert log.state.expire(1000 * DAY_MS, DAY_MS) == 0
+    assert log.state.find_duplicate(FIRST_DELIVERER_ID, 0, 0, 2) is not None
+
+
+def test_a_broker_that_delivers_may_continue_after_a_gap(log: Log) -> None:
+    """It has one batch under way: what is missing is lost here, and is never sent again."""
+    log.append(40, pid=FIRST_DELIVERER_ID)
+    log.append(50, pid=FIRST_DELIVERER_ID)
+    log.append(51, pid=FIRST_DELIVERER_ID, epoch=1)
+    with pytest.raises(InvalidProducerEpoch):
+        log.append(52, pid=FIRST_DELIVERER_ID, epoch=0)
 
 
 def test_expiration_counts_from_the_append_not_from_the_record_timestamp(log: Log) -> None:

@@ -269,6 +269,14 @@ class MemoryLog:
         timed = [item for item in self._records() if item[0].timestamp_ms >= 0]
         return _timed(*max(timed, key=lambda item: item[0].timestamp_ms)) if timed else None
 
+    def find_time_of(self, offset: Offset) -> TimestampMs | None:
+        for header, _ in self._batches:
+            if header.last_offset >= max(offset, self.log_start_offset):
+                is_last = header.is_append_time or header.has_delete_horizon
+                time_ms = header.max_timestamp if is_last else header.base_timestamp
+                return TimestampMs(time_ms) if time_ms >= 0 else None
+        return None
+
     def segment_offsets(self, *, before_ms: TimestampMs | None = None) -> Sequence[Offset]:
         """Everything is in one segment."""
         newest = max((header.max_timestamp for header, _ in self._batches), default=-1)

@@ -34,6 +34,37 @@ def test_records_without_a_timestamp_are_never_the_latest(case: Case) -> None:
     assert case.log.find_max_timestamp() == (1, 0, 4)
 
 
+def test_the_time_of_an_offset_is_that_of_the_first_record_in_its_batch(case: Case) -> None:
+    assert case.log.find_time_of(Offset(0)) is None
+    case.append(batch_of(2, times=[100, 300]))
+    case.append(batch_of(2, times=[200, 400]))
+    case.append(batch_of(1, times=[-1]))
+    expected = [100, 100, 200, 200, None, None, None]
+    assert [case.log.find_time_of(Offset(offset)) for offset in range(7)] == expected
+
+
+def test_the_time_of_a_deleted_offset_is_that_of_the_next_record(case: Case) -> None:
+    case.append(batch_of(1, times=[100]))
+    case.append(batch_of(1, times=[200]))
+    case.advance(2)
+    case.log.delete_before(Offset(1))
+    assert case.log.find_time_of(Offset(0)) == 200
+
+
+def test_the_time_of_an_offset_is_found_in_any_segment(case: Case) -> None:
+    times = list(range(1_000, 60_000, 1_000))
+    for time_ms in times:
+        case.append(batch_of(3, times=[time_ms] * 3))
+    times_found_ms = [case.log.find_time_of(Offset(offset)) for offset in range(3 * len(times))]
+    assert times_found_ms == [time_ms for time_ms in times for _ in range(3)]
+
+
+def test_the_time_of_an_offset_is_the_append_time_if_the_topic_has_it(engine: Engine) -> None:
+    case = Case(engine, replace(CONFIG, message_timestamp_type="LogAppendTime"))
+    append_at(case, 500, batch_of(2, times=[9_000, 1]))
+    assert case.log.find_time_of(Offset(1)) == 500
+
+
 def test_deleted_records_are_not_found_by_time(case: Case) -> None:
     case.append(batch_of(3, times=[900, 100, 500]))
     case.append(batch_of(1, times=[50]))
