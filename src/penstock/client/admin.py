@@ -1,65 +1,66 @@
 """Administers topics, configs and log dirs of a cluster.
 
-A batch operation that fails for one item raises RefusedByBroker for it; the other items have been
-done. Requests that change something are retried only if the broker did not start on them, because a
-lost response does not say what was done.
+An operation on several items raises ItemsFailed if some of them failed, with the results of the
+others; on a single item, that item's error. Requests that change something are retried only if the
+broker did not start on them, because a lost response does not say what was done.
 """
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Any
 
 from penstock.client.address import Address
 from penstock.client.admin_values import (
     AlterConfigOp,
     ClusterDescription,
+    ConfigEntry,
+    ConfigResource,
     ConfigSynonym,
     CreatedTopic,
-    DescribedConfig,
     DescribedConfigSource,
     LogDirDescription,
-    NewTopicSpec,
+    NewTopic,
     ReplicaSize,
-    Resource,
-    ResourceKind,
 )
 from penstock.client.call import Call
 from penstock.client.data_calls import group_by_topic
 from penstock.client.deadline import Deadline
 from penstock.client.errors import ClientError, Disconnected, RefusedByBroker, UnsupportedByBroker
+from penstock.client.item_results import settle
 from penstock.client.metadata import BrokerMetadata, read_error
 from penstock.client.router import Router
+from penstock.config.text_values import as_text
+from penstock.model.admin import ConfigResourceType
 from penstock.model.cluster import BrokerId
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import Offset, TopicPartition
 from penstock.protocol.api_keys import ApiKey
 
+_CLUSTER_DEFAULT = _NOT_RETURNED = -1
 
-class Admin:
+
+class AdminClient:
     def __init__(self, router: Router) -> None:
         self._router = router
 
     async def create_topics(
         self,
-        topics: Sequence[NewTopicSpec],
+        topics: Sequence[NewTopic],
         *,
         validate_only: bool = False,
         timeout_ms: int | None = None,
-    ) -> list[CreatedTopic]:
+    ) -> dict[str, CreatedTopic]:
         fields = {"topics": [_new_topic(topic) for topic in topics], "validate_only": validate_only}
         # From version 4 on, -1 means the cluster's default.
         answer = await self._change(ApiKey.CREATE_TOPICS, range(4, 8), fields, timeout_ms)
-        for topic in answer.topics:
-            _check(f"create topic {topic.name!r}", topic)
-        return [
-            CreatedTopic(
-                topic.name,
-                getattr(topic, "topic_id", None),
-                getattr(topic, "num_partitions", -1),
-                getattr(topic, "replication_factor", -1),
-            )
-            for topic in answer.topics
-        ]
+        return settle(
+            {
+                topic.name: _find_error(f"create topic {topic.name!r}", topic) or _created(topic)
+                for topic in answer.topics
+            }
+        )
 
     async def delete_topics(self, names: Sequence[str], *, timeout_ms: int | None = None) -> None:
         fields = {
@@ -67,36 +68,55 @@ class Admin:
             "topics": [{"name": name, "topic_id": None} for name in names],
         }
         answer = await self._change(ApiKey.DELETE_TOPICS, range(1, 7), fields, timeout_ms)
-        for response in answer.responses:
-            _check(f"delete topic {response.name!r}", response)
+        settle(
+            {
+                response.name: _find_error(f"delete topic {response.name!r}", response)
+                for response in answer.responses
+            }
+        )
 
     async def create_partitions(
         self,
         counts: Mapping[str, int],
         *,
+        assignments: Mapping[str, Sequence[Sequence[int]]] = MappingProxyType({}),
         validate_only: bool = False,
         timeout_ms: int | None = None,
     ) -> None:
-        """Increase each topic's partition count to the given total."""
+        """Increase each topic's partition count to the given total. `assignments`: the brokers of
+        each new partition of a topic, the preferred leader first."""
         topics = [
-            {"name": name, "count": count, "assignments": None} for name, count in counts.items()
+            {
+                "name": name,
+                "count": count,
+                "assignments": (
+                    name in assignments
+                    and [{"broker_ids": brokers} for brokers in assignments[name]]
+                )
+                or None,
+            }
+            for name, count in counts.items()
         ]
         fields = {"topics": topics, "validate_only": validate_only}
         answer = await self._change(ApiKey.CREATE_PARTITIONS, range(4), fields, timeout_ms)
-        for result in answer.results:
-            _check(f"add partitions to {result.name!r}", result)
+        settle(
+            {
+                result.name: _find_error(f"add partitions to topic {result.name!r}", result)
+                for result in answer.results
+            }
+        )
 
     async def describe_configs(
         self,
-        resources: Sequence[Resource],
+        resources: Sequence[ConfigResource],
         *,
         names: Sequence[str] | None = None,
         with_synonyms: bool = False,
         with_documentation: bool = False,
         timeout_ms: int | None = None,
-    ) -> dict[Resource, list[DescribedConfig]]:
+    ) -> dict[ConfigResource, list[ConfigEntry]]:
         """Configs with their sources; `names` limits the result to these settings."""
-        configs: dict[Resource, list[DescribedConfig]] = {}
+        configs: dict[ConfigResource, list[ConfigEntry] | ClientError] = {}
         for broker_id, part in _by_broker(resources).items():
             fields = {
                 "resources": [
@@ -106,20 +126,28 @@ class Admin:
                 "include_documentation": with_documentation,
             }
             call = Call(ApiKey.DESCRIBE_CONFIGS, range(1, 5), fields)
-            answer = await self._ask("describe settings", call, broker_id, timeout_ms)
+            try:
+                answer = await self._ask("describe configs", call, broker_id, timeout_ms)
+            except ClientError as error:
+                if len(part) == len(resources):
+                    raise
+                configs.update(dict.fromkeys(part, error))  # other brokers may answer
+                continue
             for result in answer.results:
-                _check(f"describe settings of {result.resource_name!r}", result)
-                resource = Resource(ResourceKind(result.resource_type), result.resource_name)
-                configs[resource] = [_read_entry(entry) for entry in result.configs]
-        return configs
+                resource = _read_resource(result)
+                configs[resource] = _find_error(f"describe configs of {resource}", result) or [
+                    _read_entry(entry) for entry in result.configs
+                ]
+        return settle(configs)
 
     async def incremental_alter_configs(
         self,
-        changes: Mapping[Resource, Sequence[AlterConfigOp]],
+        changes: Mapping[ConfigResource, Sequence[AlterConfigOp]],
         *,
         validate_only: bool = False,
         timeout_ms: int | None = None,
     ) -> None:
+        results: dict[ConfigResource, ClientError | None] = {}
         for broker_id, part in _by_broker(changes).items():
             fields = {
                 "resources": [
@@ -128,11 +156,19 @@ class Admin:
                 ],
                 "validate_only": validate_only,
             }
-            answer = await self._change(
-                ApiKey.INCREMENTAL_ALTER_CONFIGS, range(2), fields, timeout_ms, broker_id
-            )
+            try:
+                answer = await self._change(
+                    ApiKey.INCREMENTAL_ALTER_CONFIGS, range(2), fields, timeout_ms, broker_id
+                )
+            except ClientError as error:
+                if len(part) == len(changes):
+                    raise
+                results.update(dict.fromkeys(part, error))  # other brokers may answer
+                continue
             for response in answer.responses:
-                _check(f"change settings of {response.resource_name!r}", response)
+                resource = _read_resource(response)
+                results[resource] = _find_error(f"alter configs of {resource}", response)
+        settle(results)
 
     async def delete_records(
         self, before: Mapping[TopicPartition, Offset], *, timeout_ms: int | None = None
@@ -147,7 +183,9 @@ class Admin:
             call = _delete_records_call(part, deadline)
             return _read_deleted(await self._router.ask(node.address, call, deadline))
 
-        return await self._router.persist_with_leaders("delete records", before, ask, deadline)
+        return settle(
+            await self._router.settle_with_leaders("delete records", before, ask, deadline)
+        )
 
     async def describe_log_dirs(
         self,
@@ -163,12 +201,18 @@ class Admin:
         deadline = self._router.deadline(timeout_ms)
         if brokers is None:
             brokers = sorted((await self._router.get_current((), deadline)).brokers)
-        directories = {}
-        for broker_id in brokers:
-            answer = await self._ask("describe log directories", call, broker_id, timeout_ms)
-            _check(f"log directories of broker {broker_id}", answer)
-            directories[broker_id] = [_read_directory(result) for result in answer.results]
-        return directories
+
+        async def describe(broker_id: BrokerId) -> list[LogDirDescription] | ClientError:
+            try:
+                answer = await self._ask("describe log dirs", call, broker_id, timeout_ms)
+                _check(f"log dirs of broker {broker_id}", answer)
+            except ClientError as error:
+                return error
+            return [_read_directory(result) for result in answer.results]
+
+        listed = list(brokers)
+        answers = await asyncio.gather(*(describe(broker_id) for broker_id in listed))
+        return settle(dict(zip(listed, answers, strict=True)))
 
     async def describe_cluster(self, *, timeout_ms: int | None = None) -> ClusterDescription:
         call = Call(ApiKey.DESCRIBE_CLUSTER, range(2), {})
@@ -243,9 +287,14 @@ class _Unknown(Disconnected):
 
 
 def _check(what: str, result: Any) -> None:
+    error = _find_error(what, result)
+    if error is not None:
+        raise error
+
+
+def _find_error(what: str, result: Any) -> RefusedByBroker | None:
     code = read_error(getattr(result, "error_code", 0))
-    if code:
-        raise RefusedByBroker(what, code, getattr(result, "error_message", None))
+    return RefusedByBroker(what, code, getattr(result, "error_message", None)) if code else None
 
 
 def _check_controller(api_key: ApiKey, answer: Any) -> None:
@@ -256,26 +305,43 @@ def _check_controller(api_key: ApiKey, answer: Any) -> None:
                 raise RefusedByBroker(api_key.title, ErrorCode.NOT_CONTROLLER)
 
 
-def _new_topic(topic: NewTopicSpec) -> Mapping[str, Any]:
-    has_assignment = bool(topic.assignment)
+def _new_topic(topic: NewTopic) -> Mapping[str, Any]:
     return {
         "name": topic.name,
-        "num_partitions": -1 if has_assignment else topic.partitions,
-        "replication_factor": -1 if has_assignment else topic.replication_factor,
+        "num_partitions": _or_default(topic.partitions),
+        "replication_factor": _or_default(topic.replication_factor),
         "assignments": [
             {"partition_index": partition, "broker_ids": broker_ids}
             for partition, broker_ids in topic.assignment.items()
         ],
-        "configs": [{"name": name, "value": value} for name, value in topic.configs.items()],
+        "configs": [
+            {"name": name, "value": None if value is None else as_text(value)}
+            for name, value in topic.configs.items()
+        ],
     }
 
 
-_OF_BROKERS = (ResourceKind.BROKER, ResourceKind.BROKER_LOGGER)
+def _or_default(number: int | None) -> int:
+    return _CLUSTER_DEFAULT if number is None else number
 
 
-def _by_broker(resources: Iterable[Resource]) -> dict[BrokerId | None, list[Resource]]:
+def _created(topic: Any) -> CreatedTopic:
+    partitions = getattr(topic, "num_partitions", _NOT_RETURNED)
+    replication_factor = getattr(topic, "replication_factor", _NOT_RETURNED)
+    return CreatedTopic(
+        name=topic.name,
+        topic_id=getattr(topic, "topic_id", None),
+        partitions=None if partitions == _NOT_RETURNED else partitions,
+        replication_factor=None if replication_factor == _NOT_RETURNED else replication_factor,
+    )
+
+
+_OF_BROKERS = (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER)
+
+
+def _by_broker(resources: Iterable[ConfigResource]) -> dict[BrokerId | None, list[ConfigResource]]:
     """Only a broker itself knows its own configs; any broker knows the rest."""
-    grouped: dict[BrokerId | None, list[Resource]] = {}
+    grouped: dict[BrokerId | None, list[ConfigResource]] = {}
     for resource in resources:
         is_one_brokers = resource.kind in _OF_BROKERS and resource.name.isdecimal()
         broker_id = BrokerId(int(resource.name)) if is_one_brokers else None
@@ -283,7 +349,11 @@ def _by_broker(resources: Iterable[Resource]) -> dict[BrokerId | None, list[Reso
     return grouped
 
 
-def _resource(resource: Resource) -> dict[str, Any]:
+def _read_resource(result: Any) -> ConfigResource:
+    return ConfigResource(ConfigResourceType(result.resource_type), result.resource_name)
+
+
+def _resource(resource: ConfigResource) -> dict[str, Any]:
     return {"resource_type": resource.kind, "resource_name": resource.name}
 
 
@@ -295,12 +365,12 @@ def _change(change: AlterConfigOp) -> Mapping[str, Any]:
     }
 
 
-def _read_entry(entry: Any) -> DescribedConfig:
+def _read_entry(entry: Any) -> ConfigEntry:
     synonyms = tuple(
         ConfigSynonym(synonym.name, synonym.value, _source(synonym.source))
         for synonym in entry.synonyms
     )
-    return DescribedConfig(
+    return ConfigEntry(
         name=entry.name,
         value=entry.value,
         source=_source(entry.config_source),

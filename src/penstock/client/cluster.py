@@ -9,7 +9,7 @@ from types import MappingProxyType, TracebackType
 from typing import Self
 
 from penstock.client.address import parse_bootstrap
-from penstock.client.admin import Admin
+from penstock.client.admin import AdminClient
 from penstock.client.connection import ConnectionLimits
 from penstock.client.connection_pool import Lane
 from penstock.client.data_calls import (
@@ -29,12 +29,15 @@ from penstock.client.data_calls import (
     read_produced,
 )
 from penstock.client.deadline import Deadline
+from penstock.client.delayed import DelayedClient
 from penstock.client.errors import ClientError, RefusedByBroker
 from penstock.client.groups import GroupClient
 from penstock.client.metadata import BrokerMetadata, ClusterMetadata
 from penstock.client.metrics import MetricsClient
+from penstock.client.offset_times import OffsetTimesClient
 from penstock.client.reassignments import ReassignmentClient
-from penstock.client.router import Router, RouterSettings
+from penstock.client.replicas import ReplicasClient
+from penstock.client.router import AskLeader, Router, RouterSettings
 from penstock.client.transactions import TransactionClient
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import Offset, TopicId, TopicPartition
@@ -66,9 +69,12 @@ class ClusterClient:
             limits=limits or ConnectionLimits(),
         )
         self._router = Router(parse_bootstrap(bootstrap), settings)
-        self.admin = Admin(self._router)
+        self.admin = AdminClient(self._router)
+        self.delayed = DelayedClient(self._router)
         self.groups = GroupClient(self._router)
         self.metrics = MetricsClient(self._router)
+        self.replicas = ReplicasClient(self._router)
+        self.offset_times = OffsetTimesClient(self._router)
         self.reassignments = ReassignmentClient(self._router)
         self.transactions = TransactionClient(self._router)
 
@@ -236,7 +242,24 @@ class ClusterClient:
         """The offset of EARLIEST, LATEST, MAX_TIMESTAMP or of a time in milliseconds. LATEST is the
         high watermark, or the last stable offset with READ_COMMITTED."""
         deadline = self._router.deadline(timeout_ms)
+        ask = self._asking_offsets(isolation, deadline)
+        return await self._router.persist_with_leaders("list offsets", wanted, ask, deadline)
 
+    async def settle_offsets(
+        self,
+        wanted: Mapping[TopicPartition, int],
+        *,
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+        timeout_ms: int | None = None,
+    ) -> dict[TopicPartition, ListedOffset | ClientError]:
+        """As `list_offsets`, with the error of each partition that has no answer."""
+        deadline = self._router.deadline(timeout_ms)
+        ask = self._asking_offsets(isolation, deadline)
+        return await self._router.settle_with_leaders("list offsets", wanted, ask, deadline)
+
+    def _asking_offsets(
+        self, isolation: IsolationLevel, deadline: Deadline
+    ) -> AskLeader[int, ListedOffset]:
         async def ask(
             node: BrokerMetadata, part: Mapping[TopicPartition, int]
         ) -> Mapping[TopicPartition, ListedOffset | ClientError]:
@@ -247,13 +270,13 @@ class ClusterClient:
                 for partition, (code, listed) in answers.items()
             }
 
-        return await self._router.persist_with_leaders("list offsets", wanted, ask, deadline)
+        return ask
 
     async def log_end_offsets(
         self, partitions: Iterable[TopicPartition], *, timeout_ms: int | None = None
-    ) -> dict[TopicPartition, Offset]:
+    ) -> dict[TopicPartition, Offset | ClientError]:
         """Log end offsets of the leaders, beyond the high watermark too: the end offset of the
-        leader's current epoch."""
+        leader's current epoch. A partition whose leader does not answer has its error."""
         deadline = self._router.deadline(timeout_ms)
 
         async def ask(
@@ -276,7 +299,7 @@ class ClusterClient:
             }
 
         wanted = dict.fromkeys(partitions)
-        return await self._router.persist_with_leaders("log end offsets", wanted, ask, deadline)
+        return await self._router.settle_with_leaders("log end offsets", wanted, ask, deadline)
 
 
 def _failure(answer: FetchedPartition | ClientError) -> ClientError | None:

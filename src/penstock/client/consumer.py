@@ -17,15 +17,19 @@ from confluent_kafka import Consumer as RdKafkaConsumer
 from confluent_kafka import KafkaException
 from confluent_kafka import TopicPartition as Place
 
+from penstock.client.answering_leaders import check_leaders
 from penstock.client.damaged_batches import DamagedBatches, describe_damage
 from penstock.client.errors import BrokersUnreachable, ClientClosed, ConsumeFailed
 from penstock.client.message import Message
 from penstock.client.rdkafka import (
+    DEFAULT_METADATA_MAX_AGE_MS,
     LOG,
     LocalCode,
     Trouble,
     common_settings,
     find_code,
+    metadata_settings,
+    refresh_interval_s,
     settings_checked,
 )
 from penstock.client.whole_topics import WholeTopics
@@ -61,7 +65,8 @@ class Consumer:
         auto_commit: bool = True,
         isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
         timeout_s: float | None = None,
-        new_partitions_every_s: float = 30.0,
+        assignor: Literal["uniform", "range", "ceil-range"] | None = None,
+        metadata_max_age_ms: int = DEFAULT_METADATA_MAX_AGE_MS,
         connect_timeout_s: float = 10.0,
         client_id: str = "penstock-consumer",
         config: Mapping[str, Any] | None = None,
@@ -69,8 +74,11 @@ class Consumer:
         """`timeout_s`: iteration ends after this long without a message, if a broker answers then;
         None waits forever. `connect_timeout_s`: how long a broker may take to answer at all, and
         its group to assign partitions, before `timeout_s` begins.
+        `metadata_max_age_ms`: how soon partitions that are added to a topic are read.
         `from_beginning`: applies where a group has no committed offset, and always without a group.
-        `config`: librdkafka settings under their own names."""
+        `assignor`: how the broker shares partitions in this group, by the consumer protocol
+        (KIP-848); "ceil-range" rounds each share of a topic up. `config`: librdkafka settings under
+        their own names."""
         self.topics = [topics] if isinstance(topics, str) else list(topics)
         if not self.topics:
             raise ValueError("a consumer needs a topic to read; name at least one")
@@ -85,6 +93,8 @@ class Consumer:
             "enable.auto.commit": auto_commit and group is not None,
             "enable.auto.offset.store": False,
             "isolation.level": isolation,
+            **_assignor_settings(assignor, group),
+            **metadata_settings(metadata_max_age_ms, config or {}),
             **(config or {}),
         }
         settings = common_settings(client_id, self._trouble, settings)
@@ -110,7 +120,7 @@ class Consumer:
                     self._consumer,
                     self.topics,
                     from_beginning=from_beginning,
-                    look_every_s=new_partitions_every_s,
+                    look_every_s=refresh_interval_s(settings),
                     timeout_s=connect_timeout_s,
                 )
             else:
@@ -183,8 +193,9 @@ class Consumer:
                 return
 
     def check_reachable(self) -> None:
-        """Raise BrokersUnreachable unless a broker answers, and ConsumeFailed if a damaged batch
-        is the reason why nothing comes."""
+        """Raise BrokersUnreachable unless a broker answers and so does the leader of every
+        partition read here. ConsumeFailed if a partition has no leader, the group has assigned
+        none yet, or a damaged batch is the reason why nothing comes."""
         with self._lock:
             self._check_open()
             is_down = self._trouble.last is not None
@@ -196,6 +207,12 @@ class Consumer:
                 raise BrokersUnreachable(
                     self._trouble.explain(f"{text} {timeout_s:g} s: {error.args[0].str()}")
                 ) from error
+            if self._is_joining:
+                raise ConsumeFailed(
+                    f"cannot read {', '.join(self.topics)}: group {self.group!r} has assigned no "
+                    "partitions yet; allow more time, or look at `penstock group describe`"
+                )
+            check_leaders(self._consumer, timeout_s, self._trouble.explain)
             self._trouble.clear()
             self._damaged.look(timeout_s)
 
@@ -322,10 +339,10 @@ class Consumer:
         error = message.error()
         if error is None:
             self._buffer.append(message)
-        elif error.retriable() or error.code() in _PASSING:
+        elif error.retriable() or error.code() in PASSING_CODES:
             self._trouble.note(error)
             LOG.warning("reading %s: %s", self.topics, error)
-        elif error.code() in _DAMAGE:
+        elif error.code() in DAMAGE_CODES:
             tp = TopicPartition(str(message.topic()), int(message.partition() or 0))
             text = describe_damage(tp, int(message.offset() or 0), error.str())
             self._failure = ConsumeFailed(text)
@@ -335,7 +352,7 @@ class Consumer:
     def _next_buffered(self) -> Message:
         self._finish_current()
         raw = self._buffer.popleft()
-        message = _read(raw)
+        message = read_message(raw)
         self._current = TopicPartition(message.topic, message.partition), message.offset + 1
         if time.monotonic() - self._stored_at > _STORE_EVERY_S:
             self._store_done()
@@ -452,14 +469,14 @@ class Consumer:
 
 _NO_CONNECTION = frozenset({LocalCode.ALL_BROKERS_DOWN, LocalCode.TRANSPORT, LocalCode.RESOLVE})
 # Transient errors: librdkafka itself waits or rejoins.
-_PASSING = _NO_CONNECTION | {LocalCode.MAX_POLL_EXCEEDED, LocalCode.PARTITION_EOF}
+PASSING_CODES = _NO_CONNECTION | {LocalCode.MAX_POLL_EXCEEDED, LocalCode.PARTITION_EOF}
 
 
 # A batch that librdkafka cannot read; it comes again with every fetch.
-_DAMAGE = frozenset({LocalCode.BAD_COMPRESSION, LocalCode.BAD_MSG})
+DAMAGE_CODES = frozenset({LocalCode.BAD_COMPRESSION, LocalCode.BAD_MSG})
 
 
-def _read(raw: "RdKafkaMessage") -> Message:
+def read_message(raw: "RdKafkaMessage") -> Message:
     headers: Any = raw.headers()
     _, timestamp_ms = raw.timestamp()
     fields: Any = (
@@ -472,3 +489,11 @@ def _read(raw: "RdKafkaMessage") -> Message:
         timestamp_ms,
     )
     return Message._make(fields)
+
+
+def _assignor_settings(assignor: str | None, group: str | None) -> dict[str, str]:
+    if assignor is None:
+        return {}
+    if group is None:
+        raise ValueError(f"assignor {assignor!r} shares partitions in a group; name the group")
+    return {"group.protocol": "consumer", "group.remote.assignor": assignor}

@@ -4,7 +4,12 @@ next.
 No error codes here: see `model.errors`.
 """
 
+from collections.abc import Mapping
+from typing import Any, Self
+
 from penstock.model.errors import ErrorCode
+
+_SHOWN_ITEMS = 3
 
 
 class ClientError(Exception):
@@ -44,16 +49,73 @@ class UnsupportedByBroker(ClientError):
 
 
 class RefusedByBroker(ClientError):
-    """The cluster answered with an error code."""
+    """The cluster answered with an error code. Codes that programs often tell apart have a class of
+    their own: `RefusedByBroker(what, code)` makes the right one."""
+
+    def __new__(cls, what: str, code: ErrorCode, message: str | None = None) -> Self:
+        of_code = _REFUSALS.get(code)
+        return super().__new__(of_code if of_code and issubclass(of_code, cls) else cls)
 
     def __init__(self, what: str, code: ErrorCode, message: str | None = None) -> None:
         super().__init__(f"{what}: {message or code.message or code.name} ({code.name})")
         self.what = what
         self.code = code
+        self.message = message  # the broker's own, if it sent one
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RefusedByBroker, (self.what, self.code, self.message)
 
     @property
     def is_retriable(self) -> bool:  # type: ignore[override] # follows from the code
         return self.code.is_retriable
+
+
+class TopicAlreadyExists(RefusedByBroker):
+    """A topic with this name exists already."""
+
+
+class UnknownTopicOrPartition(RefusedByBroker):
+    """There is no such topic, or it has no partition with this number."""
+
+
+class GroupNotFound(RefusedByBroker):
+    """There is no group with this id."""
+
+
+class GroupNotEmpty(RefusedByBroker):
+    """The group has members: stop its consumers first."""
+
+
+class InvalidConfig(RefusedByBroker):
+    """A setting does not exist, or does not take this value."""
+
+
+_REFUSALS: Mapping[ErrorCode, type[RefusedByBroker]] = {
+    ErrorCode.TOPIC_ALREADY_EXISTS: TopicAlreadyExists,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: UnknownTopicOrPartition,
+    ErrorCode.GROUP_ID_NOT_FOUND: GroupNotFound,
+    ErrorCode.NON_EMPTY_GROUP: GroupNotEmpty,
+    ErrorCode.INVALID_CONFIG: InvalidConfig,
+}
+
+
+class ItemsFailed(ClientError):
+    """Some of several items (topics, groups, partitions, resources) failed; the others are done.
+
+    A request for a single item raises that item's own error instead.
+    """
+
+    def __init__(self, errors: Mapping[Any, ClientError], results: Mapping[Any, Any]) -> None:
+        texts = [str(error) for error in errors.values()]
+        more = [f"and {len(texts) - _SHOWN_ITEMS} more"] if len(texts) > _SHOWN_ITEMS else []
+        count = len(errors) + len(results)
+        listed = "; ".join(texts[:_SHOWN_ITEMS] + more)
+        super().__init__(f"{len(errors)} of {count} failed: {listed}")
+        self.errors = dict(errors)
+        self.results = dict(results)  # of the others
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ItemsFailed, (self.errors, self.results)
 
 
 class OutOfTime(ClientError):
@@ -108,3 +170,18 @@ class BrokersUnreachable(ConsumeFailed):
     """No broker answers, so that nobody can say whether everything was read; try again later."""
 
     is_retriable = True
+
+
+class ZooKeeperUnavailable(ConsumeFailed):
+    """No ZooKeeper answers, so that the group's members and offsets are unknown; or kazoo, which
+    knows its formats, is not installed."""
+
+    is_retriable = True
+
+
+class RebalanceFailed(ConsumeFailed):
+    """Other members still owned partitions of this one after all retries; it has left the group."""
+
+
+class MixedAssignments(ConsumeFailed):
+    """Another member of the group assigns partitions by another rule."""

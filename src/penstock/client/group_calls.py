@@ -1,7 +1,7 @@
 """Requests about consumer groups as plain values. No connections here."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.client.call import Call
 from penstock.client.data_calls import group_by_topic, group_numbers
@@ -14,6 +14,7 @@ from penstock.client.group_values import (
     GroupMember,
     ListedGroup,
 )
+from penstock.client.item_results import settle
 from penstock.client.metadata import BrokerMetadata, read_error
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
@@ -202,14 +203,60 @@ def delete_offsets_call(group: str, partitions: Iterable[TopicPartition]) -> Cal
     return Call(ApiKey.OFFSET_DELETE, range(1), {"group_id": group, "topics": topics})
 
 
+class MemberToRemove(NamedTuple):
+    """A member by its id, or a static one by its group instance id."""
+
+    member: str = ""
+    instance: str | None = None
+
+
+def remove_members_call(group: str, members: Iterable[MemberToRemove], reason: str) -> Call:
+    fields = {
+        "group_id": group,
+        "members": [
+            {"member_id": leaving.member, "group_instance_id": leaving.instance, "reason": reason}
+            for leaving in members
+        ],
+    }
+    return Call(ApiKey.LEAVE_GROUP, range(3, 6), fields)
+
+
+_ADVICE = {
+    ErrorCode.UNKNOWN_MEMBER_ID: "the group has no such member, or it is one of the consumer "
+    "protocol (KIP-848), which not every broker removes: close it",
+}
+
+
+def read_removed(group: str, answer: Any) -> dict[str, RefusedByBroker | None]:
+    """By group instance id, or member id of a dynamic member."""
+    what = f"remove members of group {group!r}"
+    code = read_error(answer.error_code)
+    if code:
+        raise RefusedByBroker(what, code)
+    return {
+        name: RefusedByBroker(f"{what}: {name}", code, _ADVICE.get(code)) if code else None
+        for member in answer.members
+        for name, code in [
+            (member.group_instance_id or member.member_id, read_error(member.error_code))
+        ]
+    }
+
+
 def delete_group_call(group: str) -> Call:
     return Call(ApiKey.DELETE_GROUPS, range(3), {"groups_names": [group]})
 
 
 def check_partitions(what: str, answer: Any) -> None:
-    """Raise the error of the first partition that failed."""
+    """Raise the errors of partitions that failed. All have the same one if the group is why."""
+    results: dict[TopicPartition, RefusedByBroker | None] = {}
     for topic in answer.topics:
         for partition in topic.partitions:
+            tp = TopicPartition(topic.name, partition.partition_index)
             code = read_error(partition.error_code)
-            if code:
-                raise RefusedByBroker(f"{what} in {topic.name}-{partition.partition_index}", code)
+            results[tp] = RefusedByBroker(f"{what} in {tp}", code) if code else None
+    codes = {error.code if error else ErrorCode.NONE for error in results.values()}
+    if len(codes) == 1:
+        for error in results.values():
+            if error is not None:
+                raise error
+    settle(results)

@@ -12,6 +12,7 @@ from penstock.client.deadline import Deadline
 from penstock.client.errors import Disconnected, RefusedByBroker, UnsupportedByBroker
 from penstock.client.group_calls import (
     LIST_CALL,
+    MemberToRemove,
     check_partitions,
     commit_offsets_call,
     delete_group_call,
@@ -23,8 +24,11 @@ from penstock.client.group_calls import (
     read_consumer,
     read_listed,
     read_offsets,
+    read_removed,
+    remove_members_call,
 )
 from penstock.client.group_values import CommittedOffset, GroupDescription, ListedGroup
+from penstock.client.item_results import settle
 from penstock.client.metadata import BrokerMetadata, read_error
 from penstock.client.router import Router
 from penstock.model.errors import ErrorCode
@@ -117,6 +121,23 @@ class GroupClient:
             answer = await self._router.ask(node.address, call, deadline)
             _check(what, answer)
             check_partitions(what, answer)
+
+        await self._coordinators.persist(what, group, ask, timeout_ms)
+
+    async def remove_members(
+        self,
+        group: str,
+        members: Iterable[MemberToRemove],
+        *,
+        reason: str = "removed by an administrator",
+        timeout_ms: int | None = None,
+    ) -> None:
+        """Remove members before their sessions expire. A member that still runs joins again."""
+        what = f"remove members of group {group!r}"
+        call = remove_members_call(group, members, reason)
+
+        async def ask(node: BrokerMetadata, deadline: Deadline) -> None:
+            settle(read_removed(group, await self._router.ask(node.address, call, deadline)))
 
         await self._coordinators.persist(what, group, ask, timeout_ms)
 

@@ -43,11 +43,16 @@ class TopicMetadata:
 
     def check(self) -> None:
         """Raise RefusedByBroker unless the topic exists."""
+        error = self.find_error()
+        if error is not None:
+            raise error
+
+    def find_error(self) -> RefusedByBroker | None:
+        """None: the topic exists."""
         if self.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             advice = f"it does not exist; `penstock topic create {self.name}` creates it"
-            raise RefusedByBroker(f"topic {self.name!r}", self.error, advice)
-        if self.error is not ErrorCode.NONE:
-            raise RefusedByBroker(f"topic {self.name!r}", self.error)
+            return RefusedByBroker(f"topic {self.name!r}", self.error, advice)
+        return None if self.exists else RefusedByBroker(f"topic {self.name!r}", self.error)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,13 @@ from typing import Protocol
 
 # (key, value, number of partitions) -> partition
 Chooser = Callable[[bytes | None, bytes | None, int], int]
+BY_HASH = -1  # librdkafka chooses, by its murmur2
+
+
+class HasPartition(Protocol):
+    """An object of the caller's that chooses partitions, as Kafka's Partitioner does."""
+
+    def partition(self, key: bytes | None, value: bytes | None, partitions: int) -> int: ...
 
 
 class Partitioner(Protocol):
@@ -22,6 +29,16 @@ class RoundRobin:
         chosen = self._next % partitions
         self._next = chosen + 1
         return chosen
+
+
+class HashOrRoundRobin:
+    """By the hash of the key; records without a key go to one partition after the other."""
+
+    def __init__(self) -> None:
+        self._round_robin = RoundRobin()
+
+    def choose(self, key: bytes | None, value: bytes | None, partitions: int) -> int:
+        return BY_HASH if key is not None else self._round_robin.choose(key, value, partitions)
 
 
 class Sticky:
@@ -42,7 +59,7 @@ class Sticky:
 
 
 class CustomPartitioner:
-    """The caller's function, with its result checked."""
+    """The caller's function, or the `partition` of the caller's object, with its result checked."""
 
     def __init__(self, choose: Chooser) -> None:
         self._choose = choose

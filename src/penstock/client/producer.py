@@ -7,9 +7,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
+from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 from confluent_kafka import KafkaException
 from confluent_kafka import Producer as RdKafkaProducer
@@ -23,15 +24,36 @@ from penstock.client.errors import (
 )
 from penstock.client.message import RecordMetadata
 from penstock.client.partition_counts import PartitionCounts
-from penstock.client.partitioners import Chooser, CustomPartitioner, Partitioner, RoundRobin, Sticky
-from penstock.client.rdkafka import Trouble, common_settings, find_code, settings_checked
+from penstock.client.partitioners import (
+    BY_HASH,
+    Chooser,
+    CustomPartitioner,
+    HashOrRoundRobin,
+    HasPartition,
+    Partitioner,
+    RoundRobin,
+    Sticky,
+)
+from penstock.client.rdkafka import (
+    DEFAULT_METADATA_MAX_AGE_MS,
+    Trouble,
+    common_settings,
+    find_code,
+    metadata_settings,
+    refresh_interval_s,
+    settings_checked,
+)
+from penstock.client.record_delays import with_delay
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
     from confluent_kafka import Message as RdKafkaMessage
 
+    from penstock.client.canceller import Canceller
+
 Data = bytes | str | None
 Acks = Literal[0, 1, -1, "0", "1", "all"]
+PartitionerName = Literal["hash", "hash_or_round_robin", "round_robin", "sticky"]
 Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 HeadersGiven = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
 
@@ -42,7 +64,6 @@ _POLL_S = 0.1
 # one.
 _SENDS_PER_POLL = 64
 _BUSY_PAUSE_S = 0.01
-_ANY = -1
 _NO_OFFSET = -1
 
 
@@ -50,16 +71,18 @@ class Producer:
     """Sends records. Any thread may use it; `close` it, or use it in a `with`.
 
     partitioner: "hash" (of the key, as in Java's clients; without a key, one partition per batch),
-    "round_robin", "sticky" (one partition per batch regardless of the key) or a function (key,
-    value, number of partitions) -> partition. Unless disabled, a producer with acks="all" is
-    idempotent: retries neither duplicate nor reorder records.
+    "hash_or_round_robin" (the same, but without a key one partition after the other),
+    "round_robin", "sticky" (one partition per batch regardless of the key), a function (key, value,
+    number of partitions) -> partition, or an object or class with such a method `partition`. Unless
+    disabled, a producer with acks="all" is idempotent: retries neither duplicate nor reorder
+    records.
     """
 
     def __init__(
         self,
         bootstrap_servers: str,
         *,
-        partitioner: Literal["hash", "round_robin", "sticky"] | Chooser = "hash",
+        partitioner: PartitionerName | Chooser | HasPartition | type[HasPartition] = "hash",
         acks: Acks = "all",
         idempotent: bool | None = None,
         compression: Compression = "none",
@@ -69,12 +92,14 @@ class Producer:
         retry_interval_ms: int = 100,
         delivery_timeout_ms: int = 120_000,
         max_block_ms: int = 60_000,
+        metadata_max_age_ms: int = DEFAULT_METADATA_MAX_AGE_MS,
         max_queued_messages: int = 100_000,
         client_id: str = "penstock-producer",
         config: Mapping[str, Any] | None = None,
     ) -> None:
-        """`max_block_ms`: how long `send` waits while the queue is full. `config`: librdkafka
-        settings under their own names."""
+        """`max_block_ms`: how long `send` waits while the queue is full. `metadata_max_age_ms`: how
+        soon partitions that are added to a topic are used. `config`: librdkafka settings under
+        their own names."""
         if acks not in _ACKS:
             raise ValueError(f"acks {acks!r} does not exist: use 0, 1 or 'all'")
         acks_number = _ACKS[acks]
@@ -92,17 +117,25 @@ class Producer:
             "message.timeout.ms": delivery_timeout_ms,
             "queue.buffering.max.messages": max_queued_messages,
             "partitioner": "murmur2_random",
+            **metadata_settings(metadata_max_age_ms, config or {}),
             **(config or {}),
         }
+        # Otherwise the interval doubles from one retry to the next, up to a second.
+        settings.setdefault("retry.backoff.max.ms", settings["retry.backoff.ms"])
         settings = common_settings(client_id, self._trouble, settings)
         with settings_checked():
             self._producer = RdKafkaProducer(settings)
         self._max_block_s = max_block_ms / 1000
         self._make_partitioner = _find_factory(partitioner, batch_size)
         self._partitioners: dict[str, Partitioner] = {}
-        self._counts = PartitionCounts(self._producer.list_topics, self._trouble)
+        self._counts = PartitionCounts(
+            self._producer.list_topics,
+            self._trouble,
+            refresh_every_s=refresh_interval_s(settings),
+        )
         self._sends = 0
         self._is_closed = False
+        self._canceller: Canceller | None = None  # made by the first cancel
         self._stopping = threading.Event()
         self._poller = threading.Thread(target=self._poll, name="penstock producer", daemon=True)
         self._poller.start()
@@ -131,11 +164,18 @@ class Producer:
         partition: int | None = None,
         headers: HeadersGiven | None = None,
         timestamp_ms: int | None = None,
+        deliver_at: datetime | None = None,
+        delay_s: float | None = None,
+        delay_id: str | None = None,
     ) -> "Future[RecordMetadata]":
         """Queue a record and return at once, or as soon as the queue has space.
 
         The future's result is the record's metadata, or SendFailed. With acks=0 it only says that
         the record was sent.
+
+        With `deliver_at` (without a zone it is local time) or `delay_s` consumers get the record
+        then, if the topic has penstock.delayed.messages=true; any other topic ignores it. Its
+        metadata has no offset. By `delay_id` it can be cancelled, or replaced by another record.
         """
         self._check_open()
         if isinstance(value, str):
@@ -143,9 +183,8 @@ class Producer:
         if isinstance(key, str):
             key = key.encode()
         if partition is None:
-            partition = self._choose(topic, key, value) if self._make_partitioner else _ANY
-        if headers is not None:
-            headers = list(headers.items() if isinstance(headers, Mapping) else headers)
+            partition = self._choose(topic, key, value) if self._make_partitioner else BY_HASH
+        all_headers = with_delay(headers, deliver_at=deliver_at, delay_s=delay_s, delay_id=delay_id)
         future = _Delivery()
         self._produce(
             topic,
@@ -154,7 +193,7 @@ class Producer:
             partition,
             on_delivery=partial(self._on_delivery, future),
             timestamp=timestamp_ms or 0,
-            headers=headers,
+            headers=all_headers,
         )
         return future
 
@@ -167,12 +206,23 @@ class Producer:
         partition: int | None = None,
         headers: HeadersGiven | None = None,
         timestamp_ms: int | None = None,
+        deliver_at: datetime | None = None,
+        delay_s: float | None = None,
+        delay_id: str | None = None,
         timeout_s: float | None = None,
     ) -> RecordMetadata:
         """Send and wait until it is stored; SendFailed says why it was not. SendTimedOut, after
         `timeout_s`, leaves that open: the record stays queued until delivery_timeout_ms."""
         future = self.send(
-            topic, value, key=key, partition=partition, headers=headers, timestamp_ms=timestamp_ms
+            topic,
+            value,
+            key=key,
+            partition=partition,
+            headers=headers,
+            timestamp_ms=timestamp_ms,
+            deliver_at=deliver_at,
+            delay_s=delay_s,
+            delay_id=delay_id,
         )
         try:
             return future.result(timeout_s)
@@ -182,9 +232,29 @@ class Producer:
                 self._trouble.explain(f"{text}; it stays queued and may still be stored")
             ) from None
 
+    def cancel(
+        self, topic: str, delay_id: str, *, timeout_s: float = 30
+    ) -> Literal["cancelled", "delivered", "unknown"]:
+        """Take back the delayed record of this id, whoever sent it: "cancelled" is never delivered,
+        "delivered" was, or cannot be held back any more, and no record of an "unknown" id waits.
+
+        Records that this producer has sent before are flushed first, so that it finds them.
+        """
+        self._check_open()
+        self.flush(timeout_s)
+        if self._canceller is None:
+            from penstock.client.canceller import Canceller  # imports what others do not need
+
+            self._canceller = Canceller(self._trouble.addresses)
+        return self._canceller.cancel(topic, delay_id, timeout_s)
+
     def flush(self, timeout_s: float | None = None) -> None:
         """Wait until every record sent so far is delivered or has failed."""
-        left = self._producer.flush(-1 if timeout_s is None else timeout_s)
+        try:
+            left = self._producer.flush(-1 if timeout_s is None else timeout_s)
+        except KafkaException as error:  # a fatal one: nothing more can be sent
+            text = f"records cannot be sent any more: {error.args[0].str()}"
+            raise SendFailed(text, code=find_code(error.args[0])) from error
         if left:
             raise FlushTimedOut(
                 self._trouble.explain(f"{left} records are not delivered after {timeout_s} s")
@@ -197,12 +267,17 @@ class Producer:
         self._is_closed = True
         try:
             self.flush(timeout_s)
+        except SendFailed:
+            if len(self._producer):  # otherwise each record's future said it already
+                raise
         finally:
             if len(self._producer):
                 self._producer.purge()
                 self._producer.flush(1)
             self._stopping.set()
             self._poller.join()
+            if self._canceller is not None:
+                self._canceller.close()
 
     def _check_open(self) -> None:
         if self._is_closed:
@@ -293,16 +368,36 @@ class Producer:
 _ACKS = {0: 0, 1: 1, -1: -1, "0": 0, "1": 1, "all": -1}
 
 
-def _find_factory(partitioner: str | Chooser, batch_bytes: int) -> Callable[[], Partitioner] | None:
+def _find_factory(
+    partitioner: str | Chooser | HasPartition | type[HasPartition], batch_bytes: int
+) -> Callable[[], Partitioner] | None:
     """None: librdkafka chooses."""
-    if callable(partitioner):
-        return partial(CustomPartitioner, partitioner)
-    factories = {"hash": None, "round_robin": RoundRobin, "sticky": partial(Sticky, batch_bytes)}
+    if not isinstance(partitioner, str):
+        return partial(CustomPartitioner, _find_chooser(partitioner))
+    factories: dict[str, Callable[[], Partitioner] | None] = {
+        "hash": None,
+        "hash_or_round_robin": HashOrRoundRobin,
+        "round_robin": RoundRobin,
+        "sticky": partial(Sticky, batch_bytes),
+    }
     if partitioner not in factories:
         raise ValueError(
-            f"no partitioner is named {partitioner!r}: use {', '.join(factories)} or a function"
+            f"no partitioner is named {partitioner!r}: use {', '.join(factories)}, a function, or "
+            f"an object with a method partition(key, value, partitions)"
         )
     return factories[partitioner]
+
+
+def _find_chooser(partitioner: Chooser | HasPartition | type[HasPartition]) -> Chooser:
+    """A class stands for one object of it, as the name of a class does in Kafka's settings."""
+    chosen = partitioner() if isinstance(partitioner, type) else partitioner
+    choose = getattr(chosen, "partition", chosen)
+    if not callable(choose):
+        raise ValueError(
+            f"{partitioner!r} is no partitioner: give a name, a function, or an object with a "
+            "method partition(key, value, partitions)"
+        )
+    return cast("Chooser", choose)
 
 
 class _Delivery(Future[RecordMetadata]):

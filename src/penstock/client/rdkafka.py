@@ -2,6 +2,7 @@
 
 import enum
 import logging
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
 # Silent unless the program adds a handler: librdkafka would log to stderr.
 LOG = logging.getLogger("penstock.rdkafka")
 LOG.addHandler(logging.NullHandler())
+
+
+DEFAULT_METADATA_MAX_AGE_MS = 60_000  # until a new partition is seen, at most
+_REFRESH_INTERVAL = "topic.metadata.refresh.interval.ms"
 
 
 class LocalCode(enum.IntEnum):
@@ -68,6 +73,19 @@ def common_settings(client_id: str, trouble: Trouble, config: Mapping[str, Any])
         "error_cb": trouble.note,
         **config,
     }
+
+
+def metadata_settings(max_age_ms: int, config: Mapping[str, Any]) -> dict[str, Any]:
+    """librdkafka's settings for how soon a new partition is seen. Its metadata.max.age.ms only
+    forgets; Java's, which looks again, is its topic.metadata.refresh.interval.ms."""
+    look_again_ms = config.get(_REFRESH_INTERVAL, config.get("metadata.max.age.ms", max_age_ms))
+    return {_REFRESH_INTERVAL: look_again_ms}
+
+
+def refresh_interval_s(settings: Mapping[str, Any]) -> float:
+    """How often a client looks for new partitions itself; infinite: never."""
+    interval_ms = int(settings[_REFRESH_INTERVAL])
+    return interval_ms / 1000 if interval_ms > 0 else math.inf
 
 
 @contextmanager

@@ -7,6 +7,7 @@ bounded by the caller's deadline.
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -20,6 +21,7 @@ from penstock.client.errors import (
     ClientError,
     ConnectFailed,
     Disconnected,
+    OutOfTime,
     RefusedByBroker,
     RequestTimedOut,
 )
@@ -36,6 +38,7 @@ from penstock.model.ids import TopicPartition
 
 Wanted = TypeVar("Wanted")
 Answer = TypeVar("Answer")
+_NEXT_BROKER_S = 1.0  # for an answer that any broker can give
 # One broker's result for each of its partitions.
 AskLeader = Callable[
     [BrokerMetadata, Mapping[TopicPartition, Wanted]],
@@ -127,15 +130,31 @@ class Router:
     # Single requests.
 
     async def ask_any(self, call: Call, deadline: Deadline) -> Any:
-        """Ask known brokers in random order, then the bootstrap addresses, until one answers."""
+        """Ask known brokers in random order, then the bootstrap addresses, until one answers. A
+        broker that takes long does not hold the others up: the next one is asked beside it."""
         addresses = self._known_addresses()
         CHANCE.shuffle(addresses)
+        waiting = deque(dict.fromkeys([*addresses, *self._bootstrap]))
+        pending: set[asyncio.Task[Any]] = set()
         failures: list[ClientError] = []
-        for address in dict.fromkeys([*addresses, *self._bootstrap]):
-            try:
-                return await self.ask(address, call, deadline)
-            except (ConnectFailed, Disconnected) as error:
-                failures.append(error)
+        try:
+            while waiting or pending:
+                if waiting:
+                    pending.add(asyncio.ensure_future(self.ask(waiting.popleft(), call, deadline)))
+                done, pending = await asyncio.wait(
+                    pending,
+                    timeout=_NEXT_BROKER_S if waiting else None,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                for task in done:
+                    try:
+                        return task.result()
+                    except (ConnectFailed, Disconnected) as error:
+                        failures.append(error)
+        finally:
+            for task in pending:
+                task.cancel()
+            await asyncio.gather(*pending, return_exceptions=True)
         raise failures[0] if len(failures) == 1 else _all_failed(failures)
 
     async def ask_controller(self, call: Call, deadline: Deadline) -> Any:
@@ -248,6 +267,39 @@ class Router:
 
         await self.persist(what, deadline, attempt)
         return done
+
+    async def settle_with_leaders(
+        self,
+        what: str,
+        wanted: Mapping[TopicPartition, Wanted],
+        ask: AskLeader[Wanted, Answer],
+        deadline: Deadline,
+    ) -> dict[TopicPartition, Answer | ClientError]:
+        """Ask each partition's leader. A partition whose leader refuses for good, or does not
+        answer in time, has its error; the others have their results."""
+        settled: dict[TopicPartition, Answer | ClientError] = {}
+        last: dict[TopicPartition, ClientError] = {}
+
+        async def attempt() -> None:
+            left = {tp: wanted[tp] for tp in wanted if tp not in settled}
+            last.clear()
+            for tp, answer in (await self.ask_leaders(what, left, ask, deadline)).items():
+                if isinstance(answer, ClientError) and answer.is_retriable:
+                    last[tp] = answer
+                else:
+                    settled[tp] = answer
+            if last:
+                raise next(iter(last.values()))
+
+        try:
+            await self.persist(what, deadline, attempt)
+        except OutOfTime:
+            if not settled:
+                raise
+            settled.update({tp: deadline.out_of_time(what, last[tp]) for tp in last})
+            if len(settled) < len(wanted):
+                raise
+        return settled
 
     async def ask_leaders(
         self,

@@ -1,31 +1,24 @@
-"""Config values as text, new topics, and a thread to run in, for embedded brokers and clusters."""
+"""New topics, and a thread to run in, for embedded brokers and clusters."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
+from penstock.config.text_values import as_text
+
 if TYPE_CHECKING:
-    from penstock.client.admin_values import NewTopicSpec
+    from penstock.client.admin_values import NewTopic
 
 Answer = TypeVar("Answer")
 
 
-def as_text(value: object) -> str:
-    """The value as in a properties file."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, list | tuple):
-        return ",".join(map(str, value))
-    return str(value)
-
-
 def new_topic(
     name: str, partitions: int, replication_factor: int, config: Mapping[str, object] | None
-) -> "NewTopicSpec":
-    from penstock.client.admin_values import NewTopicSpec
+) -> "NewTopic":
+    from penstock.client.admin_values import NewTopic
 
-    return NewTopicSpec(
+    return NewTopic(
         name=name,
         partitions=partitions,
         replication_factor=replication_factor,

@@ -15,10 +15,11 @@ from typing import Self, TypeVar
 from penstock.client.cluster import ClusterClient
 from penstock.client.connection import ConnectionLimits
 from penstock.client.metadata import PartitionMetadata
+from penstock.config.text_values import as_text
 from penstock.metadata_store.zookeeper.server import ZooKeeperServer
 from penstock.server.broker_process import BrokerNotStarted, BrokerProcess
 from penstock.server.local_cluster import LocalCluster
-from penstock.testing.admin_calls import as_text, new_topic, run_apart
+from penstock.testing.admin_calls import new_topic, run_apart
 from penstock.testing.network_spaces import NetworkSpaces
 from penstock.testing.tcp_gate import TcpGate
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
+from penstock.config.text_values import as_text
 from penstock.server.broker_process import (
     START_TIMEOUT_S,
     STOP_TIMEOUT_S,
@@ -22,7 +23,7 @@ from penstock.server.broker_process import (
     BrokerProcess,
 )
 from penstock.server.development_defaults import DEVELOPMENT_SETTINGS
-from penstock.testing.admin_calls import as_text, new_topic, run_apart
+from penstock.testing.admin_calls import new_topic
 
 __all__ = ["Broker", "BrokerNotStarted"]
 
@@ -152,16 +153,10 @@ class Broker:
         replication_factor: int = 1,
         config: Mapping[str, object] | None = None,
     ) -> None:
-        from penstock.client.cluster import ClusterClient
+        from penstock.client.blocking_admin import Admin
 
-        topic = new_topic(name, partitions, replication_factor, config)
-        servers = self.bootstrap_servers
-
-        async def create() -> None:
-            async with ClusterClient(servers) as client:
-                await client.admin.create_topics([topic])
-
-        run_apart(create)
+        with Admin(self.bootstrap_servers) as admin:
+            admin.create_topics(new_topic(name, partitions, replication_factor, config))
 
     def _get_serving(self) -> _Serving:
         if self._serving is None:

@@ -23,6 +23,8 @@ ZERO = timedelta()
 
 SERVED = {
     ApiKey.API_VERSIONS: (0, 4),
+    ApiKey.DESCRIBE_CONFIGS: (1, 4),
+    ApiKey.DESCRIBE_LOG_DIRS: (1, 4),
     ApiKey.METADATA: (0, 12),
     ApiKey.PRODUCE: (3, 11),
     ApiKey.FETCH: (4, 12),

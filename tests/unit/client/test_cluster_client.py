@@ -20,7 +20,7 @@ from tests.unit.client.scripted_broker import (
     produced,
 )
 
-from penstock.client.admin_values import NewTopicSpec
+from penstock.client.admin_values import ConfigResource, NewTopic
 from penstock.client.cluster import ClusterClient
 from penstock.client.connection import ConnectionLimits
 from penstock.client.data_calls import LATEST, FetchFrom
@@ -29,6 +29,7 @@ from penstock.client.errors import (
     ClientError,
     ConnectFailed,
     Disconnected,
+    ItemsFailed,
     OutOfTime,
     RefusedByBroker,
 )
@@ -39,6 +40,7 @@ from penstock.protocol.api_keys import ApiKey
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 PRODUCE, FETCH, METADATA = ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA
 CREATE = ApiKey.CREATE_TOPICS
+LOG_DIRS, CONFIGS = ApiKey.DESCRIBE_LOG_DIRS, ApiKey.DESCRIBE_CONFIGS
 
 
 @asynccontextmanager
@@ -51,6 +53,10 @@ async def two_brokers() -> AsyncIterator[tuple[Cluster, ScriptedBroker, Scripted
 
 def client_of(*brokers: ScriptedBroker) -> ClusterClient:
     return ClusterClient([str(broker.address) for broker in brokers], retry_backoff_ms=1)
+
+
+def hang(_: ReceivedRequest) -> Answer:
+    raise Hang
 
 
 def hang_up(_: ReceivedRequest) -> Answer:
@@ -322,7 +328,8 @@ def test_admin_requests_go_to_the_new_controller(run: Run) -> None:
 
             first.handlers[CREATE] = not_controller
             second.handlers[CREATE] = lambda request: created(request, ErrorCode.NONE)
-            (topic,) = await client.admin.create_topics([NewTopicSpec(name="new", partitions=4)])
+            created_ones = await client.admin.create_topics([NewTopic("new", 4)])
+            (topic,) = created_ones.values()
             assert (topic.name, topic.partitions) == ("new", 4)
 
     run(scenario)
@@ -333,7 +340,7 @@ def test_an_admin_request_whose_response_was_lost_is_not_retried(run: Run) -> No
         async with two_brokers() as (_, first, _second), client_of(first) as client:
             first.handlers[CREATE] = hang_up
             with pytest.raises(Disconnected, match="CreateTopics may have been carried out"):
-                await client.admin.create_topics([NewTopicSpec(name="new")])
+                await client.admin.create_topics([NewTopic(name="new")])
             assert first.count(CREATE) == 1
 
     run(scenario)
@@ -346,12 +353,73 @@ def test_a_refused_admin_request_has_the_brokers_message(run: Run) -> None:
                 request, ErrorCode.TOPIC_ALREADY_EXISTS, "topic 'new' is there already"
             )
             with pytest.raises(RefusedByBroker) as caught:
-                await client.admin.create_topics([NewTopicSpec(name="new")])
+                await client.admin.create_topics([NewTopic(name="new")])
             assert str(caught.value) == (
                 "create topic 'new': topic 'new' is there already (TOPIC_ALREADY_EXISTS)"
             )
 
     run(scenario)
+
+
+def test_a_broker_that_takes_long_does_not_hold_the_others_up(run: Run) -> None:
+    async def scenario() -> None:
+        async with two_brokers() as (_, first, second), client_of(first, second) as client:
+            first.handlers[METADATA] = hang
+            for _ in range(3):  # whichever is asked first
+                metadata = await client.metadata(timeout_ms=600_000)
+                assert set(metadata.brokers) == {1, 2}
+            assert second.count(METADATA) >= 3
+
+    run(scenario)
+
+
+def test_a_broker_that_refuses_leaves_the_answers_of_the_others(run: Run) -> None:
+    async def scenario() -> None:
+        async with two_brokers() as (_, first, second), client_of(first) as client:
+            first.handlers[LOG_DIRS] = lambda request: log_dirs(request, ErrorCode.NONE)
+            second.handlers[LOG_DIRS] = lambda request: log_dirs(
+                request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            )
+            with pytest.raises(ItemsFailed, match="log dirs of broker 2") as caught:
+                await client.admin.describe_log_dirs()
+            assert list(caught.value.errors) == [2]
+            assert caught.value.results == {1: []}
+
+    run(scenario)
+
+
+def test_settings_of_a_missing_broker_leave_those_of_the_others(run: Run) -> None:
+    async def scenario() -> None:
+        async with two_brokers() as (_, first, _second), client_of(first) as client:
+            first.handlers[CONFIGS] = described_configs
+            there, absent = ConfigResource.broker(1), ConfigResource.broker(9)
+            with pytest.raises(ItemsFailed, match="broker 9 is not registered") as caught:
+                await client.admin.describe_configs([there, absent])
+            assert (list(caught.value.errors), caught.value.results) == ([absent], {there: []})
+            with pytest.raises(RefusedByBroker, match="broker 9 is not registered"):
+                await client.admin.describe_configs([absent])
+
+    run(scenario)
+
+
+def log_dirs(_: ReceivedRequest, code: ErrorCode) -> Answer:
+    return {"throttle_time": ZERO, "error_code": code, "results": ()}
+
+
+def described_configs(request: ReceivedRequest) -> Answer:
+    return {
+        "throttle_time": ZERO,
+        "results": [
+            {
+                "error_code": ErrorCode.NONE,
+                "error_message": None,
+                "resource_type": resource.resource_type,
+                "resource_name": resource.resource_name,
+                "configs": (),
+            }
+            for resource in request.message.resources
+        ],
+    }
 
 
 def test_one_reachable_bootstrap_address_is_enough(run: Run) -> None:

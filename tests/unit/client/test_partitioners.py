@@ -2,7 +2,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.client.partitioners import CustomPartitioner, RoundRobin, Sticky
+from penstock.client.partitioners import (
+    BY_HASH,
+    CustomPartitioner,
+    HashOrRoundRobin,
+    RoundRobin,
+    Sticky,
+)
 
 
 def test_round_robin_uses_every_partition_in_turn_whatever_the_key() -> None:
@@ -15,6 +21,13 @@ def test_round_robin_uses_added_partitions() -> None:
     for _ in range(2):
         partitioner.choose(None, b"v", 2)
     assert {partitioner.choose(None, b"v", 3) for _ in range(3)} == {0, 1, 2}
+
+
+def test_hash_or_round_robin_hashes_keys_and_takes_turns_without() -> None:
+    partitioner = HashOrRoundRobin()
+    keys = [None, b"a", None, b"", None, None]
+    chosen = [partitioner.choose(key, b"v", 3) for key in keys]
+    assert chosen == [0, BY_HASH, 1, BY_HASH, 2, 0]
 
 
 def test_sticky_changes_the_partition_when_a_batch_is_full() -> None:

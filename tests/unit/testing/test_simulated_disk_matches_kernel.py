@@ -165,5 +165,5 @@ def tree(disk: Disk, path: str) -> dict[str, object]:
 
 TestTwinDisks = BothDisks.TestCase
 TestTwinDisks.settings = settings(
-    max_examples=scaled(test=60, verify=600, release=5000), stateful_step_count=60, deadline=None
+    max_examples=scaled(test=30, verify=600, release=5000), stateful_step_count=60, deadline=None
 )
