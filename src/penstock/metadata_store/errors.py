@@ -16,6 +16,7 @@ class DamagedZnode(Exception):
     def __init__(self, path: str, why: str) -> None:
         super().__init__(f"{path} cannot be read: {why}; repair the znode's data, then restart")
         self.path = path
+        self.why = why
 
 
 class InvalidPath(MetadataStoreError, ValueError):

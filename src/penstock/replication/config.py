@@ -3,6 +3,7 @@
 from typing import NamedTuple, Self
 
 from penstock.config.effective_config import EffectiveConfig
+from penstock.config.setting import LONG_MAX
 from penstock.replication.follower_progress import LagLimits
 
 
@@ -31,6 +32,8 @@ class ReplicationConfig(NamedTuple):
     lag_limits: LagLimits
     leader_throttled_rate: int  # bytes per second, as the leader
     follower_throttled_rate: int  # bytes per second, as the follower
+    leader_reassignment_rate: int  # bytes per second to replicas that reassignments add
+    follower_reassignment_rate: int  # and by them
 
     @classmethod
     def from_broker(cls, config: EffectiveConfig) -> Self:
@@ -42,4 +45,19 @@ class ReplicationConfig(NamedTuple):
             ),
             leader_throttled_rate=config.get_int("leader.replication.throttled.rate"),
             follower_throttled_rate=config.get_int("follower.replication.throttled.rate"),
+            leader_reassignment_rate=_copy_rate(
+                config, config.get_int("leader.reassignment.throttled.rate")
+            ),
+            follower_reassignment_rate=_copy_rate(
+                config, config.get_int("follower.reassignment.throttled.rate")
+            ),
         )
+
+
+def _copy_rate(config: EffectiveConfig, rate: int) -> int:
+    """The rate that is set, else that of automatic balancing if the controller may begin
+    reassignments by itself."""
+    is_replacing = config.get_int("replica.replacement.delay.ms") >= 0
+    if rate == LONG_MAX and (is_replacing or config.get_bool("auto.balance.enable")):
+        return config.get_int("auto.balance.throttled.rate")
+    return rate

@@ -212,8 +212,8 @@ class FollowerState:
 
     def _due_ms(self, followed: FollowedPartition, now_ms: int) -> int:
         due_ms = followed.not_before_ms
-        if followed.is_behind and self._quota.is_fetching(followed.partition.tp):
-            ready_ms = self._quota.fetching.ready_at_ms
+        if followed.is_behind:
+            ready_ms = self._quota.fetch_ready_at_ms(followed.partition)
             due_ms = max(due_ms, min(ready_ms, now_ms + RECHECK_MS))
         return due_ms
 
@@ -234,7 +234,7 @@ class FollowerState:
             if not self._try_append(followed, fetched.batches):
                 return
             self._end_refusals(followed)
-        self._quota.note_fetched(requested.tp, len(fetched.batches))
+        self._quota.note_fetched(followed.partition, len(fetched.batches))
         self._follow_offsets(followed.partition, fetched)
         followed.lag = max(0, fetched.high_watermark - followed.partition.log_end_offset)
         followed.is_behind = followed.lag > 0

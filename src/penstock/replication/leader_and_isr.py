@@ -49,6 +49,7 @@ class LeaderAndIsrHandler:
         self.traffic = Traffic()
         self._by_topic: dict[str, dict[TopicPartition, Partition]] = {}  # no empty entries
         self._topic_configs: dict[str, TopicConfig] = {}  # of the same topics
+        self.delayed_topics: set[str] = set()  # those of them with penstock.delayed.messages
         self._engine = engine
         self._metadata = metadata
         self._config_cache = TopicConfigs(effective_config, logger)
@@ -91,6 +92,7 @@ class LeaderAndIsrHandler:
         del of_topic[tp]
         if not of_topic:
             del self._by_topic[tp.topic], self._topic_configs[tp.topic]
+            self.delayed_topics.discard(tp.topic)
             self.traffic.remove(tp.topic)
         try:
             self._engine.delete(tp)
@@ -203,6 +205,10 @@ class LeaderAndIsrHandler:
         if partition.visible_end is not None:
             partition.visible_end.stop()
         partition.apply_config(config)
+        if config.log.penstock_delayed_messages:
+            self.delayed_topics.add(partition.tp.topic)
+        else:
+            self.delayed_topics.discard(partition.tp.topic)
         partition.visible_end = self._visible_ends.create(partition.log)
 
     def _find_config(self, topic: str) -> TopicConfig | None:

@@ -18,7 +18,14 @@ from penstock.model.cluster import (
     PartitionState,
 )
 from penstock.model.errors import ErrorCode, Refusal
-from penstock.model.ids import NO_LEADER_EPOCH, LeaderEpoch, Offset, TopicId, TopicPartition
+from penstock.model.ids import (
+    NO_LEADER_EPOCH,
+    LeaderEpoch,
+    Offset,
+    TimestampMs,
+    TopicId,
+    TopicPartition,
+)
 from penstock.replication.follower_progress import (
     NO_BROKER_EPOCH,
     FollowerProgress,
@@ -252,6 +259,18 @@ class Partition:
         return find_divergence(
             end, fetch_offset=Offset(offset), last_fetched_epoch=LeaderEpoch(last_fetched_epoch)
         )
+
+    def find_time_of(self, offset: Offset) -> TimestampMs | None:
+        """When the first record from `offset` on was written (`PartitionLog.find_time_of`). None:
+        consumers do not see one, it has no timestamp, or the log cannot be read."""
+        if self.failure is not None:
+            return None
+        try:
+            if offset >= self.visible_high_watermark():
+                return None
+            return self.log.find_time_of(offset)
+        except (StorageError, OSError):
+            return None  # a log that cannot be read is reported elsewhere
 
     def statistics(self) -> PartitionStatistics:
         log, state = self.log, self.state

@@ -6,12 +6,14 @@ loop: nothing here awaits, so every request and every append is atomic to all ot
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
 from itertools import chain, islice
 from typing import NamedTuple, Protocol
 
 from penstock.config.cached_config import CachedConfig
 from penstock.config.effective_config import EffectiveConfig
+from penstock.config.log_config import LogConfig
 from penstock.logs.event_logger import EventLogger
 from penstock.model.cluster import (
     INTERNAL_TOPICS,
@@ -129,6 +131,8 @@ class ReplicaManager:
         )
         self._partitions = self._handler.partitions
         self.traffic = self._handler.traffic
+        # Topics whose records may ask to wait: nearly always none, and Produce looks no further.
+        self.delayed_topics: AbstractSet[str] = self._handler.delayed_topics
         self.isr_manager = IsrManager(
             metadata=metadata,
             timers=timers,
@@ -317,6 +321,15 @@ class ReplicaManager:
             items.append(new_tuple(AppendItem, (log, records, partition.leader_epoch, origin)))
             accepted.append(partition)
         return items, accepted, refused
+
+    def find_invalid(
+        self, records: memoryview, config: LogConfig, tp: TopicPartition, now_ms: int
+    ) -> PartitionAppended | None:
+        """The refusal of a client's batch that is looked into before its append."""
+        self._validator.begin_request()
+        if not config.penstock_validate_records:
+            return None
+        return self._validator.find_refusal(records, config, tp, now_ms)
 
     def _count_failure(self, partition: Partition, error: StorageError, item: AppendItem) -> None:
         partition.traffic.failed_produces += 1

@@ -122,6 +122,7 @@ class ReplicationHarness:
         controller_epoch: int = 1,
         broker_epoch: int = 0,
         is_new: bool = True,
+        adding: tuple[int, ...] = (),
     ) -> dict[TopicPartition, ErrorCode]:
         state = PartitionState(
             BrokerId(leader),
@@ -130,6 +131,7 @@ class ReplicationHarness:
             tuple(map(BrokerId, replicas if in_sync is None else in_sync)),
             partition_epoch,
             ControllerEpoch(controller_epoch),
+            adding=tuple(map(BrokerId, adding)),
         )
         return self.replicas.become_leader_or_follower(
             LeaderAndIsrRequest(

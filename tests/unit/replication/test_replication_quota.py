@@ -97,3 +97,31 @@ def test_an_unlisted_follower_is_not_throttled() -> None:
     harness = follower("0:2,1:1", rate=0)
     fetch(harness, high_watermark=5)
     assert wanted(harness) == [P0]
+
+
+def test_a_leader_throttles_only_replicas_that_a_reassignment_adds() -> None:
+    harness = ReplicationHarness(broker={"leader.reassignment.throttled.rate": "1000"})
+    harness.update_topic("orders", 3)
+    harness.leader_and_isr(P0, replicas=ALL, in_sync=(ME, OTHER), adding=(THIRD,))
+    harness.leader_and_isr(P1, replicas=ALL, in_sync=(ME, OTHER))
+    quota = harness.replicas.quota
+    quota.note_sent(harness.partition(P0), 1 << 20, OTHER)
+    quota.note_sent(harness.partition(P1), 1 << 20, THIRD)
+    assert not holds_back(harness)
+    quota.note_sent(harness.partition(P0), 3000, THIRD)
+    assert holds_back(harness)
+    assert not holds_back(harness, P1)
+    assert not holds_back(harness, follower=OTHER)
+    harness.clock.advance_ms(2001)
+    assert not holds_back(harness)
+
+
+def test_an_added_replica_does_not_fetch_beyond_its_budget() -> None:
+    harness = ReplicationHarness(broker={"follower.reassignment.throttled.rate": "10"})
+    harness.update_topic("orders", 3)
+    harness.leader_and_isr(P0, leader=OTHER, replicas=(OTHER, ME), in_sync=(OTHER,), adding=(ME,))
+    harness.leader_and_isr(P1, leader=OTHER, replicas=(OTHER, ME), in_sync=(OTHER,))
+    fetch(harness, high_watermark=5)
+    assert wanted(harness) == [P1]
+    harness.clock.advance_ms(60_000)
+    assert wanted(harness) == [P0, P1]

@@ -41,6 +41,7 @@ class _Unanswered(NamedTuple):
     xid: int
     length: int
     answered: Answered
+    sent_ms: float
 
 
 class ZooKeeperConnection(asyncio.Protocol):
@@ -53,6 +54,9 @@ class ZooKeeperConnection(asyncio.Protocol):
         self.established: asyncio.Future[Hello] = self._loop.create_future()
         self.lost = asyncio.Event()
         self.heard_ms = self.sent_ms = self._now_ms()
+        # When the last answered request or ping was sent: the server had the session after that.
+        self.confirmed_ms = self.sent_ms
+        self._pings_sent_ms: deque[float] = deque()  # unanswered
         self.unanswered_bytes = 0
         self._transport: asyncio.Transport | None = None
         self._received = bytearray()
@@ -67,11 +71,12 @@ class ZooKeeperConnection(asyncio.Protocol):
 
     def send(self, kind: int, body: bytes, answered: Answered) -> None:
         self._xid = self._xid % _LAST_XID + 1
-        self._unanswered.append(_Unanswered(self._xid, len(body), answered))
+        self._unanswered.append(_Unanswered(self._xid, len(body), answered, self._now_ms()))
         self.unanswered_bytes += len(body)
         self._write(_HEADER.pack(self._xid, kind) + body)
 
     def ping(self) -> None:
+        self._pings_sent_ms.append(self._now_ms())
         self._write(_HEADER.pack(PING_XID, PING))
 
     def send_close(self, answered: Answered) -> None:
@@ -91,6 +96,7 @@ class ZooKeeperConnection(asyncio.Protocol):
         self._transport = cast(
             "asyncio.Transport", transport
         )  # uvloop's is one only in what it does
+        self.confirmed_ms = self._now_ms()  # of the handshake, once it is answered
         self._write(self._hello)
 
     def data_received(self, data: bytes) -> None:
@@ -131,13 +137,20 @@ class ZooKeeperConnection(asyncio.Protocol):
     def _take_reply(self, reply: ZooKeeperReply) -> None:
         if reply.xid == EVENT_XID:
             self._owner.on_event(reply.body)
-        elif reply.xid != PING_XID:
+        elif reply.xid == PING_XID:
+            if self._pings_sent_ms:
+                self._confirm(self._pings_sent_ms.popleft())
+        else:
             if not self._unanswered or self._unanswered[0].xid != reply.xid:
                 self.drop(f"answer {reply.xid} arrived out of order")
                 return
             first = self._unanswered.popleft()
             self.unanswered_bytes -= first.length
+            self._confirm(first.sent_ms)
             first.answered(reply)
+
+    def _confirm(self, sent_ms: float) -> None:
+        self.confirmed_ms = max(self.confirmed_ms, sent_ms)
 
     def _write(self, payload: bytes) -> None:
         assert self._transport is not None

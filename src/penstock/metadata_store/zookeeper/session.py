@@ -91,6 +91,13 @@ class ZooKeeperSession:
     def password(self) -> bytes:
         return self._link.password
 
+    @property
+    def lease_until_s(self) -> float:
+        """The session cannot expire before this, on the loop's clock: ZooKeeper waits for the
+        session timeout after every request, and answered one that was sent a timeout before. May
+        be read by any thread."""
+        return (self._link.confirmed_ms + self._link.session_timeout_ms) / 1000
+
     def listen(self, listener: Callable[[SessionState], None]) -> None:
         self._listeners.append(listener)
 

@@ -5,6 +5,7 @@ is stalled sends no heartbeat and its session expires, as it should.
 """
 
 import asyncio
+import math
 import random
 from contextlib import suppress
 from typing import NamedTuple, Protocol
@@ -61,6 +62,7 @@ class SessionLink:
         self.password = _NEW_PASSWORD  # allows reconnecting to the session
         self.session_timeout_ms = config.session_timeout_ms
         self.last_zxid = 0  # of all answers; never moves back
+        self._confirmed_ms = -math.inf  # by earlier connections
 
     async def open(self) -> None:
         """Returns once there is a session; ConnectionLoss on timeout."""
@@ -83,6 +85,12 @@ class SessionLink:
     @property
     def unanswered_bytes(self) -> int:
         return 0 if self._connection is None else self._connection.unanswered_bytes
+
+    @property
+    def confirmed_ms(self) -> float:
+        """When the last request or ping that ZooKeeper answered was sent, on the loop's clock."""
+        connection = self._connection
+        return self._confirmed_ms if connection is None else connection.confirmed_ms
 
     def drop(self, reason: str) -> None:
         """Drop the connection, not the session, and reconnect at once."""
@@ -223,6 +231,7 @@ class SessionLink:
         if connection is not self._connection:
             return  # closed, or never adopted
         self._connection = None
+        self._confirmed_ms = connection.confirmed_ms
         self._logger.warning(
             "session_disconnected",
             f"ZooKeeper session {self.session_id:#x} lost its connection to {self._server}: "
