@@ -10,7 +10,7 @@ from tests.properties.log_harness import Harness, find_failure, place_of, shorte
 
 STEPS = 50
 EXAMPLES_A_PART = 250  # large enough that the shares below do not depend on luck
-PARTS = scaled(test=2, verify=20, release=80)
+PARTS = scaled(test=1, verify=20, release=80)
 LEAST_SHARES = {
     "crash": 0.3,
     "truncation": 0.3,

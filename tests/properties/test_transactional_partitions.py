@@ -21,6 +21,7 @@ from tests.unit.apis.harness import ApiHarness, FakeConnection, Sent, batch
 
 from penstock.model.errors import ErrorCode, get_error
 from penstock.model.ids import TopicPartition
+from penstock.model.producer_ids import FIRST_DELIVERER_ID
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.batch import read_header
 from penstock.protocol.control import read_end_marker
@@ -28,7 +29,7 @@ from penstock.protocol.records import iter_records
 from penstock.replication.transaction_verification import Verifications
 
 PARTITIONS = [TopicPartition("orders", number) for number in range(2)]
-PRODUCER = 2**63 - 1
+PRODUCER = FIRST_DELIVERER_ID - 1
 FIRST_EPOCHS = (0, 32000)
 NONE = ErrorCode.NONE
 

@@ -5,7 +5,7 @@ event at a time). Every write fails with ControllerFenced once another controlle
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from random import Random
 from typing import Generic, NamedTuple, TypeVar
 
@@ -22,6 +22,14 @@ from penstock.controller.change_events import (
 from penstock.controller.channel_manager import ControllerChannelManager, Delivery
 from penstock.controller.config import ControllerConfig
 from penstock.controller.config_change import ConfigBasis, alter_configs, resolve_dynamic_config
+from penstock.controller.config_edits import (
+    NOTHING_KNOWN,
+    KnownConfigs,
+    adopt_configs,
+    keep_known_broker_configs,
+    keep_known_topic_configs,
+)
+from penstock.controller.config_watches import ConfigWatches
 from penstock.controller.create_partitions import create_partitions
 from penstock.controller.damaged_leaders import replace_damaged_leaders
 from penstock.controller.election_counters import ElectionCounters
@@ -46,12 +54,14 @@ from penstock.controller.refusals import check_topic_configs, find_duplicates
 from penstock.controller.state import AddressedRequest, ClusterState, ControllerDecision
 from penstock.controller.state_loader import (
     LoadWatches,
+    StoredState,
     find_restarted,
     find_topic_znodes,
     read_registered,
     read_stored_state,
     repair,
 )
+from penstock.controller.stored_configs import StoredConfigs
 from penstock.controller.write_batches import TRANSACTION_BYTES, batch_writes
 from penstock.controller.znode_requests import ZnodeRequests
 from penstock.logs.event_logger import EventLogger
@@ -107,6 +117,7 @@ class ControllerSetup(NamedTuple):
     logger: EventLogger
     notes: RateLimitedLogger  # of events that clients cause
     elections: ElectionCounters
+    last_known: KnownConfigs = NOTHING_KNOWN
     max_partitions: int = MAX_PARTITIONS_PER_REQUEST
     transaction_bytes: int = TRANSACTION_BYTES
 
@@ -120,6 +131,7 @@ class ControllerSignals(NamedTuple):
     deletions_changed: Watch
     reassignments_changed: Watch
     elections_changed: Watch
+    config_edited: Watch
     replicas_deleted: Callable[[BrokerId, tuple[str, ...]], None]
 
 
@@ -145,6 +157,7 @@ class ActiveController:
         self.signals = signals
         self.channels = channels
         self.znode_requests = ZnodeRequests(self)
+        self.config_watches = ConfigWatches(self)
         self._deletions: dict[str, asyncio.Future[bool]] = {}  # done once the topic is gone
         self._waiting: frozenset[TopicPartition] = frozenset()  # without a leader, and reported
 
@@ -157,6 +170,7 @@ class ActiveController:
             brokers=self.signals.brokers_changed,
             topics=self.signals.topics_changed,
             deletions=self.signals.deletions_changed,
+            configs=self.signals.config_edited,
         )
         stored = await read_stored_state(self.session, watches, self.setup.logger)
         for unreadable in stored.unreadable:
@@ -170,9 +184,9 @@ class ActiveController:
             new_topic_id=self.setup.new_topic_id,
         )
         self.state = loaded.state
-        self._resolve_broker_config()
+        self._keep_known_configs(stored)
         elections = broker_changes.fail_over(
-            loaded.state, self._allows_unclean, find_restarted(stored)
+            self.state, self._allows_unclean, find_restarted(stored)
         )
         decision = loaded.then(elections)
         self._log(
@@ -181,6 +195,9 @@ class ActiveController:
         )
         deliveries = await self.apply(decision, "controller failover")
         await self.znode_requests.fail_over()
+        await self.config_watches.fail_over(
+            topic.name for topic in stored.topics if topic.configs is not None
+        )
         own = self.setup.broker_id
         return [
             delivery
@@ -238,16 +255,35 @@ class ActiveController:
     async def alter_configs(
         self, changes: Sequence[ConfigResourceChange], *, validate_only: bool
     ) -> DecisionResult[None]:
-        basis = ConfigBasis(static=self.setup.static, broker_config=self.broker_config)
-        decision, results = alter_configs(self.state, changes, basis)
+        decision, results = alter_configs(self.state, changes, self._config_basis())
         if validate_only:
             return DecisionResult(results, {})
         deliveries = await self.apply(decision, "configs altered")
+        deliveries += await self._on_configs_altered()
+        return DecisionResult(results, _after_all(results, deliveries))
+
+    async def adopt_configs(
+        self, read: Mapping[str, StoredConfigs], quiet: Collection[str] = ()
+    ) -> None:
+        """Configs that something else may have changed in the store, by path; what is wrong with
+        the `quiet` ones has been reported."""
+        decision, refused = adopt_configs(self.state, read, self._config_basis())
+        for problem in refused:
+            if problem.path not in quiet:
+                self.report_refused_configs(*problem)
+        if decision.requests or decision.state != self.state:
+            await self.apply(decision, "config znodes changed")
+        if decision.requests:
+            await self._on_configs_altered()
+
+    def report_refused_configs(self, path: str, message: str) -> None:
+        self.setup.notes.warning("config_znode_ignored", path, message, path=path)
+
+    async def _on_configs_altered(self) -> list[Delivery]:
         self._resolve_broker_config()
         leaderless = [topic.name for topic in self.state.topics.values() if _is_leaderless(topic)]
         elections = broker_changes.elect_leaderless(self.state, leaderless, self._allows_unclean)
-        deliveries += await self.apply(elections, "configs altered")
-        return DecisionResult(results, _after_all(results, deliveries))
+        return await self.apply(elections, "configs altered")
 
     async def elect_leaders(
         self, election: ElectionType, partitions: Sequence[TopicPartition] | None
@@ -321,6 +357,21 @@ class ActiveController:
         imbalanced = leader_changes.find_imbalanced(self.state, limit_percent=limit)
         decision, _ = leader_changes.elect_leaders(self.state, ElectionType.PREFERRED, imbalanced)
         await self.apply(decision, "automatic election of preferred leaders")
+
+    async def begin_reassignments(
+        self, reassignments: Sequence[Reassignment], reason: str
+    ) -> list[ApiError | None]:
+        """Begin or cancel; of the balancer."""
+        decision, results = alter_reassignments(
+            self.state, reassignments, allow_replication_factor_change=False
+        )
+        await self.apply(decision, reason)
+        return results
+
+    async def elect_preferred(self, partitions: Sequence[TopicPartition], reason: str) -> None:
+        existing = [tp for tp in partitions if self.state.find_topic(tp.topic) is not None]
+        decision, _ = leader_changes.elect_leaders(self.state, ElectionType.PREFERRED, existing)
+        await self.apply(decision, reason)
 
     async def brokers_changed(self) -> None:
         brokers, reports = await read_registered(
@@ -458,7 +509,28 @@ class ActiveController:
             return False
         return config.get_bool("unclean.leader.election.enable")
 
-    def _resolve_broker_config(self) -> None:
+    def _keep_known_configs(self, stored: StoredState) -> None:
+        """Instead of configs that cannot be read, or that have become invalid while no controller
+        could refuse them."""
+        self._resolve_broker_config(is_reported=False)
+        brokers, refused = keep_known_broker_configs(
+            self.state, stored.damaged_configs, self.setup.last_known, self._config_basis()
+        )
+        self.state = brokers
+        self._resolve_broker_config()
+        unreadable = {
+            topic.name: topic.config_problem for topic in stored.topics if topic.config_problem
+        }
+        self.state, refused_topics = keep_known_topic_configs(
+            self.state, unreadable, self.setup.last_known, self._config_basis()
+        )
+        for problem in (*refused, *refused_topics):
+            self.report_refused_configs(*problem)
+
+    def _config_basis(self) -> ConfigBasis:
+        return ConfigBasis(static=self.setup.static, broker_config=self.broker_config)
+
+    def _resolve_broker_config(self, *, is_reported: bool = True) -> None:
         own = str(self.setup.broker_id)
         try:
             self.broker_config = resolve_dynamic_config(
@@ -467,11 +539,12 @@ class ActiveController:
         except ConfigError as error:
             # As in Kafka: an operator must be able to correct the configs through this controller.
             self.broker_config = resolve_broker(self.setup.static)
-            self.setup.logger.warning(
-                "configs_invalid",
-                f"broker {own} ignores all dynamic configs, because they do not fit its file: "
-                f"{'; '.join(error.problems)}; alter or delete them",
-            )
+            if is_reported:
+                self.setup.logger.warning(
+                    "configs_invalid",
+                    f"broker {own} ignores all dynamic configs, because they do not fit its file: "
+                    f"{'; '.join(error.problems)}; alter or delete them",
+                )
         self.config = ControllerConfig.from_broker(self.broker_config)
 
 

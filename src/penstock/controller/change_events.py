@@ -210,6 +210,32 @@ def _config_events(before: ClusterState, after: ClusterState) -> Iterator[Change
         if old is not new:
             for name in sorted(old.keys() | new.keys()):
                 yield from _config_event(kind, name, old.get(name, {}), new.get(name, {}))
+    if before.client_configs is not after.client_configs:
+        yield from _client_config_events(before, after)
+
+
+def _client_config_events(before: ClusterState, after: ClusterState) -> Iterator[ChangeEvent]:
+    """A warning, because whoever has stored a quota or a credential relies on it. No value is
+    named: it may be a credential."""
+    for entity, configs in after.client_configs.items():
+        if before.client_configs.get(entity) != configs:
+            names = sorted(configs)[:MAX_NAMED]
+            yield ChangeEvent(
+                WARNING,
+                "client_configs_without_effect",
+                f"the configs of {entity} ({', '.join(names)}) have no effect yet: this version "
+                "enforces no quotas and has no SCRAM logins",
+                {"entity": str(entity), "names": names},
+                str(entity),
+            )
+    for entity in before.client_configs.keys() - after.client_configs.keys():
+        yield ChangeEvent(
+            INFO,
+            "client_configs_deleted",
+            f"the configs of {entity} are deleted",
+            {"entity": str(entity)},
+            str(entity),
+        )
 
 
 def _config_event(

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from penstock.config.effective_config import EffectiveConfig
+from penstock.controller.balancing.auto_balance import OFF, BalancerConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,6 +15,7 @@ class ControllerConfig:
     auto_leader_rebalance_enable: bool = True
     leader_imbalance_per_broker_percentage: int = 10
     leader_imbalance_check_interval_seconds: int = 300
+    balancer: BalancerConfig = OFF
 
     @classmethod
     def from_broker(cls, config: EffectiveConfig) -> Self:
@@ -25,5 +27,12 @@ class ControllerConfig:
             ),
             leader_imbalance_check_interval_seconds=config.get_int(
                 "leader.imbalance.check.interval.seconds"
+            ),
+            balancer=BalancerConfig(
+                replacement_delay_ms=config.get_int("replica.replacement.delay.ms"),
+                is_balancing=config.get_bool("auto.balance.enable"),
+                delay_ms=config.get_int("auto.balance.delay.ms"),
+                gone_ms=config.get_int("auto.balance.broker.gone.ms"),
+                at_once=config.get_int("auto.balance.concurrent.partitions"),
             ),
         )

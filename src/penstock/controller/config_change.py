@@ -112,11 +112,12 @@ def _alter_topic(
 
     configs = _changed(change, topic.configs, SettingScope.TOPIC, effective)
     check_topic_configs(topic.name, configs, basis.broker_config)
-    after = state.with_topics([replace(topic, configs=configs)])
+    path = topic_config_path(topic.name)
+    after = without_refusal(state.with_topics([replace(topic, configs=configs)]), path)
     data = _encode(change, configs)
     return ControllerDecision(
         state=after,
-        writes=((SetData(path=topic_config_path(topic.name), data=data),),),
+        writes=(_put(path, data, exists=path not in state.absent_configs),),
         requests=update_metadata_requests(after, topics=[topic.name]),
     )
 
@@ -131,14 +132,13 @@ def _alter_broker(
         return format_value(_checked_config(basis, state.broker_configs, change.name)[name])
 
     configs = _changed(change, before, SettingScope.BROKER, effective)
-    _refuse_secrets(configs)
-    _check_custom(change, before, configs)
-    broker_configs = {**state.broker_configs, change.name: configs}
-    _checked_config(basis, broker_configs, change.name)
-    after = replace(state, broker_configs=broker_configs)
+    check_broker_configs(state, change.name, configs, basis)
+    path = broker_config_path(change.name)
+    exists = change.name in state.broker_configs or path in state.refused_configs
+    after = replace(state, broker_configs={**state.broker_configs, change.name: configs})
     return ControllerDecision(
-        state=after,
-        writes=(_broker_write(state, change.name, _encode(change, configs)),),
+        state=without_refusal(after, path),
+        writes=(_put(path, _encode(change, configs), exists=exists),),
         requests=update_metadata_requests(after, with_broker_configs=True),
     )
 
@@ -150,34 +150,64 @@ def _alter_group(
     if not change.name:
         raise _invalid("groups have no common config; set the broker's group.consumer.* instead")
     before = state.group_configs.get(change.name, {})
-    if not before and len(state.group_configs) >= MAX_CONFIGURED_GROUPS:
+    configs = _changed(change, before, SettingScope.GROUP, lambda name: "")
+    check_group_configs(state, change.name, configs, basis)
+    others = {name: own for name, own in state.group_configs.items() if name != change.name}
+    after = replace(state, group_configs={**others, change.name: configs} if configs else others)
+    path = group_config_path(change.name)
+    exists = change.name in state.group_configs or path in state.refused_configs
+    return ControllerDecision(
+        state=without_refusal(after, path),
+        writes=_group_writes(path, _encode(change, configs) if configs else b"", exists=exists),
+        requests=update_metadata_requests(after, with_group_configs=True),
+    )
+
+
+def _group_writes(path: str, data: bytes, *, exists: bool) -> tuple[WriteStep, ...]:
+    if data:
+        return (_put(path, data, exists=exists),)
+    return ((Delete(path=path),),) if exists else ()
+
+
+def _put(path: str, data: bytes, *, exists: bool) -> WriteStep:
+    return (SetData(path=path, data=data) if exists else Create(path=path, data=data),)
+
+
+def without_refusal(state: ClusterState, path: str) -> ClusterState:
+    """What the znode of this path has is in force now, whatever was wrong with it before."""
+    if path not in state.refused_configs and path not in state.absent_configs:
+        return state
+    return replace(
+        state,
+        refused_configs=state.refused_configs - {path},
+        absent_configs=state.absent_configs - {path},
+    )
+
+
+# The checks of all configs of a resource, also of configs that a tool has stored. Refusal.
+
+
+def check_broker_configs(
+    state: ClusterState, name: str, configs: Mapping[str, str], basis: ConfigBasis
+) -> None:
+    _refuse_secrets(configs)
+    _check_custom(name, state.broker_configs.get(name, {}), configs)
+    _checked_config(basis, {**state.broker_configs, name: configs}, name)
+
+
+def check_group_configs(
+    state: ClusterState, name: str, configs: Mapping[str, str], basis: ConfigBasis
+) -> None:
+    if name not in state.group_configs and len(state.group_configs) >= MAX_CONFIGURED_GROUPS:
         raise Refusal(
             ErrorCode.POLICY_VIOLATION,
             f"{MAX_CONFIGURED_GROUPS} groups have configs of their own, which is the limit; delete "
             "those of groups that are gone",
         )
-    configs = _changed(change, before, SettingScope.GROUP, lambda name: "")
     try:
-        resolve_group(_raw_config(configs, _named(change)), basis.broker_config)
+        resolve_group(_raw_config(configs, f"group {name[:249]!r}"), basis.broker_config)
     except ConfigError as error:
         raise invalid_config(error) from None
-    others = {name: own for name, own in state.group_configs.items() if name != change.name}
-    after = replace(state, group_configs={**others, change.name: configs} if configs else others)
-    return ControllerDecision(
-        state=after,
-        writes=_group_writes(change, before, configs),
-        requests=update_metadata_requests(after, with_group_configs=True),
-    )
-
-
-def _group_writes(
-    change: ConfigResourceChange, before: Mapping[str, str], configs: Mapping[str, str]
-) -> tuple[WriteStep, ...]:
-    path = group_config_path(change.name)
-    if not configs:
-        return ((Delete(path=path),),) if before else ()
-    data = _encode(change, configs)
-    return ((SetData(path=path, data=data) if before else Create(path=path, data=data),),)
 
 
 _ALTER: Mapping[
@@ -196,13 +226,6 @@ def _checked_config(
         return resolve_dynamic_config(basis.static, configs, broker)
     except ConfigError as error:
         raise invalid_config(error) from None
-
-
-def _broker_write(state: ClusterState, name: str, data: bytes) -> WriteStep:
-    path = broker_config_path(name)
-    if name in state.broker_configs:
-        return (SetData(path=path, data=data),)
-    return (Create(path=path, data=data),)
 
 
 def _check_broker(state: ClusterState, name: str) -> None:
@@ -226,19 +249,17 @@ def _refuse_secrets(configs: Mapping[str, str]) -> None:
             )
 
 
-def _check_custom(
-    change: ConfigResourceChange, before: Mapping[str, str], configs: Mapping[str, str]
-) -> None:
+def _check_custom(broker: str, before: Mapping[str, str], configs: Mapping[str, str]) -> None:
     """Bound the custom settings; those that are stored already may stay."""
     custom = custom_names(configs)
     added = custom - before.keys()
     problems = [problem for name in sorted(added) if (problem := find_custom_name_problem(name))]
     if problems:
-        raise Refusal(ErrorCode.INVALID_CONFIG, f"{_named(change)}: {problems[0]}")
+        raise Refusal(ErrorCode.INVALID_CONFIG, f"{_broker_named(broker)}: {problems[0]}")
     if added and len(custom) > MAX_CUSTOM_SETTINGS:
         raise Refusal(
             ErrorCode.POLICY_VIOLATION,
-            f"{_named(change)}: {len(custom)} settings with names that are not known here, but "
+            f"{_broker_named(broker)}: {len(custom)} settings with unknown names, but "
             f"{MAX_CUSTOM_SETTINGS} is the limit; delete some",
         )
 
@@ -304,6 +325,10 @@ def _raw_config(configs: Mapping[str, str], where: str) -> RawConfig:
 
 def _named(change: ConfigResourceChange) -> str:
     return f"{change.scope.value} {change.name[:249]!r}" if change.name else "every broker"
+
+
+def _broker_named(broker: str) -> str:
+    return f"broker {broker[:249]!r}" if broker else "every broker"
 
 
 def _invalid(message: str) -> Refusal:

@@ -22,12 +22,19 @@ from penstock.controller.active_controller import (
     ControllerSignals,
     StateOutdated,
 )
+from penstock.controller.balancing.balancer import (
+    Balancer,
+    BalancerStatistics,
+    NoReplicaSizes,
+    ReadsReplicaSizes,
+)
 from penstock.controller.broker_registration import random_topic_id
 from penstock.controller.channel_manager import (
     ChannelDependencies,
     ControllerChannelManager,
     Delivery,
 )
+from penstock.controller.config_edits import NOTHING_KNOWN, KnownConfigs
 from penstock.controller.controller_requests import full_state_requests
 from penstock.controller.election_counters import ElectionCounters
 from penstock.controller.event_queue import (
@@ -68,6 +75,8 @@ from penstock.model.ids import TopicId, TopicPartition
 
 __all__ = ["MAX_QUEUED_REQUESTS", "Controller", "ControllerStatistics"]
 
+BALANCE_LOOK_MS = 1_000
+NO_REPLICA_SIZES = NoReplicaSizes()
 ALTER_CONFIGS_TIMEOUT_MS = 30_000  # AlterConfigs has no timeout
 
 
@@ -102,6 +111,7 @@ class ControllerStatistics(NamedTuple):
     preferred_replica_imbalance: int  # partitions with a leader that is not their preferred one
     elections: int  # since the start of this broker
     unclean_elections: int
+    balancer: BalancerStatistics
 
 
 class ControllerEvent(IntEnum):
@@ -113,6 +123,7 @@ class ControllerEvent(IntEnum):
     REASSIGNMENTS = 3
     ELECTIONS = 4
     REBALANCE = 5
+    BALANCE = 6
 
 
 class Controller:
@@ -133,7 +144,11 @@ class Controller:
         new_topic_id: Callable[[], TopicId] = random_topic_id,
         wait_ms: Callable[[int], Awaitable[None]] = _sleep_ms,
         wait_rebalance_ms: Callable[[int], Awaitable[None]] = _sleep_ms,
+        wait_balance_ms: Callable[[int], Awaitable[None]] = _sleep_ms,
+        now_ms: Callable[[], int] = _monotonic_ms,
+        replica_sizes: ReadsReplicaSizes = NO_REPLICA_SIZES,
         logger: EventLogger = NO_LOGGER,
+        last_known: KnownConfigs = NOTHING_KNOWN,
         max_partitions_per_request: int = MAX_PARTITIONS_PER_REQUEST,
         transaction_bytes: int = TRANSACTION_BYTES,
     ) -> None:
@@ -142,6 +157,10 @@ class Controller:
         self._channel = channel
         self._wait_ms = wait_ms
         self._wait_rebalance_ms = wait_rebalance_ms
+        self._wait_balance_ms = wait_balance_ms
+        self._now_ms = now_ms
+        self._replica_sizes = replica_sizes
+        self._balancer: Balancer | None = None  # of the active controller
         self._setup = ControllerSetup(
             broker_id=broker_id,
             static=static,
@@ -150,6 +169,7 @@ class Controller:
             logger=logger,
             notes=RateLimitedLogger(logger, now_ms=_monotonic_ms, add_timer=_call_later_ms),
             elections=ElectionCounters(),
+            last_known=last_known,
             max_partitions=max_partitions_per_request,
             transaction_bytes=transaction_bytes,
         )
@@ -166,6 +186,7 @@ class Controller:
         self._events: set[ControllerEvent] = set()
         self._deleted_replicas: dict[tuple[BrokerId, tuple[str, ...]], None] = {}
         self._edited_topics: dict[str, None] = {}
+        self._edited_configs: dict[WatchEvent, None] = {}
         # The same callbacks for every election, so that a znode that an earlier ActiveController
         # still watches is watched once.
         self._signals = ControllerSignals(
@@ -175,6 +196,7 @@ class Controller:
             deletions_changed=partial(self._signal, ControllerEvent.DELETIONS),
             reassignments_changed=partial(self._signal, ControllerEvent.REASSIGNMENTS),
             elections_changed=partial(self._signal, ControllerEvent.ELECTIONS),
+            config_edited=self._signal_config_edited,
             replicas_deleted=self._signal_replicas_deleted,
         )
 
@@ -237,6 +259,7 @@ class Controller:
             ),
             elections=self._setup.elections.elections,
             unclean_elections=self._setup.elections.unclean,
+            balancer=self._balancer.statistics() if self._balancer else BalancerStatistics(),
         )
 
     def find_state(self) -> ClusterState | None:
@@ -394,12 +417,16 @@ class Controller:
                 clock = tasks.create_task(
                     self._signal_rebalances(active), name="controller-rebalance"
                 )
+                balance_clock = tasks.create_task(
+                    self._signal_balance(active), name="controller-balance"
+                )
                 try:
                     await self._serve(active)
                 finally:
                     self._resign(active)
                     lost.cancel()
                     clock.cancel()
+                    balance_clock.cancel()
         except BaseExceptionGroup as group:
             self._raise_unless_deposed(group)
         await self._election.resign(elected)  # harmless if the election is lost already
@@ -411,6 +438,7 @@ class Controller:
         self._events.clear()
         self._deleted_replicas.clear()
         self._edited_topics.clear()
+        self._edited_configs.clear()
         dependencies = ChannelDependencies(
             channel=self._channel,
             full_state=lambda broker: full_state_requests(active.state, broker),
@@ -425,6 +453,14 @@ class Controller:
             setup=self._setup,
             signals=self._signals,
             channels=ControllerChannelManager(tasks, dependencies),
+        )
+        self._balancer = Balancer(
+            active,
+            tasks=tasks,
+            sizes=self._replica_sizes,
+            now_ms=self._now_ms,
+            wake=partial(self._signal, ControllerEvent.BALANCE),
+            logger=self._setup.logger,
         )
         return active
 
@@ -455,10 +491,13 @@ class Controller:
         if self._events:
             event = min(self._events)
             self._events.discard(event)
-            await _HANDLERS[event](active)
+            await self._handle_event(event, active)
         elif self._edited_topics:
             names, self._edited_topics = list(self._edited_topics), {}
             await active.znode_requests.topics_edited(names)
+        elif self._edited_configs:
+            events, self._edited_configs = list(self._edited_configs), {}
+            await active.config_watches.changed(events)
         elif self._deleted_replicas:
             broker, topics = next(iter(self._deleted_replicas))
             del self._deleted_replicas[broker, topics]
@@ -469,9 +508,18 @@ class Controller:
             return False
         return True
 
+    async def _handle_event(self, event: ControllerEvent, active: ActiveController) -> None:
+        if event is not ControllerEvent.BALANCE:
+            await _HANDLERS[event](active)
+        elif self._balancer is not None:
+            await self._balancer.look(active.config.balancer)
+
     def _resign(self, active: ActiveController) -> None:
         self._ready.clear()
         self._active = None
+        if self._balancer is not None:
+            self._balancer.close()
+            self._balancer = None
         active.resign()
         self._queue.close()
         epoch = active.elected.epoch
@@ -507,6 +555,17 @@ class Controller:
             await self._wait_rebalance_ms(1000 * seconds)
             self._signal(ControllerEvent.REBALANCE)
 
+    async def _signal_balance(self, active: ActiveController) -> None:
+        """While balancing or replacement is on, and once more after it is turned off."""
+        await self._ready.wait()
+        was_on = False
+        while True:
+            await self._wait_balance_ms(BALANCE_LOOK_MS)
+            is_on = active.config.balancer.is_on
+            if is_on or was_on:
+                self._signal(ControllerEvent.BALANCE)
+            was_on = is_on
+
     async def _wait_lost(self, elected: ElectionResult) -> None:
         await self._election.wait_lost(elected)
         self._signal_deposed()
@@ -521,6 +580,10 @@ class Controller:
 
     def _signal_topic_edited(self, watched: WatchEvent) -> None:
         self._edited_topics[watched.path.removeprefix(f"{TOPICS}/")] = None
+        self._wake.set()
+
+    def _signal_config_edited(self, watched: WatchEvent) -> None:
+        self._edited_configs[watched] = None
         self._wake.set()
 
     def _signal_replicas_deleted(self, broker: BrokerId, topics: tuple[str, ...]) -> None:

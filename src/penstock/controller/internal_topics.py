@@ -9,9 +9,9 @@ from dataclasses import replace
 from penstock.config.effective_config import EffectiveConfig, SettingSource
 from penstock.config.setting import format_value
 from penstock.controller.interface import CreatableTopic
+from penstock.model.cluster import DEFERRED_TOPIC
 
 _TOPIC_MIN_IN_SYNC = "min.insync.replicas"
-_MIN_IN_SYNC = "transaction.state.log.min.isr"
 
 # Topic config -> the broker config that it is taken from, or the value itself after "=".
 _OFFSETS = {
@@ -23,32 +23,56 @@ _TRANSACTIONS = {
     "cleanup.policy": "=compact",
     "compression.type": "=uncompressed",
     "unclean.leader.election.enable": "=false",
-    _TOPIC_MIN_IN_SYNC: _MIN_IN_SYNC,
+    _TOPIC_MIN_IN_SYNC: "transaction.state.log.min.isr",
     "segment.bytes": "transaction.state.log.segment.bytes",
 }
-_CONFIGS = {"__consumer_offsets": _OFFSETS, "__transaction_state": _TRANSACTIONS}
-_PREFIXES = {"__consumer_offsets": "offsets.topic", "__transaction_state": "transaction.state.log"}
+_DEFERRED = {
+    "cleanup.policy": "=compact",
+    "compression.type": "=producer",
+    "unclean.leader.election.enable": "=false",
+    _TOPIC_MIN_IN_SYNC: "penstock.delayed.topic.min.isr",
+    "segment.bytes": "penstock.delayed.topic.segment.bytes",
+    # A decision is one batch, with all messages of a produced batch, uncompressed.
+    "max.message.bytes": "penstock.delayed.topic.segment.bytes",
+}
+_CONFIGS = {
+    "__consumer_offsets": _OFFSETS,
+    "__transaction_state": _TRANSACTIONS,
+    DEFERRED_TOPIC: _DEFERRED,
+}
+_PREFIXES = {
+    "__consumer_offsets": "offsets.topic",
+    "__transaction_state": "transaction.state.log",
+    DEFERRED_TOPIC: "penstock.delayed.topic",
+}
 
 
 def fill_in_defaults(topic: CreatableTopic, broker_config: EffectiveConfig) -> CreatableTopic:
     """Fills in what the request leaves out; topics that are not internal stay as they are."""
     if topic.name not in _CONFIGS:
         return topic
-    own = _own_configs(_CONFIGS[topic.name], broker_config)
+    sources = _CONFIGS[topic.name]
+    own = _own_configs(sources, broker_config)
     if topic.assignment:
         return replace(topic, configs={**own, **topic.configs})
     prefix = _PREFIXES[topic.name]
     factor = _or_default(topic.replication_factor, broker_config, f"{prefix}.replication.factor")
     return replace(
         topic,
-        configs={**own, **_min_isr_within(factor, own, broker_config), **topic.configs},
+        configs={**own, **_min_isr_within(factor, sources, broker_config), **topic.configs},
         partitions=_or_default(topic.partitions, broker_config, f"{prefix}.num.partitions"),
         replication_factor=factor,
     )
 
 
+def is_internal(topic: str) -> bool:
+    return topic in _CONFIGS
+
+
 def find_conflict(topic: str, config: EffectiveConfig) -> str | None:
     """A config with which an internal topic would lose coordinator state."""
+    if topic in _CONFIGS and config["penstock.delayed.messages"]:
+        return "penstock.delayed.messages must be false: clients do not produce to internal topics"
     policy = config["cleanup.policy"]
     if topic in _CONFIGS and policy != ("compact",):
         return (
@@ -66,15 +90,15 @@ def _own_configs(sources: Mapping[str, str], broker_config: EffectiveConfig) -> 
 
 
 def _min_isr_within(
-    factor: int, own: Mapping[str, str], broker_config: EffectiveConfig
+    factor: int, sources: Mapping[str, str], broker_config: EffectiveConfig
 ) -> dict[str, str]:
     """Lower min.insync.replicas, unless configured, to one less than the replication factor, as
     with the default of three, but at least one. Otherwise a single broker could never write
     transaction state."""
-    is_default = broker_config.get_effective(_MIN_IN_SYNC).source is SettingSource.DEFAULT
-    if _TOPIC_MIN_IN_SYNC not in own or not is_default:
+    name = sources.get(_TOPIC_MIN_IN_SYNC)
+    if name is None or broker_config.get_effective(name).source is not SettingSource.DEFAULT:
         return {}
-    return {_TOPIC_MIN_IN_SYNC: str(max(1, min(int(own[_TOPIC_MIN_IN_SYNC]), factor - 1)))}
+    return {_TOPIC_MIN_IN_SYNC: str(max(1, min(broker_config.get_int(name), factor - 1)))}
 
 
 def _or_default(number: int, broker_config: EffectiveConfig, name: str) -> int:

@@ -24,6 +24,7 @@ from penstock.model.ids import LeaderEpoch, TopicId
 
 # The limit of KRaft controllers: one request must not delay all others.
 MAX_PARTITIONS_PER_REQUEST = 10_000
+MAX_REPLICATION_FACTOR = 10
 
 _MAX_STEP_BYTES = MAX_REQUEST_BYTES - 1024  # the rest is for the fence in the same transaction
 _FIRST_EPOCH = LeaderEpoch(0)
@@ -106,6 +107,12 @@ def new_partitions(
 
 
 def check_factor(factor: int, state: ClusterState) -> None:
+    if factor > MAX_REPLICATION_FACTOR:
+        raise Refusal(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"replication factor {factor} is above {MAX_REPLICATION_FACTOR}, the largest that is "
+            f"allowed: each replica costs a write, and three survive the loss of two brokers",
+        )
     if not 1 <= factor <= len(state.brokers):
         raise Refusal(
             ErrorCode.INVALID_REPLICATION_FACTOR,
@@ -140,6 +147,8 @@ def _find_replica_problem(
     unknown = [broker for broker in brokers if broker not in state.brokers]
     if unknown:
         return f"is assigned to {unknown}, which are not alive; alive are {sorted(state.brokers)}"
+    if len(brokers) > MAX_REPLICATION_FACTOR:
+        return f"has {len(brokers)} replicas; at most {MAX_REPLICATION_FACTOR} are allowed"
     if len(brokers) != factor:
         return f"has {len(brokers)} replicas, but the others have {factor}"
     return None

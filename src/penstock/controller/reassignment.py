@@ -19,6 +19,7 @@ from penstock.controller.leader_election import (
     with_new_leader_epoch,
     with_new_partition_epoch,
 )
+from penstock.controller.new_partitions import MAX_REPLICATION_FACTOR
 from penstock.controller.partition_changes import Changes, by_topic, state_writes, with_changes
 from penstock.controller.refusals import get_partition, to_api_error
 from penstock.controller.state import ClusterState, ControllerDecision, WriteStep
@@ -126,6 +127,8 @@ def _find_problem(
         return "would have no replica; name at least one broker"
     if len(set(target)) != len(target):
         return f"would have a broker twice: {list(target)}"
+    if len(target) > MAX_REPLICATION_FACTOR:
+        return f"would have {len(target)} replicas; at most {MAX_REPLICATION_FACTOR} are allowed"
     offline = [
         broker
         for broker in target

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from penstock.controller.config_resources import ClientEntity
 from penstock.metadata_store.interface import Operation
 from penstock.model.broker_report import BrokerReport, LogPosition
 from penstock.model.cluster import (
@@ -33,6 +34,12 @@ class ClusterState:
         default_factory=dict
     )  # "": every broker
     group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    # Quotas and credentials. Read, checked and kept, but nothing acts on them yet.
+    client_configs: Mapping[ClientEntity, Mapping[str, str]] = field(default_factory=dict)
+    # Paths of config znodes that cannot be read or are invalid: for their resources this view has
+    # what was in force before.
+    refused_configs: frozenset[str] = frozenset()
+    absent_configs: frozenset[str] = frozenset()  # paths that topics' configs should have
     # Brokers in controlled shutdown, at their current broker epoch. Not in the metadata store: a
     # broker repeats its request to the next controller.
     shutting_down: frozenset[BrokerId] = frozenset()

@@ -10,11 +10,12 @@ from contextlib import suppress
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
+from penstock.controller.config_resources import find_resource
 from penstock.controller.new_partitions import new_partition, partition_creation
 from penstock.controller.state import ClusterState, ControllerDecision, WriteStep
+from penstock.controller.stored_configs import read_configs, unreadable_configs
 from penstock.controller.topic_deletion import brokers_of
 from penstock.controller.znodes import (
-    ALL_BROKERS,
     BROKER_CONFIGS,
     BROKER_IDS,
     DELETIONS,
@@ -24,14 +25,12 @@ from penstock.controller.znodes import (
     TopicZnode,
     broker_path,
     decode_broker,
-    decode_configs,
     decode_report,
     decode_state,
     decode_topic,
     deletion_path,
     encode_configs,
     encode_topic,
-    group_of_config,
     partitions_path,
     report_path,
     state_path,
@@ -73,6 +72,7 @@ class StoredTopic(NamedTuple):
     states: Mapping[int, PartitionState]
     written: Mapping[int, int]  # the mzxids of those states
     configs: Mapping[str, str] | None  # None: no znode
+    config_problem: str = ""  # why its configs cannot be read; then they are the safe ones
 
 
 class UnreadableTopic(NamedTuple):
@@ -88,6 +88,7 @@ class LoadWatches(NamedTuple):
     brokers: Watch | None = None
     topics: Watch | None = None
     deletions: Watch | None = None
+    configs: Watch | None = None  # of topics
 
 
 NO_WATCHES = LoadWatches()
@@ -102,6 +103,7 @@ class StoredState(NamedTuple):
     broker_configs: Mapping[str, Mapping[str, str]]
     reports: Mapping[BrokerId, BrokerReport] = MappingProxyType({})  # of those brokers
     group_configs: Mapping[str, Mapping[str, str]] = MappingProxyType({})
+    damaged_configs: Mapping[str, str] = MappingProxyType({})  # of brokers and groups: path, why
 
 
 class Registered(NamedTuple):
@@ -160,7 +162,8 @@ async def read_stored_state(
 ) -> StoredState:
     names = await session.children(TOPICS, watches.topics)
     configured = await session.children(TOPIC_CONFIGS)
-    topics, unreadable = await read_topics(session, names)
+    topics, unreadable = await read_topics(session, names, watches.configs)
+    damaged: dict[str, str] = {}
     registered = await read_registered(session, watches.brokers, logger)
     return StoredState(
         brokers=registered.brokers,
@@ -168,14 +171,15 @@ async def read_stored_state(
         unreadable=unreadable,
         marked=await session.children(DELETIONS, watches.deletions),
         configured=configured,
-        broker_configs=await _read_broker_configs(session),
+        broker_configs=await _read_all_configs(session, BROKER_CONFIGS, damaged),
         reports=registered.reports,
-        group_configs=await _read_group_configs(session),
+        group_configs=await _read_all_configs(session, GROUP_CONFIGS, damaged),
+        damaged_configs=damaged,
     )
 
 
 async def read_topics(
-    session: Session, names: Sequence[str]
+    session: Session, names: Sequence[str], watch_configs: Watch | None = None
 ) -> tuple[list[StoredTopic], list[UnreadableTopic]]:
     """The topics that exist. Tools create topics as znodes: one that cannot be read is left alone,
     but DamagedZnode is raised if it has partitions, because then it was in use."""
@@ -192,7 +196,7 @@ async def read_topics(
                     raise DamagedZnode(topic_path(name), str(problem)) from None
                 raise
             unreadable.append(UnreadableTopic(name, str(problem)))
-    return await _read_topics(session, nodes), unreadable
+    return await _read_topics(session, nodes, watch_configs), unreadable
 
 
 async def read_topic_nodes(session: Session, names: Sequence[str]) -> dict[str, TopicZnode]:
@@ -259,6 +263,12 @@ def repair(
         group_configs=stored.group_configs,
         reports=stored.reports,
         unreadable=frozenset(topic.name for topic in stored.unreadable),
+        refused_configs=frozenset(
+            (
+                *stored.damaged_configs,
+                *(topic_config_path(topic.name) for topic in stored.topics if topic.config_problem),
+            )
+        ),
     )
     return ControllerDecision(state=state, writes=tuple(writes))
 
@@ -336,10 +346,13 @@ def _orphans(stored: StoredState, topics: Collection[str]) -> Iterator[WriteStep
     yield from ((Delete(path=deletion_path(name)),) for name in stored.marked if name not in topics)
 
 
-async def _read_topics(session: Session, nodes: Mapping[str, TopicZnode]) -> list[StoredTopic]:
+async def _read_topics(
+    session: Session, nodes: Mapping[str, TopicZnode], watch_configs: Watch | None
+) -> list[StoredTopic]:
     names = list(nodes)
     children = await _children_of_all(session, [partitions_path(name) for name in names])
-    configs = await _find_all(session, [topic_config_path(name) for name in names])
+    paths = [topic_config_path(name) for name in names]
+    configs = await read_configs(session, paths, watch_configs)
     states, written = await _read_states(session, nodes)
     return [
         StoredTopic(
@@ -348,9 +361,10 @@ async def _read_topics(session: Session, nodes: Mapping[str, TopicZnode]) -> lis
             None if numbers is None else frozenset(int(n) for n in numbers if n.isdecimal()),
             states[name],
             written[name],
-            None if config is None else decode_configs(topic_config_path(name), config.data),
+            unreadable_configs(name) if stored.problem else stored.configs,
+            stored.problem,
         )
-        for name, numbers, config in zip(names, children, configs, strict=True)
+        for name, numbers, stored in zip(names, children, configs, strict=True)
     ]
 
 
@@ -381,26 +395,19 @@ def _decode_state(path: str, value: Value, node: TopicZnode, number: int) -> Par
     )
 
 
-async def _read_broker_configs(session: Session) -> dict[str, dict[str, str]]:
-    names = await session.children(BROKER_CONFIGS)
-    paths = [f"{BROKER_CONFIGS}/{name}" for name in names]
-    values = await _find_all(session, paths)
-    return {
-        "" if name == ALL_BROKERS else name: decode_configs(path, value.data)
-        for name, path, value in zip(names, paths, values, strict=True)
-        if value is not None
-    }
-
-
-async def _read_group_configs(session: Session) -> dict[str, dict[str, str]]:
-    names = await session.children(GROUP_CONFIGS)
-    paths = [f"{GROUP_CONFIGS}/{name}" for name in names]
-    values = await _find_all(session, paths)
-    return {
-        group_of_config(name): decode_configs(path, value.data)
-        for name, path, value in zip(names, paths, values, strict=True)
-        if value is not None
-    }
+async def _read_all_configs(
+    session: Session, parent: str, damaged: dict[str, str]
+) -> dict[str, Mapping[str, str]]:
+    """By the names of brokers or groups; what is wrong with the others goes into `damaged`."""
+    paths = [f"{parent}/{name}" for name in await session.children(parent)]
+    by_name: dict[str, Mapping[str, str]] = {}
+    for path, stored in zip(paths, await read_configs(session, paths), strict=True):
+        resource = find_resource(path)
+        if stored.problem:
+            damaged[path] = stored.problem
+        elif stored.configs is not None and resource is not None:
+            by_name[resource.name] = stored.configs
+    return by_name
 
 
 async def _find_all(

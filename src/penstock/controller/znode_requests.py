@@ -17,6 +17,7 @@ from penstock.controller.state_loader import (
     read_topic_values,
     read_topics,
 )
+from penstock.controller.stored_configs import describe_unreadable
 from penstock.controller.topic_deletion import delete_topics
 from penstock.controller.znode_topics import add_edited_partitions, adopt_topics
 from penstock.controller.znodes import (
@@ -69,15 +70,23 @@ class ZnodeRequests:
         new = [name for name in names if name not in state.topics and name not in state.unreadable]
         if new:
             stored, unreadable = await self._read_new(new)
-            for topic in unreadable:
+            for ignored in unreadable:
                 active.setup.logger.warning(
-                    "topic_ignored", f"ignoring topic {topic.name!r}: {topic.why}"
+                    "topic_ignored", f"ignoring topic {ignored.name!r}: {ignored.why}"
                 )
+            for topic in stored:
+                if topic.config_problem:
+                    active.report_refused_configs(
+                        topic_config_path(topic.name),
+                        f"{topic.config_problem}; {describe_unreadable(topic.name)}",
+                    )
             await active.apply(
                 adopt_topics(state, stored, unreadable, active.setup.new_topic_id),
                 "topic znodes created",
             )
-        await self.topics_edited([name for name in names if name not in self._watched])
+        unwatched = [name for name in names if name not in self._watched]
+        await self.topics_edited(unwatched)
+        await active.config_watches.watch_topics(unwatched)
 
     async def topics_edited(self, names: Sequence[str]) -> None:
         """The topics' znodes may have changed, by this controller or by a tool."""

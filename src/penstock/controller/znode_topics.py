@@ -1,6 +1,6 @@
 """Topics that a tool created or extended by writing znodes: adopted as if requested. Pure."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from penstock.controller.controller_requests import (
@@ -15,7 +15,13 @@ from penstock.controller.state_loader import (
     missing_znodes,
     to_topic_state,
 )
-from penstock.controller.znodes import REASSIGNMENTS, TopicZnode, encode_topic, topic_path
+from penstock.controller.znodes import (
+    REASSIGNMENTS,
+    TopicZnode,
+    encode_topic,
+    topic_config_path,
+    topic_path,
+)
 from penstock.metadata_store.interface import SetData
 from penstock.model.cluster import TopicState
 from penstock.model.errors import ErrorCode, Refusal
@@ -24,7 +30,7 @@ from penstock.model.ids import TopicId
 
 def adopt_topics(
     state: ClusterState,
-    stored: Iterable[StoredTopic],
+    stored: Sequence[StoredTopic],
     unreadable: Iterable[UnreadableTopic],
     new_topic_id: Callable[[], TopicId],
 ) -> ControllerDecision:
@@ -38,6 +44,9 @@ def adopt_topics(
     after = replace(
         state.with_topics(adopted.values()),
         unreadable=state.unreadable | {topic.name for topic in unreadable},
+        refused_configs=state.refused_configs.union(
+            topic_config_path(read.name) for read in stored if read.config_problem
+        ),
     )
     if not adopted:
         return ControllerDecision(state=after)

@@ -38,6 +38,9 @@ ELECTIONS = "/admin/preferred_replica_election"
 TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
 GROUP_CONFIGS = "/config/groups"
+USER_CONFIGS = "/config/users"
+CLIENT_CONFIGS = "/config/clients"
+CONFIG_CHANGES = "/config/changes"  # notifications of Kafka's tools
 CLUSTER_ID = "/cluster/id"
 PRODUCER_IDS = "/latest_producer_id_block"
 
@@ -54,6 +57,9 @@ PERSISTENT_ZNODES = (
     TOPIC_CONFIGS,
     BROKER_CONFIGS,
     GROUP_CONFIGS,
+    USER_CONFIGS,
+    CLIENT_CONFIGS,
+    CONFIG_CHANGES,
 )
 
 _ENDPOINT = re.compile(r"([^:/]+)://\[?([^\[\]]*)\]?:(-?[0-9]+)")
@@ -342,7 +348,32 @@ def decode_configs(path: str, data: bytes) -> dict[str, str]:
     if not data:
         return {}
     node = _Reader(path, data)
-    return {name: str(text) for name, text in (node.find("config", dict) or {}).items()}
+    configs = node.find_any("config")
+    if not isinstance(configs, dict | None):
+        raise node.damaged("its config is not a JSON object")
+    return {name: _config_text(node, name, value) for name, value in (configs or {}).items()}
+
+
+def _config_text(node: "_Reader", name: str, value: object) -> str:
+    """Text, or a number or a boolean as somebody may write it by hand. No value is quoted in an
+    error, because it may be a secret."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool | int | float):
+        return json.dumps(value)
+    raise node.damaged(f"the value of {name[:100]!r} is not text")
+
+
+def decode_config_change(path: str, data: bytes) -> str:
+    """The path of the changed config znode, out of a notification of version 1 or 2."""
+    node = _Reader(path, data)
+    version = node.get("version", int)
+    if version == 1:
+        kind, name = node.get("entity_type", str), node.get("entity_name", str)
+        return f"/config/{kind}/{name}"
+    if version == 2:
+        return f"/config/{node.get('entity_path', str)}"
+    raise node.damaged(f"its version is {version}, not 1 or 2")
 
 
 # Controller, cluster id and producer ids.
@@ -409,6 +440,9 @@ class _Reader:
             raise self.damaged(f"its {len(data)} bytes are not JSON ({error})") from None
         if not isinstance(self._fields, dict):
             raise self.damaged("it is JSON, but not an object")
+
+    def find_any(self, name: str) -> object:
+        return self._fields.get(name)
 
     def find(self, name: str, kind: type) -> Any:
         value = self._fields.get(name)

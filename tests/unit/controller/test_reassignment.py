@@ -235,3 +235,12 @@ def test_topics_being_deleted_cannot_be_reassigned() -> None:
     assert finish_reassignments(state, topics=["t"]) == ControllerDecision(state=state)
     _, [refused] = alter_reassignments(state, [reassignment_to(0)])
     assert isinstance(refused, ApiError)
+
+
+def test_more_than_ten_replicas_are_refused() -> None:
+    state = cluster(partition(0, (0,), (0,)), *range(11))
+    decision, results = alter_reassignments(state, [reassignment_to(*range(11))])
+    assert results[0] is not None
+    assert results[0].code is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert "11 replicas; at most 10" in str(results[0].message)
+    assert decision.state == state

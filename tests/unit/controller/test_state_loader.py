@@ -195,7 +195,6 @@ def test_a_topic_marked_for_deletion_is_not_completed() -> None:
     [
         ("/brokers/topics/t", b"nonsense"),
         ("/brokers/topics/a b", b'{"partitions":{"0":[0]}}'),
-        ("/config/brokers/0", b"nonsense"),
     ],
 )
 def test_a_damaged_znode_stops_the_failover_and_is_named(path: str, data: bytes) -> None:

@@ -79,6 +79,11 @@ def assigned(*replicas: tuple[int, ...]) -> dict[int, tuple[BrokerId, ...]]:
         ),
         (CreatableTopic(name="t", replication_factor=0), ErrorCode.INVALID_REPLICATION_FACTOR, "0"),
         (
+            CreatableTopic(name="t", replication_factor=11),
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            "above 10",
+        ),
+        (
             CreatableTopic(name="t", replication_factor=-2),
             ErrorCode.INVALID_REPLICATION_FACTOR,
             "-2",
@@ -263,6 +268,7 @@ def test_leader_and_isr_of_new_partitions_comes_before_update_metadata() -> None
     [
         ("__consumer_offsets", "offsets.topic", 50),
         ("__transaction_state", "transaction.state.log", 50),
+        ("__penstock_deferred", "penstock.delayed.topic", 50),
     ],
 )
 def test_internal_topics_get_the_coordinators_configs(
@@ -284,12 +290,19 @@ def test_internal_topics_get_the_coordinators_configs(
     ("factor", "static", "in_sync"),
     [(1, None, "1"), (2, None, "1"), (3, None, "2"), (1, "2", "2"), (3, "3", "3")],
 )
-def test_transaction_state_min_isr_is_at_most_the_replication_factor(
-    factor: int, static: str | None, in_sync: str
+@pytest.mark.parametrize(
+    ("name", "setting"),
+    [
+        ("__transaction_state", "transaction.state.log.min.isr"),
+        ("__penstock_deferred", "penstock.delayed.topic.min.isr"),
+    ],
+)
+def test_min_isr_of_coordinators_is_at_most_the_replication_factor(
+    factor: int, static: str | None, in_sync: str, name: str, setting: str
 ) -> None:
     """Unless min ISR is configured."""
-    settings = {} if static is None else {"transaction.state.log.min.isr": static}
-    topic = CreatableTopic(name="__transaction_state", replication_factor=factor)
+    settings = {} if static is None else {setting: static}
+    topic = CreatableTopic(name=name, replication_factor=factor)
     [made] = create(topic, static=settings)
     assert isinstance(made, TopicState)
     assert made.configs["min.insync.replicas"] == in_sync
