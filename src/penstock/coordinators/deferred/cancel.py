@@ -1,14 +1,25 @@
-"""Decides what becomes of a message that its sender wants to cancel. Pure.
+"""Decides what becomes of a message that its sender wants to cancel, or to have now. Pure.
 
 Whoever asks twice gets the same answer, until the end is forgotten.
 """
 
 from enum import Enum
+from typing import NamedTuple
 
 from penstock.coordinators.deferred.records import DeferredRecord, EndedRecord, MessageRecord
 from penstock.coordinators.deferred.state import DeferredShardState
-from penstock.coordinators.deferred.values import DelayKey, EndedMessage, MessageEnd
+from penstock.coordinators.deferred.values import (
+    DeferredMessage,
+    DelayKey,
+    EndedMessage,
+    MessageEnd,
+)
 from penstock.coordinators.runtime.result import CoordinatorResult
+
+
+class StoredMessage(NamedTuple):
+    number: int
+    message: DeferredMessage  # as it was read from the log
 
 
 class CancelReply(Enum):
@@ -22,18 +33,35 @@ class CancelReply(Enum):
 def cancel_message(
     state: DeferredShardState, delay_key: DelayKey, *, now_ms: int
 ) -> CoordinatorResult[CancelReply, DeferredRecord]:
-    number, ended = state.by_delay_key.get(delay_key), state.ended.get(delay_key)
-    # What was sent before the last message of this id has ended is not what is asked for.
-    if number is None or (ended is not None and state.is_sent(number)):
-        reply = CancelReply.UNKNOWN if ended is None else CancelReply(ended.end.value)
-        return CoordinatorResult(reply=reply)
-    if state.is_sent(number):
-        return CoordinatorResult(reply=CancelReply.DELIVERED)
+    number = state.find_waiting(delay_key)
+    if number is None:
+        return CoordinatorResult(reply=_find_end(state, delay_key))
     records = (
         MessageRecord(number, None),
         EndedRecord(delay_key, EndedMessage(MessageEnd.CANCELLED, now_ms)),
     )
     return CoordinatorResult(reply=CancelReply.CANCELLED, records=records)
+
+
+def deliver_now(
+    state: DeferredShardState, delay_key: DelayKey, message: StoredMessage, *, now_ms: int
+) -> CoordinatorResult[CancelReply, DeferredRecord]:
+    """The same message under a new number, due now; it may have ended since it was read."""
+    if state.find_waiting(delay_key) != message.number:
+        return CoordinatorResult(reply=_find_end(state, delay_key))
+    records = (
+        MessageRecord(message.number, None),
+        MessageRecord(state.next_number, message.message._replace(due_ms=now_ms)),
+    )
+    return CoordinatorResult(reply=CancelReply.DELIVERED, records=records)
+
+
+def _find_end(state: DeferredShardState, delay_key: DelayKey) -> CancelReply:
+    number, ended = state.by_delay_key.get(delay_key), state.ended.get(delay_key)
+    # What was sent before the last message of this id has ended is not what is asked for.
+    if ended is not None:
+        return CancelReply(ended.end.value)
+    return CancelReply.UNKNOWN if number is None else CancelReply.DELIVERED
 
 
 def forget_ended(state: DeferredShardState, *, ended_before_ms: int) -> list[EndedRecord]:

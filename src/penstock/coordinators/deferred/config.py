@@ -1,6 +1,8 @@
 """DeferredConfig: the broker's settings for deferred messages as a typed value. No behaviour."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Self
 
 DAY_MS = 86_400_000
 
@@ -18,3 +20,18 @@ class DeferredConfig:
     # __penstock_deferred
     topic_partitions: int = 50
     load_buffer_bytes: int = 5_242_880
+
+    @classmethod
+    def from_broker(cls, config: Mapping[str, Any]) -> Self:
+        """Read the broker's effective config: setting name -> typed value, all present."""
+        return cls(**{field: config[name] for field, name in _SOURCE_NAMES.items()})
+
+
+_SOURCE_NAMES: Mapping[str, str] = {
+    "max_delay_ms": "penstock.delayed.max.ms",
+    "max_pending": "penstock.delayed.max.pending",
+    "ended_retention_ms": "penstock.delayed.ended.retention.ms",
+    "producer_expiration_ms": "producer.id.expiration.ms",
+    "topic_partitions": "penstock.delayed.topic.num.partitions",
+    "load_buffer_bytes": "penstock.delayed.topic.load.buffer.size",
+}

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 from penstock.coordinators.deferred.cancel import CancelReply
 from penstock.coordinators.deferred.config import DeferredConfig
+from penstock.coordinators.deferred.counts import DeferredCoordinatorStatistics, DeferredCounts
 from penstock.coordinators.deferred.defer import DeferReply, SentBy
 from penstock.coordinators.deferred.dependencies import DeliveryChannel
 from penstock.coordinators.deferred.due_index import RunStore
@@ -43,7 +44,9 @@ class DeferredCoordinator(CoordinatorRuntime[DeferredShard]):
         logger: EventLogger,
     ) -> None:
         super().__init__(log=log, timers=timers, wall_ms=wall_ms, logger=logger)
+        self._wall_ms = wall_ms
         self._config = config
+        self._counts = DeferredCounts()
         self._dependencies = DeferredDependencies(
             log=log,
             timers=timers,
@@ -57,6 +60,7 @@ class DeferredCoordinator(CoordinatorRuntime[DeferredShard]):
             load_again=self._load_again,
             on_unexpected_error=self._on_unexpected_error,
             start=self._start,
+            counts=self._counts,
         )
 
     def _new_shard(self, partition: int) -> DeferredShard:
@@ -64,6 +68,22 @@ class DeferredCoordinator(CoordinatorRuntime[DeferredShard]):
 
     def _planned_partitions(self) -> int:
         return self._config().topic_partitions
+
+    def statistics(self) -> DeferredCoordinatorStatistics:
+        shards = self._shards.values()
+        due_ms = [shard.state.find_oldest_due_ms() for shard in shards if shard.is_active]
+        oldest_ms = min((due for due in due_ms if due is not None), default=None)
+        return DeferredCoordinatorStatistics(
+            shards=len(shards),
+            loading=sum(shard.status is Status.LOADING for shard in shards),
+            pending=sum(len(shard.state.pending) for shard in shards),
+            due_lag_ms=0 if oldest_ms is None else max(0, self._wall_ms() - oldest_ms),
+            unconfirmed=sum(len(shard.state.unconfirmed_targets()) for shard in shards),
+            delivered=self._counts.delivered,
+            cancelled=self._counts.cancelled,
+            unexpected_errors=self._unexpected_errors,
+            loads=self._loads,
+        )
 
     @property
     def is_loading(self) -> bool:
@@ -80,5 +100,19 @@ class DeferredCoordinator(CoordinatorRuntime[DeferredShard]):
         return DeferReply(reply.code) if isinstance(reply, Failed) else reply
 
     async def cancel(self, delay_key: DelayKey) -> CancelReply | Failed:
-        shard = self._find_shard(shard_name(Target(delay_key.topic_id, 0), delay_key.delay_id))
-        return Failed(shard) if isinstance(shard, ErrorCode) else await shard.cancel(delay_key)
+        return await self.end(self.partition_of_key(delay_key), delay_key, deliver_now=False)
+
+    async def end(
+        self, partition: int, delay_key: DelayKey, *, deliver_now: bool
+    ) -> CancelReply | Failed:
+        """Cancels the message, or makes it due now. May raise Refusal."""
+        shard = self._find_active_shard(partition)
+        if isinstance(shard, ErrorCode):
+            return Failed(shard)
+        return await (shard.deliver_now(delay_key) if deliver_now else shard.cancel(delay_key))
+
+    def partition_of_message(self, message: DeferredMessage) -> int:
+        return self.partition_of(shard_name(message.target, message.delay_id))
+
+    def partition_of_key(self, delay_key: DelayKey) -> int:
+        return self.partition_of(shard_name(Target(delay_key.topic_id, 0), delay_key.delay_id))

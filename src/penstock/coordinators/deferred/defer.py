@@ -1,7 +1,8 @@
 """Decides whether messages are deferred: once per batch of their producer, within the limits. Pure.
 
 A producer repeats a batch until it is answered, perhaps to another broker, so that its messages may
-arrive here twice. Its order is not checked here: batches without deferred messages never arrive.
+arrive here twice, even after later ones. Its order is not checked here, but by the target: batches
+without deferred messages never arrive.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,7 +23,9 @@ from penstock.coordinators.deferred.values import (
 )
 from penstock.coordinators.runtime.result import CoordinatorResult
 from penstock.model.errors import ErrorCode
+from penstock.protocol.batch import MAX_SEQUENCE
 
+_SEQUENCES = MAX_SEQUENCE + 1
 REMEMBERED_BATCHES = 5  # as many as a producer may have in flight
 
 
@@ -32,7 +35,7 @@ class DeferLimits(NamedTuple):
 
 
 class SentBy(NamedTuple):
-    """The batch of an idempotent producer that the messages came in."""
+    """The batch of an idempotent producer that the messages came in, up to the last of them."""
 
     target: Target
     producer_id: int
@@ -80,7 +83,33 @@ def _check_producer(state: DeferredShardState, sent_by: SentBy) -> DeferReply | 
             ErrorCode.INVALID_PRODUCER_EPOCH,
             f"producer {sent_by.producer_id} has the epoch {before.producer_epoch} by now",
         )
-    return DONE if sent_by.sequences in before.ranges else None
+    is_done = any(_covers(done, sent_by.sequences) for done in before.ranges)
+    return DONE if is_done or _is_older(sent_by.sequences, before.ranges[-1]) else None
+
+
+def _is_older(wanted: SequenceRange, newest: SequenceRange) -> bool:
+    """Its target took the newest batch only after all before it, so that this is a late repeat.
+    After the wrap from 2^31-1 to 0 a larger number may be older."""
+    return 0 < (newest.first - wanted.first) & MAX_SEQUENCE < _SEQUENCES // 2
+
+
+def _covers(done: SequenceRange, wanted: SequenceRange) -> bool:
+    """Both begin with a batch, whose messages arrive in one part or in several, in order."""
+    if done.first != wanted.first:
+        return False
+    return (wanted.last - wanted.first) & MAX_SEQUENCE <= (done.last - done.first) & MAX_SEQUENCE
+
+
+def find_long_delay(
+    messages: Sequence[DeferredMessage], max_delay_ms: int, now_ms: int
+) -> str | None:
+    latest_ms = max(message.due_ms for message in messages)
+    if latest_ms - now_ms <= max_delay_ms:
+        return None
+    return (
+        f"a message is due in {(latest_ms - now_ms) // 1000} s; the longest delay is "
+        f"{max_delay_ms // 1000} s (penstock.delayed.max.ms)"
+    )
 
 
 def _find_excess(
@@ -90,12 +119,9 @@ def _find_excess(
     now_ms: int,
 ) -> str | None:
     """Why they are above a limit."""
-    latest_ms = max(message.due_ms for message in messages)
-    if latest_ms - now_ms > limits.max_delay_ms:
-        return (
-            f"a message is due in {(latest_ms - now_ms) // 1000} s; the longest delay is "
-            f"{limits.max_delay_ms // 1000} s (penstock.delayed.max.ms)"
-        )
+    too_long = find_long_delay(messages, limits.max_delay_ms, now_ms)
+    if too_long is not None:
+        return too_long
     if len(state.pending) + len(messages) > limits.max_pending:
         return (
             f"{len(state.pending)} messages are waiting and {len(messages)} more are above the "
@@ -125,7 +151,8 @@ def _remember(state: DeferredShardState, sent_by: SentBy, now_ms: int) -> Produc
     before = state.producers.get((sent_by.target, sent_by.producer_id))
     is_same = before is not None and before.producer_epoch == sent_by.producer_epoch
     ranges = before.ranges if before is not None and is_same else ()
-    latest = (*ranges, sent_by.sequences)[-REMEMBERED_BATCHES:]
+    others = (done for done in ranges if done.first != sent_by.sequences.first)
+    latest = (*others, sent_by.sequences)[-REMEMBERED_BATCHES:]
     batches = ProducerBatches(sent_by.producer_epoch, latest, now_ms)
     return ProducerRecord(sent_by.target, sent_by.producer_id, batches)
 

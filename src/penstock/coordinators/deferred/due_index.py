@@ -2,13 +2,18 @@
 
 Messages of this minute and the next are in a heap; those of the next hour wait in memory as bytes,
 by minute; those of later hours in one run per hour, which a `RunStore` keeps outside of memory. A
-message is known by its number and the offset of its record, never by a position in a file.
-Invariant: every message that was added and has not been taken is in exactly one of the three.
+message is known by its number and the offset of its record, never by a position in a file. Bytes
+are unpacked a slice at a time, because an hour can have a million messages.
+Invariant: every message that was added and has not been taken is in exactly one of these, and none
+is taken before one that was due earlier.
 """
 
 import heapq
 import struct
+import sys
+from collections import deque
 from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple, Protocol
 
 from penstock.coordinators.deferred.values import Target
@@ -17,6 +22,7 @@ HOUR_MS = 3_600_000
 MINUTE_MS = 60_000
 _BUFFERED_BYTES = 64 * 1024  # of one run, before they are stored
 _ENTRY = struct.Struct(">qqqii")
+_CHUNK = 1_000  # entries that are unpacked together
 
 
 class DueEntry(NamedTuple):
@@ -38,6 +44,11 @@ class RunStore(Protocol):
         """Everything that was appended; it is removed."""
 
 
+class _Unpacking(NamedTuple):
+    first_ms: int  # no entry is due before
+    entries: Iterator[tuple[int, int, int, int, int]]
+
+
 class DueIndex:
     """Owned by its shard's state."""
 
@@ -48,7 +59,8 @@ class DueIndex:
         self._minutes: dict[int, bytearray] = {}  # packed entries
         self._minutes_end = 0  # hours below this one are in the minutes, or the heap
         self._hours: dict[int, bytearray] = {}  # what is not stored yet; no hour is missing
-        self._packed_count = 0  # in minutes and hours
+        self._unpacking: deque[_Unpacking] = deque()
+        self._packed_count = 0  # in minutes, hours and what is being unpacked
         self._targets: list[Target] = []  # a packed entry names its target by its index here
         self._target_indexes: dict[Target, int] = {}
 
@@ -64,33 +76,60 @@ class DueIndex:
         else:
             self._add_to_hour(entry)
 
-    def take_due(self, now_ms: int) -> Iterator[DueEntry]:
-        """Those that are due by now, in order. Time may not move back between two calls."""
-        self._load(now_ms)
-        while self._heap and self._heap[0].due_ms <= now_ms:
+    def take_due(self, now_ms: int, limit: int | None = None) -> Iterator[DueEntry]:
+        """Those that are due by now, in order. Time may not move back between two calls.
+
+        With a limit, so many are unpacked or taken; call again when `next_due_ms` says."""
+        self._begin_unpacking(now_ms)
+        left = sys.maxsize if limit is None else limit
+        left -= self._unpack(left)
+        if self._unpacking and self._unpacking[0].first_ms <= now_ms:
+            return  # one of them may be due before those in the heap
+        while left > 0 and self._heap and self._heap[0].due_ms <= now_ms:
+            left -= 1
             yield heapq.heappop(self._heap)
 
     def next_due_ms(self) -> int | None:
         """When to look again: the next message is due, or something must be loaded. None: never."""
+        if self._unpacking:
+            return 0
         if self._heap:
             return self._heap[0].due_ms
         if self._minutes:
             return (min(self._minutes) - 1) * MINUTE_MS
         return (min(self._hours) - 1) * HOUR_MS if self._hours else None
 
-    def _load(self, now_ms: int) -> None:
+    def _begin_unpacking(self, now_ms: int) -> None:
         """Keeps hours and minutes ahead of the time by one each."""
         self._minutes_end = max(self._minutes_end, now_ms // HOUR_MS + 2)
         self._heap_end = max(self._heap_end, now_ms // MINUTE_MS + 2)
-        for hour in [hour for hour in self._hours if hour < self._minutes_end]:
-            self._add_again(self._runs.take(hour) + self._hours.pop(hour))
-        for minute in [minute for minute in self._minutes if minute < self._heap_end]:
-            self._add_again(self._minutes.pop(minute))
+        begun = [
+            _Unpacking(minute * MINUTE_MS, iter(_ENTRY.iter_unpack(self._minutes.pop(minute))))
+            for minute in [minute for minute in self._minutes if minute < self._heap_end]
+        ]
+        begun += [
+            _Unpacking(
+                hour * HOUR_MS,
+                iter(_ENTRY.iter_unpack(self._runs.take(hour) + self._hours.pop(hour))),
+            )
+            for hour in [hour for hour in self._hours if hour < self._minutes_end]
+        ]
+        if begun:
+            everything = sorted([*self._unpacking, *begun], key=lambda piece: piece.first_ms)
+            self._unpacking = deque(everything)
 
-    def _add_again(self, data: bytes | bytearray) -> None:
-        for due_ms, number, offset, size_bytes, index in _ENTRY.iter_unpack(data):
-            self._packed_count -= 1
-            self.add(DueEntry(due_ms, number, offset, size_bytes, self._targets[index]))
+    def _unpack(self, limit: int) -> int:
+        """Adds at most so many entries again; returns their number."""
+        unpacked = 0
+        while self._unpacking and unpacked < limit:
+            some = list(islice(self._unpacking[0].entries, min(limit - unpacked, _CHUNK)))
+            if not some:
+                self._unpacking.popleft()
+            unpacked += len(some)
+            self._packed_count -= len(some)
+            for due_ms, number, offset, size_bytes, index in some:
+                self.add(DueEntry(due_ms, number, offset, size_bytes, self._targets[index]))
+        return unpacked
 
     def _add_to_hour(self, entry: DueEntry) -> None:
         hour = entry.due_ms // HOUR_MS

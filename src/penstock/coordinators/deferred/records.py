@@ -79,17 +79,17 @@ def encode_record(record: DeferredRecord) -> tuple[bytes, bytes | None]:
             key.int64(number)
             is_tombstone = message is None
             if message is not None:
-                _write_message(value, message)
+                write_message(value, message)
         case ProducerRecord(target, producer_id, batches):
             key.int16(_PRODUCER)
-            _write_target(key, target)
+            write_target(key, target)
             key.int64(producer_id)
             is_tombstone = batches is None
             if batches is not None:
                 _write_batches(value, batches)
         case DeliveryRecord(target, delivery):
             key.int16(_DELIVERY)
-            _write_target(key, target)
+            write_target(key, target)
             is_tombstone = delivery is None
             if delivery is not None:
                 value.int32(delivery.sequence)
@@ -111,14 +111,14 @@ def encode_record(record: DeferredRecord) -> tuple[bytes, bytes | None]:
     return key.done(), None if is_tombstone else value.done()
 
 
-def _write_target(writer: ValueWriter, target: Target) -> None:
+def write_target(writer: ValueWriter, target: Target) -> None:
     writer.uuid(target.topic_id)
     writer.int32(target.partition)
 
 
-def _write_message(writer: ValueWriter, message: DeferredMessage) -> None:
+def write_message(writer: ValueWriter, message: DeferredMessage) -> None:
     writer.int64(message.due_ms)
-    _write_target(writer, message.target)
+    write_target(writer, message.target)
     writer.string(message.delay_id)
     writer.int64(message.timestamp_ms)
     writer.nullable_data(message.key)
@@ -175,21 +175,25 @@ def _decode_message(key: ValueReader, value: ValueReader | None) -> MessageRecor
     number = key.int64()
     if value is None:
         return MessageRecord(number, None)
-    message = DeferredMessage(
-        due_ms=value.int64(),
-        target=_read_target(value),
-        delay_id=value.nullable_string(),
-        timestamp_ms=value.int64(),
-        key=value.nullable_data(),
-        value=value.nullable_data(),
-        headers=tuple(value.array(_read_header)),
-    )
+    message = read_message(value)
     _close(value)
     return MessageRecord(number, message)
 
 
+def read_message(reader: ValueReader) -> DeferredMessage:
+    return DeferredMessage(
+        due_ms=reader.int64(),
+        target=read_target(reader),
+        delay_id=reader.nullable_string(),
+        timestamp_ms=reader.int64(),
+        key=reader.nullable_data(),
+        value=reader.nullable_data(),
+        headers=tuple(reader.array(_read_header)),
+    )
+
+
 def _decode_producer(key: ValueReader, value: ValueReader | None) -> ProducerRecord:
-    target, producer_id = _read_target(key), key.int64()
+    target, producer_id = read_target(key), key.int64()
     if value is None:
         return ProducerRecord(target, producer_id, None)
     batches = ProducerBatches(value.int16(), tuple(value.array(_read_range)), value.int64())
@@ -198,7 +202,7 @@ def _decode_producer(key: ValueReader, value: ValueReader | None) -> ProducerRec
 
 
 def _decode_delivery(key: ValueReader, value: ValueReader | None) -> DeliveryRecord:
-    target = _read_target(key)
+    target = read_target(key)
     if value is None:
         return DeliveryRecord(target, None)
     delivery = Delivery(value.int32(), tuple(value.array(ValueReader.int64)))
@@ -226,7 +230,7 @@ def _decode_deliverer(_: ValueReader, value: ValueReader | None) -> DelivererRec
     return record
 
 
-def _read_target(reader: ValueReader) -> Target:
+def read_target(reader: ValueReader) -> Target:
     return Target(TopicId(reader.uuid()), reader.int32())
 
 

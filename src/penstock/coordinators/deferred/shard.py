@@ -10,8 +10,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from penstock.coordinators.deferred.cancel import CancelReply, cancel_message, forget_ended
+from penstock.coordinators.deferred.cancel import (
+    CancelReply,
+    StoredMessage,
+    cancel_message,
+    deliver_now,
+    forget_ended,
+)
 from penstock.coordinators.deferred.config import DeferredConfig
+from penstock.coordinators.deferred.counts import DeferredCounts
 from penstock.coordinators.deferred.defer import (
     DeferLimits,
     DeferReply,
@@ -21,7 +28,7 @@ from penstock.coordinators.deferred.defer import (
 )
 from penstock.coordinators.deferred.delivery import DeliveryLimits
 from penstock.coordinators.deferred.dependencies import DeliveryChannel
-from penstock.coordinators.deferred.due_index import HOUR_MS, RunStore
+from penstock.coordinators.deferred.due_index import HOUR_MS, DueEntry, RunStore
 from penstock.coordinators.deferred.loader import DeferredLoader, Entry
 from penstock.coordinators.deferred.records import DeferredRecord, DelivererRecord, encode_record
 from penstock.coordinators.deferred.state import DeferredShardState
@@ -34,10 +41,11 @@ from penstock.coordinators.runtime.pending_replies import Failed
 from penstock.coordinators.runtime.record_batches import TooLarge, build_batches
 from penstock.coordinators.runtime.result import CoordinatorResult, Waiter
 from penstock.model.errors import ErrorCode, Refusal
-from penstock.model.producer_ids import ProducerIds
+from penstock.model.producer_ids import FIRST_DELIVERER_ID, ProducerIds
 
 WRITE_TIMEOUT_MS = 5_000
 FORGOTTEN_AT_ONCE = 500
+DUE_AT_ONCE = 2_000  # about 10 ms; then others have a turn of the event loop
 
 _DUE = "due"  # keys of timers
 _FORGET = "forget ended"
@@ -54,6 +62,7 @@ class DeferredDependencies(ShardDependencies):
     config: Callable[[], DeferredConfig]
     new_runs: Callable[[int], RunStore]  # empty ones, for a partition
     start: Callable[[Coroutine[Any, Any, None], str], None]  # as a task of the coordinator
+    counts: DeferredCounts
 
 
 class DeferredShard(CoordinatorShard[DeferredShardState, DeferredRecord]):
@@ -77,8 +86,25 @@ class DeferredShard(CoordinatorShard[DeferredShardState, DeferredRecord]):
         )
 
     async def cancel(self, delay_key: DelayKey) -> CancelReply | Failed:
-        return await self.decide(
+        reply = await self.decide(
             lambda state, now_ms: cancel_message(state, delay_key, now_ms=now_ms)
+        )
+        if reply is CancelReply.CANCELLED:
+            self._dependencies.counts.cancelled += 1
+        return reply
+
+    async def deliver_now(self, delay_key: DelayKey) -> CancelReply | Failed:
+        """Makes the message due: it is delivered like any other."""
+        number = self.state.find_waiting(delay_key)
+        if number is None:  # it has ended, or never was: a cancel changes nothing then
+            return await self.cancel(delay_key)
+        entry = DueEntry(0, number, self.state.get_offset(number), 0, Target(delay_key.topic_id, 0))
+        (message,) = await read_messages(
+            self._dependencies.log, self.partition, [entry], self._report_damage
+        )
+        stored = StoredMessage(number, message)
+        return await self.decide(
+            lambda state, now_ms: deliver_now(state, delay_key, stored, now_ms=now_ms)
         )
 
     async def decide(self, decide: Decide[ReplyType]) -> ReplyType | Failed:
@@ -98,7 +124,7 @@ class DeferredShard(CoordinatorShard[DeferredShardState, DeferredRecord]):
 
     def _on_due(self) -> None:
         self._wakes_ms = None
-        self.state.take_due(self._dependencies.wall_ms())
+        self.state.take_due(self._dependencies.wall_ms(), DUE_AT_ONCE)
         for target in self.state.ready_targets() + self.state.unconfirmed_targets():
             self._start_delivery(target)
         self._wake_when_due()
@@ -115,6 +141,7 @@ class DeferredShard(CoordinatorShard[DeferredShardState, DeferredRecord]):
             DeliveryLimits(config.max_delivery_messages, config.max_delivery_bytes),
             partial(self._is_delivering, target, token),
             self._pause,
+            self._dependencies.counts.add_delivered,
             self._dependencies.logger,
         )
         self._dependencies.start(
@@ -162,7 +189,7 @@ class DeferredShard(CoordinatorShard[DeferredShardState, DeferredRecord]):
         async with self._choosing_deliverer:
             if self.state.deliverer is None:
                 producer_id = await self._dependencies.producer_ids.next_producer_id()
-                record = DelivererRecord(producer_id, 0)
+                record = DelivererRecord(FIRST_DELIVERER_ID + producer_id, 0)
                 reply = await self.decide(
                     lambda state, _: CoordinatorResult(reply=True, records=(record,))
                 )

@@ -47,6 +47,7 @@ class DeferredShardState:
         self.deliveries: dict[Target, Delivery] = {}
         self.ended: dict[DelayKey, EndedMessage] = {}
         self._delay_keys: dict[int, DelayKey] = {}  # by the number of a pending message
+        self._offsets: dict[int, int] = {}  # of the records of exactly these
         self._sent: dict[int, DueEntry | None] = {}  # unconfirmed; None: not taken out of `_due`
         self._due = DueIndex(runs)
         self._ready: dict[Target, deque[DueEntry]] = {}  # due, and not sent; none is empty
@@ -74,6 +75,7 @@ class DeferredShardState:
         if message.delay_key is not None:
             self.by_delay_key[message.delay_key] = number
             self._delay_keys[number] = message.delay_key
+            self._offsets[number] = offset
         size_bytes = _size_bytes(message)
         self._due.add(DueEntry(message.due_ms, number, offset, size_bytes, message.target))
 
@@ -82,6 +84,7 @@ class DeferredShardState:
         self.next_number = max(self.next_number, number + 1)
         self.pending.discard(number)
         self._sent.pop(number, None)
+        self._offsets.pop(number, None)
         delay_key = self._delay_keys.pop(number, None)
         if delay_key is not None and self.by_delay_key.get(delay_key) == number:
             _put(self.by_delay_key, delay_key, self._find_sent_before(delay_key))
@@ -116,9 +119,9 @@ class DeferredShardState:
 
     # -- what is due -----------------------------------------------------------------------
 
-    def take_due(self, now_ms: int) -> None:
-        """Makes ready what is due by now."""
-        for entry in self._due.take_due(now_ms):
+    def take_due(self, now_ms: int, limit: int | None = None) -> None:
+        """Makes ready what is due by now; with a limit, a part of it."""
+        for entry in self._due.take_due(now_ms, limit):
             if entry.number in self._sent:
                 self._sent[entry.number] = entry
             elif entry.number in self.pending:
@@ -155,8 +158,23 @@ class DeferredShardState:
         numbers = self.find_delivery(target).numbers
         return next((number for number in numbers if number not in self.pending), None)
 
+    def find_oldest_due_ms(self) -> int | None:
+        """Since when the message that is overdue for the longest time is due."""
+        ready = [entries[0].due_ms for entries in self._ready.values()]
+        sent = [entry.due_ms for entry in self._sent.values() if entry is not None]
+        return min(ready + sent, default=None)
+
     def is_sent(self, number: int) -> bool:
         return number in self._sent
+
+    def find_waiting(self, delay_key: DelayKey) -> int | None:
+        """The newest message of the id, unless it has been sent."""
+        number = self.by_delay_key.get(delay_key)
+        return None if number is None or number in self._sent else number
+
+    def get_offset(self, number: int) -> int:
+        """Of the record of a message that has a delay id and waits."""
+        return self._offsets[number]
 
     def find_delay_key(self, number: int) -> DelayKey | None:
         return self._delay_keys.get(number)

@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 
 from penstock.coordinators.deferred.due_index import DueEntry
-from penstock.coordinators.deferred.loader import DeferredLoader
-from penstock.coordinators.deferred.records import MessageRecord
+from penstock.coordinators.deferred.records import DeferredRecord, MessageRecord, decode_record
 from penstock.coordinators.deferred.values import DeferredMessage
 from penstock.coordinators.runtime.dependencies import CoordinatorLog, Report
+from penstock.coordinators.runtime.record_batches import find_decoded, iter_sound_batches
 from penstock.model.errors import ErrorCode, Refusal
+from penstock.protocol.batch import CorruptBatch
+from penstock.protocol.records import iter_records
 
 _CHUNK_BYTES = 64 * 1024  # of messages that lie together; others are read one by one
 
@@ -33,12 +35,27 @@ async def read_messages(
 def _find_messages(
     data: bytes, wanted: dict[int, int], report: Report
 ) -> dict[int, DeferredMessage]:
-    """By number; `wanted` has the number of each by its offset."""
+    """By number; `wanted` has the number of each by its offset. Others of a batch, perhaps
+    thousands, are not decoded."""
     messages: dict[int, DeferredMessage] = {}
-    for entry in DeferredLoader(report).read(data):
-        match entry:
-            case MessageRecord(number, DeferredMessage() as message), offset if (
-                wanted.get(offset) == number
-            ):
-                messages[number] = message
+    for sound in iter_sound_batches(data, report):
+        if sound is None or sound[1].is_control:
+            continue
+        try:
+            for record in iter_records(sound[0]):
+                number = wanted.get(record.offset)
+                if number is not None:
+                    _put_if_wanted(messages, number, find_decoded(record, decode_record, report))
+        except CorruptBatch as error:
+            report(f"skipping the rest of a batch: {error}")
     return messages
+
+
+def _put_if_wanted(
+    messages: dict[int, DeferredMessage], number: int, decoded: DeferredRecord | None
+) -> None:
+    match decoded:
+        case MessageRecord(decoded_number, DeferredMessage() as message) if (
+            decoded_number == number
+        ):
+            messages[number] = message

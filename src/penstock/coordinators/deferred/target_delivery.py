@@ -54,6 +54,7 @@ class TargetDelivery(NamedTuple):
     limits: DeliveryLimits
     is_wanted: Callable[[], bool]
     pause: Callable[[int], Awaitable[None]]  # for so many ms, or until the shard ends
+    on_delivered: Callable[[int], None]  # so many messages
     logger: EventLogger
 
     async def run(self) -> None:
@@ -82,6 +83,7 @@ class TargetDelivery(NamedTuple):
         code = await self._send(messages)
         if code in _ARRIVED:
             _check(await self._confirm())
+            self.on_delivered(len(messages))
         elif code is ErrorCode.UNKNOWN_TOPIC_ID:
             await self._drop()
         else:
@@ -99,7 +101,7 @@ class TargetDelivery(NamedTuple):
         deliverer = await self.shard.get_deliverer()
         batch = build_batch(
             [
-                Record(offset, message.timestamp_ms, message.key, message.value, message.headers)
+                Record(offset, _timestamp_ms(message), message.key, message.value, message.headers)
                 for offset, message in enumerate(messages)
             ],
             producer_id=deliverer.producer_id,
@@ -137,6 +139,12 @@ class TargetDelivery(NamedTuple):
                 topic_id=str(self.target.topic_id),
                 partition=self.target.partition,
             )
+
+
+def _timestamp_ms(message: DeferredMessage) -> int:
+    """When it was due, because retention and look-ups by time would take it for older than any of
+    its neighbours."""
+    return max(message.timestamp_ms, message.due_ms)
 
 
 def _check(reply: ReplyType | Failed) -> ReplyType:

@@ -4,7 +4,7 @@ The contexts of the two protocols extend it. If a command sets the same timer tw
 counts.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple, TypeVar
 
 from penstock.config.setting import INT_MAX
@@ -23,7 +23,17 @@ from penstock.coordinators.runtime.result import (
 
 ReplyType = TypeVar("ReplyType")
 
+_NAMED_MEMBERS = 3
 _BATCH_OVERHEAD_BYTES = 128  # batch header and record framing, generously
+
+
+def describe_members(ids: Sequence[str]) -> str:
+    """For the log: a few by name, the rest by number."""
+    names = ", ".join(ids[:_NAMED_MEMBERS])
+    more = len(ids) - _NAMED_MEMBERS
+    return f"member{'s' if len(ids) > 1 else ''} {names}" + (
+        f" and {more} more" if more > 0 else ""
+    )
 
 
 class CommandEnvironment(NamedTuple):

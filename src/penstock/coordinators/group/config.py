@@ -37,7 +37,7 @@ class GroupConfig:
     consumer_session_timeout_ms: int = 45_000
     consumer_heartbeat_interval_ms: int = 5000
     consumer_max_size: int = INT_MAX
-    consumer_assignors: tuple[str, ...] = ("uniform", "range")  # the first is the default
+    consumer_assignors: tuple[str, ...] = ("uniform", "range", "ceil-range")  # the default first
     consumer_migration_policy: str = "bidirectional"
     consumer_regex_refresh_interval_ms: int = 600_000
 
@@ -50,6 +50,7 @@ class GroupConfig:
     offsets_topic_partitions: int = 50
     offsets_topic_compression_codec: int = 0
     offsets_storage: str = "kafka"  # or "zookeeper"
+    dual_commit_enabled: bool = False  # commits go to both
     max_record_bytes: int = 1_048_588  # of a batch of __consumer_offsets
 
     # Group -> its own settings, validated by the controller, for groups that have some.
@@ -100,5 +101,6 @@ _SOURCE_NAMES: Mapping[str, str] = {
     "offsets_load_buffer_bytes": "offsets.load.buffer.size",
     "offsets_topic_partitions": "offsets.topic.num.partitions",
     "offsets_topic_compression_codec": "offsets.topic.compression.codec",
+    "dual_commit_enabled": "dual.commit.enabled",
     "max_record_bytes": "message.max.bytes",
 }

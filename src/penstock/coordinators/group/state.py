@@ -5,7 +5,7 @@ changes in `replay` alone. A group that only has offsets is no object here: it e
 they do.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from penstock.coordinators.group.classic import state as classic_state
@@ -26,6 +26,12 @@ from penstock.coordinators.group.member_bytes import GroupCharges, MemberBudget
 from penstock.coordinators.group.offsets import commands as offset_commands
 from penstock.coordinators.group.offsets.commands import Codes
 from penstock.coordinators.group.offsets.expiration import expire
+from penstock.coordinators.group.offsets.migration import (
+    Migration,
+    MigrationRule,
+    ZnodeOffset,
+    migrate,
+)
 from penstock.coordinators.group.offsets.store import OffsetStore
 from penstock.coordinators.group.record_batches import Entry, TransactionEnd
 from penstock.coordinators.group.records import (
@@ -371,6 +377,15 @@ class GroupShardState:
         if refusal is not ErrorCode.NONE:
             return FetchedOffsets(error=refusal)
         return offset_commands.fetch(self.offsets, request)
+
+    def migrate_offsets(
+        self,
+        group: str,
+        znodes: Mapping[TopicPartition, ZnodeOffset],
+        rule: MigrationRule,
+        now_ms: int,
+    ) -> CoordinatorResult[Migration, GroupRecord]:
+        return migrate(self.offsets, group, znodes, rule, topics=self._topics, now_ms=now_ms)
 
     def delete_offsets(
         self, name: str, partitions: Sequence[TopicPartition]

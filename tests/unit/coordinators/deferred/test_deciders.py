@@ -119,6 +119,27 @@ def test_as_many_batches_are_remembered_as_a_producer_may_have_in_flight() -> No
     assert len(shard.state.pending) == before
 
 
+def test_a_repeat_is_recognised_however_late_it_is() -> None:
+    """A broker may have waited for the shard while the producer went on through another."""
+    shard, limits = Shard(), LIMITS._replace(max_pending=100)
+    wrap = 2**31
+    sequences = [(wrap - 10 + number) % wrap for number in range(20)]
+    for sequence in sequences:
+        shard.defer(message(), sent_by=batch(sequence, sequence), limits=limits)
+    assert len(shard.state.pending) == len(sequences)
+    for sequence in sequences:
+        assert shard.defer(message(), sent_by=batch(sequence, sequence), limits=limits) == DONE
+    assert len(shard.state.pending) == len(sequences)
+
+
+def test_a_batch_in_parts_is_deferred_part_by_part() -> None:
+    """Each part ends further in the batch; a repeat finds how far it has come."""
+    shard = Shard()
+    for last in (1, 3, 1, 3, 4, 4, 3):
+        assert shard.defer(message(), sent_by=batch(0, last)) == DONE
+    assert len(shard.state.pending) == 3
+
+
 def test_a_delivery_takes_what_fits_in_the_order_of_time() -> None:
     shard = Shard()
     shard.defer(message(2, value=bytes(500)), message(1), message(3), message(9_000))

@@ -42,6 +42,25 @@ def test_everything_is_taken_once_when_it_is_due(delays_ms: list[int], waits_ms:
     assert index.next_due_ms() is None
 
 
+@given(
+    delays_ms=st.lists(st.integers(-2 * HOUR_MS, 3 * HOUR_MS), max_size=40),
+    limit=st.integers(1, 7),
+)
+def test_slices_keep_the_order_and_leave_nothing_out(delays_ms: list[int], limit: int) -> None:
+    index = DueIndex(MemoryRuns())
+    waiting = [entry(START_MS + delay_ms, number) for number, delay_ms in enumerate(delays_ms)]
+    for added in waiting:
+        index.add(added)
+    taken: list[DueEntry] = []
+    for now_ms in (START_MS, START_MS + HOUR_MS, START_MS + 4 * HOUR_MS):
+        while (next_ms := index.next_due_ms()) is not None and next_ms <= now_ms:
+            some = list(index.take_due(now_ms, limit))
+            assert len(some) <= limit
+            taken += some
+        assert taken == sorted(item for item in waiting if item.due_ms <= now_ms)
+        assert len(index) == len(waiting) - len(taken)
+
+
 def test_later_hours_are_stored_and_not_kept() -> None:
     runs = MemoryRuns()
     index = DueIndex(runs)

@@ -3,7 +3,12 @@
 from uuid import UUID
 
 from penstock.coordinators.group.consumer.assignors.problem import Assigned, Subscriber
-from penstock.coordinators.group.consumer.assignors.range import assign_ranges, ranges
+from penstock.coordinators.group.consumer.assignors.range import (
+    assign_ceil_ranges,
+    assign_ranges,
+    ceil_ranges,
+    ranges,
+)
 from penstock.coordinators.group.consumer.assignors.uniform import assign_uniformly
 from penstock.coordinators.group.consumer.partitions import Partitions
 from penstock.model.ids import TopicId
@@ -27,6 +32,18 @@ def sizes(assigned: Assigned) -> dict[str, int]:
 def test_the_first_ranges_are_one_larger_if_partitions_do_not_divide_evenly() -> None:
     assert list(ranges(7, 3)) == [range(3), range(3, 5), range(5, 7)]
     assert list(ranges(2, 3)) == [range(1), range(1, 2), range(2, 2)]
+
+
+def test_ceil_ranges_round_every_share_up_until_none_is_left() -> None:
+    assert list(ceil_ranges(7, 3)) == [range(3), range(3, 6), range(6, 7)]
+    assert list(ceil_ranges(4, 3)) == [range(2), range(2, 4), range(4, 4)]
+    assert list(ceil_ranges(2, 3)) == [range(1), range(1, 2), range(2, 2)]
+
+
+def test_ceil_range_leaves_the_rest_to_the_last_member() -> None:
+    members = [subscriber(name, ORDERS) for name in ("carl", "anna", "bob")]
+    assigned = assign_ceil_ranges(members, {ORDERS: 7})
+    assert sizes(assigned) == {"anna": 3, "bob": 3, "carl": 1}
 
 
 def test_range_assigns_a_member_the_same_range_of_every_topic() -> None:
@@ -59,7 +76,7 @@ def test_range_puts_static_members_first_by_their_instance() -> None:
 
 def test_a_member_without_partitions_gets_an_empty_assignment() -> None:
     members = [subscriber("anna"), subscriber("bob", ORDERS), subscriber("carl", ORDERS)]
-    for assign in (assign_ranges, assign_uniformly):
+    for assign in (assign_ranges, assign_ceil_ranges, assign_uniformly):
         assert set(assign(members, {ORDERS: 1})) == {"anna", "bob", "carl"}
         assert assign(members, {ORDERS: 1})["anna"] == {}
         assert assign([], {}) == {}

@@ -17,7 +17,7 @@ from tests.unit.coordinators.group.coordinator_harness import (
 
 from penstock.coordinators.group.config import GroupConfig
 from penstock.coordinators.group.coordinator import GroupCoordinator
-from penstock.coordinators.group.offsets.zookeeper_coordinator import ZooKeeperGroupCoordinator
+from penstock.coordinators.group.offsets.two_storages import TwoStorageGroupCoordinator
 from penstock.coordinators.group.offsets.zookeeper_offsets import ZooKeeperOffsets
 from penstock.coordinators.group.requests import LeavingMember
 from penstock.metadata_store.embedded.store import EmbeddedMetadataStore
@@ -32,11 +32,15 @@ class ZooKeeperHarness(GroupCoordinatorHarness):
     def __init__(self, session: Session) -> None:
         self.session = session
         super().__init__(
-            config=GroupConfig(initial_rebalance_delay_ms=0, offset_metadata_max_bytes=4)
+            config=GroupConfig(
+                initial_rebalance_delay_ms=0,
+                offset_metadata_max_bytes=4,
+                offsets_storage="zookeeper",
+            )
         )
 
     def make(self) -> GroupCoordinator:
-        return ZooKeeperGroupCoordinator(store=ZooKeeperOffsets(self.session), **self.parts())
+        return TwoStorageGroupCoordinator(store=ZooKeeperOffsets(self.session), **self.parts())
 
 
 def run_scenario(scenario: Callable[[ZooKeeperHarness], Coroutine[Any, Any, None]]) -> None:

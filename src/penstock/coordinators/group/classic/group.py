@@ -25,7 +25,7 @@ from penstock.coordinators.group.classic.rebalance import (
 )
 from penstock.coordinators.group.classic.state import ClassicGroupState, ClassicState
 from penstock.coordinators.group.classic.sync import sync_group
-from penstock.coordinators.group.command_context import CommandEnvironment
+from penstock.coordinators.group.command_context import CommandEnvironment, describe_members
 from penstock.coordinators.group.config import GroupConfig
 from penstock.coordinators.group.consumer.requests import DescribedConsumerGroup
 from penstock.coordinators.group.dependencies import Topics
@@ -80,14 +80,14 @@ class ClassicGroup(ClassicGroupState):
         context = ClassicCommandContext(self, environment)
         if self.state is ClassicState.DEAD:
             return context.result((ErrorCode.COORDINATOR_NOT_AVAILABLE, ()))
-        count = len(self.members)
+        before = tuple(self.members)
         results = tuple(
             LeaveResult(member.member, member.instance, _remove_leaving(context, member))
             for member in leavers
         )
-        if len(self.members) < count:
-            gone = count - len(self.members)
-            prepare_rebalance_or_complete_join(context, f"{gone} members left")
+        gone = [member_id for member_id in before if member_id not in self.members]
+        if gone:
+            prepare_rebalance_or_complete_join(context, f"{describe_members(gone)} left")
         else:
             maybe_complete_join(context)
         return context.result((ErrorCode.NONE, results))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from uuid import uuid4
 
 from penstock.coordinators.group.classic.subscription import CONSUMER
-from penstock.coordinators.group.command_context import CommandEnvironment
+from penstock.coordinators.group.command_context import CommandEnvironment, describe_members
 from penstock.coordinators.group.consumer.context import JOIN, SYNC, ConsumerCommandContext
 from penstock.coordinators.group.consumer.downgrade import has_consumer_members, try_downgrade
 from penstock.coordinators.group.consumer.embedded_protocol import (
@@ -238,7 +238,8 @@ def leave(
     context = ConsumerCommandContext(group, environment)
     results = tuple(_remove_leaving(context, member) for member in leavers)
     if len(context.group.members) < len(group.members):
-        context.bump_epoch("members left")
+        gone = [member_id for member_id in group.members if member_id not in context.group.members]
+        context.bump_epoch(f"{describe_members(gone)} left")
     return context.result((ErrorCode.NONE, results))
 
 

@@ -4,39 +4,60 @@
 timestamps are not kept, and nothing expires. Does not check who may commit: the group does.
 """
 
-from collections.abc import Iterable, Sequence
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
-from penstock.coordinators.group.offsets.commands import NO_OFFSET
-from penstock.coordinators.group.requests import FetchedOffset, OffsetCommit
+from penstock.coordinators.group.offsets.migration import MigratedOffset, ZnodeOffset
+from penstock.coordinators.group.requests import OffsetCommit
 from penstock.metadata_store.errors import (
+    BadVersion,
     InvalidPath,
     MetadataStoreError,
     NodeExists,
     NoNode,
     NotEmpty,
 )
-from penstock.metadata_store.interface import Session
+from penstock.metadata_store.interface import Session, WatchEvent
 from penstock.metadata_store.paths import check_path, parent_of
 from penstock.model.ids import TopicPartition
 
 ROOT = "/consumers"
+REQUESTS_AT_ONCE = 500
 
 
 class OffsetsStore(Protocol):
     """A store of committed offsets outside the log."""
 
+    @property
+    def has_some(self) -> bool:
+        """Whether it had a group when it was last looked at."""
+
+    async def may_have(self, group: str) -> bool:
+        """False: it has no offset of the group. Costs no request while the groups stay the same."""
+
     async def commit(self, group: str, offsets: Sequence[OffsetCommit]) -> None: ...
 
-    async def fetch(
-        self, group: str, partitions: Sequence[TopicPartition] | None
-    ) -> tuple[FetchedOffset, ...]: ...
+    async def find_offsets(
+        self, group: str, partitions: Iterable[TopicPartition] | None
+    ) -> dict[TopicPartition, ZnodeOffset]:
+        """Those that exist, of all partitions or of these."""
+
+    async def put_migrated(
+        self, group: str, offsets: Mapping[TopicPartition, MigratedOffset]
+    ) -> None:
+        """Each only if nobody has committed since it was decided."""
 
     async def delete(self, group: str, partitions: Iterable[TopicPartition]) -> None: ...
+
+    async def delete_all(self, group: str) -> None: ...
 
     async def delete_topics(self, topics: Iterable[str]) -> None: ...
 
     async def has_group(self, group: str) -> bool: ...
+
+    async def has_members(self, group: str) -> bool:
+        """Consumers that registered there, as before 0.9: they commit there too."""
 
     async def groups(self) -> list[str]: ...
 
@@ -46,18 +67,46 @@ class ZooKeeperOffsets:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self._names: frozenset[str] | None = None  # children of ROOT, watched; None: read them
+        self._changes = 0  # of the names, as far as a watch has told
+
+    @property
+    def has_some(self) -> bool:
+        return bool(self._names)
+
+    async def may_have(self, group: str) -> bool:
+        return group in await self._all_names()
 
     async def commit(self, group: str, offsets: Sequence[OffsetCommit]) -> None:
+        if self._names is not None and group not in self._names and offsets:
+            self._names |= {group}  # the watch fires later
         for commit in offsets:
             await self._put(_path(group, commit.tp), str(commit.offset).encode())
 
-    async def fetch(
-        self, group: str, partitions: Sequence[TopicPartition] | None
-    ) -> tuple[FetchedOffset, ...]:
-        if partitions is None:
-            stored = await self._all_of(group)
-            return tuple(offset for offset in stored if offset.offset != NO_OFFSET)
-        return tuple([await self._get(group, tp) for tp in partitions])
+    async def find_offsets(
+        self, group: str, partitions: Iterable[TopicPartition] | None
+    ) -> dict[TopicPartition, ZnodeOffset]:
+        tps = list(await self._partitions_of(group) if partitions is None else partitions)
+        stored: dict[TopicPartition, ZnodeOffset] = {}
+        for at in range(0, len(tps), REQUESTS_AT_ONCE):
+            chunk = tps[at : at + REQUESTS_AT_ONCE]
+            offsets = await asyncio.gather(*(self._get(group, tp) for tp in chunk))
+            stored.update((tp, o) for tp, o in zip(chunk, offsets, strict=True) if o is not None)
+        return stored
+
+    async def put_migrated(
+        self, group: str, offsets: Mapping[TopicPartition, MigratedOffset]
+    ) -> None:
+        for tp, (offset, version) in offsets.items():
+            path, data = _path(group, tp), str(offset).encode()
+            try:
+                if version is not None:
+                    await self._session.set(path, data, version)
+                else:
+                    await self._create(parent_of(path))
+                    await self._session.create(path, data)
+            except (BadVersion, NodeExists, NoNode):
+                continue  # a commit or a deletion came first
 
     async def delete(self, group: str, partitions: Iterable[TopicPartition]) -> None:
         """Delete the offset and parent znodes that become empty."""
@@ -69,34 +118,64 @@ class ZooKeeperOffsets:
                 if not await self._remove(path):
                     break
 
+    async def delete_all(self, group: str) -> None:
+        await self.delete(group, await self._partitions_of(group))
+
     async def delete_topics(self, topics: Iterable[str]) -> None:
         deleted = frozenset(topics)
         for group in await self.groups():
-            stored = [offset.tp for offset in await self._all_of(group)]
+            stored = await self._partitions_of(group)
             await self.delete(group, (tp for tp in stored if tp.topic in deleted))
 
     async def has_group(self, group: str) -> bool:
         return await self._session.exists(f"{ROOT}/{group}/offsets") is not None
 
-    async def groups(self) -> list[str]:
-        names = await self._children(ROOT)
-        return [name for name in names if await self.has_group(name)]
+    async def has_members(self, group: str) -> bool:
+        return bool(await self._children(f"{ROOT}/{group}/ids"))
 
-    async def _all_of(self, group: str) -> list[FetchedOffset]:
+    async def groups(self) -> list[str]:
+        names = sorted(await self._all_names())
+        stored: list[str] = []
+        for at in range(0, len(names), REQUESTS_AT_ONCE):
+            chunk = names[at : at + REQUESTS_AT_ONCE]
+            are_groups = await asyncio.gather(*map(self.has_group, chunk))
+            stored += (name for name, is_group in zip(chunk, are_groups, strict=True) if is_group)
+        return stored
+
+    async def _all_names(self) -> frozenset[str]:
+        while self._names is None:
+            changes = self._changes
+            try:
+                names = await self._session.children(ROOT, self._on_names_changed)
+            except NoNode:
+                if await self._session.exists(ROOT, self._on_names_changed) is not None:
+                    continue
+                names = ()
+            if changes == self._changes:
+                self._names = frozenset(names)
+        return self._names
+
+    def _on_names_changed(self, event: WatchEvent) -> None:
+        self._changes += 1
+        self._names = None
+
+    async def _partitions_of(self, group: str) -> list[TopicPartition]:
         parent = f"{ROOT}/{group}/offsets"
         stored: list[TopicPartition] = []
         for topic in await self._children(parent):
             names = await self._children(f"{parent}/{topic}")
             stored += [TopicPartition(topic, int(name)) for name in names if name.isdecimal()]
-        return [await self._get(group, tp) for tp in sorted(stored)]
+        return sorted(stored)
 
-    async def _get(self, group: str, tp: TopicPartition) -> FetchedOffset:
+    async def _get(self, group: str, tp: TopicPartition) -> ZnodeOffset | None:
         try:
             value = await self._session.get(_path(group, tp))
             offset = int(value.data)
         except (NoNode, ValueError):  # missing, or not an offset
-            offset = NO_OFFSET
-        return FetchedOffset(tp, offset, -1, "")
+            return None
+        if offset < 0:
+            return None
+        return ZnodeOffset(offset, value.stat.mtime_ms, value.stat.version)
 
     async def _children(self, path: str) -> tuple[str, ...]:
         try:

@@ -6,7 +6,11 @@ Invariant: every partition of a subscribed topic is assigned to exactly one of i
 from collections.abc import Mapping
 
 from penstock.coordinators.group.consumer.assignors.problem import Assignor
-from penstock.coordinators.group.consumer.assignors.range import assign_ranges
+from penstock.coordinators.group.consumer.assignors.range import assign_ceil_ranges, assign_ranges
 from penstock.coordinators.group.consumer.assignors.uniform import assign_uniformly
 
-ASSIGNORS: Mapping[str, Assignor] = {"uniform": assign_uniformly, "range": assign_ranges}
+ASSIGNORS: Mapping[str, Assignor] = {
+    "uniform": assign_uniformly,
+    "range": assign_ranges,
+    "ceil-range": assign_ceil_ranges,
+}

@@ -1,10 +1,10 @@
-"""The `range` assignor: splits each topic into contiguous ranges, one per subscriber in order.
+"""The assignors `range` and `ceil-range`: contiguous ranges of each topic, one per subscriber.
 
 Topics with the same number of partitions and the same subscribers are split alike, so that records
 with one key meet in one member. Previous assignments do not matter.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from penstock.coordinators.group.consumer.assignors.problem import (
     Assigned,
@@ -13,22 +13,18 @@ from penstock.coordinators.group.consumer.assignors.problem import (
 )
 from penstock.model.ids import TopicId
 
+Split = Callable[[int, int], Iterator[range]]  # (partitions, members) -> a range for each member
+
 
 def assign_ranges(subscribers: Sequence[Subscriber], counts: PartitionCounts) -> Assigned:
-    by_topic: dict[TopicId, list[str]] = {}
-    for subscriber in sorted(subscribers, key=_order):
-        for topic in subscriber.topics:
-            by_topic.setdefault(topic, []).append(subscriber.member)
-    assigned: dict[str, dict[TopicId, frozenset[int]]] = {
-        subscriber.member: {} for subscriber in subscribers
-    }
-    for topic, members in by_topic.items():
-        for member, assigned_range in zip(
-            members, ranges(counts[topic], len(members)), strict=True
-        ):
-            if assigned_range:
-                assigned[member][topic] = frozenset(assigned_range)
-    return dict(assigned)
+    """Kafka's rule: of 7 partitions, three members get 3, 2 and 2."""
+    return _assign(subscribers, counts, ranges)
+
+
+def assign_ceil_ranges(subscribers: Sequence[Subscriber], counts: PartitionCounts) -> Assigned:
+    """Shares are rounded up: of 7 partitions, three members get 3, 3 and 1. The last members may
+    get none."""
+    return _assign(subscribers, counts, ceil_ranges)
 
 
 def ranges(partitions: int, members: int) -> Iterator[range]:
@@ -39,6 +35,28 @@ def ranges(partitions: int, members: int) -> Iterator[range]:
         end = start + share + (1 if index < extra else 0)
         yield range(start, end)
         start = end
+
+
+def ceil_ranges(partitions: int, members: int) -> Iterator[range]:
+    """Member i gets partitions i * share to (i + 1) * share - 1, as far as there are any."""
+    share = -(-partitions // members)
+    for index in range(members):
+        yield range(min(index * share, partitions), min((index + 1) * share, partitions))
+
+
+def _assign(subscribers: Sequence[Subscriber], counts: PartitionCounts, split: Split) -> Assigned:
+    by_topic: dict[TopicId, list[str]] = {}
+    for subscriber in sorted(subscribers, key=_order):
+        for topic in subscriber.topics:
+            by_topic.setdefault(topic, []).append(subscriber.member)
+    assigned: dict[str, dict[TopicId, frozenset[int]]] = {
+        subscriber.member: {} for subscriber in subscribers
+    }
+    for topic, members in by_topic.items():
+        for member, assigned_range in zip(members, split(counts[topic], len(members)), strict=True):
+            if assigned_range:
+                assigned[member][topic] = frozenset(assigned_range)
+    return dict(assigned)
 
 
 def _order(subscriber: Subscriber) -> tuple[bool, str]:
