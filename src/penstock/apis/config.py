@@ -21,6 +21,7 @@ class ApiConfig(NamedTuple):
     max_group_entries: int  # topics of one heartbeat, assignments of one SyncGroup
     max_owned_partitions: int  # of one heartbeat
     max_request_bytes: int  # of one request other than Produce
+    max_frame_bytes: int  # of any request
     slow_request_ms: int
     max_request_elements: int  # of one request: entries of its arrays, at any depth
 
@@ -41,6 +42,7 @@ class ApiConfig(NamedTuple):
             max_group_entries=config.get_int("group.request.max.entries"),
             max_owned_partitions=config.get_int("group.member.max.partitions"),
             max_request_bytes=config.get_int("penstock.request.max.bytes"),
+            max_frame_bytes=config.get_int("socket.request.max.bytes"),
             slow_request_ms=config.get_int("logging.slow.request.ms"),
             max_request_elements=config.get_int("penstock.request.max.elements"),
         )

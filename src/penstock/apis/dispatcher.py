@@ -22,7 +22,12 @@ from penstock.model.stop_requests import BrokerEnding
 from penstock.protocol.api_keys import ApiKey, describe_api, find_api_key
 from penstock.protocol.entry_counts import Excess, find_excess
 from penstock.protocol.headers import RequestHeader, read_request_header
-from penstock.protocol.malformed import MalformedMessage, MalformedRequest, RequestOverLimit
+from penstock.protocol.malformed import (
+    MalformedMessage,
+    MalformedRequest,
+    RequestOverLimit,
+    UnknownApiKey,
+)
 from penstock.protocol.messages import decode_request, get_request_schema
 from penstock.protocol.private_keys import (
     CLIENT_KEYS,
@@ -65,13 +70,19 @@ class Dispatcher:
         bytes: the rest is never received."""
         api = self._find(api_key, caller)
         config = self._services.config()
+        if api is None and frame_bytes > config.max_frame_bytes:
+            return  # hardly Kafka's protocol: the connection refuses it as malformed
         limit_bytes = config.max_request_bytes if api is None else api.frame_limit_bytes(config)
+        setting, doubt = "penstock.request.max.bytes", ""
+        if limit_bytes >= config.max_frame_bytes:
+            limit_bytes, setting = config.max_frame_bytes, "socket.request.max.bytes"
+            doubt = ", unless this client does not speak Kafka's protocol"
         if frame_bytes > limit_bytes:
             name = f"API {api_key}" if api is None else api.key.title
             raise RequestOverLimit(
                 f"a {name} request of {frame_bytes} bytes is above the limit of {limit_bytes} "
-                "(penstock.request.max.bytes); send less at a time. It is logged once for this "
-                "address",
+                f"({setting}); send less at a time{doubt}. It is logged once for this address",
+                api=name,
                 is_logged=self._refused.is_first((caller.host, None, api_key, _ANY_VERSION)),
             )
 
@@ -80,7 +91,12 @@ class Dispatcher:
         caller closes the connection."""
         in_flight.started_s = started_s = perf_counter()
         frame = in_flight.frame
-        header = read_request_header(frame, FIRST_FLEXIBLE_OF_ALL)
+        try:
+            header = read_request_header(frame, FIRST_FLEXIBLE_OF_ALL)
+        except UnknownApiKey as error:
+            refused = in_flight.caller.host, None, error.api_key, _ANY_VERSION
+            error.is_logged = self._refused.is_first(refused)
+            raise
         api_key, version, correlation_id, client_id, body = header
         loaded = self._loaded.get(api_key) or self._load(api_key, in_flight.caller)
         if loaded is None:
@@ -205,9 +221,12 @@ class Dispatcher:
         self, excess: RequestOverLimit, header: RequestHeader, in_flight: "InFlightRequest"
     ) -> RequestOverLimit:
         """The error with its client and API, for the log."""
+        name = describe_api(header.api_key, header.api_version)
         return RequestOverLimit(
-            f"{describe_api(header.api_key, header.api_version)} of client {header.client_id}: "
-            f"{excess}; send less at a time. It is logged once for this client",
+            f"{name} of client {header.client_id}: {excess}; send less at a time. It is logged "
+            "once for this client",
+            api=name,
+            client_id=header.client_id,
             is_logged=self._is_first(header, in_flight),
         )
 

@@ -26,6 +26,7 @@ from penstock.storage.engine import Engine
 
 if TYPE_CHECKING:
     from penstock.apis.api import Api
+    from penstock.apis.deferred_service import DeferredService
     from penstock.apis.group_service import GroupService
     from penstock.apis.transaction_service import TransactionService
 
@@ -40,6 +41,7 @@ class Services:
     administration: Administration
     get_groups: Callable[[], "GroupService"]  # the coordinator, built lazily
     get_transactions: Callable[[], "TransactionService"]  # likewise
+    get_deferred: Callable[[], "DeferredService"]  # likewise
     producer_ids: ProducerIds
     authorizer: Authorizer
     timers: Clock  # purgatory.LoopTimers, or a manual clock in tests
@@ -66,3 +68,7 @@ class Services:
     @property
     def transactions(self) -> "TransactionService":
         return self.get_transactions()
+
+    @property
+    def deferred(self) -> "DeferredService":
+        return self.get_deferred()

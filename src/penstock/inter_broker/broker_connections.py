@@ -28,6 +28,21 @@ class BrokerCalls(Protocol):
         """The decoded response; ConnectionError if there is none."""
 
 
+class PrivateCalls(BrokerCalls, Protocol):
+    """Sends private requests, too."""
+
+    async def call_private(
+        self,
+        node: BrokerNode,
+        key: PrivateKey,
+        versions: range,
+        body: Callable[[int], bytes],
+        *,
+        timeout_ms: int,
+    ) -> PrivateResponse:
+        """In the newest version that both brokers support; ConnectionError if there is none."""
+
+
 class BrokerConnections:
     """Owned by the event loop."""
 

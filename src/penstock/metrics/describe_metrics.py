@@ -11,20 +11,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.apis.access import allows_cluster
 from penstock.apis.api import Api, Request
+from penstock.apis.private_responses import respond_payload, respond_refusal, respond_unsupported
 from penstock.metrics.families import Dialect
 from penstock.metrics.scrape import Scraper
-from penstock.model.errors import ErrorCode
+from penstock.model.errors import ErrorCode, Refusal
 from penstock.protocol.describe_metrics import (
     DESCRIBE_METRICS_VERSIONS,
     DescribeMetricsRequest,
     decode_describe_metrics,
 )
 from penstock.protocol.private_keys import PrivateKey
-from penstock.protocol.private_response import (
-    PrivateResponse,
-    encode_payload_response,
-    encode_private_response,
-)
 from penstock.protocol.request_budget import RequestBudget
 from penstock.security.authorizer import AclOperation
 
@@ -46,19 +42,17 @@ def make_api(get_scraper: Callable[[], Scraper]) -> Api:
     async def describe(message: DescribeMetricsRequest) -> list[Any]:
         async with turn:
             text = await read_metrics(get_scraper(), message)
-        response = _response(ErrorCode.NONE)._replace(is_truncated=text.is_truncated)
-        return encode_payload_response(response, text.chunks)
+        return respond_payload(
+            text.chunks, DESCRIBE_METRICS_VERSIONS, is_truncated=text.is_truncated
+        )
 
     def answer(request: Request, services: "Services") -> Any:
         if not allows_cluster(request, services, AclOperation.DESCRIBE):
             request.count_error(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
             message = f"{request.caller.principal} needs DESCRIBE on the cluster"
-            return encode_private_response(
-                _response(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, message)
-            )
+            return _refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, message)
         if len(request.message.names) > MAX_NAMES:
-            message = f"at most {MAX_NAMES} names"
-            return encode_private_response(_response(ErrorCode.INVALID_REQUEST, message))
+            return _refuse(ErrorCode.INVALID_REQUEST, f"at most {MAX_NAMES} names")
         return describe(request.message)
 
     return Api(
@@ -66,7 +60,7 @@ def make_api(get_scraper: Callable[[], Scraper]) -> Api:
         versions=DESCRIBE_METRICS_VERSIONS,
         answer=answer,
         read=_read,
-        unsupported=_refuse_version,
+        unsupported=respond_unsupported(DESCRIBE_METRICS_VERSIONS),
     )
 
 
@@ -84,14 +78,8 @@ async def read_metrics(scraper: Scraper, request: DescribeMetricsRequest) -> Met
     return MetricsText(chunks, is_truncated=False)
 
 
-def _response(code: ErrorCode, message: str | None = None) -> PrivateResponse:
-    versions = DESCRIBE_METRICS_VERSIONS
-    return PrivateResponse(code, message, versions[0], versions[-1])
-
-
-def _refuse_version(request: Request, services: "Services") -> None:
-    message = f"this broker does not support DescribeMetrics v{request.version}"
-    request.reply(encode_private_response(_response(ErrorCode.UNSUPPORTED_VERSION, message)))
+def _refuse(code: ErrorCode, message: str) -> bytes:
+    return respond_refusal(Refusal(code, message), DESCRIBE_METRICS_VERSIONS)
 
 
 def _read(body: memoryview, version: int, budget: RequestBudget) -> DescribeMetricsRequest:

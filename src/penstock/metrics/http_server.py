@@ -1,7 +1,7 @@
-"""A minimal HTTP/1.1 server for GET: no bodies, one request a connection, everything bounded.
+"""A minimal HTTP/1.1 server for GET and HEAD: one request a connection, everything bounded.
 
-It knows no path: `respond` does. Anything that is not a short, timely GET ends with an error and a
-closed connection. Invariant: it listens on the one address that it was given.
+It knows no path: `respond` does. Anything that is not a short, timely GET or HEAD ends with an
+error and a closed connection. Invariant: it listens on the one address that it was given.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ MAX_HEAD_BYTES = 8 * 1024
 MAX_CONNECTIONS = 32
 HEAD_TIMEOUT_S = 5.0
 SEND_TIMEOUT_S = 10.0  # for one chunk that the client does not read
+METHODS = ("GET", "HEAD")
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
 
@@ -26,6 +27,7 @@ class HttpRequest(NamedTuple):
     path: str
     query: dict[str, str]  # the first value of each name
     takes_chunks: bool = True  # not of HTTP/1.0
+    wants_body: bool = True  # not of HEAD
 
 
 class HttpResponse(NamedTuple):
@@ -87,12 +89,12 @@ class HttpServer:
             writer.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        takes_chunks = True
+        takes_chunks = wants_body = True
         try:
             if len(self._connections) > MAX_CONNECTIONS:
                 raise _Refused(HTTPStatus.SERVICE_UNAVAILABLE)
             request = await _read_request(reader)
-            takes_chunks = request.takes_chunks
+            takes_chunks, wants_body = request.takes_chunks, request.wants_body
             response = await self._respond(request)
         except _Refused as refused:
             body = f"{refused.status.phrase}\n".encode()
@@ -101,7 +103,7 @@ class HttpServer:
             self._log_failed(error)
             response = HttpResponse(HTTPStatus.INTERNAL_SERVER_ERROR)
         try:
-            await _send(writer, response, takes_chunks=takes_chunks)
+            await _send(writer, response, takes_chunks=takes_chunks, wants_body=wants_body)
         except (OSError, TimeoutError):
             raise
         except Exception as error:
@@ -131,7 +133,7 @@ def parse_head(head: bytes) -> HttpRequest:
     parts = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
     if len(parts) != 3 or not parts[2].startswith("HTTP/1.") or not parts[1].startswith("/"):
         raise _Refused(HTTPStatus.BAD_REQUEST)
-    if parts[0] != "GET":
+    if parts[0] not in METHODS:
         raise _Refused(HTTPStatus.METHOD_NOT_ALLOWED)
     path, _, query = parts[1].partition("?")
     try:
@@ -139,11 +141,20 @@ def parse_head(head: bytes) -> HttpRequest:
     except ValueError:
         raise _Refused(HTTPStatus.BAD_REQUEST) from None
     first_values = {name: texts[0] for name, texts in values.items()}
-    return HttpRequest(path, first_values, takes_chunks=parts[2] != "HTTP/1.0")
+    return HttpRequest(
+        path,
+        first_values,
+        takes_chunks=parts[2] != "HTTP/1.0",
+        wants_body=parts[0] != "HEAD",
+    )
 
 
 async def _send(
-    writer: asyncio.StreamWriter, response: HttpResponse, *, takes_chunks: bool
+    writer: asyncio.StreamWriter,
+    response: HttpResponse,
+    *,
+    takes_chunks: bool,
+    wants_body: bool,
 ) -> None:
     """A body of unknown length comes in chunks, and ends with the connection in HTTP/1.0."""
     status, body, content_type = response
@@ -152,20 +163,29 @@ async def _send(
         head += "Transfer-Encoding: chunked\r\n" if takes_chunks else ""
     elif status is not HTTPStatus.NO_CONTENT:
         head += f"Content-Length: {len(body)}\r\n"
+    if status is HTTPStatus.METHOD_NOT_ALLOWED:
+        head += f"Allow: {', '.join(METHODS)}\r\n"
     head += "Cache-Control: no-store\r\nConnection: close\r\n\r\n"
     writer.write(head.encode("latin-1"))
-    if isinstance(body, bytes):
-        writer.write(body)
-    else:
-        async for chunk in body:
-            if chunk:  # an empty one would be the last
-                writer.write(b"%x\r\n%b\r\n" % (len(chunk), chunk) if takes_chunks else chunk)
-                await _drain(writer)
-        if takes_chunks:
-            writer.write(b"0\r\n\r\n")
+    if wants_body:
+        await _write_body(writer, body, takes_chunks=takes_chunks)
     await _drain(writer)
     with suppress(OSError, RuntimeError):
         writer.write_eof()
+
+
+async def _write_body(
+    writer: asyncio.StreamWriter, body: bytes | AsyncIterator[bytes], *, takes_chunks: bool
+) -> None:
+    if isinstance(body, bytes):
+        writer.write(body)
+        return
+    async for chunk in body:
+        if chunk:  # an empty one would be the last
+            writer.write(b"%x\r\n%b\r\n" % (len(chunk), chunk) if takes_chunks else chunk)
+            await _drain(writer)
+    if takes_chunks:
+        writer.write(b"0\r\n\r\n")
 
 
 async def _drain(writer: asyncio.StreamWriter) -> None:

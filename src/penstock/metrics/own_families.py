@@ -5,7 +5,7 @@ from itertools import accumulate
 
 from penstock.metrics.families import Family, MetricKind, Sample, counter, gauge, labels
 from penstock.metrics.statistics import BrokerStatistics
-from penstock.model.histogram import BOUNDS_S, DurationsSnapshot
+from penstock.model.histogram import BOUNDS_S, DurationsSnapshot, SizesSnapshot
 
 # Every third bound is enough for a heat map, and a third of the series.
 _SHOWN = tuple(range(0, len(BOUNDS_S), 3))
@@ -27,12 +27,39 @@ def own_families(statistics: BrokerStatistics) -> Iterator[Family]:
             )
         ],
     )
+    yield from _balancer(statistics)
     yield from _loop(statistics)
     yield from _flushes(statistics)
     yield from _network(statistics)
     yield from _waiting(statistics)
+    yield from _delayed_messages(statistics)
     yield from _request_times(statistics)
     yield from _process(statistics)
+
+
+def _balancer(statistics: BrokerStatistics) -> Iterator[Family]:
+    """Of the active controller; others have zeros and no brokers."""
+    balancer = statistics.controller.balancer
+    yield Family(
+        "penstock_controller_balance_reassignments",
+        MetricKind.GAUGE,
+        "Reassignments of automatic balancing and replacement, by their state.",
+        [
+            (labels(state="pending"), balancer.pending),
+            (labels(state="under_way"), balancer.under_way),
+        ],
+    )
+    yield gauge(
+        "penstock_controller_balance_held",
+        "1: nothing is begun, because too many brokers are gone or too few are left.",
+        int(balancer.is_held),
+    )
+    yield Family(
+        "penstock_controller_broker_gone_seconds",
+        MetricKind.GAUGE,
+        "For how long brokers that have replicas are not registered, with balancing on.",
+        [(labels(broker=broker), seconds) for broker, seconds in balancer.gone_s.items()],
+    )
 
 
 def _loop(statistics: BrokerStatistics) -> Iterator[Family]:
@@ -54,6 +81,16 @@ def _loop(statistics: BrokerStatistics) -> Iterator[Family]:
         "The stalls, since the start.",
         list(_histogram("", loop.stall_times)),
     )
+    yield counter(
+        "penstock_process_pauses_total",
+        "Pauses of the whole process above 1 s: it was stopped, or its machine frozen.",
+        loop.pauses,
+    )
+    yield counter(
+        "penstock_process_paused_seconds_total",
+        "How long these pauses were, together.",
+        round(loop.paused_s, 3),
+    )
 
 
 def _flushes(statistics: BrokerStatistics) -> Iterator[Family]:
@@ -67,6 +104,16 @@ def _flushes(statistics: BrokerStatistics) -> Iterator[Family]:
             MetricKind.HISTOGRAM,
             help_text,
             list(_histogram("", durations)),
+        )
+    for name, help_text, sizes in (
+        ("logs", "Logs that one round flushes together, since the start.", flushes.round_logs),
+        ("bytes", "Appended bytes that one round makes durable.", flushes.round_bytes),
+    ):
+        yield Family(
+            f"penstock_log_flush_round_{name}",
+            MetricKind.HISTOGRAM,
+            help_text,
+            list(_size_histogram(sizes)),
         )
 
 
@@ -117,10 +164,11 @@ def _waiting(statistics: BrokerStatistics) -> Iterator[Family]:
         "Requests that wait for the controller.",
         statistics.controller.queued_requests,
     )
-    groups = statistics.group_coordinator
+    groups, deferred = statistics.group_coordinator, statistics.deferred_coordinator
     loading: list[Sample] = [
         (labels(coordinator="group"), 0 if groups is None else groups.loading),
         (labels(coordinator="transaction"), 0 if transactions is None else transactions.loading),
+        (labels(coordinator="deferred"), 0 if deferred is None else deferred.loading),
     ]
     help_text = "Partitions that the coordinator is loading."
     yield Family("penstock_coordinator_loading_partitions", MetricKind.GAUGE, help_text, loading)
@@ -128,6 +176,36 @@ def _waiting(statistics: BrokerStatistics) -> Iterator[Family]:
     yield gauge("penstock_transactions_ongoing", "Transactions coordinated here.", ongoing)
     ids = 0 if transactions is None else transactions.transactional_ids
     yield gauge("penstock_transactional_ids", "Known here.", ids)
+
+
+def _delayed_messages(statistics: BrokerStatistics) -> Iterator[Family]:
+    """Of the shards that this broker leads."""
+    deferred = statistics.deferred_coordinator
+    yield gauge(
+        "penstock_delayed_messages_pending",
+        "Delayed messages that wait, or whose target has not confirmed them.",
+        0 if deferred is None else deferred.pending,
+    )
+    yield gauge(
+        "penstock_delayed_messages_due_lag_seconds",
+        "How long the oldest message that is due has not been delivered; 0: none is due.",
+        0 if deferred is None else deferred.due_lag_ms / 1000,
+    )
+    yield gauge(
+        "penstock_delayed_messages_unconfirmed_targets",
+        "Partitions that have not confirmed a delivery.",
+        0 if deferred is None else deferred.unconfirmed,
+    )
+    yield counter(
+        "penstock_delayed_messages_delivered_total",
+        "Delayed messages that their targets have confirmed.",
+        0 if deferred is None else deferred.delivered,
+    )
+    yield counter(
+        "penstock_delayed_messages_cancelled_total",
+        "Delayed messages that were cancelled.",
+        0 if deferred is None else deferred.cancelled,
+    )
 
 
 def _request_times(statistics: BrokerStatistics) -> Iterator[Family]:
@@ -152,6 +230,15 @@ def _histogram(label: str, durations: DurationsSnapshot) -> Iterator[Sample]:
     rest = f"{{{label}}}" if label else ""
     yield f"_sum{rest}", round(durations.sum_s, 6)
     yield f"_count{rest}", below[-1]
+
+
+def _size_histogram(sizes: SizesSnapshot) -> Iterator[Sample]:
+    below = list(accumulate(sizes.counts))
+    for bound, count in zip(sizes.bounds, below, strict=False):
+        yield f'_bucket{{le="{bound}"}}', count
+    yield '_bucket{le="+Inf"}', below[-1]
+    yield "_sum", sizes.sum
+    yield "_count", below[-1]
 
 
 def _process(statistics: BrokerStatistics) -> Iterator[Family]:

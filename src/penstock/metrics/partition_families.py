@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter, eq, lt
 
 from penstock.coordinators.group.coordinator import GroupStatistics
+from penstock.metrics.committed_times import NO_TIMES, GroupTimes
 from penstock.metrics.families import Family, MetricKind, Number, Sample, escape, labels
 from penstock.metrics.statistics import BrokerStatistics
 from penstock.model.ids import TopicPartition
@@ -16,7 +17,8 @@ from penstock.replication.partition import PartitionStatistics, Role
 _GAUGE = MetricKind.GAUGE
 # Of the names of all families of partitions, with the topics that follow from them, and of groups.
 PARTITION_PREFIXES = ("kafka_cluster_partition", "kafka_log_log_", "kafka_topic_partition")
-GROUP_PREFIXES = ("kafka_consumergroup",)
+TIME_LAG = "penstock_consumergroup_time_lag_seconds"
+GROUP_PREFIXES = ("kafka_consumergroup", TIME_LAG)
 SLICE = 1_000  # partitions whose labels are written at once
 
 CommittedOffset = tuple[TopicPartition, int]
@@ -97,14 +99,21 @@ def cluster_families(
 
 class GroupSeries:
     """The series of groups, written group by group. Lag is known for partitions of which this
-    broker has a replica: for all, on one broker."""
+    broker has a replica: for all, on one broker. Time lag needs `times`, too."""
 
-    def __init__(self, statistics: BrokerStatistics, limit: int) -> None:
+    def __init__(
+        self, statistics: BrokerStatistics, limit: int, times: GroupTimes = NO_TIMES
+    ) -> None:
         self._groups = statistics.groups
-        self._ends = {p.tp: p.visible_end for p in statistics.replicas.partitions}
+        self._times = times
+        self._wall_ms = statistics.wall_ms
+        partitions = statistics.replicas.partitions
+        tps, ends = map(attrgetter("tp"), partitions), map(attrgetter("visible_end"), partitions)
+        self._ends = dict(zip(tps, ends, strict=True))
         self._left = limit
         self._offsets: list[Sample] = []
         self._lags: list[Sample] = []
+        self._time_lags: list[Sample] = []
         self._offset_sums: list[Sample] = []
         self._lag_sums: list[Sample] = []
         self._members: list[Sample] = []
@@ -130,7 +139,7 @@ class GroupSeries:
         totals: dict[str, tuple[int, int | None]] = {}
         for start in range(0, len(group.offsets), SLICE):
             some = group.offsets[start : start + SLICE]
-            self._write_partitions(name, some[: max(0, self._left)])
+            self._write_partitions(group.group, name, some[: max(0, self._left)])
             self._add_up(some, totals)
             self._left -= len(some)
             yield len(some)
@@ -141,13 +150,19 @@ class GroupSeries:
             if lag_sum is not None:
                 self._lag_sums.append((label, lag_sum))
 
-    def _write_partitions(self, name: str, offsets: Sequence[CommittedOffset]) -> None:
+    def _write_partitions(self, group: str, name: str, offsets: Sequence[CommittedOffset]) -> None:
+        times = self._times.get(group, {})
         for tp, offset in offsets:
             label = f'{name},topic="{tp.topic}",partition="{tp.partition}"}}'
             self._offsets.append((label, offset))
             end = self._ends.get(tp)
-            if end is not None:
-                self._lags.append((label, max(0, end - offset)))
+            if end is None:
+                continue
+            self._lags.append((label, max(0, end - offset)))
+            if offset >= end:
+                self._time_lags.append((label, 0))
+            elif (time := times.get(tp)) is not None and time.timestamp_ms is not None:
+                self._time_lags.append((label, max(0, self._wall_ms - time.timestamp_ms) / 1000))
 
     def _add_up(
         self, offsets: Sequence[CommittedOffset], totals: dict[str, tuple[int, int | None]]
@@ -170,5 +185,7 @@ class GroupSeries:
         yield Family(f"{prefix}_current_offset_sum", _GAUGE, help_text, self._offset_sums)
         yield Family(f"{prefix}_lag", _GAUGE, "Records after the committed offset.", self._lags)
         yield Family(f"{prefix}_lag_sum", _GAUGE, help_text, self._lag_sums)
+        help_text = "Now minus the time of the record at the committed offset; 0: none is behind."
+        yield Family(TIME_LAG, _GAUGE, help_text, self._time_lags)
         help_text = "The lag, by the name that Grafana's exporter gives it."
         yield Family(f"{prefix}_uncommitted_offsets", _GAUGE, help_text, self._lags)

@@ -9,12 +9,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from itertools import chain
 
 from penstock.metrics.broker_families import broker_families, topic_traffic
+from penstock.metrics.committed_times import NO_TIMES, CommittedTimes, GroupTimes
 from penstock.metrics.exposition import render
 from penstock.metrics.families import Dialect, Family
 from penstock.metrics.own_families import own_families
 from penstock.metrics.partition_families import (
     GROUP_PREFIXES,
     PARTITION_PREFIXES,
+    TIME_LAG,
     GroupSeries,
     cluster_families,
     label_slices,
@@ -33,9 +35,15 @@ class Scraper:
     """Owned by the event loop."""
 
     def __init__(
-        self, collect: Collect, *, started_s: float, partition_limit: Callable[[], int]
+        self,
+        collect: Collect,
+        committed_times: CommittedTimes,
+        *,
+        started_s: float,
+        partition_limit: Callable[[], int],
     ) -> None:
         self._collect = collect
+        self._committed_times = committed_times
         self._recent = RecentRequests(started_s)
         self._partition_limit = partition_limit
 
@@ -52,7 +60,12 @@ class Scraper:
         for some in label_slices(led):
             texts += some
             await asyncio.sleep(0)
-        groups = GroupSeries(statistics, limit if _wants(names, GROUP_PREFIXES) else 0)
+        times = NO_TIMES
+        if _wants(names, (TIME_LAG,)):
+            times = await self._committed_times.find(statistics, limit)
+            await asyncio.sleep(0)
+        groups = GroupSeries(statistics, limit if _wants(names, GROUP_PREFIXES) else 0, times)
+        await asyncio.sleep(0)
         for _ in groups.write():
             await asyncio.sleep(0)
         traffic = topic_traffic(statistics)
@@ -65,13 +78,16 @@ class Scraper:
 
 
 def families_of(
-    statistics: BrokerStatistics, recent: RecentRequests, partition_limit: int
+    statistics: BrokerStatistics,
+    recent: RecentRequests,
+    partition_limit: int,
+    times: GroupTimes = NO_TIMES,
 ) -> Iterator[Family]:
     """All families at once, for a thread beside the event loop; it owns `recent`."""
     recent.look(statistics.monotonic_s, statistics.requests, dict(statistics.network.listeners))
     led = list_led(statistics, partition_limit)
     texts = [text for some in label_slices(led) for text in some]
-    groups = GroupSeries(statistics, partition_limit)
+    groups = GroupSeries(statistics, partition_limit, times)
     for _ in groups.write():
         pass
     return _chain(statistics, recent, topic_traffic(statistics), led, texts, groups)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from penstock.apis.request_counters import ApiRequestStatistics
 from penstock.controller.controller import ControllerStatistics
+from penstock.coordinators.deferred.counts import DeferredCoordinatorStatistics
 from penstock.coordinators.group.coordinator import GroupCoordinatorStatistics, GroupStatistics
 from penstock.coordinators.transaction.coordinator import TransactionCoordinatorStatistics
 from penstock.metadata_store.session_statistics import SessionStatistics
@@ -25,6 +26,8 @@ class LoopStatistics(NamedTuple):
     longest_stall_ms: float
     busy_share: float  # of the last seconds, 0 to 1: processor time of the loop's thread
     stall_times: DurationsSnapshot = NO_DURATIONS  # of the stalls
+    pauses: int = 0  # of the whole process, above a second
+    paused_s: float = 0.0  # all of them together
 
 
 class ProcessStatistics(NamedTuple):
@@ -56,6 +59,7 @@ class BrokerStatistics(NamedTuple):
     group_coordinator: GroupCoordinatorStatistics | None  # None: not built
     groups: tuple[GroupStatistics, ...]
     transaction_coordinator: TransactionCoordinatorStatistics | None  # likewise
+    deferred_coordinator: DeferredCoordinatorStatistics | None  # likewise
     sessions: SessionStatistics
     timers: WheelStatistics
     loop: LoopStatistics

@@ -18,6 +18,7 @@ from penstock.config.raw_config import RawConfig
 from penstock.controller.controller import Controller
 from penstock.controller.producer_ids import BlockProducerIds
 from penstock.inter_broker.controller_request_handler import ControllerRequestHandler
+from penstock.io.disk import Disk
 from penstock.model.cluster import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Endpoint
 from penstock.model.producer_ids import ProducerIds
 from penstock.protocol.private_keys import PrivateKey
@@ -27,6 +28,7 @@ from penstock.server.cluster_links import ClusterLinks, build_cluster_links
 from penstock.server.config import ServerConfig
 from penstock.server.context import BrokerContext
 from penstock.server.coordinator_leadership import build_when_leading
+from penstock.server.deferred_parts import DeferredParts, lazy_deferred_messages
 from penstock.server.dynamic_config import DynamicBrokerConfig
 from penstock.server.lazy import Lazy
 from penstock.server.metadata_store import BrokerMetadataStore
@@ -45,6 +47,7 @@ class BrokerParts(NamedTuple):
     controller: Controller
     group_coordinator: "Lazy[GroupCoordinator]"
     transaction_coordinator: "Lazy[TransactionCoordinator]"
+    deferred: DeferredParts
     dispatcher: Dispatcher  # closed to clients until the broker is ready
     advertised: dict[str, Endpoint]  # to be filled once the listeners are bound
 
@@ -58,6 +61,7 @@ def build_parts(
     store: BrokerMetadataStore,
     engine: Engine,
     client_apis: Mapping[PrivateKey, Callable[[], Api]],
+    disk: Disk,
 ) -> BrokerParts:
     handler = _build_request_handler(context, dynamic_config)
     links = build_cluster_links(context, handler)
@@ -68,6 +72,7 @@ def build_parts(
         lambda: _build_transaction_coordinator(context, links, producer_ids, groups)
     )
     build_when_leading(transactions, TRANSACTIONS_TOPIC, context)
+    deferred = lazy_deferred_messages(context, links, producer_ids, disk)
     verifier: Lazy[TransactionVerifier] = Lazy(
         lambda: _build_verifier(context, links, transactions)
     )
@@ -82,6 +87,7 @@ def build_parts(
         get_groups=groups.get,
         get_transactions=transactions.get,
         get_transaction_verifier=verifier.get,
+        get_deferred=deferred.router.get,
         producer_ids=producer_ids,
         authorizer=AllowAll(),
         timers=context.timers,
@@ -104,6 +110,7 @@ def build_parts(
         controller=controller,
         group_coordinator=groups,
         transaction_coordinator=transactions,
+        deferred=deferred,
         dispatcher=Dispatcher(APIS, services, serves_clients=False),
         advertised=advertised,
     )
@@ -134,6 +141,8 @@ def _build_controller(
         broker_id=context.broker_id,
         static=raw_config,
         logger=context.get_logger("controller"),
+        last_known=context.metadata,
+        replica_sizes=links.replica_sizes,
     )
     links.join(controller)
     return controller

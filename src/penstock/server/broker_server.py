@@ -8,6 +8,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
+from penstock.config.custom_settings import describe_inert_topics
 from penstock.config.effective_config import EffectiveConfig, resolve_broker
 from penstock.config.log_config import StorageConfig
 from penstock.config.raw_config import RawConfig
@@ -17,6 +18,7 @@ from penstock.io.disk import Disk
 from penstock.logs.broker_loggers import BrokerLoggers
 from penstock.metadata_store.errors import DamagedZnode, MetadataStoreError
 from penstock.metrics.broker_state import BrokerState
+from penstock.model.ids import Offset, TimestampMs, TopicPartition
 from penstock.network.server import Server
 from penstock.protocol.private_keys import PrivateKey
 from penstock.purgatory.loop_timers import LoopTimers
@@ -44,6 +46,7 @@ from penstock.server.loop_times import LoopTimes, read_loop_times
 from penstock.server.meta_properties import WrongOwner, read_owner
 from penstock.server.metadata_store import BrokerMetadataStore, open_broker_store
 from penstock.server.new_directories import NewDirectories, find_missing
+from penstock.server.pause_log import PauseLog
 from penstock.server.stall_log import StallLog
 from penstock.server.startup_retry import retry_at_startup
 from penstock.server.storage_jobs import StorageJobs
@@ -52,6 +55,7 @@ from penstock.storage.errors import MalformedCheckpoint, StorageError
 
 if TYPE_CHECKING:
     from penstock.apis.api import Api
+    from penstock.metrics.committed_times import CommittedTimes
     from penstock.metrics.endpoints import Health
     from penstock.metrics.scrape import Collect, Scraper
     from penstock.server.metrics_listener import MetricsListener
@@ -86,12 +90,15 @@ class BrokerServer:
         disk: Disk,
         watchdog: Watchdog,
         stalls: StallLog,
+        pauses: PauseLog,
     ) -> None:
         self._watchdog = watchdog
         self._stalls = stalls
+        self._pauses = pauses
         self._state = BrokerState.STARTING
         self._metrics: MetricsListener | None = None  # None: not configured
         self._collecting: Lazy[Collect] = Lazy(self._build_collecting)
+        self._committed_times: Lazy[CommittedTimes] = Lazy(self._build_committed_times)
         self._scraper: Lazy[Scraper] = Lazy(self._build_scraper)
         self._push: OtlpPush | None = None  # None: not configured
         self._raw_config = raw_config
@@ -127,8 +134,12 @@ class BrokerServer:
         self._tasks = tasks
         self._started = read_loop_times()
         config = resolve_broker(self._raw_config)
+        self._pauses.threshold_ms = config.get_int("logging.pause.ms")
         for warning in config.warnings:
             self._loggers.get("config").warning("config_warning", f"warning: {warning}")
+        inert = config.describe_without_effect()
+        if inert is not None:
+            self._loggers.get("config").warning("settings_without_effect", inert)
         limit = find_descriptor_limit()
         shares = share_descriptors(limit)
         too_few = find_warning(limit)
@@ -155,7 +166,12 @@ class BrokerServer:
         dynamic_config = DynamicBrokerConfig(
             self._raw_config, identity.broker_id, self._loggers.get("config")
         )
-        topic_configs = await self._store.ask_at_startup(read_topic_configs)
+        topic_configs = await self._store.ask_at_startup(
+            lambda session: read_topic_configs(session, self._loggers.get("config"))
+        )
+        inert_topics = describe_inert_topics(topic_configs)
+        if inert_topics is not None:
+            self._loggers.get("config").warning("settings_without_effect", inert_topics)
         self._state = BrokerState.RECOVERY
         await storage.recover(topic_configs, dynamic_config, wall_ms)
         self._state = BrokerState.STARTING
@@ -167,7 +183,13 @@ class BrokerServer:
             cluster_id=identity.cluster_id,
             store=self._store,
             engine=storage.engine,
-            client_apis={PrivateKey.DESCRIBE_METRICS: self._load_describe_metrics},
+            client_apis={
+                PrivateKey.DESCRIBE_METRICS: self._load_describe_metrics,
+                PrivateKey.DESCRIBE_REPLICAS: _load_describe_replicas,
+                PrivateKey.END_DELAYED: _load_end_delayed,
+                PrivateKey.DESCRIBE_OFFSET_TIMES: _load_describe_offset_times,
+            },
+            disk=self._disk,
         )
         self._bind(shares.connections)
         self._cluster_id = identity.cluster_id
@@ -203,6 +225,7 @@ class BrokerServer:
 
         return Scraper(
             self._collecting.get(),
+            self._committed_times.get(),
             started_s=self._started.monotonic_s,
             partition_limit=self._find_partition_limit,
         )
@@ -227,6 +250,17 @@ class BrokerServer:
         )
         return lambda: collect_statistics(sources)
 
+    def _build_committed_times(self) -> "CommittedTimes":
+        from penstock.metrics.committed_times import CommittedTimes
+
+        replicas = self._context.replicas
+
+        def find_time(tp: TopicPartition, offset: Offset) -> TimestampMs | None:
+            partition = replicas.find(tp)
+            return None if partition is None else partition.find_time_of(offset)
+
+        return CommittedTimes(find_time)
+
     def _find_partition_limit(self) -> int:
         return self._context.config().get_int("metrics.partition.limit")
 
@@ -241,6 +275,7 @@ class BrokerServer:
         self._push = OtlpPush(
             url,
             collect=self._collecting.get(),
+            committed_times=self._committed_times.get(),
             dialect=Dialect[config.get_str("metrics.names").upper()],
             partition_limit=self._find_partition_limit,
             interval_ms=lambda: self._context.config().get_int("metrics.otlp.interval.ms"),
@@ -248,7 +283,7 @@ class BrokerServer:
             logger=logger,
         )
         self._push.start(self._tasks)
-        logger.info("metrics_pushed", f"metrics are pushed to {url}")
+        logger.info("metrics_pushed", f"metrics will be pushed to {self._push.describe()}")
 
     def _load_describe_metrics(self) -> "Api":
         from penstock.metrics.describe_metrics import make_api
@@ -414,6 +449,7 @@ class BrokerServer:
         for coordinator in (parts.group_coordinator.find(), parts.transaction_coordinator.find()):
             if coordinator is not None:
                 coordinator.close()  # clients that wait are sent to the next coordinator
+        parts.deferred.close()
         replicas.produce_purgatory.expire_all()
         replicas.fetch_purgatory.expire_all()
         await self._server.close(DRAIN_MS)
@@ -442,3 +478,21 @@ class BrokerServer:
     def _keep_directories(self) -> None:
         assert self._new_directories is not None
         self._new_directories.keep()
+
+
+def _load_end_delayed() -> "Api":
+    from penstock.inter_broker.apis.end_delayed import API
+
+    return API
+
+
+def _load_describe_replicas() -> "Api":
+    from penstock.metrics.describe_replicas import API
+
+    return API
+
+
+def _load_describe_offset_times() -> "Api":
+    from penstock.metrics.describe_offset_times import API
+
+    return API

@@ -56,6 +56,7 @@ async def collect_statistics(sources: StatisticsSources) -> BrokerStatistics:
             groups += group_slice
             await asyncio.sleep(0)
     transactions = parts.transaction_coordinator.find()
+    deferred = parts.deferred.coordinator.find()
     return BrokerStatistics(
         broker_id=context.broker_id,
         cluster_id=sources.cluster_id,
@@ -74,6 +75,7 @@ async def collect_statistics(sources: StatisticsSources) -> BrokerStatistics:
         group_coordinator=None if coordinator is None else coordinator.statistics(),
         groups=tuple(groups),
         transaction_coordinator=None if transactions is None else transactions.statistics(),
+        deferred_coordinator=None if deferred is None else deferred.statistics(),
         sessions=sources.store.statistics(),
         timers=sources.timers.statistics(),
         loop=sources.loop(),

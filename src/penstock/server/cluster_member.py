@@ -7,6 +7,7 @@ import asyncio
 
 from penstock.apis.inter_broker_access import InterBroker
 from penstock.config.cached_config import CachedConfig
+from penstock.controller.balancing.balancer import ReadsReplicaSizes
 from penstock.controller.controller import Controller
 from penstock.controller.interface import Administration, ControllerChannel
 from penstock.inter_broker.alter_partition_client import AlterPartitionClient
@@ -21,6 +22,7 @@ from penstock.inter_broker.forwarding import ForwardingAdministration
 from penstock.inter_broker.local_controller_channel import LocalControllerChannel
 from penstock.inter_broker.refused_batches_sender import RefusedBatchesSender
 from penstock.inter_broker.remote_controller_channel import RemoteControllerChannel
+from penstock.inter_broker.replica_sizes import ReplicaSizes
 from penstock.model.cluster import BrokerEpoch, BrokerId
 from penstock.server.context import BrokerContext
 from penstock.server.lazy import Lazy
@@ -50,6 +52,7 @@ class ClusterMember:
             connections=self._connections,
             timeout_ms=self._config().controller_socket_timeout_ms,
         )
+        self.replica_sizes: ReadsReplicaSizes = ReplicaSizes(self._connections)
 
     def open_connections(self) -> BrokerConnections:
         connections = BrokerConnections(own_id=self._context.broker_id, listener=self._listener)

@@ -6,7 +6,7 @@ inconsistent change is rejected as a whole and the previous values stay.
 
 from collections.abc import Mapping
 
-from penstock.config.custom_settings import custom_names, describe_no_effect
+from penstock.config.custom_settings import custom_names, describe_no_effect, inert_names
 from penstock.config.effective_config import EffectiveConfig, resolve_broker
 from penstock.config.raw_config import ConfigError, RawConfig
 from penstock.logs.event_logger import EventLogger
@@ -23,6 +23,7 @@ class DynamicBrokerConfig:
         self._logger = logger
         self.current: EffectiveConfig = resolve_broker(static)
         self._custom: frozenset[str] = frozenset()  # reported, and still stored
+        self._inert: frozenset[str] = frozenset()  # likewise
 
     def __call__(self) -> EffectiveConfig:
         return self.current
@@ -43,10 +44,23 @@ class DynamicBrokerConfig:
                 f"{error}\n  the stored configs are ignored until they are corrected",
             )
             return False
-        self._report_custom(custom_names((*cluster.values, *broker.values)))
+        names = (*cluster.values, *broker.values)
+        self._report_custom(custom_names(names))
+        self._report_inert(inert_names(names))
         is_changed = dict(effective) != dict(self.current)
         self.current = effective
         return is_changed
+
+    def _report_inert(self, inert: frozenset[str]) -> None:
+        """The same of Kafka's settings that have no effect here, in one line."""
+        new = sorted(inert - self._inert)
+        if new:
+            self._logger.warning(
+                "setting_without_effect",
+                f"{len(new)} of the dynamic settings change nothing here: {', '.join(new)}; "
+                "docs/configuration.md has the effect of every setting",
+            )
+        self._inert = inert
 
     def _report_custom(self, custom: frozenset[str]) -> None:
         """Say once of each custom setting that it changes nothing."""

@@ -12,7 +12,7 @@ from penstock.controller.interface import CreatesTopics
 from penstock.coordinators.group.config import GroupConfig
 from penstock.coordinators.group.coordinator import GroupCoordinator
 from penstock.coordinators.group.dependencies import TopicView
-from penstock.coordinators.group.offsets.zookeeper_coordinator import ZooKeeperGroupCoordinator
+from penstock.coordinators.group.offsets.two_storages import TwoStorageGroupCoordinator
 from penstock.coordinators.group.offsets.zookeeper_offsets import ZooKeeperOffsets
 from penstock.metadata_store.interface import Session
 from penstock.model.cluster import OFFSETS_TOPIC, TopicState, UpdateMetadataRequest
@@ -35,25 +35,15 @@ def build_group_coordinator(
         context=context,
     )
     topics = MetadataTopics(context.metadata)
-    if config().offsets_storage == "zookeeper":
-        coordinator: GroupCoordinator = ZooKeeperGroupCoordinator(
-            store=ZooKeeperOffsets(session),
-            log=log,
-            topics=topics,
-            timers=context.timers,
-            wall_ms=context.wall_ms,
-            config=config,
-            logger=context.get_logger("group_coordinator"),
-        )
-    else:
-        coordinator = GroupCoordinator(
-            log=log,
-            topics=topics,
-            timers=context.timers,
-            wall_ms=context.wall_ms,
-            config=config,
-            logger=context.get_logger("group_coordinator"),
-        )
+    coordinator = TwoStorageGroupCoordinator(
+        store=ZooKeeperOffsets(session),
+        log=log,
+        topics=topics,
+        timers=context.timers,
+        wall_ms=context.wall_ms,
+        config=config,
+        logger=context.get_logger("group_coordinator"),
+    )
     context.metadata.listen(_MetadataListener(coordinator, context).on_update)
     context.run_when_logs_ready(coordinator.run, "group-coordinator")
     return coordinator

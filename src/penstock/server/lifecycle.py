@@ -16,6 +16,7 @@ from penstock.metadata_store.errors import ConnectionLoss, DamagedZnode
 from penstock.purgatory.loop_timers import monotonic_ms
 from penstock.server.broker_server import BrokerServer
 from penstock.server.errors import StartRefused
+from penstock.server.pause_log import PauseLog
 from penstock.server.stall_log import StallLog
 from penstock.server.warm_up import everything, warm_up
 from penstock.server.watchdog import Watchdog
@@ -41,13 +42,15 @@ class BrokerLifecycle:
     ) -> None:
         self._logger = loggers.get("server")
         stalls = StallLog(self._logger, monotonic_ms)
-        self._watchdog = Watchdog(on_stall=stalls.add)
+        pauses = PauseLog(self._logger, monotonic_ms)
+        self._watchdog = Watchdog(on_stall=stalls.add, on_pause=pauses.add)
         self._server = BrokerServer(
             raw_config,
             loggers=loggers,
             disk=RealDisk() if disk is None else disk,
             watchdog=self._watchdog,
             stalls=stalls,
+            pauses=pauses,
         )
         self._is_serving = False
         self._failure: asyncio.Future[None] | None = None  # made by `run`

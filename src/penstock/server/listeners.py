@@ -6,6 +6,7 @@ from penstock.apis.dispatcher import Dispatcher
 from penstock.config.effective_config import EffectiveConfig
 from penstock.logs.event_logger import EventLogger
 from penstock.network.limits import NetworkLimits
+from penstock.network.send_queue import SendPath
 from penstock.network.server import Server
 from penstock.purgatory.loop_timers import LoopTimers
 from penstock.server.addresses import Addresses, bound_addresses, listeners_of
@@ -26,6 +27,7 @@ def build_server(
         check_frame=dispatcher.check_frame,
         timers=timers,
         limits=replace(limits, max_connections=min(limits.max_connections, max_connections)),
+        send_path=SendPath(config.get_str("send.method").lower()),
         logger=logger,
     )
 

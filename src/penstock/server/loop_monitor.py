@@ -32,5 +32,7 @@ class LoopMonitor:
             stalls=watchdog.stalls,
             longest_stall_ms=watchdog.longest_ms,
             stall_times=watchdog.durations,
+            pauses=watchdog.pauses,
+            paused_s=watchdog.paused_s,
             busy_share=min(1.0, (busy_s - earlier_s) / max(now_s - then_s, 1e-3)),
         )

@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 from urllib.request import Request, urlopen
 
 from penstock.logs.event_logger import EventLogger
+from penstock.metrics.committed_times import CommittedTimes, GroupTimes
 from penstock.metrics.families import Dialect
 from penstock.metrics.scrape import families_of
 from penstock.metrics.statistics import BrokerStatistics
@@ -37,6 +38,7 @@ class OtlpPush:
         url: str,
         *,
         collect: Callable[[], Awaitable[BrokerStatistics]],
+        committed_times: CommittedTimes,
         dialect: Dialect,
         partition_limit: Callable[[], int],
         interval_ms: Callable[[], int],
@@ -46,6 +48,7 @@ class OtlpPush:
         self._url = url
         self._target = without_secrets(url)
         self._collect = collect
+        self._committed_times = committed_times
         self._dialect = dialect
         self._partition_limit = partition_limit
         self._interval_ms = interval_ms
@@ -60,6 +63,9 @@ class OtlpPush:
     def start(self, tasks: asyncio.TaskGroup) -> None:
         self._task = tasks.create_task(self._run(), name="otlp-push")
 
+    def describe(self) -> str:
+        return f"{self._target} every {self._interval_ms() / 1000:g} s"
+
     def stop(self) -> None:
         """A request under way is the last one."""
         self._is_stopped = True
@@ -72,9 +78,10 @@ class OtlpPush:
             await self.push()
 
     async def push(self) -> None:
-        statistics = await self._collect()
+        statistics, limit = await self._collect(), self._partition_limit()
+        times = await self._committed_times.find(statistics, limit)
         try:
-            await asyncio.to_thread(self._push, statistics, self._partition_limit())
+            await asyncio.to_thread(self._push, statistics, limit, times)
         except OSError as error:
             if not self._is_failing:
                 self._logger.warning(
@@ -87,7 +94,7 @@ class OtlpPush:
                 self._logger.info("push_resumed", f"metrics are pushed to {self._target} again")
             self._is_failing = False
 
-    def _push(self, statistics: BrokerStatistics, partition_limit: int) -> None:
+    def _push(self, statistics: BrokerStatistics, partition_limit: int, times: GroupTimes) -> None:
         """Raises OSError if the collector does not take them."""
         resource = {
             "service.name": "penstock",
@@ -98,7 +105,7 @@ class OtlpPush:
         times = self._encoder.Times(
             int(statistics.process.start_time_s * 1e9), statistics.wall_ms * 1_000_000
         )
-        families = families_of(statistics, self._recent, partition_limit)
+        families = families_of(statistics, self._recent, partition_limit, times)
         for body in self._encoder.encode_requests(families, self._dialect, resource, times):
             if self._is_stopped:
                 return

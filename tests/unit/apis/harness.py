@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from tests.unit.apis.fake_deferred_messages import FakeDeferredMessages
 from tests.unit.apis.fake_group_coordinator import FakeGroupCoordinator
 from tests.unit.apis.fake_transaction_coordinator import FakeTransactionCoordinator
 from tests.unit.apis.fake_verifier import FakeVerifier
@@ -280,6 +281,7 @@ class ApiHarness:
         self.controller = FakeController(self)
         self.groups = FakeGroupCoordinator()
         self.transactions = FakeTransactionCoordinator()
+        self.deferred = FakeDeferredMessages()
         self.verifier = FakeVerifier()
         self.reports: list[str] = []
         self.tasks: list[Coroutine[Any, Any, None]] = []
@@ -317,6 +319,7 @@ class ApiHarness:
             run=self._run,
             logger=message_logger(self.reports.append),
             get_groups=lambda: self.groups,
+            get_deferred=lambda: self.deferred,
             get_transactions=lambda: self.transactions,
             wall_ms=lambda: self.wall_ms,
             get_transaction_verifier=lambda: self.verifier,

@@ -1,5 +1,6 @@
 """What happens to a frame before a handler sees it."""
 
+import struct
 import subprocess
 import sys
 import tracemalloc
@@ -20,7 +21,7 @@ from penstock.apis.services import Services
 from penstock.model.stop_requests import BrokerEnding
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.frames import encode_request_frame
-from penstock.protocol.malformed import MalformedRequest, RequestOverLimit
+from penstock.protocol.malformed import MalformedRequest, RequestOverLimit, UnknownApiKey
 from penstock.protocol.messages import get_request_schema, get_response_schema
 from penstock.protocol.private_keys import PrivateKey
 from penstock.protocol.produce_request import OLD_VERSIONS
@@ -79,6 +80,15 @@ def test_a_refused_version_is_logged_once_for_each_client(
     ]
 
 
+def test_an_api_key_that_nobody_has_is_logged_once_for_an_address(harness: ApiHarness) -> None:
+    logged = []
+    for key in (999, 999, 998, 999):
+        with pytest.raises(UnknownApiKey) as unknown:
+            harness.send_frame(frame(key, 0), FakeConnection())
+        logged.append(unknown.value.is_logged)
+    assert logged == [True, False, True, False]
+
+
 def test_refused_clients_are_remembered_by_the_beginning_of_their_ids() -> None:
     refused = RefusedVersions()
     tracemalloc.start()
@@ -132,6 +142,21 @@ def test_a_large_frame_of_an_api_that_is_not_served_here_is_not_received(
 ) -> None:
     with pytest.raises(RequestOverLimit, match=f"API {key} request"):
         harness.dispatcher.check_frame(harness.connection.caller, key, (4 << 20) + 1)
+
+
+def test_a_produce_request_above_every_limit_is_named_with_the_setting(harness: ApiHarness) -> None:
+    caller = harness.connection.caller
+    with pytest.raises(
+        RequestOverLimit, match=r"Produce request .*socket\.request\.max\.bytes"
+    ) as over:
+        harness.dispatcher.check_frame(caller, ApiKey.PRODUCE, (100 << 20) + 1)
+    assert over.value.api == "Produce"
+
+
+def test_bytes_that_are_hardly_a_request_are_left_to_the_connection(harness: ApiHarness) -> None:
+    """As a size, the first four bytes of HTTP are more than a gigabyte."""
+    size, key = struct.unpack(">ih", b"GET / ")
+    harness.dispatcher.check_frame(harness.connection.caller, key, size)
 
 
 def test_large_produce_requests_are_handled(harness: ApiHarness) -> None:

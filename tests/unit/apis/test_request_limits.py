@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from tests.profile import is_long
 from tests.unit.apis.harness import ApiHarness, FakeConnection, Sent, build, topic_id_of
 
 from penstock.apis.registry import APIS
@@ -61,11 +62,16 @@ def codes_of(topics: Any) -> list[ErrorCode]:
     return [entry.error_code for topic in topics for entry in topic.partitions]
 
 
-SHAPES = pytest.mark.parametrize("topics", [one_topic, many_topics])
+# The shorter form has the newest versions, and the shape with more elements.
+SHAPES = pytest.mark.parametrize("topics", [one_topic, many_topics] if is_long() else [many_topics])
+
+
+def versions(oldest: int, newest: int) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("version", [oldest, newest] if is_long() else [newest])
 
 
 @SHAPES
-@pytest.mark.parametrize("version", [4, APIS[ApiKey.FETCH].versions[-1]])
+@versions(4, APIS[ApiKey.FETCH].versions[-1])
 def test_a_fetch_may_name_ten_thousand_partitions(
     harness: ApiHarness, version: int, topics: Topics
 ) -> None:
@@ -75,7 +81,7 @@ def test_a_fetch_may_name_ten_thousand_partitions(
 
 
 @SHAPES
-@pytest.mark.parametrize("version", [2, 9])
+@versions(2, 9)
 def test_an_offset_commit_may_name_ten_thousand_partitions(
     harness: ApiHarness, version: int, topics: Topics
 ) -> None:
@@ -85,7 +91,7 @@ def test_an_offset_commit_may_name_ten_thousand_partitions(
 
 
 @SHAPES
-@pytest.mark.parametrize("version", [1, 8])
+@versions(1, 8)
 def test_an_offset_fetch_may_name_ten_thousand_partitions(
     harness: ApiHarness, version: int, topics: Topics
 ) -> None:
@@ -97,7 +103,7 @@ def test_an_offset_fetch_may_name_ten_thousand_partitions(
 
 
 @SHAPES
-@pytest.mark.parametrize("version", [0, 5])
+@versions(0, 5)
 def test_a_txn_offset_commit_may_name_ten_thousand_partitions(
     harness: ApiHarness, version: int, topics: Topics
 ) -> None:
@@ -128,7 +134,7 @@ def test_create_topics_may_name_ten_thousand_topics(harness: ApiHarness) -> None
     assert [topic.error_code for topic in reply.topics] == [ErrorCode.NONE] * MANY
 
 
-@pytest.mark.parametrize("version", [1, 12])
+@versions(1, 12)
 def test_metadata_may_name_ten_thousand_topics(harness: ApiHarness, version: int) -> None:
     topics = [{"name": f"orders-{number}", "topic_id": None} for number in range(MANY)]
     fields = {"topics": topics, "allow_auto_topic_creation": False}
@@ -138,7 +144,7 @@ def test_metadata_may_name_ten_thousand_topics(harness: ApiHarness, version: int
     assert [topic.error_code for topic in reply.topics] == [unknown] * MANY
 
 
-@pytest.mark.parametrize("version", [0, 5])
+@versions(0, 5)
 def test_a_sync_group_may_assign_16_kib_to_a_thousand_members(
     harness: ApiHarness, version: int
 ) -> None:
@@ -154,7 +160,7 @@ def test_a_sync_group_may_assign_16_kib_to_a_thousand_members(
     assert len(synced.assignments) == 1000
 
 
-@pytest.mark.parametrize("version", [0, 9])
+@versions(0, 9)
 def test_the_metadata_of_a_join_group_may_have_a_mebibyte(
     harness: ApiHarness, version: int
 ) -> None:
@@ -235,7 +241,7 @@ def test_what_takes_longer_for_an_element_may_have_fewer(
         decode(count * 5 // 4)
 
 
-@pytest.mark.parametrize("version", [3, 9])
+@versions(3, 9)
 def test_a_produce_too_small_to_be_counted_is_within_the_default_limits(
     harness: ApiHarness, version: int
 ) -> None:

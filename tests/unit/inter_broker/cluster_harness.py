@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
+from tests.unit.apis.fake_deferred_messages import FakeDeferredMessages
 from tests.unit.apis.fake_group_coordinator import FakeGroupCoordinator
 from tests.unit.apis.fake_transaction_coordinator import FakeTransactionCoordinator
 
@@ -201,6 +202,7 @@ class BrokerHarness:
             engine=self.engine,
             administration=self.administration,
             get_groups=FakeGroupCoordinator,
+            get_deferred=FakeDeferredMessages,
             get_transactions=FakeTransactionCoordinator,
             producer_ids=BlockProducerIds(self.current, self.id),
             authorizer=AllowAll(),

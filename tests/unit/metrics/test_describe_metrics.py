@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 from tests.unit.apis.harness import ApiHarness, read_part
-from tests.unit.metrics.made_statistics import make_partition, make_statistics
+from tests.unit.metrics.made_statistics import find_no_time, make_partition, make_statistics
 
 from penstock.apis.dispatcher import Dispatcher
 from penstock.apis.registry import APIS
+from penstock.metrics.committed_times import CommittedTimes
 from penstock.metrics.describe_metrics import MAX_NAMES, make_api, read_metrics
 from penstock.metrics.scrape import Scraper
 from penstock.metrics.statistics import BrokerStatistics
@@ -35,7 +36,9 @@ def make_scraper(folder: Path, partitions: int) -> Scraper:
     async def collect() -> BrokerStatistics:
         return statistics
 
-    return Scraper(collect, started_s=0.0, partition_limit=lambda: 1 << 30)
+    return Scraper(
+        collect, CommittedTimes(find_no_time), started_s=0.0, partition_limit=lambda: 1 << 30
+    )
 
 
 @pytest.fixture

@@ -150,6 +150,24 @@ def test_anything_else_gets_an_error_and_a_closed_connection(
     assert run(scenario) == []
 
 
+def test_a_refused_method_is_told_which_are_allowed() -> None:
+    async def scenario(server: HttpServer, ask: Ask) -> None:
+        assert b"\r\nAllow: GET, HEAD\r\n" in await ask(b"POST / HTTP/1.1\r\n\r\n")
+
+    assert run(scenario) == []
+
+
+@pytest.mark.parametrize("path", ["/live", "/chunks"])
+def test_head_is_answered_as_get_is_but_without_the_body(path: str) -> None:
+    async def scenario(server: HttpServer, ask: Ask) -> None:
+        answered = await ask(get(path))
+        head, _, body = answered.partition(b"\r\n\r\n")
+        assert body
+        assert await ask(f"HEAD {path} HTTP/1.1\r\n\r\n".encode()) == head + b"\r\n\r\n"
+
+    assert run(scenario) == []
+
+
 def test_a_bug_is_reported_and_answered() -> None:
     async def scenario(server: HttpServer, ask: Ask) -> None:
         assert (await ask(get("/fails"))).startswith(b"HTTP/1.1 500 ")

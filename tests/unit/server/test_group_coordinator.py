@@ -17,8 +17,9 @@ from penstock.config.raw_config import RawConfig
 from penstock.coordinators.group.config import GroupConfig
 from penstock.coordinators.group.coordinator import GroupCoordinator
 from penstock.coordinators.group.dependencies import TopicView
-from penstock.coordinators.group.offsets.zookeeper_coordinator import ZooKeeperGroupCoordinator
+from penstock.coordinators.group.offsets.two_storages import TwoStorageGroupCoordinator
 from penstock.coordinators.group.requests import CommitOffsets, FetchOffsets, OffsetCommit
+from penstock.metadata_store.errors import NoNode
 from penstock.metadata_store.interface import Session
 from penstock.model.cluster import (
     OFFSETS_TOPIC,
@@ -37,6 +38,16 @@ GROUP = "g"
 T0, U0 = TopicPartition("t", 0), TopicPartition("u", 0)
 OFFSETS = TopicPartition(OFFSETS_TOPIC, 0)
 OFFSETS_ID = TopicId(UUID(int=99))
+
+
+class EmptySession:
+    """A session with a tree that has no offsets."""
+
+    async def children(self, path: str, watch: object = None) -> tuple[str, ...]:
+        raise NoNode(path)
+
+    async def exists(self, path: str, watch: object = None) -> None:
+        return None
 
 
 class Harness:
@@ -59,7 +70,7 @@ class Harness:
         return build_group_coordinator(
             broker_context(self.replication, tasks),
             administration=Administrator(self.replication),
-            session=cast("Session", None),
+            session=cast("Session", EmptySession()),
         )
 
     def lead(self, leader: BrokerId = ME, epoch: int = 0) -> None:
@@ -189,10 +200,11 @@ def test_the_coordinators_topics_are_those_of_the_metadata() -> None:
 
 
 @pytest.mark.parametrize(("storage", "in_zookeeper"), [("kafka", False), ("zookeeper", True)])
-def test_offsets_storage_selects_the_coordinator(storage: str, in_zookeeper: bool) -> None:
+def test_offsets_storage_selects_where_offsets_are_kept(storage: str, in_zookeeper: bool) -> None:
     async def scenario() -> None:
         async with Harness(offsets_storage=storage).running() as harness:
-            assert isinstance(harness.coordinator, ZooKeeperGroupCoordinator) is in_zookeeper
+            assert isinstance(harness.coordinator, TwoStorageGroupCoordinator)
+            assert harness.coordinator.is_in_zookeeper is in_zookeeper
 
     asyncio.run(scenario())
 

@@ -8,9 +8,10 @@ import pytest
 pytest.importorskip("opentelemetry.proto.metrics.v1.metrics_pb2", reason="needs the extra otlp")
 
 from tests.otlp_receiver import receive_otlp
-from tests.unit.metrics.made_statistics import make_partition, make_statistics
+from tests.unit.metrics.made_statistics import find_no_time, make_partition, make_statistics
 
 from penstock.logs.event_logger import EventLogger
+from penstock.metrics.committed_times import CommittedTimes
 from penstock.metrics.families import Dialect
 from penstock.metrics.statistics import BrokerStatistics
 from penstock.server.otlp_push import HEADERS_VARIABLE, OtlpPush, read_headers
@@ -25,6 +26,7 @@ def make_push(url: str, folder: Path, reports: list[str]) -> OtlpPush:
     return OtlpPush(
         url,
         collect=collect,
+        committed_times=CommittedTimes(find_no_time),
         dialect=Dialect.A,
         partition_limit=lambda: 10,
         interval_ms=lambda: 60_000,

@@ -3,7 +3,7 @@
 import asyncio
 import time
 
-from penstock.server.watchdog import Watchdog
+from penstock.server.watchdog import Watchdog, is_pause
 
 
 def block_the_loop(until: float) -> None:
@@ -43,3 +43,13 @@ def test_a_responsive_loop_has_no_stalls() -> None:
         return watchdog
 
     assert asyncio.run(rest()).statistics().stalls == 0
+
+
+def test_a_late_wait_in_which_the_process_did_not_run_is_a_pause() -> None:
+    assert is_pause(7.0, 0.01, least_s=1.0)
+    assert not is_pause(0.9, 0.0, least_s=1.0)
+
+
+def test_a_wait_that_computing_made_late_is_no_pause() -> None:
+    """A call that holds the interpreter's lock delays the watchdog's thread, too."""
+    assert not is_pause(7.0, 6.9, least_s=1.0)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from penstock.apis.admin import broker_loggers
 from penstock.apis.admin.alterable_configs import find_refusal
 from penstock.apis.admin.config_resources import (
-    ConfigResource,
     check_allowed,
     check_this_broker,
     get_resource,
@@ -27,7 +26,7 @@ from penstock.controller.interface import (
     ConfigResourceChange,
     ConfigScope,
 )
-from penstock.model.admin import ConfigOperation
+from penstock.model.admin import ConfigOperation, ConfigResourceType
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.security.authorizer import AclOperation
 
@@ -45,7 +44,7 @@ async def alter(
     counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     checked = [
         _try_alter_levels(resource, counts, request, services, read_change)
-        if resource.resource_type == ConfigResource.BROKER_LOGGER and not replace
+        if resource.resource_type == ConfigResourceType.BROKER_LOGGER and not replace
         else _try_check(resource, counts, request, services, read_change, replace)
         for resource in resources
     ]
@@ -112,7 +111,7 @@ def _try_alter_levels(
     name = resource.resource_name
     try:
         check_allowed(
-            request, services, AclOperation.ALTER_CONFIGS, ConfigResource.BROKER_LOGGER, name
+            request, services, AclOperation.ALTER_CONFIGS, ConfigResourceType.BROKER_LOGGER, name
         )
         if counts[resource.resource_type, name] > 1:
             raise _invalid(f"the loggers of broker {name!r} are named more than once")
@@ -131,19 +130,19 @@ def _check_resource(
     kind = get_resource(resource.resource_type)
     name = resource.resource_name
     check_allowed(request, services, AclOperation.ALTER_CONFIGS, kind, name)
-    if kind is ConfigResource.TOPIC:
+    if kind is ConfigResourceType.TOPIC:
         if not name:
             raise _invalid("a topic needs a name; defaults of all topics are settings of brokers")
         return ConfigScope.TOPIC, name
-    if kind is ConfigResource.BROKER:
+    if kind is ConfigResourceType.BROKER:
         if not name:
             return ConfigScope.BROKER, ""
         check_this_broker(name, services)
         return ConfigScope.BROKER, str(services.broker_id)
-    if kind is ConfigResource.BROKER_LOGGER:
+    if kind is ConfigResourceType.BROKER_LOGGER:
         # As in Kafka: AlterConfigs would reset every logger that it does not name.
         raise _invalid("use IncrementalAlterConfigs to change the levels of loggers")
-    if kind is ConfigResource.GROUP:
+    if kind is ConfigResourceType.GROUP:
         if not name:
             raise _invalid("a group needs a name; defaults of all groups are settings of brokers")
         return ConfigScope.GROUP, name

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.apis.admin.alterable_configs import is_alterable
 from penstock.apis.response_shapes import Shape
-from penstock.config.custom_settings import NO_EFFECT, custom_names
+from penstock.config.custom_settings import custom_names
 from penstock.config.effective_config import (
     EffectiveValue,
     SettingSource,
@@ -21,7 +21,7 @@ from penstock.config.effective_config import (
 )
 from penstock.config.raw_config import RawConfig
 from penstock.config.registry import BROKER_SETTINGS, find_listener_setting, find_setting
-from penstock.config.setting import Setting, SettingKind, SettingScope, Value
+from penstock.config.setting import NOT_OURS, Setting, SettingKind, SettingScope, Value
 
 if TYPE_CHECKING:
     from penstock.apis.services import Services
@@ -223,7 +223,7 @@ def _custom_entry(name: str, layers: tuple[Layer, ...]) -> ResponseConfigEntry:
         is_sensitive=True,
         synonyms=synonyms,
         config_type=_UNKNOWN_TYPE,
-        documentation=NO_EFFECT,
+        documentation=NOT_OURS,
     )
 
 

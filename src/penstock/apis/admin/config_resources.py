@@ -4,10 +4,10 @@ Shared by DescribeConfigs, AlterConfigs and IncrementalAlterConfigs.
 """
 
 import re
-from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from penstock.apis.api import Request
+from penstock.model.admin import ConfigResourceType
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.security.authorizer import CLUSTER_NAME, AclOperation, ResourceType
 
@@ -15,19 +15,9 @@ if TYPE_CHECKING:
     from penstock.apis.services import Services
 
 
-class ConfigResource(IntEnum):
-    """The types of config resources, with Kafka's codes."""
-
-    TOPIC = 2
-    BROKER = 4
-    BROKER_LOGGER = 8
-    CLIENT_METRICS = 16
-    GROUP = 32
-
-
-def get_resource(code: int) -> ConfigResource:
+def get_resource(code: int) -> ConfigResourceType:
     try:
-        return ConfigResource(code)
+        return ConfigResourceType(code)
     except ValueError:
         raise Refusal(
             ErrorCode.INVALID_REQUEST,
@@ -40,7 +30,7 @@ def check_allowed(
     request: Request,
     services: "Services",
     operation: AclOperation,
-    resource: ConfigResource,
+    resource: ConfigResourceType,
     name: str,
 ) -> None:
     """Refuse a caller that may not do this to the resource's settings."""
@@ -70,7 +60,7 @@ def check_this_broker(name: str, services: "Services", *, has_defaults: bool = T
     raise Refusal(ErrorCode.INVALID_REQUEST, message)
 
 
-def refuse_unsupported(resource: ConfigResource) -> Refusal:
+def refuse_unsupported(resource: ConfigResourceType) -> Refusal:
     kind = resource.name.lower().replace("_", " ")
     return Refusal(
         ErrorCode.INVALID_REQUEST,
@@ -80,6 +70,6 @@ def refuse_unsupported(resource: ConfigResource) -> Refusal:
 
 _ON_CLUSTER = (ResourceType.CLUSTER, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 _PERMISSIONS = {
-    ConfigResource.TOPIC: (ResourceType.TOPIC, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
-    ConfigResource.GROUP: (ResourceType.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED),
+    ConfigResourceType.TOPIC: (ResourceType.TOPIC, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+    ConfigResourceType.GROUP: (ResourceType.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED),
 }

@@ -19,7 +19,6 @@ from penstock.apis.admin.config_entries import (
     shape_entries,
 )
 from penstock.apis.admin.config_resources import (
-    ConfigResource,
     check_allowed,
     check_this_broker,
     get_resource,
@@ -31,6 +30,7 @@ from penstock.apis.error_text import clip
 from penstock.apis.response_shapes import response_shape
 from penstock.config.raw_config import ConfigError
 from penstock.config.setting import SettingScope
+from penstock.model.admin import ConfigResourceType
 from penstock.model.cluster import TopicState
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import InvalidTopicName, check_topic_name
@@ -115,15 +115,15 @@ class _Description:
         request, services = self._request, self._services
         resource = get_resource(requested.code)
         check_allowed(request, services, AclOperation.DESCRIBE_CONFIGS, resource, requested.name)
-        if resource is ConfigResource.TOPIC:
+        if resource is ConfigResourceType.TOPIC:
             topic = _get_topic(requested.name, services)
             key = frozenset(topic.configs.items()), requested.only
             return self._remember(key, lambda: _topic_entries(topic, requested.only, services))
-        if resource is ConfigResource.BROKER:
+        if resource is ConfigResourceType.BROKER:
             return self._encode(_broker_entries(requested.name, requested.only, services))
-        if resource is ConfigResource.BROKER_LOGGER:
+        if resource is ConfigResourceType.BROKER_LOGGER:
             return self._encode(broker_loggers.describe(requested.name, requested.only, services))
-        if resource is ConfigResource.GROUP:
+        if resource is ConfigResourceType.GROUP:
             return self._encode(_group_entries(requested.name, requested.only, services))
         raise refuse_unsupported(resource)
 

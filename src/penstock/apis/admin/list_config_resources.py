@@ -9,9 +9,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from penstock.apis.access import allows_cluster
-from penstock.apis.admin.config_resources import ConfigResource
 from penstock.apis.api import Api, Request
 from penstock.apis.response_shapes import response_shape
+from penstock.model.admin import ConfigResourceType
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
 from penstock.security.authorizer import AclOperation
@@ -38,26 +38,26 @@ API = Api(key=ApiKey.LIST_CONFIG_RESOURCES, versions=range(2), answer=answer)
 
 def _find(
     request: Request, services: "Services"
-) -> tuple[ErrorCode, list[tuple[ConfigResource, str]]]:
+) -> tuple[ErrorCode, list[tuple[ConfigResourceType, str]]]:
     if not allows_cluster(request, services, AclOperation.DESCRIBE_CONFIGS):
         return ErrorCode.CLUSTER_AUTHORIZATION_FAILED, []
-    only_metrics = (ConfigResource.CLIENT_METRICS,)
-    codes = getattr(request.message, "resource_types", only_metrics) or tuple(ConfigResource)
-    if not set(codes) <= set(ConfigResource):
+    only_metrics = (ConfigResourceType.CLIENT_METRICS,)
+    codes = getattr(request.message, "resource_types", only_metrics) or tuple(ConfigResourceType)
+    if not set(codes) <= set(ConfigResourceType):
         return ErrorCode.UNSUPPORTED_VERSION, []
-    wanted = [resource for resource in ConfigResource if resource in codes]
+    wanted = [resource for resource in ConfigResourceType if resource in codes]
     named = [(resource, name) for resource in wanted for name in _names(resource, services)]
     return ErrorCode.NONE, named
 
 
-def _names(resource: ConfigResource, services: "Services") -> Iterable[str]:
+def _names(resource: ConfigResourceType, services: "Services") -> Iterable[str]:
     metadata = services.metadata
     match resource:
-        case ConfigResource.TOPIC:
+        case ConfigResourceType.TOPIC:
             return sorted(metadata.topics)
-        case ConfigResource.BROKER | ConfigResource.BROKER_LOGGER:
+        case ConfigResourceType.BROKER | ConfigResourceType.BROKER_LOGGER:
             return map(str, sorted(metadata.brokers))
-        case ConfigResource.CLIENT_METRICS:
+        case ConfigResourceType.CLIENT_METRICS:
             return ()
-        case ConfigResource.GROUP:
+        case ConfigResourceType.GROUP:
             return sorted(metadata.group_configs)

@@ -242,7 +242,9 @@ class DelayedFetch:
             leases.add(read.lease)
             records = FileRun(read.slices)
             if isolation is FetchIsolation.LOG_END:
-                self._services.replicas.quota.note_sent(partition, records.size_bytes)
+                self._services.replicas.quota.note_sent(
+                    partition, records.size_bytes, self._follower
+                )
                 partition.traffic.replication_bytes_out += records.size_bytes
             else:
                 partition.traffic.bytes_out += records.size_bytes

@@ -26,6 +26,7 @@ from penstock.protocol.batch import (
     TRANSACTIONAL,
 )
 from penstock.protocol.compression import Codec
+from penstock.protocol.frames import MAX_FRAME_BYTES
 from penstock.protocol.produce_request import ProduceRequest, read_produce_request
 from penstock.purgatory.delayed_operations import WatchedOperation
 from penstock.replication.delayed_produce import PartitionAppended
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
 FIRST_WITH_BATCHES = 3  # message format 2
 FIRST_WITH_ZSTD = 7
-MAX_FRAME_BYTES = 2**31 - 1  # the frame format's limit: socket.request.max.bytes applies
 UNCOUNTED_BYTES = 32 * 1024  # a usual batch: counting costs it more than reading
 _FLAGS_POSITION = ATTRIBUTES_POSITION + 1  # the attributes' low byte
 _ZSTD = int(Codec.ZSTD)
@@ -54,14 +54,33 @@ def produce(request: Request, services: "Services") -> None:
         return
     produced = read_produce_request(request.message, request.version, request.budget)
     batches, refused, is_transactional = _sort_out(request, services, produced)
+    write = _divide_and_write if services.replicas.delayed_topics else _write
     if is_transactional:
         # Imported lazily, so that start-up does not wait for it.
         from penstock.apis.data.transactional_produce import write_verified
 
-        write = partial(_write, request, services)
-        write_verified(request, services, produced, batches, refused, write)
+        verified = partial(write, request, services)
+        write_verified(request, services, produced, batches, refused, verified)
         return
-    _write(request, services, produced, batches, refused)
+    write(request, services, produced, batches, refused)
+
+
+def _divide_and_write(
+    request: Request,
+    services: "Services",
+    produced: ProduceRequest,
+    batches: Batches,
+    refused: Refusals,
+) -> None:
+    """There are topics with delayed messages: perhaps the request is for them."""
+    if not any(tp.topic in services.replicas.delayed_topics for tp, _ in batches):
+        _write(request, services, produced, batches, refused)
+        return
+    from penstock.apis.data.divided_produce import write_divided
+
+    write = partial(_write, request, services)
+    reply = partial(_reply, request, services)
+    write_divided(request, services, produced, batches, refused, write, reply)
 
 
 def _write(
@@ -250,7 +269,7 @@ API = Api(
     key=ApiKey.PRODUCE,
     versions=range(13),
     direct=produce,
-    max_frame_bytes=MAX_FRAME_BYTES,
+    max_frame_bytes=MAX_FRAME_BYTES,  # so socket.request.max.bytes applies
     elements_share=3 / 4,  # 10,000 topics with a partition each, and more
     uncounted_bytes=UNCOUNTED_BYTES,
 )

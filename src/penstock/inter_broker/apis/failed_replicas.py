@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from penstock.apis.api import Api, Request
 from penstock.apis.inter_broker_access import check_broker
-from penstock.inter_broker.apis.responses import (
+from penstock.apis.private_responses import (
     respond_refusal,
     respond_success,
     respond_unsupported,

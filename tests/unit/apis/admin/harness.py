@@ -252,6 +252,7 @@ class AdminApiHarness:
             engine=self.engine,
             administration=self.controller,
             get_groups=None,  # type: ignore[arg-type] # no handler here asks for groups
+            get_deferred=None,  # type: ignore[arg-type] # nor for delayed messages
             get_transactions=None,  # type: ignore[arg-type] # nor for transactions
             producer_ids=None,  # type: ignore[arg-type] # no handler here asks for producer ids
             authorizer=self.acl,

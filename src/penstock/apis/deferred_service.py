@@ -1,0 +1,42 @@
+"""The interface of deferred messages to the API handlers. No behaviour.
+
+The shard of a message may be led by this broker or by another; the implementation finds it, and
+tries again for as long as the caller gives it.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from penstock.coordinators.deferred.cancel import CancelReply
+from penstock.coordinators.deferred.defer import DeferReply, SentBy
+from penstock.coordinators.deferred.values import DeferredMessage, DelayKey, Target
+from penstock.coordinators.runtime.pending_replies import Failed
+from penstock.model.errors import ErrorCode
+
+
+class DeferredService(Protocol):
+    async def defer(
+        self, messages: Sequence[DeferredMessage], sent_by: SentBy | None, *, timeout_ms: int
+    ) -> DeferReply:
+        """Messages of one batch. NONE: all of them are durable."""
+
+    async def end(
+        self, delay_key: DelayKey, *, deliver_now: bool, timeout_ms: int
+    ) -> CancelReply | Failed:
+        """Cancels the message, or makes it due now."""
+
+    async def append(self, target: Target, batch: bytearray, *, timeout_ms: int) -> ErrorCode:
+        """To a partition that any broker leads."""
+
+    # -- for other brokers: this one leads what is asked for -------------------------------
+
+    async def defer_here(
+        self, partition: int, messages: Sequence[DeferredMessage], sent_by: SentBy | None
+    ) -> DeferReply: ...
+
+    async def end_here(
+        self, partition: int, delay_key: DelayKey, *, deliver_now: bool
+    ) -> CancelReply | Failed: ...
+
+    async def append_here(self, target: Target, batch: bytearray, *, timeout_ms: int) -> ErrorCode:
+        """NONE: all in-sync replicas have it, perhaps since an earlier attempt."""

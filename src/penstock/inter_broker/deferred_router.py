@@ -1,0 +1,220 @@
+"""Brings messages that wait, and what ends them, to the shards that own them, here or elsewhere.
+
+Implements `apis.DeferredService`. It keeps nothing: an attempt that may have reached the shard is
+repeated only where a repeat is recognised.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+from penstock.coordinators.deferred.cancel import CancelReply
+from penstock.coordinators.deferred.config import DeferredConfig
+from penstock.coordinators.deferred.coordinator import DeferredCoordinator
+from penstock.coordinators.deferred.defer import DONE, DeferReply, SentBy, find_long_delay
+from penstock.coordinators.deferred.values import DeferredMessage, DelayKey, Target
+from penstock.coordinators.runtime.dependencies import CoordinatorTimers
+from penstock.coordinators.runtime.pending_replies import Failed
+from penstock.inter_broker.broker_connections import PrivateCalls
+from penstock.inter_broker.config import InterBrokerConfig
+from penstock.inter_broker.deferred_appends import DeferredAppends
+from penstock.inter_broker.messages.deferred import (
+    DEFERRED_VERSIONS,
+    DeferMessagesRequest,
+    EndDeferredRequest,
+    encode_defer_messages,
+    encode_end_deferred,
+)
+from penstock.model.cluster import DEFERRED_TOPIC, BrokerId, BrokerNode
+from penstock.model.errors import ErrorCode, Refusal
+from penstock.protocol.private_keys import PrivateKey
+from penstock.protocol.private_response import PrivateResponse
+from penstock.replication.metadata_cache import MetadataCache
+
+FIRST_PAUSE_MS = 20
+MAX_PAUSE_MS = 500
+
+# Nothing was done: the shard is elsewhere by now, or is not there yet.
+_CERTAIN = frozenset(
+    (
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    )
+)
+# It may have been done.
+_UNCERTAIN = frozenset((ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NETWORK_EXCEPTION))
+
+Reply = TypeVar("Reply", bound=DeferReply | CancelReply | Failed)
+
+
+class DeferredRouter:
+    """Owned by the event loop."""
+
+    def __init__(
+        self,
+        own_id: BrokerId,
+        *,
+        metadata: MetadataCache,
+        get_coordinator: Callable[[], DeferredCoordinator],
+        brokers: PrivateCalls,
+        appends: DeferredAppends,
+        config: Callable[[], DeferredConfig],
+        calls_config: Callable[[], InterBrokerConfig],
+        timers: CoordinatorTimers,
+        now_ms: Callable[[], int],  # monotonic
+        wall_ms: Callable[[], int],
+    ) -> None:
+        self._own_id = own_id
+        self._metadata = metadata
+        self._get_coordinator = get_coordinator
+        self._brokers = brokers
+        self._appends = appends
+        self._config = config
+        self._calls_config = calls_config
+        self._timers = timers
+        self._now_ms = now_ms
+        self._wall_ms = wall_ms
+        self._pauses: set[asyncio.Future[None]] = set()
+        self._is_closed = False
+
+    def close(self) -> None:
+        """Nothing is tried again from now on."""
+        self._is_closed = True
+        for over in self._pauses:
+            _resolve(over)
+
+    # -- for handlers of clients -----------------------------------------------------------
+
+    async def defer(
+        self, messages: Sequence[DeferredMessage], sent_by: SentBy | None, *, timeout_ms: int
+    ) -> DeferReply:
+        too_long = find_long_delay(messages, self._config().max_delay_ms, self._wall_ms())
+        if too_long is not None:  # before some of the shards have taken their part
+            return DeferReply(ErrorCode.POLICY_VIOLATION, too_long)
+        deadline_ms = self._now_ms() + timeout_ms
+        coordinator = self._get_coordinator()
+        code = await coordinator.ensure_topic()
+        if code is not ErrorCode.NONE:
+            return DeferReply(code, f"{DEFERRED_TOPIC} could not be created; see the broker's log")
+        by_shard: dict[int, list[DeferredMessage]] = {}
+        for message in messages:
+            by_shard.setdefault(coordinator.partition_of_message(message), []).append(message)
+        replies = await asyncio.gather(
+            *(
+                self._repeat(
+                    partial(self._defer_once, shard, some, sent_by),
+                    deadline_ms,
+                    is_recognised=sent_by is not None,
+                )
+                for shard, some in by_shard.items()
+            )
+        )
+        return next((reply for reply in replies if reply.code is not ErrorCode.NONE), DONE)
+
+    async def end(
+        self, delay_key: DelayKey, *, deliver_now: bool, timeout_ms: int
+    ) -> CancelReply | Failed:
+        deadline_ms = self._now_ms() + timeout_ms
+        if self._metadata.find_topic(DEFERRED_TOPIC) is None:
+            return CancelReply.UNKNOWN  # nothing has ever waited
+        shard = self._get_coordinator().partition_of_key(delay_key)
+        attempt = partial(self._end_once, shard, delay_key, deliver_now=deliver_now)
+        return await self._repeat(attempt, deadline_ms, is_recognised=True)
+
+    async def append(self, target: Target, batch: bytearray, *, timeout_ms: int) -> ErrorCode:
+        return await self._appends.append(target, batch, timeout_ms=timeout_ms)
+
+    # -- for other brokers -----------------------------------------------------------------
+
+    async def defer_here(
+        self, partition: int, messages: Sequence[DeferredMessage], sent_by: SentBy | None
+    ) -> DeferReply:
+        return await self._get_coordinator().defer(partition, messages, sent_by)
+
+    async def end_here(
+        self, partition: int, delay_key: DelayKey, *, deliver_now: bool
+    ) -> CancelReply | Failed:
+        try:
+            return await self._get_coordinator().end(partition, delay_key, deliver_now=deliver_now)
+        except Refusal as refusal:
+            return Failed(refusal.code)
+
+    async def append_here(self, target: Target, batch: bytearray, *, timeout_ms: int) -> ErrorCode:
+        return await self._appends.append_here(target, batch, timeout_ms=timeout_ms)
+
+    # -- one attempt -----------------------------------------------------------------------
+
+    async def _defer_once(
+        self, shard: int, messages: Sequence[DeferredMessage], sent_by: SentBy | None
+    ) -> DeferReply:
+        node = self._find_leader(shard)
+        if node is None:
+            return DeferReply(ErrorCode.LEADER_NOT_AVAILABLE)
+        if node.id == self._own_id:
+            return await self.defer_here(shard, messages, sent_by)
+        request = DeferMessagesRequest(shard, messages, sent_by)
+        response = await self._ask(node, PrivateKey.DEFER_MESSAGES, encode_defer_messages(request))
+        return DeferReply(response.code, response.message)
+
+    async def _end_once(
+        self, shard: int, delay_key: DelayKey, *, deliver_now: bool
+    ) -> CancelReply | Failed:
+        node = self._find_leader(shard)
+        if node is None:
+            return Failed(ErrorCode.LEADER_NOT_AVAILABLE)
+        if node.id == self._own_id:
+            return await self.end_here(shard, delay_key, deliver_now=deliver_now)
+        request = EndDeferredRequest(shard, delay_key, deliver_now)
+        response = await self._ask(node, PrivateKey.END_DEFERRED, encode_end_deferred(request))
+        if response.code is not ErrorCode.NONE:
+            return Failed(response.code)
+        return CancelReply(response.payload.decode())
+
+    def _find_leader(self, shard: int) -> BrokerNode | None:
+        topic = self._metadata.find_topic(DEFERRED_TOPIC)
+        if topic is None or shard >= len(topic.partitions):
+            return None
+        return self._metadata.brokers.get(topic.partitions[shard].leader)
+
+    async def _ask(self, node: BrokerNode, key: PrivateKey, body: bytes) -> PrivateResponse:
+        timeout_ms = self._calls_config().request_timeout_ms
+        try:
+            return await self._brokers.call_private(
+                node, key, DEFERRED_VERSIONS, lambda version: body, timeout_ms=timeout_ms
+            )
+        except ConnectionError as error:
+            return PrivateResponse(ErrorCode.NETWORK_EXCEPTION, str(error), 0, 0)
+
+    # -- until it is done ------------------------------------------------------------------
+
+    async def _repeat(
+        self, attempt: Callable[[], Awaitable[Reply]], deadline_ms: int, *, is_recognised: bool
+    ) -> Reply:
+        """`is_recognised`: a second attempt changes nothing if the first was successful."""
+        pause_ms = FIRST_PAUSE_MS
+        while True:
+            reply = await attempt()
+            code = ErrorCode.NONE if isinstance(reply, CancelReply) else reply.code
+            is_repeated = code in _CERTAIN or (is_recognised and code in _UNCERTAIN)
+            is_late = self._now_ms() + pause_ms >= deadline_ms
+            if not is_repeated or is_late or self._is_closed:
+                return reply
+            await self._pause(pause_ms)
+            pause_ms = min(2 * pause_ms, MAX_PAUSE_MS)
+
+    async def _pause(self, duration_ms: int) -> None:
+        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        timer = self._timers.add_after(duration_ms, partial(_resolve, over))
+        self._pauses.add(over)
+        try:
+            await over
+        finally:
+            self._pauses.discard(over)
+            self._timers.cancel(timer)
+
+
+def _resolve(over: "asyncio.Future[None]") -> None:
+    if not over.done():
+        over.set_result(None)

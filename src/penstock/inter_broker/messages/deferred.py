@@ -1,0 +1,129 @@
+"""DeferMessages, EndDeferred and AppendDeferred (private keys 31008 to 31010), version 0: bodies.
+
+To bytes and back. A message has the same bytes as in `__penstock_deferred`.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from penstock.coordinators.deferred.defer import SentBy
+from penstock.coordinators.deferred.records import (
+    read_message,
+    read_target,
+    write_message,
+    write_target,
+)
+from penstock.coordinators.deferred.values import (
+    DeferredMessage,
+    DelayKey,
+    SequenceRange,
+    Target,
+)
+from penstock.model.ids import TopicId
+from penstock.protocol.batch import Buffer
+from penstock.protocol.coordinator_values import ValueReader, ValueWriter
+from penstock.protocol.request_budget import RequestBudget
+
+DEFERRED_VERSIONS = range(1)
+
+
+class DeferMessagesRequest(NamedTuple):
+    partition: int  # of __penstock_deferred
+    messages: Sequence[DeferredMessage]
+    sent_by: SentBy | None
+
+
+class EndDeferredRequest(NamedTuple):
+    partition: int  # of __penstock_deferred
+    delay_key: DelayKey
+    deliver_now: bool  # else it is cancelled
+
+
+class AppendDeferredRequest(NamedTuple):
+    target: Target
+    timeout_ms: int
+    batch: bytes
+
+
+def encode_defer_messages(request: DeferMessagesRequest) -> bytes:
+    writer = ValueWriter(flexible=True)
+    writer.int32(request.partition)
+    _write_sent_by(writer, request.sent_by)
+    writer.array(request.messages, write_message)
+    writer.tags()
+    return writer.done()
+
+
+def decode_defer_messages(
+    body: Buffer, budget: RequestBudget | None = None
+) -> DeferMessagesRequest:
+    reader = ValueReader(body, flexible=True, budget=budget)
+    partition, sent_by = reader.int32(), _read_sent_by(reader)
+    request = DeferMessagesRequest(partition, reader.array(read_message), sent_by)
+    _close(reader)
+    return request
+
+
+def encode_end_deferred(request: EndDeferredRequest) -> bytes:
+    writer = ValueWriter(flexible=True)
+    writer.int32(request.partition)
+    writer.uuid(request.delay_key.topic_id)
+    writer.string(request.delay_key.delay_id)
+    writer.int8(request.deliver_now)
+    writer.tags()
+    return writer.done()
+
+
+def decode_end_deferred(body: Buffer, budget: RequestBudget | None = None) -> EndDeferredRequest:
+    reader = ValueReader(body, flexible=True, budget=budget)
+    request = EndDeferredRequest(
+        reader.int32(),
+        DelayKey(TopicId(reader.uuid()), reader.string()),
+        reader.int8() != 0,
+    )
+    _close(reader)
+    return request
+
+
+def encode_append_deferred(request: AppendDeferredRequest) -> bytes:
+    writer = ValueWriter(flexible=True)
+    write_target(writer, request.target)
+    writer.int32(request.timeout_ms)
+    writer.data(request.batch)
+    writer.tags()
+    return writer.done()
+
+
+def decode_append_deferred(
+    body: Buffer, budget: RequestBudget | None = None
+) -> AppendDeferredRequest:
+    reader = ValueReader(body, flexible=True, budget=budget)
+    request = AppendDeferredRequest(read_target(reader), reader.int32(), reader.data())
+    _close(reader)
+    return request
+
+
+def _write_sent_by(writer: ValueWriter, sent_by: SentBy | None) -> None:
+    writer.int8(sent_by is not None)
+    if sent_by is not None:
+        write_target(writer, sent_by.target)
+        writer.int64(sent_by.producer_id)
+        writer.int16(sent_by.producer_epoch)
+        writer.int32(sent_by.sequences.first)
+        writer.int32(sent_by.sequences.last)
+
+
+def _read_sent_by(reader: ValueReader) -> SentBy | None:
+    if not reader.int8():
+        return None
+    return SentBy(
+        read_target(reader),
+        reader.int64(),
+        reader.int16(),
+        SequenceRange(reader.int32(), reader.int32()),
+    )
+
+
+def _close(reader: ValueReader) -> None:
+    reader.tags()
+    reader.end()

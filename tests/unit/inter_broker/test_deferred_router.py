@@ -1,0 +1,303 @@
+"""Messages that wait find their shards, and those that have waited their targets."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import UUID
+
+import pytest
+from tests.unit.apis.harness import ME, OTHER, ApiHarness, batch, node
+
+from penstock.coordinators.deferred.cancel import CancelReply
+from penstock.coordinators.deferred.config import DeferredConfig
+from penstock.coordinators.deferred.defer import DONE, DeferReply, SentBy
+from penstock.coordinators.deferred.values import (
+    DeferredMessage,
+    DelayKey,
+    SequenceRange,
+    Target,
+)
+from penstock.coordinators.runtime.pending_replies import Failed
+from penstock.inter_broker.config import InterBrokerConfig
+from penstock.inter_broker.deferred_appends import DELETED_AFTER_MS, DeferredAppends
+from penstock.inter_broker.deferred_router import DeferredRouter
+from penstock.inter_broker.messages.deferred import (
+    AppendDeferredRequest,
+    DeferMessagesRequest,
+    EndDeferredRequest,
+    decode_append_deferred,
+    decode_defer_messages,
+    decode_end_deferred,
+    encode_append_deferred,
+    encode_defer_messages,
+    encode_end_deferred,
+)
+from penstock.model.cluster import DEFERRED_TOPIC, BrokerNode
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import TopicId, TopicPartition
+from penstock.model.producer_ids import FIRST_DELIVERER_ID
+from penstock.protocol.private_keys import PrivateKey
+from penstock.protocol.private_response import PrivateResponse
+from penstock.testing.manual_clock import ManualClock
+
+TARGET = Target(TopicId(UUID(int=9)), 2)
+PRODUCED = SentBy(TARGET, 7, 0, SequenceRange(0, 1))
+LEADER, AWAY = ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NETWORK_EXCEPTION
+
+
+def message(partition: int = 2, delay_id: str | None = None, due_ms: int = 5) -> DeferredMessage:
+    target = TARGET._replace(partition=partition)
+    return DeferredMessage(due_ms, target, delay_id, 3, b"k", None, (("h", b"1"), ("n", None)))
+
+
+Result = TypeVar("Result")
+
+
+class FakeShards:
+    """The coordinator of this broker: replies as a test says, then that all is done."""
+
+    def __init__(self) -> None:
+        self.codes: list[ErrorCode] = []
+        self.deferred: list[tuple[int, tuple[DeferredMessage, ...]]] = []
+        self.ended: list[tuple[int, DelayKey, bool]] = []
+
+    async def ensure_topic(self) -> ErrorCode:
+        return ErrorCode.NONE
+
+    def partition_of_message(self, message: DeferredMessage) -> int:
+        return message.target.partition
+
+    def partition_of_key(self, delay_key: DelayKey) -> int:
+        return 1
+
+    async def defer(
+        self, partition: int, messages: Sequence[DeferredMessage], sent_by: SentBy | None
+    ) -> DeferReply:
+        self.deferred.append((partition, tuple(messages)))
+        return DeferReply(self.codes.pop(0)) if self.codes else DONE
+
+    async def end(
+        self, partition: int, delay_key: DelayKey, *, deliver_now: bool
+    ) -> CancelReply | Failed:
+        self.ended.append((partition, delay_key, deliver_now))
+        return Failed(self.codes.pop(0)) if self.codes else CancelReply.CANCELLED
+
+
+class FakeBrokers:
+    """The other brokers: their responses, and the requests to them."""
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[int, PrivateKey, bytes]] = []
+        self.response = PrivateResponse(ErrorCode.NONE, None, 0, 0, payload=b"delivered")
+        self.failures = 0
+
+    async def call(self, node: BrokerNode, call: Any, *, timeout_ms: int) -> Any:
+        raise NotImplementedError
+
+    async def call_private(
+        self,
+        node: BrokerNode,
+        key: PrivateKey,
+        versions: range,
+        body: Callable[[int], bytes],
+        *,
+        timeout_ms: int,
+    ) -> PrivateResponse:
+        self.requests.append((node.id, key, body(versions[-1])))
+        if self.failures:
+            self.failures -= 1
+            raise ConnectionError("the test has cut it")
+        return self.response
+
+
+class Harness:
+    def __init__(self, api: ApiHarness) -> None:
+        self.api = api
+        self.clock: ManualClock = api.clock
+        self.shards = FakeShards()
+        self.brokers = FakeBrokers()
+        self.appends = DeferredAppends(
+            ME,
+            metadata=api.cluster,
+            replicas=api.replicas,
+            brokers=self.brokers,
+            now_ms=api.clock.now_ms,
+        )
+        self.config = DeferredConfig()
+        self.router = DeferredRouter(
+            ME,
+            metadata=api.cluster,
+            get_coordinator=lambda: self.shards,  # type: ignore[arg-type, return-value]
+            brokers=self.brokers,
+            appends=self.appends,
+            config=lambda: self.config,
+            calls_config=InterBrokerConfig,
+            timers=api.clock,
+            now_ms=api.clock.now_ms,
+            wall_ms=lambda: 0,
+        )
+        api.update_metadata(brokers=(node(ME), node(OTHER)))
+
+    def defer(self, *messages: DeferredMessage, sent_by: SentBy | None = None) -> DeferReply:
+        return self.run(self.router.defer(messages, sent_by, timeout_ms=1_000))
+
+    def end(self, *, deliver_now: bool = False) -> CancelReply | Failed:
+        key = DelayKey(TARGET.topic_id, "x")
+        return self.run(self.router.end(key, deliver_now=deliver_now, timeout_ms=1_000))
+
+    def append(self, target: Target, *, sequence: int = 0, here: bool = False) -> ErrorCode:
+        data = batch(producer_id=FIRST_DELIVERER_ID, producer_epoch=0, base_sequence=sequence)
+        append: Callable[..., Coroutine[Any, Any, ErrorCode]] = (
+            self.appends.append_here if here else self.appends.append
+        )
+        return self.run(append(target, data, timeout_ms=100))
+
+    def run(self, work: Awaitable[Result]) -> Result:
+        """Time passes only while everything waits for it."""
+
+        async def run() -> Result:
+            task = asyncio.ensure_future(work)
+            for _ in range(1_000):
+                for _ in range(20):
+                    await asyncio.sleep(0)
+                if task.done():
+                    return task.result()
+                self.clock.advance_ms(10)
+            raise AssertionError("it waits for ever")
+
+        return asyncio.run(run())
+
+
+@pytest.fixture(name="harness")
+def _harness(tmp_path: Path) -> Iterator[ApiHarness]:
+    harness = ApiHarness(tmp_path)
+    yield harness
+    harness.close()
+
+
+def lead_shards(harness: ApiHarness, leader: Any = ME) -> None:
+    harness.make_topic(DEFERRED_TOPIC, 4, replicas=(ME, OTHER), leader=leader)
+
+
+def test_messages_of_a_batch_go_to_the_shard_of_each(harness: ApiHarness) -> None:
+    parts = Harness(harness)
+    lead_shards(harness)
+    assert parts.defer(message(0), message(1), message(0)) == DONE
+    assert sorted(parts.shards.deferred) == [(0, (message(0), message(0))), (1, (message(1),))]
+
+
+def test_a_shard_elsewhere_is_asked_there(harness: ApiHarness) -> None:
+    parts = Harness(harness)
+    lead_shards(harness, OTHER)
+    assert parts.defer(message(), sent_by=PRODUCED).code is ErrorCode.NONE
+    assert parts.end(deliver_now=True) is CancelReply.DELIVERED
+    (first, second) = parts.brokers.requests
+    assert first[:2] == (OTHER, PrivateKey.DEFER_MESSAGES)
+    assert decode_defer_messages(first[2]) == DeferMessagesRequest(2, [message()], PRODUCED)
+    assert second[1] is PrivateKey.END_DEFERRED
+    assert decode_end_deferred(second[2]).deliver_now
+    parts.brokers.response = PrivateResponse(ErrorCode.POLICY_VIOLATION, "too many", 0, 0)
+    assert parts.defer(message()) == DeferReply(ErrorCode.POLICY_VIOLATION, "too many")
+    assert parts.end() == Failed(ErrorCode.POLICY_VIOLATION)
+
+
+def test_it_is_tried_again_while_the_shard_is_on_its_way(harness: ApiHarness) -> None:
+    parts = Harness(harness)
+    lead_shards(harness)
+    parts.shards.codes = [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+    assert parts.defer(message()) == DONE
+    assert len(parts.shards.deferred) == 3
+    parts.shards.codes = [ErrorCode.NOT_COORDINATOR] * 1000
+    began_ms = parts.clock.now_ms()
+    assert parts.defer(message()).code is ErrorCode.NOT_COORDINATOR
+    assert parts.clock.now_ms() - began_ms <= 1_000
+
+
+def test_what_may_be_done_is_repeated_only_if_that_is_recognised(harness: ApiHarness) -> None:
+    parts = Harness(harness)
+    lead_shards(harness, OTHER)
+    parts.brokers.failures = 1
+    assert parts.defer(message()).code is AWAY
+    parts.brokers.failures = 2
+    assert parts.defer(message(), sent_by=PRODUCED).code is ErrorCode.NONE
+    parts.brokers.failures = 1
+    assert parts.end() is CancelReply.DELIVERED
+
+
+def test_nothing_is_tried_again_by_a_broker_that_stops(harness: ApiHarness) -> None:
+    parts = Harness(harness)
+    lead_shards(harness)
+    parts.shards.codes = [ErrorCode.NOT_COORDINATOR] * 1000
+
+    async def stop() -> DeferReply:
+        asyncio.get_running_loop().call_soon(parts.router.close)
+        return await parts.router.defer([message()], None, timeout_ms=10**9)
+
+    assert asyncio.run(stop()).code is ErrorCode.NOT_COORDINATOR
+
+
+def test_a_delay_above_the_limit_reaches_no_shard(harness: ApiHarness) -> None:
+    parts = Harness(harness)
+    lead_shards(harness)
+    parts.config = DeferredConfig(max_delay_ms=10_000)
+    reply = parts.defer(message(due_ms=10_000), message(due_ms=10_001))
+    assert reply.code is ErrorCode.POLICY_VIOLATION
+    assert "penstock.delayed.max.ms" in (reply.message or "")
+    assert parts.shards.deferred == []
+
+
+def test_without_the_topic_nothing_has_ever_waited(harness: ApiHarness) -> None:
+    assert Harness(harness).end() is CancelReply.UNKNOWN
+
+
+def test_a_target_of_this_broker_takes_a_delivery_once(harness: ApiHarness) -> None:
+    parts = Harness(harness)
+    topic = harness.make_topic("orders", configs={"max.message.bytes": "60"})
+    target = Target(topic.topic_id, 0)
+    for sequence in (0, 0, 1, 7):  # the last has a gap: this partition has lost something
+        assert parts.append(target, sequence=sequence) is ErrorCode.NONE
+    assert harness.replicas.get(TopicPartition("orders", 0)).log.log_end_offset == 3
+
+
+def test_a_target_elsewhere_is_asked_there(harness: ApiHarness) -> None:
+    parts = Harness(harness)
+    topic = harness.make_topic("orders", 3, replicas=(ME, OTHER), leader=OTHER)
+    target = Target(topic.topic_id, 2)
+    assert parts.append(target) is ErrorCode.NONE
+    ((broker, key, body),) = parts.brokers.requests
+    assert (broker, key) == (OTHER, PrivateKey.APPEND_DEFERRED)
+    assert decode_append_deferred(body).target == target
+    parts.brokers.failures = 1
+    assert parts.append(target) is AWAY
+    assert parts.append(target, here=True) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_topic_is_deleted_once_it_is_absent_for_a_while(harness: ApiHarness) -> None:
+    """One that was just created may be missing, too."""
+    parts = Harness(harness)
+    assert parts.append(TARGET) is LEADER
+    harness.clock.advance_ms(DELETED_AFTER_MS - 100)
+    assert parts.append(TARGET) is LEADER
+    harness.clock.advance_ms(200)
+    assert parts.append(TARGET) is ErrorCode.UNKNOWN_TOPIC_ID
+    harness.make_topic("orders", 3, topic_id=TARGET.topic_id)
+    assert parts.append(TARGET) is ErrorCode.NONE
+
+
+def test_a_topic_that_was_created_anew_is_another_target(harness: ApiHarness) -> None:
+    parts = Harness(harness)
+    harness.make_topic("orders", 3, topic_id=TARGET.topic_id)
+    assert parts.append(TARGET, here=True) is ErrorCode.NONE
+    assert parts.append(Target(TopicId(UUID(int=1)), 0), here=True) is not ErrorCode.NONE
+    assert parts.append(TARGET._replace(partition=3)) is LEADER
+
+
+def test_requests_between_brokers_are_read_as_they_were_written() -> None:
+    key = DelayKey(TARGET.topic_id, "an id")
+    defer = DeferMessagesRequest(3, [message(), message(1, "x")], None)
+    end = EndDeferredRequest(4, key, False)
+    append = AppendDeferredRequest(TARGET, 1_000, b"\0\1")
+    assert decode_defer_messages(encode_defer_messages(defer)) == defer
+    assert decode_end_deferred(encode_end_deferred(end)) == end
+    assert decode_append_deferred(encode_append_deferred(append)) == append
