@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.cli.balance_command import BALANCE_HELP, balance
 from penstock.cli.connect import (
     BootstrapOption,
     JsonOption,
@@ -17,6 +18,12 @@ from penstock.cli.connect import (
     show_json,
     wants_json,
 )
+from penstock.cli.reassign_command import (
+    REASSIGN_HELP,
+    parse_partition,
+    reassign,
+    show_outcomes,
+)
 
 if TYPE_CHECKING:
     from penstock.cli.cluster_health import HealthReport
@@ -25,7 +32,9 @@ if TYPE_CHECKING:
     from penstock.client.reassignments import ReassignmentResult
     from penstock.model.ids import TopicPartition
 
-app = command_group("Show the state of a cluster, reassign partitions, elect leaders.")
+app = command_group("Show the state of a cluster, balance it, reassign partitions, elect leaders.")
+app.command(help=BALANCE_HELP)(balance)
+app.command(help=REASSIGN_HELP)(reassign)
 
 _HEALTH_COLOURS = {
     "healthy": "green",
@@ -81,19 +90,6 @@ Examples:
   penstock cluster metrics
   penstock cluster metrics kafka_network_requestmetrics_requests kafka_consumergroup_lag
   penstock cluster metrics --json kafka_ penstock_
-"""
-
-_REASSIGN_HELP = """Reassign a partition to other brokers, or list ongoing reassignments.
-
-The first broker named is the preferred leader. Records are copied in the background; all that
-clients notice is the new leader. Without arguments, lists the ongoing reassignments.
-
-\b
-Examples:
-  penstock cluster reassign orders-0 --to 2,3,4
-  penstock cluster reassign orders-0 --to 2,3,4 --throttle 10000000    (then: unthrottle)
-  penstock cluster reassign
-  penstock cluster reassign orders-0 --cancel
 """
 
 _UNTHROTTLE_HELP = """Remove replication throttles from all topics and brokers.
@@ -182,7 +178,13 @@ def metrics(
         typer.echo(f"penstock: broker {broker} has more; name what you want", err=True)
     for broker, error in sorted(described.errors.items()):
         typer.echo(f"penstock: broker {broker}: {error}", err=True)
-    if described.errors:
+    unknown = cluster_metrics.find_unknown(described, names or ())
+    for name in unknown:
+        typer.echo(
+            f"penstock: no series of these brokers begins with {name!r}; docs/metrics.md has them",
+            err=True,
+        )
+    if described.errors or unknown:
         raise typer.Exit(1)
 
 
@@ -219,6 +221,8 @@ def show_status(status: "ClusterStatus") -> None:
     _show_partitions("under-replicated", status.under_replicated)
     _show_partitions("not led by their preferred leader", status.not_preferred)
     _show_partitions("being moved", list(status.moving))
+    for line in status.balancing.lines() if status.balancing else ():
+        print(line)
 
 
 def _in_colour(text: str, colour: str) -> str:
@@ -233,74 +237,6 @@ def _show_partitions(what: str, partitions: "Sequence[TopicPartition]") -> None:
         named = ", ".join(str(partition) for partition in partitions[:_SHOWN])
         more = f" and {len(partitions) - _SHOWN} more" if len(partitions) > _SHOWN else ""
         print(f"{len(partitions)} {what}: {named}{more}")
-
-
-@app.command(help=_REASSIGN_HELP)
-def reassign(
-    ctx: typer.Context,
-    partition: Annotated[
-        str | None, typer.Argument(metavar="[TOPIC-N]", help="For example orders-0.")
-    ] = None,
-    to: Annotated[
-        str | None,
-        typer.Option(
-            "--to",
-            metavar="ID,ID,...",
-            help="Broker ids of its replicas, the preferred leader first.",
-        ),
-    ] = None,
-    cancel: Annotated[
-        bool, typer.Option("--cancel", help="Cancel its ongoing reassignment.")
-    ] = False,
-    throttle: Annotated[
-        int | None,
-        typer.Option(
-            metavar="BYTES",
-            min=1,
-            help="Throttle replication to this many bytes per second per broker.",
-        ),
-    ] = None,
-    bootstrap: BootstrapOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    where = get_bootstrap(ctx, bootstrap)
-    if partition is None:
-        if to is not None or cancel or throttle:
-            fail("name the partition to reassign, for example orders-0", 2)
-        _show_reassignments(where, wants_json(ctx, as_json))
-        return
-    if (to is None) != cancel:
-        fail(f"name the new replicas of {partition} with --to 1,2,3, or use --cancel", 2)
-    name, brokers = parse_partition(partition), None if to is None else parse_brokers(to)
-    if throttle is not None and brokers is None:
-        fail("--throttle needs --to", 2)
-
-    async def alter(client: "ClusterClient") -> "Mapping[TopicPartition, ReassignmentResult]":
-        if throttle is None or brokers is None:
-            return await client.reassignments.alter({name: brokers})
-        from penstock.cli.throttled_reassignments import reassign_throttled
-
-        return await reassign_throttled(client, name, brokers, rate=throttle)
-
-    outcomes = ask_cluster(where, alter)
-    _end(outcomes, "moves" if to else "stays", as_json=wants_json(ctx, as_json))
-
-
-def _show_reassignments(where: str, as_json: bool) -> None:
-    from penstock.cli.tables import show_table
-
-    ongoing = ask_cluster(where, lambda client: client.reassignments.list_ongoing())
-    rows = [
-        [str(name), *(",".join(map(str, brokers)) for brokers in reassignment)]
-        for name, reassignment in sorted(ongoing.items())
-    ]
-    columns = ("partition", "replicas", "adding", "removing")
-    if as_json:
-        show_json([dict(zip(columns, row, strict=True)) for row in rows])
-    elif rows:
-        show_table(columns, rows)
-    else:
-        typer.echo("no reassignment is in progress", err=True)
 
 
 @app.command(help=_UNTHROTTLE_HELP)
@@ -342,40 +278,4 @@ def elect_leaders(
         return await client.reassignments.elect_leaders(wanted, choice=choice)
 
     outcomes = ask_cluster(get_bootstrap(ctx, bootstrap), work)
-    _end(outcomes, "has its leader", as_json=wants_json(ctx, as_json))
-
-
-def _end(
-    outcomes: "Mapping[TopicPartition, ReassignmentResult]", done: str, *, as_json: bool
-) -> None:
-    """Print the result per partition; exit code 1 if any was refused."""
-    from penstock.model.errors import ErrorCode
-
-    fine = (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED)
-    if as_json:
-        show_json({str(name): code.name for name, (code, _) in sorted(outcomes.items())})
-    for name, (code, message) in sorted(outcomes.items()):
-        if code not in fine:
-            typer.echo(f"penstock: {name}: {message or code.message} ({code.name})", err=True)
-        elif not as_json:
-            print(f"{name} {done}" + (" already" if code is not ErrorCode.NONE else ""))
-    if not outcomes and not as_json:
-        print("nothing to do")
-    if any(code not in fine for code, _ in outcomes.values()):
-        raise typer.Exit(1)
-
-
-def parse_partition(text: str) -> "TopicPartition":
-    from penstock.model.ids import TopicPartition
-
-    topic, dash, number = text.rpartition("-")
-    if not (topic and dash and number.isdecimal()):
-        fail(f"{text!r}: a partition is written TOPIC-N, for example orders-0", 2)
-    return TopicPartition(topic, int(number))
-
-
-def parse_brokers(text: str) -> list[int]:
-    ids = text.split(",")
-    if not all(broker_id.strip().isdecimal() for broker_id in ids):
-        fail(f"--to {text!r}: write broker ids separated by commas, for example 1,2,3", 2)
-    return [int(broker_id) for broker_id in ids]
+    show_outcomes(outcomes, "has its leader", as_json=wants_json(ctx, as_json))

@@ -34,6 +34,14 @@ async def find_metrics(client: ClusterClient, names: Sequence[str]) -> BrokerMet
     return metrics._replace(series=summary)
 
 
+def find_unknown(metrics: BrokerMetrics, names: Sequence[str]) -> list[str]:
+    """Those that no series begins with. A broker that did not answer may have them."""
+    if metrics.errors:
+        return []
+    series = {name for broker in metrics.series.values() for name in broker}
+    return [name for name in names if not any(other.startswith(name) for other in series)]
+
+
 def as_json(metrics: BrokerMetrics) -> dict[str, object]:
     return {
         "cluster": metrics.total(),

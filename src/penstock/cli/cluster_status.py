@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from penstock.cli.balancing_status import BalancingStatus, find_balancing
 from penstock.client.cluster import ClusterClient
 from penstock.client.metadata import BrokerMetadata, PartitionMetadata
 from penstock.client.reassignments import PartitionReassignment
@@ -25,6 +26,7 @@ class ClusterStatus:
     brokers: Mapping[BrokerId, BrokerMetadata]
     partitions: Mapping[TopicPartition, PartitionMetadata]
     moving: Mapping[TopicPartition, PartitionReassignment]
+    balancing: BalancingStatus | None = None  # None: it is off, or the controller does not say
 
     @property
     def leaderless(self) -> list[TopicPartition]:
@@ -116,6 +118,7 @@ class ClusterStatus:
                 }
                 for name, reassignment in self.moving.items()
             },
+            "balancing": None if self.balancing is None else self.balancing.as_json(),
         }
 
 
@@ -134,4 +137,5 @@ async def find_status(client: ClusterClient) -> ClusterStatus:
             for partition in topic.partitions
         },
         moving=moving,
+        balancing=await find_balancing(client, described.controller_id),
     )

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
+from uuid import uuid4
 
 import typer
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from penstock.client.cluster import ClusterClient
     from penstock.client.consumer import Consumer
     from penstock.client.message import Message
+    from penstock.zookeeper_consumer.consumer import ZooKeeperConsumer
 
 app = typer.Typer(
     add_completion=False,
@@ -41,6 +43,11 @@ Without --group, reads every partition and commits nothing. With --group, the me
 partitions, and the offsets of printed records are committed. Starts at the end of the log; with
 --from-beginning, at its start. A group with committed offsets continues from those.
 
+With --zookeeper, joins a group in ZooKeeper, as consumers did before Kafka 0.9: its members,
+partitions and offsets are znodes below /consumers, and the brokers are those registered there.
+TOPIC may then be left out for --white-list or --black-list. Without --group, a group is made up,
+and deleted at the end.
+
 Prints values as they are, and null values as `null`. With --json, prints each record as an object
 with topic, partition, offset, timestamp_ms, key, value and headers; a key or value that is not
 UTF-8 becomes key_base64 or value_base64.
@@ -49,8 +56,19 @@ UTF-8 becomes key_base64 or value_base64.
 Examples:
   penstock consume orders --from-beginning --timeout-s 5
   penstock consume orders --group billing --max-messages 100
+  penstock consume --zookeeper 127.0.0.1:2181 --group old --white-list 'orders.*'
   penstock consume orders --from-beginning --json | jq -r '[.partition, .offset, .key] | @tsv'
 """
+
+
+class AssignmentOption(StrEnum):
+    RANGE = "range"
+    CEIL_RANGE = "ceil-range"
+
+
+class StorageOption(StrEnum):
+    ZOOKEEPER = "zookeeper"
+    KAFKA = "kafka"
 
 
 class IsolationOption(StrEnum):
@@ -61,7 +79,9 @@ class IsolationOption(StrEnum):
 @app.command(help=_HELP)
 def consume(
     ctx: typer.Context,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic to read.")],
+    topic: Annotated[
+        str | None, typer.Argument(metavar="TOPIC", help="The topic to read.", show_default=False)
+    ] = None,
     from_beginning: Annotated[
         bool, typer.Option("--from-beginning", help="Start at the earliest offset.")
     ] = False,
@@ -79,30 +99,116 @@ def consume(
         IsolationOption,
         typer.Option("--isolation", help="read_committed skips records of aborted transactions."),
     ] = IsolationOption.READ_UNCOMMITTED,
+    zookeeper: Annotated[
+        str | None,
+        typer.Option(
+            "--zookeeper", metavar="CONNECT", help="Join a group in this ZooKeeper: HOST:PORT/PATH."
+        ),
+    ] = None,
+    white_list: Annotated[
+        str | None,
+        typer.Option(
+            "--white-list",
+            metavar="REGEX",
+            help="With --zookeeper: also topics that it matches; a comma means or.",
+        ),
+    ] = None,
+    black_list: Annotated[
+        str | None,
+        typer.Option(
+            "--black-list",
+            metavar="REGEX",
+            help="With --zookeeper: every topic that it does not match.",
+        ),
+    ] = None,
+    assignment: Annotated[
+        AssignmentOption | None,
+        typer.Option(
+            "--assignment",
+            help="With --zookeeper: how a topic is shared, the same for all members; ceil-range "
+            "rounds shares up.  [default: range]",
+            show_default=False,
+        ),
+    ] = None,
+    offsets_storage: Annotated[
+        StorageOption | None,
+        typer.Option(
+            "--offsets-storage",
+            help="With --zookeeper: where offsets are kept.  [default: zookeeper]",
+            show_default=False,
+        ),
+    ] = None,
+    dual_commit: Annotated[
+        bool | None,
+        typer.Option(
+            "--dual-commit/--no-dual-commit",
+            help="With --offsets-storage kafka: also to ZooKeeper.  [default: dual-commit]",
+            show_default=False,
+        ),
+    ] = None,
     bootstrap: BootstrapOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    address = get_bootstrap(ctx, bootstrap)
-    _check_topic(address, topic)
-    from penstock.client.consumer import Consumer
     from penstock.client.errors import ClientError
 
+    of_zookeeper = {
+        "white_list": white_list,
+        "black_list": black_list,
+        "assignment": assignment,
+        "offsets_storage": offsets_storage,
+        "dual_commit": dual_commit,
+    }
+    common = {
+        "group": group,
+        "from_beginning": from_beginning,
+        "isolation": isolation.value,
+        "client_id": "penstock-cli",
+    }
     show = _show_json if wants_json(ctx, as_json) else _show_value
     try:
-        with (
-            _terminated_like_interrupted(),
-            Consumer(
-                topic,
-                bootstrap_servers=address,
-                group=group,
-                from_beginning=from_beginning,
-                isolation=isolation.value,
-                client_id="penstock-cli",
-            ) as consumer,
-        ):
-            _print_all(consumer, show, max_messages, timeout_s)
+        with _terminated_like_interrupted():
+            opened: Consumer | ZooKeeperConsumer
+            if zookeeper is None:
+                opened = _open(topic, get_bootstrap(ctx, bootstrap), common, of_zookeeper)
+            else:
+                common["bootstrap_servers"] = bootstrap  # else as the brokers are registered
+                opened = _open_in_zookeeper(topic, zookeeper, common, of_zookeeper)
+            with opened as consumer:
+                _print_all(consumer, show, max_messages, timeout_s)
     except ClientError as error:
         fail(str(error), 1)
+
+
+def _open(
+    topic: str | None, address: str, common: dict[str, Any], of_zookeeper: dict[str, Any]
+) -> "Consumer":
+    for name, value in of_zookeeper.items():
+        if value is not None:
+            option = "--" + name.replace("_", "-")
+            fail(f"{option} is for a group in ZooKeeper: name it with --zookeeper CONNECT", 2)
+    if topic is None:
+        fail("name the topic to read: penstock consume TOPIC", 2)
+    _check_topic(address, topic)
+    from penstock.client.consumer import Consumer
+
+    return Consumer(topic, bootstrap_servers=address, **common)
+
+
+def _open_in_zookeeper(
+    topic: str | None, connect: str, common: dict[str, Any], of_zookeeper: dict[str, Any]
+) -> "ZooKeeperConsumer":
+    from penstock.zookeeper_consumer.consumer import ZooKeeperConsumer
+
+    settings = {name: value for name, value in of_zookeeper.items() if value is not None}
+    is_temporary = common["group"] is None
+    if is_temporary:
+        common = {**common, "group": f"console-consumer-{uuid4().hex[:8]}"}
+    try:
+        return ZooKeeperConsumer(
+            topic, zookeeper=connect, delete_group=is_temporary, **common, **settings
+        )
+    except ValueError as error:
+        fail(str(error), 2)
 
 
 @contextmanager
@@ -127,7 +233,7 @@ def _check_topic(bootstrap: str, topic: str) -> None:
 
 
 def _print_all(
-    consumer: "Consumer",
+    consumer: "Consumer | ZooKeeperConsumer",
     show: Callable[["Message"], bytes],
     max_messages: int | None,
     timeout_s: float | None,
@@ -138,7 +244,7 @@ def _print_all(
 
 
 def read_batches(
-    consumer: "Consumer", max_messages: int | None, timeout_s: float | None
+    consumer: "Consumer | ZooKeeperConsumer", max_messages: int | None, timeout_s: float | None
 ) -> Iterator[list["Message"]]:
     """Ends after `max_messages`, or `timeout_s` without one if a broker answers then."""
     left = max_messages

@@ -1,6 +1,7 @@
 """`penstock group`: list, describe and delete consumer groups, and reset their offsets."""
 
 import time
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,9 +18,9 @@ from penstock.cli.connect import (
 )
 
 if TYPE_CHECKING:
-    from penstock.cli.group_description import GroupReport
-    from penstock.cli.offset_reset import PlannedReset, ResetScope, ResetTarget
     from penstock.client.cluster import ClusterClient
+    from penstock.client.group_values import GroupDescription, GroupPartition
+    from penstock.client.offset_reset import PlannedReset, ResetScope, ResetTarget
 
 app = command_group("List, describe and delete consumer groups; reset their offsets.")
 
@@ -36,13 +37,15 @@ Examples:
 _DESCRIBE_HELP = """Show a group's members, their partitions, committed offsets and lag.
 
 For every partition: the committed offset (the next to read), the end offset (the high watermark),
-the lag between them, and the member that reads it. A partition without a committed offset has no
-lag: auto.offset.reset decides where its consumer starts.
+the lag between them, and the member that reads it. The time lag is how long ago the record at the
+committed offset was written, 0 if none is behind; of the group, the largest. A partition without a
+committed offset has no lag: auto.offset.reset decides where its consumer starts.
 
 \b
 Examples:
   penstock group describe billing
   penstock group describe billing --json | jq .lag
+  penstock group describe billing --json | jq .time_lag_ms
 """
 
 _RESET_HELP = """Reset a group's committed offsets.
@@ -76,7 +79,7 @@ def list_groups(
 
     groups = ask_cluster(get_bootstrap(ctx, bootstrap), lambda client: client.groups.list_groups())
     if wants_json(ctx, as_json):
-        show_json([group._asdict() for group in groups])
+        show_json([asdict(group) for group in groups])
     elif groups:
         show_table(("group", "kind", "state"), [[e.group, e.kind, e.state] for e in groups])
     else:
@@ -90,27 +93,28 @@ def describe(
     bootstrap: BootstrapOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    from penstock.cli.group_description import describe_group
+    from penstock.client.group_descriptions import describe_group
 
-    report = ask_cluster(
+    description = ask_cluster(
         get_bootstrap(ctx, bootstrap), lambda client: describe_group(client, group)
     )
     if wants_json(ctx, as_json):
-        show_json(report.as_json())
+        show_json(description.as_json())
     else:
-        _show_report(report)
+        _show_description(description)
 
 
-def _show_report(report: "GroupReport") -> None:
+def _show_description(description: "GroupDescription") -> None:
     from penstock.cli.tables import show_table
 
-    description = report.description
     print(f"group       {description.group}")
     print(f"state       {description.state}")
     assignor = f", {description.assignor}" if description.assignor else ""
     print(f"kind        {description.kind}{assignor}")
     print(f"coordinator {description.coordinator.id} ({description.coordinator.address})")
-    print(f"lag         {report.lag_text}")
+    print(f"lag         {_lag_text(description)}")
+    if description.time_lag_ms is not None:
+        print(f"time lag    {_show_age(description.time_lag_ms)}")
     if description.members:
         print()
         show_table(
@@ -125,14 +129,49 @@ def _show_report(report: "GroupReport") -> None:
                 for member in description.members
             ],
         )
-    if report.partitions:
+    if description.partitions:
         print()
-        columns = ("topic", "partition", "committed", "end", "lag", "member", "host")
-        show_table(columns, [partition.as_row() for partition in report.partitions])
+        columns = ("topic", "partition", "committed", "end", "lag", "time lag", "member", "host")
+        show_table(columns, [_partition_row(partition) for partition in description.partitions])
+
+
+def _lag_text(description: "GroupDescription") -> str:
+    without = description.partitions_without_lag
+    total = "-" if description.lag is None else str(description.lag)
+    if not description.partitions:
+        return f"{total} (nothing is committed)"
+    if not without:
+        return total
+    plural = "" if without == 1 else "s"
+    return f"{total} ({without} partition{plural} without a committed or an end offset)"
+
+
+def _show_age(age_ms: int) -> str:
+    """Without blanks: 0, 0.3s, 41.2s, 12m5s, 3h12m, 5d3h."""
+    seconds = age_ms // 1000
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86_400
+    if minutes == 0:
+        return f"{age_ms / 1000:.1f}s" if age_ms else "0"
+    if hours == 0:
+        return f"{minutes}m{seconds % 60}s"
+    return f"{hours}h{minutes % 60}m" if days == 0 else f"{days}d{hours % 24}h"
+
+
+def _partition_row(partition: "GroupPartition") -> list[object]:
+    return [
+        partition.tp.topic,
+        partition.tp.partition,
+        None if partition.committed is None else partition.committed.offset,
+        partition.end_offset,
+        partition.lag,
+        None if partition.time_lag_ms is None else _show_age(partition.time_lag_ms),
+        None if partition.member is None else partition.member.member,
+        None if partition.member is None else partition.member.host.removeprefix("/"),
+    ]
 
 
 @app.command("reset-offsets", help=_RESET_HELP)
-def reset_offsets(
+def reset(
     ctx: typer.Context,
     group: GroupArgument,
     topic: Annotated[
@@ -182,13 +221,9 @@ def reset_offsets(
     target = _parse_target(to_earliest, to_latest, to_offset, to_datetime, by_duration, shift_by)
 
     async def work(client: "ClusterClient") -> "list[PlannedReset]":
-        from penstock.cli.offset_reset import plan_reset
+        from penstock.client.offset_reset import reset_offsets
 
-        await _check_empty(client, group)
-        planned = await plan_reset(client, group, scopes, target)
-        if execute:
-            await _commit(client, group, planned)
-        return planned
+        return await reset_offsets(client, group, scopes, target, execute=execute)
 
     planned = ask_cluster(get_bootstrap(ctx, bootstrap), work)
     if wants_json(ctx, as_json):
@@ -199,7 +234,7 @@ def reset_offsets(
 
 
 def _parse_scopes(topics: list[str], all_topics: bool) -> "list[ResetScope] | None":
-    from penstock.cli.offset_reset import InvalidReset, parse_scope
+    from penstock.client.offset_reset import InvalidReset, parse_scope
 
     if all_topics == bool(topics):
         fail("say which partitions: either --topic TOPIC[:P,P..] or --all-topics", 2)
@@ -217,7 +252,7 @@ def _parse_target(
     by_duration: str | None,
     shift_by: int | None,
 ) -> "ResetTarget":
-    from penstock.cli.offset_reset import (
+    from penstock.client.offset_reset import (
         InvalidReset,
         ResetKind,
         ResetTarget,
@@ -249,51 +284,6 @@ def _parse_target(
             2,
         )
     return targets[0]
-
-
-async def _check_empty(client: "ClusterClient", group: str) -> None:
-    """A group that does not exist is accepted: the reset creates it."""
-    from penstock.client.errors import RefusedByBroker
-    from penstock.model.errors import ErrorCode
-
-    try:
-        description = await client.groups.describe(group)
-    except RefusedByBroker as error:
-        if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
-            return
-        raise
-    if description.members:
-        who = ", ".join(
-            sorted({f"{member.client_id} on {member.host}" for member in description.members})
-        )
-        count = len(description.members)
-        raise _still_read(group, f"{count} member{'s' if count > 1 else ''} ({who})")
-
-
-def _still_read(group: str, by: str) -> Exception:
-    from penstock.client.errors import RefusedByBroker
-    from penstock.model.errors import ErrorCode
-
-    return RefusedByBroker(
-        f"reset offsets of group {group!r}",
-        ErrorCode.NON_EMPTY_GROUP,
-        f"it has {by}; stop its consumers first, or they continue from their positions",
-    )
-
-
-async def _commit(client: "ClusterClient", group: str, planned: "list[PlannedReset]") -> None:
-    from penstock.client.errors import RefusedByBroker
-    from penstock.client.group_values import CommittedOffset
-    from penstock.model.errors import ErrorCode
-
-    offsets = {reset.tp: CommittedOffset(reset.offset) for reset in planned}
-    try:
-        await client.groups.commit_offsets(group, offsets)
-    except RefusedByBroker as error:
-        members_came = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS)
-        if error.code in members_came:
-            raise _still_read(group, "members that joined meanwhile") from error
-        raise
 
 
 def _show_planned(group: str, planned: "list[PlannedReset]", executed: bool) -> None:

@@ -13,8 +13,10 @@ from typer.main import get_command
 SUBCOMMANDS = {
     "up": "penstock.cli.up_command",
     "topic": "penstock.cli.topic_commands",
+    "config": "penstock.cli.config_commands",
     "produce": "penstock.cli.produce_command",
     "consume": "penstock.cli.consume_command",
+    "delayed": "penstock.cli.delayed_commands",
     "group": "penstock.cli.group_commands",
     "transaction": "penstock.cli.transaction_commands",
     "cluster": "penstock.cli.cluster_commands",

@@ -1,38 +1,42 @@
-"""Reassignments with a replication throttle: the configs that set it, and their removal.
+"""The throttle of reassignments: a rate for all brokers, and its removal.
 
-Kafka's names: a rate per broker, and in the topic the replicas that it applies to.
+It holds for replicas that reassignments add, and for no others. Removal also ends throttles of
+Kafka's older kind, which name the replicas in their topic's configs.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 
-from penstock.client.admin_values import AlterConfigOp, Resource, ResourceKind
+from penstock.client.admin_values import (
+    AlterConfigOp,
+    ConfigEntry,
+    ConfigResource,
+    DescribedConfigSource,
+)
 from penstock.client.cluster import ClusterClient
-from penstock.client.reassignments import ReassignmentResult
 from penstock.model.admin import ConfigOperation
-from penstock.model.errors import ErrorCode
-from penstock.model.ids import TopicPartition
 
-LEADER_REPLICAS = "leader.replication.throttled.replicas"
-FOLLOWER_REPLICAS = "follower.replication.throttled.replicas"
+COPY_RATES = ("leader.reassignment.throttled.rate", "follower.reassignment.throttled.rate")
 RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+REPLICA_LISTS = (
+    "leader.replication.throttled.replicas",
+    "follower.replication.throttled.replicas",
+)
+ALL_BROKERS = ConfigResource.all_brokers()
 
-Changes = dict[Resource, list[AlterConfigOp]]
+Changes = dict[ConfigResource, list[AlterConfigOp]]
 
 
-async def reassign_throttled(
-    client: ClusterClient, partition: TopicPartition, to: Sequence[int], *, rate: int
-) -> Mapping[TopicPartition, ReassignmentResult]:
-    """Set the throttle first, because a reassignment starts copying at full speed."""
-    metadata = await client.metadata([partition.topic])
-    partition_metadata = metadata.find_partition(*partition)
-    if partition_metadata is None:
-        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return {partition: ReassignmentResult(code, None)}
-    changes = throttle(
-        partition, held_by=partition_metadata.replicas, to=to, brokers=metadata.brokers, rate=rate
-    )
-    await client.admin.incremental_alter_configs(changes)
-    return await client.reassignments.alter({partition: list(to)})
+async def begin_throttle(client: ClusterClient, rate: int) -> Changes:
+    """Before the reassignments, because these start copying at full speed. Returns the changes that
+    end it: an operator's own rates come back."""
+    described = await client.admin.describe_configs([ALL_BROKERS], names=COPY_RATES)
+    await client.admin.incremental_alter_configs(throttle(rate))
+    return restore(described[ALL_BROKERS])
+
+
+async def end_throttle(client: ClusterClient) -> None:
+    """Of a run that something else has begun: what the rates were before is not known."""
+    await client.admin.incremental_alter_configs({ALL_BROKERS: _deleted(COPY_RATES)})
 
 
 async def end_throttles(client: ClusterClient) -> None:
@@ -40,41 +44,29 @@ async def end_throttles(client: ClusterClient) -> None:
     await client.admin.incremental_alter_configs(unthrottle(metadata.topics, metadata.brokers))
 
 
-def throttle(
-    tp: TopicPartition,
-    *,
-    held_by: Sequence[int],
-    to: Sequence[int],
-    brokers: Iterable[int],
-    rate: int,
-) -> Changes:
-    """Current replicas are throttled as leaders, because any of them may lead; added ones as
-    followers."""
-    number = tp.partition
-    senders = ",".join(f"{number}:{broker}" for broker in held_by)
-    fetchers = ",".join(f"{number}:{broker}" for broker in to if broker not in held_by)
-    replicas = [AlterConfigOp(LEADER_REPLICAS, senders, ConfigOperation.APPEND)]
-    if fetchers:
-        replicas.append(AlterConfigOp(FOLLOWER_REPLICAS, fetchers, ConfigOperation.APPEND))
-    return {
-        **{
-            _broker(broker): [AlterConfigOp(name, str(rate)) for name in RATES]
-            for broker in brokers
-        },
-        Resource(ResourceKind.TOPIC, tp.topic): replicas,
+def throttle(rate: int) -> Changes:
+    """In bytes per second, of each broker as the leader and as the follower."""
+    return {ALL_BROKERS: [AlterConfigOp(name, str(rate)) for name in COPY_RATES]}
+
+
+def restore(described: Iterable[ConfigEntry]) -> Changes:
+    """The changes that bring back the rates of all brokers as they were described."""
+    rates = {
+        entry.name: entry.value
+        for entry in described
+        if entry.source is DescribedConfigSource.ALL_BROKERS
     }
+    restored = [AlterConfigOp(name, rates[name]) for name in COPY_RATES if name in rates]
+    return {ALL_BROKERS: restored + _deleted(name for name in COPY_RATES if name not in rates)}
 
 
 def unthrottle(topics: Iterable[str], brokers: Iterable[int]) -> Changes:
-    lists = (LEADER_REPLICAS, FOLLOWER_REPLICAS)
+    rates = (*COPY_RATES, *RATES)
     return {
-        **{Resource(ResourceKind.TOPIC, topic): _deleted(lists) for topic in topics},
-        **{_broker(broker): _deleted(RATES) for broker in brokers},
+        ALL_BROKERS: _deleted(COPY_RATES),
+        **{ConfigResource.topic(topic): _deleted(REPLICA_LISTS) for topic in topics},
+        **{ConfigResource.broker(broker): _deleted(rates) for broker in brokers},
     }
-
-
-def _broker(broker: int) -> Resource:
-    return Resource(ResourceKind.BROKER, str(broker))
 
 
 def _deleted(names: Iterable[str]) -> list[AlterConfigOp]:

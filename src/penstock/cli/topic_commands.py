@@ -17,9 +17,10 @@ from penstock.cli.connect import (
 )
 
 if TYPE_CHECKING:
-    from penstock.cli.topic_description import TopicDescription
     from penstock.client.admin_values import CreatedTopic
     from penstock.client.cluster import ClusterClient
+    from penstock.client.replica_descriptions import ReplicaDescription
+    from penstock.client.topic_descriptions import PartitionDescription, TopicDescription
 
 app = command_group("Create, list, describe, alter and delete topics.")
 
@@ -32,6 +33,17 @@ PARTITION_COLUMNS = (
     "log start",
     "high watermark",
     "log end",
+    "bytes",
+)
+REPLICA_COLUMNS = (
+    "partition",
+    "broker",
+    "state",
+    "log start",
+    "high watermark",
+    "log end",
+    "behind",
+    "behind for",
     "bytes",
 )
 
@@ -64,11 +76,14 @@ Examples:
 _DESCRIBE_HELP = """Show a topic's partitions and configs.
 
 For every partition: the leader, the replicas, those in sync (ISR), the log start offset, the high
-watermark (consumers read up to it) and the log end offset (the leader has written up to it).
+watermark (consumers read up to it) and the log end offset (the leader has written up to it). With
+several replicas, the same for each of them, with the records that it is behind its leader and for
+how long. A broker that is frozen or gone does not answer, and is shown as its leader knows it.
 
 \b
 Examples:
   penstock topic describe orders
+  penstock topic describe orders --json | jq '.partitions[].replicas[] | select(.behind > 0)'
   penstock topic describe orders --json | jq '.partitions[] | .high_watermark - .log_start_offset'
 """
 
@@ -121,23 +136,25 @@ def create(
 
     async def work(client: "ClusterClient") -> "CreatedTopic | None":
         from penstock.cli.settings_without_effect import find_without_effect
-        from penstock.client.admin_values import NewTopicSpec
+        from penstock.client.admin_values import ConfigResource, NewTopic
         from penstock.client.errors import RefusedByBroker
         from penstock.model.errors import ErrorCode
 
-        topic = NewTopicSpec(
+        topic = NewTopic(
             name=name,
-            partitions=partitions or -1,
-            replication_factor=replication_factor or -1,
+            partitions=partitions,
+            replication_factor=replication_factor,
             configs=configs,
         )
         try:
-            created = (await client.admin.create_topics([topic]))[0]
+            created = (await client.admin.create_topics([topic]))[name]
         except RefusedByBroker as error:
             if if_not_exists and error.code is ErrorCode.TOPIC_ALREADY_EXISTS:
                 return None
             raise
-        without_effect.update(await find_without_effect(client, name, configs))
+        without_effect.update(
+            await find_without_effect(client, ConfigResource.topic(name), configs)
+        )
         return created
 
     created = ask_cluster(get_bootstrap(ctx, bootstrap), work)
@@ -163,7 +180,7 @@ def _created_json(name: str, created: "CreatedTopic | None") -> dict[str, object
 
 
 def _size_text(created: "CreatedTopic") -> str:
-    if created.partitions < 0:
+    if created.partitions is None:
         return ""  # the cluster's defaults, which it does not return
     plural = "" if created.partitions == 1 else "s"
     return (
@@ -210,11 +227,14 @@ def describe(
     bootstrap: BootstrapOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    from penstock.cli.topic_description import describe_topic
+    async def work(client: "ClusterClient") -> "TopicDescription":
+        from penstock.client.topic_descriptions import describe_topics
 
-    description = ask_cluster(
-        get_bootstrap(ctx, bootstrap), lambda client: describe_topic(client, name)
-    )
+        topic = (await client.metadata([name])).topics[name]
+        topic.check()
+        return (await describe_topics(client, [topic]))[name]
+
+    description = ask_cluster(get_bootstrap(ctx, bootstrap), work)
     if wants_json(ctx, as_json):
         show_json(description.as_json())
     else:
@@ -226,10 +246,46 @@ def _show_description(description: "TopicDescription") -> None:
 
     print(f"topic {description.name}")
     print(f"id    {description.topic_id or '-'}")
-    for entry in description.configs:
-        print(f"set   {entry.name}={entry.value}")
+    for setting, value in description.configs.items():
+        print(f"set   {setting}={value}")
     print()
-    show_table(PARTITION_COLUMNS, [partition.as_row() for partition in description.partitions])
+    show_table(PARTITION_COLUMNS, [_partition_row(one) for one in description.partitions])
+    replicas = [
+        _replica_row(partition.partition, replica)
+        for partition in description.partitions
+        for replica in partition.replicas
+    ]
+    if any(partition.has_followers for partition in description.partitions):
+        print()
+        show_table(REPLICA_COLUMNS, replicas)
+
+
+def _partition_row(partition: "PartitionDescription") -> list[object]:
+    return [
+        partition.partition,
+        partition.leader,
+        partition.leader_epoch,
+        ",".join(str(replica.broker) for replica in partition.replicas),
+        ",".join(str(broker) for broker in partition.in_sync),
+        partition.log_start_offset,
+        partition.high_watermark,
+        partition.log_end_offset,
+        partition.size_bytes,
+    ]
+
+
+def _replica_row(partition: int, replica: "ReplicaDescription") -> list[object]:
+    return [
+        partition,
+        replica.broker,
+        replica.state,
+        replica.log_start_offset,
+        replica.high_watermark,
+        replica.log_end_offset,
+        replica.behind,
+        None if replica.behind_ms is None else f"{replica.behind_ms / 1000:.1f} s",
+        replica.size_bytes,
+    ]
 
 
 @app.command(help=_ALTER_HELP)
@@ -259,7 +315,7 @@ def alter(
 
     async def work(client: "ClusterClient") -> dict[str, str]:
         from penstock.cli.settings_without_effect import find_without_effect
-        from penstock.client.admin_values import AlterConfigOp, Resource, ResourceKind
+        from penstock.client.admin_values import AlterConfigOp, ConfigResource
         from penstock.model.admin import ConfigOperation
 
         changes = [AlterConfigOp(setting, value) for setting, value in configs.items()]
@@ -267,11 +323,11 @@ def alter(
             AlterConfigOp(setting, None, ConfigOperation.DELETE) for setting in delete_config or []
         ]
         if changes:
-            topic = Resource(ResourceKind.TOPIC, name)
+            topic = ConfigResource.topic(name)
             await client.admin.incremental_alter_configs({topic: changes})
         if partitions is not None:
             await client.admin.create_partitions({name: partitions})
-        return await find_without_effect(client, name, names)
+        return await find_without_effect(client, ConfigResource.topic(name), names)
 
     without_effect = ask_cluster(get_bootstrap(ctx, bootstrap), work)
     is_altered = partitions is not None or bool(names - without_effect.keys())

@@ -372,7 +372,7 @@ def _open_json(transaction: "OpenTransaction") -> dict[str, object]:
 
 
 def _parse_span(option: str, text: str) -> int:
-    from penstock.cli.offset_reset import InvalidReset, parse_duration_ms
+    from penstock.client.offset_reset import InvalidReset, parse_duration_ms
 
     try:
         return parse_duration_ms(text)

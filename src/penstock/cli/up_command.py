@@ -112,6 +112,10 @@ def up(
             help="TRACE, DEBUG, INFO, WARN, ERROR or FATAL, or logging.level; default INFO.",
         ),
     ] = None,
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="Refuse settings that are accepted and have no effect here."),
+    ] = False,
 ) -> None:
     """Start a broker in the foreground; Ctrl-C or SIGTERM stops it cleanly.
 
@@ -138,11 +142,14 @@ def up(
                 brokers,
                 zookeepers or 1,
                 options,
+                is_strict=strict,
             )
         )
     from penstock.server.lean_start import start_broker
 
     raw_config = _gather(data, listen, config, settings or [], broker_id, zookeeper, options)
+    if strict:
+        _refuse_without_effect(raw_config)
     raise typer.Exit(start_broker(raw_config, on_ready=_say_ready))
 
 
@@ -184,6 +191,8 @@ def _run_cluster(
     brokers: int,
     zookeepers: int,
     options: dict[str, str],
+    *,
+    is_strict: bool,
 ) -> int:
     from penstock.cli.cluster_foreground import run_cluster
     from penstock.server.local_cluster import LocalCluster
@@ -193,6 +202,8 @@ def _run_cluster(
     given = given.overlaid_by(RawConfig.from_mapping(options, where="command line"))
     given = _overlay(given, settings)
     _refuse_secured_listeners(given)
+    if is_strict:
+        _refuse_without_effect(given)
     cluster = LocalCluster(
         data or DEFAULT_DATA,
         host=host,
@@ -230,6 +241,17 @@ def _refuse_unresolved(raw_config: RawConfig) -> None:
         resolve_broker(raw_config)
     except ConfigError as error:
         raise typer.BadParameter(str(error)) from None
+
+
+def _refuse_without_effect(raw_config: RawConfig) -> None:
+    from penstock.config.effective_config import resolve_broker
+
+    try:
+        inert = resolve_broker(raw_config).describe_without_effect()
+    except ConfigError:
+        return  # refused by the broker, in full
+    if inert is not None:
+        raise typer.BadParameter(f"{inert}; remove them, or start without --strict")
 
 
 def _gather(

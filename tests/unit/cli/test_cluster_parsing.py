@@ -3,8 +3,8 @@
 import pytest
 from typer.testing import CliRunner
 
-from penstock.cli.cluster_commands import parse_brokers, parse_partition
 from penstock.cli.main import app
+from penstock.cli.reassign_command import parse_brokers, parse_partition
 from penstock.model.ids import TopicPartition
 
 

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
-from penstock.cli.offset_reset import (
+from penstock.client.offset_reset import (
     InvalidReset,
     ResetScope,
     parse_duration_ms,
