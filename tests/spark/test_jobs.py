@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.profile import scaled
+from tests.profile import is_long, scaled
 from tests.spark.planted_faults import ALSO_EXPECTED, EXPECTED, TOPIC, broker_with_faults
 from tests.spark.topics import Sent, create_topic, delete_records, send
 from tests.spark.written import read_records
@@ -119,6 +119,7 @@ def test_audit_of_a_clean_topic_reports_nothing(
         print(f"\naudit of {records:,} records: {result.seconds:.1f} s, {pace:,.0f} records/s")
 
 
+@pytest.mark.skipif(not is_long(), reason="tests/unit/spark/jobs finds both kinds")
 def test_audit_reports_duplicates_and_sequence_gaps(
     spark: SparkSession, broker: penstock.Broker, topic_name: str
 ) -> None:

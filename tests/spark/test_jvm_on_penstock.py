@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (the name that Spark's users know)
-from tests.profile import scaled
+from tests.profile import is_long, scaled
 from tests.spark.parity import JVM, QUERY_TIMEOUT_S, Read, load, read_batch, read_stream
 from tests.spark.topics import Sent, create_topic, end_offsets, send, wait_until
 
@@ -97,6 +97,7 @@ def test_jvm_stream_drains_a_topic_and_resumes_from_its_checkpoint(
     assert values(again.rows) == list(range(10))
 
 
+@pytest.mark.skipif(not is_long(), reason="the JVM's stream drains a topic in `make test`")
 def test_jvm_stream_copies_a_topic_that_is_being_written(
     spark: SparkSession, broker: penstock.Broker, topic_name: str, tmp_path: Path
 ) -> None:

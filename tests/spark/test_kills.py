@@ -177,6 +177,7 @@ def test_query_resumes_from_its_checkpoint_after_its_workers_are_killed(
     assert copying.numbers() == list(range(200))
 
 
+@pytest.mark.skipif(not is_long(), reason="workers are killed in `make test`")
 def test_query_resumes_from_its_checkpoint_after_its_planner_is_killed(
     spark: SparkSession, broker: penstock.Broker, topic_name: str, tmp_path: Path
 ) -> None:

@@ -157,8 +157,11 @@ VARIANTS: dict[str, Case] = {
         for name in CODECS
     },
 }  # fmt: skip
-if is_long():
-    CASES |= VARIANTS
+SHORT = (
+    "subscribe", "assign", "starting and ending", "times on both sides", "minPartitions",
+    "includeHeaders", "codecs",
+)  # fmt: skip
+CASES = CASES | VARIANTS if is_long() else {name: CASES[name] for name in SHORT}
 
 
 def resolve(corpus: Corpus, options: Mapping[str, Any]) -> dict[str, str]:

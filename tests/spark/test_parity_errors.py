@@ -131,7 +131,7 @@ def test_batch_queries_reject_what_the_jvm_connector_rejects(
     check(case, corpus, lambda format_name, options: batch_result(spark, format_name, options))
 
 
-@pytest.mark.parametrize("name", STREAM)
+@pytest.mark.parametrize("name", STREAM if is_long() else ["endingOffsets"])
 def test_streams_reject_what_the_jvm_connector_rejects(
     spark: SparkSession, corpus: Corpus, name: str, tmp_path: Path
 ) -> None:

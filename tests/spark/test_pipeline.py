@@ -8,7 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import fastavro
+import pytest
 from pyspark.sql import SparkSession
+from tests.profile import is_long
 from tests.spark.pipelines import records_of, run, run_once, values_of, write_pipeline
 from tests.spark.topics import Sent, ask, create_topic, send
 
@@ -96,6 +98,7 @@ sinks:
     assert spark.read.parquet(f"{tmp_path}/table").count() == 101
 
 
+@pytest.mark.skipif(not is_long(), reason="test_sink writes aggregates in update mode")
 def test_update_mode_writes_changed_aggregates(
     spark: SparkSession, broker: penstock.Broker, tmp_path: Path, topic_name: str
 ) -> None:
@@ -223,6 +226,7 @@ sinks:
     assert sorted(row.name for row in spark.table("known_names").collect()) == ["Ann", "Bob"]
 
 
+@pytest.mark.skipif(not is_long(), reason="a variant of a table by path")
 def test_catalog_tables_are_written_and_read(
     spark: SparkSession, broker: penstock.Broker, tmp_path: Path, topic_name: str
 ) -> None:

@@ -100,9 +100,10 @@ sinks:
 @pytest.mark.parametrize(
     ("sink", "error"),
     [
-        (
+        pytest.param(
             "{from: numbers, format: delta}",
             "sink out: Failed to find the data source: delta.",
+            marks=pytest.mark.skipif(not is_long(), reason="starts another Spark"),
         ),
         pytest.param(
             "{query: SELECT m FROM numbers, format: noop}",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.profile import is_long
 from tests.spark.pipelines import run, run_once, write_pipeline
 from tests.spark.topics import Sent, create_topic, send
 from typer.testing import CliRunner
@@ -126,6 +127,7 @@ def test_topic_that_does_not_exist_fails_with_one_sentence(
     assert "at org.apache" not in message
 
 
+@pytest.mark.skipif(not is_long(), reason="runs a pipeline twice")
 def test_changed_aggregate_names_the_folder_to_delete(
     spark: SparkSession, broker: penstock.Broker, tmp_path: Path, topic_name: str
 ) -> None:

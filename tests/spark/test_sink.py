@@ -10,6 +10,7 @@ import pytest
 from aiokafka.partitioner import murmur2  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from tests.profile import is_long
 from tests.spark.topics import create_topic
 from tests.spark.written import read_batches, read_codecs, read_records
 
@@ -216,6 +217,7 @@ def test_aggregate_is_written_in_every_output_mode(
     assert len(written) == {"update": 4, "complete": 5}[mode]
 
 
+@pytest.mark.skipif(not is_long(), reason="test_exactly_once_writes commits by these reports")
 def test_driver_receives_a_report_from_each_task(
     spark: SparkSession,
     broker: penstock.Broker,

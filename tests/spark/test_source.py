@@ -192,6 +192,7 @@ def test_progress_gives_the_lag_of_a_query(copy: Copy, topic: str) -> None:
     assert last.total == 0
 
 
+@pytest.mark.skipif(not is_long(), reason="tests/unit/spark/source plans it")
 def test_bytes_limit_a_micro_batch(copy: Copy, topic: str) -> None:
     query = copy.drain(topic, startingOffsets="earliest", maxBytesPerTrigger="1000")
     sizes = [
@@ -219,6 +220,7 @@ def test_listener_publishes_the_end_of_the_last_batch(
         spark.streams.removeListener(listener)
 
 
+@pytest.mark.skipif(not is_long(), reason="tests/unit/spark/source reads the offsets")
 def test_query_starts_at_the_offsets_another_query_published(
     spark: SparkSession, broker: penstock.Broker, topic: str, tmp_path: Path
 ) -> None:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
-from tests.profile import scaled
+from tests.profile import is_long, scaled
 from tests.spark.synced_tables import dead_letters, files_of, open_synced, positions_of, read_table
 from tests.spark.topics import (
     Sent,
@@ -223,7 +223,9 @@ def _check_history(
     }
 
 
-@pytest.mark.parametrize("kind", [TableFormat.ICEBERG, TableFormat.PARQUET])
+@pytest.mark.parametrize(
+    "kind", [TableFormat.ICEBERG, TableFormat.PARQUET] if is_long() else [TableFormat.PARQUET]
+)
 def test_tasks_on_spark_write_readable_tables(
     spark: SparkSession,
     broker: penstock.Broker,

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from confluent_kafka import KafkaError, Producer
 
-from penstock.client.admin_values import NewTopicSpec
+from penstock.client.admin_values import NewTopic
 from penstock.client.cluster import ClusterClient
 from penstock.client.data_calls import EARLIEST, LATEST
 from penstock.model.ids import Offset, TopicPartition
@@ -51,7 +51,7 @@ def create_topic(
     replication_factor: int = -1,
     config: Mapping[str, str] | None = None,
 ) -> str:
-    topic = NewTopicSpec(
+    topic = NewTopic(
         name=name,
         partitions=partitions,
         replication_factor=replication_factor,

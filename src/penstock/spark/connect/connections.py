@@ -5,7 +5,6 @@ Spark forks its Python processes and reuses them for many tasks. Invariant: a pr
 an event loop or a socket of the process that it was forked from.
 """
 
-import asyncio
 import atexit
 import os
 import threading
@@ -23,8 +22,9 @@ from penstock.client.data_calls import (
     ListedOffset,
     Produced,
 )
-from penstock.client.errors import ClientClosed, InvalidAddress
+from penstock.client.errors import InvalidAddress
 from penstock.client.group_values import CommittedOffset
+from penstock.client.loop_thread import LoopThread
 from penstock.client.metadata import ClusterMetadata
 from penstock.model.ids import TopicPartition
 from penstock.protocol.batch import Buffer
@@ -99,7 +99,7 @@ class BlockingClient:
     `start` does not block; its futures keep several operations in flight.
     """
 
-    def __init__(self, settings: ClientSettings, loop: "_LoopThread") -> None:
+    def __init__(self, settings: ClientSettings, loop: LoopThread) -> None:
         self.settings = settings
         self.groups = BlockingGroups(self)
         self._loop = loop
@@ -201,12 +201,12 @@ class _Process:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._loop: _LoopThread | None = None
+        self._loop: LoopThread | None = None
         self._clients: dict[ClientSettings, BlockingClient] = {}
 
     def get_client(self, settings: ClientSettings) -> BlockingClient:
         with self._lock:
-            self._loop = self._loop or _LoopThread()
+            self._loop = self._loop or LoopThread("penstock-connections")
             client = self._clients.get(settings)
             if client is None:
                 client = self._clients[settings] = BlockingClient(settings, self._loop)
@@ -220,48 +220,6 @@ class _Process:
             future.result(_CLOSE_TIMEOUT_S)
         if loop is not None:
             loop.stop()
-
-
-class _LoopThread:
-    """An event loop that runs on its own thread until it is stopped."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="penstock-connections", daemon=True)
-        self._thread.start()
-
-    def submit(self, work: Callable[[], Awaitable[_Result]]) -> "Future[_Result]":
-        assert threading.current_thread() is not self._thread, "would deadlock"
-
-        async def operate() -> _Result:
-            return await work()
-
-        coroutine = operate()
-        try:
-            return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        except RuntimeError:  # the loop is closed
-            coroutine.close()
-            raise ClientClosed("the connections of this process were closed") from None
-
-    def stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(_CLOSE_TIMEOUT_S)
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_forever()
-            self._loop.run_until_complete(_cancel_remaining())
-        finally:
-            self._loop.close()
-
-
-async def _cancel_remaining() -> None:
-    """Cancels running tasks, so that their callers do not wait forever."""
-    remaining = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in remaining:
-        task.cancel()
-    await asyncio.gather(*remaining, return_exceptions=True)
 
 
 # By process id. Entries inherited through a fork stay here untouched: closing them, or even

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from penstock.client.admin_values import Resource, ResourceKind
+from penstock.client.admin_values import ConfigResource
 from penstock.client.errors import ClientError
 from penstock.spark.connect.connections import BlockingClient, ClientSettings
 from penstock.spark.failures import ClusterNotReady
@@ -113,7 +113,7 @@ def plan_audit(
 
 def find_compacted(client: BlockingClient, topics: Sequence[str]) -> dict[str, bool]:
     """For each topic, whether compaction may have removed records."""
-    resources = [Resource(ResourceKind.TOPIC, topic) for topic in topics]
+    resources = [ConfigResource.topic(topic) for topic in topics]
     try:
         described = client.run(
             lambda kafka: kafka.admin.describe_configs(resources, names=[_POLICY])

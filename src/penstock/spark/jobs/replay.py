@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Observation
 from pyspark.sql import functions as f
 
-from penstock.client.admin_values import NewTopicSpec
+from penstock.client.admin_values import NewTopic
 from penstock.client.data_calls import LATEST, IsolationLevel
 from penstock.client.errors import ClientError
 from penstock.model.errors import ErrorCode
@@ -102,7 +102,7 @@ def prepare_target(
     try:
         topic = client.metadata([replay.target]).topics[replay.target]
         if topic.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and replay.creates_target:
-            wanted = NewTopicSpec(name=replay.target, partitions=most)
+            wanted = NewTopic(name=replay.target, partitions=most)
             client.run(lambda kafka: kafka.admin.create_topics([wanted]))
             return [TopicPartition(replay.target, partition) for partition in range(most)]
         topic.check()

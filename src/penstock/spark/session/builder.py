@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from penstock.config.java import find_java
 from penstock.spark.session.class_archive import use_archive
+from penstock.spark.session.default_save_mode import accept_default_mode
 from penstock.spark.session.worker_python import make_worker_python
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def session(
         builder = builder.config(key, value)
     if own_group:
         _launch_java({**settings, "spark.app.name": name, "spark.master": master})
+    accept_default_mode()
     return builder.getOrCreate()
 
 

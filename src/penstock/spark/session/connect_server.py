@@ -9,6 +9,8 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.spark.session.default_save_mode import accept_default_mode_on_connect
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -102,6 +104,7 @@ def _open(remote: str, settings: Mapping[str, str]) -> "SparkSession":
     builder = SparkSession.builder.remote(remote)
     for name, value in settings.items():
         builder = builder.config(name, value)
+    accept_default_mode_on_connect()
     spark = builder.getOrCreate()
     policy = DefaultPolicy(max_retries=_RETRIES, max_backoff=_MAX_BACKOFF_MS)
     spark.client.set_retry_policies([policy])

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from penstock.client.admin_values import Resource, ResourceKind
+from penstock.client.admin_values import ConfigResource
 from penstock.client.metadata import TopicMetadata
 from penstock.spark.connect.connections import BlockingClient
 from penstock.spark.tables.errors import BadTableOption
@@ -20,7 +20,7 @@ _LATER = {"penstock.table.schema": "", "penstock.table.registry.prefix": "false"
 def find_wanted(client: BlockingClient, topics: Iterable[str] | None) -> dict[str, TableSpec]:
     """The specs of those topics (None: all) whose config asks for a table."""
     names = sorted(_all_topics(client) if topics is None else topics)
-    resources = [Resource(ResourceKind.TOPIC, name) for name in names]
+    resources = [ConfigResource.topic(name) for name in names]
     if not resources:
         return {}
     answers = client.run(lambda cluster: cluster.admin.describe_configs(resources))

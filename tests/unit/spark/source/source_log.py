@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from penstock.client.admin_values import NewTopicSpec
+from penstock.client.admin_values import NewTopic
 from penstock.model.ids import Offset, TopicPartition
 from penstock.protocol.records import Record, build_batch
 from penstock.spark.connect.connections import BlockingClient, ClientSettings, shared_client
@@ -37,7 +37,7 @@ class Log:
 
     def create(self, partitions: int = 1, **configs: str) -> None:
         dotted = {name.replace("_", "."): value for name, value in configs.items()}
-        topic = NewTopicSpec(name=self.topic, partitions=partitions, configs=dotted)
+        topic = NewTopic(name=self.topic, partitions=partitions, configs=dotted)
         self.client.run(lambda client: client.admin.create_topics([topic]))
 
     def delete(self) -> None:

@@ -9,7 +9,7 @@ import asyncio
 import time
 from typing import NamedTuple, Self
 
-from penstock.client.admin_values import NewTopicSpec
+from penstock.client.admin_values import NewTopic
 from penstock.client.cluster import ClusterClient
 from penstock.client.data_calls import EARLIEST, LATEST, FetchFrom, IsolationLevel
 from penstock.client.errors import RefusedByBroker
@@ -101,7 +101,7 @@ async def _create_topic(client: ClusterClient, timeout_ms: int) -> None:
         return
     replicas = min(_MAX_REPLICAS, len(metadata.brokers))
     config = {**_TOPIC_CONFIG, "min.insync.replicas": str(max(1, replicas - 1))}
-    topic = NewTopicSpec(
+    topic = NewTopic(
         name=DECISIONS_TOPIC, partitions=1, replication_factor=replicas, configs=config
     )
     try:

@@ -11,7 +11,7 @@ import os
 import socket
 import time
 
-from penstock.client.admin_values import NewTopicSpec
+from penstock.client.admin_values import NewTopic
 from penstock.client.cluster import ClusterClient
 from penstock.client.data_calls import LATEST, FetchFrom
 from penstock.client.errors import RefusedByBroker
@@ -44,7 +44,7 @@ async def _create_topic(client: ClusterClient, timeout_ms: int) -> None:
     metadata = await client.metadata([LEASES_TOPIC], timeout_ms=timeout_ms)
     if metadata.topics[LEASES_TOPIC].error is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return
-    topic = NewTopicSpec(
+    topic = NewTopic(
         name=LEASES_TOPIC,
         partitions=1,
         replication_factor=min(_MAX_REPLICAS, len(metadata.brokers)),
