@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.clients.scenarios import HEADERS, Message, Received, Start
+from tests.clients.scenarios import HEADERS, Headers, Message, Received, Start
 from tests.interop.kafka_broker import Child
 from tests.interop.kafka_jars import (
     CACHE_ROOT,
@@ -138,13 +138,21 @@ class JavaClient:
     def create_topic(self, topic: str, partitions: int) -> None:
         self._ask("create_topic", topic=topic, partitions=partitions)
 
-    def produce(self, topic: str, messages: Sequence[Message], *, codec: str, acks: str) -> None:
+    def produce(
+        self,
+        topic: str,
+        messages: Sequence[Message],
+        *,
+        codec: str,
+        acks: str,
+        headers: Headers = HEADERS,
+    ) -> None:
         records = [[_to_text(m.key), _to_text(m.value), m.timestamp_ms] for m in messages]
-        headers = [[name, _to_text(value)] for name, value in HEADERS]
+        texts = [[name, _to_text(value)] for name, value in headers]
         config = {"compression.type": codec, "acks": acks, "linger.ms": "200"}
         if acks != "all":
             config["enable.idempotence"] = "false"
-        self._ask("produce", topic=topic, records=records, headers=headers, config=config)
+        self._ask("produce", topic=topic, records=records, headers=texts, config=config)
 
     def end_offset(self, topic: str, partition: int) -> int:
         return int(self._ask("end_offset", topic=topic, partition=partition)["offset"])

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from tests.clients.under_test import BrokerUnderTest
 
-from penstock.client.admin_values import NewTopicSpec
+from penstock.client.admin_values import NewTopic
 from penstock.client.cluster import ClusterClient
 from penstock.client.data_calls import LATEST
 from penstock.model.ids import TopicPartition
@@ -41,7 +41,7 @@ def new_topic(
 
     async def create(client: ClusterClient) -> None:
         settings = {config.replace("__", "."): value for config, value in configs.items()}
-        topic = NewTopicSpec(name=name, partitions=partitions, configs=settings)
+        topic = NewTopic(name=name, partitions=partitions, configs=settings)
         await client.admin.create_topics([topic])
         # KRaft responds before the partitions have leaders; the client waits for them.
         await client.list_offsets(

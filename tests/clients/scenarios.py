@@ -65,8 +65,16 @@ class Client(Protocol):
 
     def create_topic(self, topic: str, partitions: int) -> None: ...
 
-    def produce(self, topic: str, messages: Sequence[Message], *, codec: str, acks: str) -> None:
-        """Sends with HEADERS over one connection, to the partitions that the client chooses."""
+    def produce(
+        self,
+        topic: str,
+        messages: Sequence[Message],
+        *,
+        codec: str,
+        acks: str,
+        headers: Headers = HEADERS,
+    ) -> None:
+        """Sends over one connection, to the partitions that the client chooses."""
 
     def end_offset(self, topic: str, partition: int) -> int: ...
 

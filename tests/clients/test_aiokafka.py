@@ -17,6 +17,7 @@ from tests.clients.scenarios import (
     HEADERS,
     READ_TIMEOUT_S,
     ClientScenarios,
+    Headers,
     Message,
     Received,
     Start,
@@ -62,11 +63,19 @@ class AioKafka:
             await admin.close()
         assert [error[1] for error in answer.topic_errors] == [0], answer
 
-    def produce(self, topic: str, messages: Sequence[Message], *, codec: str, acks: str) -> None:
-        self._runner.run(self._produce(topic, messages, codec, acks))
+    def produce(
+        self,
+        topic: str,
+        messages: Sequence[Message],
+        *,
+        codec: str,
+        acks: str,
+        headers: Headers = HEADERS,
+    ) -> None:
+        self._runner.run(self._produce(topic, messages, codec, acks, headers))
 
     async def _produce(
-        self, topic: str, messages: Sequence[Message], codec: str, acks: str
+        self, topic: str, messages: Sequence[Message], codec: str, acks: str, headers: Headers
     ) -> None:
         producer = AIOKafkaProducer(
             bootstrap_servers=self._bootstrap_servers,
@@ -83,7 +92,7 @@ class AioKafka:
                     value=message.value,
                     key=message.key,
                     timestamp_ms=message.timestamp_ms,
-                    headers=list(HEADERS),
+                    headers=list(headers),
                 )
                 for message in messages
             ]

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.client.admin_values import AlterConfigOp, Resource, ResourceKind
+from penstock.client.admin_values import AlterConfigOp, ConfigResource
 from penstock.client.cluster import ClusterClient
 from penstock.client.errors import ClientError
-from penstock.model.admin import ConfigOperation
+from penstock.model.admin import ConfigOperation, ConfigResourceType
 
 with warnings.catch_warnings():  # it loads its schemas with a function that Python 3.11 deprecates
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -27,7 +27,7 @@ pytestmark = [
 ]
 
 LOGGER = "penstock.controller"
-LEVELS = Resource(ResourceKind.BROKER_LOGGER, "1")
+LEVELS = ConfigResource.broker_logger(1)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def broker() -> Iterator[penstock.Broker]:
         yield broker
 
 
-def describe(broker: penstock.Broker, resource: Resource = LEVELS) -> dict[str, str | None]:
+def describe(broker: penstock.Broker, resource: ConfigResource = LEVELS) -> dict[str, str | None]:
     async def ask() -> dict[str, str | None]:
         async with ClusterClient(broker.bootstrap_servers) as client:
             described = await client.admin.describe_configs([resource])
@@ -46,7 +46,7 @@ def describe(broker: penstock.Broker, resource: Resource = LEVELS) -> dict[str, 
 
 
 def alter(
-    broker: penstock.Broker, changes: Sequence[AlterConfigOp], resource: Resource = LEVELS
+    broker: penstock.Broker, changes: Sequence[AlterConfigOp], resource: ConfigResource = LEVELS
 ) -> None:
     async def ask() -> None:
         async with ClusterClient(broker.bootstrap_servers) as client:
@@ -122,4 +122,4 @@ def test_wrong_changes_are_refused_together_with_right_ones(
 
 def test_a_broker_answers_for_its_own_loggers_only(broker: penstock.Broker) -> None:
     with pytest.raises(ClientError, match="must not be empty"):
-        describe(broker, Resource(ResourceKind.BROKER_LOGGER, ""))
+        describe(broker, ConfigResource(ConfigResourceType.BROKER_LOGGER, ""))

@@ -16,7 +16,7 @@ from tests.clients.under_test import BrokerUnderTest, broker_under_test
 from tests.interop.kafka_jars import KafkaUnavailableError, Say
 from tests.profile import is_long
 
-from penstock.client.admin_values import AlterConfigOp, Resource, ResourceKind
+from penstock.client.admin_values import AlterConfigOp, ConfigResource
 from penstock.protocol.batch import BatchHeader
 
 pytestmark = pytest.mark.xdist_group("compacted topics")
@@ -71,7 +71,7 @@ def compact(broker: BrokerUnderTest, topic: str) -> None:
         AlterConfigOp("cleanup.policy", "compact"),
         AlterConfigOp("min.cleanable.dirty.ratio", "0.01"),
     ]
-    altered = {Resource(ResourceKind.TOPIC, topic): changes}
+    altered = {ConfigResource.topic(topic): changes}
     ask(broker, lambda client: client.admin.incremental_alter_configs(altered))
     deadline = time.monotonic() + PATIENCE_S
     while sum(header.record_count for header in stored(broker, topic)) > len(KEPT):

@@ -21,6 +21,7 @@ from tests.clients.scenarios import (
     HEADERS,
     READ_TIMEOUT_S,
     ClientScenarios,
+    Headers,
     Message,
     Received,
     Start,
@@ -51,10 +52,23 @@ class ConfluentKafka:
         admin = AdminClient(self._common)  # must live until the response arrives
         admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(timeout=60)
 
-    def produce(self, topic: str, messages: Sequence[Message], *, codec: str, acks: str) -> None:
+    def produce(
+        self,
+        topic: str,
+        messages: Sequence[Message],
+        *,
+        codec: str,
+        acks: str,
+        headers: Headers = HEADERS,
+    ) -> None:
         failures: list[KafkaError] = []
         producer = Producer(
-            {**self._common, "compression.type": codec, "acks": acks, "linger.ms": 200}
+            {
+                **self._common,
+                "compression.type": codec,
+                "acks": acks,
+                "linger.ms": 60_000,
+            }  # until flushed
         )
         for message in messages:
             producer.produce(
@@ -62,7 +76,7 @@ class ConfluentKafka:
                 value=message.value,
                 key=message.key,
                 timestamp=message.timestamp_ms,
-                headers=list(HEADERS),
+                headers=list(headers),
                 on_delivery=lambda error, _: failures.append(error) if error else None,
             )
         assert producer.flush(30) == 0

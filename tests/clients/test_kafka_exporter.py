@@ -84,13 +84,13 @@ def read_brokers(cluster: Cluster) -> Series:
 
 
 @contextmanager
-def run_exporter(program: str, cluster: Cluster, folder: Path) -> Iterator[Read]:
+def run_exporter(program: str, cluster: Cluster, folder: Path, *options: str) -> Iterator[Read]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     servers = cluster.bootstrap_servers.split(",")
     command = [program, f"--web.listen-address=127.0.0.1:{port}"]
     command += [f"--kafka.server={server}" for server in servers]
-    command += ["--refresh.metadata=1s"]
+    command += ["--refresh.metadata=1s", *options]
     with (folder / "kafka_exporter.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
     try:

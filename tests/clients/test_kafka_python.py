@@ -12,6 +12,7 @@ from tests.clients.scenarios import (
     HEADERS,
     READ_TIMEOUT_S,
     ClientScenarios,
+    Headers,
     Message,
     Received,
     Start,
@@ -60,7 +61,15 @@ class KafkaPython:
         new = {"num_partitions": partitions, "replication_factor": 1}
         self._admin.create_topics({topic: new})
 
-    def produce(self, topic: str, messages: Sequence[Message], *, codec: str, acks: str) -> None:
+    def produce(
+        self,
+        topic: str,
+        messages: Sequence[Message],
+        *,
+        codec: str,
+        acks: str,
+        headers: Headers = HEADERS,
+    ) -> None:
         producer = kafka.KafkaProducer(
             bootstrap_servers=self._bootstrap_servers,
             compression_type=CODECS.get(codec, codec),
@@ -74,7 +83,7 @@ class KafkaPython:
                 value=message.value,
                 key=message.key,
                 timestamp_ms=message.timestamp_ms,
-                headers=list(HEADERS),
+                headers=list(headers),
             )
             for message in messages
         ]

@@ -15,6 +15,7 @@ from tests.clients.scenarios import (
     READ_TIMEOUT_S,
     SETTLE_TIMEOUT_S,
     ClientScenarios,
+    Headers,
     Message,
     Received,
     Start,
@@ -51,14 +52,22 @@ class Kcat:
         ]
         return len(offset[0]["partitions"]) if offset else 0
 
-    def produce(self, topic: str, messages: Sequence[Message], *, codec: str, acks: str) -> None:
+    def produce(
+        self,
+        topic: str,
+        messages: Sequence[Message],
+        *,
+        codec: str,
+        acks: str,
+        headers: Headers = HEADERS,
+    ) -> None:
         lines = [
             message.value if message.key is None else message.key + KEY_DELIMITER + message.value
             for message in messages
         ]
         options = ["-z", codec, "-X", f"acks={acks}", "-X", "linger.ms=200"]
         options += ["-K", KEY_DELIMITER.decode()]
-        for name, value in HEADERS:
+        for name, value in headers:
             options += ["-H", f"{name}={value.decode()}"]
         self._run("-P", "-t", topic, *options, given=b"\n".join(lines))
 

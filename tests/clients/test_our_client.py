@@ -11,10 +11,9 @@ from tests.clients.under_test import BrokerUnderTest
 
 from penstock.client.admin_values import (
     AlterConfigOp,
+    ConfigResource,
     DescribedConfigSource,
-    NewTopicSpec,
-    Resource,
-    ResourceKind,
+    NewTopic,
 )
 from penstock.client.cluster import ClusterClient
 from penstock.client.data_calls import EARLIEST, LATEST, MAX_TIMESTAMP, FetchFrom
@@ -198,8 +197,8 @@ def test_a_topic_is_created_extended_and_deleted(broker: BrokerUnderTest) -> Non
     name = new_name()
 
     async def work(client: ClusterClient) -> None:
-        topic = NewTopicSpec(name=name, partitions=2, replication_factor=1)
-        (created,) = await client.admin.create_topics([topic])
+        topic = NewTopic(name=name, partitions=2, replication_factor=1)
+        created = (await client.admin.create_topics([topic]))[name]
         topic_metadata = (await client.metadata([name])).topics[name]
         assert (created.partitions, len(topic_metadata.partitions)) == (2, 2)
         assert created.topic_id == topic_metadata.topic_id is not None
@@ -224,8 +223,8 @@ def test_validate_only_creates_no_topic(broker: BrokerUnderTest) -> None:
     name = new_name()
 
     async def work(client: ClusterClient) -> None:
-        await client.admin.create_topics([NewTopicSpec(name=name)], validate_only=True)
-        bad = NewTopicSpec(name=name, configs={"retention.ms": "soon"})
+        await client.admin.create_topics([NewTopic(name=name)], validate_only=True)
+        bad = NewTopic(name=name, configs={"retention.ms": "soon"})
         with pytest.raises(RefusedByBroker) as caught:
             await client.admin.create_topics([bad])
         assert caught.value.code is ErrorCode.INVALID_CONFIG
@@ -235,7 +234,7 @@ def test_validate_only_creates_no_topic(broker: BrokerUnderTest) -> None:
 
 
 def test_configs_are_altered_described_and_reset(broker: BrokerUnderTest) -> None:
-    topic = Resource(ResourceKind.TOPIC, new_topic(broker, retention__ms="1000000"))
+    topic = ConfigResource.topic(new_topic(broker, retention__ms="1000000"))
 
     async def retention(client: ClusterClient) -> tuple[str | None, bool]:
         configs = await client.admin.describe_configs(
@@ -281,7 +280,7 @@ def test_brokers_and_their_log_dirs_are_described(broker: BrokerUnderTest) -> No
         assert [set(dir_description.replicas) for dir_description in only[broker_id]] == [
             {partition}
         ]
-        resource = Resource(ResourceKind.BROKER, str(broker_id))
+        resource = ConfigResource.broker(broker_id)
         entries = (await client.admin.describe_configs([resource]))[resource]
         assert "log.retention.hours" in {entry.name for entry in entries}
 

@@ -93,11 +93,12 @@ def test_describe_shows_every_partitions_leader_replicas_and_offsets(
     leader = described["partitions"][1]["leader"]
     size = described["partitions"][1].pop("size_bytes")
     assert size > 61
+    (replica,) = described["partitions"][1].pop("replicas")
+    assert (replica["broker"], replica["leader"], replica["in_sync"]) == (leader, True, True)
     assert described["partitions"][1] == {
         "partition": 1,
         "leader": leader,
         "leader_epoch": 0,
-        "replicas": [leader],
         "isr": [leader],
         "offline": [],
         "log_start_offset": 0,

@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 from tests.clients.our_topics import ask, new_name, new_topic
@@ -136,7 +137,7 @@ def test_partitions_that_are_added_later_are_read_from_their_beginning(
     broker: BrokerUnderTest,
 ) -> None:
     topic = new_topic(broker, partitions=1)
-    with consumer_of(broker, topic, new_partitions_every_s=0.2) as consumer:
+    with consumer_of(broker, topic, metadata_max_age_ms=200) as consumer:
         ask(broker, lambda client: client.admin.create_partitions({topic: 2}))
         ask(broker, lambda client: client.log_end_offsets([TopicPartition(topic, 1)]))
         send(broker, topic, "in the new one", partition=1)
@@ -206,6 +207,21 @@ def test_a_timeout_begins_when_the_group_has_assigned_partitions() -> None:
             connect_timeout_s=PATIENCE_S,
         ) as consumer:
             assert [message.value for message in consumer] == [b"first"]
+
+
+def test_a_topic_does_not_look_empty_while_the_group_has_assigned_no_partitions() -> None:
+    settings = {"group.initial.rebalance.delay.ms": "600000"}
+    with penstock.Broker(config=settings) as broker:
+        broker.create_topic("orders", partitions=1)
+        with penstock.Consumer(
+            "orders",
+            bootstrap_servers=broker.bootstrap_servers,
+            group="billing",
+            connect_timeout_s=PATIENCE_S,
+        ) as consumer:
+            assert consumer.poll_batch(1, timeout_s=0.1) == []
+            with pytest.raises(ConsumeFailed, match="'billing' has assigned no partitions yet"):
+                consumer.check_reachable()
 
 
 @pytest.fixture
@@ -292,3 +308,25 @@ def test_read_committed_skips_aborted_records(broker: BrokerUnderTest, groups: s
         assert values(consumer, 1) == [b"kept"]
     with consumer_of(broker, topic, from_beginning=True) as consumer:
         assert values(consumer, 2) == [b"aborted", b"kept"]
+
+
+def test_members_with_ceil_range_get_shares_that_are_rounded_up(broker: BrokerUnderTest) -> None:
+    """Of 7 partitions, three members get 3, 3 and 1; by Kafka's range it would be 3, 2 and 2."""
+    topic = new_topic(broker, partitions=7)
+    with ExitStack() as stack:
+        members = [
+            stack.enter_context(consumer_of(broker, topic, group=topic, assignor="ceil-range"))
+            for _ in range(3)
+        ]
+        deadline = time.monotonic() + PATIENCE_S
+        while sorted(len(member.assignment()) for member in members) != [1, 3, 3]:
+            assert time.monotonic() < deadline, [member.assignment() for member in members]
+            for member in members:
+                member.poll_batch(1, timeout_s=0.1)
+        owned = [tp.partition for member in members for tp in member.assignment()]
+        assert sorted(owned) == list(range(7))
+
+
+def test_an_assignor_without_a_group_is_refused(broker: BrokerUnderTest) -> None:
+    with pytest.raises(ValueError, match="'range' shares partitions in a group"):
+        consumer_of(broker, "orders", assignor="range")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -107,6 +108,7 @@ def test_a_group_is_listed_and_described_with_its_member_and_lag(
 ) -> None:
     group, topic = new_name(), topic_with(broker, 5, 0)
     commit(broker, group, topic, 2)
+    began_ms = time.time_ns() // 1_000_000
     with reading(broker, group, topic):
         listed = {group["group"]: group for group in group_command("list", "--json").json}
         report = group_command("describe", group, "--json").json
@@ -121,6 +123,14 @@ def test_a_group_is_listed_and_described_with_its_member_and_lag(
     assert member["client_id"] == "reader"
     assert member["assignment"] == {topic: [0, 1]}
     assert (report["state"], report["kind"], report["lag"]) == ("Stable", "classic", 3)
+    time_lag_ms = report["time_lag_ms"]
+    if broker.is_kafka:
+        assert time_lag_ms is None
+    else:
+        # Of the record at the committed offset, or of the first one in its batch.
+        newest_ms, oldest_ms = FIRST_MS + 2 * 1000, FIRST_MS
+        now_ms = time.time_ns() // 1_000_000
+        assert began_ms - newest_ms <= time_lag_ms <= now_ms - oldest_ms
     assert report["partitions"] == [
         {
             "topic": topic,
@@ -129,6 +139,7 @@ def test_a_group_is_listed_and_described_with_its_member_and_lag(
             "metadata": "at 2",
             "end_offset": 5,
             "lag": 3,
+            "time_lag_ms": time_lag_ms,
             "member": member["member"],
         },
         {
@@ -138,13 +149,17 @@ def test_a_group_is_listed_and_described_with_its_member_and_lag(
             "metadata": None,
             "end_offset": 0,
             "lag": None,
+            "time_lag_ms": None,
             "member": member["member"],
         },
     ]
     assert report["partitions_without_lag"] == 1
     assert "lag         3 (1 partition without a committed or an end offset)" in text
-    assert text[-2].split() == [topic, "0", "2", "5", "3", member["member"], member["host"]]
-    assert text[-1].split() == [topic, "1", "-", "0", "-", member["member"], member["host"]]
+    *lag, age, name, host = text[-2].split()
+    assert (lag, name, host) == ([topic, "0", "2", "5", "3"], member["member"], member["host"])
+    assert age == "-" if broker.is_kafka else re.fullmatch(r"\d+d\d+h", age)
+    assert (f"time lag    {age}" in text) is not broker.is_kafka
+    assert text[-1].split() == [topic, "1", "-", "0", "-", "-", member["member"], member["host"]]
 
 
 def test_a_group_that_committed_nothing_has_no_lag(
@@ -165,6 +180,7 @@ def test_an_empty_group_is_described_by_its_committed_offsets(
     commit(broker, group, topic, 5)
     report = group_command("describe", group, "--json").json
     assert (report["state"], report["members"], report["lag"]) == ("Empty", [], 0)
+    assert report["time_lag_ms"] == report["partitions"][0]["time_lag_ms"] == 0
     assert "Empty" in next(line for line in group_command("list").lines if group in line)
 
 

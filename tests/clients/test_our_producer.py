@@ -93,6 +93,17 @@ def test_the_round_robin_partitioner_spreads_evenly(broker: BrokerUnderTest) -> 
     assert Counter(future.result().partition for future in futures) == {0: 3, 1: 3, 2: 3}
 
 
+def test_hash_or_round_robin_hashes_keys_and_spreads_the_rest(broker: BrokerUnderTest) -> None:
+    topic = new_topic(broker, partitions=3)
+    servers = broker.bootstrap_servers
+    with penstock.Producer(servers, partitioner="hash_or_round_robin") as producer:
+        rest = [producer.send(topic, b"v") for _ in range(9)]
+        keyed = {key: producer.send(topic, b"v", key=key) for key in JAVA_MURMUR2}
+    assert Counter(future.result().partition for future in rest) == {0: 3, 1: 3, 2: 3}
+    expected = {key: (hashed & 0x7FFFFFFF) % 3 for key, hashed in JAVA_MURMUR2.items()}
+    assert {key: future.result().partition for key, future in keyed.items()} == expected
+
+
 def test_the_sticky_partitioner_fills_a_batch_before_it_switches(broker: BrokerUnderTest) -> None:
     topic = new_topic(broker, partitions=3)
     with penstock.Producer(
@@ -119,6 +130,29 @@ def test_a_function_chooses_the_partition(broker: BrokerUnderTest) -> None:
     assert seen[1] == (b"k", b"x", 3)
 
 
+def test_an_object_with_a_partition_method_chooses_the_partition(broker: BrokerUnderTest) -> None:
+    topic = new_topic(broker, partitions=3)
+
+    class LastPartition:
+        def partition(self, key: bytes | None, value: bytes | None, partitions: int) -> int:
+            return partitions - 1
+
+    with penstock.Producer(broker.bootstrap_servers, partitioner=LastPartition()) as producer:
+        assert producer.send_and_wait(topic, b"v", key=b"k").partition == 2
+
+
+def test_the_retry_interval_stays_the_same_from_one_retry_to_the_next(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As librdkafka reports its settings: its back-off would double, up to a second."""
+    caplog.set_level("DEBUG", logger="penstock.rdkafka")
+    with penstock.Producer("127.0.0.1:1", retry_interval_ms=2_500, config={"debug": "conf"}):
+        pass
+    reported = [line.rpartition("]:   ")[2] for line in caplog.messages]
+    assert "retry.backoff.ms = 2500" in reported
+    assert "retry.backoff.max.ms = 2500" in reported
+
+
 def test_a_partition_that_does_not_exist_fails_the_record(broker: BrokerUnderTest) -> None:
     topic = new_topic(broker, partitions=2)
     with penstock.Producer(broker.bootstrap_servers) as producer:
@@ -128,7 +162,9 @@ def test_a_partition_that_does_not_exist_fails_the_record(broker: BrokerUnderTes
 
 
 def test_the_error_for_an_unknown_partitioner_lists_the_known_ones(broker: BrokerUnderTest) -> None:
-    with pytest.raises(ValueError, match=r"'random'.*hash, round_robin, sticky"):
+    with pytest.raises(
+        ValueError, match=r"'random'.*hash, hash_or_round_robin, round_robin, sticky"
+    ):
         penstock.Producer(broker.bootstrap_servers, partitioner="random")  # type: ignore[arg-type]
 
 

@@ -19,7 +19,7 @@ from tests.clients.under_test import BrokerUnderTest
 from tests.interop.kafka_jars import KafkaUnavailableError, Say
 from tests.profile import is_long
 
-from penstock.client.admin_values import AlterConfigOp, Resource, ResourceKind
+from penstock.client.admin_values import AlterConfigOp, ConfigResource
 from penstock.client.errors import ClientError
 
 pytestmark = [
@@ -75,7 +75,7 @@ def delayed_topic(broker: BrokerUnderTest, delay_ms: int) -> str:
 
 def set_delay(broker: BrokerUnderTest, topic: str, delay_ms: int) -> None:
     changes = [AlterConfigOp("penstock.delay.ms", str(delay_ms))]
-    altered = {Resource(ResourceKind.TOPIC, topic): changes}
+    altered = {ConfigResource.topic(topic): changes}
     ask(broker, lambda client: client.admin.incremental_alter_configs(altered))
 
 
@@ -144,6 +144,6 @@ def test_altering_a_topic_cannot_break_its_delay(broker: BrokerUnderTest) -> Non
     topic = delayed_topic(broker, HOUR_MS)
     for name, value in (("message.timestamp.type", "CreateTime"), ("retention.ms", "1000")):
         changes = [AlterConfigOp(name, value)]
-        altered = {Resource(ResourceKind.TOPIC, topic): changes}
+        altered = {ConfigResource.topic(topic): changes}
         with pytest.raises(ClientError, match=r"penstock\.delay\.ms: is 3600000"):
             ask(broker, lambda client, it=altered: client.admin.incremental_alter_configs(it))  # type: ignore[misc]

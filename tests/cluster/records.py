@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
-from penstock.client.admin_values import NewTopicSpec
+from penstock.client.admin_values import NewTopic
 from penstock.client.cluster import ClusterClient
 from penstock.client.data_calls import FetchFrom, Produced
 from penstock.model.cluster import BrokerId
@@ -27,7 +27,7 @@ def create_on(
 ) -> None:
     """Creates a topic with one partition on these brokers; the first one leads."""
     replicas = tuple(map(BrokerId, brokers))
-    new = NewTopicSpec(name=topic, assignment={0: replicas}, configs=dict(config or {}))
+    new = NewTopic(name=topic, assignment={0: replicas}, configs=dict(config or {}))
     cluster.ask(lambda client: client.admin.create_topics([new]))
     cluster.wait_in_sync(topic, 0, len(brokers))
 

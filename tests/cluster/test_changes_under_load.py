@@ -12,7 +12,7 @@ from tests.cluster.records import read, send, wait_stored
 from tests.cluster.retrying_producer import RetryingProducer
 from tests.zookeeper import kazoo_client
 
-from penstock.client.admin_values import NewTopicSpec
+from penstock.client.admin_values import NewTopic
 from penstock.client.metadata import PartitionMetadata
 from penstock.client.reassignments import PartitionReassignment
 from penstock.model.cluster import BrokerId
@@ -83,7 +83,7 @@ def _is_on(brokers: tuple[int, ...], partition: PartitionMetadata) -> bool:
 
 def _create(cluster: Cluster, topic: str, assignment: dict[int, tuple[int, ...]]) -> None:
     on = {number: tuple(map(BrokerId, brokers)) for number, brokers in assignment.items()}
-    new = NewTopicSpec(name=topic, assignment=on)
+    new = NewTopic(name=topic, assignment=on)
     cluster.ask(lambda client: client.admin.create_topics([new]))
 
 

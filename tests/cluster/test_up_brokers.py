@@ -122,11 +122,15 @@ def wait_moved(
         seen = [describe(server, topic) for server in servers.split(",")]
         wanted = (replicas, seen[0]["leader"] if leader is None else leader)
         is_propagated = all(
-            (partition["replicas"], partition["leader"]) == wanted for partition in seen
+            (replicas_of(partition), partition["leader"]) == wanted for partition in seen
         )
         if is_propagated and not status(servers)["moving"]:
             return seen[0]
         assert time.monotonic() < deadline, seen
+
+
+def replicas_of(partition: dict[str, Any]) -> list[int]:
+    return [replica["broker"] for replica in partition["replicas"]]
 
 
 def describe(servers: str, topic: str = "small") -> dict[str, Any]:
@@ -134,6 +138,7 @@ def describe(servers: str, topic: str = "small") -> dict[str, Any]:
     return dict(only)
 
 
+@pytest.mark.skipif(not is_long(), reason="tests/unit/replication has the throttle")
 def test_a_throttled_reassignment_waits_until_unthrottled(up: UpProcess) -> None:
     """The limit is one byte per second, and there is more data than fits in one response."""
     servers = up.bootstrap_servers
@@ -141,7 +146,7 @@ def test_a_throttled_reassignment_waits_until_unthrottled(up: UpProcess) -> None
     with penstock.Producer(servers) as producer:
         for _ in range(6):
             producer.send_and_wait("heavy", bytes(500_000))
-    (held,) = describe(servers, "heavy")["replicas"]
+    (held,) = replicas_of(describe(servers, "heavy"))
     target = [number for number in (1, 2, 3) if number != held][:1]
     move = ("cluster", "reassign", "heavy-0", "--to", str(target[0]))
     assert run_command(servers, *move, "--throttle", "1") == "heavy-0 moves\n"

@@ -12,7 +12,7 @@ from tests.cluster.faults import BROKERS, heal
 from tests.cluster.load import PARTITIONS, Load
 from tests.profile import is_long
 
-from penstock.client.admin_values import NewTopicSpec
+from penstock.client.admin_values import NewTopic
 from penstock.model.cluster import NO_BROKER
 from penstock.testing import Cluster
 
@@ -95,7 +95,7 @@ def test_without_zookeeper_leaders_serve_and_changes_wait(cluster: Cluster, load
 
 
 def _create_patiently(cluster: Cluster, topic: str) -> None:
-    new = NewTopicSpec(name=topic, partitions=1, replication_factor=3)
+    new = NewTopic(name=topic, partitions=1, replication_factor=3)
     cluster.ask(lambda client: client.admin.create_topics([new], timeout_ms=PATIENCE_MS))
 
 

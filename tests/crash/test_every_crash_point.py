@@ -467,7 +467,7 @@ def test_a_crash_anywhere_keeps_all_guarantees(scenario: Scenario, record_figure
     points = _crash_points(trace)
     for ordinal, kept in points:
         run = _crash(scenario, ordinal, kept)
-        settle = ordinal % scaled(test=8, verify=1, release=1) == 0
+        settle = ordinal % scaled(test=16, verify=1, release=1) == 0
         try:
             _check(run, run.disk.survivor_of_kill(), "kill", counter, settle=settle)
             for choice in _choices(ordinal, kept):

@@ -1,11 +1,13 @@
 """Every example runs as documented, and checks its own result."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from tests.profile import is_long
+from tests.zookeeper import skip_without_zookeeper
 
 import penstock
 
@@ -19,6 +21,8 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
         "broker_demo.py",
         "delivery/kill_at_the_worst_moment.py",
         "delivery/retry_ladder.py",
+        "producing/cut_at_the_worst_moment.py",
+        "delivery/reminders.py",
     ],
 )
 def test_demo_succeeds_and_cleans_up(name: str, tmp_path: Path) -> None:
@@ -29,6 +33,31 @@ def test_demo_succeeds_and_cleans_up(name: str, tmp_path: Path) -> None:
         check=False,
         timeout=120,
         env={"TMPDIR": str(tmp_path)},
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "All steps held" in result.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.xdist_group("cluster")
+@pytest.mark.parametrize(
+    "stories",
+    [
+        ["views"],
+        pytest.param(
+            ["herd", "pause"], marks=pytest.mark.skipif(not is_long(), reason="sessions expire")
+        ),
+    ],
+)
+def test_why_groups_have_a_coordinator(stories: list[str], tmp_path: Path) -> None:
+    skip_without_zookeeper()
+    result = subprocess.run(
+        [sys.executable, EXAMPLES / "older_consumer" / "why_a_coordinator.py", *stories],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=500,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
     )
     assert (result.returncode, result.stderr) == (0, "")
     assert "All steps held" in result.stdout

@@ -11,6 +11,7 @@ import sys
 import pytest
 from tests.interop.kafka_corpus import Corpus, write_corpus
 from tests.interop.kafka_jars import KafkaJars, KafkaUnavailableError, resolve_kafka_jars
+from tests.profile import is_long
 
 
 @pytest.fixture(scope="session")
@@ -30,11 +31,14 @@ def kafka_jars(request: pytest.FixtureRequest) -> KafkaJars:
 
 @pytest.fixture(scope="session")
 def kafka_corpus(kafka_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -> Corpus:
-    """A Kafka data directory, stopped cleanly and killed; read only.
+    """A Kafka data directory, stopped cleanly and killed; read only. In the long forms only: a
+    Kafka broker writes it for a minute. The short form has Kafka read our files.
 
     Written once per run even if several workers need it: pytest 9.2 made xdist's groups ineffective
     (pytest-xdist issue 1386), so the mark alone does not keep the tests on one worker.
     """
+    if not is_long():
+        pytest.skip("a Kafka broker writes its files for a minute: `make verify`")
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     cached = shared / "kafka-corpus.pickle"

@@ -18,9 +18,10 @@ from tests.interop.kafka_broker import KafkaBroker, run_java
 from tests.interop.kafka_dump import DUMP_CLASS
 from tests.interop.kafka_jars import KafkaJars
 from tests.interop.our_logs import NOW_MS, OurLogs, read_batches
+from tests.profile import is_long
 from tests.unit.coordinators.group.test_records import WRITTEN
 
-from penstock.client.admin_values import NewTopicSpec
+from penstock.client.admin_values import NewTopic
 from penstock.client.cluster import ClusterClient
 from penstock.client.group_values import CommittedOffset
 from penstock.coordinators.group.classic.state import ClassicGroupState
@@ -167,6 +168,7 @@ def _held(topics: tuple[TopicPartitions, ...]) -> list[dict[str, Any]]:
 # -- what Kafka's broker wrote, loaded by us -----------------------------------------------
 
 
+@pytest.mark.skipif(not is_long(), reason="starts a Kafka broker; Kafka reads ours in `make test`")
 def test_we_load_the_groups_and_offsets_of_a_kafka_broker(
     kafka_jars: KafkaJars, tmp_path: Path
 ) -> None:
@@ -202,9 +204,7 @@ def test_we_load_the_groups_and_offsets_of_a_kafka_broker(
 
 async def _use_groups(bootstrap: str) -> None:
     async with ClusterClient(bootstrap) as client:
-        await client.admin.create_topics(
-            [NewTopicSpec(name="t", partitions=2, replication_factor=1)]
-        )
+        await client.admin.create_topics([NewTopic(name="t", partitions=2, replication_factor=1)])
         await client.groups.commit_offsets("simple", {T0: CommittedOffset(5, -1, "note")})
         await client.groups.commit_offsets("deleted", {T0: CommittedOffset(5)})
         await client.groups.delete("deleted")

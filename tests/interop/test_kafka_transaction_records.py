@@ -16,6 +16,7 @@ from tests.interop.kafka_broker import KafkaBroker, run_java
 from tests.interop.kafka_dump import DUMP_CLASS
 from tests.interop.kafka_jars import KafkaJars
 from tests.interop.our_logs import NOW_MS, OurLogs, read_batches
+from tests.profile import is_long
 
 from penstock.coordinators.runtime.record_batches import build_batches
 from penstock.coordinators.transaction.loader import TransactionsLoader
@@ -109,6 +110,7 @@ def _by_topic(value: Transaction) -> list[dict[str, Any]]:
 # -- what Kafka's broker wrote, loaded by us -----------------------------------------------
 
 
+@pytest.mark.skipif(not is_long(), reason="starts a Kafka broker; Kafka reads ours in `make test`")
 def test_we_load_the_transactions_of_a_kafka_broker(kafka_jars: KafkaJars, tmp_path: Path) -> None:
     broker = KafkaBroker(kafka_jars, tmp_path)
     broker.start()

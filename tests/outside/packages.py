@@ -20,6 +20,7 @@ from tests.outside.attempt import Unavailable
 HERE = Path(__file__).parent
 NODE = HERE / "node"
 GO = HERE / "go"
+GO_OLDER = HERE / "go_older"  # on packages that are older than those of the programs in GO
 CACHE_ROOT = HERE.parents[1] / ".cache" / "outside"
 BUILD_TIMEOUT_S = 600
 
@@ -80,6 +81,23 @@ def resolve_go_program(program: str, say: Say) -> list[str]:
                 except Unavailable as error:
                     raise ProgramDoesNotBuild(str(error)) from error
     return [str(programs / program)]
+
+
+def resolve_older_member(say: Say) -> list[str]:
+    """The command of a member of a group in ZooKeeper, with wvanbergen's consumergroup."""
+    go = _get_program("go")
+    sources = sorted([*GO_OLDER.rglob("*.go"), GO_OLDER / "go.mod", GO_OLDER / "go.sum"])
+    programs = CACHE_ROOT / f"go-older-{_hash_of(sources)}"
+    with _cache_locked():
+        if not programs.is_dir():
+            say("wvanbergen/kafka: fetching and building with Go, once ...")
+            with filled_then_renamed(programs) as target:
+                _run([go, "mod", "download"], GO_OLDER, "Go cannot fetch the older client")
+                try:
+                    _run([go, "build", "-o", f"{target}/", "./..."], GO_OLDER, "it does not build")
+                except Unavailable as error:
+                    raise ProgramDoesNotBuild(str(error)) from error
+    return [str(programs / "member")]
 
 
 def resolve_kafka_exporter(say: Say) -> str:

@@ -81,7 +81,9 @@ def test_a_request_of_socket_request_max_bytes_is_served_and_one_byte_more_is_no
         assert client.is_served()
         client.try_send(framed(produce_frame(LIMIT_BYTES + 1)))
         assert client.is_cut_off()
-    assert "socket.request.max.bytes" in broker.logs()
+    logs = broker.logs()
+    assert f"Produce request of {LIMIT_BYTES + 1} bytes is above the limit" in logs
+    assert "socket.request.max.bytes" in logs
 
 
 @pytest.mark.parametrize("count", range(1, 8))

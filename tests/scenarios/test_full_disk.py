@@ -11,7 +11,7 @@ import pytest
 from tests.scenarios.up_process import penstock_up
 
 import penstock
-from penstock.client.admin_values import AlterConfigOp, Resource, ResourceKind
+from penstock.client.admin_values import AlterConfigOp, ConfigResource
 from penstock.client.cluster import ClusterClient
 from penstock.client.errors import ClientError, SendFailed
 
@@ -83,7 +83,7 @@ def test_a_broker_whose_metadata_store_cannot_write_ends_with_one_line(tmp_path:
 
 async def alter_until_refused(bootstrap: str) -> None:
     """Changes a config of the broker, which only the metadata store keeps."""
-    resource = Resource(ResourceKind.BROKER, "1")
+    resource = ConfigResource.broker(1)
     async with ClusterClient(bootstrap) as client:
         with suppress(ClientError):
             for number in range(10_000):

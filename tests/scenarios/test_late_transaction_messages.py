@@ -20,10 +20,11 @@ from tests.clients.transactions.java_workers import java_worker
 from tests.clients.transactions.scenarios import wait_decided
 from tests.clients.transactions.workers import Worker, python_worker
 from tests.clients.under_test import BrokerUnderTest
+from tests.profile import is_long
 from tests.scenarios.delaying_proxy import DelayingProxy
 
 import penstock
-from penstock.client.admin_values import NewTopicSpec
+from penstock.client.admin_values import NewTopic
 from penstock.model.cluster import BrokerId
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
@@ -85,7 +86,9 @@ def check_still_open(worker: Worker, tp: TopicPartition, committed: list[str]) -
     assert len(worker.read(*tp, isolation="read_uncommitted")) > len(committed)
 
 
-@pytest.mark.parametrize("client", ["java", "confluent-kafka"])
+@pytest.mark.parametrize(
+    "client", ["java", "confluent-kafka"] if is_long() else ["confluent-kafka"]
+)
 def test_a_late_end_txn_does_not_end_the_next_transaction(
     start_worker: StartWorker, client: str
 ) -> None:
@@ -194,6 +197,6 @@ def two_brokers(connect: str) -> Iterator[tuple[BrokerUnderTest, dict[int, Delay
 
 def create_on(broker: BrokerUnderTest, leader: int) -> str:
     name = new_name()
-    topic = NewTopicSpec(name=name, assignment={0: (BrokerId(leader),)})
+    topic = NewTopic(name=name, assignment={0: (BrokerId(leader),)})
     ask(broker, lambda client: client.admin.create_topics([topic]))
     return name

@@ -13,7 +13,7 @@ from tests.scenarios.raw_client import RawClient, request_frame
 from tests.scenarios.up_process import penstock_up, try_up
 
 import penstock
-from penstock.client.admin_values import AlterConfigOp, Resource, ResourceKind
+from penstock.client.admin_values import AlterConfigOp, ConfigResource
 from penstock.client.cluster import ClusterClient
 from penstock.client.errors import ClientError
 from penstock.protocol.api_keys import ApiKey
@@ -29,7 +29,7 @@ SECRETS = {
 MARK = "secret-of-"  # every secret here begins so
 
 
-def try_alter(servers: str, resource: Resource, *changes: AlterConfigOp) -> None:
+def try_alter(servers: str, resource: ConfigResource, *changes: AlterConfigOp) -> None:
     async def ask() -> None:
         async with ClusterClient(servers) as client:
             with suppress(ClientError):  # secrets are refused, and that is logged or not
@@ -61,7 +61,7 @@ def test_no_secret_of_configs_requests_or_records_is_logged(
     options = ("--config", str(file), "--log-format", log_format, "--log-level", "trace")
     with penstock_up("--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0", *options) as up:
         servers = up.bootstrap_servers
-        every = Resource(ResourceKind.BROKER, "")
+        every = ConfigResource.all_brokers()
         try_alter(servers, every, AlterConfigOp("ssl.key.password", "secret-of-request"))
         try_alter(servers, every, AlterConfigOp("acme.token", "secret-of-acme"))
         try_alter(servers, every, AlterConfigOp("log.cleaner.threads", "secret-of-slip"))

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -15,8 +16,10 @@ from typer.testing import CliRunner
 import penstock
 from penstock.cli.main import app
 from penstock.client.cluster import ClusterClient
+from penstock.client.group_values import CommittedOffset
 from penstock.client.metrics import DescribedMetrics
 from penstock.model.cluster import BrokerId
+from penstock.model.ids import TopicPartition
 
 METRICS = Path(__file__).parents[2] / "docs" / "metrics"
 SENT = 7
@@ -142,6 +145,29 @@ def test_values_are_what_clients_did(scraped: ScrapedBroker) -> None:
     assert (
         sum(count for name, count in series.items() if f"{groups}_classic_group_count" in name) == 1
     )
+
+
+def test_time_lag_is_the_age_of_the_record_at_the_committed_offset(scraped: ScrapedBroker) -> None:
+    servers = scraped.broker.bootstrap_servers
+    scraped.broker.create_topic("readings", partitions=2)
+    times_ms = (1_700_000_000_000, 1_700_000_001_000, 1_700_000_002_000)
+    with penstock.Producer(servers) as producer:
+        for time_ms in times_ms:
+            producer.send_and_wait("readings", VALUE, partition=0, timestamp_ms=time_ms)
+
+    async def commit(offset: int) -> None:
+        async with ClusterClient(servers) as client:
+            offsets = {TopicPartition("readings", 0): CommittedOffset(offset)}
+            await client.groups.commit_offsets("slow", offsets)
+
+    lag = 'penstock_consumergroup_time_lag_seconds{consumergroup="slow",topic="readings",'
+    for offset, time_ms in enumerate(times_ms):
+        asyncio.run(commit(offset))
+        began_s = time.time() - 0.001  # the broker's clock ticks in milliseconds
+        age_s = scraped.scrape()[lag + 'partition="0"}']
+        assert began_s <= age_s + time_ms / 1000 <= time.time() + 0.001
+    asyncio.run(commit(len(times_ms)))
+    assert scraped.scrape()[lag + 'partition="0"}'] == 0
 
 
 def test_a_running_broker_is_live_and_ready(scraped: ScrapedBroker) -> None:

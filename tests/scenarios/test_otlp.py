@@ -25,7 +25,7 @@ def test_a_broker_pushes_what_clients_did() -> None:
     with receive_otlp() as receiver:
         settings = {"metrics.otlp.endpoint": receiver.url, "metrics.otlp.interval.ms": 200}
         with penstock.Broker(config=settings) as broker:
-            assert f"metrics are pushed to {receiver.url}" in broker.logs()
+            assert f"metrics will be pushed to {receiver.url} every 0.2 s" in broker.logs()
             with penstock.Producer(broker.bootstrap_servers) as producer:
                 for _ in range(SENT):
                     producer.send_and_wait("orders", b"value")

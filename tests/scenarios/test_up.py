@@ -114,6 +114,23 @@ def test_a_start_up_line_says_what_is_advertised_and_how_to_change_it(tmp_path: 
     assert "advertised.listeners" in logs
 
 
+def test_settings_without_effect_are_named_in_one_line_at_start(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("num.io.threads=4\nnum.partitions=2\nnum.network.threads=9\n")
+    with penstock_up("--config", str(file), "--data", str(tmp_path / "d"), "--listen", ANY) as up:
+        up.end()
+    (line,) = [line for line in up.logs if "config settings_without_effect: " in line]
+    assert "2 of the settings change nothing here: " in line
+    assert "num.io.threads (no effect: one event loop serves a broker)" in line
+    assert "num.network.threads" in line
+    assert "num.partitions" not in line
+
+
+def test_strict_starts_if_every_setting_has_an_effect(tmp_path: Path) -> None:
+    with penstock_up("--strict", "--data", str(tmp_path / "d"), "--listen", ANY) as up:
+        assert up.end() == 0
+
+
 def test_on_every_interface_a_client_gets_the_address_it_connected_to(tmp_path: Path) -> None:
     with penstock_up("--data", str(tmp_path / "d"), "--listen", "0.0.0.0:0") as up:
         port = int(up.bootstrap_servers.rpartition(":")[2])
@@ -211,6 +228,13 @@ def test_an_address_in_use_is_named(tmp_path: Path) -> None:
         (("--brokers", "2", "--set", "listeners=SSL://:0"), 2, "SSL is not in effect"),
         (("--brokers", "2", "--set", "zookeeper.set.acl=true"), 2, "zookeeper.set.acl"),
         (("--brokers", "2", "--set", "log.retention.ms=soon"), 2, "log.retention.ms"),
+        (("--strict", "--set", "num.io.threads=4"), 2, "num.io.threads (no effect: one event loop"),
+        (("--brokers", "2", "--strict", "--set", "num.io.threads=4"), 2, "num.io.threads"),
+        (
+            ("--strict", "--set", "listener.name.plaintext.max.connections=5"),
+            2,
+            "listener.name.plaintext.max.connections (no effect",
+        ),
     ],
 )
 def test_invalid_arguments_are_refused_by_name(

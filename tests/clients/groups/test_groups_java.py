@@ -29,6 +29,7 @@ def make_client(version: str, protocol: str, broker: BrokerUnderTest, say: Say) 
     return GroupClient(java_member(clients, broker.bootstrap_servers), protocol, assignors)
 
 
+@pytest.mark.skipif(not is_long(), reason="the older client has the core of it in `make test`")
 class TestClassic(ClassicGroupScenarios):
     @pytest.fixture
     def group_client(self, group_broker: BrokerUnderTest, say: Say) -> GroupClient:
@@ -41,7 +42,6 @@ class TestConsumer(GroupScenarios):
         return make_client(NEWEST, "consumer", group_broker, say)
 
 
-@pytest.mark.skipif(not is_long(), reason="the same protocol as the newest's classic one")
 class TestClassicWithAnOlderClient(CoreGroupScenarios):
     @pytest.fixture
     def group_client(self, group_broker: BrokerUnderTest, say: Say) -> GroupClient:

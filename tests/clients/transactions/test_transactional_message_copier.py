@@ -29,7 +29,10 @@ from tests.interop.kafka_jars import (
 )
 from tests.profile import is_long, scaled
 
-pytestmark = pytest.mark.xdist_group("transactions-java")
+pytestmark = [
+    pytest.mark.xdist_group("transactions-java"),
+    pytest.mark.skipif(not is_long(), reason="tests/cluster/test_exactly_once copies under kills"),
+]
 
 MAIN_CLASS = "org.apache.kafka.tools.TransactionalMessageCopier"
 OLDER = "3.9.2"
@@ -45,10 +48,8 @@ AS_MEMBER = ("--group-mode", "--use-group-metadata")
 Command = Callable[..., list[str]]
 
 
-def once_per_version(short: str) -> pytest.MarkDecorator:
-    """One run of the tool for each transaction version; of one of them in the short form."""
-    versions = [KAFKA_VERSION, OLDER] if is_long() else [short]
-    return pytest.mark.parametrize("command", versions, indirect=True)
+# One run of the tool for each transaction version.
+once_per_version = pytest.mark.parametrize("command", [KAFKA_VERSION, OLDER], indirect=True)
 
 
 @pytest.fixture
@@ -62,7 +63,7 @@ def command(request: pytest.FixtureRequest, say: Say) -> Command:
         pytest.skip(f"skipped: {error}")
 
 
-@once_per_version(KAFKA_VERSION)
+@once_per_version
 def test_copies_are_exact_although_the_tool_aborts_and_is_killed(
     transaction_broker: BrokerUnderTest, command: Command, tmp_path: Path
 ) -> None:
@@ -75,7 +76,7 @@ def test_copies_are_exact_although_the_tool_aborts_and_is_killed(
     topics.check(transaction_broker)
 
 
-@once_per_version(OLDER)
+@once_per_version
 def test_as_a_group_member_the_tool_copies_every_partition(
     transaction_broker: BrokerUnderTest, command: Command, tmp_path: Path
 ) -> None:
