@@ -7,14 +7,22 @@ from pathlib import Path
 from time import perf_counter, thread_time
 from typing import NamedTuple, cast
 
-from tests.unit.metrics.made_statistics import make_partition, make_statistics
+from tests.unit.metrics.made_statistics import (
+    find_no_time,
+    make_partition,
+    make_partitions,
+    make_statistics,
+)
 
 from penstock.apis.request_counters import ApiRequestCounters
+from penstock.coordinators.group.coordinator import GroupStatistics
+from penstock.metrics.committed_times import MAX_LOOK_UPS, CommittedTimes
 from penstock.metrics.families import Dialect
+from penstock.metrics.partition_families import TIME_LAG
 from penstock.metrics.scrape import Scraper, families_of
 from penstock.metrics.statistics import BrokerStatistics
 from penstock.metrics.windows import RecentRequests
-from penstock.model.ids import TopicPartition
+from penstock.model.ids import Offset, TimestampMs, TopicPartition
 from penstock.network.in_flight_request import InFlightRequest
 
 ROUNDS = 9
@@ -87,13 +95,20 @@ class _Scrape(NamedTuple):
     size: int  # of the text
 
 
-async def _scrape(statistics: BrokerStatistics, names: tuple[str, ...]) -> _Scrape:
+async def _scrape(
+    statistics: BrokerStatistics, names: tuple[str, ...], times: CommittedTimes | None = None
+) -> _Scrape:
     """As the metrics listener and DescribeMetrics do it."""
 
     async def collect() -> BrokerStatistics:
         return statistics
 
-    scraper = Scraper(collect, started_s=0.0, partition_limit=lambda: 1 << 30)
+    scraper = Scraper(
+        collect,
+        CommittedTimes(find_no_time) if times is None else times,
+        started_s=0.0,
+        partition_limit=lambda: 1 << 30,
+    )
     stop, gaps = asyncio.Event(), [0.0]
 
     async def watch() -> None:
@@ -113,6 +128,36 @@ async def _scrape(statistics: BrokerStatistics, names: tuple[str, ...]) -> _Scra
     stop.set()
     await watching
     return _Scrape(spent_s, elapsed_s, max(gaps), size)
+
+
+def measure_time_lags(count: int, folder: Path) -> dict[str, float]:
+    """Scrapes of time lag alone: a group that is behind in all partitions, each with a log of its
+    own, more than descriptors. First nothing is known; then nothing has moved; then all has."""
+    partitions = make_partitions(folder, count)
+    statistics = make_statistics(tuple(one.statistics() for one in partitions.values()))
+
+    def find_time(tp: TopicPartition, offset: Offset) -> TimestampMs | None:
+        return partitions[tp].find_time_of(offset)
+
+    def commit(offset: int) -> BrokerStatistics:
+        committed = tuple((tp, offset) for tp in partitions)
+        group = GroupStatistics("group", "Stable", "classic", 1, committed)
+        return statistics._replace(groups=(group,), wall_ms=1_000_000)
+
+    results: dict[str, float] = {"partitions": count, "look_ups": MAX_LOOK_UPS}
+    for name, is_known, then in (("first", False, 1), ("same", True, 1), ("moved", True, 2)):
+        rounds = []
+        for _ in range(ROUNDS):
+            times = CommittedTimes(find_time)
+            if is_known:
+                for _ in range(-(-count // MAX_LOOK_UPS)):
+                    asyncio.run(times.find(commit(1), count))
+            rounds.append(asyncio.run(_scrape(commit(then), (TIME_LAG,), times)))
+        best = min(rounds, key=lambda scrape: scrape.cpu_s)
+        results[f"{name}_ms"] = round(best.cpu_s * 1000, 2)
+        results[f"{name}_longest_slice_ms"] = round(best.longest_s * 1000, 2)
+        results[f"{name}_bytes"] = best.size
+    return results
 
 
 def measure_otlp(count: int, folder: Path) -> dict[str, float]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import penstock
-from penstock.client.admin_values import NewTopicSpec
+from penstock.client.admin_values import NewTopic
 from penstock.client.cluster import ClusterClient
 from penstock.model.ids import TopicPartition
 from penstock.protocol.records import Record, build_batch
@@ -51,7 +51,7 @@ async def create(servers: str, partitions: int) -> float:
     started = time.perf_counter()
     async with ClusterClient(servers) as client:
         for number in range(partitions // TOPIC_PARTITIONS):
-            topic = NewTopicSpec(name=f"topic-{number}", partitions=TOPIC_PARTITIONS)
+            topic = NewTopic(name=f"topic-{number}", partitions=TOPIC_PARTITIONS)
             await client.admin.create_topics([topic], timeout_ms=120_000)
     return time.perf_counter() - started
 

@@ -1,1 +1,1 @@
-"""File slices to a client by copy, mmap and sendfile, through the real server."""
+"""File slices to a client by copy, mmap and sendfile: the network server alone, and a broker."""

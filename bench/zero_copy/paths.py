@@ -79,10 +79,10 @@ def _count(file: Path, path: SendPath, slice_bytes: int, total_bytes: int) -> di
         tracing = ("strace", "-c", "-f", "-o", table.name)
         with serving(file, path, under=tracing) as port:
             _read(port, file, slice_bytes, total_bytes)
-        return _parse(table.read())
+        return parse_table(table.read())
 
 
-def _parse(table: str) -> dict[str, int]:
+def parse_table(table: str) -> dict[str, int]:
     """Lines of `% time, seconds, usecs/call, calls, errors, syscall`; errors may be absent."""
     rows = re.findall(r"^ *[\d.]+ +[\d.]+ +\d+ +(\d+) +(?:\d+ +)?([a-z]\w*)$", table, re.MULTILINE)
     return {name: int(calls) for calls, name in rows if name != "total"}

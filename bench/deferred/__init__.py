@@ -1,0 +1,1 @@
+"""Delayed messages: throughput beside plain ones, lateness, and a start with many that wait."""

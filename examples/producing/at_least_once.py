@@ -1,0 +1,20 @@
+"""At least once: send again until the broker answers. A lost answer stores a record twice.
+
+The default of older clients, and of any client with acks=1. Readers must cope with duplicates, for
+example by the record's key. Run it with `python at_least_once.py BOOTSTRAP [TOPIC]`.
+"""
+
+from by_hand import Report, run, send_all
+
+import penstock
+
+
+def send_payments(bootstrap: str, topic: str) -> Report:
+    with penstock.Producer(
+        bootstrap, acks="all", idempotent=False, retries=100, retry_interval_ms=50, linger_ms=0
+    ) as producer:
+        return send_all(producer, topic)
+
+
+if __name__ == "__main__":
+    run(send_payments)
