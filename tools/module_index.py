@@ -15,9 +15,9 @@ HEADING = "## Every module\n"
 MOST_CHARACTERS = 110
 # The order of the import contract: a package comes before those it imports.
 ORDER = (
-    "cli", "testing", "server", "inter_broker", "metrics", "spark", "apis", "controller",
-    "coordinators", "replication", "metadata_store", "client", "storage", "network", "security",
-    "purgatory", "io", "logs", "protocol", "config", "model",
+    "cli", "testing", "server", "inter_broker", "metrics", "spark", "zookeeper_consumer", "apis",
+    "controller", "coordinators", "replication", "metadata_store", "client", "storage", "network",
+    "security", "purgatory", "io", "logs", "protocol", "config", "model",
 )  # fmt: skip
 
 
