@@ -33,4 +33,4 @@ async def find_without_effect(
 
 def warn(without_effect: dict[str, str]) -> None:
     for name, reason in without_effect.items():
-        typer.echo(f"penstock: {name} is stored, but changes nothing here: {reason}", err=True)
+        typer.echo(f"penstock: {name} changes nothing here: {reason}", err=True)
