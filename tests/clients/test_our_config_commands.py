@@ -133,9 +133,7 @@ def test_settings_that_change_nothing_are_named(config: Config, broker: BrokerUn
     assert list(done.json["without_effect"]) == ["remote.storage.enable"]
     assert "remote.storage.enable changes nothing here" in done.errors
     done = config("alter", "broker", "default", "--set", "my.plugin.setting=1")
-    assert "my.plugin.setting changes nothing here: it is not a setting" in (
-        done.errors
-    )
+    assert "my.plugin.setting changes nothing here: it is not a setting" in (done.errors)
     text = config("describe", "broker", "default", "my.plugin.setting").out
     assert "(hidden)" in text
     assert "sensitive, no effect" in text
