@@ -33,6 +33,7 @@ from penstock.spark.source.schema import find_columns
 from penstock.spark.source.stream_reader import PenstockStreamReader
 
 JOB_TIMEOUT_S = 300
+STARTS = 4
 PARTITIONS = 4
 KEYS = 40
 HALTING = "penstock-halting"
@@ -155,9 +156,16 @@ def resume(folder: Path, name: str) -> None:
 
 
 def run_to_completion(job: CopyJob, log: Path) -> None:
-    with running(job, log) as child:
-        status = child.end(with_signal=None, timeout_s=JOB_TIMEOUT_S)
-        assert status == 0, child.tail()
+    """Starts the job again if Spark has given up on a Python process that was slow to start: it
+    waits ten seconds, whatever else the machine does, and no setting changes that."""
+    for _ in range(STARTS):
+        with running(job, log) as child:
+            status = child.end(with_signal=None, timeout_s=JOB_TIMEOUT_S)
+            if status == 0:
+                return
+            errors = child.tail()
+            assert "CANNOT_OPEN_SOCKET" in log.with_suffix(".err").read_text(), errors
+    raise AssertionError(f"{STARTS} starts have failed: {errors}")
 
 
 def numbered(count: int) -> list[Sent]:
