@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -88,7 +89,7 @@ class SwitchedHarness(GroupCoordinatorHarness):
                 initial_rebalance_delay_ms=0,
                 offsets_storage=storage,
                 dual_commit_enabled=is_dual,
-                offsets_commit_timeout_ms=200,
+                offsets_commit_timeout_ms=120_000,  # a slow machine is no failed storage
             ),
         )
 
@@ -242,6 +243,8 @@ class TestSwitch:
             failing = FailingSession(storages.session)
 
             async def fail(harness: GroupCoordinatorHarness) -> None:
+                patient = harness.config
+                harness.config = replace(patient, offsets_commit_timeout_ms=50)
                 for failing.mode in ("loss", "hang"):
                     request = FetchOffsets(
                         group=GROUP, member=None, member_epoch=-1, partitions=(T0, T1)
@@ -249,6 +252,7 @@ class TestSwitch:
                     fetched = await harness.coordinator.fetch(request)
                     assert fetched.error is ErrorCode.NOT_COORDINATOR
                 failing.mode = ""
+                harness.config = patient
                 await reads((T0, 5), (T1, 6))(harness)
                 assert any("committed offsets in ZooKeeper" in line for line in harness.reports)
 
