@@ -39,6 +39,22 @@ def test_demo_succeeds_and_cleans_up(name: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def run_on_zookeeper(name: str, *arguments: str, home: Path) -> str:
+    """What the example printed; it has succeeded and cleaned up."""
+    skip_without_zookeeper()
+    result = subprocess.run(
+        [sys.executable, EXAMPLES / name, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=500,
+        env={**os.environ, "TMPDIR": str(home)},
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+    assert list(home.iterdir()) == []
+    return result.stdout
+
+
 @pytest.mark.xdist_group("cluster")
 @pytest.mark.parametrize(
     "stories",
@@ -50,18 +66,42 @@ def test_demo_succeeds_and_cleans_up(name: str, tmp_path: Path) -> None:
     ],
 )
 def test_why_groups_have_a_coordinator(stories: list[str], tmp_path: Path) -> None:
-    skip_without_zookeeper()
-    result = subprocess.run(
-        [sys.executable, EXAMPLES / "older_consumer" / "why_a_coordinator.py", *stories],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=500,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
-    )
-    assert (result.returncode, result.stderr) == (0, "")
-    assert "All steps held" in result.stdout
-    assert list(tmp_path.iterdir()) == []
+    said = run_on_zookeeper("older_consumer/why_a_coordinator.py", *stories, home=tmp_path)
+    assert "All steps held" in said
+
+
+@pytest.mark.xdist_group("zookeeper")
+@pytest.mark.parametrize(
+    "stories",
+    [
+        ["order", "watches", "elections"],
+        pytest.param(
+            ["broadcast", "sessions"],
+            marks=pytest.mark.skipif(not is_long(), reason="three servers; a session expires"),
+        ),
+    ],
+)
+def test_what_zookeeper_guarantees(stories: list[str], tmp_path: Path) -> None:
+    said = run_on_zookeeper("zookeeper/guarantees.py", *stories, home=tmp_path)
+    assert "All steps held" in said
+
+
+def table_of_the_page() -> list[str]:
+    """The rows of docs/consistency.md that the program has printed."""
+    page = (EXAMPLES.parent / "docs" / "consistency.md").read_text()
+    _, table = page.split("<!-- availability.py --markdown -->\n")
+    return table.split("<!-- end -->")[0].splitlines()
+
+
+@pytest.mark.xdist_group("cluster")
+def test_cells_of_availability_are_those_of_the_page(tmp_path: Path) -> None:
+    cells = [] if is_long() else ["1/1/false", "all/1/true", "all/2/false"]
+    said = run_on_zookeeper("consistency/availability.py", "--markdown", *cells, home=tmp_path)
+    printed = said.splitlines()
+    assert len(printed) == 2 + (len(cells) or 18)
+    assert printed == [line for line in table_of_the_page() if line in printed]
+    if is_long():
+        assert printed == table_of_the_page()
 
 
 def by_hand(*arguments: str) -> "subprocess.CompletedProcess[str]":
