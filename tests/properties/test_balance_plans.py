@@ -245,3 +245,19 @@ def test_a_broker_that_is_needed_cannot_be_removed() -> None:
     )
     with pytest.raises(CannotBalance, match="orders-0 has 2 replicas, and without broker 2"):
         plan_balance(layout, BalanceGoals(removed=frozenset([two])))
+
+
+def test_a_second_plan_covers_no_rack_that_the_first_one_freed() -> None:
+    """Broker 4 takes over what broker 1 had, so that only now broker 3 brings another rack."""
+    one, two, three, four, five = map(BrokerId, range(1, 6))
+    layout = ClusterLayout(
+        racks={one: None, two: "r1", three: None, four: "r0", five: "r1"},
+        partitions=(
+            LayoutPartition(TopicPartition("a", 0), (one, two, five), 0),
+            LayoutPartition(TopicPartition("a", 1), (one, two, three), 0, is_fixed=True),
+        ),
+    )
+    goals = BalanceGoals(removed=frozenset([one]), added=frozenset([three]))
+    plan = plan_balance(layout, goals)
+    assert set(plan.reassignments[0].after) == {three, four, five}
+    assert plan_balance(with_reassignments(layout, plan.reassignments), goals).reassignments == ()

@@ -48,6 +48,8 @@ def plan_balance(layout: ClusterLayout, goals: BalanceGoals = NO_GOALS) -> Balan
     if not goals.only_removed:
         cover_racks(draft)
         _even_out(draft, band)
+        while cover_racks(draft):  # a replica that went elsewhere left its rack to another one
+            _even_out(draft, band)
         even_out_leaders(draft)
     reassignments = in_turns(draft.reassignments())
     assert all(len(planned.after) == len(planned.before) for planned in reassignments)

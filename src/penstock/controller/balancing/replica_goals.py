@@ -86,9 +86,10 @@ def _best_target(
     return min(preferred or targets, key=preference)
 
 
-def cover_racks(draft: LayoutDraft) -> None:
+def cover_racks(draft: LayoutDraft) -> bool:
     """One replica at a time goes to a rack that its partition does not cover, while there is
-    one."""
+    one. Returns whether anything changed."""
+    has_changed = False
     for index in range(len(draft.partitions)):
         while not draft.is_fixed(index) and draft.lacks_racks(index):
             steps = [
@@ -103,6 +104,8 @@ def cover_racks(draft: LayoutDraft) -> None:
                 break
             _, source, target = min(steps)
             draft.replace(index, source, target)
+            has_changed = True
+    return has_changed
 
 
 def even_out_counts(draft: LayoutDraft, band: DiskBand) -> None:
