@@ -38,6 +38,7 @@ from penstock.client.offset_times import OffsetTimesClient
 from penstock.client.reassignments import ReassignmentClient
 from penstock.client.replicas import ReplicasClient
 from penstock.client.router import AskLeader, Router, RouterSettings
+from penstock.client.security.config import PLAINTEXT, ClientSecurity
 from penstock.client.transactions import TransactionClient
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import Offset, TopicId, TopicPartition
@@ -60,6 +61,7 @@ class ClusterClient:
         metadata_max_age_ms: int = 300_000,
         retry_backoff_ms: int = 100,
         limits: ConnectionLimits | None = None,
+        security: ClientSecurity = PLAINTEXT,
     ) -> None:
         settings = RouterSettings(
             client_id=client_id,
@@ -67,6 +69,7 @@ class ClusterClient:
             metadata_max_age_ms=metadata_max_age_ms,
             retry_backoff_ms=retry_backoff_ms,
             limits=limits or ConnectionLimits(),
+            security=security,
         )
         self._router = Router(parse_bootstrap(bootstrap), settings)
         self.admin = AdminClient(self._router)

@@ -7,6 +7,7 @@ matched.
 
 import asyncio
 import socket
+import ssl
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,14 +15,17 @@ from typing import Any, NamedTuple, Self, cast
 
 from penstock.client.address import Address
 from penstock.client.call import Call, LeanCall, PrivateCall
+from penstock.client.deadline import CHANCE
 from penstock.client.errors import (
     ClientError,
     ConnectFailed,
     Disconnected,
     RequestTimedOut,
+    TlsFailed,
     UnsupportedByBroker,
 )
 from penstock.client.receiver import FrameReceiver
+from penstock.client.security.authenticator import Authenticator
 from penstock.client.versions import (
     API_VERSIONS,
     VersionRange,
@@ -43,6 +47,7 @@ from penstock.protocol.private_keys import FIRST_FLEXIBLE_OF_ALL, find_private_k
 from penstock.protocol.private_response import decode_private_response
 
 _MAX_CORRELATION_ID = 2**31 - 1
+_LOG_IN_AGAIN_AT = 0.85, 0.95  # of a session's lifetime, as Java's clients (KIP-368)
 
 AnyCall = Call | LeanCall | PrivateCall
 
@@ -71,10 +76,17 @@ class BrokerConnection(asyncio.BufferedProtocol):
     The methods that asyncio calls are at the end.
     """
 
-    def __init__(self, address: Address, client_id: str, limits: ConnectionLimits) -> None:
+    def __init__(
+        self,
+        address: Address,
+        client_id: str,
+        limits: ConnectionLimits,
+        authenticator: Authenticator | None = None,
+    ) -> None:
         self.address = address
         self._client_id = client_id
         self._limits = limits
+        self._authenticator = authenticator
         self._loop = asyncio.get_running_loop()
         self._receiver = FrameReceiver(self._on_frame, max_bytes=limits.max_response_bytes)
         self._slots = asyncio.Semaphore(limits.max_in_flight)
@@ -84,8 +96,13 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._failure: ClientError | None = None  # set once: why the connection is closed
         self._closed = asyncio.Event()
-        self._writable = asyncio.Event()
+        self._writable = asyncio.Event()  # neither of the two below, or closed
         self._writable.set()
+        self._is_congested = False
+        self._is_logging_in = False  # again: then no other request may be sent
+        self._drained: asyncio.Future[None] | None = None  # awaited by the next login
+        self._next_login: asyncio.TimerHandle | None = None
+        self._login: asyncio.Task[None] | None = None
 
     @classmethod
     async def open(
@@ -94,20 +111,30 @@ class BrokerConnection(asyncio.BufferedProtocol):
         *,
         client_id: str = "penstock",
         limits: ConnectionLimits | None = None,
+        authenticator: Authenticator | None = None,
     ) -> Self:
-        """Connect and negotiate versions; ConnectFailed says what went wrong."""
+        """Connect, negotiate versions and log in; ConnectFailed or AuthenticationFailed says what
+        went wrong."""
         limits = limits or ConnectionLimits()
         loop = asyncio.get_running_loop()
         connection: Self | None = None
+        tls = None if authenticator is None else authenticator.tls_context()
         try:
             async with asyncio.timeout(limits.connect_timeout_ms / 1000):
                 _, connection = await loop.create_connection(
-                    lambda: cls(address, client_id, limits), address.host, address.port
+                    lambda: cls(address, client_id, limits, authenticator),
+                    address.host,
+                    address.port,
+                    ssl=tls,
+                    server_hostname=None if tls is None else address.host,
                 )
                 await connection.agree_on_versions()
+                await connection.log_in()
         except BaseException as error:
             if connection is not None:
                 connection.abort()
+            if isinstance(error, ssl.SSLError):
+                raise TlsFailed(address, _tls_reason(error)) from error
             if isinstance(error, OSError | Disconnected):
                 raise ConnectFailed(address, _reason(error, limits)) from error
             raise
@@ -130,6 +157,10 @@ class BrokerConnection(asyncio.BufferedProtocol):
         """Send a request and return its response. Cancelling stops the wait, not the broker."""
         deadline = self._loop.time() + timeout_ms / 1000
         await self._wait_slot(call, deadline, timeout_ms)
+        return await self._exchange(call, deadline, timeout_ms)
+
+    async def _exchange(self, call: AnyCall, deadline: float, timeout_ms: int) -> Any:
+        """With a slot, which is released with the response."""
         try:
             version = self._pick_version(call)
             parts, correlation_id = self._encode(call, version)
@@ -148,7 +179,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         taken it."""
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                await self._writable.wait()
+                await self._wait_writable()
                 self._check_open()
                 parts, _ = self._encode(call, self._pick_version(call))
                 self._write(parts)
@@ -163,6 +194,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     async def close(self) -> None:
         self.abort()
+        if self._login is not None:
+            await self._login
         if self._transport is not None:
             await self._closed.wait()
 
@@ -179,16 +212,70 @@ class BrokerConnection(asyncio.BufferedProtocol):
             raise Disconnected(f"it refuses ApiVersions ({answer.error_code.name})")
         self._ranges = read_ranges(answer)
 
+    # The login.
+
+    async def log_in(self) -> None:
+        """Log in with SASL, where that is configured, and once more before the session ends."""
+        if self._authenticator is None or not self._authenticator.uses_sasl:
+            return
+        lifetime_ms = await self._authenticator.log_in(self._send_login)
+        if lifetime_ms and self.is_open:
+            share = CHANCE.uniform(*_LOG_IN_AGAIN_AT)
+            self._next_login = self._loop.call_later(lifetime_ms * share / 1000, self._renew)
+
+    async def _send_login(self, call: Call) -> Any:
+        self._check_open()
+        timeout_ms = self._limits.connect_timeout_ms
+        await self._slots.acquire()  # one is free: nothing else is in flight
+        return await self._exchange(call, self._loop.time() + timeout_ms / 1000, timeout_ms)
+
+    def _renew(self) -> None:
+        self._next_login = None
+        if self.is_open:
+            self._login = self._loop.create_task(self._log_in_again(), name="log in again")
+
+    async def _log_in_again(self) -> None:
+        """Between two requests, because a broker accepts no others meanwhile."""
+        self._is_logging_in = True
+        self._update_writable()
+        try:
+            if self._pending:
+                self._drained = self._loop.create_future()
+                await self._drained
+            await self.log_in()
+        except ClientError as error:
+            self._give_up(error)
+        finally:
+            self._is_logging_in = False
+            self._update_writable()
+
+    def _update_writable(self) -> None:
+        if self._failure is None and (self._is_congested or self._is_logging_in):
+            self._writable.clear()
+        else:
+            self._writable.set()
+
+    async def _wait_writable(self) -> None:
+        while not self._writable.is_set():
+            await self._writable.wait()
+
     async def _wait_slot(self, call: AnyCall, deadline: float, timeout_ms: int) -> None:
         try:
             async with asyncio.timeout_at(deadline):
-                await self._writable.wait()
-                await self._slots.acquire()
+                await self._acquire_slot()
         except TimeoutError:
             raise self._overdue(call, timeout_ms) from None
         if self._failure is not None:
             self._slots.release()  # wakes the next waiter, which fails alike
             self._check_open()
+
+    async def _acquire_slot(self) -> None:
+        while True:
+            await self._writable.wait()
+            await self._slots.acquire()
+            if self._writable.is_set():
+                return
+            self._slots.release()  # a login needs one, and nobody may hold one meanwhile
 
     def _check_open(self) -> None:
         if self._failure is not None:
@@ -240,6 +327,13 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._slots.release()
         if not request.reply.done():
             request.reply.set_result(message)
+        if self._drained is not None and not self._pending:
+            self._end_drain()
+
+    def _end_drain(self) -> None:
+        if self._drained is not None:
+            self._drained.set_result(None)
+            self._drained = None
 
     def _on_overdue(self, call: AnyCall, timeout_ms: int) -> None:
         # Responses come in order, so nothing can arrive behind a late one.
@@ -255,12 +349,15 @@ class BrokerConnection(asyncio.BufferedProtocol):
             return
         self._failure = failure
         self._writable.set()
+        if self._next_login is not None:
+            self._next_login.cancel()
         pending, self._pending = self._pending, deque()
         for request in pending:
             request.alarm.cancel()
             self._slots.release()
             if not request.reply.done():
                 request.reply.set_exception(_again(failure))
+        self._end_drain()
         if self._transport is not None:
             self._transport.abort()
 
@@ -278,20 +375,32 @@ class BrokerConnection(asyncio.BufferedProtocol):
         try:
             self._receiver.take(nbytes)
         except FrameSizeRefused:
-            self._give_up(Disconnected(f"{self.address} does not answer in Kafka's protocol"))
+            self._give_up(
+                Disconnected(
+                    f"{self.address} does not answer in Kafka's protocol; does that listener use "
+                    "TLS, and security.protocol not?"
+                )
+            )
         except MalformedMessage as error:
             self._give_up(Disconnected(f"{self.address} sent a malformed response: {error}"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         reason = f": {exc}" if exc else ""
-        self._give_up(Disconnected(f"the broker at {self.address} closed the connection{reason}"))
+        failure: ClientError = Disconnected(
+            f"the broker at {self.address} closed the connection{reason}"
+        )
+        if isinstance(exc, ssl.SSLError):  # TLS 1.3 refuses a client only after its handshake
+            failure = TlsFailed(self.address, _tls_reason(exc))
+        self._give_up(failure)
         self._closed.set()
 
     def pause_writing(self) -> None:
-        self._writable.clear()
+        self._is_congested = True
+        self._update_writable()
 
     def resume_writing(self) -> None:
-        self._writable.set()
+        self._is_congested = False
+        self._update_writable()
 
 
 def _decode(request: _Pending, frame: memoryview) -> Any:
@@ -310,6 +419,20 @@ def _again(failure: ClientError) -> ClientError:
     copy = type(failure)(*failure.args)
     copy.__cause__ = failure.__cause__
     return copy
+
+
+def _tls_reason(error: ssl.SSLError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return (
+            f"its certificate is not accepted ({error.verify_message}); is ssl.ca.location that "
+            "of its authority, and the host one of the certificate's names?"
+        )
+    reason = (error.reason or str(error)).replace("_", " ").lower()
+    if "wrong version" in reason or "record layer" in reason:
+        return f"TLS fails ({reason}); does that listener use TLS?"
+    if "certificate" in reason or "unknown ca" in reason:
+        return f"it does not accept this client's certificate ({reason})"
+    return f"TLS fails ({reason})"
 
 
 def _reason(error: BaseException, limits: ConnectionLimits) -> str:

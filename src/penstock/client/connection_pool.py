@@ -13,7 +13,9 @@ from typing import NamedTuple
 from penstock.client.address import Address
 from penstock.client.connection import BrokerConnection, ConnectionLimits
 from penstock.client.deadline import Deadline, backoff_ms
-from penstock.client.errors import ClientClosed, ConnectFailed
+from penstock.client.errors import AuthenticationFailed, ClientClosed, ConnectFailed
+from penstock.client.security.authenticator import Authenticator
+from penstock.client.security.config import PLAINTEXT, ClientSecurity
 
 _FIRST_BACKOFF_MS = 50
 _MOST_BACKOFF_MS = 1_000
@@ -44,9 +46,12 @@ class _Link:
 
 
 class ConnectionPool:
-    def __init__(self, *, client_id: str, limits: ConnectionLimits) -> None:
+    def __init__(
+        self, *, client_id: str, limits: ConnectionLimits, security: ClientSecurity = PLAINTEXT
+    ) -> None:
         self._client_id = client_id
         self._limits = limits
+        self._authenticator = Authenticator(security)
         self._links: dict[_Key, _Link] = {}
         self._is_closed = False
 
@@ -68,9 +73,12 @@ class ConnectionPool:
         self._check_open()
         try:
             connection = await BrokerConnection.open(
-                address, client_id=self._client_id, limits=self._limits
+                address,
+                client_id=self._client_id,
+                limits=self._limits,
+                authenticator=self._authenticator,
             )
-        except ConnectFailed:
+        except (ConnectFailed, AuthenticationFailed):
             link.failures += 1
             wait_ms = backoff_ms(
                 link.failures, first_ms=_FIRST_BACKOFF_MS, most_ms=_MOST_BACKOFF_MS

@@ -22,15 +22,32 @@ class InvalidAddress(ClientError, ValueError):
     """A malformed bootstrap address."""
 
 
+class InvalidClientConfig(ClientError, ValueError):
+    """A setting of the client is unknown, contradicts another, or would not be in effect."""
+
+
 class ConnectFailed(ClientError):
     """No connection to this address: nothing was sent."""
 
     is_retriable = True
 
     def __init__(self, address: object, reason: str) -> None:
-        super().__init__(f"cannot reach a broker at {address}: {reason}")
+        super().__init__(address, reason)
         self.address = address
         self.reason = reason
+
+    def __str__(self) -> str:
+        return f"cannot reach a broker at {self.address}: {self.reason}"
+
+
+class TlsFailed(ConnectFailed):
+    """The broker did not accept this client in TLS, or this client not the broker."""
+
+    is_retriable = False
+
+
+class AuthenticationFailed(ClientError):
+    """The login failed; no broker will accept the same credentials."""
 
 
 class Disconnected(ClientError):

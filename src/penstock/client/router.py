@@ -32,6 +32,7 @@ from penstock.client.metadata import (
     metadata_call,
     read_metadata,
 )
+from penstock.client.security.config import PLAINTEXT, ClientSecurity
 from penstock.model.cluster import BrokerId
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
@@ -54,6 +55,7 @@ class RouterSettings:
     retry_backoff_ms: int = 100
     max_retry_backoff_ms: int = 1_000
     limits: ConnectionLimits = field(default_factory=ConnectionLimits)
+    security: ClientSecurity = PLAINTEXT
 
 
 class Router:
@@ -61,7 +63,9 @@ class Router:
         self.settings = settings
         self.metadata = ClusterMetadata()  # as of the last refresh
         self._bootstrap = bootstrap
-        self._links = ConnectionPool(client_id=settings.client_id, limits=settings.limits)
+        self._links = ConnectionPool(
+            client_id=settings.client_id, limits=settings.limits, security=settings.security
+        )
         self._topics: set[str] = set()  # topics that this client uses
         self._refreshed_at = float("-inf")  # start of the last full refresh; monotonic
         self._asked_last: frozenset[str] = frozenset()  # topics of that refresh, existing or not
@@ -357,5 +361,7 @@ def _no_leader(what: str, metadata: ClusterMetadata, tp: TopicPartition) -> Refu
 
 
 def _all_failed(failures: list[ClientError]) -> ClientError:
+    if not any(failure.is_retriable for failure in failures):
+        return failures[0]
     texts = "; ".join(str(error) for error in failures)
     return Disconnected(f"none of {len(failures)} brokers answered: {texts}")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from types import TracebackType
@@ -61,8 +62,9 @@ Handler = Callable[[ReceivedRequest], Answer | Awaitable[Answer]]
 class ScriptedBroker:
     """Sends the response of each request's handler; closes the connection if there is none."""
 
-    def __init__(self, broker_id: int = 1) -> None:
+    def __init__(self, broker_id: int = 1, *, tls: ssl.SSLContext | None = None) -> None:
         self.id = broker_id
+        self._tls = tls
         self.handlers: dict[ApiKey, Handler] = {ApiKey.API_VERSIONS: self._api_versions}
         self.served = dict(SERVED)
         self.requests: list[ReceivedRequest] = []
@@ -84,7 +86,7 @@ class ScriptedBroker:
         await self.stop()
 
     async def start(self, port: int = 0) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", port)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", port, ssl=self._tls)
         host, port = self._server.sockets[0].getsockname()[:2]
         self._address = Address(host, port)
 
@@ -115,7 +117,13 @@ class ScriptedBroker:
             while True:
                 size = int.from_bytes(await reader.readexactly(4), "big")
                 await self._answer(await reader.readexactly(size), writer)
-        except (asyncio.IncompleteReadError, ConnectionError, HangUp, asyncio.CancelledError):
+        except (
+            asyncio.IncompleteReadError,
+            ConnectionError,
+            HangUp,
+            asyncio.CancelledError,
+            ssl.SSLError,
+        ):
             pass  # `stop` cancels; asyncio's streams would log a cancelled handler as an error
         except Hang:
             with contextlib.suppress(ConnectionError, asyncio.CancelledError):

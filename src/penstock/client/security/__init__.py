@@ -1,0 +1,1 @@
+"""How clients log in: TLS and SASL, configured by librdkafka's and Java's names."""
