@@ -33,7 +33,7 @@ from penstock.logs.event_logger import message_logger
 from penstock.model.ids import LeaderEpoch, Offset
 from penstock.protocol.compression import Codec
 from penstock.protocol.records import Record, build_batch
-from penstock.storage.engine import AppendItem, AppendOrigin, LogAppendInfo, Read
+from penstock.storage.engine import AppendItem, AppendOrigin, LogAppendInfo, PartitionLog, Read
 from penstock.storage.errors import (
     OffsetOutOfRange,
     StorageError,
@@ -75,9 +75,7 @@ class Pair:
         self.now_ms = NOW_MS
         self._start_engine()
         self.engine.recover(ignore_progress, self.now_ms)
-        created = self.engine.create(PARTITION, TOPIC_ID, self.config, self.now_ms)
-        assert isinstance(created, SegmentedLog)
-        self.log = created
+        self.log = self._own(self.engine.create(PARTITION, TOPIC_ID, self.config, self.now_ms))
         self.epoch = 0
         self.append()
         self.engine.flush(self.log, self.log.log_end_offset, lambda error: None)
@@ -91,19 +89,43 @@ class Pair:
     def _start_engine(self) -> None:
         self.background = Deferred() if self.is_deferred else Immediate()
         self.reports: list[str] = []
-        self.engine = SegmentedEngine(
+        self.engine = self._make_engine(
             StorageConfig(
                 log_dirs=("/d",),
                 producer_id_expiration_ms=2**62,
                 cleaner_io_buffer_bytes=self.random.choice([64, 4096]),
                 cleaner_dedupe_buffer_bytes=self.random.choice([200, 100_000]),
             ),
+            self.random.choice([1, 3, 50]),
+        )
+
+    # Another engine replaces these.
+
+    def _make_engine(self, config: StorageConfig, descriptors: int) -> SegmentedEngine:
+        return SegmentedEngine(
+            config,
             config_of=lambda topic: self.config,
             disk=self.disk,
             background=self.background,
             logger=message_logger(self.reports.append),
-            descriptors=self.random.choice([1, 3, 50]),
+            descriptors=descriptors,
         )
+
+    def _own(self, log: PartitionLog | None) -> SegmentedLog:
+        assert isinstance(log, SegmentedLog), f"the log is gone: {self.reports}"
+        return log
+
+    def _check_segments(self) -> None:
+        bases = [segment.base_offset for segment in self.log.segments]
+        assert bases == sorted(set(bases))
+        assert self.log.segments.active.is_active
+
+    def _first_offset(self) -> int:
+        """Where the files of the log begin."""
+        return self.log.segments[0].base_offset
+
+    def _has_snapshots(self) -> bool:
+        return bool(self.log.snapshots.offsets)
 
     def append(self) -> None:
         records = self._records(self.model.end, self.random.randint(1, 4))
@@ -220,9 +242,7 @@ class Checks(Pair):
         entries = [(entry.epoch, entry.start_offset) for entry in log.epochs.entries]
         assert entries == model.epochs, (entries, model.epochs)
         model.durable = max(model.durable, log.durable_offset)
-        bases = [segment.base_offset for segment in log.segments]
-        assert bases == sorted(set(bases))
-        assert log.segments.active.is_active
+        self._check_segments()
         self._check_last_stable()
 
     def _check_last_stable(self) -> None:

@@ -20,7 +20,6 @@ from penstock.storage.errors import (
     DirectoryFailed,
     LogFenced,
 )
-from penstock.storage.log import SegmentedLog
 from penstock.testing.simulated_disk import (
     CrashChoice,
     KeepEverything,
@@ -57,8 +56,8 @@ class Crashes(Checks):
         assert log.topic_id in (self.topic_id, NO_TOPIC_ID)
         assert not [r for r in self.reports if "rebuilding" in r or "recovering" in r], self.reports
         assert self._read_batches() == model.visible()
-        if model.start < log.segments[0].base_offset:  # there are no records between the two
-            self._move_start(log.segments[0].base_offset)
+        if model.start < self._first_offset():  # there are no records between the two
+            self._move_start(self._first_offset())
             model.high_watermark = max(model.high_watermark, model.start)
         offsets = log.log_start_offset, log.high_watermark, log.log_end_offset
         assert offsets == (model.start, model.high_watermark, model.end), (
@@ -135,8 +134,7 @@ class Crashes(Checks):
         log = logs.get(PARTITION)
         self.is_absent = log is None
         if log is not None:
-            assert isinstance(log, SegmentedLog)
-            self.log = log
+            self.log = self._own(log)
 
     def _settle(self, *, is_power_cut: bool) -> None:
         """Checks that the crash may leave the recovered state, and continues from it."""

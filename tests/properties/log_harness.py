@@ -207,7 +207,7 @@ class Harness(Recreation):
         log = self.log
         assert log.log_start_offset <= before.start
         after.start, after.end = log.log_start_offset, log.log_end_offset
-        if not log.segments.size_bytes and not log.snapshots.offsets:
+        if not log.size_bytes and not self._has_snapshots():
             after.batches = []  # the log restarted: not even a snapshot contains what was deleted
         after.epochs = [(entry.epoch, entry.start_offset) for entry in log.epochs.entries]
         assert all(entry in before.epochs for entry in after.epochs)
@@ -228,10 +228,13 @@ class Harness(Recreation):
     def roll(self) -> None:
         self.log.roll(self.now_ms)
 
-    def retain(self) -> None:
-        job = RetentionJob(
+    def _retention_job(self) -> Job:
+        return RetentionJob(
             self.disk, self.engine._directories, self.now_ms, self.engine._fail_directory
         )
+
+    def retain(self) -> None:
+        job = self._retention_job()
         log, before, generation = self.log, self.model.start, self.log.generation
         self._run(job)
         if self.log.failure is not None:
@@ -263,7 +266,7 @@ class Harness(Recreation):
             self.background.pump()
             self.log.advance_high_watermark(self.log.log_end_offset)
             self.model.high_watermark = self.model.end
-        before, size = self.model.copy(), self.log.segments.size_bytes
+        before, size = self.model.copy(), self.log.size_bytes
         log, decided = self.log, self.log.last_stable_offset
         self.is_compacting = True
         self._run(self.engine.make_compaction_job(self.log, self.now_ms))
@@ -275,7 +278,7 @@ class Harness(Recreation):
             return  # the log was deleted meanwhile
         assert self.log.uncleanable is None, self.log.uncleanable
         self._check_compaction(max(decided, self.log.last_stable_offset))
-        self.witnessed["compaction"] += self.log.segments.size_bytes < size
+        self.witnessed["compaction"] += self.log.size_bytes < size
         self.ghosts.append(before)
 
     def _check_compaction(self, decided: int) -> None:
@@ -323,8 +326,8 @@ class Harness(Recreation):
     def pump(self) -> None:
         self.background.pump()
 
-    def checkpoint(self) -> None:
-        job = CheckpointJob(
+    def _checkpoint_job(self) -> Job:
+        return CheckpointJob(
             self.engine._directories,
             frozenset(
                 {
@@ -336,6 +339,9 @@ class Harness(Recreation):
             ),
             self.engine._fail_directory,
         )
+
+    def checkpoint(self) -> None:
+        job = self._checkpoint_job()
         log, before = self.log, self.model.checkpointed_start
         self.intended = self.model.copy()
         self.intended.checkpointed_start = min(before, self.model.start)
@@ -397,9 +403,11 @@ class Harness(Recreation):
         assert answer == (older[-1] if older else epoch, end)
 
 
-def find_failure(seed: int, steps: list[Step]) -> BaseException | None:
+def find_failure(
+    seed: int, steps: list[Step], harness: type[Harness] = Harness
+) -> BaseException | None:
     try:
-        Harness(seed).run(steps)
+        harness(seed).run(steps)
     except (Exception, SimulatedCrash) as error:
         return error
     return None
@@ -410,14 +418,16 @@ def place_of(error: BaseException) -> tuple[str, str, int]:
     return type(error).__name__, frame.name, frame.lineno or 0
 
 
-def shorten(seed: int, steps: list[Step], where: object = None) -> list[Step]:
+def shorten(
+    seed: int, steps: list[Step], where: object = None, harness: type[Harness] = Harness
+) -> list[Step]:
     """Drops the steps that are not needed to fail at the same location."""
     size = len(steps) // 2
     while size:
         index = 0
         while index < len(steps):
             shorter = steps[:index] + steps[index + size :]
-            error = find_failure(seed, shorter)
+            error = find_failure(seed, shorter, harness)
             if error is not None and (where is None or place_of(error) == where):
                 steps = shorter
             else:

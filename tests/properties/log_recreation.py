@@ -38,9 +38,7 @@ class Recreation(Crashes):
 
     def create_other(self) -> None:
         """The other log is durable from the start, so it may never be missing."""
-        created = self.engine.create(OTHER, TOPIC_ID, OTHER_CONFIG, self.now_ms)
-        assert isinstance(created, SegmentedLog)
-        self.other = created
+        self.other = self._own(self.engine.create(OTHER, TOPIC_ID, OTHER_CONFIG, self.now_ms))
         self.append_other()
         self.background.pump()
         self.check_other_log()
@@ -64,9 +62,12 @@ class Recreation(Crashes):
     def check(self) -> None:
         super().check()
         assert not self.engine.statistics().failed_directories
-        if not self.log.is_folder_new and not self.background.waiting:
+        if self._is_creation_durable() and not self.background.waiting:
             self._settle_deletion()  # a flush of the new log has made its name durable
         self.check_other_log()
+
+    def _is_creation_durable(self) -> bool:
+        return not self.log.is_folder_new
 
     def check_other_log(self) -> None:
         if self.other is not None:
@@ -165,8 +166,7 @@ class Recreation(Crashes):
         self.intended = None
 
     def _create_again(self) -> None:
-        created = self.engine.create(PARTITION, self.topic_id, self.config, self.now_ms)
-        assert isinstance(created, SegmentedLog)
+        created = self._own(self.engine.create(PARTITION, self.topic_id, self.config, self.now_ms))
         assert (created.log_start_offset, created.log_end_offset) == (0, 0)
         self.log = created
         self.may_be_absent.discard("kill")
@@ -234,8 +234,7 @@ class Recreation(Crashes):
     def _check_other(self, *, is_power_cut: bool) -> None:
         if self.other is None:
             return
-        log = self.engine._logs.get(OTHER)
-        assert isinstance(log, SegmentedLog), f"the other partition is gone: {self.reports}"
+        log = self._own(self.engine._logs.get(OTHER))
         batches = list(self._batches_of(log))
         assert log.log_start_offset == 0
         assert batches == self.others[: len(batches)], "the other partition has changed"

@@ -86,13 +86,16 @@ class StorageConfig:
     cleaner_io_max_bytes_per_second: float = inf
     cleaner_backoff_ms: int = 15_000
     producer_id_expiration_ms: int = 86_400_000
+    commit_log_file_bytes: int = 1_073_741_824  # of the commit log engine, like the next
+    commit_log_min_live_ratio: float = 0.25  # a file with no more is emptied and removed
 
     SOURCE_NAMES: ClassVar[Mapping[str, str]]  # field -> the broker setting it is read from
 
     @classmethod
     def from_broker(cls, config: Mapping[str, Any]) -> Self:
         """Reads a broker's effective config, which has every setting."""
-        picked = {field: config[name] for field, name in cls.SOURCE_NAMES.items()}
+        names = cls.SOURCE_NAMES.items()
+        picked = {field: config[name] for field, name in names}
         # Kafka says "no limit" with the largest double; here that is infinity.
         if picked["cleaner_io_max_bytes_per_second"] >= DOUBLE_MAX:
             picked["cleaner_io_max_bytes_per_second"] = inf

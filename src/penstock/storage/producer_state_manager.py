@@ -126,6 +126,10 @@ class ProducerStateManager:
     def __len__(self) -> int:
         return len(self._producers)
 
+    def rename(self, name: str) -> None:
+        """A replay learns late whose producers these are."""
+        self._name = name
+
     # Before an append, on the leader only.
 
     def find_duplicate(

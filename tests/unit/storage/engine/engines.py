@@ -10,6 +10,7 @@ from tests.unit.storage.engine.memory_engine import MemoryData, MemoryEngine
 
 from penstock.config.log_config import StorageConfig
 from penstock.model.ids import TopicPartition
+from penstock.storage.commit_log.commit_log_engine import CommitLogEngine
 from penstock.storage.engine import Engine
 from penstock.storage.segmented_engine import SegmentedEngine
 
@@ -46,6 +47,16 @@ class SegmentedData:
         self._path.write_bytes(b"a file where the directory should be")
 
 
+class CommitLogData(SegmentedData):
+    def make_engine(self) -> Engine:
+        storage = StorageConfig(log_dirs=(str(self._path),), commit_log_file_bytes=2000)
+        return CommitLogEngine(storage, config_of=lambda topic: CONFIG)
+
+    def lose(self, tp: TopicPartition) -> None:
+        """The others have no records yet."""
+        shutil.rmtree(self._path / "commitlog")
+
+
 class InMemoryData:
     def __init__(self, path: Path) -> None:
         self._data = MemoryData()
@@ -62,5 +73,6 @@ class InMemoryData:
 
 ENGINES: Mapping[str, Callable[[Path], EngineData]] = {
     "segmented": SegmentedData,
+    "commitlog": CommitLogData,
     "memory": InMemoryData,
 }

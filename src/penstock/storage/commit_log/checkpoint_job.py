@@ -1,0 +1,170 @@
+"""Background jobs that every commit log needs: high watermarks, and the checkpoint of its states.
+
+A job visits the owner thread to read logs in memory, and touches files off it. Invariant: a
+checkpoint is written only after all that its states tell of is durable.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+from penstock.io.disk import APPEND, CREATE, Disk, write_fully
+from penstock.storage.commit_log.commit_log_directory import CommitLogDirectory
+from penstock.storage.commit_log.consume_queue import QueueSave
+from penstock.storage.commit_log.flush_rounds import FlushShare
+from penstock.storage.commit_log.frames import FrameEnding
+from penstock.storage.commit_log.partition_log import CommitLogPartition
+from penstock.storage.commit_log.state_checkpoint import (
+    encode_checkpoint,
+    encode_partition,
+    write_checkpoint,
+)
+from penstock.storage.engine import OnOwner
+
+# Fewer entries than this are written into the checkpoint instead of the partition's own file,
+# because each file costs a sync.
+LEAST_SAVED_ENTRIES = 64
+_LOGS_A_VISIT = 100
+
+
+class _Begun(NamedTuple):
+    replay_from: int
+    next_number: int
+    endings: list[tuple[int, FrameEnding]]
+    logs: list[CommitLogPartition]
+
+
+class StateCheckpointJob:
+    """Writes one directory's checkpoint. Also run, on the owner thread, by a clean close."""
+
+    name = "checkpoint"
+
+    def __init__(self, directory: CommitLogDirectory, disk: Disk) -> None:
+        self._directory = directory
+        self._disk = disk
+        self._replaced: list[str] = []  # queue files that no later checkpoint names
+
+    def run(self, on_owner: OnOwner) -> None:
+        directory = self._directory
+        if directory.failure is not None:
+            return
+        try:
+            self.write(on_owner)
+        except OSError as error:
+            on_owner(partial(directory.fail, error))
+
+    def write(self, on_owner: OnOwner) -> None:
+        directory = self._directory
+        begun = on_owner(self._begin)
+        for log in begun.logs:
+            self._save_queue(log, on_owner)
+        parts: list[bytes] = []
+        for start in range(0, len(begun.logs), _LOGS_A_VISIT):
+            logs = begun.logs[start : start + _LOGS_A_VISIT]
+            parts += on_owner(partial(self._encode, logs))
+        share = on_owner(directory.flusher.share)
+        self._sync(share, on_owner)
+        content = encode_checkpoint(
+            begun.replay_from, share.end, begun.next_number, begun.endings, parts
+        )
+        write_checkpoint(self._disk, directory.path, content)
+        on_owner(partial(self._end, begun.replay_from))
+        for path in self._replaced:
+            self._disk.unlink(path)
+
+    def _begin(self) -> _Begun:
+        directory = self._directory
+        endings = [item for items in directory.endings.values() for item in items]
+        return _Begun(
+            directory.commit_log.written_end,
+            directory.next_number,
+            endings,
+            list(directory.logs.values()),
+        )
+
+    def _end(self, replay_from: int) -> None:
+        self._directory.checkpointed_end = max(self._directory.checkpointed_end, replay_from)
+
+    def _sync(self, share: FlushShare, on_owner: OnOwner) -> None:
+        flusher = self._directory.flusher
+        try:
+            flusher.sync(share)
+        except OSError as error:
+            on_owner(partial(flusher.settle, share, error))
+            raise
+        on_owner(partial(flusher.settle, share, None))
+
+    # -- queues ----------------------------------------------------------------------------
+
+    def _save_queue(self, log: CommitLogPartition, on_owner: OnOwner) -> None:
+        if log.queue.unsaved_count < LEAST_SAVED_ENTRIES:
+            return  # read off the owner thread: a stale count only delays the save
+        save = on_owner(partial(self._plan, log))
+        if save is None:
+            return
+        descriptor = self._disk.open(save.path, CREATE if save.is_new else APPEND)
+        try:
+            write_fully(self._disk, descriptor, save.content)
+            self._disk.sync(descriptor)
+        finally:
+            self._disk.close(descriptor)
+        if save.is_new:
+            self._disk.sync_directory(self._directory.queue_folder)
+        replaced = on_owner(partial(self._finish, log, save))
+        if replaced is not None:
+            self._replaced.append(replaced)
+
+    def _plan(self, log: CommitLogPartition) -> QueueSave | None:
+        if log.is_retired:
+            return None
+        return log.queue.plan_save(self._directory.new_queue_path(log))
+
+    def _finish(self, log: CommitLogPartition, save: QueueSave) -> str | None:
+        if log.is_retired:
+            return save.path if save.is_new else None
+        log.is_changed = True
+        return log.queue.end_save(save)
+
+    def _encode(self, logs: list[CommitLogPartition]) -> list[bytes]:
+        applied = self._directory.commit_log.written_end
+        encoded: list[bytes] = []
+        for log in logs:
+            if log.is_retired:
+                continue
+            if log.is_changed or not log.encoded_state:
+                log.take_snapshot()
+                log.encoded_state = encode_partition(log, applied)
+                log.is_changed = False
+            encoded.append(log.encoded_state)
+        return encoded
+
+
+class HighWatermarkJob:
+    """Writes a frame with the high watermarks that have moved, and makes it durable.
+
+    So the commit log is synced at least this often, and never ends below a high watermark in it.
+    """
+
+    name = "high watermarks"
+
+    def __init__(self, directory: CommitLogDirectory) -> None:
+        self._directory = directory
+
+    def run(self, on_owner: OnOwner) -> None:
+        directory = self._directory
+        if directory.failure is not None:
+            return
+        try:
+            if on_owner(directory.write_high_watermarks):
+                share = on_owner(directory.flusher.share)
+                self._sync(share, on_owner)
+        except OSError as error:
+            on_owner(partial(directory.fail, error))
+
+    def _sync(self, share: FlushShare, on_owner: OnOwner) -> None:
+        flusher = self._directory.flusher
+        error: OSError | None = None
+        try:
+            flusher.sync(share)
+        except OSError as problem:
+            error = problem
+        on_owner(partial(flusher.settle, share, error))

@@ -1,0 +1,288 @@
+"""The log of one partition in a commit log: appends batches and reads them back as slices.
+
+How its entries change is `PartitionEntries`' part. One owner thread.
+"""
+
+from collections.abc import Sequence
+from errno import EMFILE, ENFILE, ENOMEM
+from struct import Struct
+
+from penstock.config.log_config import LogConfig
+from penstock.model.ids import NO_TIMESTAMP, LeaderEpoch, Offset, TimestampMs
+from penstock.model.slices import FileSlice
+from penstock.model.values import new_tuple
+from penstock.protocol.batch import BatchHeader
+from penstock.storage.commit_log.commit_log import CommitLogFile
+from penstock.storage.commit_log.frames import FRAME_BYTES, FrameKind
+from penstock.storage.commit_log.lookups import (
+    find_appended_after,
+    find_by_time,
+    find_max_timestamp,
+    find_time_of,
+)
+from penstock.storage.commit_log.partition_entries import PartitionEntries
+from penstock.storage.damage import find_damaged
+from penstock.storage.engine import (
+    AppendOrigin,
+    DamagedBatch,
+    LogAppendInfo,
+    LogStatistics,
+    Read,
+    TimestampAndOffset,
+)
+from penstock.storage.errors import CorruptRecords, LogFenced, OffsetOutOfRange, UnknownPartition
+from penstock.storage.leader_epoch_cache import OffsetAndEpoch
+from penstock.storage.log_validator import (
+    check_times,
+    is_plain,
+    prepare,
+    validate_batch,
+    validate_fetched,
+)
+from penstock.storage.producer_replay import check_batch
+from penstock.storage.transaction_index import AbortedTxn, collect_aborted
+
+# Base offset, length and leader epoch, which lie outside the CRC, as in `storage.log`.
+_OFFSET_AND_EPOCH = Struct(">qii")
+MAX_SLICES = 4096  # of one read
+
+
+class CommitLogPartition(PartitionEntries):
+    """Owned by its engine's owner thread."""
+
+    # Offset, index and queue version of where the last read ended.
+    _read_end: tuple[int, int, int] = (-1, 0, -1)
+
+    def reconfigure(self, config: LogConfig) -> None:
+        super().reconfigure(config)
+        self._is_plain = is_plain(config)
+        self.flush_messages = config.flush_messages
+        self._max_append_bytes = min(config.max_message_bytes, config.segment_bytes)
+
+    @property
+    def segment_count(self) -> int:
+        return 1
+
+    # -- appending -------------------------------------------------------------------------
+
+    def append_as_leader(
+        self, batches: memoryview, leader_epoch: int, origin: AppendOrigin, now_ms: int
+    ) -> LogAppendInfo:
+        """Stage one batch, stamped with its offset and epoch in place."""
+        if self.failure is not None:
+            raise LogFenced(self.tp, self.failure)
+        header = validate_batch(batches, origin, self.tp)
+        config = self.config
+        append_time_ms = NO_TIMESTAMP
+        if not self._is_plain or header[9] >= 0 or len(batches) > self._max_append_bytes:
+            parsed = BatchHeader._make(header)
+            batches, parsed = prepare(
+                batches, parsed, config, now_ms=now_ms, origin=origin, tp=self.tp
+            )
+            stored = self._find_stored(parsed, batches) if parsed.producer_id >= 0 else None
+            if stored is not None:
+                return stored
+            if config.message_timestamp_type == "LogAppendTime":
+                append_time_ms = TimestampMs(now_ms)
+            header = parsed
+        elif header[8] > now_ms + config.message_timestamp_after_max_ms:
+            check_times(BatchHeader._make(header), config, now_ms, self.tp)
+        base_offset = self.log_end_offset
+        _OFFSET_AND_EPOCH.pack_into(batches, 0, base_offset, header[1], leader_epoch)
+        if leader_epoch != self._latest_epoch:
+            self._assign_epoch(leader_epoch, base_offset)
+        position = self._home.stage(self, FrameKind.BATCHES, batches) + FRAME_BYTES
+        self.note_batch(position, len(batches), base_offset, header[6], header[8])
+        if self.dirty_since_ms is None:
+            self.dirty_since_ms = now_ms
+        if header[9] >= 0:
+            parsed = BatchHeader._make(header)._replace(base_offset=base_offset)
+            self.follow_producer(parsed, batches, now_ms)
+        return new_tuple(LogAppendInfo, (base_offset, self.log_end_offset, append_time_ms, False))
+
+    def append_as_follower(self, batches: memoryview, now_ms: int) -> LogAppendInfo:
+        """Stage the leader's batches unchanged in one frame; a partial one is left out."""
+        if self.failure is not None:
+            raise LogFenced(self.tp, self.failure)
+        located = validate_fetched(batches, self.log_end_offset, self.tp)
+        first = Offset(located[0][1].base_offset)
+        end = located[-1][0] + located[-1][1].size
+        position = self._home.stage(self, FrameKind.BATCHES, batches[:end]) + FRAME_BYTES
+        if self.dirty_since_ms is None:
+            self.dirty_since_ms = now_ms
+        self.take_in(located, batches, position, now_ms)
+        return LogAppendInfo(first, self.log_end_offset, NO_TIMESTAMP, False)
+
+    def _find_stored(self, header: BatchHeader, batches: memoryview) -> LogAppendInfo | None:
+        """The first append of a duplicate batch; None if it may be appended; raises otherwise."""
+        stored = check_batch(self.producers, header, batches, self.tp)
+        if stored is None:
+            return None
+        is_stamped = self.config.message_timestamp_type == "LogAppendTime"
+        append_time_ms = stored.timestamp_ms if is_stamped else NO_TIMESTAMP
+        return LogAppendInfo(
+            stored.base_offset, Offset(stored.last_offset + 1), append_time_ms, True
+        )
+
+    def find_epoch_end(self, epoch: LeaderEpoch) -> OffsetAndEpoch | None:
+        return self.epochs.find_end_offset(epoch, self.log_end_offset)
+
+    # -- reading ---------------------------------------------------------------------------
+
+    def read(
+        self,
+        start: Offset,
+        *,
+        below: Offset,
+        max_bytes: int,
+        at_least_one: bool,
+        skip_empty: bool = False,
+    ) -> Read:
+        """Whole batches from the one that holds `start`, all of whose offsets are below `below`."""
+        if self.is_retired:
+            raise UnknownPartition(self.tp)
+        if not self.log_start_offset <= start <= self.log_end_offset:
+            raise OffsetOutOfRange(start, self.log_start_offset, self.log_end_offset)
+        read = None
+        if start < below:
+            queue = self.queue
+            known_offset, index, version = self._read_end
+            if known_offset != start or version != queue.version:
+                index = queue.find(start)
+            if skip_empty and (self.config.compact or self.cleaned_offset > 0):
+                index = self._skip_empty(index, below)
+            read = self._read_from(index, below, max_bytes, at_least_one)
+        return Read((), start, self._handles.lease()) if read is None else read
+
+    def _skip_empty(self, index: int, below: int) -> int:
+        """The first entry with records; where there is none, the one where the search began."""
+        for later in range(index, self.queue.end):
+            entry = self.queue.entry(later)
+            if entry.last_offset >= below:
+                break
+            if self.header_of(entry).record_count:
+                return later
+        return index
+
+    def _read_from(self, index: int, below: int, max_bytes: int, at_least_one: bool) -> Read | None:
+        """Neighbouring batches, as a follower's frame has them, are one slice."""
+        queue, end = self.queue, min(self.queue.end, index + MAX_SLICES)
+        runs: list[tuple[int, int]] = []  # position and length
+        left, end_offset, run, length = max_bytes, -1, -1, 0
+        while index < end:
+            base_offset, last_delta, position, size, _ = queue.entry(index)
+            if base_offset + last_delta >= below:
+                break
+            left -= size
+            if left < 0 and (end_offset >= 0 or not at_least_one):
+                break
+            if position == run + length:
+                length += size
+            else:
+                if length:
+                    runs.append((run, length))
+                run, length = position, size
+            end_offset = base_offset + last_delta + 1
+            index += 1
+        if end_offset < 0:
+            return None
+        runs.append((run, length))
+        self._read_end = end_offset, index, queue.version
+        return self._slices(runs, end_offset)
+
+    def _slices(self, runs: list[tuple[int, int]], end_offset: int) -> Read:
+        commit_log, handles = self._home.commit_log, self._handles
+        files: dict[int, CommitLogFile] = {}
+        placed: list[tuple[CommitLogFile, int, int]] = []
+        for position, length in runs:
+            file = commit_log.find_file(position)
+            if file is None:
+                raise CorruptRecords(
+                    f"{self.tp}: position {position} is in no file of {commit_log.folder}; "
+                    f"restart the broker"
+                )
+            files[file.base] = file
+            placed.append((file, position - file.base, length))
+        # Lease before opening the files: opening one may close another that is not leased.
+        lease = handles.lease(*(file.handle for file in files.values()))
+        slices = tuple(
+            FileSlice(handles.descriptor(file.handle), position, length)
+            for file, position, length in placed
+        )
+        return Read(slices, Offset(end_offset), lease)
+
+    def find_damage(self, start: Offset, max_bytes: int) -> DamagedBatch | None:
+        try:
+            read = self.read(
+                start, below=self.log_end_offset, max_bytes=max_bytes, at_least_one=True
+            )
+            try:
+                return find_damaged(self._disk, read, start)
+            finally:
+                read.lease.release()
+        except CorruptRecords as error:
+            return DamagedBatch(start, str(error))
+        except OSError as error:
+            if error.errno in (EMFILE, ENFILE, ENOMEM):
+                raise  # says nothing about the file
+            return DamagedBatch(start, f"it cannot be read: {error}")
+
+    def find_by_time(self, timestamp_ms: TimestampMs) -> TimestampAndOffset | None:
+        return find_by_time(self, timestamp_ms)
+
+    def find_appended_after(
+        self, timestamp_ms: TimestampMs, start: Offset
+    ) -> TimestampAndOffset | None:
+        return find_appended_after(self, timestamp_ms, start)
+
+    def find_max_timestamp(self) -> TimestampAndOffset | None:
+        return find_max_timestamp(self)
+
+    def find_time_of(self, offset: Offset) -> TimestampMs | None:
+        if self.is_retired:
+            raise UnknownPartition(self.tp)
+        return find_time_of(self, offset)
+
+    def segment_offsets(self, *, before_ms: TimestampMs | None = None) -> Sequence[Offset]:
+        """Everything is in one segment."""
+        last = self.queue.last()
+        is_after = before_ms is not None and last is not None and last.time_ms > before_ms
+        return [] if is_after else [self.log_start_offset]
+
+    def aborted(self, start: Offset, below: Offset) -> Sequence[AbortedTxn]:
+        """Aborted transactions that touch [start, below); a read_committed consumer skips them."""
+        return collect_aborted(self.aborted_txns, start, below)[0]
+
+    # -- watermarks ------------------------------------------------------------------------
+
+    @property
+    def last_stable_offset(self) -> Offset:
+        unstable = self.producers.first_unstable_offset
+        if unstable is None or unstable >= self.high_watermark:
+            return self.high_watermark
+        return max(unstable, self.log_start_offset)
+
+    def advance_high_watermark(self, offset: Offset) -> None:
+        """Never moves back nor past the end: a follower may learn of more than it has."""
+        reached = min(self.log_end_offset, offset)
+        if reached > self.high_watermark:
+            self.high_watermark = reached
+            self.is_changed = True
+            self.producers.on_high_watermark(reached)
+
+    # -- statistics ------------------------------------------------------------------------
+
+    def statistics(self) -> LogStatistics:
+        return LogStatistics(
+            tp=self.tp,
+            directory=self.directory,
+            log_start_offset=self.log_start_offset,
+            last_stable_offset=self.last_stable_offset,
+            high_watermark=self.high_watermark,
+            log_end_offset=self.log_end_offset,
+            durable_offset=self.durable_offset,
+            size_bytes=self.size_bytes,
+            segments=self.segment_count,
+            producers=len(self.producers),
+            fenced=None if self.failure is None else str(self.failure),
+        )
