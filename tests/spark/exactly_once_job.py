@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
@@ -38,6 +39,7 @@ PARTITIONS = 4
 KEYS = 40
 HALTING = "penstock-halting"
 PLANNING = "planning"  # the start of a batch is known, but not recorded yet
+FAILED = "failed"
 PLANNED = "planned"  # the batch is in Spark's offset log, but no task runs yet
 
 
@@ -51,6 +53,8 @@ class CopyJob(NamedTuple):
     master: str = "local[2]"
     format: str = "penstock"  # format of the source
     settings: Mapping[str, str] = {}
+    abandoned_after: str | None = None  # None: the sink's default
+    outlives_query: bool = False  # whether the driver lives on when the query has failed
 
     @property
     def checkpoint(self) -> Path:
@@ -85,7 +89,16 @@ def run(spark: SparkSession, job: CopyJob) -> None:
     )
     if job.delivery is not None:
         writer = writer.option("delivery", job.delivery)
-    writer.start().awaitTermination()
+    if job.abandoned_after is not None:
+        writer = writer.option("abandonedAfter", job.abandoned_after)
+    query = writer.start()
+    try:
+        query.awaitTermination()
+    except StreamingQueryException:
+        if not job.outlives_query:
+            raise
+        print(FAILED, flush=True)
+        sys.stdin.read()  # until the test ends this process
 
 
 class HaltingSource(PenstockDataSource):

@@ -12,6 +12,7 @@ from penstock.spark.sink.exactly_once.batch_commit import abort_batch, commit_ba
 from penstock.spark.sink.exactly_once.prepared_write import write_prepared
 from penstock.spark.sink.exactly_once.transactional_ids import MicroBatchId, new_batch_query
 from penstock.spark.sink.options import parse_sink_options
+from penstock.spark.sink.planned_writer import PlannedWriter, noting_end
 from penstock.spark.sink.task_report import (
     TaskReport,
     report_task,
@@ -24,7 +25,7 @@ from penstock.spark.sink.write_task import write_rows
 _BATCH_ID = 0  # the only one
 
 
-class PenstockBatchWriter(DataSourceArrowWriter):
+class PenstockBatchWriter(PlannedWriter, DataSourceArrowWriter):
     """Created and checked on the driver, pickled to every task and to the process that commits.
 
     Exactly-once: all rows are written once, or none is; with `oncePerMicroBatch`, a micro-batch
@@ -37,29 +38,33 @@ class PenstockBatchWriter(DataSourceArrowWriter):
             raise SparkSourceError(
                 'mode "overwrite": a topic is only ever appended to; write with .mode("append")'
             )
-        self._options = parse_sink_options(options)
+        parsed = parse_sink_options(options)
+        super().__init__(parsed, is_micro_batch=parsed.is_once_per_micro_batch)
         self._columns = check_columns(schema, self._options.topic)
         self._query = new_batch_query()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
         if not self._options.is_exactly_once:
             return report_task(write_rows(iterator, self._options, self._columns))
-        micro_batch = self._micro_batch()
-        return report_task(*write_prepared(iterator, self._options, self._columns, micro_batch))
+        micro_batch, plan = self._micro_batch(), self._plan
+        written = write_prepared(iterator, self._options, self._columns, micro_batch, plan)
+        return report_task(*written, plan)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Every task reports after its rows are acknowledged."""
         reports = task_reports(messages)
         if self._options.is_exactly_once and reports:
             prepared = (report.prepared for report in reports)
-            commit_batch(self._options, *self._batch_of(reports), prepared)
+            with noting_end(self._options, reports):
+                commit_batch(self._options, *self._batch_of(reports), prepared)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """With at-least-once the rows stay, because nothing can be removed from a log."""
         reports = task_reports(messages)
         if self._options.is_exactly_once and (reports or not self._options.is_once_per_micro_batch):
-            batch = self._batch_of(reports)
-            abort_batch(self._options, *batch, watch_s=stragglers_end_within_s(messages))
+            batch, watch_s = self._batch_of(reports), stragglers_end_within_s(messages)
+            with noting_end(self._options, reports):
+                abort_batch(self._options, *batch, watch_s=watch_s)
 
     def _micro_batch(self) -> MicroBatchId:
         if self._options.is_once_per_micro_batch:

@@ -31,6 +31,8 @@ class TaskReport(WriterCommitMessage):
     rows: int
     end_offsets: dict[TopicPartition, int]
     prepared: PreparedTransaction | None = None  # left undecided; only with exactly-once
+    run: str | None = None  # of the query
+    plan: str | None = None  # the driver's name for the micro-batch
 
     def get_query(self) -> str:
         assert self.query_id is not None, "reported by a task of a streaming query"
@@ -41,7 +43,11 @@ class TaskReport(WriterCommitMessage):
         return self.batch_id
 
 
-def report_task(written: WriteResult, prepared: PreparedTransaction | None = None) -> TaskReport:
+def report_task(
+    written: WriteResult,
+    prepared: PreparedTransaction | None = None,
+    plan: str | None = None,
+) -> TaskReport:
     context = _context()
     return TaskReport(
         query_id=context.getLocalProperty(_QUERY),
@@ -51,6 +57,8 @@ def report_task(written: WriteResult, prepared: PreparedTransaction | None = Non
         rows=written.rows,
         end_offsets=written.end_offsets,
         prepared=prepared,
+        run=context.getLocalProperty(_RUN),
+        plan=plan,
     )
 
 

@@ -11,7 +11,7 @@ from penstock.spark.connect.connections import shared_client
 from penstock.spark.errors import SparkSourceError
 from penstock.spark.sink.exactly_once.cluster_requirements import explaining_requirements
 from penstock.spark.sink.exactly_once.commit_coordinator import CommitCoordinator
-from penstock.spark.sink.exactly_once.fail_points import FailPoint, halt_at
+from penstock.spark.sink.exactly_once.fail_points import ABORT_BEGUN, FailPoint, halt_at
 from penstock.spark.sink.exactly_once.lease_keeper import keeping_lease
 from penstock.spark.sink.exactly_once.prepared_write import PreparedTransaction
 from penstock.spark.sink.exactly_once.two_phase_commit import PreparedBatch
@@ -47,6 +47,8 @@ def abort_batch(options: SinkOptions, query: str, batch_id: int, *, watch_s: flo
     """Abort what is undecided. For `watch_s`, tasks of the batch may still leave transactions.
 
     A failed abort is only logged, because the user has to see why the batch was aborted."""
+
+    halt_at(ABORT_BEGUN, batch_id)
 
     async def abort(coordinator: CommitCoordinator) -> None:
         end_s = time.monotonic() + watch_s

@@ -27,6 +27,9 @@ class FailPoint(enum.StrEnum):
     ENDED = "ended"  # all are; Spark does not know yet
 
 
+ABORT_BEGUN = "abort-begun"  # not on the way of a batch that succeeds
+
+
 def halt_at(point: str, batch_id: int) -> None:
     name = f"{point}@{batch_id}"
     if name in os.environ.get(POINTS_VARIABLE, "").split(","):

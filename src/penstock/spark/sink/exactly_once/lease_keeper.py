@@ -1,9 +1,11 @@
-"""Keeps a query's lease while this process works for it: a task that writes, or a commit."""
+"""Keeps a query's lease while this process works for it: a task that writes, or a commit. A task
+also introduces its micro-batch to the driver's keeper, in case the batch outlives its tasks."""
 
 import asyncio
 import logging
 import os
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -11,7 +13,11 @@ from penstock.client.cluster import ClusterClient
 from penstock.client.errors import ClientError
 from penstock.spark.connect.connections import BlockingClient
 from penstock.spark.sink.exactly_once.lease import renewal_interval_ms
-from penstock.spark.sink.exactly_once.lease_log import renew_lease
+from penstock.spark.sink.exactly_once.lease_log import (
+    Introduction,
+    introduce,
+    renew_lease,
+)
 
 _STOPPED = "T"
 _log = logging.getLogger(__name__)
@@ -26,6 +32,32 @@ def keeping_lease(client: BlockingClient, query: str, abandoned_after_ms: int) -
         yield
     finally:
         renewing.cancel()
+
+
+def introduce_later(
+    client: BlockingClient, introduction: Introduction, abandoned_after_ms: int
+) -> None:
+    """Introduces a batch that takes longer than an interval, if necessary after the task has ended:
+    this process waits for the next one. A later batch of the query says that this one is over."""
+    interval_s = renewal_interval_ms(abandoned_after_ms) / 1000
+    previous = _introductions.pop(introduction.query, None)
+    if previous is not None:
+        previous.cancel()
+    _introductions[introduction.query] = client.start(
+        lambda cluster: _introduce(cluster, introduction, interval_s)
+    )
+
+
+async def _introduce(client: ClusterClient, introduction: Introduction, interval_s: float) -> None:
+    for delay_s in (interval_s / 2, interval_s):  # twice, because one may get lost
+        await asyncio.sleep(delay_s)
+        try:
+            await introduce(client, introduction, timeout_ms=round(interval_s * 1000))
+        except (ClientError, TimeoutError) as error:
+            _log.warning("cannot introduce query %s to its driver: %s", introduction.query, error)
+
+
+_introductions: dict[str, Future[None]] = {}  # by query, of its latest batch
 
 
 async def _keep_renewing(client: ClusterClient, query: str, interval_ms: int) -> None:

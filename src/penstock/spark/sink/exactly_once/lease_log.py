@@ -3,13 +3,15 @@
 Those who work for a query renew its lease while they run. A batch that is shorter than the interval
 writes nothing here: its new transactions are signs of life enough. Records are of use for seconds,
 so that the topic keeps them for minutes, and the leader alone acknowledges them: a lost one is
-followed by the next.
+followed by the next. A task of a longer batch also tells its driver's keeper (`driver_keeper`)
+which query a planned batch is of: an introduction, which is no sign of life and has its own key.
 """
 
 import json
 import os
 import socket
 import time
+from typing import Any, NamedTuple
 
 from penstock.client.admin_values import NewTopic
 from penstock.client.cluster import ClusterClient
@@ -30,13 +32,29 @@ _TOPIC_CONFIG = {
     "segment.bytes": str(1024 * 1024),
 }
 _LEADER = 1  # acks
+_INTRODUCTION = b"plan/"  # begins its key; queries' names have no slash
+
+
+class Introduction(NamedTuple):
+    plan: str
+    query: str
+    run: str | None
 
 
 async def renew_lease(client: ClusterClient, query: str, *, timeout_ms: int) -> None:
+    holder = {"host": socket.gethostname(), "pid": os.getpid()}
+    await _append(client, query.encode(), holder, timeout_ms)
+
+
+async def introduce(client: ClusterClient, introduction: Introduction, *, timeout_ms: int) -> None:
+    fields = {"query": introduction.query, "run": introduction.run}
+    await _append(client, _INTRODUCTION + introduction.plan.encode(), fields, timeout_ms)
+
+
+async def _append(client: ClusterClient, key: bytes, fields: Any, timeout_ms: int) -> None:
     await _create_topic(client, timeout_ms)
     now_ms = time.time_ns() // 1_000_000
-    holder = json.dumps({"host": socket.gethostname(), "pid": os.getpid()}).encode()
-    batch = build_batch([Record(0, now_ms, query.encode(), holder)])
+    batch = build_batch([Record(0, now_ms, key, json.dumps(fields).encode())])
     await client.produce(_TP, batch, acks=_LEADER, timeout_ms=timeout_ms)
 
 
@@ -57,26 +75,34 @@ async def _create_topic(client: ClusterClient, timeout_ms: int) -> None:
             raise
 
 
-class RenewalReader:
-    """Reads which queries renew their leases, from its first call on; after an error, use another.
-    Owned by one event loop."""
+class _LeaseLogReader:
+    """Reads what is written from its first call on; after an error, use another. Owned by one
+    event loop."""
 
     def __init__(self, client: ClusterClient, *, timeout_ms: int) -> None:
         self._client = client
         self._timeout_ms = timeout_ms
         self._next_offset: int | None = None
 
-    async def read(self) -> set[str]:
-        """The queries that have renewed since the last call. The topic must exist."""
+    async def read_records(self) -> list[Record]:
+        """What was written since the last call. The topic must exist."""
         end = await self._find_offset(LATEST)
         if self._next_offset is None or self._next_offset > end:  # the topic was made anew
             self._next_offset = end
-        queries: set[str] = set()
+        records: list[Record] = []
         while self._next_offset < end:
-            queries |= await self._read_some(self._next_offset, end)
-        return queries
+            records += await self._read_some(self._next_offset, end)
+        return records
 
-    async def _read_some(self, start: int, end: int) -> set[str]:
+    async def topic_exists(self) -> bool:
+        """If it does not, all that will be in it is new."""
+        metadata = await self._client.metadata([LEASES_TOPIC], timeout_ms=self._timeout_ms)
+        error = metadata.topics[LEASES_TOPIC].error
+        if error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            self._next_offset = 0
+        return error is ErrorCode.NONE
+
+    async def _read_some(self, start: int, end: int) -> list[Record]:
         (fetched,) = await self._client.fetch(
             [FetchFrom(_TP, Offset(start))], max_wait_ms=0, timeout_ms=self._timeout_ms
         )
@@ -85,12 +111,46 @@ class RenewalReader:
         bounds = OffsetBounds(start, end)
         visible = visible_batches(fetched.batches, bounds, aborted=(), check_crc=True)
         self._next_offset = visible.next_offset
-        return {
-            bytes(record.key or b"").decode(errors="replace")
+        return [
+            record
             for batch in visible.batches
             for record in iter_records(batch.view(fetched.batches))
-        }
+        ]
 
     async def _find_offset(self, timestamp: int) -> int:
         listed = await self._client.list_offsets({_TP: timestamp}, timeout_ms=self._timeout_ms)
         return listed[_TP].offset
+
+
+class RenewalReader(_LeaseLogReader):
+    """Reads which queries renew their leases."""
+
+    async def read(self) -> set[str]:
+        """The queries that have renewed since the last call. The topic must exist."""
+        keys = {bytes(record.key or b"") for record in await self.read_records()}
+        return {key.decode(errors="replace") for key in keys if not key.startswith(_INTRODUCTION)}
+
+
+class IntroductionReader(_LeaseLogReader):
+    """Reads which query a planned batch is of."""
+
+    async def read(self) -> list[Introduction]:
+        if not await self.topic_exists():
+            return []
+        return [
+            introduction
+            for record in await self.read_records()
+            if (introduction := _find_introduction(record)) is not None
+        ]
+
+
+def _find_introduction(record: Record) -> Introduction | None:
+    key = bytes(record.key or b"")
+    if not key.startswith(_INTRODUCTION):
+        return None
+    try:
+        fields = json.loads(bytes(record.value or b""))
+        plan = key.removeprefix(_INTRODUCTION).decode()
+        return Introduction(plan, str(fields["query"]), fields["run"])
+    except (ValueError, TypeError, KeyError):
+        return None  # of no known version

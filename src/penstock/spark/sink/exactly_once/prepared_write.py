@@ -30,7 +30,8 @@ from penstock.spark.sink.exactly_once.cluster_requirements import (
     explaining_timeouts,
 )
 from penstock.spark.sink.exactly_once.fail_points import FailPoint, halt_at
-from penstock.spark.sink.exactly_once.lease_keeper import keeping_lease
+from penstock.spark.sink.exactly_once.lease_keeper import introduce_later, keeping_lease
+from penstock.spark.sink.exactly_once.lease_log import Introduction
 from penstock.spark.sink.exactly_once.transactional_ids import MicroBatchId, TransactionalIdPool
 from penstock.spark.sink.options import SinkOptions
 from penstock.spark.sink.write_task import WriteResult, write_rows
@@ -49,11 +50,15 @@ def write_prepared(
     options: SinkOptions,
     columns: SinkColumns,
     micro_batch: MicroBatchId,
+    plan: str | None = None,
 ) -> tuple[WriteResult, PreparedTransaction | None]:
-    """None: there were no rows."""
+    """None: there were no rows. `plan`: the driver's name for the micro-batch."""
     client = shared_client(options.client)
     if options.client.bootstrap in _without_two_phases:  # there, transactions time out instead
         return _write_prepared(client, batches, options, columns, micro_batch)
+    if plan is not None:
+        introduction = Introduction(plan, micro_batch.query, micro_batch.run)
+        introduce_later(client, introduction, options.abandoned_after_ms)
     # Also before the first row: other tasks of the batch may have prepared their transactions.
     with keeping_lease(client, micro_batch.query, options.abandoned_after_ms):
         return _write_prepared(client, batches, options, columns, micro_batch)

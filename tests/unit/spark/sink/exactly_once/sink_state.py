@@ -15,13 +15,16 @@ from tests.unit.spark.sink.exactly_once.sink_process import Work, read_committed
 
 import penstock
 from penstock.client.cluster import ClusterClient
-from penstock.client.data_calls import LATEST, IsolationLevel
+from penstock.client.data_calls import LATEST, FetchFrom, IsolationLevel
 from penstock.client.transaction_values import PreparedState
-from penstock.model.ids import TopicPartition
+from penstock.model.ids import Offset, TopicPartition
+from penstock.protocol.records import iter_records
+from penstock.spark.codec.visible_batches import OffsetBounds, visible_batches
 from penstock.spark.connect.connections import BlockingClient, ClientSettings, shared_client
 from penstock.spark.sink.exactly_once.decision_log import DecisionLog
 from penstock.spark.sink.exactly_once.fail_points import FOLDER_VARIABLE, POINTS_VARIABLE, FailPoint
 from penstock.spark.sink.exactly_once.ongoing_transactions import list_ongoing
+from penstock.spark.sink.exactly_once.transactional_ids import LEASES_TOPIC
 from penstock.spark.sink.exactly_once.two_phase_commit import CommitDecision
 
 TIMEOUT_MS = 20_000
@@ -79,6 +82,18 @@ def read_last(work: Work) -> CommitDecision | None:
         return log.state.last
 
     return shared_client(ClientSettings(work.servers)).run(read)
+
+
+def count_renewals(servers: str, query: str) -> int:
+    """How often the query has renewed its lease."""
+    client, tp = shared_client(ClientSettings(servers)), TopicPartition(LEASES_TOPIC, 0)
+    if client.metadata([LEASES_TOPIC]).topics[LEASES_TOPIC].error:
+        return 0
+    (fetched,) = client.fetch([FetchFrom(tp, Offset(0))], max_wait_ms=0)
+    bounds = OffsetBounds(0, 2**62)
+    batches = visible_batches(fetched.batches, bounds, aborted=None, check_crc=True).batches
+    records = (record for batch in batches for record in iter_records(batch.view(fetched.batches)))
+    return sum(record.key == query.encode() for record in records)
 
 
 def decide_only(work: Work, states: Sequence[PreparedState]) -> None:

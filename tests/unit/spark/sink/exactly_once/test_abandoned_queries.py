@@ -17,6 +17,7 @@ from tests.profile import is_long
 from tests.unit.spark.sink.exactly_once.sink_process import Work
 from tests.unit.spark.sink.exactly_once.sink_state import (
     PROCESS_TIMEOUT_S,
+    count_renewals,
     decide_only,
     errors_of,
     go_on,
@@ -30,22 +31,19 @@ from tests.unit.spark.sink.exactly_once.sink_state import (
 
 import penstock
 from penstock.client.cluster import ClusterClient
-from penstock.client.data_calls import FetchFrom
 from penstock.client.raw_transaction import RawTransaction
 from penstock.client.transaction_values import PreparedState
-from penstock.model.ids import Offset, TopicPartition
-from penstock.protocol.records import Record, build_batch, iter_records
-from penstock.spark.codec.visible_batches import OffsetBounds, visible_batches
+from penstock.model.ids import TopicPartition
+from penstock.protocol.records import Record, build_batch
 from penstock.spark.connect.connections import ClientSettings, shared_client
 from penstock.spark.sink.exactly_once.fail_points import FailPoint
 from penstock.spark.sink.exactly_once.lease import LEAST_ABANDONED_AFTER_MS, renewal_interval_ms
 from penstock.spark.sink.exactly_once.prepared_write import PreparedTransaction
-from penstock.spark.sink.exactly_once.transactional_ids import LEASES_TOPIC, new_batch_query
+from penstock.spark.sink.exactly_once.transactional_ids import new_batch_query
 from penstock.spark.sink.exactly_once.two_phase_commit import AbortedByAnotherRun
 
 pytestmark = pytest.mark.xdist_group("exactly-once sink")
 BOUND_MS = LEAST_ABANDONED_AFTER_MS
-EVERYTHING = OffsetBounds(0, 2**62)
 KILLS = tuple(FailPoint) if is_long() else (FailPoint.DECIDED,)
 PAUSES = (FailPoint.COMMIT_BEGUN, *((FailPoint.DECIDED,) if is_long() else ()))
 # A decision is written by then: its transactions are committed, whoever ends them.
@@ -199,7 +197,7 @@ def test_task_slower_than_the_bound_is_not_touched(abandoned: Abandoned) -> None
     """Its process renews the query's lease, which also protects the tasks that are done."""
     slow = abandoned.slow
     renewals_in_two_bounds = 2 * BOUND_MS // renewal_interval_ms(BOUND_MS)
-    wait_until(lambda: count_renewals(slow.work) >= renewals_in_two_bounds)
+    wait_until(lambda: count_renewals(slow.work.servers, slow.work.query) >= renewals_in_two_bounds)
     slow.work.commit([slow.end(), *abandoned.done])
     assert settled(slow.work) == sorted(slow.work.values())
 
@@ -232,17 +230,6 @@ def end_all(broker: penstock.Broker, states: Sequence[PreparedState]) -> None:
             await cluster.transactions.end(state, commit=False)
 
     shared_client(ClientSettings(broker.bootstrap_servers)).run(end)
-
-
-def count_renewals(work: Work) -> int:
-    """How often the query has renewed its lease."""
-    client, tp = shared_client(ClientSettings(work.servers)), TopicPartition(LEASES_TOPIC, 0)
-    if client.metadata([LEASES_TOPIC]).topics[LEASES_TOPIC].error:
-        return 0
-    (fetched,) = client.fetch([FetchFrom(tp, Offset(0))], max_wait_ms=0)
-    batches = visible_batches(fetched.batches, EVERYTHING, aborted=None, check_crc=True).batches
-    records = (record for batch in batches for record in iter_records(batch.view(fetched.batches)))
-    return sum(record.key == work.query.encode() for record in records)
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:
