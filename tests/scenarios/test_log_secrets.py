@@ -24,7 +24,7 @@ SECRETS = {
     "ssl.truststore.password": "secret-of-truststore",
     "delegation.token.secret.key": "secret-of-tokens",
     "password.encoder.secret": "secret-of-encoder",
-    "listener.name.internal.ssl.key.password": "secret-of-listener",
+    "listener.name.plaintext.ssl.key.password": "secret-of-listener",
 }
 MARK = "secret-of-"  # every secret here begins so
 

@@ -225,7 +225,11 @@ def test_an_address_in_use_is_named(tmp_path: Path) -> None:
         (("--brokers", "2", "--broker-id", "1"), 2, "--broker-id"),
         (("--set", "listeners=SASL_SSL://127.0.0.1:0"), 2, "SASL_SSL is not in effect"),
         (("--set", "authorizer.class.name=a.B"), 2, "authorizer.class.name: a.B is not in effect"),
-        (("--brokers", "2", "--set", "listeners=SSL://:0"), 2, "SSL is not in effect"),
+        (
+            ("--brokers", "2", "--set", "listeners=PLAINTEXT://h:1,SSL://:0"),
+            2,
+            "listeners asks for SSL",
+        ),
         (("--brokers", "2", "--set", "zookeeper.set.acl=true"), 2, "zookeeper.set.acl"),
         (("--brokers", "2", "--set", "log.retention.ms=soon"), 2, "log.retention.ms"),
         (("--strict", "--set", "num.io.threads=4"), 2, "num.io.threads (no effect: one event loop"),

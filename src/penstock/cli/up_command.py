@@ -223,6 +223,15 @@ def _refuse_secured_listeners(given: RawConfig) -> None:
     file asks for must not vanish in silence."""
     named = {name: raw for name, raw in given.values.items() if name in _LISTENER_SETTINGS}
     _refuse_unresolved(given._replace(values=named))
+    from penstock.config.effective_config import resolve_broker
+    from penstock.config.security_checks import secured_listeners
+
+    secured = secured_listeners(resolve_broker(given._replace(values=named)))
+    if secured:
+        raise typer.BadParameter(
+            f"--brokers gives each broker one PLAINTEXT listener, and listeners asks for "
+            f"{', '.join(secured)}; start the brokers one by one, or remove that listener"
+        )
 
 
 def _refuse_invalid(cluster: "LocalCluster", given: RawConfig) -> None:

@@ -18,9 +18,9 @@ may be as small as 3.9 allows). This page is printed by `python -m penstock.conf
 
 - Every setting of Kafka is accepted, so that an existing file loads. *Effect* says what it does:
   **active**, or why nothing happens.
-- Settings of security are the exception: an authorizer, a listener with SSL or SASL and what such
-  a listener depends on, TLS to ZooKeeper, ACLs of znodes, and policies for topics and settings
-  refuse the start, because they are not in effect.
+- Settings of security are the exception: an authorizer, a listener with SASL and what such a
+  listener depends on, TLS between brokers and to ZooKeeper, ACLs of znodes, and policies for topics
+  and settings refuse the start, because they are not in effect.
 - An unknown name or an impossible value stops the broker. All problems are reported at once, with
   file, line, value and what is allowed.
 - Clients may set dynamic broker settings with unknown names, as in Kafka: they are stored, and
@@ -28,7 +28,7 @@ may be as small as 3.9 allows). This page is printed by `python -m penstock.conf
 - Settings of KRaft mode (`process.roles`, `controller.quorum.voters`, ...) and `config.providers`
   are refused by name. `node.id` is another name of `broker.id`.
 - A setting can be given for one listener: `listener.name.<listener>.<setting>`, or
-  `listener.name.<listener>.<mechanism>.<setting>`.
+  `listener.name.<listener>.<mechanism>.<setting>`. Those of TLS are in effect.
 - *Else* names the settings that answer when this one is not given, in order.
 - *Update* says whether a setting can change while brokers run: `read-only`, `per-broker` or
   `cluster-wide`. What names a file, a class or a login is read-only, also where Kafka lets clients

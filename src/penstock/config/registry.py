@@ -9,6 +9,7 @@ from penstock.config import (
     broker_log,
     broker_network,
     broker_replication,
+    broker_security,
     broker_server,
     broker_transactions,
     broker_zookeeper,
@@ -30,6 +31,7 @@ _ACTIVE: Mapping[str, tuple[Setting, ...]] = MappingProxyType(
         "Groups and offsets": broker_groups.SETTINGS,
         "Transactions": broker_transactions.SETTINGS,
         "Messages that wait": broker_delayed.SETTINGS,
+        "Security": broker_security.SETTINGS,
     }
 )
 # Themes without a setting that takes effect come last.

@@ -1,8 +1,9 @@
-"""Refuses security that is configured and would not be in effect: TLS, SASL, ACLs and policies.
+"""Refuses security that is configured and would not be in effect: SASL, ACLs and policies.
 
-Nothing is secured here. Invariant: no broker serves plaintext on a listener that asks for more, or
-everybody where an authorizer is named; none talks plaintext to ZooKeeper or leaves znodes open
-where the config asks for more. Settings that nothing active depends on are left alone.
+Nothing is secured here, and no file is read: keys and certificates are checked by `security`.
+Invariant: no broker serves plaintext on a listener that asks for more, or everybody where an
+authorizer is named; none talks plaintext to ZooKeeper or leaves znodes open where the config asks
+for more. Settings that nothing active depends on are left alone.
 """
 
 from collections.abc import Iterator, Set
@@ -26,9 +27,19 @@ _POLICIES = {
     "create.topic.policy.class.name": "clients create any topic",
     "alter.config.policy.class.name": "clients change any setting",
 }
+_SERVED = (_PLAINTEXT, "SSL")
+# What they choose exists in Java only, and no client gets in because they are not read.
+_JAVA_ONLY = (
+    "ssl.protocol",
+    "ssl.provider",
+    "ssl.keymanager.algorithm",
+    "ssl.trustmanager.algorithm",
+    "ssl.secure.random.implementation",
+    "ssl.endpoint.identification.algorithm",  # of a client, which this broker is to nobody
+)
 _WHAT_NEXT = (
-    "use a PLAINTEXT listener on an address that only trusted machines reach, such as that of a "
-    "proxy that ends TLS, and remove the settings of SSL and SASL"
+    "use an SSL listener with ssl.client.auth=required, or a PLAINTEXT listener on an address that "
+    "only trusted machines reach, and remove the settings of SASL"
 )
 
 
@@ -42,7 +53,8 @@ def security_conflicts(values: Values, explicit: Set[str]) -> list[ConfigFinding
     return [
         *_listener_findings(secured),
         *_dependent_findings(secured, explicit),
-        *_inter_broker_findings(values, explicit),
+        *_stray_findings(values, explicit),
+        *_inter_broker_findings(values),
         *_authorizer_findings(values, explicit),
         *_zookeeper_findings(values, explicit),
         *_policy_findings(values),
@@ -60,11 +72,13 @@ def secured_listeners(values: Values) -> dict[str, str]:
 
 def _listener_findings(secured: dict[str, str]) -> Iterator[ConfigFinding]:
     for name, protocol in secured.items():
+        if protocol in _SERVED:
+            continue
         mapped = "" if name == protocol else f" ({protocol} in listener.security.protocol.map)"
         yield ConfigFinding(
             "listeners",
-            f"{name}{mapped} is not in effect: TLS and SASL are not implemented, and it would "
-            f"serve plaintext to anybody; {_WHAT_NEXT}",
+            f"{name}{mapped} is not in effect: SASL is not implemented, and it would "
+            f"serve anybody; {_WHAT_NEXT}",
         )
 
 
@@ -76,7 +90,7 @@ def _dependent_findings(secured: dict[str, str], explicit: Set[str]) -> Iterator
             for listener, protocol in secured.items()
             if setting.name.startswith(_FAMILIES[protocol]) and _is_read_by(listener, name)
         ]
-        if dependents and not setting.active:
+        if dependents and not setting.active and setting.name not in _JAVA_ONLY:
             yield ConfigFinding(
                 name,
                 f"is not in effect, and listener {', '.join(dependents)} depends on it; remove it "
@@ -88,7 +102,24 @@ def _is_read_by(listener: str, name: str) -> bool:
     """Whether a setting is the listener's own or everybody's."""
     if not name.startswith("listener.name."):
         return True
-    return name.startswith(f"listener.name.{listener.lower()}.")
+    return name.lower().startswith(f"listener.name.{listener.lower()}.")
+
+
+def _stray_findings(values: Values, explicit: Set[str]) -> Iterator[ConfigFinding]:
+    """Security for a listener that is not there was probably meant for another one."""
+    listeners = [listener.name for listener in get_listeners(values["listeners"])]
+    for name in sorted(explicit):
+        if not name.startswith("listener.name.") or not _is_security(_get_setting(name)):
+            continue
+        if not any(_is_read_by(listener, name) for listener in listeners):
+            yield ConfigFinding(
+                name,
+                f"names no listener of listeners ({', '.join(listeners)}); correct or remove it",
+            )
+
+
+def _is_security(setting: Setting) -> bool:
+    return setting.name.startswith(_FAMILIES["SASL_SSL"])
 
 
 def _get_setting(name: str) -> Setting:
@@ -97,13 +128,18 @@ def _get_setting(name: str) -> Setting:
     return setting
 
 
-def _inter_broker_findings(values: Values, explicit: Set[str]) -> Iterator[ConfigFinding]:
-    protocol = values[_INTER_BROKER].upper()
-    if _INTER_BROKER in explicit and protocol != _PLAINTEXT:
+def _inter_broker_findings(values: Values) -> Iterator[ConfigFinding]:
+    """A single broker sends nothing to others."""
+    if not values["zookeeper.connect"]:
+        return
+    named = values["inter.broker.listener.name"]
+    listener = (named or values[_INTER_BROKER]).upper()
+    protocol = get_protocol_map(values["listener.security.protocol.map"]).get(listener, _PLAINTEXT)
+    if protocol != _PLAINTEXT:
         yield ConfigFinding(
-            _INTER_BROKER,
-            f"{protocol} is not in effect: brokers would send everything in plaintext; set it to "
-            "PLAINTEXT and keep that listener inside a network that you trust",
+            "inter.broker.listener.name" if named else _INTER_BROKER,
+            f"{listener} is not in effect: brokers connect to each other in plaintext only; give "
+            "them a PLAINTEXT listener inside a network that you trust",
         )
 
 

@@ -23,6 +23,7 @@ COMPONENTS = (
     "network",
     "replication",
     "requests",
+    "security",
     "server",
     "storage",
     "transaction_coordinator",

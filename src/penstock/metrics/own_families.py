@@ -31,6 +31,7 @@ def own_families(statistics: BrokerStatistics) -> Iterator[Family]:
     yield from _loop(statistics)
     yield from _flushes(statistics)
     yield from _network(statistics)
+    yield from _certificates(statistics)
     yield from _waiting(statistics)
     yield from _delayed_messages(statistics)
     yield from _request_times(statistics)
@@ -147,6 +148,31 @@ def _network(statistics: BrokerStatistics) -> Iterator[Family]:
         "penstock_network_waiting_for_memory",
         "Connections that are not read until there is memory.",
         network.waiting_for_memory,
+    )
+
+
+def _certificates(statistics: BrokerStatistics) -> Iterator[Family]:
+    certificates = statistics.network.certificates
+    yield counter(
+        "penstock_network_authentication_failures_total",
+        "TLS handshakes and logins that failed.",
+        statistics.network.authentication_failures,
+    )
+    yield Family(
+        "penstock_tls_certificate_expires_timestamp_seconds",
+        MetricKind.GAUGE,
+        "When the certificate of a listener expires, as Unix time.",
+        [(labels(listener=name), tls.expires_s) for name, tls in certificates.items()],
+    )
+    yield Family(
+        "penstock_tls_certificate_reloads_total",
+        MetricKind.COUNTER,
+        "Files of keys that have changed, by whether they were taken over.",
+        [
+            (labels(listener=name, result=result), count)
+            for name, tls in certificates.items()
+            for result, count in (("loaded", tls.reloads), ("refused", tls.failed_reloads))
+        ],
     )
 
 

@@ -21,6 +21,7 @@ from penstock.network.receive_buffer import ReceiveBuffer
 from penstock.network.receive_memory import Kept, ReceiveMemory
 from penstock.network.send_queue import FileTruncated, SendPath, SendQueue
 from penstock.network.statistics import Counters
+from penstock.network.tls_socket import TlsSocket
 from penstock.protocol.malformed import MalformedMessage, RequestOverLimit
 from penstock.purgatory.loop_timers import LoopTimers
 from penstock.purgatory.timing_wheel import Timer
@@ -67,6 +68,7 @@ class ClientConnection:
         "_is_first",
         "_is_in_turn",
         "_is_parked",
+        "_is_read_scheduled",
         "_is_reading",
         "_is_scheduled",
         "_is_writing",
@@ -77,6 +79,7 @@ class ClientConnection:
         "_send_queue",
         "_sock",
         "_timer",
+        "_tls",
         "_turn_ms",
         "_unsent",
         "caller",
@@ -89,7 +92,7 @@ class ClientConnection:
     def __init__(
         self,
         dependencies: ConnectionDependencies,
-        sock: socket.socket,
+        sock: socket.socket | TlsSocket,
         *,
         number: int,
         caller: Caller,
@@ -105,6 +108,7 @@ class ClientConnection:
         self._limits = dependencies.limits
         self._now_ms = dependencies.timers.now_ms
         self._sock = sock
+        self._tls = sock if isinstance(sock, TlsSocket) else None
         self._fd = sock.fileno()
         self._receive_buffer = ReceiveBuffer(
             dependencies.memory,
@@ -113,7 +117,9 @@ class ClientConnection:
             check_frame=self._check_frame,
             on_memory=self._schedule,
         )
-        self._send_queue = SendQueue(dependencies.send_path)
+        # Only bytes in memory can be encrypted.
+        path = dependencies.send_path if self._tls is None else SendPath.COPY
+        self._send_queue = SendQueue(path)
         self._in_flight: deque[InFlightRequest] = deque()  # started, not yet queued to send
         self._unsent: list[tuple[RequestObserver, float]] = []  # and when they were answered
         self._disconnect_callbacks: tuple[Callable[[], None], ...] = ()
@@ -125,6 +131,7 @@ class ClientConnection:
         self._has_backlog = False  # complete requests wait for the next turn only
         self._has_sent = False  # since the last read
         self._is_reading = False
+        self._is_read_scheduled = False  # bytes are decrypted that the loop does not see
         self._is_writing = False
         self._is_draining = False
         self._is_first = True  # no request was received yet
@@ -232,6 +239,11 @@ class ClientConnection:
         if not self._has_sent and not self.is_closed and self._is_reset():
             self.end()
 
+    def _on_decrypted(self) -> None:
+        self._is_read_scheduled = False
+        if self._is_reading:
+            self._on_readable()
+
     def _on_writable(self) -> None:
         self._turn_ms = self._now_ms()
         if self._send() and (self._receive_buffer.size or not self._is_reading):
@@ -272,6 +284,8 @@ class ClientConnection:
             self._frame_started_ms = None
         else:
             self._finish_turn(served)
+        if self._tls is not None and self._is_reading and self._tls.has_decrypted():
+            self._schedule_read()
 
     def _start_requests(self) -> int:
         served = 0
@@ -502,6 +516,11 @@ class ClientConnection:
         if not self._is_scheduled:
             self._is_scheduled = True
             self._dependencies.loop.call_soon(self._on_schedule)
+
+    def _schedule_read(self) -> None:
+        if not self._is_read_scheduled:
+            self._is_read_scheduled = True
+            self._dependencies.loop.call_soon(self._on_decrypted)
 
     def _watch_readable(self, wanted: bool) -> None:
         if wanted is self._is_reading:

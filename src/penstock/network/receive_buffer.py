@@ -13,6 +13,7 @@ from penstock.network.receive_memory import (
     SMALL_FRAME_BYTES,
     ReceiveMemory,
 )
+from penstock.network.tls_socket import TlsSocket
 from penstock.protocol.frames import (
     SIZE_BYTES,
     check_frame_size,
@@ -102,7 +103,7 @@ class ReceiveBuffer:
         size = self._end - self._start
         return size >= (self._need or HEAD_BYTES)
 
-    def receive(self, sock: socket.socket) -> int:
+    def receive(self, sock: socket.socket | TlsSocket) -> int:
         """One system call; 0 at the end of the stream, BlockingIOError if there is nothing."""
         if self.capacity > SMALL_BYTES:
             return self._receive_own(sock)
@@ -188,7 +189,7 @@ class ReceiveBuffer:
             self._drop_buffer()
         self._memory.leave(self)
 
-    def _receive_own(self, sock: socket.socket) -> int:
+    def _receive_own(self, sock: socket.socket | TlsSocket) -> int:
         assert self._buffer is not None
         end, stop = self._end, self.capacity
         if self._need:

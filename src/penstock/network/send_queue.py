@@ -15,9 +15,10 @@ from enum import Enum
 from itertools import islice
 
 from penstock.model.slices import FileRun, FileSlice, Releasable
+from penstock.network.buffers import Buffer
 from penstock.network.in_flight_request import Part
+from penstock.network.tls_socket import TlsSocket
 
-Buffer = bytes | bytearray | memoryview
 Entry = tuple[Buffer | FileSlice, Releasable | None]  # the lease is on a response's last entry
 
 # Read at once, and nothing more while as much is in memory: the allocator gets larger pieces from
@@ -71,7 +72,7 @@ class SendQueue:
         else:
             lease.release()
 
-    def send(self, sock: socket.socket, at_most: int) -> int:
+    def send(self, sock: socket.socket | TlsSocket, at_most: int) -> int:
         """Send up to `at_most` bytes; returns the count taken, fewer if the socket is full."""
         total = 0
         try:
@@ -100,7 +101,7 @@ class SendQueue:
             if lease is not None:
                 lease.release()
 
-    def _send_file(self, sock: socket.socket, piece: FileSlice, at_most: int) -> int:
+    def _send_file(self, sock: socket.socket | TlsSocket, piece: FileSlice, at_most: int) -> int:
         count = min(piece.length - self._offset, at_most)
         sent = os.sendfile(sock.fileno(), piece.fd, piece.position + self._offset, count)
         if sent == 0:
@@ -108,7 +109,7 @@ class SendQueue:
         self._advance(sent)
         return sent
 
-    def _send_bytes(self, sock: socket.socket, at_most: int) -> int:
+    def _send_bytes(self, sock: socket.socket | TlsSocket, at_most: int) -> int:
         entries = self.entries
         if len(entries) == 1:
             data = entries[0][0]

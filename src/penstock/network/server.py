@@ -12,14 +12,16 @@ from penstock.logs.event_logger import EventLogger
 from penstock.logs.rate_limit import RateLimitedLogger
 from penstock.network.acceptor import Accepted, Acceptor, plain_host
 from penstock.network.connection import ClientConnection, ConnectionDependencies
+from penstock.network.handshake import HandshakeDependencies, ListenerTls, TlsHandshake
 from penstock.network.in_flight_request import InFlightRequest
 from penstock.network.large_requests import LargeRequests
 from penstock.network.limits import NetworkLimits
 from penstock.network.receive_memory import ReceiveMemory
 from penstock.network.send_queue import SendPath
 from penstock.network.statistics import Counters, ListenerStatistics, NetworkStatistics
+from penstock.network.tls_socket import TlsSocket
 from penstock.purgatory.loop_timers import LoopTimers
-from penstock.security.principal import ANONYMOUS, Caller
+from penstock.security.principal import ANONYMOUS, Caller, Principal
 
 __all__ = ["NetworkLimits", "NetworkStatistics", "SendPath", "Server"]
 
@@ -52,7 +54,10 @@ class Server:
             total_bytes=limits.receive_budget_bytes, max_request_bytes=limits.max_request_bytes
         )
         self._connections: dict[ClientConnection, None] = {}
+        self._handshakes: dict[TlsHandshake, tuple[str, int]] = {}  # and the local addresses
+        self._count = 0  # of all connections that there were
         self._accepted: dict[str, int] = {}  # by listener
+        self._tls: dict[str, ListenerTls] = {}  # likewise; listeners without it are plaintext
         self._acceptor = Acceptor(
             timers=timers,
             limits=limits,
@@ -61,16 +66,24 @@ class Server:
             logger=logger,
         )
         self._dependencies: ConnectionDependencies | None = None  # None: not started
+        self._handshake_dependencies: HandshakeDependencies | None = None  # likewise
         self._all_closed: asyncio.Event | None = None  # None: not closing
 
-    def bind(self, name: str, host: str, port: int) -> tuple[str, int]:
+    def bind(
+        self, name: str, host: str, port: int, tls: ListenerTls | None = None
+    ) -> tuple[str, int]:
         """Listen, without serving before `start`. Returns the address with the chosen port."""
         self._accepted[name] = 0
+        if tls is not None:
+            self._tls[name] = tls
         return self._acceptor.bind(name, host, port)
 
     def start(self) -> None:
         """Accept and serve in the running loop."""
         loop = asyncio.get_running_loop()
+        logger = RateLimitedLogger(
+            self._logger, now_ms=self._timers.now_ms, add_timer=self._timers.add_after
+        )
         self._dependencies = ConnectionDependencies(
             loop=loop,
             timers=self._timers,
@@ -81,16 +94,25 @@ class Server:
             send_path=self._send_path,
             on_request=self._on_request,
             check_frame=self._check_frame,
-            logger=RateLimitedLogger(
-                self._logger, now_ms=self._timers.now_ms, add_timer=self._timers.add_after
-            ),
+            logger=logger,
             forget=self._forget,
+        )
+        self._handshake_dependencies = HandshakeDependencies(
+            loop=loop,
+            timers=self._timers,
+            limit_ms=self._limits.first_frame_ms,
+            counters=self._counters,
+            logger=logger,
+            on_success=self._on_handshake,
+            on_failure=self._on_failed_handshake,
         )
         self._acceptor.open(loop)
 
     def stop_requests(self) -> None:
         """Accept no more connections and start no more requests; responses are still sent."""
         self._acceptor.close()
+        for handshake in tuple(self._handshakes):
+            handshake.end()
         for connection in tuple(self._connections):
             connection.drain()
 
@@ -118,10 +140,11 @@ class Server:
     def statistics(self) -> NetworkStatistics:
         counters = self._counters
         return NetworkStatistics(
-            connections=len(self._connections),
+            connections=len(self._connections) + len(self._handshakes),
             receive_buffer_bytes=self._memory.held_bytes,
             waiting_for_memory=self._memory.waiting_count,
             listeners=self._listener_statistics(),
+            certificates={name: tls.statistics() for name, tls in self._tls.items()},
             **{name: getattr(counters, name) for name in Counters.__slots__},
         )
 
@@ -133,18 +156,45 @@ class Server:
         }
 
     def _admit(self, accepted: Accepted) -> None:
-        assert self._dependencies is not None, "the acceptor opens with `start`"
         sock = accepted.sock
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        local = sock.getsockname()
+        host, port, *_ = sock.getsockname()
+        local = plain_host(host), int(port)
+        tls = self._tls.get(accepted.listener)
+        if tls is None:
+            self._connect(accepted, sock, local, ANONYMOUS)
+            return
+        assert self._handshake_dependencies is not None, "the acceptor opens with `start`"
+        handshake = TlsHandshake(self._handshake_dependencies, accepted, tls)
+        self._handshakes[handshake] = local
+        handshake.start()
+
+    def _on_handshake(self, handshake: TlsHandshake, sock: TlsSocket, principal: Principal) -> None:
+        local = self._handshakes.pop(handshake)
+        self._connect(handshake.accepted, sock, local, principal)
+
+    def _on_failed_handshake(self, handshake: TlsHandshake) -> None:
+        del self._handshakes[handshake]
+        self._acceptor.on_closed(handshake.accepted.host)
+        self._note_closed()
+
+    def _connect(
+        self,
+        accepted: Accepted,
+        sock: socket.socket | TlsSocket,
+        local: tuple[str, int],
+        principal: Principal,
+    ) -> None:
+        assert self._dependencies is not None, "the acceptor opens with `start`"
+        self._count += 1
         connection = ClientConnection(
             self._dependencies,
             sock,
-            number=self._counters.accepted,
-            caller=Caller(ANONYMOUS, accepted.host, accepted.listener),
-            local_host=plain_host(local[0]),
+            number=self._count,
+            caller=Caller(principal, accepted.host, accepted.listener),
+            local_host=local[0],
             local_port=local[1],
         )
         self._connections[connection] = None
@@ -154,5 +204,8 @@ class Server:
     def _forget(self, connection: ClientConnection) -> None:
         del self._connections[connection]
         self._acceptor.on_closed(connection.caller.host)
-        if self._all_closed is not None and not self._connections:
+        self._note_closed()
+
+    def _note_closed(self) -> None:
+        if self._all_closed is not None and not (self._connections or self._handshakes):
             self._all_closed.set()

@@ -1,7 +1,12 @@
 """The network's counters. Owned by the event loop; others read snapshots."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
+
+from penstock.security.tls_statistics import TlsStatistics
+
+NO_CERTIFICATES: Mapping[str, TlsStatistics] = MappingProxyType({})
 
 
 class ListenerStatistics(NamedTuple):
@@ -15,6 +20,7 @@ class Counters:
     __slots__ = (
         "accept_failures",
         "accepted",
+        "authentication_failures",
         "closed_idle",
         "closed_malformed",
         "closed_over_limit",
@@ -30,6 +36,7 @@ class Counters:
     def __init__(self) -> None:
         self.accept_failures = 0
         self.accepted = 0
+        self.authentication_failures = 0
         self.closed_idle = 0
         self.closed_malformed = 0
         self.closed_over_limit = 0
@@ -59,3 +66,5 @@ class NetworkStatistics(NamedTuple):
     receive_buffer_bytes: int  # held by incomplete requests, spare buffers, requests in flight
     waiting_for_memory: int  # connections
     listeners: Mapping[str, ListenerStatistics]  # by name
+    authentication_failures: int = 0  # TLS handshakes and SASL
+    certificates: Mapping[str, TlsStatistics] = NO_CERTIFICATES  # by listener with TLS

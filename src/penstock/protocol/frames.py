@@ -13,6 +13,7 @@ from penstock.protocol.message_class import WireMessage
 
 SIZE_BYTES = 4
 MAX_FRAME_BYTES = 2**31 - 1  # as many as the size can say
+_TLS_HANDSHAKE = 0x1603  # what a client of TLS sends first, read as the size of a frame
 _SIZE = struct.Struct(">i")
 _API_KEY = struct.Struct(">h")
 
@@ -35,6 +36,10 @@ def read_frame_size(
 
 
 def check_frame_size(size: int, *, max_bytes: int) -> None:
+    if size > max_bytes and size >> 16 == _TLS_HANDSHAKE:
+        raise FrameSizeRefused(
+            "these bytes begin a TLS handshake: the client uses TLS, and this listener does not"
+        )
     if size > max_bytes:
         raise FrameSizeRefused(
             f"a frame of {size} bytes is above the limit of {max_bytes}: raise "

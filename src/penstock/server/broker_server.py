@@ -6,12 +6,14 @@ register, apply the controller's requests, and only then serve clients. Stop is 
 
 import asyncio
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from penstock.config.custom_settings import describe_inert_topics
 from penstock.config.effective_config import EffectiveConfig, resolve_broker
 from penstock.config.log_config import StorageConfig
 from penstock.config.raw_config import RawConfig
+from penstock.config.security_checks import secured_listeners
 from penstock.controller.broker_registration import BrokerIdTaken, check_id_is_free
 from penstock.controller.stored_configs import read_topic_configs
 from penstock.io.disk import Disk
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
     from penstock.metrics.committed_times import CommittedTimes
     from penstock.metrics.endpoints import Health
     from penstock.metrics.scrape import Collect, Scraper
+    from penstock.security.server_tls import ServerTls
     from penstock.server.metrics_listener import MetricsListener
     from penstock.server.otlp_push import OtlpPush
 
@@ -101,6 +104,7 @@ class BrokerServer:
         self._committed_times: Lazy[CommittedTimes] = Lazy(self._build_committed_times)
         self._scraper: Lazy[Scraper] = Lazy(self._build_scraper)
         self._push: OtlpPush | None = None  # None: not configured
+        self._reloading: asyncio.Task[None] | None = None  # None: no listener has TLS
         self._raw_config = raw_config
         self._loggers = loggers
         self._logger = loggers.get("server")
@@ -116,6 +120,7 @@ class BrokerServer:
         self._timers: LoopTimers
         self._context: BrokerContext
         self._parts: BrokerParts
+        self._tls: Mapping[str, ServerTls]  # by listener
         self._server: Server
         self.addresses: Addresses  # of the bound listeners
         self._storage_jobs: StorageJobs
@@ -148,6 +153,7 @@ class BrokerServer:
         slow = find_validation_warning()
         if slow is not None:
             self._logger.warning("slow_validation", slow)
+        self._tls = self._load_tls(config)
         await self._open_metrics(config)
         storage = self._storage = BrokerStorage(
             StorageConfig.from_broker(config),
@@ -380,8 +386,29 @@ class BrokerServer:
             max_connections=max_connections,
             logger=self._loggers.get("network"),
         )
-        self.addresses = bind_listeners(self._server, config)
+        self.addresses = bind_listeners(self._server, config, self._tls)
+        self._reload_tls(config)
         self._parts.advertised.update(self.addresses.advertised)
+
+    def _load_tls(self, config: EffectiveConfig) -> "Mapping[str, ServerTls]":
+        if not secured_listeners(config):
+            return {}
+        # Imported here because most brokers have no listener with TLS.
+        from penstock.server.listener_tls import load_listener_tls
+
+        return load_listener_tls(config)
+
+    def _reload_tls(self, config: EffectiveConfig) -> None:
+        if not self._tls:
+            return
+        from penstock.server.listener_tls import CertificateReloader
+
+        reloader = CertificateReloader(
+            self._tls,
+            interval_ms=config.get_int("penstock.ssl.reload.interval.ms"),
+            logger=self._loggers.get("security"),
+        )
+        self._reloading = self._tasks.create_task(reloader.run(), name="certificates")
 
     async def _serve(self, storage: BrokerStorage) -> None:
         parts = self._parts
@@ -461,6 +488,8 @@ class BrokerServer:
         await self._store.close()
         if self._push is not None:
             self._push.stop()
+        if self._reloading is not None:
+            self._reloading.cancel()
         if self._metrics is not None:
             await self._metrics.close()
         self._logger.info("stopped", duration_ms=round((time.monotonic() - started_s) * 1000))

@@ -1,10 +1,12 @@
 """Builds the network server and binds the broker's listeners. It does not accept yet."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from penstock.apis.dispatcher import Dispatcher
 from penstock.config.effective_config import EffectiveConfig
 from penstock.logs.event_logger import EventLogger
+from penstock.network.handshake import ListenerTls
 from penstock.network.limits import NetworkLimits
 from penstock.network.send_queue import SendPath
 from penstock.network.server import Server
@@ -32,11 +34,15 @@ def build_server(
     )
 
 
-def bind_listeners(server: Server, config: EffectiveConfig) -> Addresses:
+def bind_listeners(
+    server: Server, config: EffectiveConfig, tls: Mapping[str, ListenerTls]
+) -> Addresses:
     bound = []
     for listener in listeners_of(config):
         try:
-            host, port = server.bind(listener.name, listener.host, listener.port)
+            host, port = server.bind(
+                listener.name, listener.host, listener.port, tls.get(listener.name)
+            )
         except OSError as error:
             address = f"{listener.host or '*'}:{listener.port}"
             raise StartRefused(

@@ -120,10 +120,10 @@ def test_a_read_only_setting_cannot_change_while_the_broker_runs() -> None:
 
 
 def test_a_per_broker_setting_cannot_be_set_for_the_cluster() -> None:
-    chain = _given(ssl_keystore_certificate_chain="x")
-    assert resolve_broker(dynamic_broker=chain)["ssl.keystore.certificate.chain"] == "x"
-    with pytest.raises(ConfigError, match=r"ssl\.keystore\.certificate\.chain is set per broker"):
-        resolve_broker(dynamic_cluster=chain)
+    own = _given(sasl_enabled_mechanisms="PLAIN")
+    assert resolve_broker(dynamic_broker=own)["sasl.enabled.mechanisms"] == ("PLAIN",)
+    with pytest.raises(ConfigError, match=r"sasl\.enabled\.mechanisms is set per broker"):
+        resolve_broker(dynamic_cluster=own)
 
 
 def test_an_invalid_value_is_reported_with_file_line_key_value_and_allowed_values() -> None:
@@ -230,7 +230,7 @@ def test_settings_of_listeners_and_of_plugins_are_named_as_without_effect() -> N
     line = resolve_broker(given).describe_without_effect()
     assert line is not None
     assert "2 of the settings change nothing here: " in line
-    assert "listener.name.internal.max.connections (no effect: no setting is read for" in line
+    assert "listener.name.internal.max.connections (no effect: only settings of TLS" in line
     assert "rsm.config.bucket (no effect: there are no plugins)" in line
 
 

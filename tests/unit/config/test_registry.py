@@ -104,6 +104,7 @@ _PENSTOCKS_OWN: dict[str, Value] = {
     "penstock.delayed.topic.num.partitions": 50,
     "penstock.delayed.topic.replication.factor": 3,
     "penstock.delayed.topic.segment.bytes": 104_857_600,
+    "penstock.ssl.reload.interval.ms": 10_000,
     "penstock.table.format": "none",
     "penstock.table.partition.by": (),
     "penstock.table.registry.prefix": False,

@@ -17,12 +17,12 @@ def _problems(text: str) -> tuple[str, ...]:
     return caught.value.problems
 
 
-@pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
-def test_a_listener_that_would_serve_plaintext_is_refused(protocol: str) -> None:
+@pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
+def test_a_listener_that_would_serve_anybody_is_refused(protocol: str) -> None:
     problems = _problems(f"listeners=PLAINTEXT://:1,{protocol}://:2")
     (problem,) = problems
     assert problem.startswith(f"server.properties:1: listeners: {protocol} is not in effect")
-    assert "plaintext to anybody; use a PLAINTEXT listener" in problem
+    assert "it would serve anybody; use an SSL listener" in problem
 
 
 def test_a_protocol_from_the_protocol_map_is_refused() -> None:
@@ -32,7 +32,7 @@ def test_a_protocol_from_the_protocol_map_is_refused() -> None:
 
 def test_every_setting_of_a_refused_listener_is_named() -> None:
     problems = _problems(
-        f"{_PLAIN_AND}OUT:SASL_SSL\nssl.client.auth=required\nsasl.enabled.mechanisms=PLAIN\n"
+        f"{_PLAIN_AND}OUT:SASL_SSL\nssl.engine.factory.class=a.B\nsasl.enabled.mechanisms=PLAIN\n"
         "listener.name.out.plain.sasl.jaas.config=x\n"
         "listener.name.plaintext.ssl.keystore.location=/elsewhere\nsuper.users=User:a"
     )
@@ -40,7 +40,7 @@ def test_every_setting_of_a_refused_listener_is_named() -> None:
         ["server.properties:1", "listeners"],
         ["server.properties:5", "listener.name.out.plain.sasl.jaas.config"],
         ["server.properties:4", "sasl.enabled.mechanisms"],
-        ["server.properties:3", "ssl.client.auth"],
+        ["server.properties:3", "ssl.engine.factory.class"],
     ]
     assert all("depends on it; remove it" in problem for problem in problems[1:])
 
@@ -62,11 +62,42 @@ def test_an_authorizer_is_refused_with_its_settings() -> None:
 
 
 def test_an_inter_broker_protocol_without_effect_is_refused() -> None:
-    problems = _problems("listeners=SSL://h:1\nsecurity.inter.broker.protocol=SSL")
-    assert [problem.split(": ")[1] for problem in problems] == [
-        "listeners",
-        "security.inter.broker.protocol",
-    ]
+    for text, setting in (
+        ("security.inter.broker.protocol=SSL", "security.inter.broker.protocol"),
+        ("inter.broker.listener.name=SSL", "inter.broker.listener.name"),
+    ):
+        (problem,) = _problems(f"zookeeper.connect=zk:2181\nlisteners=SSL://h:1\n{text}")
+        assert problem.split(": ")[1] == setting
+        assert "brokers connect to each other in plaintext only" in problem
+
+
+def test_security_of_a_listener_that_is_not_there_is_refused() -> None:
+    (problem,) = _problems("listener.name.out.ssl.client.auth=required")
+    assert (
+        "listener.name.out.ssl.client.auth: names no listener of listeners (PLAINTEXT)" in problem
+    )
+    resolve_broker(
+        parse_properties(
+            f"{_PLAIN_AND}OUT:SSL\nlistener.name.OUT.ssl.client.auth=required", file="f"
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "listeners=SSL://h:1\nsecurity.inter.broker.protocol=SSL",
+        f"{_PLAIN_AND}OUT:SSL\nzookeeper.connect=zk:2181",
+        f"{_PLAIN_AND}OUT:SSL\nssl.protocol=TLSv1.3\nssl.secure.random.implementation=SHA1PRNG",
+    ],
+)
+def test_tls_listeners_are_accepted(text: str) -> None:
+    assert resolve_broker(parse_properties(text, file="server.properties")).warnings == ()
+
+
+def test_an_engine_of_java_refuses_the_listener_that_would_use_it() -> None:
+    (problem,) = _problems(f"{_PLAIN_AND}OUT:SSL\nssl.engine.factory.class=a.B")
+    assert "ssl.engine.factory.class: is not in effect, and listener OUT depends on it" in problem
 
 
 @pytest.mark.parametrize(
@@ -75,7 +106,6 @@ def test_an_inter_broker_protocol_without_effect_is_refused() -> None:
         "ssl.client.auth=required",
         "ssl.keystore.location=/etc/key\nssl.keystore.password=secret",
         "sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-512",
-        "listener.name.sasl_ssl.ssl.client.auth=required",
         f"{_PLAIN_AND}OUT:PLAINTEXT,SASL_SSL:SASL_SSL",
         "authorizer.class.name=\nsuper.users=User:a",
         "security.inter.broker.protocol=PLAINTEXT",

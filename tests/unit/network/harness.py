@@ -9,6 +9,7 @@ from typing import Any
 import uvloop
 
 from penstock.logs.event_logger import message_logger
+from penstock.network.handshake import ListenerTls
 from penstock.network.in_flight_request import InFlightRequest
 from penstock.network.server import NetworkLimits, SendPath, Server
 from penstock.purgatory.loop_timers import LoopTimers, monotonic_ms
@@ -139,6 +140,7 @@ def serve(
     check_frame: Callable[[Caller, int, int], None] = lambda caller, api_key, frame_bytes: None,
     limits: NetworkLimits | None = None,
     send_path: SendPath = SendPath.SENDFILE,
+    tls: ListenerTls | None = None,
 ) -> NetworkHarness:
     """Run the scenario against a server; a callback that raises fails it, too."""
     errors: list[dict[str, Any]] = []
@@ -158,7 +160,8 @@ def serve(
         serving = NetworkHarness(server, timers, clock)
         async with asyncio.timeout(TIMEOUT_S), asyncio.TaskGroup() as group:
             group.create_task(timers.run(), name="timers")
-            serving.address = server.bind("PLAINTEXT", "127.0.0.1", 0)
+            name = "PLAINTEXT" if tls is None else "SSL"
+            serving.address = server.bind(name, "127.0.0.1", 0, tls)
             server.start()
             try:
                 await scenario(serving)
