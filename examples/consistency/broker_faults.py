@@ -122,12 +122,21 @@ def wait_led(cluster: Cluster, topics: Iterable[str], by: Iterable[int]) -> None
 
 def stored(cluster: Cluster, broker: int, topic: str) -> list[str]:
     """The records in the broker's files, committed or not, whether it runs or not."""
-    data = [path.read_bytes() for path in sorted(cluster.data(broker).glob(f"{topic}-0/*.log"))]
+    return [value for value, _ in stored_with_epochs(cluster, broker, topic)]
+
+
+def stored_with_epochs(cluster: Cluster, broker: int, topic: str) -> list[tuple[str, int]]:
+    """The same, with the epochs of the leaders that wrote them."""
+    paths = sorted(cluster.data(broker).glob(f"{topic}-0/*.log"))
+    return [record for path in paths for record in records_of(path.read_bytes())]
+
+
+def records_of(batches: bytes | memoryview) -> list[tuple[str, int]]:
+    """Values and leader epochs; without a batch that is still being written."""
     return [
-        (record.value or b"").decode()
-        for content in data
-        for position, header in iter_headers(content)
-        for record in iter_records(content[position : position + header.size])
+        ((record.value or b"").decode(), header.leader_epoch)
+        for position, header in iter_headers(batches)
+        for record in iter_records(batches[position : position + header.size])
     ]
 
 

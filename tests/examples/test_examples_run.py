@@ -12,6 +12,7 @@ from tests.zookeeper import skip_without_zookeeper
 import penstock
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+DOCS = EXAMPLES.parent / "docs"
 
 
 @pytest.mark.parametrize(
@@ -88,7 +89,7 @@ def test_what_zookeeper_guarantees(stories: list[str], tmp_path: Path) -> None:
 
 def table_of_the_page() -> list[str]:
     """The rows of docs/consistency.md that the program has printed."""
-    page = (EXAMPLES.parent / "docs" / "consistency.md").read_text()
+    page = (DOCS / "consistency.md").read_text()
     _, table = page.split("<!-- availability.py --markdown -->\n")
     return table.split("<!-- end -->")[0].splitlines()
 
@@ -102,6 +103,43 @@ def test_cells_of_availability_are_those_of_the_page(tmp_path: Path) -> None:
     assert printed == [line for line in table_of_the_page() if line in printed]
     if is_long():
         assert printed == table_of_the_page()
+
+
+def output_on(page: str) -> str:
+    """What the page says that its program prints."""
+    text = (DOCS / page).read_text()
+    return text.split("```\n$ python ")[1].partition("\n")[2].split("```")[0]
+
+
+def test_offset_1016_is_found_as_the_page_says(tmp_path: Path) -> None:
+    command = [sys.executable, str(EXAMPLES / "find_offset.py")]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, env={"TMPDIR": str(tmp_path)}
+    )
+    assert done.stdout == output_on("lookup.md")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.xdist_group("cluster")
+def test_three_messages_go_where_the_page_says(tmp_path: Path) -> None:
+    said = run_on_zookeeper("consistency/three_messages.py", home=tmp_path)
+    story, _, last = said.partition("\nAll steps held")
+    assert story == output_on("three_messages.md")
+    assert last
+
+
+@pytest.mark.xdist_group("cluster")
+@pytest.mark.skipif(not is_long(), reason="a cluster that is frozen, killed and started again")
+def test_the_pictures_are_what_a_cluster_answers(tmp_path: Path) -> None:
+    home, drawn = tmp_path / "home", tmp_path / "drawn"
+    home.mkdir()
+    drawn.mkdir()
+    said = run_on_zookeeper("consistency/offsets.py", str(drawn), home=home)
+    assert "All steps held" in said
+    pictures = {path.name: path.read_text() for path in drawn.iterdir()}
+    assert len(pictures) == 4
+    page = DOCS / "pictures"
+    assert pictures == {path.name: path.read_text() for path in page.glob("offsets-*.svg")}
 
 
 def by_hand(*arguments: str) -> "subprocess.CompletedProcess[str]":
