@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn, TypeVar
 
 import typer
 
+from penstock.cli.client_config_option import get_client_config
+
 if TYPE_CHECKING:
     from penstock.client.cluster import ClusterClient
 
@@ -63,12 +65,14 @@ def wants_json(ctx: typer.Context, as_json: bool) -> bool:
 
 
 def get_bootstrap(ctx: typer.Context, given: str | None) -> str:
-    """The first of: option after the subcommand, option before it, environment, localhost."""
+    """The first of: option after the subcommand, option before it, bootstrap.servers of the client
+    config, environment, localhost."""
     from penstock.client.address import parse_bootstrap
     from penstock.client.errors import InvalidAddress
 
     shared = ctx.obj.bootstrap if isinstance(ctx.obj, Shared) else None
-    chosen = given or shared or os.environ.get(ENVIRONMENT_NAME) or DEFAULT_BOOTSTRAP
+    chosen = given or shared or get_client_config().bootstrap
+    chosen = chosen or os.environ.get(ENVIRONMENT_NAME) or DEFAULT_BOOTSTRAP
     try:
         return ",".join(str(address) for address in parse_bootstrap(chosen))
     except InvalidAddress as error:
@@ -82,8 +86,10 @@ def ask_cluster(bootstrap: str, work: Callable[["ClusterClient"], Awaitable[_Res
     from penstock.client.cluster import ClusterClient
     from penstock.client.errors import ClientError
 
+    security = get_client_config().security
+
     async def run() -> _Result:
-        async with ClusterClient(bootstrap, client_id="penstock-cli") as client:
+        async with ClusterClient(bootstrap, client_id="penstock-cli", security=security) as client:
             return await work(client)
 
     try:

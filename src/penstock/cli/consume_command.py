@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import typer
 
+from penstock.cli.client_config_option import client_settings
 from penstock.cli.connect import (
     BootstrapOption,
     JsonOption,
@@ -163,6 +164,7 @@ def consume(
         "from_beginning": from_beginning,
         "isolation": isolation.value,
         "client_id": "penstock-cli",
+        "config": client_settings(),
     }
     show = _show_json if wants_json(ctx, as_json) else _show_value
     try:

@@ -15,13 +15,12 @@ from penstock.cli.connect import (
     JsonOption,
     command_group,
     fail,
-    get_bootstrap,
     wants_json,
 )
 from penstock.cli.job_output import show_audit, show_replay, show_stats, write_plots
 from penstock.cli.job_progress import job_progress
 from penstock.cli.pipeline_progress import note
-from penstock.cli.spark_work import MasterOption, exit_on_spark_errors
+from penstock.cli.spark_work import MasterOption, exit_on_spark_errors, get_spark_bootstrap
 from penstock.cli.stopping import stopped_by_signals
 
 if TYPE_CHECKING:
@@ -130,7 +129,7 @@ def audit(
             identity=Identity() if identity is None else parse_identity(identity),
             sequence=sequence,
         )
-        run = _JobRun("audit", get_bootstrap(ctx, bootstrap), master, as_json)
+        run = _JobRun("audit", get_spark_bootstrap(ctx, bootstrap), master, as_json)
         result = _run(run, run_audit, options)
     show_audit(result, as_json=as_json)
     if result.problems:
@@ -193,7 +192,7 @@ def replay(
             isolation=_isolation(isolation),
             compression=_codec(compression),
         )
-        run = _JobRun("replay", get_bootstrap(ctx, bootstrap), master, as_json)
+        run = _JobRun("replay", get_spark_bootstrap(ctx, bootstrap), master, as_json)
         result = _run(run, run_replay, options)
     show_replay(result, target, as_json=as_json)
 
@@ -223,7 +222,7 @@ def stats(
             top=top,
             isolation=_isolation(isolation),
         )
-        run = _JobRun("stats", get_bootstrap(ctx, bootstrap), master, as_json)
+        run = _JobRun("stats", get_spark_bootstrap(ctx, bootstrap), master, as_json)
         result = _run(run, run_stats, options)
     show_stats(result, as_json=as_json)
     for path in write_plots(result, plots) if plots is not None else ():

@@ -9,6 +9,8 @@ from typing import Any
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from penstock.cli.client_config_option import add_client_config, begin_command
+
 # In the order of `--help`. Each module has `app`, a Typer of one command or of a group of them.
 SUBCOMMANDS = {
     "up": "penstock.cli.up_command",
@@ -28,6 +30,14 @@ SUBCOMMANDS = {
 
 
 class LazyGroup(TyperGroup):
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        add_client_config(self)
+
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        begin_command()
+        return super().make_context(*args, **kwargs)
+
     def list_commands(self, ctx: Any) -> list[str]:
         return [*SUBCOMMANDS, *super().list_commands(ctx)]
 
@@ -36,5 +46,6 @@ class LazyGroup(TyperGroup):
         if module is not None and cmd_name not in self.commands:
             command = get_command(import_module(module).app)
             command.name = cmd_name
+            add_client_config(command)
             self.commands[cmd_name] = command
         return super().get_command(ctx, cmd_name)

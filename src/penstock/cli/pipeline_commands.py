@@ -14,12 +14,11 @@ from penstock.cli.connect import (
     Shared,
     command_group,
     fail,
-    get_bootstrap,
     wants_json,
 )
 from penstock.cli.pipeline_progress import note, progress_display, show_totals
 from penstock.cli.prepare_spark import PREPARE_HELP, prepare
-from penstock.cli.spark_work import MasterOption
+from penstock.cli.spark_work import MasterOption, get_spark_bootstrap
 from penstock.cli.stopping import stopped_by_signals
 
 if TYPE_CHECKING:
@@ -284,7 +283,7 @@ def _read(file: Path) -> "Pipeline":
 def _address(ctx: typer.Context, option: str | None, in_file: str | None = None) -> str:
     """The address from the command line, else the file, the environment, or the default."""
     on_command_line = option or (ctx.obj.bootstrap if isinstance(ctx.obj, Shared) else None)
-    return get_bootstrap(ctx, on_command_line or in_file)
+    return get_spark_bootstrap(ctx, on_command_line or in_file)
 
 
 def _spark_target(master: str | None, remote: str | None) -> SparkTarget:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, NamedTuple
 
 import typer
 
+from penstock.cli.client_config_option import client_settings
 from penstock.cli.connect import (
     BootstrapOption,
     JsonOption,
@@ -184,7 +185,11 @@ class _Sender:
         from penstock.client.producer import Producer
 
         self.producer: Producer = Producer(
-            bootstrap, acks=acks.value, compression=codec.value, client_id="penstock-cli"
+            bootstrap,
+            acks=acks.value,
+            compression=codec.value,
+            client_id="penstock-cli",
+            config=client_settings(),
         )
         self._topic = topic
         self._partition = partition

@@ -9,12 +9,26 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.connect import fail
+from penstock.cli.client_config_option import client_settings
+from penstock.cli.connect import fail, get_bootstrap
 
 MasterOption = Annotated[
     str | None,
     typer.Option("--master", metavar="URL", help="Where Spark runs.  [default: local[*]]"),
 ]
+
+
+def get_spark_bootstrap(ctx: typer.Context, given: str | None) -> str:
+    """The cluster's address; Spark reaches it with the client config of this command."""
+    from penstock.client.errors import InvalidClientConfig
+    from penstock.spark.connect.cluster_security import use_security
+
+    bootstrap = get_bootstrap(ctx, given)
+    try:
+        use_security(bootstrap, client_settings())
+    except InvalidClientConfig as error:
+        fail(str(error), 2)
+    return bootstrap
 
 
 @contextmanager

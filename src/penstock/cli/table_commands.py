@@ -14,11 +14,10 @@ from penstock.cli.connect import (
     JsonOption,
     command_group,
     fail,
-    get_bootstrap,
     wants_json,
 )
 from penstock.cli.pipeline_progress import note
-from penstock.cli.spark_work import MasterOption, exit_on_spark_errors
+from penstock.cli.spark_work import MasterOption, exit_on_spark_errors, get_spark_bootstrap
 from penstock.cli.stopping import stopped_by_signals
 from penstock.cli.table_option_values import TableOptions, get_table_folder, read_avro
 from penstock.cli.table_options import (
@@ -138,7 +137,7 @@ def sync(
             allows_loss=allow_loss,
             compacts=compact,
         )
-        run = _Run(folder, get_bootstrap(ctx, bootstrap), master, rules, once, every)
+        run = _Run(folder, get_spark_bootstrap(ctx, bootstrap), master, rules, once, every)
         _sync(requested, run, as_json=wants_json(ctx, as_json))
 
 
@@ -210,7 +209,7 @@ def status(
         names = topics or find_tables(folder)
         if not names:
             fail(f"there are no tables in {folder}", 1)
-        client = _connect(get_bootstrap(ctx, bootstrap))
+        client = _connect(get_spark_bootstrap(ctx, bootstrap))
         statuses = [table_status(get_table_folder(folder).of(name), client) for name in names]
     show_statuses(statuses, as_json=wants_json(ctx, as_json))
 

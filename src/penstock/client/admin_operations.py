@@ -1,10 +1,11 @@
 """What the parts of `AsyncAdmin` share: its client, its time-outs, and looking topics up."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
 from penstock.client.admin_arguments import PartitionsGiven, check_exists, split_partitions
+from penstock.client.client_config import parse_client_config
 from penstock.client.cluster import ClusterClient
 from penstock.client.errors import ClientClosed, ClientError
 from penstock.client.item_results import settle
@@ -20,11 +21,19 @@ class AdminOperations:
     """One event loop, the first that uses it, owns the connections."""
 
     def __init__(
-        self, bootstrap_servers: str | Iterable[str], *, client_id: str, timeout_s: float
+        self,
+        bootstrap_servers: str | Iterable[str],
+        *,
+        client_id: str,
+        timeout_s: float,
+        config: Mapping[str, Any] | None = None,
     ) -> None:
         self._timeout_s = _check_timeout(timeout_s)
         self._client = ClusterClient(
-            bootstrap_servers, client_id=client_id, request_timeout_ms=round(timeout_s * 1000)
+            bootstrap_servers,
+            client_id=client_id,
+            request_timeout_ms=round(timeout_s * 1000),
+            security=parse_client_config(config or {}).security,
         )
         self._loop: asyncio.AbstractEventLoop | None = None
 

@@ -4,9 +4,9 @@
 out for every item; otherwise it raises, with what failed and what did not.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from penstock.client.admin_cluster import ClusterOperations
 from penstock.client.admin_configs import ConfigOperations
@@ -30,7 +30,8 @@ class AsyncAdmin(
 
     An operation takes one item or several. If one of several fails it raises ItemsFailed, with
     the errors and with the results of the others; for a single item it raises that item's error.
-    `timeout_s` bounds all attempts of an operation together.
+    `timeout_s` bounds all attempts of an operation together. `config`: what it needs to connect, by
+    librdkafka's names or Java's, such as security.protocol and sasl.username.
     """
 
     def __init__(
@@ -39,8 +40,9 @@ class AsyncAdmin(
         *,
         client_id: str = DEFAULT_CLIENT_ID,
         timeout_s: float = DEFAULT_TIMEOUT_S,
+        config: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(bootstrap_servers, client_id=client_id, timeout_s=timeout_s)
+        super().__init__(bootstrap_servers, client_id=client_id, timeout_s=timeout_s, config=config)
 
     async def __aenter__(self) -> Self:
         return self

@@ -8,7 +8,7 @@ sockets of the process that it was forked from.
 import os
 import threading
 import weakref
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import CancelledError
 from functools import wraps
 from types import TracebackType
@@ -75,7 +75,8 @@ class Admin:
 
     An operation takes one item or several. If one of several fails it raises ItemsFailed, with
     the errors and with the results of the others; for a single item it raises that item's error.
-    `timeout_s` bounds all attempts of an operation together.
+    `timeout_s` bounds all attempts of an operation together. `config`: what it needs to connect, by
+    librdkafka's names or Java's, such as security.protocol and sasl.username.
     """
 
     def __init__(
@@ -84,11 +85,12 @@ class Admin:
         *,
         client_id: str = DEFAULT_CLIENT_ID,
         timeout_s: float = DEFAULT_TIMEOUT_S,
+        config: Mapping[str, Any] | None = None,
     ) -> None:
         servers = [str(address) for address in parse_bootstrap(bootstrap_servers)]
 
         def make() -> AsyncAdmin:
-            return AsyncAdmin(servers, client_id=client_id, timeout_s=timeout_s)
+            return AsyncAdmin(servers, client_id=client_id, timeout_s=timeout_s, config=config)
 
         make()  # checks the arguments
         self._make = make

@@ -6,13 +6,16 @@ import threading
 from penstock.client.cluster import ClusterClient
 from penstock.client.delayed import Ended
 from penstock.client.loop_thread import LoopThread
+from penstock.client.security.config import ClientSecurity
 
 
 class Canceller:
     """Any thread may use it, until `close`."""
 
-    def __init__(self, bootstrap_servers: str) -> None:
-        self._client = ClusterClient(bootstrap_servers, client_id="penstock-producer")
+    def __init__(self, bootstrap_servers: str, security: ClientSecurity) -> None:
+        self._client = ClusterClient(
+            bootstrap_servers, client_id="penstock-producer", security=security
+        )
         self._loop = LoopThread("penstock producer cancels")
         self._lock = threading.Lock()
         self._is_closed = False

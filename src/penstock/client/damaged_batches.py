@@ -20,6 +20,7 @@ from confluent_kafka import TopicPartition as Place
 
 from penstock.client.errors import ClientError, ConsumeFailed
 from penstock.client.rdkafka import LOG
+from penstock.client.security.properties import parse_client_security
 from penstock.model.ids import Offset, TopicPartition
 from penstock.protocol.batch import CONTROL, CorruptBatch, iter_headers
 from penstock.protocol.records import iter_records
@@ -59,6 +60,7 @@ class DamagedBatches:
         self._consumer = consumer
         self._bootstrap_servers = str(settings["bootstrap.servers"])
         self._client_id = str(settings["client.id"])
+        self._security = parse_client_security(settings)
         self._group = str(settings["group.id"]) if has_group else None
         self._isolation = str(settings["isolation.level"])
         protocol = str(settings.get("security.protocol", "plaintext"))
@@ -146,7 +148,9 @@ class DamagedBatches:
         result = _LookResult({})
         async with (
             asyncio.timeout(_TIMEOUT_S),
-            ClusterClient(self._bootstrap_servers, client_id=self._client_id) as client,
+            ClusterClient(
+                self._bootstrap_servers, client_id=self._client_id, security=self._security
+            ) as client,
         ):
             for item, start in await self._find_starts(client, stuck):
                 fetch_from = FetchFrom(item.tp, Offset(start))

@@ -44,6 +44,7 @@ from penstock.client.rdkafka import (
     settings_checked,
 )
 from penstock.client.record_delays import with_delay
+from penstock.client.security.properties import parse_client_security
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
@@ -99,7 +100,7 @@ class Producer:
     ) -> None:
         """`max_block_ms`: how long `send` waits while the queue is full. `metadata_max_age_ms`: how
         soon partitions that are added to a topic are used. `config`: librdkafka settings under
-        their own names."""
+        their own names, such as security.protocol; those of security also under Java's."""
         if acks not in _ACKS:
             raise ValueError(f"acks {acks!r} does not exist: use 0, 1 or 'all'")
         acks_number = _ACKS[acks]
@@ -123,6 +124,7 @@ class Producer:
         # Otherwise the interval doubles from one retry to the next, up to a second.
         settings.setdefault("retry.backoff.max.ms", settings["retry.backoff.ms"])
         settings = common_settings(client_id, self._trouble, settings)
+        self._security = parse_client_security(settings)
         with settings_checked():
             self._producer = RdKafkaProducer(settings)
         self._max_block_s = max_block_ms / 1000
@@ -245,7 +247,7 @@ class Producer:
         if self._canceller is None:
             from penstock.client.canceller import Canceller  # imports what others do not need
 
-            self._canceller = Canceller(self._trouble.addresses)
+            self._canceller = Canceller(self._trouble.addresses, self._security)
         return self._canceller.cancel(topic, delay_id, timeout_s)
 
     def flush(self, timeout_s: float | None = None) -> None:

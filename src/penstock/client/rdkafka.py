@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from penstock.client.address import parse_bootstrap
+from penstock.client.security.rdkafka_security import translate_security
 from penstock.model.errors import ErrorCode, find_error
 
 if TYPE_CHECKING:
@@ -65,13 +66,14 @@ class Trouble:
 
 
 def common_settings(client_id: str, trouble: Trouble, config: Mapping[str, Any]) -> dict[str, Any]:
-    """librdkafka's settings; those in `config` override ours."""
+    """librdkafka's settings; those in `config` override ours. Raises InvalidClientConfig for
+    security that would not be in effect."""
     return {
         "bootstrap.servers": trouble.addresses,
         "client.id": client_id,
         "logger": LOG,
         "error_cb": trouble.note,
-        **config,
+        **translate_security(config),
     }
 
 

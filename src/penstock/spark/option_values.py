@@ -6,10 +6,11 @@ Knows no option by name, except to catch near misses. Names are case-insensitive
 import difflib
 import logging
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
-from penstock.spark.errors import BadOption
+from penstock.client.security.properties import is_security_setting
+from penstock.spark.errors import BadOption, SparkSourceError
 
 _log = logging.getLogger(__name__)
 _Value = TypeVar("_Value")
@@ -48,6 +49,18 @@ class RawOptions:
         if prefixed is not None and plain is not None and prefixed != plain:
             raise BadOption(name, plain, f"kafka.{name} is {prefixed!r}: set only one of the two")
         return plain if prefixed is None else prefixed
+
+    def all_kafka(self, belongs: Callable[[str], bool]) -> dict[str, str]:
+        """The client configs whose names belong, without their prefix. No error has a value, which
+        may be a secret."""
+        chosen: dict[str, str] = {}
+        for option, value in self._values.items():
+            name = option.removeprefix(_KAFKA)
+            if not belongs(name):
+                continue
+            if chosen.setdefault(name, value) != value:
+                raise SparkSourceError(f"{name} and kafka.{name} differ: set only one of the two")
+        return chosen
 
     def positive(self, name: str) -> int | None:
         return self._whole(name, self.find(name), least=1)
@@ -89,7 +102,7 @@ class RawOptions:
         letters = {_letters(name): name for name in names}
         for option, value in self._values.items():
             plain = option.removeprefix(_KAFKA)
-            if option in names or plain in names:
+            if option in names or plain in names or is_security_setting(plain):
                 continue
             if plain in _UNRELATED_KAFKA_CONFIGS:
                 self._warn_without_effect(option)

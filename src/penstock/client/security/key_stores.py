@@ -54,6 +54,10 @@ def read_trusted(source: KeyStoreSource) -> str:
     return _require(source, "certificate", "".join(certificates))
 
 
+def is_pkcs12(source: KeyStoreSource) -> bool:
+    return isinstance(_read(source), bytes) if source.location is not None else False
+
+
 def _read_identity(tls: ClientTls) -> tuple[str | None, bool]:
     """The key and its certificates, and whether the key is encrypted."""
     if tls.certificate is None:

@@ -22,12 +22,15 @@ from penstock.client.data_calls import (
     ListedOffset,
     Produced,
 )
-from penstock.client.errors import InvalidAddress
+from penstock.client.errors import InvalidAddress, InvalidClientConfig
 from penstock.client.group_values import CommittedOffset
 from penstock.client.loop_thread import LoopThread
 from penstock.client.metadata import ClusterMetadata
+from penstock.client.security.config import PLAINTEXT, ClientSecurity
+from penstock.client.security.properties import is_security_setting, parse_client_security
 from penstock.model.ids import TopicPartition
 from penstock.protocol.batch import Buffer
+from penstock.spark.connect.cluster_security import security_of
 from penstock.spark.errors import BadOption, SparkSourceError
 from penstock.spark.option_values import RawOptions
 
@@ -39,7 +42,7 @@ _CLOSE_TIMEOUT_S = 5.0
 
 # The client configs that are supported here, by Kafka's names.
 CLIENT_OPTIONS = (
-    *("bootstrap.servers", "security.protocol", "client.id", "request.timeout.ms"),
+    *("bootstrap.servers", "client.id", "request.timeout.ms"),
     *("metadata.max.age.ms", "retry.backoff.ms", "socket.connection.setup.timeout.ms"),
 )
 
@@ -51,18 +54,19 @@ class ClientSettings(NamedTuple):
     metadata_max_age_ms: int = 300_000
     retry_backoff_ms: int = 100
     connect_timeout_ms: int = 10_000
+    security: ClientSecurity = PLAINTEXT
+
+
+def settings_of(bootstrap: str, *, request_timeout_ms: int = 30_000) -> ClientSettings:
+    """For a client that no options describe. Raises InvalidClientConfig."""
+    return ClientSettings(
+        bootstrap, request_timeout_ms=request_timeout_ms, security=security_of(bootstrap)
+    )
 
 
 def client_settings(options: Mapping[str, str]) -> ClientSettings:
     """Read Kafka's client configs, with or without the prefix `kafka.`."""
     raw = RawOptions(options)
-    protocol = raw.find_kafka("security.protocol") or "PLAINTEXT"
-    if protocol.upper() != "PLAINTEXT":
-        raise BadOption(
-            "kafka.security.protocol",
-            protocol,
-            "only PLAINTEXT is supported so far; connect to a PLAINTEXT listener of the cluster",
-        )
     bootstrap = raw.find_kafka("bootstrap.servers")
     if not bootstrap:
         raise SparkSourceError(
@@ -74,6 +78,10 @@ def client_settings(options: Mapping[str, str]) -> ClientSettings:
     except InvalidAddress as error:
         raise BadOption("kafka.bootstrap.servers", bootstrap, str(error)) from None
     default = ClientSettings(bootstrap)
+    try:
+        security = parse_client_security(raw.all_kafka(is_security_setting))
+    except InvalidClientConfig as error:
+        raise SparkSourceError(f"kafka.* options: {error}") from None
     milliseconds = raw.positive_kafka
     return ClientSettings(
         bootstrap=bootstrap,
@@ -84,6 +92,7 @@ def client_settings(options: Mapping[str, str]) -> ClientSettings:
         connect_timeout_ms=milliseconds(
             "socket.connection.setup.timeout.ms", default.connect_timeout_ms
         ),
+        security=security,
     )
 
 
@@ -110,6 +119,7 @@ class BlockingClient:
             metadata_max_age_ms=settings.metadata_max_age_ms,
             retry_backoff_ms=settings.retry_backoff_ms,
             limits=ConnectionLimits(connect_timeout_ms=settings.connect_timeout_ms),
+            security=settings.security,
         )
 
     def metadata(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from penstock.client.errors import ClientError
-from penstock.spark.connect.connections import BlockingClient, ClientSettings, shared_client
+from penstock.spark.connect.connections import BlockingClient, settings_of, shared_client
 from penstock.spark.failures import ClusterNotReady
 
 _TIMEOUT_MS = 15_000
@@ -16,7 +16,7 @@ _OPTION = "--bootstrap names"
 def connect(bootstrap: str, address_source: str = _OPTION) -> BlockingClient:
     """Tries every address once. `address_source` is the part of the error that says which option
     names the address."""
-    client = shared_client(ClientSettings(bootstrap, request_timeout_ms=_TIMEOUT_MS))
+    client = shared_client(settings_of(bootstrap, request_timeout_ms=_TIMEOUT_MS))
     with explaining_unreachable(address_source):
         client.run(lambda kafka: kafka.connect())
     return client

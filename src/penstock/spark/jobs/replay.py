@@ -19,6 +19,7 @@ from penstock.client.data_calls import LATEST, IsolationLevel
 from penstock.client.errors import ClientError
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
+from penstock.spark.connect.cluster_security import security_options
 from penstock.spark.connect.connections import BlockingClient
 from penstock.spark.failures import ClusterNotReady
 from penstock.spark.jobs.failures import JobRefused
@@ -146,6 +147,7 @@ def _sink_options(client: BlockingClient, replay: Replay) -> dict[str, str]:
         "kafka.bootstrap.servers": client.settings.bootstrap,
         "topic": replay.target,
         "kafka.compression.type": replay.compression,
+        **security_options(client.settings.bootstrap),
     }
 
 

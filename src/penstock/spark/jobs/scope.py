@@ -13,6 +13,7 @@ from typing import NamedTuple
 from penstock.client.data_calls import EARLIEST, LATEST, IsolationLevel
 from penstock.client.errors import ClientError
 from penstock.model.ids import TopicPartition
+from penstock.spark.connect.cluster_security import security_options
 from penstock.spark.connect.connections import BlockingClient
 from penstock.spark.failures import ClusterNotReady
 from penstock.spark.jobs.failures import JobRefused
@@ -102,6 +103,7 @@ def source_options(bootstrap: str, resolved: ResolvedScope) -> dict[str, str]:
         "assign": json.dumps(numbers),
         "startingOffsets": json.dumps(nest_by_topic({span.tp: span.start for span in ranges})),
         "endingOffsets": json.dumps(nest_by_topic({span.tp: span.end for span in ranges})),
+        **security_options(bootstrap),
     }
 
 

@@ -10,6 +10,7 @@ from penstock.spark.codec.ddl_columns import column_names
 from penstock.spark.errors import BadOption, SparkSourceError
 from penstock.spark.pipeline.connector_options import (
     RESERVED,
+    find_literal_secrets,
     plain_name,
     sink_options,
     source_options,
@@ -188,6 +189,12 @@ def _check_reserved(options: Options, where: str, problems: Problems) -> None:
         instead = RESERVED.get(plain_name(name))
         if instead is not None:
             problems.add(option.line, f"{where}: option {name} has its own entry: {instead}")
+    for name in find_literal_secrets(options):
+        problems.add(
+            options[name].line,
+            f"{where}: option {name} is a secret: write ${{env:NAME}} or ${{file:PATH}}, or use "
+            "--client-config",
+        )
 
 
 def _check_checkpoints(sinks: Iterable[Sink], problems: Problems) -> None:

@@ -5,6 +5,11 @@ Unlike the connector itself, a pipeline reads only committed records by default.
 
 from collections.abc import Mapping
 
+from penstock.client.errors import InvalidClientConfig
+from penstock.client.security.properties import is_secret
+from penstock.client.security.secret_values import is_reference, resolve_value
+from penstock.spark.connect.cluster_security import security_options
+from penstock.spark.errors import SparkSourceError
 from penstock.spark.pipeline.spec import Options, Sink, TopicSource, TopicTarget
 
 # Options that have their own entry in the file. Names in lower case, without `kafka.`.
@@ -31,6 +36,7 @@ def source_options(source: TopicSource, bootstrap: str, *, headers: bool = False
     kind, topics = source.subscription
     options = {
         "kafka.bootstrap.servers": bootstrap,
+        **security_options(bootstrap),
         kind: topics,
         **source.start,
         "includeHeaders": str(source.has_headers or headers).lower(),
@@ -46,8 +52,27 @@ def source_options(source: TopicSource, bootstrap: str, *, headers: bool = False
 
 def sink_options(target: TopicTarget, sink: Sink, bootstrap: str) -> dict[str, str]:
     options = {"kafka.bootstrap.servers": bootstrap, "topic": target.topic}
-    return {**options, **values_of(sink.options)}
+    return {**options, **security_options(bootstrap), **values_of(sink.options)}
 
 
 def values_of(options: Options) -> Mapping[str, str]:
-    return {name: option.value for name, option in options.items()}
+    """Secrets are read here, at the last moment; SparkSourceError if one is not there."""
+    return {name: _read_value(name, option.value) for name, option in options.items()}
+
+
+def _read_value(name: str, value: str) -> str:
+    if not is_secret(plain_name(name)):
+        return value
+    try:
+        return resolve_value(name, value)
+    except InvalidClientConfig as error:
+        raise SparkSourceError(str(error)) from None
+
+
+def find_literal_secrets(options: Options) -> list[str]:
+    """Names of secrets that stand in the file itself."""
+    return [
+        name
+        for name, option in options.items()
+        if is_secret(plain_name(name)) and not is_reference(option.value)
+    ]

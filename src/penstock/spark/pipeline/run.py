@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.spark.connect.connections import ClientSettings, shared_client
+from penstock.spark.connect.connections import settings_of, shared_client
 from penstock.spark.pipeline.build import (
     Flow,
     build_dead_letters,
@@ -128,7 +128,7 @@ class _Watch:
             self._poll(query)
         for group, offsets in self._groups.offsets(is_final=is_final).items():
             if group not in self._published:
-                client = shared_client(ClientSettings(self._run.bootstrap))
+                client = shared_client(settings_of(self._run.bootstrap))
                 self._published[group] = GroupOffsetPublisher(client, group)
             self._published[group].publish(offsets)
 

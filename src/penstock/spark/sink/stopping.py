@@ -12,7 +12,7 @@ from typing import Protocol
 
 from penstock.client.cluster import ClusterClient
 from penstock.client.errors import ClientError
-from penstock.spark.connect.connections import ClientSettings, shared_client
+from penstock.spark.connect.connections import settings_of, shared_client
 from penstock.spark.errors import SparkSourceError
 from penstock.spark.sink.exactly_once.commit_coordinator import CommitCoordinator
 from penstock.spark.sink.exactly_once.ongoing_transactions import list_ongoing
@@ -40,7 +40,7 @@ def stop_query(query: Stoppable, bootstrap: str) -> None:
 
 def end_left_overs(bootstrap: str, queries: Iterable[str]) -> None:
     """For queries that have been stopped. A failure is only logged: a broker ends them later."""
-    client = shared_client(ClientSettings(bootstrap))
+    client = shared_client(settings_of(bootstrap))
     for query in queries:
         try:
             client.run(partial(_end, bootstrap, query), timeout_ms=_REQUESTS * _TIMEOUT_MS)

@@ -14,7 +14,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from penstock.spark.connect.connections import ClientSettings, shared_client
+from penstock.spark.connect.connections import settings_of, shared_client
 from penstock.spark.source.group_offsets import (
     GroupOffsetPublisher,
     PublishedGroup,
@@ -48,5 +48,5 @@ class GroupOffsetsListener(StreamingQueryListener):
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         for published, offsets in self._ended_at.pop(str(event.runId), {}).items():
-            client = shared_client(ClientSettings(published.bootstrap))
+            client = shared_client(settings_of(published.bootstrap))
             GroupOffsetPublisher(client, published.group).publish(offsets)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from penstock.spark.connect.cluster_security import security_options
 from penstock.spark.connect.connections import BlockingClient
 from penstock.spark.source.options import ReadMode, SourceOptions, parse_source_options
 from penstock.spark.tables.errors import TableError
@@ -96,6 +97,7 @@ def sync_options(bootstrap: str, topic: str) -> SourceOptions:
         "subscribe": topic,
         "kafka.isolation.level": "read_committed",
         "kafka.client.id": "penstock-table",
+        **security_options(bootstrap),
     }
     return parse_source_options(options, ReadMode.BATCH)
 

@@ -1,9 +1,11 @@
 """Blocking clients for Spark's processes, against a real broker."""
 
 import os
+import pickle
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -13,10 +15,16 @@ from penstock.client.errors import ClientError, OutOfTime
 from penstock.client.group_values import CommittedOffset
 from penstock.model.ids import Offset, TopicPartition
 from penstock.protocol.records import Record, build_batch
+from penstock.spark.connect.cluster_security import (
+    security_of,
+    security_options,
+    use_security,
+)
 from penstock.spark.connect.connections import (
     ClientSettings,
     client_settings,
     close_connections,
+    settings_of,
     shared_client,
 )
 from penstock.spark.errors import SparkSourceError
@@ -53,7 +61,15 @@ def test_option_with_and_without_prefix_must_agree() -> None:
         ({"kafka.bootstrap.servers": " "}, "kafka.bootstrap.servers is missing"),
         (
             {"kafka.bootstrap.servers": "a:1", "kafka.security.protocol": "SASL_SSL"},
-            "kafka.security.protocol='SASL_SSL': only PLAINTEXT",
+            "sasl.mechanism is not set",
+        ),
+        (
+            {"kafka.bootstrap.servers": "a:1", "kafka.ssl.truststore.location": "/ca.pem"},
+            "ssl.truststore.location: not in effect with security.protocol=plaintext",
+        ),
+        (
+            {"kafka.bootstrap.servers": "a:1", "kafka.sasl.password": "x", "sasl.password": "y"},
+            "sasl.password and kafka.sasl.password differ",
         ),
         (
             {"kafka.bootstrap.servers": "a:1", "kafka.request.timeout.ms": "soon"},
@@ -134,7 +150,7 @@ def test_closed_connections_are_opened_again(settings: ClientSettings) -> None:
 
 FORKING = """
 import os, sys
-from penstock.spark.connect.connections import ClientSettings, shared_client
+from penstock.spark.connect.connections import ClientSettings, shared_client, settings_of
 settings = ClientSettings(sys.argv[1])
 parent = shared_client(settings)
 parent.metadata()
@@ -166,3 +182,35 @@ def test_connections_need_neither_spark_nor_arrow() -> None:
         "assert not {'pyspark', 'pyarrow', 'numba', 'numpy'} & sys.modules.keys()"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60, env=dict(os.environ))
+
+
+def test_options_of_security_are_read_by_both_kinds_of_names_and_not_shown() -> None:
+    module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+    base = {
+        "kafka.bootstrap.servers": "a:1",
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "SCRAM-SHA-512",
+        "kafka.ssl.truststore.location": "/ca.pem",
+        "kafka.ssl.truststore.type": "PEM",
+    }
+    java = {"kafka.sasl.jaas.config": f'{module} required username="a" password="s3cr3t";'}
+    rdkafka = {"kafka.sasl.username": "a", "sasl.password": "s3cr3t"}
+    settings = [client_settings({**base, **login}) for login in (java, rdkafka)]
+    assert settings[0] == settings[1]
+    assert settings[0].security.protocol.uses_tls
+    assert "s3cr3t" not in repr(settings)
+    assert pickle.loads(pickle.dumps(settings[0])) == settings[0]
+
+
+def test_security_of_a_cluster_goes_to_its_queries(tmp_path: Path) -> None:
+    config = {
+        "security.protocol": "ssl",
+        "ssl.ca.location": "ca.pem",
+        "enable.ssl.certificate.verification": True,
+    }
+    use_security("secured:1", config)
+    options = security_options("secured:1")
+    assert options["kafka.ssl.ca.location"] == str(Path("ca.pem").absolute())
+    read = client_settings({"kafka.bootstrap.servers": "secured:1", **options})
+    assert read.security == security_of("secured:1") == settings_of("secured:1").security
+    assert security_options("other:1") == {}

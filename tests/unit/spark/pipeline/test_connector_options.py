@@ -1,5 +1,8 @@
 """The connector options of a pipeline's sources and sinks."""
 
+import pytest
+
+from penstock.spark.errors import SparkSourceError
 from penstock.spark.pipeline.connector_options import sink_options, source_options
 from penstock.spark.pipeline.reading import read_pipeline
 from penstock.spark.pipeline.spec import Pipeline, TopicTarget
@@ -46,3 +49,21 @@ def test_dead_letters_have_their_own_sink() -> None:
         "kafka.bootstrap.servers": "h:1",
         "topic": "d",
     }
+
+
+def test_secrets_are_read_from_elsewhere_and_no_other_value_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PENSTOCK_TEST_PASSWORD", "s3cr3t")
+    reference = "'${env:PENSTOCK_TEST_PASSWORD}'"
+    (source,) = read(
+        "topic: a, options: {kafka.security.protocol: sasl_plaintext, "
+        "kafka.sasl.mechanism: PLAIN, kafka.sasl.username: alice, "
+        f"kafka.sasl.password: {reference}, kafka.client.id: {reference}}}"
+    ).topic_sources()
+    options = source_options(source, "h:1")
+    assert options["kafka.sasl.password"] == "s3cr3t"
+    assert options["kafka.client.id"] == "${env:PENSTOCK_TEST_PASSWORD}"
+    monkeypatch.delenv("PENSTOCK_TEST_PASSWORD")
+    with pytest.raises(SparkSourceError, match="PENSTOCK_TEST_PASSWORD is not set"):
+        source_options(source, "h:1")

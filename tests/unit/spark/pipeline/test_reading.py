@@ -285,6 +285,13 @@ SOURCE_MISTAKES = [
         "topic: clicks\n    options:\n      subscribe: taps",
         "5: source clicks: option subscribe has its own entry: use `topic:`",
     ),
+    (
+        (
+            "topic: clicks\n    options: {security.protocol: sasl_ssl, sasl.mechanism: PLAIN, "
+            "sasl.username: a, sasl.password: s3cr3t}"
+        ),
+        "4: source clicks: option sasl.password is a secret: write ${env:NAME}",
+    ),
 ]
 
 
