@@ -91,8 +91,9 @@ bench: java ## benchmarks as ratios to a peer in the same run; writes bench/resu
 	$(BIN)/python -m bench.lag_time
 	$(BIN)/python -m bench.spark
 
-docs: $(STAMP) ## regenerate docs/configuration.md and the module index of ARCHITECTURE.md
+docs: $(STAMP) ## regenerate docs/configuration.md, the table of docs/acls.md and the module index of ARCHITECTURE.md
 	$(BIN)/python -m penstock.config.document > docs/configuration.md
+	$(BIN)/python -m penstock.apis.permissions_page
 	$(BIN)/python tools/module_index.py
 
 clean: ## remove the environment and caches

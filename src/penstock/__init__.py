@@ -68,6 +68,16 @@ if TYPE_CHECKING:
         TransactionDescription,
     )
     from penstock.client.transactional_producer import TransactionalProducer
+    from penstock.model.acls import (
+        AccessControlEntry,
+        AclBinding,
+        AclFilter,
+        AclOperation,
+        AclPermission,
+        PatternType,
+        ResourcePattern,
+        ResourceType,
+    )
     from penstock.model.admin import ConfigOperation, ConfigResourceType
     from penstock.model.errors import ErrorCode
     from penstock.model.ids import TopicPartition
@@ -77,6 +87,11 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AccessControlEntry",
+    "AclBinding",
+    "AclFilter",
+    "AclOperation",
+    "AclPermission",
     "Admin",
     "AlterConfigOp",
     "AsyncAdmin",
@@ -118,6 +133,7 @@ __all__ = [
     "OutOfTime",
     "PartitionDescription",
     "PartitionReassignment",
+    "PatternType",
     "PlannedReset",
     "Producer",
     "ProducerFenced",
@@ -127,6 +143,8 @@ __all__ = [
     "RefusedByBroker",
     "ReplicaDescription",
     "RequestTimedOut",
+    "ResourcePattern",
+    "ResourceType",
     "SendFailed",
     "SendTimedOut",
     "TlsFailed",
@@ -145,12 +163,21 @@ __all__ = [
     "__version__",
 ]
 
+_ACLS = "penstock.model.acls"
 _ADMIN_VALUES = "penstock.client.admin_values"
 _ERRORS = "penstock.client.errors"
 _GROUP_VALUES = "penstock.client.group_values"
 _TRANSACTION_VALUES = "penstock.client.transaction_values"
 # Imported when first used, so that `import penstock` costs nothing.
 _EXPORTS = {
+    "AccessControlEntry": _ACLS,
+    "AclBinding": _ACLS,
+    "AclFilter": _ACLS,
+    "AclPermission": _ACLS,
+    "PatternType": _ACLS,
+    "ResourcePattern": _ACLS,
+    "AclOperation": _ACLS,
+    "ResourceType": _ACLS,
     "Admin": "penstock.client.blocking_admin",
     "AlterConfigOp": _ADMIN_VALUES,
     "AsyncAdmin": "penstock.client.async_admin",

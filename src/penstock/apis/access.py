@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from penstock.apis.api import Request
+from penstock.apis.permissions import QUESTIONS
 from penstock.security.authorizer import CLUSTER_NAME, AclOperation, ResourceType
 
 if TYPE_CHECKING:
@@ -42,28 +43,90 @@ _OPERATIONS: Mapping[ResourceType, tuple[AclOperation, ...]] = MappingProxyType(
 )
 
 
+# These refuse on behalf of the caller: a denial is logged, unless it only decides what is shown.
+
+
 def allows_topic(
-    request: Request, services: "Services", operation: AclOperation, topic: str
+    request: Request,
+    services: "Services",
+    operation: AclOperation,
+    topic: str,
+    *,
+    shows: bool = False,
 ) -> bool:
-    return services.authorizer.allows(request.caller, operation, ResourceType.TOPIC, topic)
+    return _allows(request, services, operation, ResourceType.TOPIC, topic, shows)
 
 
 def allows_group(
-    request: Request, services: "Services", operation: AclOperation, group: str
+    request: Request,
+    services: "Services",
+    operation: AclOperation,
+    group: str,
+    *,
+    shows: bool = False,
 ) -> bool:
-    return services.authorizer.allows(request.caller, operation, ResourceType.GROUP, group)
+    return _allows(request, services, operation, ResourceType.GROUP, group, shows)
 
 
 def allows_transaction(
-    request: Request, services: "Services", operation: AclOperation, transactional_id: str
+    request: Request,
+    services: "Services",
+    operation: AclOperation,
+    transactional_id: str,
+    *,
+    shows: bool = False,
 ) -> bool:
-    return services.authorizer.allows(
-        request.caller, operation, ResourceType.TRANSACTIONAL_ID, transactional_id
+    kind = ResourceType.TRANSACTIONAL_ID
+    return _allows(request, services, operation, kind, transactional_id, shows)
+
+
+def allows_cluster(
+    request: Request, services: "Services", operation: AclOperation, *, shows: bool = False
+) -> bool:
+    return _allows(request, services, operation, ResourceType.CLUSTER, CLUSTER_NAME, shows)
+
+
+def allows_any_topic(request: Request, services: "Services", operation: AclOperation) -> bool:
+    """Whether there may be a topic on which the caller may do this."""
+    _check_question(request, operation, ResourceType.TOPIC)
+    return services.authorizer.allows_any(request.caller, operation, ResourceType.TOPIC)
+
+
+def allows_resource(
+    request: Request,
+    services: "Services",
+    operation: AclOperation,
+    resource: ResourceType,
+    name: str,
+) -> bool:
+    return _allows(request, services, operation, resource, name, False)
+
+
+def _allows(
+    request: Request,
+    services: "Services",
+    operation: AclOperation,
+    resource: ResourceType,
+    name: str,
+    shows: bool,
+) -> bool:
+    _check_question(request, operation, resource)
+    caller = request.caller
+    is_allowed = services.authorizer.allows(caller, operation, resource, name)
+    if not shows:
+        log = services.access_log
+        if not is_allowed:
+            log.note_denied(caller, operation, resource, name, request.key.title)
+        elif log.shows_allowed:
+            log.note_allowed(caller, operation, resource, name, request.key.title)
+    return is_allowed
+
+
+def _check_question(request: Request, operation: AclOperation, resource: ResourceType) -> None:
+    """A permission that docs/acls.md does not name cannot be needed."""
+    assert (request.key, operation, resource) in QUESTIONS, (
+        f"{request.key.title} has no row for {operation.name} on {resource.name} in `permissions`"
     )
-
-
-def allows_cluster(request: Request, services: "Services", operation: AclOperation) -> bool:
-    return services.authorizer.allows(request.caller, operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
 def authorized_operations(

@@ -61,6 +61,9 @@ _SERVED_BY_PACKAGE: Mapping[str, Mapping[ApiKey, range]] = MappingProxyType(
             ApiKey.ALTER_PARTITION_REASSIGNMENTS: range(2),
             ApiKey.LIST_PARTITION_REASSIGNMENTS: range(1),
             ApiKey.LIST_CONFIG_RESOURCES: range(2),
+            ApiKey.DESCRIBE_ACLS: range(1, 4),
+            ApiKey.CREATE_ACLS: range(1, 4),
+            ApiKey.DELETE_ACLS: range(1, 4),
         },
         "cluster": {
             ApiKey.METADATA: range(13),

@@ -21,6 +21,7 @@ from penstock.model.producer_ids import ProducerIds
 from penstock.protocol.private_keys import PrivateKey
 from penstock.replication.metadata_cache import MetadataCache
 from penstock.replication.replica_manager import Clock, ReplicaManager
+from penstock.security.access_log import AccessLog
 from penstock.security.authorizer import Authorizer
 from penstock.storage.engine import Engine
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from penstock.apis.deferred_service import DeferredService
     from penstock.apis.group_service import GroupService
     from penstock.apis.transaction_service import TransactionService
+    from penstock.controller.acl_store import ChangesAcls
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +61,8 @@ class Services:
     client_apis: Mapping[PrivateKey, Callable[[], "Api"]] = field(default_factory=dict)
     inter_broker: InterBroker | None = None  # None: a single node, which has no other brokers
     get_transaction_verifier: Callable[[], VerifiesTransactions] = NobodyVerifies  # likewise
+    access_log: AccessLog = field(default_factory=AccessLog)
+    acls: "ChangesAcls | None" = None  # None: no authorizer is configured
     metadata_responses: MetadataResponseCache = field(default_factory=MetadataResponseCache)
 
     @property

@@ -21,6 +21,7 @@ SUBCOMMANDS = {
     "delayed": "penstock.cli.delayed_commands",
     "group": "penstock.cli.group_commands",
     "transaction": "penstock.cli.transaction_commands",
+    "acl": "penstock.cli.acl_commands",
     "cluster": "penstock.cli.cluster_commands",
     "log": "penstock.cli.log_commands",
     "pipeline": "penstock.cli.pipeline_commands",

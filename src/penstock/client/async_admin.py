@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
+from penstock.client.admin_acls import AclOperations
 from penstock.client.admin_cluster import ClusterOperations
 from penstock.client.admin_configs import ConfigOperations
 from penstock.client.admin_groups import GroupOperations
@@ -24,6 +25,7 @@ class AsyncAdmin(
     ConfigOperations,
     ClusterOperations,
     TransactionOperations,
+    AclOperations,
 ):
     """`async with penstock.AsyncAdmin("127.0.0.1:9092") as admin`. It connects on first use, and
     belongs to the event loop that uses it first.

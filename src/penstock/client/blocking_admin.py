@@ -145,6 +145,11 @@ class Admin:
     alter_configs = _blocking(AsyncAdmin.alter_configs)
     incremental_alter_configs = _blocking(AsyncAdmin.incremental_alter_configs)
 
+    # Access control lists.
+    create_acls = _blocking(AsyncAdmin.create_acls)
+    describe_acls = _blocking(AsyncAdmin.describe_acls)
+    delete_acls = _blocking(AsyncAdmin.delete_acls)
+
     # The cluster.
     describe_cluster = _blocking(AsyncAdmin.describe_cluster)
     describe_log_dirs = _blocking(AsyncAdmin.describe_log_dirs)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType, TracebackType
 from typing import Self
 
+from penstock.client.acls import AclClient
 from penstock.client.address import parse_bootstrap
 from penstock.client.admin import AdminClient
 from penstock.client.connection import ConnectionLimits
@@ -72,6 +73,7 @@ class ClusterClient:
             security=security,
         )
         self._router = Router(parse_bootstrap(bootstrap), settings)
+        self.acls = AclClient(self._router)
         self.admin = AdminClient(self._router)
         self.delayed = DelayedClient(self._router)
         self.groups = GroupClient(self._router)

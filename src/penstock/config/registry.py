@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from penstock.config import (
+    broker_authorization,
     broker_delayed,
     broker_groups,
     broker_log,
@@ -31,7 +32,7 @@ _ACTIVE: Mapping[str, tuple[Setting, ...]] = MappingProxyType(
         "Groups and offsets": broker_groups.SETTINGS,
         "Transactions": broker_transactions.SETTINGS,
         "Messages that wait": broker_delayed.SETTINGS,
-        "Security": broker_security.SETTINGS,
+        "Security": (*broker_security.SETTINGS, *broker_authorization.SETTINGS),
     }
 )
 # Themes without a setting that takes effect come last.

@@ -8,6 +8,7 @@ for more. Settings that nothing active depends on are left alone.
 
 from collections.abc import Iterator, Set
 
+from penstock.config.broker_authorization import AUTHORIZERS, parse_super_users
 from penstock.config.cross_checks import ConfigFinding, Values
 from penstock.config.listeners import get_listeners, get_protocol_map
 from penstock.config.registry import BROKER_SETTINGS, find_listener_setting
@@ -17,8 +18,8 @@ _PLAINTEXT = "PLAINTEXT"
 _AUTHORIZER = "authorizer.class.name"
 _INTER_BROKER = "security.inter.broker.protocol"
 _FAMILIES = {"SSL": ("ssl.",), "SASL_PLAINTEXT": ("sasl.",), "SASL_SSL": ("ssl.", "sasl.")}
-# Settings that an authorizer reads besides its class.
-_AUTHORIZER_SETTINGS = ("super.users", "allow.everyone.if.no.acl.found")
+_SUPER_USERS = "super.users"
+_ANONYMOUS = "User:ANONYMOUS"
 _ZOOKEEPER_TLS = "zookeeper.ssl.client.enable"
 _ZOOKEEPER_TLS_FAMILY = ("zookeeper.ssl.", "zookeeper.clientCnxnSocket")
 _ZOOKEEPER_ACL = "zookeeper.set.acl"
@@ -55,7 +56,7 @@ def security_conflicts(values: Values, explicit: Set[str]) -> list[ConfigFinding
         *_dependent_findings(secured, explicit),
         *_stray_findings(values, explicit),
         *_inter_broker_findings(values),
-        *_authorizer_findings(values, explicit),
+        *_authorizer_findings(values),
         *_zookeeper_findings(values, explicit),
         *_policy_findings(values),
     ]
@@ -143,20 +144,38 @@ def _inter_broker_findings(values: Values) -> Iterator[ConfigFinding]:
         )
 
 
-def _authorizer_findings(values: Values, explicit: Set[str]) -> Iterator[ConfigFinding]:
+def _authorizer_findings(values: Values) -> Iterator[ConfigFinding]:
     name = values[_AUTHORIZER]
     if not name:
         return
-    yield ConfigFinding(
-        _AUTHORIZER,
-        f"{name} is not in effect: there are no ACLs, and everybody may do everything; remove it "
-        "and let only trusted machines reach the listeners",
-    )
-    for dependent in _AUTHORIZER_SETTINGS:
-        if dependent in explicit:
-            yield ConfigFinding(
-                dependent, f"is not in effect, and {_AUTHORIZER} depends on it; remove both"
-            )
+    if name not in AUTHORIZERS:
+        yield ConfigFinding(
+            _AUTHORIZER,
+            f"{name} cannot be loaded, and without it everybody may do everything; set it to "
+            f"{' or '.join(AUTHORIZERS)}, which both stand for Penstock's own",
+        )
+    is_clustered = values["zookeeper.connect"] is not None
+    if is_clustered and not parse_super_users(values[_SUPER_USERS]):
+        yield ConfigFinding(
+            _SUPER_USERS,
+            f"names nobody, and {_AUTHORIZER} is set: the brokers' own requests would be refused; "
+            "name the principal of the brokers",
+        )
+    elif is_clustered and _are_brokers_anonymous(values):
+        yield ConfigFinding(
+            _SUPER_USERS,
+            f"lacks {_ANONYMOUS}, as which brokers reach each other through a PLAINTEXT listener, "
+            f"so their requests would be refused; add {_ANONYMOUS}, who then may do everything on "
+            "every PLAINTEXT listener, or let the brokers authenticate",
+        )
+
+
+def _are_brokers_anonymous(values: Values) -> bool:
+    """Whether no request between brokers would be allowed."""
+    protocols = get_protocol_map(values["listener.security.protocol.map"])
+    name = values["inter.broker.listener.name"]
+    protocol = protocols.get(name, _PLAINTEXT) if name else values[_INTER_BROKER].upper()
+    return protocol == _PLAINTEXT and _ANONYMOUS not in parse_super_users(values[_SUPER_USERS])
 
 
 def _zookeeper_findings(values: Values, explicit: Set[str]) -> Iterator[ConfigFinding]:

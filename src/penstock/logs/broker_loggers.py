@@ -14,6 +14,7 @@ from penstock.logs.levels import INFO, find_level
 
 ROOT = "penstock"
 COMPONENTS = (
+    "authorizer",
     "config",
     "controller",
     "group_coordinator",

@@ -42,7 +42,9 @@ def _answer(request: Request, services: "Services") -> Any:
         return respond_refusal(refusal, DESCRIBE_OFFSET_TIMES_VERSIONS)
     topics = {tp.topic for tp, _ in wanted}
     allowed = {
-        topic for topic in topics if allows_topic(request, services, AclOperation.DESCRIBE, topic)
+        topic
+        for topic in topics
+        if allows_topic(request, services, AclOperation.DESCRIBE, topic, shows=True)
     }
     return _describe([one for one in wanted if one.tp.topic in allowed], services)
 

@@ -81,7 +81,9 @@ def _answer(request: Request, services: "Services") -> Any:
         return respond_refusal(refusal, DESCRIBE_REPLICAS_VERSIONS)
     topics = {tp.topic for tp in wanted}
     allowed = {
-        topic for topic in topics if allows_topic(request, services, AclOperation.DESCRIBE, topic)
+        topic
+        for topic in topics
+        if allows_topic(request, services, AclOperation.DESCRIBE, topic, shows=True)
     }
     partitions = (services.replicas.find(tp) for tp in dict.fromkeys(wanted) if tp.topic in allowed)
     now_ms = services.timers.now_ms()

@@ -22,7 +22,7 @@ from penstock.io.disk import Disk
 from penstock.model.cluster import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Endpoint
 from penstock.model.producer_ids import ProducerIds
 from penstock.protocol.private_keys import PrivateKey
-from penstock.security.authorizer import AllowAll
+from penstock.server.authorization import Authorization
 from penstock.server.broker_registration import make_election
 from penstock.server.cluster_links import ClusterLinks, build_cluster_links
 from penstock.server.config import ServerConfig
@@ -59,6 +59,7 @@ def build_parts(
     dynamic_config: DynamicBrokerConfig,
     cluster_id: str,
     store: BrokerMetadataStore,
+    authorization: Authorization,
     engine: Engine,
     client_apis: Mapping[PrivateKey, Callable[[], Api]],
     disk: Disk,
@@ -89,7 +90,9 @@ def build_parts(
         get_transaction_verifier=verifier.get,
         get_deferred=deferred.router.get,
         producer_ids=producer_ids,
-        authorizer=AllowAll(),
+        authorizer=authorization.authorizer,
+        access_log=authorization.access_log,
+        acls=authorization.acls,
         timers=context.timers,
         wall_ms=context.wall_ms,
         config=CachedConfig(context.config, ApiConfig.from_broker),

@@ -28,6 +28,7 @@ from penstock.replication.metadata_cache import MetadataCache
 from penstock.replication.replica_manager import ReplicaManager
 from penstock.replication.validation_cost import find_validation_warning
 from penstock.server.addresses import Addresses
+from penstock.server.authorization import follow_acls, open_authorization
 from penstock.server.broker_identity import BrokerIdentity, establish_identity
 from penstock.server.broker_parts import BrokerParts, build_parts
 from penstock.server.broker_registration import build_registration
@@ -115,6 +116,7 @@ class BrokerServer:
         self._storage: BrokerStorage | None = None
         self._new_directories: NewDirectories | None = None
         self._incarnation: BrokerIncarnation | None = None  # in a cluster
+        self._following_acls: asyncio.Task[None] | None = None  # with an authorizer
         self._store: BrokerMetadataStore
         self._cluster_id: str
         self._timers: LoopTimers
@@ -182,8 +184,14 @@ class BrokerServer:
         await storage.recover(topic_configs, dynamic_config, wall_ms)
         self._state = BrokerState.STARTING
         self._context = self._build_context(identity, storage, dynamic_config)
+        authorization = await open_authorization(
+            config, self._store, self._timers, self._loggers.get("authorizer")
+        )
+        if authorization.acls is not None:
+            self._following_acls = follow_acls(authorization.acls, tasks)
         self._parts = build_parts(
             self._context,
+            authorization=authorization,
             raw_config=self._raw_config,
             dynamic_config=dynamic_config,
             cluster_id=identity.cluster_id,
@@ -482,6 +490,8 @@ class BrokerServer:
         await self._server.close(DRAIN_MS)
         await parts.controller.close()
         await parts.links.close()
+        if self._following_acls is not None:
+            self._following_acls.cancel()
         self._storage_jobs.stop()
         self._timers.stop()
         await self._storage.close()

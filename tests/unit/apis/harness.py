@@ -90,6 +90,9 @@ class FakeAuthorizer:
         self.checked.append((operation, resource, name))
         return not self.denies_all and (operation, resource, name) not in self.denied
 
+    def allows_any(self, caller: Caller, operation: AclOperation, resource: ResourceType) -> bool:
+        return self.allows(caller, operation, resource, "*")
+
 
 class FakeController:
     """Creates topics only on the harness's broker; refuses what a test sets."""

@@ -397,6 +397,52 @@ def rows(topic: str) -> dict[ApiKey, list[Row]]:
         ApiKey.ALTER_PARTITION: [
             Row({"broker_id": 1}, on_cluster(AclOperation.CLUSTER_ACTION), CLUSTER_DENIED)
         ],
+        ApiKey.DESCRIBE_ACLS: [
+            Row(
+                {
+                    "resource_type_filter": 1,
+                    "pattern_type_filter": 1,
+                    "operation": 1,
+                    "permission_type": 1,
+                },
+                on_cluster(AclOperation.DESCRIBE),
+                CLUSTER_DENIED,
+            )
+        ],
+        ApiKey.CREATE_ACLS: [
+            Row(
+                {
+                    "creations": [
+                        {
+                            "resource_type": 2,
+                            "resource_name": topic,
+                            "principal": "User:a",
+                            "host": "*",
+                            "operation": 3,
+                            "permission_type": 3,
+                        }
+                    ]
+                },
+                on_cluster(AclOperation.ALTER),
+                CLUSTER_DENIED,
+            )
+        ],
+        ApiKey.DELETE_ACLS: [
+            Row(
+                {
+                    "filters": [
+                        {
+                            "resource_type_filter": 1,
+                            "pattern_type_filter": 1,
+                            "operation": 1,
+                            "permission_type": 1,
+                        }
+                    ]
+                },
+                on_cluster(AclOperation.ALTER),
+                CLUSTER_DENIED,
+            )
+        ],
         ApiKey.DESCRIBE_LOG_DIRS: [
             Row(
                 {"topics": None},

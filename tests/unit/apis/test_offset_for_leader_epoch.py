@@ -70,6 +70,7 @@ def test_absent_and_foreign_partitions_are_refused(harness: ApiHarness) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_permission_comes_before_existence(harness: ApiHarness, version: int) -> None:
     harness.make_topic("orders")
+    harness.guard.deny(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, "kafka-cluster")
     for topic in ("orders", "absent"):
         harness.guard.deny(AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
         assert ask(harness, version, 0, topic=topic)[0] == ErrorCode.TOPIC_AUTHORIZATION_FAILED

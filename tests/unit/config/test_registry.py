@@ -180,7 +180,8 @@ def _names_read() -> set[str]:
     function which reads them.
     """
     source = Path(penstock.__file__).parent
-    paths = (path for path in source.rglob("*.py") if path.parent.name != "config")
+    own = (source / "config", source / "client" / "security")  # of brokers, of clients
+    paths = (path for path in source.rglob("*.py") if path.parent not in own)
     read = re.compile(
         r'(?:\["|_[a-z]+\(\s*(?:(?:resolved|config), )?")([a-z]+(?:\.[a-z0-9]+)+)"\s*[\])]'
     )

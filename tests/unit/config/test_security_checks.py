@@ -6,6 +6,7 @@ from penstock.config.effective_config import resolve_broker
 from penstock.config.properties import parse_properties
 from penstock.config.raw_config import ConfigError
 
+_ACLS = "authorizer.class.name=kafka.security.authorizer.AclAuthorizer"
 _PLAIN_AND = (
     "listeners=PLAINTEXT://:1,OUT://:2\nlistener.security.protocol.map=PLAINTEXT:PLAINTEXT,"
 )
@@ -50,15 +51,23 @@ def test_settings_of_certificates_are_not_named_for_a_sasl_plaintext_listener() 
     assert [problem.split(": ")[1] for problem in problems] == ["listeners"]
 
 
-def test_an_authorizer_is_refused_with_its_settings() -> None:
-    problems = _problems(
-        "authorizer.class.name=kafka.security.authorizer.AclAuthorizer\nsuper.users=User:a"
-    )
-    assert [problem.split(": ")[1] for problem in problems] == [
-        "authorizer.class.name",
-        "super.users",
-    ]
-    assert "everybody may do everything; remove it" in problems[0]
+@pytest.mark.parametrize(
+    ("text", "name", "why"),
+    [
+        ("authorizer.class.name=a.Ranger", "authorizer.class.name", "a.Ranger cannot be loaded"),
+        (f"{_ACLS}\nsuper.users=ada", "super.users = 'ada' is not valid; allowed", "User:a;User:b"),
+        (f"{_ACLS}\nzookeeper.connect=h:1", "super.users", "names nobody"),
+        (
+            f"{_ACLS}\nzookeeper.connect=h:1\nsuper.users=User:ada",
+            "super.users",
+            "lacks User:ANONYMOUS",
+        ),
+    ],
+)
+def test_an_authorizer_that_could_not_work_is_refused(text: str, name: str, why: str) -> None:
+    [problem] = _problems(text)
+    assert problem.split(": ")[1] == name
+    assert why in problem
 
 
 def test_an_inter_broker_protocol_without_effect_is_refused() -> None:
@@ -108,6 +117,9 @@ def test_an_engine_of_java_refuses_the_listener_that_would_use_it() -> None:
         "sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-512",
         f"{_PLAIN_AND}OUT:PLAINTEXT,SASL_SSL:SASL_SSL",
         "authorizer.class.name=\nsuper.users=User:a",
+        f"{_ACLS}\nallow.everyone.if.no.acl.found=true",
+        "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        f"{_ACLS}\nzookeeper.connect=h:1\nsuper.users=User:ada; User:ANONYMOUS",
         "security.inter.broker.protocol=PLAINTEXT",
         "zookeeper.ssl.client.enable=false\nzookeeper.ssl.truststore.location=/etc/trust",
         "zookeeper.set.acl=false",

@@ -6,6 +6,7 @@ Shared by DescribeConfigs, AlterConfigs and IncrementalAlterConfigs.
 import re
 from typing import TYPE_CHECKING
 
+from penstock.apis.access import allows_resource
 from penstock.apis.api import Request
 from penstock.model.admin import ConfigResourceType
 from penstock.model.errors import ErrorCode, Refusal
@@ -36,7 +37,7 @@ def check_allowed(
     """Refuse a caller that may not do this to the resource's settings."""
     kind, code = _PERMISSIONS.get(resource, _ON_CLUSTER)
     on = CLUSTER_NAME if kind is ResourceType.CLUSTER else name
-    if not services.authorizer.allows(request.caller, operation, kind, on):
+    if not allows_resource(request, services, operation, kind, on):
         raise Refusal(
             code,
             f"{request.caller.principal} needs {operation.name} on "

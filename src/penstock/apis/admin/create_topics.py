@@ -87,7 +87,7 @@ def _count_partitions(topic: CreatableTopic, services: "Services") -> int:
 
 def _find_refusals(request: Request, services: "Services") -> dict[str, ApiError]:
     """Refusals that need no look at the cluster; authorization comes first."""
-    may_create_all = allows_cluster(request, services, AclOperation.CREATE)
+    may_create_all = allows_cluster(request, services, AclOperation.CREATE, shows=True)
     counts = Counter(topic.name for topic in request.message.topics)
     refusals: dict[str, ApiError] = {}
     for topic in request.message.topics:
@@ -190,7 +190,7 @@ class _Response:
     def _find_configs(self, topic: TopicState) -> bytes | ErrorCode:
         """The settings, encoded, or why they are not described."""
         operation = AclOperation.DESCRIBE_CONFIGS
-        if not allows_topic(self._request, self._services, operation, topic.name):
+        if not allows_topic(self._request, self._services, operation, topic.name, shows=True):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         key = frozenset(topic.configs.items())
         if key not in self._configs:

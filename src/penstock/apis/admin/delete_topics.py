@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
-from penstock.apis.access import allows_topic
+from penstock.apis.access import allows_cluster, allows_topic
 from penstock.apis.api import Api, Request
 from penstock.apis.error_text import clip
 from penstock.apis.response_shapes import Shape, response_shape
@@ -124,7 +124,9 @@ def _check_id(
     if name is None:
         message = f"there is no topic of id {topic_id}; it was deleted, or never existed"
         return DeletionResult(None, topic_id, ApiError(ErrorCode.UNKNOWN_TOPIC_ID, message))
-    if not allows_topic(request, services, AclOperation.DESCRIBE, name):
+    if not _may_delete_all(request, services) and not allows_topic(
+        request, services, AclOperation.DESCRIBE, name
+    ):
         message = f"{request.caller.principal} may not delete the topic of id {topic_id}"
         return DeletionResult(
             None, topic_id, ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, message)
@@ -133,11 +135,13 @@ def _check_id(
 
 
 def _find_refusal(name: str, request: Request, services: "Services") -> ApiError | None:
-    if not allows_topic(request, services, AclOperation.DELETE, name):
+    if not _may_delete_all(request, services) and not allows_topic(
+        request, services, AclOperation.DELETE, name
+    ):
         return ApiError(
             ErrorCode.TOPIC_AUTHORIZATION_FAILED,
             f"{request.caller.principal} may not delete topic {name!r}; "
-            "it needs DELETE on the topic",
+            "it needs DELETE on the topic or on the cluster",
         )
     if not services.config().deletes_topics:
         code = ErrorCode.TOPIC_DELETION_DISABLED
@@ -146,6 +150,10 @@ def _find_refusal(name: str, request: Request, services: "Services") -> ApiError
             code.message,
         )
     return None
+
+
+def _may_delete_all(request: Request, services: "Services") -> bool:
+    return allows_cluster(request, services, AclOperation.DELETE, shows=True)
 
 
 def _result(shape: Shape, result: DeletionResult, refused: ApiError | None) -> Any:

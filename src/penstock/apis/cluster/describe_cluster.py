@@ -31,7 +31,7 @@ _FIRST_WITH_ENDPOINT_TYPE = 1
 
 def answer(request: Request, services: "Services") -> Any:
     shape = response_shape(request.key, request.version)
-    may_describe = allows_cluster(request, services, AclOperation.DESCRIBE)
+    may_describe = allows_cluster(request, services, AclOperation.DESCRIBE, shows=True)
     refusal = _find_refusal(request)
     if refusal is not None:
         return _refuse(shape, refusal)

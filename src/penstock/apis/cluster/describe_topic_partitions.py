@@ -84,7 +84,8 @@ class _Page:
 
     def try_add(self, name: str) -> bool:
         """False: the page is full, and the next one starts with this topic or in it."""
-        if not allows_topic(self._request, self._services, AclOperation.DESCRIBE, name):
+        operation, shows = AclOperation.DESCRIBE, self._asks_for_all
+        if not allows_topic(self._request, self._services, operation, name, shows=shows):
             if not self._asks_for_all:
                 self._add_failed(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             return True

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.apis.access import allows_topic
 from penstock.apis.api import Request
 from penstock.coordinators.deferred.defer import DeferReply, SentBy
 from penstock.coordinators.deferred.values import (
@@ -37,7 +38,7 @@ from penstock.protocol.records import Record, build_batch
 from penstock.purgatory.delayed_operations import Purgatory, WatchedOperation
 from penstock.replication.delayed_produce import PartitionAppended
 from penstock.replication.divided_append import DecompressionBudget, Division, check_again, divide
-from penstock.security.authorizer import AclOperation, ResourceType
+from penstock.security.authorizer import AclOperation
 from penstock.storage.engine import AppendOrigin
 
 if TYPE_CHECKING:
@@ -156,9 +157,7 @@ class _Sorted:
     def _check_reply_topics(self, division: Division) -> PartitionAppended | None:
         for topic in {cancel.reply_topic for cancel in division.batch.cancels} - {None}:
             assert topic is not None
-            if not self._services.authorizer.allows(
-                self._request.caller, AclOperation.WRITE, ResourceType.TOPIC, topic
-            ):
+            if not allows_topic(self._request, self._services, AclOperation.WRITE, topic):
                 return _refuse(
                     ErrorCode.TOPIC_AUTHORIZATION_FAILED,
                     f"the answer to a cancel needs WRITE on its reply topic {topic!r}",

@@ -7,7 +7,7 @@ the requested one and its end offset; -1 for both if the log has none.
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from penstock.apis.access import allows_topic
+from penstock.apis.access import allows_cluster, allows_topic
 from penstock.apis.api import Api, Request
 from penstock.apis.response_shapes import Shape, response_shape
 from penstock.model.errors import ErrorCode, Refusal
@@ -25,10 +25,17 @@ UNKNOWN = OffsetAndEpoch(NO_LEADER_EPOCH, Offset(-1))
 
 def answer(request: Request, services: "Services") -> Any:
     shape = response_shape(KEY, request.version)
+    is_broker = allows_cluster(request, services, AclOperation.CLUSTER_ACTION, shows=True)
     topics = tuple(
         shape["topics"](
             topic=topic.topic,
-            partitions=_answer_topic(request, services, shape["topics"]["partitions"], topic),
+            partitions=_answer_topic(
+                services,
+                shape["topics"]["partitions"],
+                topic,
+                allowed=is_broker
+                or allows_topic(request, services, AclOperation.DESCRIBE, topic.topic),
+            ),
         )
         for topic in request.message.topics
     )
@@ -36,9 +43,8 @@ def answer(request: Request, services: "Services") -> Any:
 
 
 def _answer_topic(
-    request: Request, services: "Services", shape: Shape, topic: Any
+    services: "Services", shape: Shape, topic: Any, *, allowed: bool
 ) -> tuple[Any, ...]:
-    allowed = allows_topic(request, services, AclOperation.DESCRIBE, topic.topic)
     answers = []
     for requested in topic.partitions:
         try:

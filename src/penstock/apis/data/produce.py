@@ -9,6 +9,7 @@ is satisfied, in order.
 from functools import partial
 from typing import TYPE_CHECKING
 
+from penstock.apis.access import allows_topic, allows_transaction
 from penstock.apis.api import Api, Request
 from penstock.apis.data.leader_hints import LeaderHint, find_leader_hint, find_nodes
 from penstock.apis.data.old_produce import refuse_old_formats
@@ -30,7 +31,7 @@ from penstock.protocol.frames import MAX_FRAME_BYTES
 from penstock.protocol.produce_request import ProduceRequest, read_produce_request
 from penstock.purgatory.delayed_operations import WatchedOperation
 from penstock.replication.delayed_produce import PartitionAppended
-from penstock.security.authorizer import AclOperation, ResourceType
+from penstock.security.authorizer import AclOperation
 from penstock.storage.engine import AppendOrigin
 
 if TYPE_CHECKING:
@@ -131,9 +132,7 @@ def _sort_out(
     position = 0
     for topic, entries in produced.topics:
         services.replicas.traffic.find(topic).produces += len(entries)
-        is_allowed = services.authorizer.allows(
-            request.caller, AclOperation.WRITE, ResourceType.TOPIC, topic
-        )
+        is_allowed = allows_topic(request, services, AclOperation.WRITE, topic)
         for index, records in entries:
             if records is None or len(records) < HEADER_BYTES:
                 refusal = _MISSING if is_allowed else _DENIED
@@ -164,8 +163,8 @@ def _may_use_transactions(
     request: Request, services: "Services", transactional_id: str | None
 ) -> bool:
     """Called if a batch is transactional, whatever the request declares (CVE-2018-17196)."""
-    return transactional_id is not None and services.authorizer.allows(
-        request.caller, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
+    return transactional_id is not None and allows_transaction(
+        request, services, AclOperation.WRITE, transactional_id
     )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Coroutine
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from penstock.apis.access import allows_resource
 from penstock.apis.api import Api, Request
 from penstock.apis.cluster.listener_addresses import broker_address
 from penstock.apis.response_shapes import response_shape
@@ -84,7 +85,7 @@ def _find_refusal(request: Request, services: "Services", key: str) -> _Result |
     resource = _RESOURCES.get(key_type)
     if resource is None:
         return _Result(ErrorCode.INVALID_REQUEST, f"coordinator type {key_type} is not supported")
-    if not services.authorizer.allows(request.caller, AclOperation.DESCRIBE, resource, key):
+    if not allows_resource(request, services, AclOperation.DESCRIBE, resource, key):
         code = _DENIED[key_type]
         return _Result(code, code.message)
     return None

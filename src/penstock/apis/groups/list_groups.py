@@ -26,7 +26,8 @@ def answer(request: Request, services: "Services") -> Coroutine[Any, Any, Any]:
 
 async def _answer(request: Request, services: "Services") -> Any:
     message = request.message
-    sees_all = allows_cluster(request, services, AclOperation.DESCRIBE)
+    operation = AclOperation.DESCRIBE
+    sees_all = allows_cluster(request, services, operation, shows=True)
     code, groups = await services.groups.list_groups(
         _filter(getattr(message, "states_filter", ())),
         _filter(getattr(message, "types_filter", ())),
@@ -43,7 +44,7 @@ async def _answer(request: Request, services: "Services") -> Any:
                 group_type=group.kind,
             )
             for group in groups
-            if sees_all or allows_group(request, services, AclOperation.DESCRIBE, group.group)
+            if sees_all or allows_group(request, services, operation, group.group, shows=True)
         ),
     )
 

@@ -141,7 +141,7 @@ def _all_topics(request: Request, services: "Services", fetched: FetchedOffsets)
     return [
         topic
         for name, topic in by_name.items()
-        if allows_topic(request, services, AclOperation.DESCRIBE, name)
+        if allows_topic(request, services, AclOperation.DESCRIBE, name, shows=True)
         and (topic.topic_id is not None or not needs_id)
     ]
 

@@ -71,7 +71,7 @@ def _build_topics(
     return tuple(
         shape(topic=topic, partitions=tuple(partitions))
         for topic, partitions in by_topic.items()
-        if allows_topic(request, services, AclOperation.DESCRIBE, topic)
+        if allows_topic(request, services, AclOperation.DESCRIBE, topic, shows=True)
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Coroutine
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from penstock.apis.access import allows_cluster, allows_topic, allows_transaction
+from penstock.apis.access import allows_any_topic, allows_cluster, allows_transaction
 from penstock.apis.api import Api, Request
 from penstock.apis.response_shapes import response_shape
 from penstock.apis.transactions.producer_fenced import code_for
@@ -67,9 +67,8 @@ def _check_id_and_epoch(request: Request) -> ErrorCode | None:
 
 def _may_be_idempotent(request: Request, services: "Services") -> bool:
     """Whether the principal may write to any topic, which allows idempotent writes (KIP-679)."""
-    return allows_cluster(request, services, AclOperation.IDEMPOTENT_WRITE) or any(
-        allows_topic(request, services, AclOperation.WRITE, topic)
-        for topic in services.metadata.topics
+    return allows_any_topic(request, services, AclOperation.WRITE) or allows_cluster(
+        request, services, AclOperation.IDEMPOTENT_WRITE
     )
 
 

@@ -69,7 +69,11 @@ def _build(request: Request, services: "Services", listed: ListedTransactions) -
             )
             for transaction in listed.transactions
             if allows_transaction(
-                request, services, AclOperation.DESCRIBE, transaction.transactional_id
+                request,
+                services,
+                AclOperation.DESCRIBE,
+                transaction.transactional_id,
+                shows=True,
             )
         ),
     )

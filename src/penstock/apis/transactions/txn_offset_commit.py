@@ -11,7 +11,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from penstock.apis.access import allows_group, allows_topic
+from penstock.apis.access import allows_group, allows_topic, allows_transaction
 from penstock.apis.api import Api, Request
 from penstock.apis.data.transaction_check import TransactionCheck
 from penstock.apis.response_shapes import response_shape
@@ -26,7 +26,7 @@ from penstock.model.cluster import OFFSETS_TOPIC
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import NO_LEADER_EPOCH, TopicPartition
 from penstock.protocol.api_keys import ApiKey
-from penstock.security.authorizer import AclOperation, ResourceType
+from penstock.security.authorizer import AclOperation
 
 if TYPE_CHECKING:
     from penstock.apis.services import Services
@@ -63,9 +63,7 @@ def answer(request: Request, services: "Services") -> Any | Coroutine[Any, Any, 
 
 def _find_refusal(request: Request, services: "Services") -> ErrorCode:
     message = request.message
-    if not services.authorizer.allows(
-        request.caller, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, message.transactional_id
-    ):
+    if not allows_transaction(request, services, AclOperation.WRITE, message.transactional_id):
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     if not allows_group(request, services, AclOperation.READ, message.group_id):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED

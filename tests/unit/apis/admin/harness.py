@@ -76,6 +76,9 @@ class FakeAuthorizer:
         self.checked.append((operation, resource, name))
         return (operation, resource, name) not in self.forbidden
 
+    def allows_any(self, caller: Caller, operation: AclOperation, resource: ResourceType) -> bool:
+        return self.allows(caller, operation, resource, "*")
+
 
 class FakeController:
     """A fake controller: records requests, and returns the results that a test sets.

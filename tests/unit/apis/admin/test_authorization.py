@@ -38,6 +38,9 @@ class DenyAll:
         self.checked += 1
         return False
 
+    def allows_any(self, caller: Caller, operation: AclOperation, resource: ResourceType) -> bool:
+        return self.allows(caller, operation, resource, "*")
+
 
 class TopicRequest(NamedTuple):
     """A request about one topic, and where its response has that topic's error."""

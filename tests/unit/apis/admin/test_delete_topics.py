@@ -108,6 +108,7 @@ def test_a_topic_named_by_name_and_by_id_is_refused_twice(harness: AdminApiHarne
 
 @pytest.mark.parametrize("version", [1, 5])
 def test_deletion_needs_permission(harness: AdminApiHarness, version: int) -> None:
+    harness.acl.forbid(AclOperation.DELETE, ResourceType.CLUSTER, "kafka-cluster")
     harness.acl.forbid(AclOperation.DELETE, ResourceType.TOPIC, "a")
     answer = harness.ask(API, version, topic_names=["a", "b"])
     assert rows(answer.responses, "name", "error_code") == [
@@ -120,6 +121,7 @@ def test_deletion_needs_permission(harness: AdminApiHarness, version: int) -> No
 def test_a_missing_topic_looks_forbidden_without_delete_permission(
     harness: AdminApiHarness,
 ) -> None:
+    harness.acl.forbid(AclOperation.DELETE, ResourceType.CLUSTER, "kafka-cluster")
     harness.acl.forbid(AclOperation.DELETE, ResourceType.TOPIC, "nowhere")
     (result,) = harness.ask(API, 6, topics=[by_name("nowhere")]).responses
     assert result.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -129,6 +131,7 @@ def test_a_missing_topic_looks_forbidden_without_delete_permission(
 def test_an_id_does_not_reveal_the_name_without_describe(
     harness: AdminApiHarness,
 ) -> None:
+    harness.acl.forbid(AclOperation.DELETE, ResourceType.CLUSTER, "kafka-cluster")
     harness.acl.forbid(AclOperation.DESCRIBE, ResourceType.TOPIC, "a")
     (result,) = harness.ask(API, 6, topics=[by_id(topic_id_of("a"))]).responses
     assert (result.name, result.topic_id) == (None, topic_id_of("a"))
@@ -137,9 +140,18 @@ def test_an_id_does_not_reveal_the_name_without_describe(
 
 
 def test_with_describe_but_without_delete_the_name_is_returned(harness: AdminApiHarness) -> None:
+    harness.acl.forbid(AclOperation.DELETE, ResourceType.CLUSTER, "kafka-cluster")
     harness.acl.forbid(AclOperation.DELETE, ResourceType.TOPIC, "a")
     (result,) = harness.ask(API, 6, topics=[by_id(topic_id_of("a"))]).responses
     assert (result.name, result.error_code) == ("a", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+
+def test_delete_on_the_cluster_allows_every_topic(harness: AdminApiHarness) -> None:
+    harness.acl.forbid(AclOperation.DELETE, ResourceType.TOPIC, "a")
+    harness.acl.forbid(AclOperation.DESCRIBE, ResourceType.TOPIC, "a")
+    (result,) = harness.ask(API, 6, topics=[by_id(topic_id_of("a"))]).responses
+    assert (result.name, result.error_code) == ("a", ErrorCode.NONE)
+    assert harness.controller.deleted == ["a"]
 
 
 class TestDeletionDisabled:
