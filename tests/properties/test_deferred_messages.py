@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
 from uuid import UUID
@@ -14,7 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests.profile import scaled
-from tests.unit.coordinators.deferred.runs import MemoryRuns
+from tests.properties.deferred_shard import ShardLog, TargetLog
 
 from penstock.coordinators.deferred.cancel import CancelReply, cancel_message, forget_ended
 from penstock.coordinators.deferred.defer import DONE, DeferLimits, SentBy, defer_messages
@@ -27,10 +27,7 @@ from penstock.coordinators.deferred.due_index import HOUR_MS
 from penstock.coordinators.deferred.records import (
     DeferredRecord,
     MessageRecord,
-    decode_record,
-    encode_record,
 )
-from penstock.coordinators.deferred.state import DeferredShardState
 from penstock.coordinators.deferred.values import (
     DeferredMessage,
     DelayKey,
@@ -72,59 +69,6 @@ class Sent:
     is_cancelled: bool = False
     must_arrive: bool = False  # somebody was told that it is delivered
     delivered: int = 0
-
-
-@dataclass
-class TargetLog:
-    """A partition with Kafka's rule for idempotent producers."""
-
-    values: list[bytes] = field(default_factory=list)
-    last: tuple[int, list[bytes]] | None = None  # first sequence and batch
-
-    def append(self, sequence: int, batch: list[bytes]) -> bool:
-        """False: it has this batch already."""
-        if self.last is not None and self.last[0] == sequence:
-            assert self.last[1] == batch, "a repeat must be the same"
-            return False
-        expected = 0 if self.last is None else self.last[0] + len(self.last[1])
-        assert sequence == expected
-        self.values += batch
-        self.last = sequence, batch
-        return True
-
-
-class ShardLog:
-    """The shard's partition: written whole results, read back by offset or from its start."""
-
-    def __init__(self) -> None:
-        self._records: dict[int, tuple[bytes, bytes | None]] = {}
-        self._uncleaned: dict[int, tuple[bytes, bytes | None]] = {}  # of another replica
-        self._end_offset = 0
-
-    def append(self, record: DeferredRecord) -> tuple[DeferredRecord, int]:
-        offset = self._end_offset
-        self._records[offset] = self._uncleaned[offset] = encode_record(record)
-        self._end_offset += 1
-        return decode_record(*self._records[offset]), offset
-
-    def read(self, offset: int) -> DeferredRecord:
-        return decode_record(*self._records[offset])
-
-    def load(self, *, is_cleaned: bool = True) -> DeferredShardState:
-        records = self._records if is_cleaned else self._uncleaned
-        state = DeferredShardState(MemoryRuns())
-        for offset in sorted(records):
-            state.replay(decode_record(*records[offset]), offset)
-        state.on_loaded(self._end_offset)
-        return state
-
-    def compact(self, *, drops_tombstones: bool) -> None:
-        last = {key: offset for offset, (key, _) in sorted(self._records.items())}
-        self._records = {
-            offset: (key, value)
-            for offset, (key, value) in self._records.items()
-            if last[key] == offset and not (value is None and drops_tombstones)
-        }
 
 
 @settings(
@@ -337,7 +281,7 @@ class DeferredMessages(RuleBasedStateMachine):
 
     def value_of(self, number: int) -> bytes:
         """Of a pending message, whose record is the only one with its number."""
-        for offset in self.log._records:
+        for offset in self.log.offsets():
             record = self.log.read(offset)
             if isinstance(record, MessageRecord) and record.number == number and record.value:
                 return self.value_at(offset, number)

@@ -41,6 +41,7 @@ class LogConfig:
     penstock_max_decompressed_bytes: int = 33_554_432
     penstock_delay_ms: int = 0  # consumers read a record once it is this old; 0: at once
     penstock_delayed_messages: bool = False  # headers may delay a record
+    penstock_half_groups: tuple[str, ...] = ()  # whose halves it takes
 
     SOURCE_NAMES: ClassVar[Mapping[str, str]]  # field -> the topic setting it is read from
 

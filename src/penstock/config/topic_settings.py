@@ -15,6 +15,13 @@ _REPLICAS = ValueCheck(
         value == ("*",) or all(re.fullmatch(r"[0-9]+:[0-9]+", part) for part in value)
     ),
 )
+_GROUPS = ValueCheck(
+    allowed="names of letters, digits and ._- that differ",
+    accepts=lambda value: (
+        len(set(value)) == len(value)
+        and all(re.fullmatch(r"[a-zA-Z0-9._-]{1,230}", part) for part in value)
+    ),
+)
 
 TOPIC_SETTINGS: tuple[Setting, ...] = (
     topic(
@@ -229,6 +236,14 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         SettingKind.BOOLEAN,
         False,
         "Whether headers of a record may delay it, or cancel one that waits (docs/delays.md).",
+        own=True,
+    ),
+    topic(
+        "penstock.half.groups",
+        SettingKind.LIST,
+        (),
+        "Groups whose half messages the topic takes; only for T.half (docs/half_messages.md).",
+        _GROUPS,
         own=True,
     ),
 )

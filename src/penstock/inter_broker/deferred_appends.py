@@ -6,22 +6,25 @@ was just created may not be there yet.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
+from penstock.coordinators.deferred.dependencies import DeliveryReply
 from penstock.coordinators.deferred.values import Target
 from penstock.inter_broker.broker_connections import PrivateCalls
 from penstock.inter_broker.messages.deferred import (
     DEFERRED_VERSIONS,
     AppendDeferredRequest,
+    decode_base_offset,
     encode_append_deferred,
 )
 from penstock.model.cluster import BrokerId, BrokerNode
-from penstock.model.errors import ErrorCode
+from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import TopicId, TopicPartition
 from penstock.protocol.private_keys import PrivateKey
 from penstock.replication.delayed_produce import PartitionAppended
 from penstock.replication.metadata_cache import MetadataCache
+from penstock.replication.partition import Partition
 from penstock.replication.replica_manager import ReplicaManager
 from penstock.storage.engine import AppendOrigin
 
@@ -50,23 +53,26 @@ class DeferredAppends:
         self._now_ms = now_ms
         self._absent_since_ms: dict[TopicId, int] = {}
 
-    async def send(self, target: Target, batch: bytearray) -> ErrorCode:
-        return await self.append(target, batch, timeout_ms=APPEND_TIMEOUT_MS)
+    async def send(self, target: Target, batch: bytearray) -> DeliveryReply:
+        return await self._append(target, batch, APPEND_TIMEOUT_MS)
 
     async def append(self, target: Target, batch: bytearray, *, timeout_ms: int) -> ErrorCode:
+        return (await self._append(target, batch, timeout_ms)).code
+
+    async def _append(self, target: Target, batch: bytearray, timeout_ms: int) -> DeliveryReply:
         name = self._metadata.find_name(target.topic_id)
         topic = None if name is None else self._metadata.find_topic(name)
         if topic is None:
-            return self._judge_absence(target.topic_id)
+            return DeliveryReply(self._judge_absence(target.topic_id))
         self._absent_since_ms.pop(target.topic_id, None)
         if target.partition >= len(topic.partitions):
-            return ErrorCode.LEADER_NOT_AVAILABLE
+            return DeliveryReply(ErrorCode.LEADER_NOT_AVAILABLE)
         leader = topic.partitions[target.partition].leader
         if leader == self._own_id:
             return await self.append_here(target, batch, timeout_ms=timeout_ms)
         node = self._metadata.brokers.get(leader)
         if node is None:
-            return ErrorCode.LEADER_NOT_AVAILABLE
+            return DeliveryReply(ErrorCode.LEADER_NOT_AVAILABLE)
         return await self._append_there(node, target, batch, timeout_ms)
 
     def _judge_absence(self, topic_id: TopicId) -> ErrorCode:
@@ -77,27 +83,42 @@ class DeferredAppends:
             self._absent_since_ms.clear()  # those that are still needed count again
         return ErrorCode.UNKNOWN_TOPIC_ID
 
-    async def append_here(self, target: Target, batch: bytearray, *, timeout_ms: int) -> ErrorCode:
-        name = self._metadata.find_name(target.topic_id)
-        if name is None:
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER  # the sender knows more, or less
-        tp = TopicPartition(name, target.partition)
-        partition = self._replicas.find(tp)
-        if partition is None or partition.log.topic_id != target.topic_id:
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        appended: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+    async def append_here(
+        self, target: Target, batch: bytearray, *, timeout_ms: int
+    ) -> DeliveryReply:
+        partition = self._find(target)
+        if partition is None:
+            return DeliveryReply(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # the sender knows more, or less
+        tp = partition.tp
+        appended: asyncio.Future[DeliveryReply] = asyncio.get_running_loop().create_future()
         self._replicas.append(
             [(tp, memoryview(batch))],
             acks=_ALL_IN_SYNC,
             timeout_ms=timeout_ms,
             origin=AppendOrigin.DEFERRED,
-            done=partial(_set_code, appended),
+            done=partial(_set_reply, appended),
         )
         return await appended
 
+    def log_ends(self, sources: Sequence[Target]) -> list[int]:
+        """Of partitions that this broker leads. Refusal if it does not."""
+        partitions = [self._find(source) for source in sources]
+        leading = [one for one in partitions if one is not None and one.is_leader]
+        if len(leading) < len(sources):
+            raise Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return [partition.log_end_offset for partition in leading]
+
+    def _find(self, target: Target) -> Partition | None:
+        name = self._metadata.find_name(target.topic_id)
+        if name is None:
+            return None
+        partition = self._replicas.find(TopicPartition(name, target.partition))
+        is_same = partition is not None and partition.log.topic_id == target.topic_id
+        return partition if is_same else None
+
     async def _append_there(
         self, node: BrokerNode, target: Target, batch: bytearray, timeout_ms: int
-    ) -> ErrorCode:
+    ) -> DeliveryReply:
         body = encode_append_deferred(AppendDeferredRequest(target, timeout_ms, bytes(batch)))
         try:
             response = await self._brokers.call_private(
@@ -108,10 +129,10 @@ class DeferredAppends:
                 timeout_ms=2 * timeout_ms,  # longer than the leader waits for its followers
             )
         except ConnectionError:
-            return ErrorCode.NETWORK_EXCEPTION
-        return response.code
+            return DeliveryReply(ErrorCode.NETWORK_EXCEPTION)
+        return DeliveryReply(response.code, decode_base_offset(response.payload))
 
 
-def _set_code(appended: "asyncio.Future[ErrorCode]", results: list[PartitionAppended]) -> None:
+def _set_reply(appended: "asyncio.Future[DeliveryReply]", results: list[PartitionAppended]) -> None:
     if not appended.done():  # else the caller was cancelled
-        appended.set_result(results[0].code)
+        appended.set_result(DeliveryReply(results[0].code, results[0].base_offset))

@@ -17,6 +17,14 @@ class DeferredConfig:
     producer_expiration_ms: int = DAY_MS  # how long repeats of an idle producer are recognised
     forget_interval_ms: int = 60_000
 
+    # half messages
+    first_check_ms: int = 6_000
+    check_interval_ms: int = 30_000
+    max_check_interval_ms: int = 960_000
+    max_checks: int = 15
+    decided_retention_ms: int = DAY_MS  # how long a late half or decision finds the first decision
+    expired_retention_ms: int = 7 * DAY_MS  # how long an expired half can be revived
+
     # __penstock_deferred
     topic_partitions: int = 50
     load_buffer_bytes: int = 5_242_880
@@ -32,6 +40,12 @@ _SOURCE_NAMES: Mapping[str, str] = {
     "max_pending": "penstock.delayed.max.pending",
     "ended_retention_ms": "penstock.delayed.ended.retention.ms",
     "producer_expiration_ms": "producer.id.expiration.ms",
+    "first_check_ms": "penstock.half.first.check.ms",
+    "check_interval_ms": "penstock.half.check.interval.ms",
+    "max_check_interval_ms": "penstock.half.check.max.interval.ms",
+    "max_checks": "penstock.half.max.checks",
+    "decided_retention_ms": "penstock.half.decided.retention.ms",
+    "expired_retention_ms": "penstock.half.expired.retention.ms",
     "topic_partitions": "penstock.delayed.topic.num.partitions",
     "load_buffer_bytes": "penstock.delayed.topic.load.buffer.size",
 }

@@ -8,10 +8,15 @@ from collections.abc import Callable, Sequence
 
 from penstock.coordinators.deferred.cancel import CancelReply
 from penstock.coordinators.deferred.config import DeferredConfig
-from penstock.coordinators.deferred.counts import DeferredCoordinatorStatistics, DeferredCounts
+from penstock.coordinators.deferred.counts import (
+    DeferredCoordinatorStatistics,
+    DeferredCounts,
+    HalfStatistics,
+)
 from penstock.coordinators.deferred.defer import DeferReply, SentBy
-from penstock.coordinators.deferred.dependencies import DeliveryChannel
+from penstock.coordinators.deferred.dependencies import DeliveryChannel, HalfCluster
 from penstock.coordinators.deferred.due_index import RunStore
+from penstock.coordinators.deferred.half_values import HalfIntake, IntakeReply
 from penstock.coordinators.deferred.shard import DeferredDependencies, DeferredShard
 from penstock.coordinators.deferred.values import DeferredMessage, DelayKey, Target
 from penstock.coordinators.runtime.coordinator_runtime import CoordinatorRuntime
@@ -36,6 +41,7 @@ class DeferredCoordinator(CoordinatorRuntime[DeferredShard]):
         *,
         log: CoordinatorLog,
         channel: DeliveryChannel,
+        cluster: HalfCluster,
         producer_ids: ProducerIds,
         new_runs: Callable[[int], RunStore],
         timers: CoordinatorTimers,
@@ -51,6 +57,7 @@ class DeferredCoordinator(CoordinatorRuntime[DeferredShard]):
             log=log,
             timers=timers,
             channel=channel,
+            cluster=cluster,
             producer_ids=producer_ids,
             new_runs=new_runs,
             wall_ms=wall_ms,
@@ -81,8 +88,26 @@ class DeferredCoordinator(CoordinatorRuntime[DeferredShard]):
             unconfirmed=sum(len(shard.state.unconfirmed_targets()) for shard in shards),
             delivered=self._counts.delivered,
             cancelled=self._counts.cancelled,
+            halves=self._half_statistics(),
             unexpected_errors=self._unexpected_errors,
             loads=self._loads,
+        )
+
+    def _half_statistics(self) -> HalfStatistics:
+        pending = [
+            shard.state.halves.pending_since_ms
+            for shard in self._shards.values()
+            if shard.is_active
+        ]
+        oldest_ms = min((min(since.values()) for since in pending if since), default=None)
+        counts = self._counts
+        return HalfStatistics(
+            pending=sum(len(since) for since in pending),
+            oldest_ms=0 if oldest_ms is None else max(0, self._wall_ms() - oldest_ms),
+            committed=counts.committed,
+            rolled_back=counts.rolled_back,
+            expired=counts.expired,
+            ignored=counts.ignored,
         )
 
     @property
@@ -110,6 +135,17 @@ class DeferredCoordinator(CoordinatorRuntime[DeferredShard]):
         if isinstance(shard, ErrorCode):
             return Failed(shard)
         return await (shard.deliver_now(delay_key) if deliver_now else shard.cancel(delay_key))
+
+    async def take_intake(self, intake: HalfIntake) -> IntakeReply:
+        """What was read for a group whose shard is led here."""
+        shard = self._find_active_shard(self.partition_of_group(intake.group))
+        return (
+            IntakeReply(shard) if isinstance(shard, ErrorCode) else await shard.take_intake(intake)
+        )
+
+    def partition_of_group(self, group: str) -> int:
+        """All half ids of a group belong to one shard."""
+        return self.partition_of(f"half:{group}")
 
     def partition_of_message(self, message: DeferredMessage) -> int:
         return self.partition_of(shard_name(message.target, message.delay_id))

@@ -6,10 +6,11 @@ there is at most one unconfirmed delivery per target, and a message that was sen
 cancelled. All records of a decision fit into one batch, which is written whole or not at all.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from penstock.coordinators.deferred.due_index import DueEntry
+from penstock.coordinators.deferred.half_records import HalfIdRecord
 from penstock.coordinators.deferred.records import (
     DeferredRecord,
     DeliveryRecord,
@@ -21,6 +22,8 @@ from penstock.coordinators.deferred.values import Delivery, EndedMessage, Messag
 from penstock.coordinators.runtime.result import CoordinatorResult
 
 _SEQUENCES = 2**31  # then they start at 0 again
+UNKNOWN_OFFSET = -1
+LOST_CHECK_PAUSE_MS = 30_000
 
 
 class DeliveryLimits(NamedTuple):
@@ -53,13 +56,15 @@ def _choose(ready: Iterable[DueEntry], limits: DeliveryLimits) -> Iterator[DueEn
 
 
 def confirm_delivery(
-    state: DeferredShardState, target: Target, *, now_ms: int
+    state: DeferredShardState, target: Target, *, base_offset: int = UNKNOWN_OFFSET, now_ms: int
 ) -> CoordinatorResult[None, DeferredRecord]:
-    """The target has all of it, whether from this broker or from one before."""
+    """The target has all of it, whether from this broker or from one before; from `base_offset`
+    on, if that is known."""
     delivery = state.find_delivery(target)
     sequence = (delivery.sequence + len(delivery.numbers)) % _SEQUENCES
     records: list[DeferredRecord] = [DeliveryRecord(target, Delivery(sequence, ()))]
     records += _end(state, delivery.numbers, now_ms)
+    records += _confirm_checks(state, delivery.numbers, base_offset, now_ms)
     return CoordinatorResult(reply=None, records=records)
 
 
@@ -75,11 +80,30 @@ def _end(
             yield EndedRecord(delay_key, EndedMessage(MessageEnd.DELIVERED, now_ms))
 
 
+def _confirm_checks(
+    state: DeferredShardState, numbers: Sequence[int], base_offset: int, now_ms: int
+) -> Iterator[HalfIdRecord]:
+    """A check waits for its consumer from now on. One whose offset is not known could wait for
+    ever, and one whose topic is deleted does: they are sent again."""
+    for index, number in enumerate(numbers):
+        key = state.halves.under_way.get(number)
+        half = None if key is None else state.halves.halves.get(key)
+        if key is None or half is None or half.check is None:
+            continue
+        if base_offset == UNKNOWN_OFFSET:
+            again_ms = now_ms + LOST_CHECK_PAUSE_MS
+            yield HalfIdRecord(key, half._replace(check=None, next_check_ms=again_ms))
+        else:
+            check = half.check._replace(offset=base_offset + index)
+            yield HalfIdRecord(key, half._replace(check=check))
+
+
 def drop_delivery(
-    state: DeferredShardState, target: Target
+    state: DeferredShardState, target: Target, *, now_ms: int
 ) -> CoordinatorResult[int, DeferredRecord]:
     """The target's topic is deleted: nobody will ever read them. The reply is how many."""
     numbers = state.find_delivery(target).numbers
     records: list[DeferredRecord] = [DeliveryRecord(target, None)]
     records += (MessageRecord(number, None) for number in numbers)
+    records += _confirm_checks(state, numbers, UNKNOWN_OFFSET, now_ms)
     return CoordinatorResult(reply=len(numbers), records=records)

@@ -8,6 +8,16 @@ versions are recognised.
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
+from penstock.coordinators.deferred.half_records import (
+    HalfIdRecord,
+    SourceRecord,
+    read_half,
+    read_half_key,
+    read_hold,
+    write_half,
+    write_half_key,
+    write_hold,
+)
 from penstock.coordinators.deferred.values import (
     DeferredMessage,
     DelayKey,
@@ -26,8 +36,9 @@ from penstock.protocol.coordinator_values import (
     ValueWriter,
 )
 
-_MESSAGE, _PRODUCER, _DELIVERY, _ENDED, _DELIVERER = range(5)  # kinds
+_MESSAGE, _PRODUCER, _DELIVERY, _ENDED, _DELIVERER, _HALF, _SOURCE = range(7)  # kinds
 _VERSION = 0
+_HELD_VERSION = 1  # of a message that is held
 _ENDS = tuple(MessageEnd)  # by number
 
 
@@ -62,7 +73,13 @@ class DelivererRecord(NamedTuple):
 
 
 DeferredRecord: TypeAlias = (
-    MessageRecord | ProducerRecord | DeliveryRecord | EndedRecord | DelivererRecord
+    MessageRecord
+    | ProducerRecord
+    | DeliveryRecord
+    | EndedRecord
+    | DelivererRecord
+    | HalfIdRecord
+    | SourceRecord
 )
 
 # -- writing -------------------------------------------------------------------------------
@@ -70,9 +87,11 @@ DeferredRecord: TypeAlias = (
 
 def encode_record(record: DeferredRecord) -> tuple[bytes, bytes | None]:
     """Key and value as in the log."""
+    if isinstance(record, HalfIdRecord | SourceRecord):
+        return _encode_half_record(record)
     key = ValueWriter(flexible=True)
     value = ValueWriter(flexible=True)
-    value.int16(_VERSION)
+    value.int16(_HELD_VERSION if _is_held(record) else _VERSION)
     match record:
         case MessageRecord(number, message):
             key.int16(_MESSAGE)
@@ -80,6 +99,8 @@ def encode_record(record: DeferredRecord) -> tuple[bytes, bytes | None]:
             is_tombstone = message is None
             if message is not None:
                 write_message(value, message)
+                if message.hold is not None:
+                    write_hold(value, message.hold)
         case ProducerRecord(target, producer_id, batches):
             key.int16(_PRODUCER)
             write_target(key, target)
@@ -109,6 +130,34 @@ def encode_record(record: DeferredRecord) -> tuple[bytes, bytes | None]:
             value.int16(producer_epoch)
     value.tags()
     return key.done(), None if is_tombstone else value.done()
+
+
+def _encode_half_record(record: HalfIdRecord | SourceRecord) -> tuple[bytes, bytes | None]:
+    key = ValueWriter(flexible=True)
+    value = ValueWriter(flexible=True)
+    value.int16(_VERSION)
+    is_tombstone = False
+    if isinstance(record, SourceRecord):
+        key.int16(_SOURCE)
+        key.string(record.group)
+        write_target(key, record.source)
+        value.int64(record.offset)
+    else:
+        key.int16(_HALF)
+        write_half_key(key, record.key)
+        is_tombstone = record.value is None
+        if record.value is not None:
+            write_half(value, record.value)
+    value.tags()
+    return key.done(), None if is_tombstone else value.done()
+
+
+def _is_held(record: DeferredRecord) -> bool:
+    return (
+        isinstance(record, MessageRecord)
+        and record.value is not None
+        and record.value.hold is not None
+    )
 
 
 def write_target(writer: ValueWriter, target: Target) -> None:
@@ -159,11 +208,15 @@ def decode_record(key: bytes, value: bytes | None) -> DeferredRecord:
 
 
 def _open(value: bytes) -> ValueReader:
-    reader = ValueReader(value, flexible=True)
+    """At its version."""
+    return ValueReader(value, flexible=True)
+
+
+def _check_version(reader: ValueReader, newest: int = _VERSION) -> int:
     version = reader.int16()
-    if version != _VERSION:
-        raise MalformedRecord(f"value version {version} is unknown; known is {_VERSION}")
-    return reader
+    if not _VERSION <= version <= newest:
+        raise MalformedRecord(f"value version {version} is unknown; known is {newest}")
+    return version
 
 
 def _close(reader: ValueReader) -> None:
@@ -175,7 +228,10 @@ def _decode_message(key: ValueReader, value: ValueReader | None) -> MessageRecor
     number = key.int64()
     if value is None:
         return MessageRecord(number, None)
+    version = _check_version(value, _HELD_VERSION)
     message = read_message(value)
+    if version == _HELD_VERSION:
+        message = message._replace(hold=read_hold(value))
     _close(value)
     return MessageRecord(number, message)
 
@@ -196,6 +252,7 @@ def _decode_producer(key: ValueReader, value: ValueReader | None) -> ProducerRec
     target, producer_id = read_target(key), key.int64()
     if value is None:
         return ProducerRecord(target, producer_id, None)
+    _check_version(value)
     batches = ProducerBatches(value.int16(), tuple(value.array(_read_range)), value.int64())
     _close(value)
     return ProducerRecord(target, producer_id, batches)
@@ -205,6 +262,7 @@ def _decode_delivery(key: ValueReader, value: ValueReader | None) -> DeliveryRec
     target = read_target(key)
     if value is None:
         return DeliveryRecord(target, None)
+    _check_version(value)
     delivery = Delivery(value.int32(), tuple(value.array(ValueReader.int64)))
     _close(value)
     return DeliveryRecord(target, delivery)
@@ -214,6 +272,7 @@ def _decode_ended(key: ValueReader, value: ValueReader | None) -> EndedRecord:
     delay_key = DelayKey(TopicId(key.uuid()), key.string())
     if value is None:
         return EndedRecord(delay_key, None)
+    _check_version(value)
     number = value.int8()
     if not 0 <= number < len(_ENDS):
         raise MalformedRecord(f"{number} is no end of a message")
@@ -225,7 +284,28 @@ def _decode_ended(key: ValueReader, value: ValueReader | None) -> EndedRecord:
 def _decode_deliverer(_: ValueReader, value: ValueReader | None) -> DelivererRecord:
     if value is None:
         raise MalformedRecord("the shard's producer cannot be removed")
+    _check_version(value)
     record = DelivererRecord(value.int64(), value.int16())
+    _close(value)
+    return record
+
+
+def _decode_half(key: ValueReader, value: ValueReader | None) -> HalfIdRecord:
+    half_key = read_half_key(key)
+    if value is None:
+        return HalfIdRecord(half_key, None)
+    _check_version(value)
+    half = read_half(value)
+    _close(value)
+    return HalfIdRecord(half_key, half)
+
+
+def _decode_source(key: ValueReader, value: ValueReader | None) -> SourceRecord:
+    group, source = key.string(), read_target(key)
+    if value is None:
+        raise MalformedRecord("the position of a source cannot be removed")
+    _check_version(value)
+    record = SourceRecord(group, source, value.int64())
     _close(value)
     return record
 
@@ -248,4 +328,6 @@ _DECODERS: dict[int, Callable[[ValueReader, ValueReader | None], DeferredRecord]
     _DELIVERY: _decode_delivery,
     _ENDED: _decode_ended,
     _DELIVERER: _decode_deliverer,
+    _HALF: _decode_half,
+    _SOURCE: _decode_source,
 }

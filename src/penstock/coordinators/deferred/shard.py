@@ -27,8 +27,12 @@ from penstock.coordinators.deferred.defer import (
     forget_producers,
 )
 from penstock.coordinators.deferred.delivery import DeliveryLimits
-from penstock.coordinators.deferred.dependencies import DeliveryChannel
+from penstock.coordinators.deferred.dependencies import DeliveryChannel, HalfCluster
 from penstock.coordinators.deferred.due_index import HOUR_MS, DueEntry, RunStore
+from penstock.coordinators.deferred.half_checks import forget_halves
+from penstock.coordinators.deferred.half_rounds import HalfRounds
+from penstock.coordinators.deferred.half_values import HalfIntake, IntakeReply
+from penstock.coordinators.deferred.halves import HalfLimits, take_intake
 from penstock.coordinators.deferred.loader import DeferredLoader, Entry
 from penstock.coordinators.deferred.records import DeferredRecord, DelivererRecord, encode_record
 from penstock.coordinators.deferred.state import DeferredShardState
@@ -49,6 +53,7 @@ DUE_AT_ONCE = 2_000  # about 10 ms; then others have a turn of the event loop
 
 _DUE = "due"  # keys of timers
 _FORGET = "forget ended"
+_HALVES = "look after halves"
 
 ReplyType = TypeVar("ReplyType")
 
@@ -58,6 +63,7 @@ class DeferredDependencies(ShardDependencies):
     """Shared by all shards of the coordinator."""
 
     channel: DeliveryChannel
+    cluster: HalfCluster
     producer_ids: ProducerIds
     config: Callable[[], DeferredConfig]
     new_runs: Callable[[int], RunStore]  # empty ones, for a partition
@@ -72,7 +78,18 @@ class DeferredShard(CoordinatorShard[DeferredShardState, DeferredRecord]):
         self._pauses: set[asyncio.Future[None]] = set()
         self._wakes_ms: int | None = None  # when the timer fires; None: it is not set
         self._choosing_deliverer = asyncio.Lock()
+        self._rounds_ms: int | None = None  # when the next round of halves is; None: it is not set
+        self._round: object | None = None  # a token of the one that runs
         super().__init__(partition, dependencies)
+        self._rounds = HalfRounds(
+            self,
+            dependencies.cluster,
+            self._half_limits,
+            dependencies.wall_ms,
+            dependencies.notes,
+            dependencies.counts,
+            set(),
+        )
 
     # -- commands --------------------------------------------------------------------------
 
@@ -99,18 +116,62 @@ class DeferredShard(CoordinatorShard[DeferredShardState, DeferredRecord]):
         if number is None:  # it has ended, or never was: a cancel changes nothing then
             return await self.cancel(delay_key)
         entry = DueEntry(0, number, self.state.get_offset(number), 0, Target(delay_key.topic_id, 0))
-        (message,) = await read_messages(
-            self._dependencies.log, self.partition, [entry], self._report_damage
-        )
+        (message,) = await self.read_entries([entry])
         stored = StoredMessage(number, message)
         return await self.decide(
             lambda state, now_ms: deliver_now(state, delay_key, stored, now_ms=now_ms)
+        )
+
+    async def take_intake(self, intake: HalfIntake) -> IntakeReply:
+        """What was read from a half topic or its decisions."""
+        reply = await self.decide(
+            lambda state, now_ms: take_intake(state, intake, self._half_limits(), now_ms=now_ms)
+        )
+        if isinstance(reply, Failed):
+            return IntakeReply(reply.code)
+        self._dependencies.counts.add_decided(reply)
+        return reply
+
+    def _half_limits(self) -> HalfLimits:
+        config = self._dependencies.config()
+        return HalfLimits(
+            config.first_check_ms,
+            config.check_interval_ms,
+            config.max_check_interval_ms,
+            config.max_checks,
         )
 
     async def decide(self, decide: Decide[ReplyType]) -> ReplyType | Failed:
         if not self.is_active:
             return Failed(ErrorCode.NOT_COORDINATOR)
         return await self.run(lambda state, _, now_ms: decide(state, now_ms))
+
+    # -- halves ----------------------------------------------------------------------------
+
+    def _wake_for_halves(self) -> None:
+        delay_ms = self._rounds.delay_ms()
+        if delay_ms is None or self._round is not None:
+            return
+        at_ms = self._dependencies.wall_ms() + delay_ms
+        if self._rounds_ms is None or at_ms < self._rounds_ms:
+            self._rounds_ms = at_ms
+            self._timers.set(_HALVES, delay_ms, self._start_round)
+
+    def _start_round(self) -> None:
+        self._rounds_ms = None
+        token = self._round = object()
+        self._dependencies.start(self._run_round(token), f"halves of {self}")
+
+    async def _run_round(self, token: object) -> None:
+        try:
+            await self._rounds.run()
+        except Exception:
+            if self._round is token:
+                self._fail()
+        if self._round is token:
+            self._round = None
+            if self.is_active:
+                self._wake_for_halves()
 
     # -- what is due -----------------------------------------------------------------------
 
@@ -180,6 +241,9 @@ class DeferredShard(CoordinatorShard[DeferredShardState, DeferredRecord]):
             if missing is not None:
                 raise Refusal(ErrorCode.CORRUPT_MESSAGE, f"message {missing} is not in the log")
             return None
+        return await self.read_entries(entries)
+
+    async def read_entries(self, entries: Sequence[DueEntry]) -> list[DeferredMessage]:
         return await read_messages(
             self._dependencies.log, self.partition, entries, self._report_damage
         )
@@ -223,6 +287,7 @@ class DeferredShard(CoordinatorShard[DeferredShardState, DeferredRecord]):
         for offset, record in enumerate(result.records, start=base_offset):
             self.state.replay(record, offset)
         self._wake_when_due()
+        self._wake_for_halves()
         return base_offset + len(result.records)
 
     def _write_timeout_ms(self) -> int:
@@ -244,6 +309,12 @@ class DeferredShard(CoordinatorShard[DeferredShardState, DeferredRecord]):
             records: list[DeferredRecord] = []
             records += forget_ended(state, ended_before_ms=now_ms - config.ended_retention_ms)
             records += forget_producers(state, idle_since_ms=now_ms - config.producer_expiration_ms)
+            records += forget_halves(
+                state,
+                decided_before_ms=now_ms - config.decided_retention_ms,
+                expired_before_ms=now_ms - config.expired_retention_ms,
+                limit=FORGOTTEN_AT_ONCE,
+            )
             del records[FORGOTTEN_AT_ONCE:]
             forgotten = len(records)
             return CoordinatorResult(reply=None, records=records)
@@ -274,10 +345,12 @@ class DeferredShard(CoordinatorShard[DeferredShardState, DeferredRecord]):
         self.state.on_loaded(self._written_end)
         self._forget_later(self._dependencies.config().forget_interval_ms)
         self._on_due()
+        self._wake_for_halves()
 
     def _forget_volatile(self) -> None:
         self._delivering.clear()
-        self._wakes_ms = None
+        self._wakes_ms = self._rounds_ms = self._round = None
+        self._rounds.postponed.clear()
         for paused in self._pauses:
             _resolve(paused)
         self._pauses.clear()

@@ -10,6 +10,9 @@ from collections.abc import Iterator
 from typing import TypeVar
 
 from penstock.coordinators.deferred.due_index import DueEntry, DueIndex, RunStore
+from penstock.coordinators.deferred.half_records import HalfIdRecord, SourceRecord
+from penstock.coordinators.deferred.half_state import HalfState
+from penstock.coordinators.deferred.half_values import Half, HeldMessage
 from penstock.coordinators.deferred.pending_numbers import PendingNumbers
 from penstock.coordinators.deferred.records import (
     DeferredRecord,
@@ -47,6 +50,7 @@ class DeferredShardState:
         self.deliveries: dict[Target, Delivery] = {}
         self.ended: dict[DelayKey, EndedMessage] = {}
         self._delay_keys: dict[int, DelayKey] = {}  # by the number of a pending message
+        self.halves = HalfState()
         self._offsets: dict[int, int] = {}  # of the records of exactly these
         self._sent: dict[int, DueEntry | None] = {}  # unconfirmed; None: not taken out of `_due`
         self._due = DueIndex(runs)
@@ -68,9 +72,18 @@ class DeferredShardState:
                 _put(self.ended, delay_key, ended)
             case DelivererRecord():
                 self.deliverer = record
+            case HalfIdRecord(half_key, half):
+                for held in self.halves.replay(half_key, half):
+                    assert half is not None, "a half that is forgotten releases nothing"
+                    self._release(held, half)
+            case SourceRecord(group, source, end_offset):
+                self.halves.positions[(group, source)] = end_offset
 
     def _add(self, number: int, message: DeferredMessage, offset: int) -> None:
         self.next_number = max(self.next_number, number + 1)
+        if message.hold is not None:
+            self._hold(number, message, offset)
+            return
         self.pending.add(number)
         if message.delay_key is not None:
             self.by_delay_key[message.delay_key] = number
@@ -79,10 +92,32 @@ class DeferredShardState:
         size_bytes = _size_bytes(message)
         self._due.add(DueEntry(message.due_ms, number, offset, size_bytes, message.target))
 
+    def _hold(self, number: int, message: DeferredMessage, offset: int) -> None:
+        assert message.hold is not None
+        held = HeldMessage(
+            number,
+            offset,
+            _size_bytes(message),
+            message.target,
+            message.due_ms,
+            message.hold.delay_ms,
+            message.hold.topic,
+        )
+        committed = self.halves.hold(message.hold.key, held)
+        if committed is not None:
+            self._release(held, committed)
+
+    def _release(self, held: HeldMessage, committed: Half) -> None:
+        """Its half id is committed: from here on it is a message like any other."""
+        due_ms = max(held.due_ms, committed.since_ms + held.delay_ms)
+        self.pending.add(held.number)
+        self._due.add(DueEntry(due_ms, held.number, held.offset, held.size_bytes, held.target))
+
     def _remove(self, number: int) -> None:
         """It stays in the index until it is taken out: whether it is pending is what counts."""
         self.next_number = max(self.next_number, number + 1)
         self.pending.discard(number)
+        self.halves.remove(number)
         self._sent.pop(number, None)
         self._offsets.pop(number, None)
         delay_key = self._delay_keys.pop(number, None)
@@ -189,6 +224,7 @@ class DeferredShardState:
             dict(self.deliveries),
             dict(self.ended),
             frozenset(self._sent),
+            self.halves.snapshot(),
         )
 
 

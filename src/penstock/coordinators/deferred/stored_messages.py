@@ -17,7 +17,8 @@ _CHUNK_BYTES = 64 * 1024  # of messages that lie together; others are read one b
 async def read_messages(
     log: CoordinatorLog, partition: int, entries: Sequence[DueEntry], report: Report
 ) -> list[DeferredMessage]:
-    """In the order of the entries. Raises Refusal if one cannot be read."""
+    """In the order of the entries, due as these say: a message that was held did not know. Raises
+    Refusal if one cannot be read."""
     wanted = {entry.offset: entry.number for entry in entries}
     messages: dict[int, DeferredMessage] = {}
     for offset in sorted(wanted):
@@ -29,7 +30,7 @@ async def read_messages(
         raise Refusal(
             ErrorCode.CORRUPT_MESSAGE, f"no message can be read at offset {missing[0].offset}"
         )
-    return [messages[entry.number] for entry in entries]
+    return [messages[entry.number]._replace(due_ms=entry.due_ms) for entry in entries]
 
 
 def _find_messages(

@@ -14,7 +14,7 @@ from penstock.coordinators.deferred.delivery import (
     confirm_delivery,
     drop_delivery,
 )
-from penstock.coordinators.deferred.dependencies import DeliveryChannel
+from penstock.coordinators.deferred.dependencies import DeliveryChannel, DeliveryReply
 from penstock.coordinators.deferred.records import DeferredRecord, DelivererRecord
 from penstock.coordinators.deferred.state import DeferredShardState
 from penstock.coordinators.deferred.values import DeferredMessage, Target
@@ -80,9 +80,9 @@ class TargetDelivery(NamedTuple):
         messages = await self.shard.read_sent(self.target)
         if messages is None or not self.is_wanted():
             return False
-        code = await self._send(messages)
+        code, base_offset = await self._send(messages)
         if code in _ARRIVED:
-            _check(await self._confirm())
+            _check(await self._confirm(base_offset))
             self.on_delivered(len(messages))
         elif code is ErrorCode.UNKNOWN_TOPIC_ID:
             await self._drop()
@@ -97,7 +97,7 @@ class TargetDelivery(NamedTuple):
             return CoordinatorResult(reply=True)
         return begin_delivery(state, self.target, self.limits)
 
-    async def _send(self, messages: list[DeferredMessage]) -> ErrorCode:
+    async def _send(self, messages: list[DeferredMessage]) -> DeliveryReply:
         deliverer = await self.shard.get_deliverer()
         batch = build_batch(
             [
@@ -110,17 +110,21 @@ class TargetDelivery(NamedTuple):
         )
         return await self.channel.send(self.target, batch)
 
-    async def _confirm(self) -> object:
+    async def _confirm(self, base_offset: int) -> object:
         if not self.is_wanted():
             return None
         return await self.shard.decide(
-            lambda state, now_ms: confirm_delivery(state, self.target, now_ms=now_ms)
+            lambda state, now_ms: confirm_delivery(
+                state, self.target, base_offset=base_offset, now_ms=now_ms
+            )
         )
 
     async def _drop(self) -> None:
         if self.is_wanted():
             dropped = _check(
-                await self.shard.decide(lambda state, _: drop_delivery(state, self.target))
+                await self.shard.decide(
+                    lambda state, now_ms: drop_delivery(state, self.target, now_ms=now_ms)
+                )
             )
             self.logger.warning(
                 "deferred_messages_dropped",

@@ -24,6 +24,22 @@ class DelayKey(NamedTuple):
     delay_id: str
 
 
+class HalfKey(NamedTuple):
+    """A half id belongs to a group of producers."""
+
+    group: str
+    half_id: str
+
+
+class Hold(NamedTuple):
+    """Why a message is held: its half id is not committed. `due_ms` counts if it is later than the
+    commit with the delay."""
+
+    key: HalfKey
+    topic: str  # whose half it is
+    delay_ms: int  # from the commit on
+
+
 class DeferredMessage(NamedTuple):
     due_ms: int
     target: Target
@@ -32,6 +48,7 @@ class DeferredMessage(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: RecordHeaders
+    hold: Hold | None = None  # None: it is delivered when it is due
 
     @property
     def delay_key(self) -> DelayKey | None:

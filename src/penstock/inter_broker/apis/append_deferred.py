@@ -1,23 +1,24 @@
 """AppendDeferred (private key 31010), version 0: messages that have waited, to a target's leader.
 
 The batch may be larger than the topic's max.message.bytes: its messages came in smaller ones,
-perhaps compressed, and it cannot be divided any more.
+perhaps compressed, and it cannot be divided any more. The payload is its base offset.
 """
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.apis.api import Api, Request
 from penstock.apis.inter_broker_access import check_broker
 from penstock.apis.private_responses import (
+    respond_payload,
     respond_refusal,
-    respond_success,
     respond_unsupported,
 )
 from penstock.inter_broker.messages.deferred import (
     DEFERRED_VERSIONS,
     AppendDeferredRequest,
     decode_append_deferred,
+    encode_base_offset,
 )
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.protocol.private_keys import PrivateKey
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 MAX_FRAME_BYTES = 2**31 - 1  # a message of any size: socket.request.max.bytes applies
 
 
-def answer(request: Request, services: "Services") -> bytes | Awaitable[bytes]:
+def answer(request: Request, services: "Services") -> bytes | Awaitable[Any]:
     try:
         check_broker(request, services)
     except Refusal as refusal:
@@ -38,13 +39,13 @@ def answer(request: Request, services: "Services") -> bytes | Awaitable[bytes]:
     return _append(request.message, services)
 
 
-async def _append(message: AppendDeferredRequest, services: "Services") -> bytes:
-    code = await services.deferred.append_here(
+async def _append(message: AppendDeferredRequest, services: "Services") -> Any:
+    reply = await services.deferred.append_here(
         message.target, bytearray(message.batch), timeout_ms=message.timeout_ms
     )
-    if code is not ErrorCode.NONE:
-        return respond_refusal(Refusal(code), DEFERRED_VERSIONS)
-    return respond_success(DEFERRED_VERSIONS)
+    if reply.code is not ErrorCode.NONE:
+        return respond_refusal(Refusal(reply.code), DEFERRED_VERSIONS)
+    return respond_payload([encode_base_offset(reply.base_offset)], DEFERRED_VERSIONS)
 
 
 def _read(body: memoryview, version: int, budget: RequestBudget) -> AppendDeferredRequest:

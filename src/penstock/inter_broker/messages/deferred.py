@@ -103,6 +103,24 @@ def decode_append_deferred(
     return request
 
 
+def encode_base_offset(offset: int) -> bytes:
+    """The payload of a response to AppendDeferred."""
+    writer = ValueWriter(flexible=True)
+    writer.int64(offset)
+    writer.tags()
+    return writer.done()
+
+
+def decode_base_offset(payload: Buffer) -> int:
+    """-1: not known; older brokers do not say it."""
+    if not len(payload):
+        return -1
+    reader = ValueReader(payload, flexible=True)
+    offset = reader.int64()
+    _close(reader)
+    return offset
+
+
 def _write_sent_by(writer: ValueWriter, sent_by: SentBy | None) -> None:
     writer.int8(sent_by is not None)
     if sent_by is not None:

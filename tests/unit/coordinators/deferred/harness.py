@@ -6,7 +6,7 @@ batch at once, unless a test makes them refuse it or lose the answer.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 from uuid import UUID
@@ -17,10 +17,12 @@ from tests.unit.coordinators.transaction.harness import FakeProducerIds
 
 from penstock.coordinators.deferred.config import DeferredConfig
 from penstock.coordinators.deferred.coordinator import DeferredCoordinator
+from penstock.coordinators.deferred.dependencies import DeliveryReply
+from penstock.coordinators.deferred.half_values import ReadUpTo
 from penstock.coordinators.deferred.shard import DeferredShard
 from penstock.coordinators.deferred.values import DeferredMessage, Target
 from penstock.logs.event_logger import message_logger
-from penstock.model.errors import ErrorCode
+from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import TopicId
 from penstock.protocol.batch import read_header
 from penstock.protocol.records import iter_records
@@ -34,7 +36,9 @@ class FakeTargets:
     """A DeliveryChannel."""
 
     def __init__(self) -> None:
-        self.values: dict[Target, list[bytes | None]] = {FIRST: [], SECOND: []}
+        self.values: dict[Target, list[bytes | None]] = {
+            target: [] for target in (FIRST, SECOND, CHECKS, EXPIRED)
+        }
         self.refusals: dict[Target, ErrorCode] = {}
         self.loses_answers = False
         self.attempts = 0
@@ -42,27 +46,57 @@ class FakeTargets:
         self._next_sequence: dict[tuple[Target, int], int] = {}
         self._sequence: dict[tuple[Target, int], int] = {}  # of the last batch
 
-    async def send(self, target: Target, batch: bytearray) -> ErrorCode:
+    async def send(self, target: Target, batch: bytearray) -> DeliveryReply:
         self.attempts += 1
         await asyncio.sleep(0)
         if self.error is not None:
             raise self.error
         if target in self.refusals:
-            return self.refusals[target]
-        code = self._append(target, batch)
-        return ErrorCode.REQUEST_TIMED_OUT if self.loses_answers else code
+            return DeliveryReply(self.refusals[target])
+        reply = self._append(target, batch)
+        return DeliveryReply(ErrorCode.REQUEST_TIMED_OUT) if self.loses_answers else reply
 
-    def _append(self, target: Target, batch: bytearray) -> ErrorCode:
+    def _append(self, target: Target, batch: bytearray) -> DeliveryReply:
         header = read_header(batch)
         producer = target, header.producer_id
         if self._sequence.get(producer) == header.base_sequence:
-            return ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+            base_offset = len(self.values[target]) - header.record_count
+            return DeliveryReply(ErrorCode.DUPLICATE_SEQUENCE_NUMBER, base_offset)
         if self._next_sequence.get(producer, 0) != header.base_sequence:
-            return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            return DeliveryReply(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
         self._sequence[producer] = header.base_sequence
         self._next_sequence[producer] = header.base_sequence + header.record_count
+        base_offset = len(self.values[target])
         self.values[target] += [record.value for record in iter_records(batch)]
-        return ErrorCode.NONE
+        return DeliveryReply(ErrorCode.NONE, base_offset)
+
+
+CHECKS = Target(TopicId(UUID(int=2)), 0)
+EXPIRED = Target(TopicId(UUID(int=3)), 0)
+
+
+class FakeHalfCluster:
+    """A HalfCluster with one group."""
+
+    def __init__(self) -> None:
+        self.consumed = -1  # offsets of the checks' topic below this one, by the group
+        self.ends: list[ReadUpTo] = []
+        self.has_checks_topic = True
+        self.refusal: Refusal | None = None
+
+    def find_partition(self, topic: str, key: str) -> Target | None:
+        return CHECKS if self.has_checks_topic else None
+
+    def find_expired(self, topic: str, target: Target) -> Target | None:
+        return EXPIRED
+
+    async def committed(self, group: str, checks: Collection[Target]) -> Mapping[Target, int]:
+        if self.refusal is not None:
+            raise self.refusal
+        return {CHECKS: self.consumed} if self.consumed >= 0 else {}
+
+    async def decision_ends(self, group: str) -> Collection[ReadUpTo]:
+        return self.ends
 
 
 class DeferredCoordinatorHarness:
@@ -75,15 +109,18 @@ class DeferredCoordinatorHarness:
         clock: ManualClock | None = None,
         targets: FakeTargets | None = None,
         config: DeferredConfig | None = None,
+        cluster: "FakeHalfCluster | None" = None,
     ) -> None:
         self.log = log or TableLog()
         self.clock = clock or ManualClock()
         self.targets = targets or FakeTargets()
+        self.cluster = cluster or FakeHalfCluster()
         self.reports: list[str] = []
         self.log.wall_ms = self.clock.wall_ms
         self.coordinator = DeferredCoordinator(
             log=self.log,
             channel=self.targets,
+            cluster=self.cluster,
             producer_ids=FakeProducerIds(),
             new_runs=lambda partition: MemoryRuns(),
             timers=self.clock,
