@@ -9,6 +9,8 @@ from typing import Protocol
 
 from penstock.coordinators.deferred.cancel import CancelReply
 from penstock.coordinators.deferred.defer import DeferReply, SentBy
+from penstock.coordinators.deferred.dependencies import DeliveryReply
+from penstock.coordinators.deferred.half_values import HalfIntake, IntakeReply
 from penstock.coordinators.deferred.values import DeferredMessage, DelayKey, Target
 from penstock.coordinators.runtime.pending_replies import Failed
 from penstock.model.errors import ErrorCode
@@ -38,5 +40,12 @@ class DeferredService(Protocol):
         self, partition: int, delay_key: DelayKey, *, deliver_now: bool
     ) -> CancelReply | Failed: ...
 
-    async def append_here(self, target: Target, batch: bytearray, *, timeout_ms: int) -> ErrorCode:
+    async def append_here(
+        self, target: Target, batch: bytearray, *, timeout_ms: int
+    ) -> DeliveryReply:
         """NONE: all in-sync replicas have it, perhaps since an earlier attempt."""
+
+    async def take_intake_here(self, intake: HalfIntake) -> IntakeReply: ...
+
+    def log_ends_here(self, sources: Sequence[Target]) -> list[int]:
+        """May raise Refusal."""

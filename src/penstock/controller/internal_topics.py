@@ -74,6 +74,14 @@ def find_conflict(topic: str, config: EffectiveConfig) -> str | None:
     if topic in _CONFIGS and config["penstock.delayed.messages"]:
         return "penstock.delayed.messages must be false: clients do not produce to internal topics"
     policy = config["cleanup.policy"]
+    if config["penstock.half.groups"]:
+        if not topic.endswith((".half", ".half.decisions")):
+            return (
+                "penstock.half.groups is for topics T.half and T.half.decisions; "
+                "`penstock topic create T --half` makes them"
+            )
+        if policy != ("delete",):
+            return "penstock.half.groups needs cleanup.policy = delete: compaction keeps the last"
     if topic in _CONFIGS and policy != ("compact",):
         return (
             f"cleanup.policy must be compact, not {format_value(policy)}: the topic holds "

@@ -13,6 +13,8 @@ from penstock.coordinators.deferred.cancel import CancelReply
 from penstock.coordinators.deferred.config import DeferredConfig
 from penstock.coordinators.deferred.coordinator import DeferredCoordinator
 from penstock.coordinators.deferred.defer import DONE, DeferReply, SentBy, find_long_delay
+from penstock.coordinators.deferred.dependencies import DeliveryReply
+from penstock.coordinators.deferred.half_values import HalfIntake, IntakeReply
 from penstock.coordinators.deferred.values import DeferredMessage, DelayKey, Target
 from penstock.coordinators.runtime.dependencies import CoordinatorTimers
 from penstock.coordinators.runtime.pending_replies import Failed
@@ -141,8 +143,16 @@ class DeferredRouter:
         except Refusal as refusal:
             return Failed(refusal.code)
 
-    async def append_here(self, target: Target, batch: bytearray, *, timeout_ms: int) -> ErrorCode:
+    async def append_here(
+        self, target: Target, batch: bytearray, *, timeout_ms: int
+    ) -> DeliveryReply:
         return await self._appends.append_here(target, batch, timeout_ms=timeout_ms)
+
+    async def take_intake_here(self, intake: HalfIntake) -> IntakeReply:
+        return await self._get_coordinator().take_intake(intake)
+
+    def log_ends_here(self, sources: Sequence[Target]) -> list[int]:
+        return self._appends.log_ends(sources)
 
     # -- one attempt -----------------------------------------------------------------------
 

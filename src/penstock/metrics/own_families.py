@@ -34,6 +34,7 @@ def own_families(statistics: BrokerStatistics) -> Iterator[Family]:
     yield from _certificates(statistics)
     yield from _waiting(statistics)
     yield from _delayed_messages(statistics)
+    yield from _half_messages(statistics)
     yield from _request_times(statistics)
     yield from _process(statistics)
 
@@ -231,6 +232,38 @@ def _delayed_messages(statistics: BrokerStatistics) -> Iterator[Family]:
         "penstock_delayed_messages_cancelled_total",
         "Delayed messages that were cancelled.",
         0 if deferred is None else deferred.cancelled,
+    )
+
+
+def _half_messages(statistics: BrokerStatistics) -> Iterator[Family]:
+    """Of the shards that this broker leads."""
+    deferred = statistics.deferred_coordinator
+    halves = None if deferred is None else deferred.halves
+    yield gauge(
+        "penstock_half_messages_pending",
+        "Half ids that nobody has decided about.",
+        0 if halves is None else halves.pending,
+    )
+    yield gauge(
+        "penstock_half_messages_oldest_seconds",
+        "How long the oldest of them has waited; 0: none waits.",
+        0 if halves is None else halves.oldest_ms / 1000,
+    )
+    decided: list[Sample] = [
+        (labels(decision="commit"), 0 if halves is None else halves.committed),
+        (labels(decision="rollback"), 0 if halves is None else halves.rolled_back),
+    ]
+    help_text = "Half ids that were decided, by the decision."
+    yield Family("penstock_half_messages_decided_total", MetricKind.COUNTER, help_text, decided)
+    yield counter(
+        "penstock_half_messages_expired_total",
+        "Half ids that expired: nobody has decided after the last check.",
+        0 if halves is None else halves.expired,
+    )
+    yield counter(
+        "penstock_half_messages_ignored_decisions_total",
+        "Decisions that came after another one, or for an unknown id.",
+        0 if halves is None else halves.ignored,
     )
 
 

@@ -25,6 +25,8 @@ class PrivateKey(IntEnum):
     APPEND_DEFERRED = 31_010  # messages that have waited, to the leader of their target
     END_DELAYED = 31_011  # END_DEFERRED of a client, by topic and delay id, to any broker
     DESCRIBE_OFFSET_TIMES = 31_012  # when records at some offsets were written, for commands
+    HALF_INTAKE = 31_013  # halves or decisions that were read, to the leader of their shard
+    HALF_ENDS = 31_014  # the ends of half topics, from their leaders
 
     @property
     def title(self) -> str:

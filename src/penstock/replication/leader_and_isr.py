@@ -50,6 +50,7 @@ class LeaderAndIsrHandler:
         self._by_topic: dict[str, dict[TopicPartition, Partition]] = {}  # no empty entries
         self._topic_configs: dict[str, TopicConfig] = {}  # of the same topics
         self.delayed_topics: set[str] = set()  # those of them with penstock.delayed.messages
+        self.half_topics: dict[str, tuple[str, ...]] = {}  # those with penstock.half.groups
         self._engine = engine
         self._metadata = metadata
         self._config_cache = TopicConfigs(effective_config, logger)
@@ -93,6 +94,7 @@ class LeaderAndIsrHandler:
         if not of_topic:
             del self._by_topic[tp.topic], self._topic_configs[tp.topic]
             self.delayed_topics.discard(tp.topic)
+            self.half_topics.pop(tp.topic, None)
             self.traffic.remove(tp.topic)
         try:
             self._engine.delete(tp)
@@ -209,6 +211,10 @@ class LeaderAndIsrHandler:
             self.delayed_topics.add(partition.tp.topic)
         else:
             self.delayed_topics.discard(partition.tp.topic)
+        if config.log.penstock_half_groups:
+            self.half_topics[partition.tp.topic] = config.log.penstock_half_groups
+        else:
+            self.half_topics.pop(partition.tp.topic, None)
         partition.visible_end = self._visible_ends.create(partition.log)
 
     def _find_config(self, topic: str) -> TopicConfig | None:

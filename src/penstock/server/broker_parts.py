@@ -73,7 +73,7 @@ def build_parts(
         lambda: _build_transaction_coordinator(context, links, producer_ids, groups)
     )
     build_when_leading(transactions, TRANSACTIONS_TOPIC, context)
-    deferred = lazy_deferred_messages(context, links, producer_ids, disk)
+    deferred = lazy_deferred_messages(context, links, producer_ids, disk, groups)
     verifier: Lazy[TransactionVerifier] = Lazy(
         lambda: _build_verifier(context, links, transactions)
     )

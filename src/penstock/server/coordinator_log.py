@@ -118,7 +118,7 @@ class ReplicatedCoordinatorLog:
         except StorageError as error:
             raise as_refusal(error) from error
         try:
-            data = await asyncio.to_thread(_read_slices, self._pread, read.slices)
+            data = await asyncio.to_thread(read_slices, self._pread, read.slices)
         except OSError as error:
             raise Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         finally:
@@ -211,7 +211,7 @@ def _worst(results: Sequence[PartitionAppended]) -> PartitionAppended:
     return next((result for result in results if result.code is not ErrorCode.NONE), results[0])
 
 
-def _read_slices(pread: Pread, slices: Sequence[FileSlice]) -> bytes:
+def read_slices(pread: Pread, slices: Sequence[FileSlice]) -> bytes:
     return b"".join(data for file_slice in slices for data in _read_slice(pread, file_slice))
 
 

@@ -8,7 +8,7 @@ from penstock.config.log_config import StorageConfig
 from penstock.controller.interface import CreatesTopics
 from penstock.coordinators.deferred.config import DeferredConfig
 from penstock.coordinators.deferred.coordinator import DeferredCoordinator
-from penstock.coordinators.deferred.dependencies import DeliveryChannel
+from penstock.coordinators.deferred.dependencies import DeliveryChannel, HalfCluster
 from penstock.coordinators.deferred.file_runs import FileRuns
 from penstock.io.disk import Disk
 from penstock.model.cluster import DEFERRED_TOPIC, UpdateMetadataRequest
@@ -26,6 +26,7 @@ def build_deferred_coordinator(
     administration: CreatesTopics,
     producer_ids: ProducerIds,
     channel: DeliveryChannel,
+    cluster: HalfCluster,
     disk: Disk,
 ) -> DeferredCoordinator:
     """Its task is running when this returns; `close` ends it."""
@@ -44,6 +45,7 @@ def build_deferred_coordinator(
             context=context,
         ),
         channel=channel,
+        cluster=cluster,
         producer_ids=producer_ids,
         new_runs=new_runs,
         timers=context.timers,

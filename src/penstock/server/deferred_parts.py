@@ -7,25 +7,35 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.config.cached_config import CachedConfig
 from penstock.io.disk import Disk
-from penstock.model.cluster import DEFERRED_TOPIC
+from penstock.model.cluster import DEFERRED_TOPIC, UpdateMetadataRequest
 from penstock.model.producer_ids import ProducerIds
 from penstock.server.cluster_links import ClusterLinks
 from penstock.server.context import BrokerContext
 from penstock.server.coordinator_leadership import build_when_leading
 from penstock.server.lazy import Lazy
 
+_HALF_GROUPS = "penstock.half.groups"
+
 if TYPE_CHECKING:
     from penstock.coordinators.deferred.coordinator import DeferredCoordinator
+    from penstock.coordinators.group.coordinator import GroupCoordinator
     from penstock.inter_broker.deferred_appends import DeferredAppends
     from penstock.inter_broker.deferred_router import DeferredRouter
+    from penstock.inter_broker.half_calls import HalfCalls
+    from penstock.inter_broker.half_topics import HalfTopics
+    from penstock.server.half_readers import RunningHalfReaders
 
 
 class DeferredParts(NamedTuple):
     coordinator: "Lazy[DeferredCoordinator]"
     router: "Lazy[DeferredRouter]"
+    half_readers: "Lazy[RunningHalfReaders]"
 
     def close(self) -> None:
         coordinator, router = self.coordinator.find(), self.router.find()
+        readers = self.half_readers.find()
+        if readers is not None:
+            readers.close()
         if router is not None:
             router.close()
         if coordinator is not None:
@@ -33,9 +43,17 @@ class DeferredParts(NamedTuple):
 
 
 def lazy_deferred_messages(
-    context: BrokerContext, links: ClusterLinks, producer_ids: ProducerIds, disk: Disk
+    context: BrokerContext,
+    links: ClusterLinks,
+    producer_ids: ProducerIds,
+    disk: Disk,
+    groups: "Lazy[GroupCoordinator]",
 ) -> DeferredParts:
     appends: Lazy[DeferredAppends] = Lazy(lambda: _build_appends(context, links))
+    topics: Lazy[HalfTopics] = Lazy(lambda: _build_half_topics(context))
+    calls: Lazy[HalfCalls] = Lazy(
+        lambda: _build_half_calls(context, links, topics, coordinator, appends, groups)
+    )
 
     def build_coordinator() -> "DeferredCoordinator":
         from penstock.server.deferred_coordinator import build_deferred_coordinator
@@ -45,13 +63,66 @@ def lazy_deferred_messages(
             administration=links.administration,
             producer_ids=producer_ids,
             channel=appends.get(),
+            cluster=calls.get(),
             disk=disk,
         )
 
-    coordinator = Lazy(build_coordinator)
+    coordinator: Lazy[DeferredCoordinator] = Lazy(build_coordinator)
     build_when_leading(coordinator, DEFERRED_TOPIC, context)
     router: Lazy[DeferredRouter] = Lazy(lambda: _build_router(context, links, coordinator, appends))
-    return DeferredParts(coordinator, router)
+    readers = Lazy(lambda: _build_half_readers(context, topics, calls))
+    _build_with_first_half_topic(readers, context)
+    return DeferredParts(coordinator, router, readers)
+
+
+def _build_with_first_half_topic(readers: Lazy[object], context: BrokerContext) -> None:
+    """Call it before the first metadata update."""
+
+    def on_update(update: UpdateMetadataRequest) -> None:
+        if not readers.is_built and any(
+            _HALF_GROUPS in topic.configs and topic.name.endswith(".half")
+            for topic in update.topics
+        ):
+            readers.get()
+
+    context.metadata.listen(on_update)
+
+
+def _build_half_topics(context: BrokerContext) -> "HalfTopics":
+    from penstock.inter_broker.half_topics import HalfTopics
+
+    return HalfTopics(context.metadata)
+
+
+def _build_half_calls(
+    context: BrokerContext,
+    links: ClusterLinks,
+    topics: "Lazy[HalfTopics]",
+    coordinator: "Lazy[DeferredCoordinator]",
+    appends: "Lazy[DeferredAppends]",
+    groups: "Lazy[GroupCoordinator]",
+) -> "HalfCalls":
+    from penstock.inter_broker.config import InterBrokerConfig
+    from penstock.inter_broker.half_calls import HalfCalls
+
+    return HalfCalls(
+        context.broker_id,
+        metadata=context.metadata,
+        topics=topics.get(),
+        get_coordinator=coordinator.get,
+        get_groups=groups.get,
+        appends=appends.get(),
+        brokers=links.open_connections(),
+        config=CachedConfig(context.config, InterBrokerConfig.from_broker),
+    )
+
+
+def _build_half_readers(
+    context: BrokerContext, topics: "Lazy[HalfTopics]", calls: "Lazy[HalfCalls]"
+) -> "RunningHalfReaders":
+    from penstock.server.half_readers import RunningHalfReaders
+
+    return RunningHalfReaders(context, topics.get(), calls.get())
 
 
 def _build_appends(context: BrokerContext, links: ClusterLinks) -> "DeferredAppends":

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 
 from penstock.coordinators.deferred.cancel import CancelReply
 from penstock.coordinators.deferred.defer import DONE, DeferReply, SentBy
+from penstock.coordinators.deferred.dependencies import DeliveryReply
+from penstock.coordinators.deferred.half_values import HalfIntake, IntakeReply
 from penstock.coordinators.deferred.values import DeferredMessage, DelayKey, Target
 from penstock.coordinators.runtime.pending_replies import Failed
 from penstock.model.errors import ErrorCode
@@ -50,5 +52,13 @@ class FakeDeferredMessages:
     ) -> CancelReply | Failed:
         return await self.end(delay_key, deliver_now=deliver_now, timeout_ms=0)
 
-    async def append_here(self, target: Target, batch: bytearray, *, timeout_ms: int) -> ErrorCode:
-        return await self.append(target, batch, timeout_ms=timeout_ms)
+    async def append_here(
+        self, target: Target, batch: bytearray, *, timeout_ms: int
+    ) -> DeliveryReply:
+        return DeliveryReply(await self.append(target, batch, timeout_ms=timeout_ms))
+
+    async def take_intake_here(self, intake: HalfIntake) -> IntakeReply:
+        return IntakeReply(ErrorCode.NONE, intake.end_offset)
+
+    def log_ends_here(self, sources: Sequence[Target]) -> list[int]:
+        return [0] * len(sources)

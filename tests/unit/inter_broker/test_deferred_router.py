@@ -1,7 +1,7 @@
 """Messages that wait find their shards, and those that have waited their targets."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
@@ -30,6 +30,7 @@ from penstock.inter_broker.messages.deferred import (
     decode_defer_messages,
     decode_end_deferred,
     encode_append_deferred,
+    encode_base_offset,
     encode_defer_messages,
     encode_end_deferred,
 )
@@ -148,10 +149,9 @@ class Harness:
 
     def append(self, target: Target, *, sequence: int = 0, here: bool = False) -> ErrorCode:
         data = batch(producer_id=FIRST_DELIVERER_ID, producer_epoch=0, base_sequence=sequence)
-        append: Callable[..., Coroutine[Any, Any, ErrorCode]] = (
-            self.appends.append_here if here else self.appends.append
-        )
-        return self.run(append(target, data, timeout_ms=100))
+        if here:
+            return self.run(self.appends.append_here(target, data, timeout_ms=100)).code
+        return self.run(self.appends.append(target, data, timeout_ms=100))
 
     def run(self, work: Awaitable[Result]) -> Result:
         """Time passes only while everything waits for it."""
@@ -264,6 +264,8 @@ def test_a_target_elsewhere_is_asked_there(harness: ApiHarness) -> None:
     parts = Harness(harness)
     topic = harness.make_topic("orders", 3, replicas=(ME, OTHER), leader=OTHER)
     target = Target(topic.topic_id, 2)
+    payload = encode_base_offset(5)
+    parts.brokers.response = PrivateResponse(ErrorCode.NONE, None, 0, 0, payload=payload)
     assert parts.append(target) is ErrorCode.NONE
     ((broker, key, body),) = parts.brokers.requests
     assert (broker, key) == (OTHER, PrivateKey.APPEND_DEFERRED)

@@ -55,6 +55,10 @@ def produce(request: Request, services: "Services") -> None:
         return
     produced = read_produce_request(request.message, request.version, request.budget)
     batches, refused, is_transactional = _sort_out(request, services, produced)
+    if services.replicas.half_topics:
+        from penstock.apis.data.half_produce import refuse_what_is_no_half
+
+        batches, refused = refuse_what_is_no_half(request, services, batches, refused)
     write = _divide_and_write if services.replicas.delayed_topics else _write
     if is_transactional:
         # Imported lazily, so that start-up does not wait for it.
