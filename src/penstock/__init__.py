@@ -56,6 +56,7 @@ if TYPE_CHECKING:
         GroupPartition,
         ListedGroup,
     )
+    from penstock.client.half_messages import HalfCheck, HalfMessages, HalfRecord
     from penstock.client.message import Message, RecordMetadata
     from penstock.client.offset_reset import PlannedReset
     from penstock.client.producer import Producer
@@ -118,6 +119,9 @@ __all__ = [
     "GroupNotEmpty",
     "GroupNotFound",
     "GroupPartition",
+    "HalfCheck",
+    "HalfMessages",
+    "HalfRecord",
     "InvalidAddress",
     "InvalidClientConfig",
     "InvalidConfig",
@@ -167,6 +171,7 @@ _ACLS = "penstock.model.acls"
 _ADMIN_VALUES = "penstock.client.admin_values"
 _ERRORS = "penstock.client.errors"
 _GROUP_VALUES = "penstock.client.group_values"
+_HALF_MESSAGES = "penstock.client.half_messages"
 _TRANSACTION_VALUES = "penstock.client.transaction_values"
 # Imported when first used, so that `import penstock` costs nothing.
 _EXPORTS = {
@@ -204,6 +209,9 @@ _EXPORTS = {
     "GroupNotEmpty": _ERRORS,
     "GroupNotFound": _ERRORS,
     "GroupPartition": _GROUP_VALUES,
+    "HalfCheck": _HALF_MESSAGES,
+    "HalfMessages": _HALF_MESSAGES,
+    "HalfRecord": _HALF_MESSAGES,
     "InvalidAddress": _ERRORS,
     "InvalidClientConfig": _ERRORS,
     "InvalidConfig": _ERRORS,

@@ -24,6 +24,7 @@ DOCS = EXAMPLES.parent / "docs"
         "delivery/retry_ladder.py",
         "producing/cut_at_the_worst_moment.py",
         "delivery/reminders.py",
+        "delivery/order_and_row.py",
     ],
 )
 def test_demo_succeeds_and_cleans_up(name: str, tmp_path: Path) -> None:

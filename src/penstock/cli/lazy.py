@@ -19,6 +19,7 @@ SUBCOMMANDS = {
     "produce": "penstock.cli.produce_command",
     "consume": "penstock.cli.consume_command",
     "delayed": "penstock.cli.delayed_commands",
+    "half": "penstock.cli.half_commands",
     "group": "penstock.cli.group_commands",
     "transaction": "penstock.cli.transaction_commands",
     "acl": "penstock.cli.acl_commands",

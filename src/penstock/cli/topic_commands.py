@@ -57,8 +57,13 @@ ConfigOption = Annotated[
 
 _CREATE_HELP = """Create a topic.
 
+With --half the topics for half messages are made beside it: NAME.half, NAME.half.decisions,
+NAME.half.expired and, for each group of producers, GROUP.half.checks (docs/half_messages.md). A
+topic that exists already gets them, too.
+
 \b
 Examples:
+  penstock topic create orders --half --half-group shop
   penstock topic create orders --partitions 6
   penstock topic create audit --config retention.ms=604800000 --config cleanup.policy=compact
   penstock --bootstrap broker1:9092 topic create orders --replication-factor 3
@@ -127,11 +132,24 @@ def create(
     if_not_exists: Annotated[
         bool, typer.Option("--if-not-exists", help="Succeed if the topic exists already.")
     ] = False,
+    half: Annotated[
+        bool, typer.Option("--half", help="Also make the topics for half messages.")
+    ] = False,
+    half_group: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--half-group",
+            metavar="GROUP",
+            help="A group of producers whose half messages it takes. Repeatable.  "
+            "[default: the topic's name]",
+        ),
+    ] = None,
     bootstrap: BootstrapOption = None,
     as_json: JsonOption = False,
 ) -> None:
     configs = parse_pairs("--config", config or [])
-
+    if half_group and not half:
+        fail("--half-group needs --half", 2)
     without_effect: dict[str, str] = {}
 
     async def work(client: "ClusterClient") -> "CreatedTopic | None":
@@ -149,7 +167,7 @@ def create(
         try:
             created = (await client.admin.create_topics([topic]))[name]
         except RefusedByBroker as error:
-            if if_not_exists and error.code is ErrorCode.TOPIC_ALREADY_EXISTS:
+            if (if_not_exists or half) and error.code is ErrorCode.TOPIC_ALREADY_EXISTS:
                 return None
             raise
         without_effect.update(
@@ -159,6 +177,13 @@ def create(
 
     created = ask_cluster(get_bootstrap(ctx, bootstrap), work)
     _warn(without_effect)
+    if half:
+        from penstock.cli.half_topics import create_half_topics
+
+        ask_cluster(
+            get_bootstrap(ctx, bootstrap),
+            lambda client: create_half_topics(client, name, half_group or [name]),
+        )
     if wants_json(ctx, as_json):
         show_json(_created_json(name, created))
     elif created is None:
