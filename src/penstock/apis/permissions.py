@@ -59,7 +59,11 @@ _CONFIGS = "the topic's settings"
 
 _KAFKA: Mapping[ApiKey, tuple[Permission, ...]] = {
     ApiKey.PRODUCE: (
-        _topic(_WRITE, "per partition; with acks=0 the connection is closed"),
+        _topic(
+            _WRITE,
+            "per partition, and on T for T.half, T.half.decisions; with acks=0 the connection is "
+            "closed",
+        ),
         _transaction(_WRITE, "if any batch is transactional; all partitions are refused"),
     ),
     ApiKey.FETCH: (
@@ -220,6 +224,8 @@ _PRIVATE: Mapping[PrivateKey, tuple[Permission, ...]] = {
     PrivateKey.DEFER_MESSAGES: _BROKER,
     PrivateKey.END_DEFERRED: _BROKER,
     PrivateKey.APPEND_DEFERRED: _BROKER,
+    PrivateKey.HALF_INTAKE: _BROKER,
+    PrivateKey.HALF_ENDS: _BROKER,
     PrivateKey.END_DELAYED: (_topic(_WRITE),),
     PrivateKey.DESCRIBE_OFFSET_TIMES: (Permission(_DESCRIBE, ResourceType.TOPIC, None, _LEFT_OUT),),
 }

@@ -7,6 +7,7 @@ name. Later, nobody could be told. Batches stay as they are: half topics are ord
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
+from penstock.apis.access import allows_topic
 from penstock.apis.api import Request
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import NO_TIMESTAMP, Offset, TopicPartition
@@ -20,7 +21,7 @@ from penstock.protocol.half_headers import (
 )
 from penstock.protocol.records import iter_records
 from penstock.replication.delayed_produce import PartitionAppended
-from penstock.security.authorizer import AclOperation, ResourceType
+from penstock.security.authorizer import AclOperation
 from penstock.storage.engine import AppendOrigin
 from penstock.storage.errors import StorageError
 from penstock.storage.log_validator import validate_batch
@@ -65,9 +66,7 @@ def _check(
     tp, records = batch
     is_decisions = tp.topic.endswith(DECISIONS_SUFFIX)
     topic = tp.topic.removesuffix(DECISIONS_SUFFIX if is_decisions else HALF_SUFFIX)
-    if not services.authorizer.allows(
-        request.caller, AclOperation.WRITE, ResourceType.TOPIC, topic
-    ):
+    if not allows_topic(request, services, AclOperation.WRITE, topic):
         return _refuse(
             ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{tp.topic} needs WRITE on topic {topic!r}"
         )

@@ -291,6 +291,7 @@ def test_no_setting_that_clients_may_set_names_a_class_a_file_or_an_address() ->
         "max.connections.per.ip.overrides",
         "message.format.version",
         "message.timestamp.type",
+        "penstock.half.groups",  # legal topic names
         "penstock.table.format",  # one of four values
         "penstock.table.partition.by",  # columns of the table
         "penstock.table.schema",  # the columns themselves, not a file that has them
