@@ -204,6 +204,18 @@ _LEADERS: tuple[Setting, ...] = (
         "Security protocol among brokers; or set inter.broker.listener.name.",
         one_of(*SECURITY_PROTOCOLS),
     ),
+    broker(
+        "sasl.mechanism.inter.broker.protocol",
+        SettingKind.STRING,
+        "GSSAPI",
+        "Mechanism by which brokers log in at each other: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512.",
+    ),
+    broker(
+        "ssl.endpoint.identification.algorithm",
+        SettingKind.STRING,
+        "https",
+        "How brokers check each other's names; empty for no check.",
+    ),
 )
 
 _per_broker = partial(broker, update=UpdateMode.PER_BROKER)

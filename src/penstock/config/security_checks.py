@@ -36,7 +36,6 @@ _JAVA_ONLY = (
     "ssl.keymanager.algorithm",
     "ssl.trustmanager.algorithm",
     "ssl.secure.random.implementation",
-    "ssl.endpoint.identification.algorithm",  # of a client, which this broker is to nobody
 )
 _WHAT_NEXT = (
     "use an SSL listener with ssl.client.auth=required, or a PLAINTEXT listener on an address that "
@@ -55,7 +54,6 @@ def security_conflicts(values: Values, explicit: Set[str]) -> list[ConfigFinding
         *_listener_findings(secured),
         *_dependent_findings(secured, explicit),
         *_stray_findings(values, explicit),
-        *_inter_broker_findings(values),
         *_authorizer_findings(values),
         *_zookeeper_findings(values, explicit),
         *_policy_findings(values),
@@ -127,21 +125,6 @@ def _get_setting(name: str) -> Setting:
     setting = BROKER_SETTINGS.get(name) or find_listener_setting(name)
     assert setting is not None, f"{name} was parsed, but is not declared"
     return setting
-
-
-def _inter_broker_findings(values: Values) -> Iterator[ConfigFinding]:
-    """A single broker sends nothing to others."""
-    if not values["zookeeper.connect"]:
-        return
-    named = values["inter.broker.listener.name"]
-    listener = (named or values[_INTER_BROKER]).upper()
-    protocol = get_protocol_map(values["listener.security.protocol.map"]).get(listener, _PLAINTEXT)
-    if protocol != _PLAINTEXT:
-        yield ConfigFinding(
-            "inter.broker.listener.name" if named else _INTER_BROKER,
-            f"{listener} is not in effect: brokers connect to each other in plaintext only; give "
-            "them a PLAINTEXT listener inside a network that you trust",
-        )
 
 
 def _authorizer_findings(values: Values) -> Iterator[ConfigFinding]:

@@ -13,6 +13,7 @@ from penstock.client.connection import BrokerConnection, ConnectionLimits
 from penstock.client.connection_pool import ConnectionPool, Lane
 from penstock.client.deadline import Deadline
 from penstock.client.errors import ClientError
+from penstock.client.security.config import PLAINTEXT, ClientSecurity
 from penstock.model.cluster import BrokerEpoch, BrokerId, BrokerNode
 from penstock.model.errors import ErrorCode
 from penstock.protocol.private_keys import PrivateKey
@@ -46,11 +47,14 @@ class PrivateCalls(BrokerCalls, Protocol):
 class BrokerConnections:
     """Owned by the event loop."""
 
-    def __init__(self, *, own_id: BrokerId, listener: str) -> None:
+    def __init__(
+        self, *, own_id: BrokerId, listener: str, security: ClientSecurity = PLAINTEXT
+    ) -> None:
         self._listener = listener
         self._links = ConnectionPool(
             client_id=f"broker-{own_id}",
             limits=ConnectionLimits(connect_timeout_ms=CONNECT_TIMEOUT_MS),
+            security=security,
         )
         self._versions: dict[
             tuple[BrokerId, BrokerEpoch, PrivateKey], int

@@ -15,6 +15,7 @@ from penstock.client.data_calls import FetchedPartition, FetchFrom, FetchOptions
 from penstock.client.deadline import backoff_ms
 from penstock.client.errors import ClientError, Disconnected
 from penstock.client.follower_fetch import Answer, follower_fetch_call
+from penstock.client.security.authenticator import Authenticator
 from penstock.logs.event_logger import EventLogger
 from penstock.model.cluster import BrokerEpoch, BrokerId
 from penstock.model.errors import ErrorCode
@@ -39,6 +40,7 @@ class FetcherDependencies(NamedTuple):
     config: Callable[[], FollowerConfig]
     now_ms: Callable[[], int]
     logger: EventLogger
+    authenticator: Authenticator | None = None  # None: plaintext
 
 
 def choose_part(
@@ -177,7 +179,11 @@ class _ReplicaFetcher:
             if address is None:
                 raise Disconnected(f"broker {self._leader} is not registered")
             client_id = f"broker-{self._dependencies.broker_id}-follower"
-            self._connection = await BrokerConnection.open(address, client_id=client_id)
+            self._connection = await BrokerConnection.open(
+                address,
+                client_id=client_id,
+                authenticator=self._dependencies.authenticator,
+            )
         return self._connection
 
     def _hang_up(self) -> None:

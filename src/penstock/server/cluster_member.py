@@ -25,6 +25,7 @@ from penstock.inter_broker.remote_controller_channel import RemoteControllerChan
 from penstock.inter_broker.replica_sizes import ReplicaSizes
 from penstock.model.cluster import BrokerEpoch, BrokerId
 from penstock.server.context import BrokerContext
+from penstock.server.inter_broker_security import inter_broker_security
 from penstock.server.lazy import Lazy
 
 
@@ -41,6 +42,7 @@ class ClusterMember:
         self._context = context
         self._handler = handler
         self._listener = listener
+        self._security = inter_broker_security(context.config())
         self._config = CachedConfig(context.config, InterBrokerConfig.from_broker)
         self._opened: list[BrokerConnections] = []
         self._connections = self.open_connections()
@@ -55,7 +57,9 @@ class ClusterMember:
         self.replica_sizes: ReadsReplicaSizes = ReplicaSizes(self._connections)
 
     def open_connections(self) -> BrokerConnections:
-        connections = BrokerConnections(own_id=self._context.broker_id, listener=self._listener)
+        connections = BrokerConnections(
+            own_id=self._context.broker_id, listener=self._listener, security=self._security
+        )
         self._opened.append(connections)
         return connections
 
@@ -129,7 +133,10 @@ class ClusterMember:
         from penstock.server.replica_fetchers import start_replica_fetchers
 
         return start_replica_fetchers(
-            self._context, listener=self._listener, broker_epoch=self._broker_epoch
+            self._context,
+            listener=self._listener,
+            security=self._security,
+            broker_epoch=self._broker_epoch,
         )
 
     async def shut_down_controlled(self) -> None:

@@ -30,7 +30,7 @@ class LocalCluster:
     `ports`: one per broker; 0 picks a free one, which the broker keeps. `zookeeper`: the connect
     string of a running ensemble; without it `zookeepers` servers are started. `connect_of`: the
     connect string of one broker, if brokers differ. `location_of`: where a broker runs, if not on
-    `host`.
+    `host`. `protocol`: of the only listener.
     """
 
     def __init__(
@@ -44,7 +44,9 @@ class LocalCluster:
         config: Mapping[str, str] | None = None,
         connect_of: Callable[[int], str] | None = None,
         location_of: Callable[[int], BrokerLocation] | None = None,
+        protocol: str = "PLAINTEXT",
     ) -> None:
+        self._protocol = protocol
         self._directory = ClusterDirectory(data)
         self._ports = dict(enumerate(ports, FIRST_ID))
         self._connect = zookeeper
@@ -136,13 +138,14 @@ class LocalCluster:
 
     def config_of(self, broker_id: int) -> dict[str, str]:
         """The broker's config, but for zookeeper.connect, which is known when ZooKeeper runs."""
+        host = self._location_of(broker_id).host
         return {
             **CLUSTER_SETTINGS,
             **self._config,
             **self._metrics_listener_of(broker_id),
             "broker.id": str(broker_id),
             "log.dirs": str(self.folder_of(broker_id)),
-            "listeners": f"PLAINTEXT://{self._location_of(broker_id).host}:{self._ports[broker_id]}",
+            "listeners": f"{self._protocol}://{host}:{self._ports[broker_id]}",
         }
 
     def _metrics_listener_of(self, broker_id: int) -> dict[str, str]:

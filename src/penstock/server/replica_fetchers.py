@@ -4,13 +4,19 @@ import asyncio
 from collections.abc import Callable
 
 from penstock.client.address import Address
+from penstock.client.security.authenticator import Authenticator
+from penstock.client.security.config import ClientSecurity
 from penstock.model.cluster import BrokerEpoch, BrokerId
 from penstock.replication.replica_fetcher import FetcherDependencies, ReplicaFetcherManager
 from penstock.server.context import BrokerContext
 
 
 def start_replica_fetchers(
-    context: BrokerContext, *, listener: str, broker_epoch: Callable[[], BrokerEpoch]
+    context: BrokerContext,
+    *,
+    listener: str,
+    security: ClientSecurity,
+    broker_epoch: Callable[[], BrokerEpoch],
 ) -> asyncio.Task[None]:
     replicas, metadata = context.replicas, context.metadata
 
@@ -29,6 +35,7 @@ def start_replica_fetchers(
             config=replicas.follower_config,
             now_ms=context.timers.now_ms,
             logger=context.get_logger("replication"),
+            authenticator=Authenticator(security),
         )
     )
     return context.tasks.create_task(fetchers.run(), name="replica-fetchers")

@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.client.errors import ClientError, ConnectFailed
+from penstock.client.security.config import PLAINTEXT, ClientSecurity
 from penstock.coordinators.transaction.records import Transaction
 from penstock.logs.event_logger import EventLogger
 from penstock.spark.sink.exactly_once.lease import LeaseWatch, WatchedTransaction
@@ -47,12 +48,14 @@ class SparkTransactionReaper:
         coordinator: ListsPrepared,
         *,
         find_bootstrap: Callable[[], str | None],  # None: not registered yet
+        find_security: Callable[[], ClientSecurity] = lambda: PLAINTEXT,
         has_leases: Callable[[], bool],  # whether the topic of leases exists
         logger: EventLogger,
         check_every_s: float = CHECK_EVERY_S,
     ) -> None:
         self._coordinator = coordinator
         self._find_bootstrap = find_bootstrap
+        self._find_security = find_security
         self._has_leases = has_leases
         self._logger = logger
         self._check_every_s = check_every_s
@@ -151,7 +154,10 @@ class SparkTransactionReaper:
             if bootstrap is None:
                 raise ConnectFailed("this broker", "it is not registered yet")
             self._client = ClusterClient(
-                bootstrap, client_id=_CLIENT_ID, request_timeout_ms=_REQUEST_TIMEOUT_MS
+                bootstrap,
+                client_id=_CLIENT_ID,
+                request_timeout_ms=_REQUEST_TIMEOUT_MS,
+                security=self._find_security(),
             )
         return self._client
 

@@ -17,6 +17,7 @@ from penstock.server.addresses import inter_broker_listener
 from penstock.server.context import BrokerContext
 from penstock.server.coordinator_leadership import CoordinatorLeadership
 from penstock.server.coordinator_log import ReplicatedCoordinatorLog
+from penstock.server.inter_broker_security import inter_broker_security
 from penstock.server.prepared_transaction_alarm import PreparedTransactionAlarm
 from penstock.server.spark_transaction_reaper import SparkTransactionReaper
 from penstock.spark.sink.exactly_once.transactional_ids import LEASES_TOPIC
@@ -82,6 +83,7 @@ def _build_reaper(
     return SparkTransactionReaper(
         coordinator,
         find_bootstrap=find_bootstrap,
+        find_security=lambda: inter_broker_security(context.config()),
         has_leases=lambda: context.metadata.find_topic(LEASES_TOPIC) is not None,
         logger=context.get_logger("transaction_coordinator"),
     )

@@ -15,12 +15,14 @@ from typing import Self, TypeVar
 from penstock.client.cluster import ClusterClient
 from penstock.client.connection import ConnectionLimits
 from penstock.client.metadata import PartitionMetadata
+from penstock.client.security.properties import parse_client_security
 from penstock.config.text_values import as_text
 from penstock.metadata_store.zookeeper.server import ZooKeeperServer
 from penstock.server.broker_process import BrokerNotStarted, BrokerProcess
 from penstock.server.local_cluster import LocalCluster
 from penstock.testing.admin_calls import new_topic, run_apart
 from penstock.testing.network_spaces import NetworkSpaces
+from penstock.testing.security_kit import Security, SecurityKit
 from penstock.testing.tcp_gate import TcpGate
 
 LOOPBACK = "127.0.0.1"
@@ -41,6 +43,7 @@ class Cluster:
     Without `data` everything is deleted at the end. `config` has Kafka's names and applies to all
     brokers. With `in_namespaces` each broker has a network namespace, and `cut` drops packets from
     one broker to another; starting it raises NoNamespaces if the machine does not allow that.
+    `security`: "tls" or "sasl_ssl", among the brokers too; `client_config` is what clients need.
     """
 
     def __init__(
@@ -51,12 +54,14 @@ class Cluster:
         data: str | Path | None = None,
         config: Mapping[str, object] | None = None,
         in_namespaces: bool = False,
+        security: Security | None = None,
     ) -> None:
         if brokers < 1:
             raise ValueError(f"a cluster has at least one broker, not {brokers}")
         self._paused: set[int] = set()
         self._gates: dict[int, list[TcpGate]] = {}  # per broker: one to each ZooKeeper server
         self._spaces = NetworkSpaces(brokers) if in_namespaces else None
+        self._security = self._make_security(security, brokers)
         self._is_temporary = data is None
         self._data = Path(tempfile.mkdtemp(prefix="penstock-") if data is None else data)
         self._local = LocalCluster(
@@ -66,7 +71,11 @@ class Cluster:
             zookeepers=zookeepers,
             connect_of=self._connect_of,
             location_of=self._spaces.location if self._spaces else None,
-            config={name: as_text(value) for name, value in (config or {}).items()},
+            config={
+                **(self._security.broker_config if self._security else {}),
+                **{name: as_text(value) for name, value in (config or {}).items()},
+            },
+            protocol=self._security.protocol if self._security else "PLAINTEXT",
         )
 
     # -- start, stop and faults ------------------------------------------------------------
@@ -165,6 +174,20 @@ class Cluster:
         return self._local.bootstrap_servers
 
     @property
+    def client_config(self) -> dict[str, str]:
+        """What a client needs, by librdkafka's names; with secrets, if there is security."""
+        if self._security is None:
+            return {"bootstrap.servers": self.bootstrap_servers}
+        return self._security.client_config(self.bootstrap_servers)
+
+    @property
+    def client_config_file(self) -> Path:
+        """The same as a file, for `--client-config`. Only with `security`."""
+        if self._security is None:
+            raise ValueError("this cluster has no security: clients need only bootstrap_servers")
+        return self._security.write_client_config(self.bootstrap_servers)
+
+    @property
     def zookeeper(self) -> str:
         """ZooKeeper's connect string."""
         return self._local.connect
@@ -237,7 +260,8 @@ class Cluster:
         ]
 
         async def run() -> Answer:
-            async with ClusterClient(awake, limits=_LIMITS) as client:
+            security = parse_client_security(self.client_config)
+            async with ClusterClient(awake, limits=_LIMITS, security=security) as client:
                 return await question(client)
 
         return run_apart(run)
@@ -248,6 +272,13 @@ class Cluster:
         if state is None:
             raise KeyError(f"the cluster has no partition {partition} of topic {topic!r}")
         return state
+
+    def _make_security(self, security: Security | None, brokers: int) -> SecurityKit | None:
+        if security is None:
+            return None
+        spaces, ids = self._spaces, range(1, brokers + 1)
+        hosts = [] if spaces is None else [spaces.location(broker).host for broker in ids]
+        return SecurityKit(security, hosts=hosts)
 
     def _get(self, broker_id: int) -> BrokerProcess:
         if broker_id not in self._local.processes:

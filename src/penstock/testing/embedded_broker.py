@@ -24,6 +24,7 @@ from penstock.server.broker_process import (
 )
 from penstock.server.development_defaults import DEVELOPMENT_SETTINGS
 from penstock.testing.admin_calls import new_topic
+from penstock.testing.security_kit import Security, SecurityKit
 
 __all__ = ["Broker", "BrokerNotStarted"]
 
@@ -39,6 +40,8 @@ class Broker:
 
     Without `data` the records are deleted at `stop`. `listen` is HOST:PORT; port 0 picks a free
     one, and a restart after `stop` or `kill` uses the same port. `config` has Kafka's names.
+    `security`: "tls" (clients show certificates) or "sasl_ssl" (they log in), with certificates and
+    a user made on the spot: `client_config` is what clients need.
     """
 
     def __init__(
@@ -48,7 +51,9 @@ class Broker:
         listen: str = "127.0.0.1:0",
         config: Mapping[str, object] | None = None,
         in_process: bool = False,
+        security: Security | None = None,
     ) -> None:
+        self._security = None if security is None else SecurityKit(security, hosts=_hosts(listen))
         self._user_data = None if data is None else Path(data)
         self._listen = listen
         self._config = dict(config or {})
@@ -116,6 +121,9 @@ class Broker:
             "log.dirs": str(self._data),
             "listeners": f"PLAINTEXT://{self._listen}",
         }
+        if self._security is not None:
+            config["listeners"] = f"{self._security.protocol}://{self._listen}"
+            config.update(self._security.broker_config)
         config.update((name, as_text(value)) for name, value in self._config.items())
         return config
 
@@ -125,6 +133,20 @@ class Broker:
     def bootstrap_servers(self) -> str:
         """HOST:PORT for any Kafka client."""
         return self._get_serving().bootstrap_servers
+
+    @property
+    def client_config(self) -> dict[str, str]:
+        """What a client needs, by librdkafka's names; with secrets, if there is security."""
+        if self._security is None:
+            return {"bootstrap.servers": self.bootstrap_servers}
+        return self._security.client_config(self.bootstrap_servers)
+
+    @property
+    def client_config_file(self) -> Path:
+        """The same as a file, for `--client-config`. Only with `security`."""
+        if self._security is None:
+            raise ValueError("this broker has no security: clients need only bootstrap_servers")
+        return self._security.write_client_config(self.bootstrap_servers)
 
     @property
     def data(self) -> Path:
@@ -155,13 +177,18 @@ class Broker:
     ) -> None:
         from penstock.client.blocking_admin import Admin
 
-        with Admin(self.bootstrap_servers) as admin:
+        with Admin(self.bootstrap_servers, config=self.client_config) as admin:
             admin.create_topics(new_topic(name, partitions, replication_factor, config))
 
     def _get_serving(self) -> _Serving:
         if self._serving is None:
             raise BrokerNotStarted("start() the broker first, or use it in a `with` statement")
         return self._serving
+
+
+def _hosts(listen: str) -> tuple[str, ...]:
+    host = listen.rpartition(":")[0].strip("[]")
+    return (host,) if host else ()
 
 
 def _start_child(config: Mapping[str, str]) -> BrokerProcess:

@@ -70,16 +70,6 @@ def test_an_authorizer_that_could_not_work_is_refused(text: str, name: str, why:
     assert why in problem
 
 
-def test_an_inter_broker_protocol_without_effect_is_refused() -> None:
-    for text, setting in (
-        ("security.inter.broker.protocol=SSL", "security.inter.broker.protocol"),
-        ("inter.broker.listener.name=SSL", "inter.broker.listener.name"),
-    ):
-        (problem,) = _problems(f"zookeeper.connect=zk:2181\nlisteners=SSL://h:1\n{text}")
-        assert problem.split(": ")[1] == setting
-        assert "brokers connect to each other in plaintext only" in problem
-
-
 def test_security_of_a_listener_that_is_not_there_is_refused() -> None:
     (problem,) = _problems("listener.name.out.ssl.client.auth=required")
     assert (

@@ -18,7 +18,7 @@ _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_
 
 class TlsContexts:
     """One client's context. Files are read for every new connection, so that a rotated certificate
-    is used without a restart."""
+    is used without a restart; where the new files cannot be used, the old ones stay in use."""
 
     __slots__ = ("_context", "_keys", "_tls")
 
@@ -29,10 +29,14 @@ class TlsContexts:
         self._context: ssl.SSLContext | None = None
 
     def get(self) -> ssl.SSLContext:
-        """Raises InvalidClientConfig."""
-        keys = read_client_keys(self._tls)
-        if self._context is None or keys != self._keys:
-            self._context, self._keys = make_context(self._tls, keys), keys
+        """Raises InvalidClientConfig, unless there is a context."""
+        try:
+            keys = read_client_keys(self._tls)
+            if self._context is None or keys != self._keys:
+                self._context, self._keys = make_context(self._tls, keys), keys
+        except InvalidClientConfig:
+            if self._context is None:
+                raise
         return self._context
 
 
