@@ -79,7 +79,12 @@ _KAFKA: Mapping[ApiKey, tuple[Permission, ...]] = {
     ApiKey.LIST_OFFSETS: (_topic(_DESCRIBE, "per partition"),),
     ApiKey.METADATA: (
         _topic(_DESCRIBE, f"by name; by id the name stays unknown; of all topics, {_LEFT_OUT}"),
-        _cluster(_CREATE, "or Create on the topic, to create a topic that is absent"),
+        Permission(
+            _CREATE,
+            ResourceType.CLUSTER,
+            TOPIC_DENIED,
+            "or Create on the topic, to create a topic that is absent",
+        ),
         _topic(_CREATE, "or Create on the cluster, to create a topic that is absent"),
         Permission(
             _DESCRIBE,
