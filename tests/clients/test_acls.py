@@ -16,6 +16,8 @@ from confluent_kafka.admin._acl import AclBindingFilter, AclPermissionType
 from confluent_kafka.admin._acl import AclOperation as TheirOperation
 from confluent_kafka.admin._resource import ResourcePatternType as TheirPattern
 from confluent_kafka.admin._resource import ResourceType as TheirType
+from tests.interop.kafka_jars import Say, resolve_kafka_jars, run_tool
+from tests.profile import is_long
 from typer.testing import CliRunner
 
 import penstock
@@ -258,3 +260,36 @@ def test_wrong_usage_of_the_command(
     broker: penstock.Broker, arguments: tuple[str, ...], why: str
 ) -> None:
     assert why in run(broker, *arguments, code=2)
+
+
+# -- Kafka's own tool ----------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not is_long(), reason="a JVM for each command: PROFILE=verify")
+def test_kafkas_own_tool_adds_lists_and_removes(tmp_path: Path, say: Say) -> None:
+    jars = resolve_kafka_jars(say)
+    administered = {**SETTINGS, "super.users": ANYBODY}
+    with penstock.Broker(data=tmp_path, config=administered) as broker:
+        server = ("--bootstrap-server", broker.bootstrap_servers)
+
+        def tool(*arguments: str) -> str:
+            command = jars.command("org.apache.kafka.tools.AclCommand", *server, *arguments)
+            return run_tool(command, "kafka-acls", timeout_s=180)
+
+        ada = ("--allow-principal", "User:ada")
+        tool("--add", *ada, "--producer", "--topic", "orders", "--idempotent")
+        prefixed = ("--resource-pattern-type", "prefixed")
+        tool("--add", *ada, "--consumer", "--topic", "or", "--group", "g", *prefixed)
+        tool("--add", "--deny-principal", "User:bob", "--operation", "All", "--topic", "*")
+        listed = tool("--list", "--topic", "orders", "--resource-pattern-type", "match")
+        for name, kind in (("orders", "LITERAL"), ("or", "PREFIXED"), ("*", "LITERAL")):
+            assert f"resourceType=TOPIC, name={name}, patternType={kind}" in listed
+        tool("--remove", "--force", "--topic", "orders")
+        with penstock.Admin(broker.bootstrap_servers) as admin:
+            patterns = {binding.pattern for binding in admin.describe_acls()}
+        assert patterns == {
+            ResourcePattern(ResourceType.CLUSTER, "kafka-cluster"),
+            ResourcePattern(ResourceType.TOPIC, "or", PatternType.PREFIXED),
+            ResourcePattern(ResourceType.GROUP, "g", PatternType.PREFIXED),
+            ResourcePattern(ResourceType.TOPIC, "*"),
+        }
