@@ -17,8 +17,8 @@ pytestmark = pytest.mark.xdist_group("cluster")
 
 TOPIC, GROUP, SHARDS = "orders", "shop", "__penstock_deferred"
 PARTITIONS = 2
-COUNT = scaled(test=300, verify=20_000, release=50_000)
-KILLS = scaled(test=2, verify=10, release=20)
+COUNT = scaled(test=200, verify=20_000, release=50_000)
+KILLS = scaled(test=1, verify=10, release=20)
 HANG_S = 240.0
 CONFIG = {"min.insync.replicas": "2"}
 
