@@ -23,12 +23,13 @@ from bench.measure import RESULTS, data_home, write_results
 from bench.plot import bar_chart
 from bench.spark.cold_start import measure_cold_start
 from bench.spark.contenders import JVM, KAFKA, OURS, PENSTOCK
+from bench.spark.jobs import JOBS
 from bench.spark.report import RATES, find_targets, summarize
 from bench.spark.sessions import Figure, run_child
 from bench.spark.topics import fill
 
 MANY, SOME, FEW = "many", "some", "few"
-PARTS = ("throughput", "micro_batches", "cold_start")
+PARTS = ("throughput", "micro_batches", "cold_start", "jobs")
 
 
 def main() -> None:
@@ -68,6 +69,9 @@ def _figures(options: argparse.Namespace, shared: dict[str, Any]) -> Iterator[Fi
     if "throughput" in parts:
         topics = {MANY: (MANY, options.rows), SOME: (SOME, options.rows // 3)}
         yield from run_child("throughput", {**shared, **topics, "rounds": options.rounds})
+    if "jobs" in parts:
+        some = {SOME: (SOME, options.rows // 3)}
+        yield from run_child("jobs", {**shared, **some, "rounds": options.rounds})
     small = {**shared, "topic": FEW, "batches": options.batches}
     if "micro_batches" in parts:
         for _ in range(max(options.rounds - 1, 1)):
@@ -123,7 +127,9 @@ def _draw(metrics: dict[str, Any]) -> None:
         groups,
         "M rows/s",
     )
-    times = {name: metric["medians"] for name, metric in metrics.items() if name not in RATES}
+    times = {
+        name: metric["medians"] for name, metric in metrics.items() if name not in (*RATES, JOBS)
+    }
     for number, (name, medians) in enumerate(times.items()):
         title, _, unit = name.rpartition(", ")
         path = RESULTS / f"spark_times_{number}.svg"

@@ -9,6 +9,7 @@ from typing import Any
 from bench.broker.report import Target
 from bench.spark.cold_start import COLD_START
 from bench.spark.contenders import JVM, KAFKA, OURS, OWN, PEER, Contender
+from bench.spark.jobs import JOBS
 from bench.spark.micro_batches import MICRO_BATCH, contender_name
 from bench.spark.throughput import (
     COPY,
@@ -58,6 +59,8 @@ def _ratios(metric: str, medians: Mapping[str, float]) -> Iterator[tuple[str, fl
     """Our connector relative to the JVM connector: higher is better for rates, lower for times."""
     if metric == MICRO_BATCH:
         yield from _preset_ratios(medians)
+    elif metric == JOBS:
+        yield "replay to replay --where", round(medians["replay"] / medians["replay --where"], 3)
     elif metric == COLD_START:
         yield "on Penstock", round(medians[OWN] / medians[PEER], 3)
     else:

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from tests.profile import is_long, scaled
 from tests.spark.planted_faults import ALSO_EXPECTED, EXPECTED, TOPIC, broker_with_faults
 from tests.spark.topics import Sent, create_topic, delete_records, send
-from tests.spark.written import read_records
+from tests.spark.written import has_undecided, read_records
 
 import penstock
 from penstock.protocol.records import Record
@@ -276,18 +276,86 @@ def test_impossible_replay_is_refused(
         replay(spark, servers, wrong)
 
 
-def test_failing_replay_function_names_its_record(
+@pytest.mark.parametrize("function", [None, "def same(record):\n    return record\n"])
+def test_records_are_copied_alike_with_and_without_spark_sql(
+    spark: SparkSession,
+    broker: penstock.Broker,
+    topic_name: str,
+    tmp_path: Path,
+    function: str | None,
+) -> None:
+    """Without SQL, no row passes through Spark's JVM."""
+    servers = broker.bootstrap_servers
+    create_topic(servers, topic_name, partitions=2)
+    records = [
+        Sent(
+            None if number % 5 == 0 else f"value {number}".encode(),
+            f"key {number % 7}".encode() if number % 11 else None,
+            number % 2,
+            headers=[("a", None), ("a", b"1")] * (number % 3),
+        )
+        for number in range(40)
+    ]
+    send(servers, topic_name, records)
+    file = tmp_path / "same_records.py"
+    file.write_text(function or "")
+    copies = [
+        Replay(
+            scope=JobScope((topic_name,)),
+            target=f"{topic_name}.{name}",
+            where=where,
+            function=load_function(f"{file}:same") if function else None,
+            keeps_partitions=keeps_partitions,
+            creates_target=True,
+        )
+        for name, where, keeps_partitions in (
+            ("sql", "true", False),
+            ("direct", None, False),
+            ("sql-kept", "true", True),
+            ("direct-kept", None, True),
+        )
+    ]
+    assert [replay(spark, servers, options).written for options in copies] == [40] * 4
+    sql, direct, sql_kept, direct_kept = (described(servers, copy.target) for copy in copies)
+    assert keyed(direct) == keyed(sql)  # the others have a partition of the sink's choice
+    assert direct_kept == sql_kept == described(servers, topic_name)
+
+
+def keyed(records: dict[int, list[tuple[object, ...]]]) -> dict[int, list[str]]:
+    """Without order, because tasks write beside each other."""
+    return {
+        partition: sorted(repr(record) for record in members if record[0] is not None)
+        for partition, members in records.items()
+    }
+
+
+def described(servers: str, topic: str) -> dict[int, list[tuple[object, ...]]]:
+    return {
+        partition: [(record.key, record.value, tuple(record.headers)) for record in records]
+        for partition, records in read_records(servers, topic).items()
+    }
+
+
+def test_failing_replay_function_names_its_record_and_nothing_is_copied(
     spark: SparkSession, broker: penstock.Broker, topic_name: str, tmp_path: Path
 ) -> None:
-    servers = create_with(broker, topic_name, [b"a"])
+    servers = create_with(broker, topic_name, [b"a", b"b"])
     create_topic(servers, f"{topic_name}.out")
     file = tmp_path / "failing_on_records.py"
-    file.write_text("def fail(record):\n    raise KeyError('price')\n")
-    scope = JobScope((topic_name,), partitions=(0,))
+    file.write_text(
+        "def fail(record):\n"
+        "    if record.value == b'b':\n"
+        "        raise KeyError('price')\n"
+        "    return record\n"
+    )
     function = load_function(f"{file}:fail")
-    options = Replay(scope=scope, target=f"{topic_name}.out", function=function)
-    with pytest.raises(JobFailed, match=rf"failed for {topic_name}-0 offset 0: KeyError: 'price'"):
+    options = Replay(scope=JobScope((topic_name,)), target=f"{topic_name}.out", function=function)
+    with pytest.raises(
+        JobFailed, match=rf"failed for {topic_name}-\d offset \d: KeyError: 'price'"
+    ):
         replay(spark, servers, options)
+    assert not has_undecided(servers, options.target)
+    assert read_records(servers, options.target).get(0, []) == []
 
 
 def test_stopped_job_raises_job_stopped(

@@ -23,12 +23,21 @@ from penstock.spark.connect.cluster_security import security_options
 from penstock.spark.connect.connections import BlockingClient
 from penstock.spark.failures import ClusterNotReady
 from penstock.spark.jobs.failures import JobRefused
-from penstock.spark.jobs.replay_function import OUTPUT_SCHEMA, RecordFunction, change_batches
+from penstock.spark.jobs.replay_copy import new_copy, run_copy
+from penstock.spark.jobs.replay_function import (
+    OUTPUT_NAMES,
+    OUTPUT_SCHEMA,
+    RecordFunction,
+    change_batches,
+)
 from penstock.spark.jobs.running import JobProgress, JobWatch, run_watched
 from penstock.spark.jobs.scope import JobScope, ResolvedScope, resolve_scope, source_options
 from penstock.spark.session.spark_errors import SPARK_ERRORS
 from penstock.spark.session.spark_messages import explain
 from penstock.spark.sink.null_headers import fill_null_headers
+from penstock.spark.sink.options import parse_sink_options
+from penstock.spark.source.options import ReadMode, parse_source_options
+from penstock.spark.source.read_task import read_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -36,6 +45,7 @@ if TYPE_CHECKING:
 _FORMAT = "penstock"
 _STEP = "copy records"
 _RECORDS = "records"
+_COPIED = ("key", "value", "headers", "partition")  # columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +64,12 @@ class Replay:
     isolation: IsolationLevel = IsolationLevel.READ_COMMITTED
     compression: str = "none"
 
+    @property
+    def needs_spark_sql(self) -> bool:
+        """Whether rows must pass through Spark's JVM."""
+        is_changed = any(text is not None for text in (self.where, self.key, self.value))
+        return is_changed or self.marks_origin
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayResult:
@@ -70,12 +86,36 @@ def run_replay(
     targets = prepare_target(client, replay, resolved)
     written = 0
     if resolved.offsets:
-        rows = change_rows(_read(spark, client.settings.bootstrap, resolved, replay), replay)
         counting = _counting(client, targets, watch)
-        written = run_watched(spark, _STEP, counting, lambda: _write(rows, client, replay))
+        if replay.needs_spark_sql:
+            rows = change_rows(_read(spark, client.settings.bootstrap, resolved, replay), replay)
+            written = run_watched(spark, _STEP, counting, lambda: _write(rows, client, replay))
+        else:
+            written = _copy(spark, client, resolved, replay, counting)
     return ReplayResult(
         offsets=resolved.offsets, written=written, seconds=time.monotonic() - started_s
     )
+
+
+def _copy(
+    spark: "SparkSession",
+    client: BlockingClient,
+    resolved: ResolvedScope,
+    replay: Replay,
+    watch: JobWatch,
+) -> int:
+    source = parse_source_options(
+        _source_options(client.settings.bootstrap, resolved, replay), ReadMode.BATCH
+    )
+    columns = OUTPUT_NAMES if replay.function is not None else _COPIED
+    copy = new_copy(
+        read_settings(source, columns),
+        parse_sink_options(_sink_options(client, replay)),
+        function=replay.function,
+        keeps_partitions=replay.keeps_partitions,
+    )
+    ranges = [span for span in resolved.ranges if span.size]
+    return run_copy(spark, ranges, copy, _STEP, watch)
 
 
 def _write(rows: "DataFrame", client: BlockingClient, replay: Replay) -> int:
@@ -157,13 +197,16 @@ def _sink_options(client: BlockingClient, replay: Replay) -> dict[str, str]:
 def _read(
     spark: "SparkSession", bootstrap: str, resolved: ResolvedScope, replay: Replay
 ) -> "DataFrame":
-    return (
-        spark.read.format(_FORMAT)
-        .options(**source_options(bootstrap, resolved))
-        .option("includeHeaders", "true")
-        .option("kafka.isolation.level", replay.isolation.name.lower())
-        .load()
-    )
+    options = _source_options(bootstrap, resolved, replay)
+    return spark.read.format(_FORMAT).options(**options).load()
+
+
+def _source_options(bootstrap: str, resolved: ResolvedScope, replay: Replay) -> dict[str, str]:
+    return {
+        **source_options(bootstrap, resolved),
+        "includeHeaders": "true",
+        "kafka.isolation.level": replay.isolation.name.lower(),
+    }
 
 
 def change_rows(rows: "DataFrame", replay: Replay) -> "DataFrame":

@@ -39,12 +39,8 @@ OUTPUT_SCHEMA = (
     "key binary, value binary, headers array<struct<key:string,value:binary>>, partition int, "
     "topic string, offset bigint, timestamp timestamp"
 )
-_OUTPUT = pa.schema(
-    [
-        pa.field(name, COLUMN_TYPES[name])
-        for name in ("key", "value", "headers", "partition", "topic", "offset", "timestamp")
-    ]
-)
+OUTPUT_NAMES = ("key", "value", "headers", "partition", "topic", "offset", "timestamp")
+_OUTPUT = pa.schema([pa.field(name, COLUMN_TYPES[name]) for name in OUTPUT_NAMES])
 
 
 class BadReplayFunction(JobFailed):
