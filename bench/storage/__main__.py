@@ -1,16 +1,27 @@
-"""`python -m bench.storage`: prints JSON and writes bench/results/storage.json."""
+"""`python -m bench.storage`: prints JSON and writes bench/results/storage.json.
+
+With `--engine commitlog` it compares that engine with the segmented one instead
+(bench/results/storage-commitlog.json).
+"""
+
+import sys
 
 from bench.measure import write_results
 from bench.storage import (
     appending,
     compacting,
+    engines,
     flushing,
     looking_up,
     many_partitions,
     recovering,
 )
 
-if __name__ == "__main__":
+if sys.argv[1:] == ["--engine", "commitlog"]:
+    write_results(
+        "storage-commitlog", {"engines": [engines.measure(logs) for logs in (1, 12, 100, 1_000)]}
+    )
+elif __name__ == "__main__":
     write_results(
         "storage",
         {

@@ -1,7 +1,8 @@
 """The broker that the clients connect to: Penstock's own, a real Kafka, or one that is running
 already.
 
-PENSTOCK_TEST_BROKER chooses: unset is `penstock.Broker()`, `kafka` is Apache Kafka from its jars,
+PENSTOCK_TEST_BROKER chooses: unset is `penstock.Broker()`, `commitlog` is that with the commit log
+engine, `kafka` is Apache Kafka from its jars,
 HOST:PORT is a running broker (its data directory, if local, in PENSTOCK_TEST_DATA). A running
 broker must create topics automatically, with three partitions.
 """
@@ -58,12 +59,17 @@ def broker_under_test(
     if wanted == "kafka":
         with KafkaBroker(resolve_kafka_jars(say), directory, settings) as kafka:
             yield BrokerUnderTest(bootstrap_servers=kafka.bootstrap, data=kafka.data, is_kafka=True)
-    elif wanted:
+    elif wanted and wanted != COMMIT_LOG:
         data = os.environ.get("PENSTOCK_TEST_DATA")
         yield BrokerUnderTest(bootstrap_servers=wanted, data=Path(data) if data else None)
     else:
-        with penstock.Broker(data=directory, config=settings) as broker:
+        engine = COMMIT_LOG if wanted else "segmented"
+        own = {**settings, "storage.engine": engine}
+        with penstock.Broker(data=directory, config=own) as broker:
             yield BrokerUnderTest(bootstrap_servers=broker.bootstrap_servers, data=directory)
+
+
+COMMIT_LOG = "commitlog"
 
 
 def _wait_until_led(bootstrap_servers: str, topic: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tests.crash.harness import (
     CONFIG,
@@ -107,6 +107,8 @@ def _check_aborted(timeline: Timeline, seen: Seen) -> None:
 class Run:
     """One engine on one disk, with its expectations. A SimulatedCrash may end it anywhere."""
 
+    make: Callable[..., Any] = SegmentedEngine
+
     def __init__(
         self,
         disk: SimulatedDisk,
@@ -123,7 +125,9 @@ class Run:
         self.log: SegmentedLog
 
     def start(self) -> None:
-        self.engine, logs = start(self.disk, self.config, background=self.background)
+        self.engine, logs = start(
+            self.disk, self.config, background=self.background, make=type(self).make
+        )
         if PARTITION in logs:
             self.log = logs[PARTITION]
             self._note_durable()
@@ -235,8 +239,12 @@ class Run:
         for timeline in self.expectations.both():
             timeline.starts = {self.log.log_start_offset}
 
+    def possible_starts(self) -> set[int]:
+        """Where retention may let the log start."""
+        return {segment.base_offset for segment in self.log.segments} | {self.log.log_end_offset}
+
     def retain(self) -> None:
-        bases = {segment.base_offset for segment in self.log.segments} | {self.log.log_end_offset}
+        bases = self.possible_starts()
         for timeline in self.expectations.both():
             timeline.starts |= bases
             # A power cut may lose the end of the log, and its start with it.

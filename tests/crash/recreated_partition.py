@@ -39,10 +39,10 @@ SECOND_ID = TopicId(UUID(int=8))
 OTHERS_COUNT = 3
 
 
-def written_beside_another() -> tuple[SimulatedDisk, Expectations]:
+def written_beside_another(kind: type[Run] = Run) -> tuple[SimulatedDisk, Expectations]:
     """Two partitions, both closed cleanly and with entries in the checkpoints."""
     disk = SimulatedDisk(DATA)
-    run = Run(disk, Expectations())
+    run = kind(disk, Expectations())
     run.start()
     other = create(run.engine, partition=OTHER)
     items = [
@@ -74,7 +74,9 @@ class RecreatedPartition(Run):
         self._between: list[Callable[[], None]] = []
 
     def start(self) -> None:
-        self.engine, logs = start(self.disk, self.config, background=self.background)
+        self.engine, logs = start(
+            self.disk, self.config, background=self.background, make=type(self).make
+        )
         self.log, self.other = logs[PARTITION], logs[OTHER]
         self._note_durable()
 

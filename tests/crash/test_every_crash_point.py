@@ -277,7 +277,7 @@ def delete_and_create_again_during_retention(run: Run) -> None:
     assert isinstance(run, RecreatedPartition)
     run.append_more(9)
     for timeline in run.expectations.both():
-        timeline.starts |= {segment.base_offset for segment in run.log.segments}
+        timeline.starts |= run.possible_starts()
     run.between_visits(run.delete)
     run.between_visits(run.create_again)
     run.between_visits(lambda: run.append_more(2, epoch=5))
@@ -314,9 +314,9 @@ def _compaction_states() -> list[tuple[bytes, ...]]:
 # -- the disks they start on -------------------------------------------------------------------
 
 
-def _written(*, close: bool) -> tuple[SimulatedDisk, Expectations]:
+def written(*, close: bool, kind: type[Run] = Run) -> tuple[SimulatedDisk, Expectations]:
     disk = SimulatedDisk(DATA)
-    run = Run(disk, Expectations())
+    run = kind(disk, Expectations())
     run.start()
     run.create()
     for step in scenario():
@@ -331,11 +331,11 @@ def _empty() -> tuple[SimulatedDisk, Expectations]:
 
 
 def _closed() -> tuple[SimulatedDisk, Expectations]:
-    return _written(close=True)
+    return written(close=True)
 
 
 def _killed() -> tuple[SimulatedDisk, Expectations]:
-    return _written(close=False)
+    return written(close=False)
 
 
 class Scenario(NamedTuple):
@@ -462,7 +462,11 @@ def _choices(ordinal: int, kept: int | None) -> list[CrashChoice]:
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_a_crash_anywhere_keeps_all_guarantees(scenario: Scenario, record_figure: Figure) -> None:
-    counter = Counter()
+    check_every_point(scenario, record_figure)
+
+
+def check_every_point(scenario: Scenario, record_figure: Figure) -> None:
+    counter = Counter(scenario.kind.make)
     trace = _trace(scenario)
     points = _crash_points(trace)
     for ordinal, kept in points:
@@ -496,7 +500,7 @@ def _crash(scenario: Scenario, ordinal: int, kept: int | None) -> Run:
 
 def _check(run: Run, disk: SimulatedDisk, after: str, counter: Counter, *, settle: bool) -> None:
     clean = disk.exists(f"{DATA}/{CLEAN_SHUTDOWN_FILE}")
-    engine, logs = start(disk, run.config)
+    engine, logs = start(disk, run.config, make=type(run).make)
     counter.recoveries += 1
     assert not engine.statistics().failed_directories
     log = logs.get(PARTITION)

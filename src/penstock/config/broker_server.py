@@ -5,7 +5,7 @@ from functools import partial
 from penstock.config.check import at_least, one_of
 from penstock.config.declare import broker, named
 from penstock.config.listeners import HOST_PORT, HTTP_URL
-from penstock.config.setting import NOT_YET, Setting, SettingKind
+from penstock.config.setting import Setting, SettingKind
 
 _IDENTITY: tuple[Setting, ...] = (
     broker(
@@ -77,9 +77,24 @@ _PENSTOCK: tuple[Setting, ...] = (
         "storage.engine",
         SettingKind.STRING,
         "segmented",
-        "How partitions lie on disk: each in its own segments, or all in one commit log.",
+        "How partitions lie on disk: each in its own segments, or all of a log directory in one "
+        "commit log. Fixed once a log directory has been used.",
         one_of("segmented", "commitlog"),
-        effect=NOT_YET,
+    ),
+    _own(
+        "storage.commitlog.file.bytes",
+        SettingKind.LONG,
+        1_073_741_824,
+        "Size of a file of the commit log (storage.engine=commitlog).",
+        at_least(1_048_576),
+    ),
+    _own(
+        "storage.commitlog.min.live.ratio",
+        SettingKind.DOUBLE,
+        0.25,
+        "A file of the commit log with no larger share of live bytes is emptied and removed: its "
+        "live batches are written again at the log's end.",
+        at_least(0),
     ),
     _own(
         "send.method",

@@ -87,6 +87,7 @@ class StorageConfig:
     cleaner_io_max_bytes_per_second: float = inf
     cleaner_backoff_ms: int = 15_000
     producer_id_expiration_ms: int = 86_400_000
+    engine: str = "segmented"
     commit_log_file_bytes: int = 1_073_741_824  # of the commit log engine, like the next
     commit_log_min_live_ratio: float = 0.25  # a file with no more is emptied and removed
 
@@ -117,4 +118,7 @@ StorageConfig.SOURCE_NAMES = {
     "cleaner_io_max_bytes_per_second": "log.cleaner.io.max.bytes.per.second",
     "cleaner_backoff_ms": "log.cleaner.backoff.ms",
     "producer_id_expiration_ms": "producer.id.expiration.ms",
+    "engine": "storage.engine",
+    "commit_log_file_bytes": "storage.commitlog.file.bytes",
+    "commit_log_min_live_ratio": "storage.commitlog.min.live.ratio",
 }

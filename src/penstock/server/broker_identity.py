@@ -36,12 +36,13 @@ async def establish_identity(
     store: BrokerMetadataStore,
     disk: Disk,
     directories: Sequence[str],
+    engine: str,
 ) -> BrokerIdentity:
     """WrongOwner if the directories belong to another broker or cluster."""
     broker_id = await _choose_broker_id(config, owner.broker_id, store)
     cluster_id = await store.ask_at_startup(get_or_create_cluster_id)
     check_owner(owner, broker_id=broker_id, cluster_id=cluster_id, directory=directories[0])
-    write_owner(disk, directories, broker_id=broker_id, cluster_id=cluster_id)
+    write_owner(disk, directories, broker_id=broker_id, cluster_id=cluster_id, engine=engine)
     return BrokerIdentity(BrokerId(broker_id), cluster_id)
 
 

@@ -46,7 +46,7 @@ from penstock.server.incarnation import BrokerIncarnation, RecoveredLogs, report
 from penstock.server.lazy import Lazy
 from penstock.server.listeners import bind_listeners, build_server
 from penstock.server.loop_times import LoopTimes, read_loop_times
-from penstock.server.meta_properties import WrongOwner, read_owner
+from penstock.server.meta_properties import WrongEngine, WrongOwner, check_engine, read_owner
 from penstock.server.metadata_store import BrokerMetadataStore, open_broker_store
 from penstock.server.new_directories import NewDirectories, find_missing
 from penstock.server.pause_log import PauseLog
@@ -70,6 +70,7 @@ DRAIN_MS = 5_000  # a stopping broker waits this long for responses under way
 
 _REFUSALS = (
     WrongOwner,
+    WrongEngine,
     BrokerIdTaken,
     DamagedZnode,
     MetadataStoreError,
@@ -318,6 +319,8 @@ class BrokerServer:
         missing = find_missing(self._disk, StorageConfig.from_broker(config).log_dirs)
         directories = storage.lock()
         self._new_directories = NewDirectories(self._disk, directories, missing)
+        engine = StorageConfig.from_broker(config).engine
+        check_engine(self._disk, directories, engine)
         owner = read_owner(self._disk, directories)
         self._store = await open_broker_store(
             config,
@@ -334,6 +337,7 @@ class BrokerServer:
             store=self._store,
             disk=self._disk,
             directories=directories,
+            engine=engine,
         )
 
     async def _check_replicas(

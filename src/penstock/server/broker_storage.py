@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import TYPE_CHECKING
 
 from penstock.config.effective_config import EffectiveConfig
 from penstock.config.log_config import LogConfig, StorageConfig
@@ -21,6 +22,9 @@ from penstock.storage.engine import Engine, PartitionLog
 from penstock.storage.errors import StorageError
 from penstock.storage.flush_threads import FlushThreads
 from penstock.storage.segmented_engine import SegmentedEngine
+
+if TYPE_CHECKING:
+    from penstock.storage.commit_log.commit_log_engine import CommitLogEngine
 
 SYNC_THREADS = 4
 PROGRESS_EVERY_S = 1.0
@@ -48,7 +52,7 @@ class BrokerStorage:
         self.background = FlushThreads(SYNC_THREADS)
         # One thread for what must not run in parallel: the embedded store's journal, recovery.
         self.thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal")
-        self.engine: Engine = SegmentedEngine(
+        self.engine: Engine = _engine_of(config.engine)(
             config,
             config_of=self._config_of,
             disk=disk,
@@ -137,6 +141,15 @@ class BrokerStorage:
             self.engine.abandon()
         self.thread.shutdown(wait=False)
         self.background.stop()
+
+
+def _engine_of(name: str) -> "type[SegmentedEngine] | type[CommitLogEngine]":
+    if name == "segmented":
+        return SegmentedEngine
+    # Imported here, because few brokers need it and every start would pay for it.
+    from penstock.storage.commit_log.commit_log_engine import CommitLogEngine
+
+    return CommitLogEngine
 
 
 class _RecoveryProgress:

@@ -42,6 +42,7 @@ class LocalCluster:
         zookeeper: str | None = None,
         zookeepers: int = 1,
         config: Mapping[str, str] | None = None,
+        broker_configs: Mapping[int, Mapping[str, str]] | None = None,
         connect_of: Callable[[int], str] | None = None,
         location_of: Callable[[int], BrokerLocation] | None = None,
         protocol: str = "PLAINTEXT",
@@ -52,6 +53,7 @@ class LocalCluster:
         self._connect = zookeeper
         self.ensemble = None if zookeeper else ZooKeeperEnsemble(data, zookeepers)
         self._config = dict(config or {})
+        self._broker_configs = dict(broker_configs or {})
         self._connect_of = connect_of or (lambda broker_id: self.connect)
         self._location_of = location_of or (lambda broker_id: BrokerLocation(host))
         self.processes: dict[int, BrokerProcess] = {}  # started and not stopped
@@ -142,6 +144,7 @@ class LocalCluster:
         return {
             **CLUSTER_SETTINGS,
             **self._config,
+            **self._broker_configs.get(broker_id, {}),
             **self._metrics_listener_of(broker_id),
             "broker.id": str(broker_id),
             "log.dirs": str(self.folder_of(broker_id)),

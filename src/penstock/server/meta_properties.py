@@ -6,11 +6,14 @@ from typing import NamedTuple
 from uuid import uuid4
 
 from penstock.io.disk import Disk
+from penstock.storage.log_directory import parse_folder_name
 from penstock.storage.partition_metadata import (
     MetaProperties,
     read_meta_properties,
     write_meta_properties,
 )
+
+SEGMENTED = "segmented"
 
 
 class WrongOwner(Exception):
@@ -58,7 +61,39 @@ def check_owner(owner: DirectoryOwner, *, broker_id: int, cluster_id: str, direc
         )
 
 
-def write_owner(disk: Disk, directories: Sequence[str], *, broker_id: int, cluster_id: str) -> None:
+class WrongEngine(Exception):
+    """The log directory was written by another storage engine."""
+
+
+def check_engine(disk: Disk, directories: Sequence[str], engine: str) -> None:
+    """WrongEngine if a directory holds partitions in the layout of another one."""
+    for directory in directories:
+        stored = read_meta_properties(disk, directory)
+        used = SEGMENTED if stored is None or stored.engine is None else stored.engine
+        if stored is None and not _has_logs(disk, directory):
+            continue
+        if used != engine:
+            raise WrongEngine(
+                f"log directory {directory} was written with storage.engine={used}, but the "
+                f"broker is set to {engine}; set storage.engine={used}, or give the broker "
+                f"an empty log directory and let it fetch its replicas again"
+            )
+
+
+def _has_logs(disk: Disk, directory: str) -> bool:
+    """Whether there are partitions' folders without the file that says whose they are."""
+    entries = disk.list(directory)
+    return any(entry.is_directory and parse_folder_name(entry.name) for entry in entries)
+
+
+def write_owner(
+    disk: Disk,
+    directories: Sequence[str],
+    *,
+    broker_id: int,
+    cluster_id: str,
+    engine: str = SEGMENTED,
+) -> None:
     """Write the file where it is missing or incomplete; a directory keeps its own id."""
     for directory in directories:
         stored = read_meta_properties(disk, directory)
@@ -67,6 +102,7 @@ def write_owner(disk: Disk, directories: Sequence[str], *, broker_id: int, clust
                 stored or MetaProperties(directory_id=uuid4()),
                 node_id=broker_id,
                 cluster_id=cluster_id,
+                engine=None if engine == SEGMENTED else engine,
             )
             write_meta_properties(disk, directory, complete)
 

@@ -23,6 +23,7 @@ CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 
 UNKNOWN_BROKER_EPOCH = -1
 _INCARNATION = "penstock.incarnation"
+_ENGINE = "penstock.storage.engine"
 _UUID_TEXT = re.compile(r"[A-Za-z0-9_-]{22}")
 _SPECIAL = re.compile(r"([\\=:#! ])")  # what Java's properties put a backslash before
 _ESCAPED = re.compile(r"\\(.)")
@@ -89,6 +90,7 @@ class MetaProperties:
     cluster_id: str | None = None
     directory_id: UUID | None = None
     incarnation: int | None = None  # of its broker, at its latest registration; not Kafka's
+    engine: str | None = None  # None: segmented, which is Kafka's layout; not Kafka's either
 
 
 def read_meta_properties(disk: Disk, directory: str) -> MetaProperties | None:
@@ -113,6 +115,8 @@ def encode_meta_properties(properties: MetaProperties) -> bytes:
         lines.append(f"directory.id={encode_uuid(properties.directory_id)}")
     if properties.incarnation is not None:
         lines.append(f"{_INCARNATION}={properties.incarnation}")
+    if properties.engine is not None:
+        lines.append(f"{_ENGINE}={_escape(properties.engine)}")
     return "\n".join([*lines, ""]).encode("ascii")
 
 
@@ -128,6 +132,7 @@ def decode_meta_properties(content: bytes, path: str) -> MetaProperties:
         cluster_id=properties.get("cluster.id", (None, 0))[0],
         directory_id=_directory_id_of(properties, path),
         incarnation=_number_of(properties, _INCARNATION, path),
+        engine=properties.get(_ENGINE, (None, 0))[0],
     )
     if version == 1 and (meta.node_id is None or meta.cluster_id is None):
         raise MalformedCheckpoint(path, 1, "version 1 needs both node.id and cluster.id")

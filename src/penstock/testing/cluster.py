@@ -37,12 +37,17 @@ class NotInTime(AssertionError):
     """The awaited state did not come; the message has the last one."""
 
 
+def _as_texts(config: Mapping[str, object]) -> dict[str, str]:
+    return {name: as_text(value) for name, value in config.items()}
+
+
 class Cluster:
     """`with Cluster(brokers=3) as cluster:`; broker ids count from 1.
 
     Without `data` everything is deleted at the end. `config` has Kafka's names and applies to all
-    brokers. With `in_namespaces` each broker has a network namespace, and `cut` drops packets from
-    one broker to another; starting it raises NoNamespaces if the machine does not allow that.
+    brokers, and `broker_configs` to one each. With `in_namespaces` each broker has a network
+    namespace, and `cut` drops packets from one broker to another; starting it raises NoNamespaces
+    if the machine does not allow that.
     `security`: "tls" or "sasl_ssl", among the brokers too; `client_config` is what clients need.
     """
 
@@ -53,6 +58,7 @@ class Cluster:
         zookeepers: int = 1,
         data: str | Path | None = None,
         config: Mapping[str, object] | None = None,
+        broker_configs: Mapping[int, Mapping[str, object]] | None = None,
         in_namespaces: bool = False,
         security: Security | None = None,
     ) -> None:
@@ -73,7 +79,10 @@ class Cluster:
             location_of=self._spaces.location if self._spaces else None,
             config={
                 **(self._security.broker_config if self._security else {}),
-                **{name: as_text(value) for name, value in (config or {}).items()},
+                **_as_texts(config or {}),
+            },
+            broker_configs={
+                broker_id: _as_texts(own) for broker_id, own in (broker_configs or {}).items()
             },
             protocol=self._security.protocol if self._security else "PLAINTEXT",
         )

@@ -124,6 +124,8 @@ _PENSTOCKS_OWN: dict[str, Value] = {
     "send.method": "sendfile",
     "transaction.prepared.alarm.ms": 3_600_000,
     "storage.engine": "segmented",
+    "storage.commitlog.file.bytes": 1_073_741_824,
+    "storage.commitlog.min.live.ratio": 0.25,
 }
 
 

@@ -4,7 +4,9 @@ import pytest
 
 from penstock.server.meta_properties import (
     DirectoryOwner,
+    WrongEngine,
     WrongOwner,
+    check_engine,
     check_owner,
     read_owner,
     write_owner,
@@ -62,3 +64,20 @@ def test_directories_of_two_brokers_are_rejected() -> None:
     write_meta_properties(disk, "/b", MetaProperties(node_id=2))
     with pytest.raises(WrongOwner, match=r"more than one broker: 1 \(/a\), 2 \(/b\)"):
         read_owner(disk, ["/a", "/b"])
+
+
+def test_a_directory_keeps_the_engine_that_wrote_it() -> None:
+    disk = make_disk("/data", "/new")
+    write_owner(disk, ["/data"], broker_id=7, cluster_id=CLUSTER, engine="commitlog")
+    check_engine(disk, ["/data", "/new"], "commitlog")
+    with pytest.raises(WrongEngine, match=r"/data was written with storage\.engine=commitlog"):
+        check_engine(disk, ["/new", "/data"], "segmented")
+
+
+def test_a_directory_that_names_no_engine_is_segmented() -> None:
+    disk = make_disk("/data", "/unnamed", "/unnamed/orders-0")
+    write_owner(disk, ["/data"], broker_id=7, cluster_id=CLUSTER)
+    for directory in ("/data", "/unnamed"):
+        check_engine(disk, [directory], "segmented")
+        with pytest.raises(WrongEngine, match=r"storage\.engine=segmented"):
+            check_engine(disk, [directory], "commitlog")

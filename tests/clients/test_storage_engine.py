@@ -1,0 +1,68 @@
+"""A broker with storage.engine=commitlog, as clients see it: nothing is different."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import penstock
+from penstock.testing.embedded_broker import BrokerNotStarted
+
+pytestmark = pytest.mark.xdist_group("clients")
+
+RECORDS = [b"v%03d" % number for number in range(200)]
+
+
+@pytest.fixture
+def shared_broker(tmp_path: Path) -> Iterator[penstock.Broker]:
+    with penstock.Broker(data=tmp_path, config={"storage.engine": "commitlog"}) as broker:
+        yield broker
+
+
+def write(broker: penstock.Broker, topic: str, values: list[bytes]) -> None:
+    with penstock.Producer(broker.bootstrap_servers) as producer:
+        pending = [producer.send(topic, value) for value in values]
+        for acknowledged in pending:
+            acknowledged.result(timeout=60)
+
+
+def read(broker: penstock.Broker, topic: str, count: int) -> list[bytes]:
+    with penstock.Consumer(
+        topic,
+        bootstrap_servers=broker.bootstrap_servers,
+        from_beginning=True,
+        group=f"readers-of-{topic}",
+        timeout_s=60,
+    ) as consumer:
+        return sorted(message.value or b"" for message in itertools.islice(consumer, count))
+
+
+def test_records_are_there_after_a_kill_and_after_a_clean_stop(
+    shared_broker: penstock.Broker, tmp_path: Path
+) -> None:
+    shared_broker.create_topic("t", partitions=5)
+    write(shared_broker, "t", RECORDS[:100])
+    shared_broker.kill()
+    assert (tmp_path / "commitlog").is_dir()
+    assert not (tmp_path / "t-0").exists()
+    shared_broker.start()
+    write(shared_broker, "t", RECORDS[100:])
+    shared_broker.stop()
+    assert not (tmp_path / "abort").exists()
+    shared_broker.start()
+    assert read(shared_broker, "t", len(RECORDS)) == RECORDS
+
+
+def test_a_broker_refuses_the_directory_of_another_engine(
+    shared_broker: penstock.Broker, tmp_path: Path
+) -> None:
+    shared_broker.create_topic("t", partitions=1)
+    shared_broker.stop()
+    other = penstock.Broker(data=tmp_path)
+    with pytest.raises(BrokerNotStarted, match=r"written with storage\.engine=commitlog"):
+        other.start()
+    shared_broker.start()
+    write(shared_broker, "t", RECORDS[:1])
