@@ -13,6 +13,14 @@ from penstock.protocol.batch import CorruptBatch, read_header
 from penstock.protocol.control import read_end_marker
 from penstock.protocol.records import Record, iter_records
 from penstock.storage.checkpoints import decode_offsets
+from penstock.storage.commit_log.frame_scan import ScannedFrame
+from penstock.storage.commit_log.frames import FrameKind
+from penstock.storage.commit_log.verifying import (
+    batches_of,
+    has_commit_log,
+    list_commit_log,
+    scan_frames,
+)
 from penstock.storage.errors import StorageError
 from penstock.storage.leader_epoch_cache import decode_epochs
 from penstock.storage.log_directory import parse_folder_name
@@ -90,10 +98,42 @@ class Dump:
         for entry in entries:
             if not entry.is_directory and parse_name(entry.name).kind is not None:
                 self._dump_file(f"{path}/{entry.name}")
+        if has_commit_log(self._disk, path):
+            self._dump_commit_log(path)
         folders = [e for e in entries if e.is_directory and parse_folder_name(e.name) is not None]
         for entry in folders:
             if not self._has_enough():
                 self.dump(f"{path}/{entry.name}")
+
+    def _dump_commit_log(self, directory: str) -> None:
+        """Its frames, and the batches in them; `--deep` shows no records here."""
+        for base, path in list_commit_log(self._disk, directory):
+            self._view.file(path, "commit log", self._disk.size_of(path))
+            for frame, scan in scan_frames(self._disk, base, path):
+                if self._has_enough():
+                    return
+                if frame is None:
+                    self._report(path, scan.position - base, scan.problem)
+                else:
+                    self._dump_frame(path, frame)
+
+    def _dump_frame(self, path: str, frame: ScannedFrame) -> None:
+        fields = {
+            "position": frame.position,
+            "frame": FrameKind(frame.kind).name.lower(),
+            "partition_number": frame.number,
+            "previous": frame.previous,
+            "payload_bytes": len(frame.payload),
+        }
+        self._view.entry("frame", fields)
+        try:
+            for at, header in batches_of(frame):
+                if header.last_offset >= self._options.from_offset:
+                    self._batches += 1
+                    batch = {"position": frame.position + at, **header._asdict()}
+                    self._view.entry("batch-in-frame", batch)
+        except CorruptBatch as error:
+            self._report(path, frame.position, error.reason)
 
     def _dump_folder(self, path: str) -> None:
         names = [parse_name(e.name) for e in self._disk.list(path) if not e.is_directory]

@@ -17,6 +17,11 @@ from penstock.storage.checkpoints import (
     RECOVERY_POINT_FILE,
     decode_offsets,
 )
+from penstock.storage.commit_log.verifying import (
+    CommitLogCheck,
+    has_commit_log,
+    list_commit_log,
+)
 from penstock.storage.errors import MalformedCheckpoint
 from penstock.storage.findings import LogFinding, LogFindings
 from penstock.storage.log_directory import (
@@ -73,7 +78,7 @@ def is_partition_folder(disk: Disk, path: str) -> bool:
 
 def check_is_log(disk: Disk, path: str) -> None:
     """NotALog if the folder is neither a partition's nor a data directory."""
-    if is_partition_folder(disk, path):
+    if is_partition_folder(disk, path) or has_commit_log(disk, path):
         return
     for entry in disk.list(path):
         if _is_of_data_directory(disk, path, entry):
@@ -87,6 +92,8 @@ def check_is_log(disk: Disk, path: str) -> None:
 def count_log_bytes(disk: Disk, path: str) -> int:
     """The size of all log files that a check of this path reads."""
     total = 0
+    if has_commit_log(disk, path):
+        return sum(disk.size_of(file) for _, file in list_commit_log(disk, path))
     for entry in disk.list(path):
         below = f"{path}/{entry.name}"
         if entry.is_directory:
@@ -112,6 +119,10 @@ class _DirectoryCheck:
             parent = os.path.dirname(os.path.abspath(self._path))
             is_clean = self._disk.exists(f"{parent}/{CLEAN_SHUTDOWN_FILE}")
             self._check_partition(self._path, is_clean, self._find_cleaned(parent))
+            return
+        if has_commit_log(self._disk, self._path):
+            self._check_meta_properties()
+            CommitLogCheck(self._disk, self._path, self.findings, self._progress).run()
             return
         check_is_log(self._disk, self._path)
         self._check_data_directory(sorted(self._disk.list(self._path)))

@@ -95,8 +95,9 @@ class CommitLog:
 
     def find_file(self, position: int) -> CommitLogFile | None:
         """The file that holds the position, if it is still there."""
-        if self.files and position >= self._bases[-1]:
-            return self.files[-1] if position < self.end else None
+        if self._bases and position >= self._bases[-1]:
+            end = self.written_end + self._staged_bytes
+            return self.files[-1] if position < end else None
         index = bisect_right(self._bases, position) - 1
         if index < 0 or position >= self.files[index].end:
             return None

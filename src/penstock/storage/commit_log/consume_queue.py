@@ -16,6 +16,7 @@ ENTRY = Struct(">qiqiq")
 ENTRY_BYTES = ENTRY.size
 # A queue file is written anew once this many of its first entries, and half of it, are dropped.
 _LEAST_DROPPED = 4096
+_CHUNK_ENTRIES = 64  # copied at a time by a reader
 
 
 class QueueEntry(NamedTuple):
@@ -142,6 +143,12 @@ class ConsumeQueue:
     def entries(self, start: int, stop: int) -> Iterator[QueueEntry]:
         for index in range(start, min(stop, self.end)):
             yield self.entry(index)
+
+    def fields_from(self, start: int, at_most: int) -> Iterator[tuple[int, ...]]:
+        """The fields of the entries from index `start` on; changes meanwhile do not show."""
+        for first in range(start, min(self.end, start + at_most), _CHUNK_ENTRIES):
+            stop = min(first + _CHUNK_ENTRIES, self.end, start + at_most)
+            yield from ENTRY.iter_unpack(self._read(first, stop))
 
     @property
     def last_time(self) -> int:

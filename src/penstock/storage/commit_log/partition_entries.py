@@ -102,21 +102,21 @@ class PartitionEntries:
         self.snapshots: list[ProducersAt] = []
         self._disk = disk
         self._handles = handles
-        self._home = home
+        self.home = home
         self._latest_epoch = -1
         self.reconfigure(config)
 
     def reconfigure(self, config: LogConfig) -> None:
         self.config = config
+        self._segment_bytes_limit = config.segment_bytes
+        self._segment_ms_limit = config.segment_ms
+        if config.compact:
+            self._segment_ms_limit = min(config.segment_ms, config.max_compaction_lag_ms)
 
     @property
     def directory(self) -> str:
         """A name within the log directory, as the folder of a segmented log has."""
-        return f"{self._home.path}/{self.tp}"
-
-    @property
-    def home(self) -> PartitionHome:
-        return self._home
+        return f"{self.home.path}/{self.tp}"
 
     # -- batches ---------------------------------------------------------------------------
 
@@ -152,22 +152,24 @@ class PartitionEntries:
         self.log_end_offset = Offset(base_offset + last_delta + 1)
         self.is_changed = True
         self.appended_bytes += size
-        self._add_live(self._home.commit_log.get_file(position), size)
-        if (
-            self.segment_bytes + size > self.config.segment_bytes
-            or max_timestamp - self.segment_first_ms > self._segment_ms
-        ) and self.segment_bytes:
-            self._roll(Offset(base_offset))
-        if not self.segment_bytes:
+        self.size_bytes += size
+        file = self.home.commit_log.files[-1]
+        if position < file.base:
+            file = self.home.commit_log.get_file(position)  # in a replay
+        file.live_bytes += size
+        live = self.live
+        live[file.base] = live.get(file.base, 0) + size
+        segment_bytes = self.segment_bytes
+        if not segment_bytes:
             self.segment_first_ms = TimestampMs(max_timestamp)
-        self.segment_bytes += size
-
-    @property
-    def _segment_ms(self) -> int:
-        config = self.config
-        if config.compact:
-            return min(config.segment_ms, config.max_compaction_lag_ms)
-        return config.segment_ms
+        elif (
+            segment_bytes + size > self._segment_bytes_limit
+            or max_timestamp - self.segment_first_ms > self._segment_ms_limit
+        ):
+            self._roll(Offset(base_offset))
+            segment_bytes = 0
+            self.segment_first_ms = TimestampMs(max_timestamp)
+        self.segment_bytes = segment_bytes + size
 
     def roll(self, now_ms: int = 0) -> None:
         """Whatever was appended may be compacted from now on."""
@@ -184,7 +186,7 @@ class PartitionEntries:
 
     def _remove_live(self, position: int, size: int) -> None:
         self.size_bytes -= size
-        file = self._home.commit_log.find_file(position)
+        file = self.home.commit_log.find_file(position)
         if file is not None:
             file.live_bytes -= size
             base = file.base
@@ -276,7 +278,7 @@ class PartitionEntries:
         index = self.queue.find(offset)
         before = self.queue.entry(index - 1).next_offset if index > self.queue.first else 0
         end_offset = Offset(max(before, self.log_start_offset))
-        self._home.cut(self, end_offset)
+        self.home.cut(self, end_offset)
         self._end(FrameKind.TRUNCATED, end_offset, LAST_OFFSET)
         self.apply_truncation(end_offset)
         self.rebuild_producers(now_ms)
@@ -310,7 +312,7 @@ class PartitionEntries:
             raise LogFenced(self.tp, self.failure)
         if offset < 0:
             raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
-        self._home.cut(self, min(offset, self.log_start_offset))
+        self.home.cut(self, min(offset, self.log_start_offset))
         self._end(FrameKind.RESTARTED, offset, LAST_OFFSET)
         self.apply_restart(offset)
 
@@ -361,7 +363,7 @@ class PartitionEntries:
     def forget_all(self) -> None:
         """The partition is deleted: its batches are live no more."""
         for base, size in self.live.items():
-            file = self._home.commit_log.find_file(base)
+            file = self.home.commit_log.find_file(base)
             if file is not None:
                 file.live_bytes -= size
         self.live.clear()
@@ -370,25 +372,25 @@ class PartitionEntries:
 
     def _end(self, kind: FrameKind, first: int, last: int) -> None:
         """Write the frame that ends these offsets, before anything changes in memory."""
-        before = self._home.commit_log.end
+        before = self.home.commit_log.end
         ending = FrameEnding(kind, self.number, first, last, before)
         position = self.write_frame(kind, ending.encode())
-        self._home.note_ending(ending, position)
+        self.home.note_ending(ending, position)
         if kind is not FrameKind.LOG_START:
             # A power cut must not bring back what the next batches contradict.
             try:
-                self._home.commit_log.sync_now()
+                self.home.commit_log.sync_now()
             except OSError as error:
-                self._home.fail(error)
+                self.home.fail(error)
                 raise LogFenced(self.tp, error) from error
 
     def write_frame(self, kind: FrameKind, payload: Buffer) -> int:
         """Write one frame of this partition now; returns its position."""
         try:
-            position = self._home.stage(self, kind, payload)
-            self._home.write()
+            position = self.home.stage(self, kind, payload)
+            self.home.write()
         except OSError as error:
-            self._home.fail(error)
+            self.home.fail(error)
             raise LogFenced(self.tp, error) from error
         return position
 
@@ -432,7 +434,7 @@ class PartitionEntries:
         self._forget_entries(start, stop)
         self.queue.replace(start, stop, b"".join(QueueEntry.encode(entry) for entry in entries))
         for entry in entries:
-            self._add_live(self._home.commit_log.get_file(entry.position), entry.size)
+            self._add_live(self.home.commit_log.get_file(entry.position), entry.size)
         self.is_changed = True
 
     def replace_compacted(
@@ -464,7 +466,7 @@ class PartitionEntries:
         """The entry's batch has been written again at another position."""
         entry = self.queue.entry(index)
         self._remove_live(entry.position, entry.size)
-        self._add_live(self._home.commit_log.get_file(position), entry.size)
+        self._add_live(self.home.commit_log.get_file(position), entry.size)
         self.queue.move(index, position)
         self.is_changed = True
 
@@ -488,7 +490,7 @@ class PartitionEntries:
         return self._handles.descriptor(file.handle), lease
 
     def _pread(self, entry: QueueEntry, length: int) -> bytes:
-        file = self._home.commit_log.find_file(entry.position)
+        file = self.home.commit_log.find_file(entry.position)
         content = b""
         if file is not None:
             descriptor = self._handles.descriptor(file.handle)
@@ -496,7 +498,7 @@ class PartitionEntries:
         if len(content) < length:
             raise CorruptRecords(
                 f"{self.tp}: the batch at offset {entry.base_offset} is not at position "
-                f"{entry.position} of {self._home.commit_log.folder}"
+                f"{entry.position} of {self.home.commit_log.folder}"
             )
         return content
 

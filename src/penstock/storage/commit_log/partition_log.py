@@ -91,7 +91,7 @@ class CommitLogPartition(PartitionEntries):
         _OFFSET_AND_EPOCH.pack_into(batches, 0, base_offset, header[1], leader_epoch)
         if leader_epoch != self._latest_epoch:
             self._assign_epoch(leader_epoch, base_offset)
-        position = self._home.stage(self, FrameKind.BATCHES, batches) + FRAME_BYTES
+        position = self.home.stage(self, FrameKind.BATCHES, batches) + FRAME_BYTES
         self.note_batch(position, len(batches), base_offset, header[6], header[8])
         if self.dirty_since_ms is None:
             self.dirty_since_ms = now_ms
@@ -107,7 +107,7 @@ class CommitLogPartition(PartitionEntries):
         located = validate_fetched(batches, self.log_end_offset, self.tp)
         first = Offset(located[0][1].base_offset)
         end = located[-1][0] + located[-1][1].size
-        position = self._home.stage(self, FrameKind.BATCHES, batches[:end]) + FRAME_BYTES
+        position = self.home.stage(self, FrameKind.BATCHES, batches[:end]) + FRAME_BYTES
         if self.dirty_since_ms is None:
             self.dirty_since_ms = now_ms
         self.take_in(located, batches, position, now_ms)
@@ -166,11 +166,10 @@ class CommitLogPartition(PartitionEntries):
 
     def _read_from(self, index: int, below: int, max_bytes: int, at_least_one: bool) -> Read | None:
         """Neighbouring batches, as a follower's frame has them, are one slice."""
-        queue, end = self.queue, min(self.queue.end, index + MAX_SLICES)
+        queue = self.queue
         runs: list[tuple[int, int]] = []  # position and length
         left, end_offset, run, length = max_bytes, -1, -1, 0
-        while index < end:
-            base_offset, last_delta, position, size, _ = queue.entry(index)
+        for base_offset, last_delta, position, size, _ in queue.fields_from(index, MAX_SLICES):
             if base_offset + last_delta >= below:
                 break
             left -= size
@@ -191,25 +190,33 @@ class CommitLogPartition(PartitionEntries):
         return self._slices(runs, end_offset)
 
     def _slices(self, runs: list[tuple[int, int]], end_offset: int) -> Read:
-        commit_log, handles = self._home.commit_log, self._handles
+        handles = self._handles
         files: dict[int, CommitLogFile] = {}
-        placed: list[tuple[CommitLogFile, int, int]] = []
-        for position, length in runs:
-            file = commit_log.find_file(position)
-            if file is None:
-                raise CorruptRecords(
-                    f"{self.tp}: position {position} is in no file of {commit_log.folder}; "
-                    f"restart the broker"
-                )
-            files[file.base] = file
-            placed.append((file, position - file.base, length))
+        file = files[-1] = self._file_at(runs[0][0])
+        for position, _ in runs:
+            if not file.base <= position < file.end:
+                file = self._file_at(position)
+                files[file.base] = file
         # Lease before opening the files: opening one may close another that is not leased.
-        lease = handles.lease(*(file.handle for file in files.values()))
-        slices = tuple(
-            FileSlice(handles.descriptor(file.handle), position, length)
-            for file, position, length in placed
-        )
-        return Read(slices, Offset(end_offset), lease)
+        lease = handles.lease(*{file.handle for file in files.values()})
+        slices: list[FileSlice] = []
+        file = files[-1]
+        base, end, descriptor = file.base, file.end, handles.descriptor(file.handle)
+        for position, length in runs:
+            if not base <= position < end:
+                file = self._file_at(position)
+                base, end, descriptor = file.base, file.end, handles.descriptor(file.handle)
+            slices.append(new_tuple(FileSlice, (descriptor, position - base, length)))
+        return Read(tuple(slices), Offset(end_offset), lease)
+
+    def _file_at(self, position: int) -> CommitLogFile:
+        file = self.home.commit_log.find_file(position)
+        if file is None:
+            raise CorruptRecords(
+                f"{self.tp}: position {position} is in no file of "
+                f"{self.home.commit_log.folder}; restart the broker"
+            )
+        return file
 
     def find_damage(self, start: Offset, max_bytes: int) -> DamagedBatch | None:
         try:
