@@ -122,7 +122,7 @@ class Watchdog:
             stack = ""
             if started_s - read_s >= STACK_EVERY_S or not self._wait(answered, LONG_STALL_S):
                 stack, read_s = stacks.read(owner), started_s
-            while not self._wait(answered, 1.0):
+            while not self._wait(answered, self._check_every_s):  # a longer wait would hide a pause
                 if self._stop.is_set():
                     return
             stalled_s = _now_s() - started_s - (self._paused_s - paused_before_s)
