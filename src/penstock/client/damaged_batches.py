@@ -3,9 +3,9 @@
 librdkafka takes records that do not decode for a batch that is cut off, and fetches it again and
 again. So for a consumer that gets nothing, though the partition has more, the batches there are
 read in a thread of their own, and a later poll takes the result: no poll waits for a broker here.
-Without encryption and authentication, which the raw client does not have: nothing is looked for if
-the consumer's security.protocol asks for them. Invariant: only a batch that was read and does not
-decode is an error, never a slow broker.
+Nothing is looked for if the consumer's settings ask for a login that the raw client does not have,
+such as Kerberos. Invariant: only a batch that was read and does not decode is an error, never a
+slow broker.
 """
 
 import asyncio
@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as Place
 
-from penstock.client.errors import ClientError, ConsumeFailed
+from penstock.client.errors import ClientError, ConsumeFailed, InvalidClientConfig
 from penstock.client.rdkafka import LOG
+from penstock.client.security.config import ClientSecurity
 from penstock.client.security.properties import parse_client_security
 from penstock.model.ids import Offset, TopicPartition
 from penstock.protocol.batch import CONTROL, CorruptBatch, iter_headers
@@ -60,11 +61,9 @@ class DamagedBatches:
         self._consumer = consumer
         self._bootstrap_servers = str(settings["bootstrap.servers"])
         self._client_id = str(settings["client.id"])
-        self._security = parse_client_security(settings)
+        self._security = _find_security(settings)
         self._group = str(settings["group.id"]) if has_group else None
         self._isolation = str(settings["isolation.level"])
-        protocol = str(settings.get("security.protocol", "plaintext"))
-        self._can_look = protocol.lower() == "plaintext"
         self._start_of = start_of
         self._sound_until: dict[TopicPartition, int] = {}  # no damage below these offsets
         self._looking: Future[_LookResult] | None = None
@@ -91,14 +90,16 @@ class DamagedBatches:
 
     def _begin(self) -> None:
         self._next_look_s = time.monotonic() + self._pause_s
-        stuck = self._find_stuck() if self._can_look else []
-        if not stuck:
+        if self._security is None or not (stuck := self._find_stuck()):
             return
         self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
         self._looking = Future()
         # A daemon, because the program may end meanwhile.
         Thread(
-            target=self._run, args=(self._looking, stuck), name="damaged-batches", daemon=True
+            target=self._run,
+            args=(self._looking, stuck, self._security),
+            name="damaged-batches",
+            daemon=True,
         ).start()
 
     def _take_result(self) -> None:
@@ -133,13 +134,18 @@ class DamagedBatches:
 
     # -- in the thread of its own ----------------------------------------------------------
 
-    def _run(self, looking: "Future[_LookResult]", stuck: Sequence[_Stuck]) -> None:
+    def _run(
+        self,
+        looking: "Future[_LookResult]",
+        stuck: Sequence[_Stuck],
+        security: ClientSecurity,
+    ) -> None:
         try:
-            looking.set_result(asyncio.run(self._find_damage(stuck)))
+            looking.set_result(asyncio.run(self._find_damage(stuck, security)))
         except BaseException as error:  # raised where the result is taken
             looking.set_exception(error)
 
-    async def _find_damage(self, stuck: Sequence[_Stuck]) -> _LookResult:
+    async def _find_damage(self, stuck: Sequence[_Stuck], security: ClientSecurity) -> _LookResult:
         # Imported when needed: librdkafka reads, and this only looks where it is stuck.
         from penstock.client.cluster import ClusterClient
         from penstock.client.data_calls import FetchFrom, IsolationLevel
@@ -149,7 +155,7 @@ class DamagedBatches:
         async with (
             asyncio.timeout(_TIMEOUT_S),
             ClusterClient(
-                self._bootstrap_servers, client_id=self._client_id, security=self._security
+                self._bootstrap_servers, client_id=self._client_id, security=security
             ) as client,
         ):
             for item, start in await self._find_starts(client, stuck):
@@ -171,6 +177,15 @@ class DamagedBatches:
             committed = await client.groups.fetch_offsets(self._group, unread)
             starts |= {unread[tp]: offset.offset for tp, offset in committed.items()}
         return [(item, start) for item, start in starts.items() if start >= 0]
+
+
+def _find_security(settings: Mapping[str, Any]) -> ClientSecurity | None:
+    """None if only librdkafka can do what they ask for."""
+    try:
+        return parse_client_security(settings)
+    except InvalidClientConfig as error:
+        LOG.info("damaged batches are not looked for: %s", error)
+        return None
 
 
 def _check(tp: TopicPartition, start: int, batches: memoryview) -> tuple[int, str | None]:

@@ -2,6 +2,8 @@
 
 import asyncio
 import socket
+import ssl
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -20,6 +22,7 @@ from tests.unit.storage.engine.cases import claiming
 from penstock.client.damaged_batches import DamagedBatches
 from penstock.client.errors import ConsumeFailed
 from penstock.protocol.api_keys import ApiKey
+from penstock.testing.certificates import CertificateAuthority
 
 DAMAGED = bytes(claiming(1, b"\xff" * 20))
 
@@ -54,8 +57,8 @@ def damaged_batches(address: object, consumer: StuckConsumer, **security: str) -
 class BlockedBroker(ScriptedBroker):
     """A broker with a damaged batch, which it returns only when a test lets it."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *, tls: ssl.SSLContext | None = None) -> None:
+        super().__init__(tls=tls)
         self.is_requested, self.may_respond = asyncio.Event(), asyncio.Event()
         Cluster(self).leaders["orders"] = [self.id]
         self.handlers[ApiKey.FETCH] = self._fetch
@@ -103,8 +106,26 @@ def test_damage_is_no_error_for_a_consumer_past_it(run: Run) -> None:
     run(scenario)
 
 
-@pytest.mark.parametrize("protocol", ["SSL", "sasl_plaintext", "SASL_SSL"])
-def test_no_plaintext_request_is_sent_for_a_consumer_with_security(protocol: str) -> None:
+def test_a_secured_consumer_looks_through_tls(run: Run, tmp_path: Path) -> None:
+    authority = CertificateAuthority()
+    files = authority.issue("broker").write(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files.certificate, files.key)
+
+    async def scenario() -> None:
+        async with BlockedBroker(tls=context) as broker:
+            broker.may_respond.set()
+            trust = {"security_protocol": "SSL", "ssl_ca_location": str(files.authority)}
+            damaged = damaged_batches(broker.address, StuckConsumer(), **trust)
+            with pytest.raises(ConsumeFailed, match="orders-0: the batch at offset 0 is damaged"):
+                await poll_until(damaged, asyncio.Event())
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("protocol", ["sasl_plaintext", "SASL_SSL"])
+def test_nothing_is_sent_for_a_login_that_only_librdkafka_has(protocol: str) -> None:
+    """Without a mechanism, librdkafka's is Kerberos."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         host, port = server.getsockname()
         damaged = damaged_batches(f"{host}:{port}", StuckConsumer(), security_protocol=protocol)
