@@ -4,7 +4,8 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
-NOT_LOGGERS = ("spark", "cli", "storage/verify")  # their `note` and `error` are other functions
+# Their `note` and `error` are other functions.
+NOT_LOGGERS = ("spark", "cli", "storage/verify", "storage/commit_log/verifying.py")
 CALL = re.compile(
     r"\.(?:debug|info|warning|error|note|_log_closed|_close_because|_add)\(\s*\"([a-z]+(?:_[a-z]+)*)\""
 )
