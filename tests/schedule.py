@@ -1,8 +1,9 @@
 """Decides which xdist worker runs what next: computing beside waiting, the longest first.
 
 Tests of one group wait for processes that they started: brokers, JVMs. A worker that only waits
-leaves a core idle, so one worker always computes as long as there is work of both kinds. Short
-tests are scheduled by file, because scheduling each one costs more than many of them take.
+leaves a core idle, so one worker always computes as long as there is work of both kinds. Groups
+share processes, except for "cluster", whose files start their own and are spread over the workers.
+Short tests are scheduled by file, because scheduling each one costs more than many of them take.
 Invariant: every test belongs to one scope, and all tests of a scope run on one worker, in order.
 """
 
@@ -13,6 +14,8 @@ from collections.abc import Iterable
 from xdist.scheduler import LoadGroupScheduling  # type: ignore[import-untyped]
 from xdist.workermanage import WorkerController  # type: ignore[import-untyped]
 
+# Groups whose files share no process: each file is a scope, and of long tests each test.
+SPREAD = ("cluster",)
 # The xdist groups in the order in which they start; unlisted ones follow.
 LONGEST = (
     "spark", "cluster", "spark-parity", "spark-kills", "spark-processes", "kafka", "groups-java",
@@ -25,7 +28,12 @@ LONG_TESTS = ("tests/simulation/", "tests/examples/", "tests/properties/", "test
 def scope_of(test: str) -> str:
     """The scope of a test: its group, or itself if it is long, or its file."""
     if test.rfind("@") > test.rfind("]"):
-        return test.rpartition("@")[2]
+        test, _, group = test.rpartition("@")
+        return f"{group} {_unshared(test)}" if group in SPREAD else group
+    return _unshared(test)
+
+
+def _unshared(test: str) -> str:
     return test if test.startswith(LONG_TESTS) else test.partition("::")[0]
 
 

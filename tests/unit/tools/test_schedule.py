@@ -1,6 +1,6 @@
 """Which tests a worker gets: computing tests next to waiting ones, the longest first."""
 
-from tests.schedule import choose_scope, scope_of
+from tests.schedule import choose_scope, is_group, scope_of
 
 SEEDS = "tests/simulation/test_seeds.py::test_seed[1]"
 LAW = "tests/properties/test_law.py::test_law"
@@ -8,15 +8,23 @@ UNIT = "tests/unit/test_a.py"
 
 
 def test_groups_files_and_long_tests_are_scopes() -> None:
-    assert scope_of("tests/cluster/test_a.py::test_b[1@2]@cluster") == "cluster"
+    assert scope_of("tests/clients/test_a.py::test_b[1@2]@clients") == "clients"
     assert scope_of("tests/unit/test_a.py::TestC::test_b[1@2]") == UNIT
     assert scope_of(SEEDS) == SEEDS
 
 
+def test_files_that_start_their_own_processes_are_spread_over_the_workers() -> None:
+    file = "tests/cluster/test_a.py"
+    assert scope_of(f"{file}::test_b[1@2]@cluster") == f"cluster {file}"
+    example = "tests/examples/test_a.py::test_b"
+    assert scope_of(f"{example}@cluster") == f"cluster {example}"
+    assert is_group(f"cluster {file}")
+
+
 def test_all_workers_but_one_get_waiting_tests() -> None:
-    waiting = [UNIT, SEEDS, "kafka", "cluster"]
-    assert choose_scope(waiting, groups_at_work=0, workers=4) == "cluster"
-    assert choose_scope(waiting, groups_at_work=2, workers=4) == "cluster"
+    waiting = [UNIT, SEEDS, "kafka", "spark"]
+    assert choose_scope(waiting, groups_at_work=0, workers=4) == "spark"
+    assert choose_scope(waiting, groups_at_work=2, workers=4) == "spark"
     assert choose_scope(waiting, groups_at_work=3, workers=4) == SEEDS
 
 
