@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning"),
 ]
 
-HANG_S = 90.0
+HANG_S = 180.0
 GROUP = "shop"
 
 

@@ -75,7 +75,7 @@ def traced(pid: int, out: Path) -> Iterator[Counter[str]]:
         assert "attached" in strace.stderr.readline()
         yield counts
         strace.send_signal(signal.SIGINT)
-        strace.wait(30)
+        strace.wait(PATIENCE_S)
     for line in out.read_text().splitlines():
         if re.search(r"\bsendfile\(", line):
             counts["sendfile"] += 1
