@@ -41,7 +41,7 @@ pytestmark = [
     pytest.mark.xdist_group("client-kafka-python"),
     pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning"),
 ]
-TIMEOUT_S = 60
+TIMEOUT_S = 180
 ANYBODY = "User:ANONYMOUS"
 # The rules are the only difference: what has none is open.
 SETTINGS = {

@@ -50,7 +50,7 @@ class ConfluentKafka:
 
     def create_topic(self, topic: str, partitions: int) -> None:
         admin = AdminClient(self._common)  # must live until the response arrives
-        admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(timeout=60)
+        admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(timeout=180)
 
     def produce(
         self,
@@ -79,17 +79,17 @@ class ConfluentKafka:
                 headers=list(headers),
                 on_delivery=lambda error, _: failures.append(error) if error else None,
             )
-        assert producer.flush(30) == 0
+        assert producer.flush(180) == 0
         assert not failures
 
     def end_offset(self, topic: str, partition: int) -> int:
         tp = TopicPartition(topic, partition)
-        _, end_offset = self._consumer.get_watermark_offsets(tp, timeout=60)
+        _, end_offset = self._consumer.get_watermark_offsets(tp, timeout=180)
         return end_offset
 
     def find_offset(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
         wanted = [TopicPartition(topic, partition, timestamp_ms)]
-        (offset,) = self._consumer.offsets_for_times(wanted, timeout=60)
+        (offset,) = self._consumer.offsets_for_times(wanted, timeout=180)
         if offset.error:
             raise KafkaException(offset.error)
         return offset.offset if offset.offset >= 0 else None

@@ -130,7 +130,7 @@ def test_the_command_prints_the_records_before_the_damage_and_exits_with_an_erro
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=180,
     )
     assert done.stdout == "value\nvalue\n"
     assert done.returncode == 1

@@ -87,10 +87,10 @@ class KafkaPython:
             )
             for message in messages
         ]
-        producer.flush(timeout=60)
+        producer.flush(timeout=180)
         for future in sent:
-            future.get(timeout=60)
-        producer.close(timeout=60)
+            future.get(timeout=180)
+        producer.close(timeout=180)
 
     def end_offset(self, topic: str, partition: int) -> int:
         tp = kafka.TopicPartition(topic, partition)

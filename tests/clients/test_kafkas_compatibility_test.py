@@ -63,9 +63,9 @@ def run_once(
 ) -> subprocess.CompletedProcess[bytes]:
     topic = f"compatibility-{uuid.uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    if ITS_OWN_TOPIC in admin.list_topics(timeout=60).topics:
-        admin.delete_topics([ITS_OWN_TOPIC])[ITS_OWN_TOPIC].result(timeout=60)
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(timeout=60)
+    if ITS_OWN_TOPIC in admin.list_topics(timeout=180).topics:
+        admin.delete_topics([ITS_OWN_TOPIC])[ITS_OWN_TOPIC].result(timeout=180)
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(timeout=180)
 
     # The answer that no authorizer is set counts as support.
     features = FEATURES | {"describe-acls-supported": True}

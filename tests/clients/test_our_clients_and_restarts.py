@@ -58,13 +58,13 @@ def test_producer_and_consumer_continue_when_the_broker_is_back(
     servers = own_broker.bootstrap_servers
     with (
         penstock.Producer(servers) as producer,
-        penstock.Consumer("t", bootstrap_servers=servers, timeout_s=30) as consumer,
+        penstock.Consumer("t", bootstrap_servers=servers, timeout_s=180) as consumer,
     ):
         producer.send_and_wait("t", b"before")
         own_broker.stop()
         meanwhile = producer.send("t", b"meanwhile")
         own_broker.start()
-        assert meanwhile.result(timeout=30).offset == 1
+        assert meanwhile.result(timeout=180).offset == 1
         producer.send_and_wait("t", b"after")
         read = [message.value for message in itertools.islice(consumer, 3)]
     assert read == [b"before", b"meanwhile", b"after"]

@@ -318,7 +318,7 @@ def test_consume_exits_quietly_when_it_is_interrupted(
         assert process.stdout is not None
         assert process.stdout.readline() == b"first\n"  # printed at once, although stdout is a pipe
         process.send_signal(signal_sent)
-        assert process.communicate(timeout=30) == (b"", b"")
+        assert process.communicate(timeout=180) == (b"", b"")
     assert process.returncode == 0
 
 

@@ -198,7 +198,7 @@ def test_a_producer_is_idempotent_only_with_acks_all(
     with penstock.Producer(broker.bootstrap_servers, acks=acks) as producer:  # type: ignore[arg-type]
         metadata = producer.send_and_wait(topic, b"v")
         assert metadata.offset == (-1 if acks == 0 else 0)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 180
     while not (headers := broker.stored_batches(topic, 0)) and time.monotonic() < deadline:
         time.sleep(0.01)  # with acks=0 there is no response that says when it has arrived
     assert [header.has_producer for header in headers] == [has_producer]

@@ -26,7 +26,7 @@ def write(broker: penstock.Broker, topic: str, values: list[bytes]) -> None:
     with penstock.Producer(broker.bootstrap_servers) as producer:
         pending = [producer.send(topic, value) for value in values]
         for acknowledged in pending:
-            acknowledged.result(timeout=60)
+            acknowledged.result(timeout=180)
 
 
 def read(broker: penstock.Broker, topic: str, count: int) -> list[bytes]:
@@ -35,7 +35,7 @@ def read(broker: penstock.Broker, topic: str, count: int) -> list[bytes]:
         bootstrap_servers=broker.bootstrap_servers,
         from_beginning=True,
         group=f"readers-of-{topic}",
-        timeout_s=60,
+        timeout_s=180,
     ) as consumer:
         return sorted(message.value or b"" for message in itertools.islice(consumer, count))
 

@@ -73,7 +73,7 @@ COMMIT_LOG = "commitlog"
 
 
 def _wait_until_led(bootstrap_servers: str, topic: str) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "watermarks"})
     for partition in range(PARTITIONS):
         while True:

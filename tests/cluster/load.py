@@ -171,7 +171,7 @@ class Load:
         ends = {}
         for number in range(PARTITIONS):
             _, ends[number] = reader.get_watermark_offsets(
-                TopicPartition(self.topic, number), timeout=30
+                TopicPartition(self.topic, number), timeout=_TIMEOUT_S
             )
         reader.assign([TopicPartition(self.topic, number, 0) for number in range(PARTITIONS)])
         deadline = time.monotonic() + _TIMEOUT_S
@@ -189,7 +189,7 @@ class Load:
     def _read_committed(self) -> dict[int, int]:
         reader = Consumer({"bootstrap.servers": self._servers, "group.id": GROUP, "log_level": 0})
         places = [TopicPartition(self.topic, number) for number in range(PARTITIONS)]
-        answers = reader.committed(places, timeout=60)
+        answers = reader.committed(places, timeout=_TIMEOUT_S)
         reader.close()
         for answer in answers:
             assert answer.error is None, f"commit of {answer.partition}: {answer.error}"

@@ -64,7 +64,7 @@ def config_at(cluster: Cluster, broker: int, kind: str, name: str, setting: str)
     host = cluster.bootstrap_servers.split(",")[broker - 1]
     admin = AdminClient({"bootstrap.servers": host})
     resource = ConfigResource(kind, name)
-    [answer] = admin.describe_configs([resource], request_timeout=30).values()
+    [answer] = admin.describe_configs([resource], request_timeout=WAIT_S).values()
     value: str | None = answer.result(WAIT_S)[setting].value
     return value
 

@@ -25,7 +25,7 @@ PATIENCE_S = 180.0
 
 def cli(servers: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "penstock.cli.main", "--bootstrap", servers, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
 
 
 def run_command(servers: str, *arguments: str) -> str:

@@ -33,7 +33,7 @@ def test_demo_succeeds_and_cleans_up(name: str, tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=500,
         env={"TMPDIR": str(tmp_path)},
     )
     assert (result.returncode, result.stderr) == (0, "")
@@ -146,7 +146,7 @@ def test_the_pictures_are_what_a_cluster_answers(tmp_path: Path) -> None:
 def by_hand(*arguments: str) -> "subprocess.CompletedProcess[str]":
     program = EXAMPLES / "delivery" / "exactly_once.py"
     command = [sys.executable, str(program), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=500)
 
 
 def test_exactly_once_without_arguments_prints_its_usage() -> None:

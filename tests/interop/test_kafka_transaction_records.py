@@ -116,7 +116,7 @@ def test_we_load_the_transactions_of_a_kafka_broker(kafka_jars: KafkaJars, tmp_p
     broker.start()
     try:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        admin.create_topics([NewTopic("t", 2, 1)])["t"].result(30)
+        admin.create_topics([NewTopic("t", 2, 1)])["t"].result(180)
         left = [_transact(broker.bootstrap, name) for name in ("committed", "aborted", "open")]
     finally:
         broker.kill()  # while one transaction is still open
@@ -140,7 +140,7 @@ def _transact(bootstrap: str, name: str) -> Producer:
     producer.begin_transaction()
     for partition in (0, 1):
         producer.produce("t", b"v", partition=partition)
-    producer.flush(30)
+    producer.flush(180)
     if name == "committed":
         producer.commit_transaction(30)
     elif name == "aborted":

@@ -82,7 +82,7 @@ def test_ctrl_c_in_a_program_does_not_stop_its_broker() -> None:
         process_group=0,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
     assert (run.returncode, run.stdout) == (0, "still served\n"), run.stderr

@@ -58,7 +58,7 @@ class Load:
             self.acknowledged.append(number)
 
     def wait_acknowledged(self, count: int) -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while len(self.acknowledged) < count:
             assert time.monotonic() < deadline, f"only {len(self.acknowledged)} acknowledged"
             time.sleep(0.01)
@@ -134,7 +134,7 @@ def trace_produce(broker: penstock.Broker, out: Path, count: int) -> list[tuple[
         assert "attached" in strace.stderr.readline()
         asyncio.run(produce(broker.bootstrap_servers, count))
         strace.send_signal(signal.SIGINT)
-        strace.wait(30)
+        strace.wait(180)
     calls = [_CALL.match(line) for line in _joined(out.read_text().splitlines())]
     return [(call["name"], call["path"]) for call in calls if call is not None]
 

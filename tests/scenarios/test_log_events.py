@@ -12,7 +12,7 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 
 import penstock
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 180.0
 SETTINGS = {
     "logging.format": "json",
     "group.initial.rebalance.delay.ms": 0,

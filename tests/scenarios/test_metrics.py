@@ -32,7 +32,7 @@ class ScrapedBroker(NamedTuple):
 
     def get(self, path: str) -> tuple[int, str]:
         try:
-            with urlopen(self.url + path, timeout=30) as response:
+            with urlopen(self.url + path, timeout=180) as response:
                 return response.status, response.read().decode()
         except HTTPError as error:
             with error:

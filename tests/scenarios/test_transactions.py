@@ -45,7 +45,7 @@ def read(broker: penstock.Broker, topic: str, expected: int) -> list[bytes]:
         bootstrap_servers=broker.bootstrap_servers,
         from_beginning=True,
         isolation="read_committed",
-        timeout_s=60.0 if expected else QUIET_S,
+        timeout_s=180.0 if expected else QUIET_S,
     ) as consumer:
         messages = [next(consumer) for _ in range(expected)]
         messages += consumer.poll_batch(100, QUIET_S)
@@ -90,7 +90,7 @@ def test_a_zombie_is_fenced_and_its_open_transaction_aborted(broker: penstock.Br
     zombie = penstock.TransactionalProducer(broker.bootstrap_servers, transactional_id="twice")
     zombie.begin()
     zombie.send("fenced", "of the zombie")
-    zombie.flush(10)
+    zombie.flush(180)
     with penstock.TransactionalProducer(
         broker.bootstrap_servers, transactional_id="twice"
     ) as successor:

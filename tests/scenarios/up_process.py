@@ -68,5 +68,5 @@ def up_command(*arguments: str) -> list[str]:
 def try_up(*arguments: str) -> "subprocess.CompletedProcess[str]":
     """Runs a broker that must fail to start."""
     return subprocess.run(
-        up_command(*arguments), capture_output=True, text=True, timeout=60, check=False
+        up_command(*arguments), capture_output=True, text=True, timeout=180, check=False
     )

@@ -374,7 +374,8 @@ def test_client_logs_in_again_before_its_session_ends(run: Run) -> None:
                 return empty_metadata(request)
 
             broker.handlers[ApiKey.METADATA] = hold
-            script = SaslScript(broker, "SCRAM-SHA-256", lifetime_ms=300)
+            # Long enough for a slow machine to send two requests before the first session ends.
+            script = SaslScript(broker, "SCRAM-SHA-256", lifetime_ms=2_000)
             settings = {
                 "security.protocol": "sasl_plaintext",
                 "sasl.mechanism": "SCRAM-SHA-256",
@@ -388,10 +389,11 @@ def test_client_logs_in_again_before_its_session_ends(run: Run) -> None:
             replies = [
                 asyncio.ensure_future(connection.call(ASK, timeout_ms=60_000)) for _ in range(6)
             ]
-            for _ in iter(lambda: connection._is_logging_in, True):  # no event says so
-                await asyncio.sleep(0)
+            while not connection._is_logging_in:  # no event says so
+                await asyncio.sleep(0.005)
             assert len(script.logins) == 1
             assert connection.in_flight == 2
+            script.lifetime_ms = 50
             held.set_result(None)
             answers = await asyncio.gather(*replies)
             assert {answer.cluster_id for answer in answers} == {"secured"}

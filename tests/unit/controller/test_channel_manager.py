@@ -62,7 +62,7 @@ class ChannelHarness:
             logger=message_logger(self.reports.append),
             numbers=count(1),
         )
-        async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        async with asyncio.timeout(180), asyncio.TaskGroup() as tasks:
             channels = ControllerChannelManager(tasks, dependencies)
             channels.set_brokers({A: node(0, epoch=1), B: node(1, epoch=1)})
             yield channels

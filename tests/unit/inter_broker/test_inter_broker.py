@@ -90,7 +90,7 @@ async def propose(
         ),
         answered.set_result,
     )
-    return await asyncio.wait_for(answered, 30)
+    return await asyncio.wait_for(answered, 180)
 
 
 def test_controller_requests_reach_every_broker_before_create_topics_responds() -> None:

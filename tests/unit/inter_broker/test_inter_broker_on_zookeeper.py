@@ -77,7 +77,7 @@ async def propose(broker: BrokerHarness, *in_sync: int) -> AlterPartitionResult:
         ),
         answered.set_result,
     )
-    return await asyncio.wait_for(answered, 30)
+    return await asyncio.wait_for(answered, 180)
 
 
 def test_znodes_of_a_plain_client_create_reassign_and_delete_a_topic(

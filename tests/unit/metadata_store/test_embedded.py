@@ -103,7 +103,7 @@ class BlockedDisk(RealDisk):
     def sync(self, descriptor: int) -> None:
         if not self._free.is_set():
             self._reached.set()
-        assert self._free.wait(30)
+        assert self._free.wait(180)
         super().sync(descriptor)
 
     def block(self) -> None:
@@ -113,7 +113,7 @@ class BlockedDisk(RealDisk):
         self._free.set()
 
     def wait_reached(self) -> None:
-        assert self._reached.wait(30)
+        assert self._reached.wait(180)
 
 
 def test_a_snapshot_truncates_the_journal() -> None:

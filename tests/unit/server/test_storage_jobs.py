@@ -52,7 +52,7 @@ def run(jobs: Sequence[Job], started: list[StorageJobs]) -> None:
             )
             await started[0].run()
 
-    asyncio.run(asyncio.wait_for(serve(), 30))
+    asyncio.run(asyncio.wait_for(serve(), 180))
 
 
 def test_a_job_runs_off_the_loop_and_its_callbacks_on_it() -> None:
@@ -78,9 +78,9 @@ def test_a_flush_that_failed_unexpectedly_ends_the_storage_jobs() -> None:
             raise LookupError("lost")
 
         background.run(fail)
-        failed.wait(30)
+        failed.wait(180)
         background._rounds.shutdown()
         await StorageJobs(cast("Engine", DueOnce([])), background, lambda: 0, lambda: None).run()
 
     with pytest.raises(LookupError):
-        asyncio.run(asyncio.wait_for(serve(), 30))
+        asyncio.run(asyncio.wait_for(serve(), 180))

@@ -52,12 +52,12 @@ def test_a_stopping_broker_waits_for_one_step_at_most() -> None:
         for number in range(3):
             seen.append(number)
             started.set()
-            go_on.wait(10)
+            go_on.wait(180)
             yield
 
     async def stop_meanwhile() -> None:
         warming = asyncio.create_task(warm_up(steps(), delay_s=0))
-        await asyncio.to_thread(started.wait, 10)
+        await asyncio.to_thread(started.wait, 180)
         warming.cancel()
         go_on.set()
         await asyncio.gather(warming, return_exceptions=True)

@@ -558,7 +558,7 @@ class ThreadedEngine:
                 self.serve_posted()
                 self.step(TopicPartition("t", self.random.randrange(6)))
             while self.unanswered or self.unfinished:
-                self.posted.get(timeout=30)()
+                self.posted.get(timeout=180)()
         finally:
             self.jobs.put(None)
             while worker.is_alive():
@@ -593,7 +593,7 @@ class ThreadedEngine:
                 answer.put((None, error))
 
         self.posted.put(visit)
-        result, error = answer.get(timeout=30)
+        result, error = answer.get(timeout=180)
         if error is not None:
             raise error
         return result  # type: ignore[return-value]  # one of the two is there

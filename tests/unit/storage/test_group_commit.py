@@ -234,7 +234,7 @@ def test_rounds_on_threads_complete_every_flush() -> None:
             while not posted.empty():
                 posted.get()()
         while len(answers) < requested:
-            posted.get(timeout=30)()
+            posted.get(timeout=180)()
     assert not engine.statistics().failed_directories
     assert {type(answer) for answer in answers} <= {type(None), LogFenced}
 

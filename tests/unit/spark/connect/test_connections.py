@@ -128,7 +128,7 @@ def test_many_operations_are_in_flight_at_once(
     tp = TopicPartition(penstock_topic, 0)
     batch = build_batch([Record(0, 5, None, b"one")])
     sent = [client.start(lambda cluster: cluster.produce(tp, batch)) for _ in range(50)]
-    assert sorted(future.result(30).base_offset for future in sent) == list(range(50))
+    assert sorted(future.result(180).base_offset for future in sent) == list(range(50))
 
 
 def test_unreachable_cluster_is_reported_within_the_timeout() -> None:
@@ -171,7 +171,7 @@ def test_forked_process_has_its_own_connections(penstock_broker: penstock.Broker
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=180,
     )
     assert (result.returncode, result.stderr) == (0, "")
 
@@ -181,7 +181,7 @@ def test_connections_need_neither_spark_nor_arrow() -> None:
         "import sys, penstock, penstock.spark.connect.connections\n"
         "assert not {'pyspark', 'pyarrow', 'numba', 'numpy'} & sys.modules.keys()"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, env=dict(os.environ))
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=180, env=dict(os.environ))
 
 
 def test_options_of_security_are_read_by_both_kinds_of_names_and_not_shown() -> None:
