@@ -389,7 +389,7 @@ def test_client_logs_in_again_before_its_session_ends(run: Run) -> None:
             replies = [
                 asyncio.ensure_future(connection.call(ASK, timeout_ms=60_000)) for _ in range(6)
             ]
-            while not connection._is_logging_in:  # no event says so
+            for _ in iter(lambda: connection._is_logging_in, True):  # no event says so
                 await asyncio.sleep(0.005)
             assert len(script.logins) == 1
             assert connection.in_flight == 2
