@@ -33,6 +33,7 @@ pytestmark = [
 ]
 
 HANG_S = 180.0
+POLL_S = 0.05
 MORE = ["java", "kcat"] if is_long() else []
 
 
@@ -82,6 +83,7 @@ def read(client: Client, topic: str, end_offset: int) -> list[Received]:
     deadline = time.monotonic() + HANG_S
     while client.end_offset(topic, 0) < end_offset:
         assert time.monotonic() < deadline, f"{topic} ends before {end_offset}"
+        time.sleep(POLL_S)
     return client.read(topic, 0, Start(), end_offset)
 
 
@@ -119,6 +121,7 @@ def _read_values(client: Client, topic: str, count: int) -> list[Received]:
         if len(received) >= count:
             return received
         assert time.monotonic() < deadline, received
+        time.sleep(POLL_S)
 
 
 # -- our own -----------------------------------------------------------------------------------
@@ -156,12 +159,12 @@ def consume(broker: BrokerUnderTest, topic: str, count: int) -> list[bytes | Non
 def test_our_producer_delays_cancels_and_replaces(
     broker: BrokerUnderTest, topic: str, producer: penstock.Producer
 ) -> None:
-    soon = datetime.now(UTC) + timedelta(seconds=1)
-    producer.send(topic, b"soon", deliver_at=soon)
     metadata = producer.send_and_wait(
         topic, b"first", delay_s=3600, delay_id="x", headers={"a": b"b"}
     )
     assert metadata.offset == -1
+    soon = datetime.now(UTC) + timedelta(seconds=1)
+    producer.send(topic, b"soon", deliver_at=soon)
     producer.send(topic, b"second", delay_s=3600, delay_id="y")
     producer.send(topic, b"replaced", delay_s=0.5, delay_id="y")
     assert producer.cancel(topic, "x") == "cancelled"

@@ -24,6 +24,7 @@ pytestmark = [
 ]
 
 HANG_S = 180.0
+POLL_S = 0.05
 GROUP = "shop"
 
 
@@ -83,6 +84,7 @@ def read(client: Client, topic: str, end_offset: int) -> list[Received]:  # noqa
     deadline = time.monotonic() + HANG_S
     while client.end_offset(topic, 0) < end_offset:
         assert time.monotonic() < deadline, f"{topic} ends before {end_offset}"
+        time.sleep(POLL_S)
     return client.read(topic, 0, Start(), end_offset)
 
 
@@ -224,6 +226,7 @@ def wait_for_status(servers: str, half_id: str, status: str) -> None:
         if statuses == [status]:
             return
         assert time.monotonic() < deadline, f"half {half_id} is {statuses}"
+        time.sleep(POLL_S)
 
 
 def consume(servers: str, topic: str, count: int) -> list[bytes]:

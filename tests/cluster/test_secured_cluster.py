@@ -10,6 +10,7 @@ from penstock.testing.certificates import CertificateAuthority
 
 pytestmark = pytest.mark.xdist_group("cluster")
 _WAIT_S = 180.0
+_REFUSED_S = 5.0  # plaintext is tried again until then
 _CONFIG = {"min.insync.replicas": 2, "unclean.leader.election.enable": False}
 
 
@@ -46,7 +47,7 @@ def test_plaintext_and_strangers_are_not_heard() -> None:
         }
         for config in ({}, trust, {**trust, **shown}):
             with (
-                penstock.Admin(cluster.bootstrap_servers, config=config, timeout_s=20) as admin,
+                penstock.Admin(cluster.bootstrap_servers, config=config, timeout_s=_REFUSED_S) as admin,
                 pytest.raises(penstock.ClientError),
             ):
                 admin.list_topics()

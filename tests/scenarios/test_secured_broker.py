@@ -14,6 +14,7 @@ from penstock.testing.certificates import CertificateAuthority
 
 pytestmark = pytest.mark.xdist_group("tls")
 _WAIT_S = 120
+_REFUSED_S = 5.0  # plaintext is tried again until then
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +90,7 @@ def test_nobody_gets_in_without_a_certificate_of_its_authority(broker: penstock.
     }
     for config in ({}, trust, {**trust, **shown}):
         with (
-            penstock.Admin(broker.bootstrap_servers, config=config, timeout_s=20) as admin,
+            penstock.Admin(broker.bootstrap_servers, config=config, timeout_s=_REFUSED_S) as admin,
             pytest.raises(penstock.ClientError),
         ):
             admin.list_topics()
@@ -99,7 +100,7 @@ def test_client_of_another_authority_does_not_trust_it(broker: penstock.Broker) 
     other = CertificateAuthority().certificate_pem.decode()
     config = {"security.protocol": "ssl", "ssl.ca.pem": other}
     with (
-        penstock.Admin(broker.bootstrap_servers, config=config, timeout_s=20) as admin,
+        penstock.Admin(broker.bootstrap_servers, config=config, timeout_s=_WAIT_S) as admin,
         pytest.raises(penstock.TlsFailed, match="its certificate is not accepted"),
     ):
         admin.list_topics()
