@@ -47,7 +47,9 @@ def test_plaintext_and_strangers_are_not_heard() -> None:
         }
         for config in ({}, trust, {**trust, **shown}):
             with (
-                penstock.Admin(cluster.bootstrap_servers, config=config, timeout_s=_REFUSED_S) as admin,
+                penstock.Admin(
+                    cluster.bootstrap_servers, config=config, timeout_s=_REFUSED_S
+                ) as admin,
                 pytest.raises(penstock.ClientError),
             ):
                 admin.list_topics()
