@@ -1,8 +1,8 @@
 """Decides which xdist worker runs what next: computing beside waiting, the longest first.
 
-Tests of groups and scenarios wait for processes that they started: brokers, JVMs. A worker that only
-waits leaves a core idle, so one worker always computes as long as there is work of both kinds. The
-tests of a group share processes, except for "cluster": its files start their own and are spread
+Tests of groups and scenarios wait for processes that they started: brokers, JVMs. A worker that
+only waits leaves a core idle, so one worker always computes as long as there is work of both kinds.
+The tests of a group share processes, except for "cluster": its files start their own and are spread
 over the workers.
 Short tests are scheduled by file, because scheduling each one costs more than many of them take.
 Invariant: every test belongs to one scope, and all tests of a scope run on one worker, in order.
