@@ -174,6 +174,13 @@ def test_our_producer_delays_cancels_and_replaces(
     assert producer.cancel(topic, "y") == "delivered"
 
 
+def test_no_record_of_a_batch_that_waits_has_an_offset(
+    topic: str, producer: penstock.Producer
+) -> None:
+    sent = [producer.send(topic, b"v", delay_s=3600) for _ in range(5)]
+    assert [future.result(HANG_S).offset for future in sent] == [-1] * 5
+
+
 def test_our_producer_refuses_what_means_nothing(
     topic: str, producer: penstock.Producer, broker: BrokerUnderTest
 ) -> None:

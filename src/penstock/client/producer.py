@@ -187,13 +187,15 @@ class Producer:
         if partition is None:
             partition = self._choose(topic, key, value) if self._make_partitioner else BY_HASH
         all_headers = with_delay(headers, deliver_at=deliver_at, delay_s=delay_s, delay_id=delay_id)
+        # librdkafka counts from the batch's offset, also where that says that there is none.
+        has_offset = deliver_at is None and delay_s is None
         future = _Delivery()
         self._produce(
             topic,
             value,
             key,
             partition,
-            on_delivery=partial(self._on_delivery, future),
+            on_delivery=partial(self._on_delivery, future, has_offset),
             timestamp=timestamp_ms or 0,
             headers=all_headers,
         )
@@ -344,13 +346,14 @@ class Producer:
     def _on_delivery(
         self,
         future: "Future[RecordMetadata]",
+        has_offset: bool,
         error: "KafkaError | None",
         message: "RdKafkaMessage",
     ) -> None:
         if error is not None:
             future.set_exception(self._failed(message.topic() or "?", error))
             return
-        offset = message.offset()
+        offset = message.offset() if has_offset else None
         _, timestamp_ms = message.timestamp()
         future.set_result(
             RecordMetadata(
