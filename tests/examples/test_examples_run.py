@@ -36,7 +36,7 @@ def test_demo_succeeds_and_cleans_up(name: str, tmp_path: Path) -> None:
         timeout=500,
         env={"TMPDIR": str(tmp_path)},
     )
-    assert (result.returncode, result.stderr) == (0, "")
+    assert (result.returncode, result.stderr) == (0, ""), result.stderr
     assert "All steps held" in result.stdout
     assert list(tmp_path.iterdir()) == []
 
@@ -52,7 +52,7 @@ def run_on_zookeeper(name: str, *arguments: str, home: Path) -> str:
         timeout=500,
         env={**os.environ, "TMPDIR": str(home)},
     )
-    assert (result.returncode, result.stderr) == (0, "")
+    assert (result.returncode, result.stderr) == (0, ""), result.stderr
     assert list(home.iterdir()) == []
     return result.stdout
 

@@ -9,7 +9,7 @@ from typing import Any
 from unittest.mock import patch
 
 from penstock.client.data_calls import FetchFrom
-from penstock.controller import state_loader
+from penstock.controller import reassignment, state_loader
 from penstock.controller.state import ClusterState
 from penstock.inter_broker.controller_request_handler import ControllerRequestHandler
 from penstock.metadata_store.election import ElectionResult
@@ -204,6 +204,35 @@ def forget_reports_at_restart() -> Iterator[None]:
     with patch.object(incarnation, "merge_reports", merge_nothing):
         yield
 
+
+@contextmanager
+def finish_before_caught_up() -> Iterator[None]:
+    """A reassignment finishes as soon as it has begun: old replicas leave before new ones are in
+    sync."""
+    with patch.object(reassignment, "_is_caught_up", lambda partition: partition.leader >= 0):
+        yield
+
+
+@contextmanager
+def drop_overtaken_replicas() -> Iterator[None]:
+    """A LeaderAndIsr request that an AlterPartition response has overtaken is dropped, with the
+    new replica that it brings."""
+    with patch.object(Partition, "try_take_replicas", lambda self, late, now_ms: False):
+        yield
+
+
+@contextmanager
+def keep_stray_replicas() -> Iterator[None]:
+    """A broker that returns keeps the replicas that others have taken over."""
+    with patch.object(ControllerRequestHandler, "_find_strays", lambda self: iter(())):
+        yield
+
+
+BALANCED_MUTANTS: dict[Planted, int] = {  # for clusters that balance, each with a seed
+    finish_before_caught_up: 0,
+    drop_overtaken_replicas: 70,
+    keep_stray_replicas: 0,
+}
 
 LOST_DATA_MUTANTS: dict[Planted, int] = {  # for runs that lose data, each with a seed that shows it
     elect_despite_reports: 0,

@@ -15,3 +15,9 @@ SEEDS: tuple[int, ...] = (
     2849,
     2963,
 )
+
+BALANCED_SEEDS: tuple[int, ...] = (
+    # A reassignment's LeaderAndIsr request arrived after the response to a later AlterPartition,
+    # and the leader never learned of the new replica:
+    70,
+)

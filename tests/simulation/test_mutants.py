@@ -4,9 +4,9 @@ from itertools import chain
 
 import pytest
 from tests.profile import scaled
-from tests.simulation.mutants import LOST_DATA_MUTANTS, MUTANTS, Planted
+from tests.simulation.mutants import BALANCED_MUTANTS, LOST_DATA_MUTANTS, MUTANTS, Planted
 
-from penstock.testing.simulation import SimulationPlan, Violation, run_seed
+from penstock.testing.simulation import BALANCED, SimulationPlan, Violation, run_seed
 
 MAX_SEEDS = scaled(test=400, verify=2000, release=5000)
 
@@ -37,3 +37,10 @@ def test_a_planted_bug_about_lost_data_is_found(planted: Planted) -> None:
     seed = find_seed(planted, LOST_DATA_MUTANTS[planted], LOSING_DATA)
     assert seed is not None, f"none of {MAX_SEEDS} seeds shows it"
     assert run_seed(seed, LOSING_DATA).acknowledged
+
+
+@pytest.mark.parametrize("planted", BALANCED_MUTANTS, ids=lambda item: item.__name__)
+def test_a_planted_bug_about_reassignments_is_found(planted: Planted) -> None:
+    seed = find_seed(planted, BALANCED_MUTANTS[planted], BALANCED)
+    assert seed is not None, f"none of {MAX_SEEDS} seeds shows it"
+    assert run_seed(seed, BALANCED).committed

@@ -2,13 +2,14 @@
 
 import pytest
 from tests.profile import scaled
-from tests.simulation.regressions import SEEDS
+from tests.simulation.regressions import BALANCED_SEEDS, SEEDS
 
-from penstock.testing.simulation import SimulationPlan, SimulationResult, run_seed
+from penstock.testing.simulation import BALANCED, SimulationPlan, SimulationResult, run_seed
 
 COUNT = scaled(test=120, verify=5000, release=50_000)
 CHUNKS = 10
 LOST_DATA_COUNT = scaled(test=10, verify=1000, release=10_000)
+BALANCED_COUNT = scaled(test=16, verify=1000, release=10_000)
 EVENTFUL = 0.3  # share of seeds with a leader change, a truncation and an ISR shrink
 
 
@@ -26,6 +27,19 @@ def test_committed_records_survive_if_one_broker_of_all_restarts_without_its_dat
     assert all(result.committed for result in results)
     acknowledged = sum(bool(result.acknowledged) for result in results)
     assert acknowledged >= 0.9 * len(results)  # in the others a leader failed before each response
+
+
+def test_a_cluster_that_balances_loses_no_record_and_no_replica_and_is_even_in_the_end() -> None:
+    """With brokers that die and return, and an operator who reassigns and cancels meanwhile."""
+    results = [run_seed(seed, BALANCED) for seed in range(BALANCED_COUNT)]
+    assert all(result.committed and result.reassignments for result in results)
+    assert sum(result.undone for result in results) >= len(results) / 8
+    assert sum(result.is_eventful for result in results) >= EVENTFUL * len(results)
+
+
+@pytest.mark.parametrize("seed", BALANCED_SEEDS)
+def test_a_seed_of_a_cluster_that_balances_and_that_failed_once_passes(seed: int) -> None:
+    assert run_seed(seed, BALANCED).committed
 
 
 @pytest.mark.quick

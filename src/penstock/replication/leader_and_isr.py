@@ -126,7 +126,10 @@ class LeaderAndIsrHandler:
             self.offline.add(tp)
             return code_of(error)
         if _is_stale(assigned, partition):
-            return ErrorCode.STALE_CONTROLLER_EPOCH
+            if not partition.try_take_replicas(state, self._now_ms()):
+                return ErrorCode.STALE_CONTROLLER_EPOCH
+            self._on_changed(partition)
+            return ErrorCode.NONE
         if self._has_failed(partition):
             return ErrorCode.KAFKA_STORAGE_ERROR
         if state != partition.state:

@@ -5,7 +5,7 @@ Invariant: `leadership` is set exactly while this broker leads, and under one le
 watermark never moves back.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import IntEnum, StrEnum
 from typing import NamedTuple
 
@@ -120,6 +120,7 @@ class Partition:
         "_catching_up",
         "_maximal_isr",
         "accepts_writes",
+        "assignment_epoch",
         "broker_id",
         "damaged_at",
         "epoch_start_offset",
@@ -158,6 +159,7 @@ class Partition:
         self.damaged_at: Offset | None = None  # of a batch found damaged while this broker led
         self.failure: str | None = None  # why its log is offline; then it has no role
         self.state = NO_STATE
+        self.assignment_epoch = -1  # of the LeaderAndIsr request with the replicas of `state`
         self.leader_epoch = NO_LEADER_EPOCH
         self.leadership: PartitionLeadership | None = None
         # While leading: the other replicas, in sync or not, and where the leader epoch began.
@@ -319,18 +321,41 @@ class Partition:
             self.log.begin_epoch(state.leader_epoch)
         if not is_same:
             self.epoch_start_offset = self.log.log_end_offset
-        progress = self.followers if is_same else {}
+        self._set_followers(state, self.followers if is_same else {}, now_ms)
+        self.leadership = self.leadership or PartitionLeadership(self.log)
+        self.assignment_epoch = state.partition_epoch
+        self._set_state(state)
+
+    def _set_followers(
+        self, state: PartitionState, progress: Mapping[BrokerId, FollowerProgress], now_ms: int
+    ) -> None:
         self.followers = {
             replica: progress.get(replica)
             or first_progress(is_in_sync=replica in state.in_sync, now_ms=now_ms)
             for replica in state.replicas
             if replica != self.broker_id
         }
-        self.leadership = self.leadership or PartitionLeadership(self.log)
-        self._set_state(state)
+
+    def try_take_replicas(self, late: PartitionState, now_ms: int) -> bool:
+        """Take only the replicas of a LeaderAndIsr request that an AlterPartition response has
+        overtaken. That response brought a later ISR, and no replicas. A proposal stays pending: its
+        partition epoch may be the current one."""
+        is_mine = self.is_leader and late.leader == self.broker_id
+        if not is_mine or late.leader_epoch != self.leader_epoch:
+            return False
+        if late.partition_epoch <= self.assignment_epoch:
+            return False
+        self.assignment_epoch = late.partition_epoch
+        self.state = self.state._replace(
+            replicas=late.replicas, adding=late.adding, removing=late.removing
+        )
+        self._set_followers(self.state, self.followers, now_ms)
+        self._update_derived()
+        return True
 
     def follow(self, state: PartitionState) -> None:
         self._end_leadership(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.assignment_epoch = state.partition_epoch
         self._set_state(state)
 
     def stop(self) -> None:

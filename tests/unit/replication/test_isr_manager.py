@@ -292,3 +292,44 @@ def test_a_single_node_sends_no_alter_partition(harness: LeaderHarness) -> None:
     harness.append(P0, acks=1)
     harness.clock.advance_ms(10 * LAG_MS)
     assert harness.partition().proposal is None
+
+
+def late_reassignment(harness: LeaderHarness) -> dict[TopicPartition, ErrorCode]:
+    return harness.leader_and_isr(
+        P0, replicas=(THIRD, ME, OTHER), in_sync=(ME,), adding=(THIRD,), partition_epoch=2
+    )
+
+
+def test_replicas_of_an_overtaken_leader_and_isr_request_are_taken(harness: LeaderHarness) -> None:
+    """A reassignment begins, and its request arrives after the response to a proposal that the
+    controller decided on later: without the new replica it would never finish."""
+    harness.leader_and_isr(P0, replicas=(ME, OTHER), in_sync=(ME,), partition_epoch=1)
+    harness.append(P0, acks=1)
+    harness.fetch(OTHER, 1)
+    proposal, _ = harness.controller.proposals[-1]
+    members = (ME, OTHER)
+    stored = AlterPartitionState(ME, proposal.leader_epoch, members, partition_epoch=3)
+    harness.controller.answer(ErrorCode.NONE, stored)
+    assert late_reassignment(harness) == {P0: ErrorCode.NONE}
+    state = harness.partition().state
+    assert (state.replicas, state.adding) == ((THIRD, *members), (THIRD,))
+    assert (state.in_sync, state.partition_epoch) == (members, 3)
+    harness.fetch(THIRD, 1)
+    assert harness.controller.wanted[-1] == (ME, OTHER, THIRD)
+
+
+def test_a_proposal_stays_pending_when_replicas_are_taken(harness: LeaderHarness) -> None:
+    """The controller may have stored it: the high watermark must wait for its members."""
+    harness.leader_and_isr(P0, replicas=(ME, OTHER), in_sync=(ME,), partition_epoch=1)
+    stored = AlterPartitionState(ME, LeaderEpoch(0), (ME,), partition_epoch=3)
+    assert harness.partition().try_adopt(stored)
+    harness.append(P0, acks=1)
+    harness.fetch(OTHER, 1)
+    harness.append(P0, acks=1)
+    late_reassignment(harness)
+    assert harness.partition().high_watermark == 1
+    older = harness.leader_and_isr(P0, replicas=(ME,), partition_epoch=1)
+    assert older == {P0: ErrorCode.STALE_CONTROLLER_EPOCH}
+    assert harness.partition().state.replicas == (THIRD, ME, OTHER)
+    harness.controller.store()
+    assert harness.partition().state.in_sync == (ME, OTHER)

@@ -5,6 +5,6 @@ and a checker verifies invariants after every step.
 """
 
 from penstock.testing.simulation.checker import Violation
-from penstock.testing.simulation.run import SimulationPlan, SimulationResult, run_seed
+from penstock.testing.simulation.run import BALANCED, SimulationPlan, SimulationResult, run_seed
 
-__all__ = ["SimulationPlan", "SimulationResult", "Violation", "run_seed"]
+__all__ = ["BALANCED", "SimulationPlan", "SimulationResult", "Violation", "run_seed"]

@@ -19,6 +19,7 @@ from penstock.model.alter_partition import (
 )
 from penstock.model.cluster import BrokerEpoch, BrokerId, ControllerRequest
 from penstock.model.errors import ErrorCode, Refusal
+from penstock.model.ids import TopicPartition
 from penstock.replication.alter_partition import Answered
 from penstock.replication.delayed_produce import PartitionAppended
 from penstock.replication.metadata_cache import MetadataCache
@@ -65,7 +66,7 @@ class SimulatedBroker(Process):
     def __init__(self, world: World, broker_id: BrokerId, disk: SimulatedDisk) -> None:
         super().__init__(world, broker_id)
         self.disk = disk
-        self.mirror = LogMirror(disk)
+        self.mirrors = {tp: LogMirror(disk) for tp in world.tps}
         self.metadata = MetadataCache()
         self.active: SimulatedActiveController | None = None
         self.epoch = BrokerEpoch(-1)
@@ -112,7 +113,8 @@ class SimulatedBroker(Process):
             self.later(JOBS_MS, self._run_jobs)
 
     def on_acted(self) -> None:
-        self.world.checker.check(self)
+        for checker in self.world.checkers.values():
+            checker.check(self)
 
     def on_crash(self) -> None:
         self.is_over = True
@@ -135,6 +137,7 @@ class SimulatedBroker(Process):
         self.world.heartbeats[self.session] = self.world.schedule.now_ms
         if self.active is not None and not self.active.is_over:
             self.active.brokers_changed()
+            self.active.balance()
         elif not store.has_controller:
             self.active = try_become_controller(self)
 
@@ -274,18 +277,18 @@ class SimulatedBroker(Process):
             return refusal.code
         return ErrorCode.NONE
 
-    def on_produce(self, batch: bytearray, number: int) -> None:
+    def on_produce(self, tp: TopicPartition, batch: bytearray, number: int) -> None:
         """The checker is told of every acknowledged record."""
-        partition = self.replicas.find(self.world.tp)
+        partition, checker = self.replicas.find(tp), self.world.checkers[tp]
         epoch = -1 if partition is None else partition.leader_epoch
 
         def done(answers: list[PartitionAppended]) -> None:
             code, offset, *_ = answers[0]
             if code is ErrorCode.NONE:
-                self.world.checker.on_acknowledged(self, epoch=epoch, offset=offset, number=number)
+                checker.on_acknowledged(self, epoch=epoch, offset=offset, number=number)
 
         self.replicas.append(
-            [(self.world.tp, memoryview(batch))],
+            [(tp, memoryview(batch))],
             acks=-1,
             timeout_ms=PRODUCE_TIMEOUT_MS,
             done=done,

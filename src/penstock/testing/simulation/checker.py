@@ -1,4 +1,4 @@
-"""Checks the invariants of a simulated cluster and stops it at the first violation.
+"""Checks the invariants of a simulated partition and stops the run at the first violation.
 
 Observes only. It knows every log by its record numbers, and all that was ever committed or
 acknowledged.
@@ -7,8 +7,9 @@ acknowledged.
 import zlib
 from typing import TYPE_CHECKING
 
+from penstock.controller.reassignment import is_reassigning, target_of
 from penstock.model.cluster import BrokerId, PartitionState
-from penstock.model.ids import Offset
+from penstock.model.ids import Offset, TopicPartition
 from penstock.protocol.batch import iter_headers
 from penstock.replication.partition import Partition, PartitionLeadership
 from penstock.storage.log import SegmentedLog
@@ -36,10 +37,14 @@ class LogMirror:
         self.leadership: PartitionLeadership | None = None
         self.seen: object = None  # at the last check
         self._disk = disk
+        self._log: SegmentedLog | None = None
         self._generation = -1
 
     def refresh(self, log: SegmentedLog) -> bool:
-        """True if the log was truncated."""
+        """True if the log was truncated. Another log is one of a replica that was deleted, and
+        assigned again."""
+        if log is not self._log:
+            self._log, self._generation = log, -1
         was_truncated = self._generation not in (-1, log.generation) and bool(
             log.log_end_offset < len(self.numbers)
         )
@@ -60,24 +65,26 @@ class LogMirror:
 
 
 class InvariantChecker:
-    def __init__(self, world: "World") -> None:
+    def __init__(self, world: "World", tp: TopicPartition) -> None:
         self._world = world
+        self._tp = tp
         self.committed: list[int] = []  # by offset; never changes, only grows
         self.acknowledged: dict[int, int] = {}  # offset -> number
         self.leader_changes = self.truncations = self.shrinks = self.answers = 0
         self.digest = 0  # of everything observed: equal for equal seeds
         self._acknowledged_by: dict[int, BrokerId] = {}  # leader epoch -> leader
-        self._stored = world.stored_state()
+        self.reassignments = 0  # finished
+        self._stored = world.store.state(tp)
 
     # -- after everything that a broker did ------------------------------------------------
 
     def check(self, broker: "SimulatedBroker") -> None:
-        partition = broker.replicas.find(self._world.tp)
+        partition = broker.replicas.find(self._tp)
         if partition is None:
             return
         log = partition.log
         assert isinstance(log, SegmentedLog)
-        mirror = broker.mirror
+        mirror = broker.mirrors[self._tp]
         marks = log.generation, log.log_start_offset, log.high_watermark, log.log_end_offset
         seen = *marks, partition.leadership, partition.leader_epoch, self._stored
         if seen == mirror.seen:
@@ -131,10 +138,10 @@ class InvariantChecker:
         leads = partition.leadership is not None and partition.leader_epoch == stored.leader_epoch
         is_in_sync = broker.broker_id in stored.in_sync and not self._may_lack(broker)
         if leads or is_in_sync:
-            if len(broker.mirror.numbers) < len(self.committed):
+            if len(broker.mirrors[self._tp].numbers) < len(self.committed):
                 role = "leads" if leads else "is in sync"
                 raise self._violation(broker, f"it {role} without all committed records")
-            self._agree(broker, broker.mirror, len(self.committed))
+            self._agree(broker, broker.mirrors[self._tp], len(self.committed))
 
     def _may_lack(self, broker: "SimulatedBroker") -> bool:
         if not self._world.loses_data:
@@ -143,10 +150,10 @@ class InvariantChecker:
 
     def _check_members(self) -> None:
         for broker in self._world.brokers.values():
-            partition = broker.replicas.find(self._world.tp)
+            partition = broker.replicas.find(self._tp)
             if partition is not None:
                 assert isinstance(partition.log, SegmentedLog)
-                broker.mirror.refresh(partition.log)
+                broker.mirrors[self._tp].refresh(partition.log)
                 self._check_holds_all(broker, partition)
 
     # -- what brokers and controllers say --------------------------------------------------
@@ -159,11 +166,12 @@ class InvariantChecker:
         if leader != broker.broker_id:
             raise self._violation(broker, f"broker {leader} has acknowledged in epoch {epoch}")
         self.acknowledged[offset] = number
-        partition = broker.replicas.find(self._world.tp)
+        partition = broker.replicas.find(self._tp)
         if partition is not None:
             assert isinstance(partition.log, SegmentedLog)
-            broker.mirror.refresh(partition.log)
-            self._check_committed(broker, partition, broker.mirror)
+            mirror = broker.mirrors[self._tp]
+            mirror.refresh(partition.log)
+            self._check_committed(broker, partition, mirror)
         if offset >= len(self.committed) or self.committed[offset] != number:
             raise self._violation(broker, f"record {number} is acknowledged, but not committed")
 
@@ -174,11 +182,28 @@ class InvariantChecker:
                 f"at {self._world.schedule.now_ms} ms: the metadata store accepted a write of a "
                 f"deposed controller"
             )
-        before, self._stored = self._stored, self._world.stored_state()
+        before, self._stored = self._stored, self._world.store.state(self._tp)
+        self._check_replicas(before, self._stored)
+        self.reassignments += is_reassigning(before) and not is_reassigning(self._stored)
         self.leader_changes += before.leader != self._stored.leader
         self.shrinks += len(self._stored.in_sync) < len(before.in_sync)
         self.note(f"{self._world.schedule.now_ms} {self._stored}")
         self._check_members()
+
+    def _check_replicas(self, before: PartitionState, after: PartitionState) -> None:
+        """Never fewer than the replication factor; an old one leaves when all new ones are in
+        sync, and a new one that leaves is that of a reassignment that was cancelled."""
+        factor = self._world.replication_factor
+        if not len(target_of(after)) == factor <= len(set(after.replicas)) == len(after.replicas):
+            raise self._wrongly_stored(f"{after.replicas} are not {factor} replicas")
+        left = set(before.replicas).difference(after.replicas, before.adding)
+        if left and not set(after.replicas) <= set(after.in_sync):
+            raise self._wrongly_stored(f"{left} left before {after.replicas} were all in sync")
+
+    def _wrongly_stored(self, what: str) -> Violation:
+        return Violation(
+            f"at {self._world.schedule.now_ms} ms, {self._tp}: {what}; stored: {self._stored}"
+        )
 
     @property
     def stored(self) -> PartitionState:
@@ -187,12 +212,23 @@ class InvariantChecker:
     # -- at the end, when all is well again ------------------------------------------------
 
     def check_settled(self) -> None:
-        """All replicas are in sync and have exactly the committed records."""
-        if set(self._stored.in_sync) != set(self._world.replicas):
-            raise Violation(f"only {self._stored.in_sync} are in sync after all faults have ended")
+        """All replicas are in sync and have exactly the committed records; no other broker has
+        a log."""
+        replicas = self._stored.replicas
+        if set(self._stored.in_sync) != set(replicas) or is_reassigning(self._stored):
+            raise Violation(
+                f"{self._tp}: only {self._stored.in_sync} are in sync after all faults have ended; "
+                f"stored: {self._stored}"
+            )
         for broker in self._world.brokers.values():
-            numbers = broker.mirror.numbers
-            if numbers != self.committed:
+            partition = broker.replicas.find(self._tp)
+            # A log whose topic id was lost in a power cut is not deleted: it may be another's.
+            topic_id = self._world.topic.topic_id
+            has_log = partition is not None and partition.topic_id == topic_id
+            if has_log != (broker.broker_id in replicas):
+                raise self._violation(broker, f"it {'has' if has_log else 'lacks'} a replica")
+            numbers = broker.mirrors[self._tp].numbers
+            if has_log and numbers != self.committed:
                 raise self._violation(
                     broker, f"it has {len(numbers)} records, {len(self.committed)} are committed"
                 )
@@ -201,7 +237,7 @@ class InvariantChecker:
                 raise Violation(f"record {number} was acknowledged at {offset} and is not there")
 
     def _violation(self, broker: "SimulatedBroker", what: str) -> Violation:
-        partition = broker.replicas.find(self._world.tp)
+        partition = broker.replicas.find(self._tp)
         facts = "" if partition is None else str(partition.statistics())
         return Violation(
             f"at {self._world.schedule.now_ms} ms, broker {broker.broker_id}: {what}; "

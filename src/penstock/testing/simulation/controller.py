@@ -5,14 +5,16 @@ Only fencing keeps a deposed controller from having an effect.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from typing import Protocol
 
 from penstock.controller import broker_changes, state_loader
 from penstock.controller.alter_partition import alter_partition
 from penstock.controller.incomplete_replicas import settle_reports
+from penstock.controller.interface import ApiError, Reassignment
 from penstock.controller.leader_changes import elect_leaders
+from penstock.controller.reassignment import alter_reassignments
 from penstock.controller.state import ClusterState, ControllerDecision
 from penstock.controller.znodes import CONTROLLER, CONTROLLER_EPOCH
 from penstock.metadata_store.election import ElectionResult
@@ -28,10 +30,13 @@ from penstock.model.cluster import (
     ControllerRequestBody,
 )
 from penstock.model.errors import ErrorCode, Refusal
+from penstock.testing.simulated_faults import SimulatedCrash
+from penstock.testing.simulation.balancing import SimulatedBalancer
 from penstock.testing.simulation.schedule import Action
 from penstock.testing.simulation.world import World
 
 RESEND_MS = 25
+CRASH_SHARE = 0.01  # of the writes of a controller that balances
 
 OnAnswer = Callable[[ErrorCode], None]
 
@@ -43,6 +48,9 @@ class ControllerOwner(Protocol):
     broker_id: BrokerId
     session: SessionId  # current: a controller may briefly outlive its own
 
+    @property
+    def reaches_store(self) -> bool: ...
+    def run(self, action: Action) -> None: ...
     def later(self, delay_ms: int, action: Action) -> None: ...
     def send_controller_request(
         self, target: BrokerId, request: ControllerRequest, on_answer: OnAnswer
@@ -57,12 +65,13 @@ class SimulatedActiveController:
         self._elected = elected
         self._queues: dict[tuple[BrokerId, BrokerEpoch], _RequestQueue] = {}
         self._numbers = count(1)
+        self._balancer = SimulatedBalancer(self._world) if self._world.is_balanced else None
         self.state: ClusterState
         self._fail_over(ControllerEpoch(elected.epoch))
 
     def _fail_over(self, epoch: ControllerEpoch) -> None:
         world = self._world
-        stored = world.store.read(world.tp, world.topic.configs)
+        stored = world.store.read(world.tps, world.topic.configs)
         loaded = state_loader.repair(
             stored,
             controller_id=self.owner.broker_id,
@@ -82,6 +91,25 @@ class SimulatedActiveController:
         self._apply(
             broker_changes.brokers_changed(self.state, brokers, lambda topic: False, reports)
         )
+
+    def balance(self) -> None:
+        """Does nothing in a cluster that does not balance."""
+        if self._balancer is None or self.is_over:
+            return
+        reassignments = self._balancer.look(self.state)
+        if reassignments:
+            self._balancer.take_refused(reassignments, self._reassign(reassignments))
+
+    def reassign_by_hand(self, reassignment: Reassignment) -> None:
+        """As an operator; nothing happens if it is refused."""
+        self._reassign([reassignment])
+
+    def _reassign(self, reassignments: Sequence[Reassignment]) -> Sequence[ApiError | None]:
+        decision, results = alter_reassignments(
+            self.state, reassignments, allow_replication_factor_change=False
+        )
+        self._apply(decision)
+        return results
 
     def alter_partition(
         self, broker: BrokerId, broker_epoch: BrokerEpoch, proposal: AlterPartitionProposal
@@ -119,6 +147,8 @@ class SimulatedActiveController:
             if self._world.write_as_controller(session, self._elected, writes):
                 self.resign()
                 return False
+            if self._world.is_balanced and self._world.random.random() < CRASH_SHARE:
+                raise SimulatedCrash  # perhaps between two writes of one decision
         self.state = decision.state
         self._set_brokers()
         for addressed in decision.requests:

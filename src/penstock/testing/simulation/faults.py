@@ -5,6 +5,8 @@ Randomness comes from the world's seed alone. Every fault ends by itself after a
 
 from functools import partial
 
+from penstock.controller.interface import Reassignment
+from penstock.controller.reassignment import is_reassigning
 from penstock.model.cluster import BrokerId
 from penstock.testing.simulated_disk import SeededChoice, SimulatedDisk
 from penstock.testing.simulation.broker import SimulatedBroker
@@ -62,11 +64,19 @@ class Faults:
         else:
             self._kill(broker)
 
-    def _end(self, broker: SimulatedBroker, left: SimulatedDisk) -> None:
+    def restart_one(self) -> None:
+        """A broker that is away for longer than its session: the cluster is balanced once more,
+        whatever an operator has cancelled."""
+        broker = self._random.choice(list(self._world.brokers.values()))
+        self._end(broker, broker.disk.survivor_of_kill(), away_ms=SESSION_MS + 50)
+
+    def _end(
+        self, broker: SimulatedBroker, left: SimulatedDisk, away_ms: int | None = None
+    ) -> None:
         broker.is_over = True
         del self._world.brokers[broker.broker_id]
         self._away[broker.broker_id] = left
-        delay_ms = self._random.randint(5, 3 * SESSION_MS)
+        delay_ms = self._random.randint(5, 3 * SESSION_MS) if away_ms is None else away_ms
         self._world.schedule.after(delay_ms, lambda: self._restart(broker.broker_id))
 
     def _restart(self, broker_id: BrokerId) -> None:
@@ -123,6 +133,17 @@ class Faults:
         if broker.is_paused:
             broker.resume()
 
+    def _reassign(self, broker: SimulatedBroker) -> None:
+        """An operator asks the controller for other replicas, or cancels what is under way."""
+        active = next((b.active for b in self._world.brokers.values() if b.active), None)
+        if active is None or active.is_over or not active.owner.reaches_store:
+            return
+        tp, live = self._random.choice(self._world.tps), sorted(active.state.brokers)
+        self._random.shuffle(live)
+        wanted = tuple(live[: self._world.replication_factor])  # refused if there are too few
+        target = None if is_reassigning(self._world.checkers[tp].stored) else wanted
+        active.owner.run(lambda: active.reassign_by_hand(Reassignment(tp, target)))
+
     # -- links -----------------------------------------------------------------------------
 
     def _isolate(self, broker: SimulatedBroker) -> None:
@@ -145,7 +166,7 @@ class Faults:
         self._cut([(ends[0], ends[1])])
 
     def _others(self, broker: SimulatedBroker) -> list[BrokerId]:
-        return [other for other in self._world.replicas if other != broker.broker_id]
+        return [other for other in self._world.broker_ids if other != broker.broker_id]
 
     def _cut(self, links: list[Link]) -> None:
         for source, target in links:
@@ -178,6 +199,8 @@ class Faults:
             kinds.append(self._cut_power)
         if self._world.loses_data:
             kinds += [self._black_out] * 3
+        if self._world.is_balanced:
+            kinds += [self._reassign] * 3
         kind = self._random.choice(kinds)
         self.counts[kind.__name__] = self.counts.get(kind.__name__, 0) + 1
         kind(victim)

@@ -34,7 +34,7 @@ class SimulatedIncarnation:
         self._store: SimulatedMetadataStore = world.store
         self._broker_id = broker_id
         self._disk = disk
-        self._assigned = {world.tp: world.topic.topic_id}
+        self._assigned = dict.fromkeys(world.tps, world.topic.topic_id)
         self._missing = engine.missing()
         self._short = engine.short()
         self._logs = {

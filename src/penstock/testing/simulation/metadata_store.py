@@ -62,11 +62,13 @@ class SimulatedMetadataStore:
         for path in (*PERSISTENT_ZNODES, BROKER_REPORTS, CONTROLLER_EPOCH):
             self.write(self._setup, [Create(path=path)])
 
-    def create_topic(self, tp: TopicPartition, data: bytes, state: bytes) -> None:
-        paths = [partitions_path(tp.topic), partition_path(*tp)]
-        creations = [Create(path=topic_path(tp.topic), data=data)]
-        creations += [Create(path=path) for path in paths]
-        creations.append(Create(path=state_path(*tp), data=state))
+    def create_topic(self, tps: Sequence[TopicPartition], data: bytes, state: bytes) -> None:
+        """With the same state for every partition."""
+        topic = tps[0].topic
+        creations = [Create(path=topic_path(topic), data=data), Create(path=partitions_path(topic))]
+        for tp in tps:
+            creations.append(Create(path=partition_path(*tp)))
+            creations.append(Create(path=state_path(*tp), data=state))
         self.write(self._setup, creations)
 
     # -- sessions --------------------------------------------------------------------------
@@ -157,19 +159,25 @@ class SimulatedMetadataStore:
         return self._registrations[czxid]
 
     def state(self, tp: TopicPartition) -> PartitionState:
-        path = state_path(*tp)
+        path, number = state_path(*tp), tp.partition
         node = decode_topic(tp.topic, self.tree.get(topic_path(tp.topic)).data)
-        replicas = node.replicas[tp.partition]
-        return decode_state(path, self._value(path), replicas=replicas)
+        return decode_state(
+            path,
+            self._value(path),
+            replicas=node.replicas[number],
+            adding=node.adding.get(number, ()),
+            removing=node.removing.get(number, ()),
+        )
 
-    def read(self, tp: TopicPartition, configs: Mapping[str, str]) -> StoredState:
+    def read(self, tps: Sequence[TopicPartition], configs: Mapping[str, str]) -> StoredState:
         """The state that a controller reads at failover."""
+        name = tps[0].topic
         topic = StoredTopic(
-            name=tp.topic,
-            node=decode_topic(tp.topic, self.tree.get(topic_path(tp.topic)).data),
-            partition_nodes=frozenset((tp.partition,)),
-            states={tp.partition: self.state(tp)},
-            written={tp.partition: self.tree.get(state_path(*tp)).mzxid},
+            name=name,
+            node=decode_topic(name, self.tree.get(topic_path(name)).data),
+            partition_nodes=frozenset(tp.partition for tp in tps),
+            states={tp.partition: self.state(tp) for tp in tps},
+            written={tp.partition: self.tree.get(state_path(*tp)).mzxid for tp in tps},
             configs=configs,
         )
         return StoredState(
@@ -177,7 +185,7 @@ class SimulatedMetadataStore:
             topics=[topic],
             unreadable=(),
             marked=(),
-            configured=(tp.topic,),
+            configured=(name,),
             broker_configs={},
             reports=self.reports(self.brokers()),
         )

@@ -3,10 +3,13 @@
 The same seed gives the same events; `SimulationResult.digest` shows it.
 """
 
+from functools import reduce
+from operator import xor
 from typing import NamedTuple
 
 from penstock.protocol.records import Record, build_batch
 from penstock.testing.simulated_disk import SimulatedDisk
+from penstock.testing.simulation.balancing import check_balanced
 from penstock.testing.simulation.checker import InvariantChecker, Violation
 from penstock.testing.simulation.faults import Faults
 from penstock.testing.simulation.schedule import WALL_MS
@@ -14,6 +17,7 @@ from penstock.testing.simulation.world import SESSION_MS, World
 
 SETTLE_MS = 9 * SESSION_MS
 LAST_MS = 4 * SESSION_MS
+BALANCE_MS = 20 * SESSION_MS
 
 
 class SimulationPlan(NamedTuple):
@@ -22,6 +26,13 @@ class SimulationPlan(NamedTuple):
     fault_every_ms: int = 100  # on average
     write_every_ms: int = 8
     loses_data: bool = False  # all brokers are killed at once, and one has lost data
+    partitions: int = 1
+    replicas: int | None = None  # of a partition; None: on all brokers
+    is_balanced: bool = False  # the controller balances by itself, and operators reassign
+
+
+BALANCED = SimulationPlan(brokers=5, partitions=4, replicas=3, is_balanced=True)
+"""Three brokers with all replicas, and two that have just joined."""
 
 
 class SimulationResult(NamedTuple):
@@ -33,6 +44,8 @@ class SimulationResult(NamedTuple):
     truncations: int
     shrinks: int
     faults: int
+    reassignments: int  # finished
+    undone: int  # cancelled by the controller, because the broker had returned
     digest: int
 
     @property
@@ -54,16 +67,22 @@ class _Run:
         self._seed = seed
         self._plan = plan
         world = self._world = World(
-            seed, brokers=plan.brokers, configs=_configs(seed), loses_data=plan.loses_data
+            seed,
+            brokers=plan.brokers,
+            configs=_configs(seed),
+            partitions=plan.partitions,
+            replicas=plan.replicas,
+            loses_data=plan.loses_data,
+            is_balanced=plan.is_balanced,
         )
-        self._checker = world.checker = InvariantChecker(world)
+        world.checkers = {tp: InvariantChecker(world, tp) for tp in world.tps}
         self._faults = Faults(world)
         self._written = 0
         self._is_ending = False
 
     def run(self) -> SimulationResult:
         world, plan = self._world, self._plan
-        for broker_id in world.replicas:
+        for broker_id in world.broker_ids:
             self._faults.start(broker_id, SimulatedDisk("/d"))
         self._watch_sessions()
         world.schedule.run_until(3 * SESSION_MS)
@@ -75,9 +94,16 @@ class _Run:
         world.schedule.run_until(world.schedule.now_ms + SETTLE_MS)
         if plan.loses_data and self._elect_as_operator():
             world.schedule.run_until(world.schedule.now_ms + SETTLE_MS)
-        self._write_once()  # shows that there is a leader with followers
+        if plan.is_balanced:
+            self._faults.restart_one()
+            world.schedule.run_until(world.schedule.now_ms + BALANCE_MS)
+        for _ in world.tps:
+            self._write_once()  # shows that there is a leader with followers
         world.schedule.run_until(world.schedule.now_ms + LAST_MS)
-        self._checker.check_settled()
+        for checker in world.checkers.values():
+            checker.check_settled()
+        if plan.is_balanced:
+            check_balanced(world)
         return self._result()
 
     def _elect_as_operator(self) -> bool:
@@ -113,15 +139,16 @@ class _Run:
         if not caches:
             return
         topic = world.random.choice(caches).find_topic(world.tp.topic)
-        if topic is None or topic.partitions[0].leader < 0:
+        tp = world.tps[(self._written + 1) % len(world.tps)]
+        if topic is None or topic.partitions[tp.partition].leader < 0:
             return
         self._written += 1
         number = self._written
         batch = build_batch([Record(0, WALL_MS + number, None, b"v")])
-        leader = topic.partitions[0].leader
+        leader = topic.partitions[tp.partition].leader
         world.schedule.after(
             world.random.randint(1, 5),
-            lambda: world.deliver(leader, lambda broker: broker.on_produce(batch, number)),
+            lambda: world.deliver(leader, lambda broker: broker.on_produce(tp, batch, number)),
         )
 
     def _strike(self) -> None:
@@ -135,17 +162,19 @@ class _Run:
         self._strike()
 
     def _result(self) -> SimulationResult:
-        checker = self._checker
+        checkers = self._world.checkers.values()
         return SimulationResult(
             seed=self._seed,
             events=self._world.schedule.events,
-            acknowledged=len(checker.acknowledged),
-            committed=len(checker.committed),
-            leader_changes=checker.leader_changes,
-            truncations=checker.truncations,
-            shrinks=checker.shrinks,
+            acknowledged=sum(len(checker.acknowledged) for checker in checkers),
+            committed=sum(len(checker.committed) for checker in checkers),
+            leader_changes=sum(checker.leader_changes for checker in checkers),
+            truncations=sum(checker.truncations for checker in checkers),
+            shrinks=sum(checker.shrinks for checker in checkers),
             faults=sum(self._faults.counts.values()),
-            digest=checker.digest,
+            reassignments=sum(checker.reassignments for checker in checkers),
+            undone=self._world.undone,
+            digest=reduce(xor, (checker.digest for checker in checkers)),
         )
 
 

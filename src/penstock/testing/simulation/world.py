@@ -1,9 +1,10 @@
 """World: the time, randomness, network, store and live brokers of a simulated cluster.
 
-Has no rules. There is one topic with one partition: more would only be more of the same.
+Has no rules. There is one topic. It has one partition, because more would only be more of the same,
+except where a cluster is balanced.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -22,28 +23,41 @@ if TYPE_CHECKING:
     from penstock.testing.simulation.broker import SimulatedBroker
     from penstock.testing.simulation.checker import InvariantChecker
 
-TP = TopicPartition("orders", 0)
+TOPIC = "orders"
 SESSION_MS = 120
 
 
 class World:
     def __init__(
-        self, seed: int, *, brokers: int, configs: dict[str, str], loses_data: bool = False
+        self,
+        seed: int,
+        *,
+        brokers: int,
+        configs: dict[str, str],
+        partitions: int = 1,
+        replicas: int | None = None,  # None: on all brokers
+        loses_data: bool = False,
+        is_balanced: bool = False,
     ) -> None:
-        self.tp = TP
+        self.tps = tuple(TopicPartition(TOPIC, number) for number in range(partitions))
+        self.tp = self.tps[0]  # the one that faults aim at
+        self.is_balanced = is_balanced  # the controller balances, and partitions are reassigned
         self.loses_data = loses_data  # brokers come back without some of their data
         self.random = Random(seed)
         self.schedule = Schedule()
         self.network = Network(self.schedule, Random(self.random.random()))
+        self.undone = 0  # reassignments that the controller cancelled because a broker was back
         self.store = SimulatedMetadataStore(lambda: self.schedule.now_ms)
-        self.replicas = tuple(BrokerId(number) for number in range(1, brokers + 1))
-        self.topic = _new_topic(self.replicas, configs)
+        self.broker_ids = tuple(BrokerId(number) for number in range(1, brokers + 1))
+        self.replication_factor = brokers if replicas is None else replicas
+        first_ones = self.broker_ids[: self.replication_factor]
+        self.topic = _new_topic(first_ones, partitions, configs)
         self.brokers: dict[BrokerId, SimulatedBroker] = {}  # those that are up, paused or not
         self.heartbeats: dict[SessionId, int] = {}  # when the store last got one of each session
         self.on_crash: Callable[[SimulatedBroker], None]  # a broker's disk crashed
-        self.checker: InvariantChecker
+        self.checkers: Mapping[TopicPartition, InvariantChecker]
         self.store.create_topic(
-            TP,
+            self.tps,
             encode_topic(self.topic.topic_id, self.topic.partitions),
             encode_state(self.topic.partitions[0]),
         )
@@ -52,9 +66,10 @@ class World:
     def is_synchronous(self) -> bool:
         return self.topic.configs.get("flush.messages") == "1"
 
-    def stored_state(self) -> PartitionState:
-        """The partition state in the metadata store."""
-        return self.store.state(TP)
+    @property
+    def checker(self) -> "InvariantChecker":
+        """Of the partition that faults aim at."""
+        return self.checkers[self.tp]
 
     def deliver(self, target: BrokerId, action: Callable[["SimulatedBroker"], None]) -> None:
         """Deliver to the broker's current process, which must reject stale messages itself."""
@@ -68,12 +83,18 @@ class World:
         is_current = elected.epoch_version == self.store.controller_epoch_version
         failure = self.store.write(session, elected.fence(writes))
         if failure is None:
-            self.checker.on_stored(is_current=is_current)
+            for checker in self.checkers.values():
+                checker.on_stored(is_current=is_current)
         return failure
 
 
-def _new_topic(replicas: tuple[BrokerId, ...], configs: dict[str, str]) -> TopicState:
+def _new_topic(
+    replicas: tuple[BrokerId, ...], partitions: int, configs: dict[str, str]
+) -> TopicState:
     state = PartitionState(replicas[0], LeaderEpoch(0), replicas, replicas, 0, ControllerEpoch(0))
     return TopicState(
-        name=TP.topic, topic_id=TopicId(UUID(int=7)), partitions=(state,), configs=configs
+        name=TOPIC,
+        topic_id=TopicId(UUID(int=7)),
+        partitions=(state,) * partitions,
+        configs=configs,
     )
