@@ -14,7 +14,7 @@ from penstock.controller.state import ClusterState
 from penstock.inter_broker.controller_request_handler import ControllerRequestHandler
 from penstock.metadata_store.election import ElectionResult
 from penstock.metadata_store.interface import Operation
-from penstock.model.cluster import BrokerId, ControllerRequest
+from penstock.model.cluster import BrokerId, ControllerRequest, PartitionState
 from penstock.model.ids import NO_LEADER_EPOCH, Offset
 from penstock.replication import follower_state as follower_state
 from penstock.replication import isr as in_sync
@@ -222,6 +222,20 @@ def drop_overtaken_replicas() -> Iterator[None]:
 
 
 @contextmanager
+def forget_proposals() -> Iterator[None]:
+    """A LeaderAndIsr request with the leader's own partition epoch takes back the proposal that is
+    in flight, although the controller may have stored it."""
+
+    def takes_nothing(self: Partition, late: PartitionState, now_ms: int) -> bool:
+        if late.partition_epoch == self.state.partition_epoch and late != self.state:
+            self.lead(late, now_ms)
+        return False
+
+    with patch.object(Partition, "try_take_replicas", takes_nothing):
+        yield
+
+
+@contextmanager
 def keep_stray_replicas() -> Iterator[None]:
     """A broker that returns keeps the replicas that others have taken over."""
     with patch.object(ControllerRequestHandler, "_find_strays", lambda self: iter(())):
@@ -230,7 +244,8 @@ def keep_stray_replicas() -> Iterator[None]:
 
 BALANCED_MUTANTS: dict[Planted, int] = {  # for clusters that balance, each with a seed
     finish_before_caught_up: 0,
-    drop_overtaken_replicas: 70,
+    drop_overtaken_replicas: 9,
+    forget_proposals: 126,
     keep_stray_replicas: 0,
 }
 

@@ -19,5 +19,9 @@ SEEDS: tuple[int, ...] = (
 BALANCED_SEEDS: tuple[int, ...] = (
     # A reassignment's LeaderAndIsr request arrived after the response to a later AlterPartition,
     # and the leader never learned of the new replica:
+    9,
     70,
+    # The same request arrived after the response to an AlterPartition that was refused as outdated,
+    # and took back a proposal that the controller then stored:
+    126,
 )

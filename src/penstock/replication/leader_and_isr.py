@@ -12,6 +12,7 @@ from penstock.model.cluster import (
     BrokerId,
     LeaderAndIsrPartition,
     LeaderAndIsrRequest,
+    PartitionState,
     StopReplicaRequest,
     UpdateMetadataRequest,
 )
@@ -125,11 +126,10 @@ class LeaderAndIsrHandler:
             self._logger.error("replica_offline", f"{tp} cannot be served: {error}")
             self.offline.add(tp)
             return code_of(error)
+        if partition.has_overtaken(state) and not self._has_failed(partition):
+            return self._apply_overtaken(partition, state)
         if _is_stale(assigned, partition):
-            if not partition.try_take_replicas(state, self._now_ms()):
-                return ErrorCode.STALE_CONTROLLER_EPOCH
-            self._on_changed(partition)
-            return ErrorCode.NONE
+            return ErrorCode.STALE_CONTROLLER_EPOCH
         if self._has_failed(partition):
             return ErrorCode.KAFKA_STORAGE_ERROR
         if state != partition.state:
@@ -138,6 +138,15 @@ class LeaderAndIsrHandler:
             else:
                 partition.follow(state)
             self._on_changed(partition)
+        return ErrorCode.NONE
+
+    def _apply_overtaken(self, partition: Partition, state: PartitionState) -> ErrorCode:
+        """The leader's ISR stays, and so does its proposal: the high watermark waits for those whom
+        the controller may have added meanwhile."""
+        if partition.try_take_replicas(state, self._now_ms()):
+            self._on_changed(partition)
+        elif state.partition_epoch < partition.state.partition_epoch:
+            return ErrorCode.STALE_CONTROLLER_EPOCH
         return ErrorCode.NONE
 
     def _find_current(self, assigned: LeaderAndIsrPartition) -> Partition | None:

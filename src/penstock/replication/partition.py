@@ -336,13 +336,16 @@ class Partition:
             if replica != self.broker_id
         }
 
+    def has_overtaken(self, state: PartitionState) -> bool:
+        """Whether it leads in this leader epoch and knows an ISR that is as new, perhaps from an
+        AlterPartition response. A proposal may be about to change it, or have changed it."""
+        is_mine = self.is_leader and state.leader == self.broker_id
+        is_same = is_mine and state.leader_epoch == self.leader_epoch
+        return is_same and state.partition_epoch <= self.state.partition_epoch
+
     def try_take_replicas(self, late: PartitionState, now_ms: int) -> bool:
-        """Take only the replicas of a LeaderAndIsr request that an AlterPartition response has
-        overtaken. That response brought a later ISR, and no replicas. A proposal stays pending: its
-        partition epoch may be the current one."""
-        is_mine = self.is_leader and late.leader == self.broker_id
-        if not is_mine or late.leader_epoch != self.leader_epoch:
-            return False
+        """Take the replicas alone of a LeaderAndIsr request that is overtaken: AlterPartition
+        responses bring none. A proposal stays pending: the controller may have stored it."""
         if late.partition_epoch <= self.assignment_epoch:
             return False
         self.assignment_epoch = late.partition_epoch

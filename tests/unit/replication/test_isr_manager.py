@@ -318,10 +318,13 @@ def test_replicas_of_an_overtaken_leader_and_isr_request_are_taken(harness: Lead
     assert harness.controller.wanted[-1] == (ME, OTHER, THIRD)
 
 
-def test_a_proposal_stays_pending_when_replicas_are_taken(harness: LeaderHarness) -> None:
+@pytest.mark.parametrize("epoch", [2, 3])
+def test_a_proposal_stays_pending_when_replicas_are_taken(
+    harness: LeaderHarness, epoch: int
+) -> None:
     """The controller may have stored it: the high watermark must wait for its members."""
     harness.leader_and_isr(P0, replicas=(ME, OTHER), in_sync=(ME,), partition_epoch=1)
-    stored = AlterPartitionState(ME, LeaderEpoch(0), (ME,), partition_epoch=3)
+    stored = AlterPartitionState(ME, LeaderEpoch(0), (ME,), partition_epoch=epoch)
     assert harness.partition().try_adopt(stored)
     harness.append(P0, acks=1)
     harness.fetch(OTHER, 1)
@@ -331,5 +334,6 @@ def test_a_proposal_stays_pending_when_replicas_are_taken(harness: LeaderHarness
     older = harness.leader_and_isr(P0, replicas=(ME,), partition_epoch=1)
     assert older == {P0: ErrorCode.STALE_CONTROLLER_EPOCH}
     assert harness.partition().state.replicas == (THIRD, ME, OTHER)
+    late_reassignment(harness)  # again, as from another controller
     harness.controller.store()
     assert harness.partition().state.in_sync == (ME, OTHER)

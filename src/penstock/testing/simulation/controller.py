@@ -147,7 +147,7 @@ class SimulatedActiveController:
             if self._world.write_as_controller(session, self._elected, writes):
                 self.resign()
                 return False
-            if self._world.is_balanced and self._world.random.random() < CRASH_SHARE:
+            if self._world.controllers_crash and self._world.random.random() < CRASH_SHARE:
                 raise SimulatedCrash  # perhaps between two writes of one decision
         self.state = decision.state
         self._set_brokers()

@@ -206,6 +206,7 @@ class Faults:
         kind(victim)
 
     def heal_all(self) -> None:
+        self._world.controllers_crash = False
         self._world.network.heal()
         for broker in self._world.brokers.values():
             broker.disk.heal()

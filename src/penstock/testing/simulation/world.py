@@ -46,6 +46,7 @@ class World:
         self.random = Random(seed)
         self.schedule = Schedule()
         self.network = Network(self.schedule, Random(self.random.random()))
+        self.controllers_crash = is_balanced  # between two writes; until the faults end
         self.undone = 0  # reassignments that the controller cancelled because a broker was back
         self.store = SimulatedMetadataStore(lambda: self.schedule.now_ms)
         self.broker_ids = tuple(BrokerId(number) for number in range(1, brokers + 1))
