@@ -40,7 +40,10 @@ class Load:
                 "log_level": 0,
             }
         )
-        self._threads = [threading.Thread(target=self._send), threading.Thread(target=self._read)]
+        # Daemons: a test that fails before `stop` must not keep the run from ending.
+        self._threads = [
+            threading.Thread(target=work, daemon=True) for work in (self._send, self._read)
+        ]
         for thread in self._threads:
             thread.start()
 

@@ -26,12 +26,13 @@ from penstock.testing.tcp_gate import TcpGate
 pytestmark = pytest.mark.xdist_group("cluster")
 
 PARTITIONS = 4
-FAST: dict[str, Any] = {
-    "session_timeout_s": 1.5,
+STEADY: dict[str, Any] = {
+    "session_timeout_s": 60.0,  # none expires, however slow the machine is
     "rebalance_backoff_s": 0.5,
-    "rebalance_max_retries": 240,  # the machine may be slow
+    "rebalance_max_retries": 240,
     "from_beginning": True,
 }
+EXPIRING = STEADY | {"session_timeout_s": 1.5}
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +108,7 @@ def test_members_come_and_go_without_a_double(
     def join() -> ReadingThread:
         connect = cluster.zookeeper
         return ReadingThread(
-            penstock.ZooKeeperConsumer(topic, zookeeper=connect, group=topic, **FAST)
+            penstock.ZooKeeperConsumer(topic, zookeeper=connect, group=topic, **STEADY)
         )
 
     def wait_shares(*sizes: int) -> None:
@@ -143,7 +144,7 @@ def test_members_come_and_go_without_a_double(
 def test_members_of_two_rules_do_not_mix(cluster: Cluster, topic: str) -> None:
     def join(rule: Any) -> penstock.ZooKeeperConsumer:
         return penstock.ZooKeeperConsumer(
-            topic, zookeeper=cluster.zookeeper, group=topic, assignment=rule, **FAST
+            topic, zookeeper=cluster.zookeeper, group=topic, assignment=rule, **STEADY
         )
 
     with join("ceil-range") as first:
@@ -158,7 +159,7 @@ def test_a_client_that_knows_no_rule_stops_a_member_that_rounds_up(
     cluster: Cluster, topic: str, znodes: KazooClient
 ) -> None:
     with penstock.ZooKeeperConsumer(
-        topic, zookeeper=cluster.zookeeper, group=topic, assignment="ceil-range", **FAST
+        topic, zookeeper=cluster.zookeeper, group=topic, assignment="ceil-range", **STEADY
     ) as member:
         member.wait_for_assignment()
         data = f'{{"version":1,"subscription":{{"{topic}":1}},"pattern":"static"}}'
@@ -169,7 +170,7 @@ def test_a_client_that_knows_no_rule_stops_a_member_that_rounds_up(
 
 def test_a_white_list_takes_in_topics_as_they_are_created(cluster: Cluster, topic: str) -> None:
     with penstock.ZooKeeperConsumer(
-        topic, zookeeper=cluster.zookeeper, group=topic, white_list="later[0-9], last", **FAST
+        topic, zookeeper=cluster.zookeeper, group=topic, white_list="later[0-9], last", **STEADY
     ) as member:
         member.wait_for_assignment()
         assert {tp.topic for tp in member.assignment()} == {topic}
@@ -193,12 +194,14 @@ def test_offsets_in_kafka_and_in_both(
     topic = group = f"offsets-{in_zookeeper}"
     cluster.create_topic(topic, partitions=PARTITIONS, replication_factor=1)
     send(cluster, topic, range(40))
-    kept: dict[str, Any] = {"offsets_storage": "kafka", "dual_commit": dual, "timeout_s": 1}
+    kept: dict[str, Any] = {"offsets_storage": "kafka", "dual_commit": dual}
     connect = cluster.zookeeper
     with penstock.ZooKeeperConsumer(
-        topic, zookeeper=connect, group=group, **kept, **FAST
+        topic, zookeeper=connect, group=group, **kept, **STEADY
     ) as member:
-        assert len(list(member)) == 40
+        for _ in range(40):
+            read_one(member)
+        assert member.poll_batch(1, 0) == []  # what was returned is processed
     committed = cluster.ask(lambda client: client.groups.fetch_offsets(group))
     assert {tp.partition: answer.offset for tp, answer in committed.items()} == dict.fromkeys(
         range(PARTITIONS), 10
@@ -206,7 +209,7 @@ def test_offsets_in_kafka_and_in_both(
     everywhere = dict.fromkeys(range(PARTITIONS), 10) if in_zookeeper else {}
     assert offsets_of(znodes, group, topic) == everywhere
     with penstock.ZooKeeperConsumer(
-        topic, zookeeper=connect, group=group, **kept, **FAST
+        topic, zookeeper=connect, group=group, timeout_s=1, **kept, **STEADY
     ) as member:
         assert list(member) == []
 
@@ -218,7 +221,7 @@ def test_a_message_that_failed_is_read_again_and_commits_are_the_programs(
 
     def join(**more: Any) -> penstock.ZooKeeperConsumer:
         return penstock.ZooKeeperConsumer(
-            topic, zookeeper=cluster.zookeeper, group=topic, **FAST, **more
+            topic, zookeeper=cluster.zookeeper, group=topic, **STEADY, **more
         )
 
     def fail_at(offset: int) -> None:
@@ -246,7 +249,7 @@ def test_an_expired_session_is_followed_by_another(
     cluster: Cluster, topic: str, znodes: KazooClient
 ) -> None:
     gate = TcpGate(int(cluster.zookeeper.rpartition(":")[2]))
-    settings = FAST | {"connect_timeout_s": 600}
+    settings = EXPIRING | {"connect_timeout_s": 600}
     with (
         closing(gate),
         penstock.ZooKeeperConsumer(
@@ -258,7 +261,7 @@ def test_an_expired_session_is_followed_by_another(
         gate.shut()
         cluster.wait(lambda: members_of(znodes, topic), lambda members: not members)
         gate.open()
-        cluster.wait(lambda: member.statistics().sessions, lambda sessions: sessions == 2)
+        cluster.wait(lambda: member.statistics().sessions, lambda sessions: sessions >= 2)
         send(cluster, topic, range(4, 8))
         values += [read_one(member) for _ in range(4)]
         assert sorted(values) == list(range(8))
@@ -273,12 +276,12 @@ def read_one(member: penstock.ZooKeeperConsumer) -> int:
 def test_nothing_is_read_once_the_session_may_be_over(cluster: Cluster, topic: str) -> None:
     """The brokers answer all the time: a fetch names no member."""
     gate = TcpGate(int(cluster.zookeeper.rpartition(":")[2]))
-    settings = FAST | {"connect_timeout_s": 600}
+    settings = EXPIRING | {"connect_timeout_s": 600}
     with (
         closing(gate),
         penstock.ZooKeeperConsumer(topic, zookeeper=gate.address, group=topic, **settings) as cut,
         penstock.ZooKeeperConsumer(
-            topic, zookeeper=cluster.zookeeper, group=topic, **FAST
+            topic, zookeeper=cluster.zookeeper, group=topic, **STEADY
         ) as other,
     ):
         shared = [PARTITIONS // 2] * 2
@@ -306,14 +309,14 @@ def test_a_member_that_cannot_reach_zookeeper_still_closes(cluster: Cluster, top
     gate = TcpGate(int(cluster.zookeeper.rpartition(":")[2]))
     with closing(gate):
         consumer = penstock.ZooKeeperConsumer(
-            topic, zookeeper=gate.address, group=topic, **(FAST | {"connect_timeout_s": 600})
+            topic, zookeeper=gate.address, group=topic, **(STEADY | {"connect_timeout_s": 600})
         )
         consumer.wait_for_assignment()
         gate.shut()
         consumer.close()
     with pytest.raises(penstock.ZooKeeperUnavailable, match="no ZooKeeper answered within 200 ms"):
         penstock.ZooKeeperConsumer(
-            topic, zookeeper=gate.address, group=topic, **(FAST | {"connect_timeout_s": 0.2})
+            topic, zookeeper=gate.address, group=topic, **(STEADY | {"connect_timeout_s": 0.2})
         )
 
 
@@ -324,7 +327,8 @@ def consume(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_command_reads_as_a_member(cluster: Cluster, topic: str, znodes: KazooClient) -> None:
     send(cluster, topic, range(8))
-    of_group = ["--zookeeper", cluster.zookeeper, "--from-beginning", "--timeout-s", "1"]
+    of_group = ["--zookeeper", cluster.zookeeper, "--from-beginning"]
+    of_group += ["--timeout-s", "120", "--max-messages", "8"]
     done = consume(topic, *of_group)  # in a group of its own
     assert (sorted(done.stdout.split()), done.returncode) == (list("01234567"), 0), done.stderr
     assert not [name for name in znodes.get_children("/consumers") if name.startswith("console")]
@@ -341,7 +345,7 @@ def test_a_partition_that_stays_with_a_stranger_ends_the_member(
 ) -> None:
     path = f"/consumers/{topic}/owners/{topic}/2"
     znodes.create(path, b"stranger-0", makepath=True)
-    settings = FAST | {"rebalance_max_retries": 2, "rebalance_backoff_s": 0.2}
+    settings = EXPIRING | {"rebalance_max_retries": 2, "rebalance_backoff_s": 0.2}
     with (
         penstock.ZooKeeperConsumer(
             topic, zookeeper=cluster.zookeeper, group=topic, **settings
@@ -361,22 +365,21 @@ def test_members_that_are_killed_paused_and_rebalanced_miss_nothing(
     group = ZooKeeperGroup(cluster, tmp_path, group=topic, topic=topic)
     pauses = 0
 
-    def owners() -> set[str]:
-        return {owner.rpartition("-")[0] for owner in owners_of(znodes, topic, topic).values()}
-
     def wait_settled() -> None:
         """Every partition has an owner, and every member that is alive has one."""
 
-        def state() -> tuple[int, set[str], set[str]]:
-            owned = owners_of(znodes, topic, topic)
-            members = members_of(znodes, topic)
-            return len(owned), owners(), members
+        def state() -> tuple[list[str], list[str], list[int]]:
+            owners = owners_of(znodes, topic, topic).values()
+            names = sorted(owner.rpartition("-")[0] for owner in owners)
+            running = [member.number for member in group.running]
+            return names, sorted(members_of(znodes, topic)), running
 
-        count = min(len(group.running), PARTITIONS)
-        cluster.wait(
-            state,
-            lambda now: now[0] == PARTITIONS and len(now[2]) == count and now[1] == now[2],
-        )
+        def is_settled(now: tuple[list[str], list[str], list[int]]) -> bool:
+            owners, members, running = now
+            is_shared = len(owners) == PARTITIONS and sorted(set(owners)) == members
+            return is_shared and len(members) == min(len(running), PARTITIONS)
+
+        cluster.wait(state, is_settled)
 
     with sending(cluster, topic, partitions=PARTITIONS, rate=200) as sent:
         group.join()
@@ -406,11 +409,14 @@ def test_members_that_are_killed_paused_and_rebalanced_miss_nothing(
     group.wait_read(sent[0])
     group.stop()
     doubles = count_doubles(group)
+    # Those of paused members, and on a slow machine perhaps others.
+    expired = sum(len(member.expired_at_s()) for member in group.members)
     with capsys.disabled():
         print(
             f"\n{rounds} rebalances, {sent[0]} messages: {doubles.after_breaks} doubled after a "
-            f"kill or pause, {doubles.in_hand} held by one of {pauses} paused members"
+            f"kill or pause, {doubles.in_hand} held by a member whose session ended; "
+            f"{pauses} pauses, {expired} sessions expired"
         )
     assert doubles.unexplained == []
-    assert doubles.in_hand <= pauses
+    assert doubles.in_hand <= expired
     assert sum(offsets_of(znodes, topic, topic).values()) == sent[0]

@@ -1,8 +1,9 @@
 """Harness: a group in ZooKeeper of processes that are killed and paused, and what they have read.
 
-A doubled message is explained by its first reader: a member that was killed or paused after it had
-read it, and before it could commit. Of a paused member also the one message that it held: it
-writes it down when it wakes, after another member has read it.
+A doubled message is explained by its first reader: a member that was killed or paused, or whose
+session expired on a slow machine, after it had read it, and before it could commit. Of a paused
+member also the one message that it held: it writes it down when it wakes, after another member has
+read it.
 """
 
 from __future__ import annotations
@@ -68,6 +69,14 @@ class GroupMemberProcess:
             self._process.terminate()
         return self._process.wait(120)
 
+    def expired_at_s(self) -> list[float]:
+        """When it noticed that its session had expired."""
+        expired = Path(f"{self._journal}.expired")
+        return list(map(float, expired.read_text().split())) if expired.exists() else []
+
+    def lost_at_s(self) -> list[float]:
+        return [*self.broken_at_s, *self.expired_at_s()]
+
     def errors(self) -> str:
         return self._journal.with_suffix(".err").read_text()
 
@@ -128,7 +137,7 @@ class Doubles(NamedTuple):
 
 
 def count_doubles(group: ZooKeeperGroup) -> Doubles:
-    broken = {member.number: member.broken_at_s for member in group.members}
+    broken = {member.number: member.lost_at_s() for member in group.members}
     readings: dict[tuple[int, int], list[Line]] = defaultdict(list)
     for line in group.lines():
         readings[line.partition, line.offset].append(line)

@@ -1,7 +1,8 @@
 """A member of a group in ZooKeeper as a process: writes a line for every message it has processed.
 
 `python zookeeper_member.py ZOOKEEPER GROUP TOPIC JOURNAL`. A line is the time on this machine's
-clock, partition, offset and value; SIGTERM closes the member in order.
+clock, partition, offset and value; SIGTERM closes the member in order. JOURNAL.expired has the
+times at which it noticed that a session was over, as on a machine that is too slow.
 """
 
 import signal
@@ -11,7 +12,7 @@ import time
 
 import penstock
 
-SESSION_S = 1.5
+SESSION_S = 3.0
 
 
 def main(zookeeper: str, group: str, topic: str, journal: str) -> None:
@@ -19,6 +20,7 @@ def main(zookeeper: str, group: str, topic: str, journal: str) -> None:
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
     with (
         open(journal, "a", buffering=1) as lines,
+        open(f"{journal}.expired", "a", buffering=1) as expired,
         penstock.ZooKeeperConsumer(
             topic,
             zookeeper=zookeeper,
@@ -30,7 +32,11 @@ def main(zookeeper: str, group: str, topic: str, journal: str) -> None:
             rebalance_backoff_s=0.5,
         ) as consumer,
     ):
+        sessions = 1
         while not stopping.is_set():
+            if (opened := consumer.statistics().sessions) > sessions:
+                sessions = opened
+                expired.write(f"{time.monotonic()}\n")
             for message in consumer.poll_batch(1, 0.2):
                 value = (message.value or b"").decode()
                 lines.write(f"{time.monotonic()} {message.partition} {message.offset} {value}\n")

@@ -32,7 +32,7 @@ func main() {
 	config := consumergroup.NewConfig()
 	config.Version = sarama.V2_8_0_0 // the fetch that brokers serve today
 	config.ChannelBufferSize = 0     // a message that it hands out is about to be processed
-	config.Zookeeper.Timeout = 1500 * time.Millisecond
+	config.Zookeeper.Timeout = 3 * time.Second
 	config.Offsets.Initial = sarama.OffsetOldest
 	config.Offsets.CommitInterval = time.Second
 	config.Consumer.Return.Errors = true
