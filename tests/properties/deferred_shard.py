@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from tests.unit.coordinators.deferred.runs import MemoryRuns
 
@@ -12,6 +13,7 @@ from penstock.coordinators.deferred.records import (
     encode_record,
 )
 from penstock.coordinators.deferred.state import DeferredShardState
+from penstock.model.ids import NO_PRODUCER_ID
 
 
 @dataclass
@@ -33,22 +35,45 @@ class TargetLog:
         return True
 
 
+class StoredRecord(NamedTuple):
+    key: bytes
+    value: bytes | None
+    producer_id: int  # whose transaction it was written in
+
+
+class Marker(NamedTuple):
+    producer_id: int
+    commit: bool
+    ended_ms: int
+
+
 class ShardLog:
     """The shard's partition: written whole results, read back by offset or from its start."""
 
     def __init__(self) -> None:
-        self._records: dict[int, tuple[bytes, bytes | None]] = {}
-        self._uncleaned: dict[int, tuple[bytes, bytes | None]] = {}  # of another replica
+        self._records: dict[int, StoredRecord | Marker] = {}
+        self._uncleaned: dict[int, StoredRecord | Marker] = {}  # of another replica
         self._end_offset = 0
 
-    def append(self, record: DeferredRecord) -> tuple[DeferredRecord, int]:
-        offset = self._end_offset
-        self._records[offset] = self._uncleaned[offset] = encode_record(record)
-        self._end_offset += 1
-        return decode_record(*self._records[offset]), offset
+    def append(
+        self, record: DeferredRecord, producer_id: int = NO_PRODUCER_ID
+    ) -> tuple[DeferredRecord, int, int]:
+        stored = StoredRecord(*encode_record(record), producer_id)
+        return decode_record(stored.key, stored.value), self._append(stored), producer_id
 
-    def read(self, offset: int) -> DeferredRecord:
-        return decode_record(*self._records[offset])
+    def append_marker(self, marker: Marker) -> None:
+        self._append(marker)
+
+    def _append(self, entry: StoredRecord | Marker) -> int:
+        offset = self._end_offset
+        self._records[offset] = self._uncleaned[offset] = entry
+        self._end_offset += 1
+        return offset
+
+    def read(self, offset: int) -> DeferredRecord | None:
+        """None: a marker."""
+        entry = self._records[offset]
+        return None if isinstance(entry, Marker) else decode_record(entry.key, entry.value)
 
     def offsets(self) -> list[int]:
         return sorted(self._records)
@@ -56,15 +81,49 @@ class ShardLog:
     def load(self, *, is_cleaned: bool = True) -> DeferredShardState:
         records = self._records if is_cleaned else self._uncleaned
         state = DeferredShardState(MemoryRuns())
-        for offset in sorted(records):
-            state.replay(decode_record(*records[offset]), offset)
+        for offset, entry in sorted(records.items()):
+            if isinstance(entry, Marker):
+                state.end_transaction(
+                    entry.producer_id, commit=entry.commit, ended_ms=entry.ended_ms
+                )
+            else:
+                state.replay(decode_record(entry.key, entry.value), offset, entry.producer_id)
         state.on_loaded(self._end_offset)
         return state
 
     def compact(self, *, drops_tombstones: bool) -> None:
-        last = {key: offset for offset, (key, _) in sorted(self._records.items())}
-        self._records = {
-            offset: (key, value)
-            for offset, (key, value) in self._records.items()
-            if last[key] == offset and not (value is None and drops_tombstones)
+        """As Kafka does: up to the first open transaction, without aborted records; a marker stays
+        as long as a record of its transaction."""
+        stable, ends = self._find_ends()
+        data = {
+            offset: entry
+            for offset, entry in self._records.items()
+            if isinstance(entry, StoredRecord) and offset < stable
+            if offset not in ends or ends[offset].commit
         }
+        last = {entry.key: offset for offset, entry in sorted(data.items())}
+        kept = {
+            offset
+            for offset, entry in data.items()
+            if last[entry.key] == offset and not (entry.value is None and drops_tombstones)
+        }
+        needed = {id(ends[offset]) for offset in kept if offset in ends}
+        self._records = {
+            offset: entry
+            for offset, entry in self._records.items()
+            if offset >= stable
+            or offset in kept
+            or (isinstance(entry, Marker) and (id(entry) in needed or not drops_tombstones))
+        }
+
+    def _find_ends(self) -> tuple[int, dict[int, Marker]]:
+        """The offset of the first record of an open transaction; and the markers of records."""
+        open_offsets: dict[int, list[int]] = {}
+        ends: dict[int, Marker] = {}
+        for offset, entry in sorted(self._records.items()):
+            if isinstance(entry, Marker):
+                ends |= dict.fromkeys(open_offsets.pop(entry.producer_id, []), entry)
+            elif entry.producer_id != NO_PRODUCER_ID:
+                open_offsets.setdefault(entry.producer_id, []).append(offset)
+        firsts = [offsets[0] for offsets in open_offsets.values()]
+        return min(firsts, default=self._end_offset), ends

@@ -1,22 +1,30 @@
-"""Any history of sends, repeats, cancels, crashes and failovers: a message is delivered once, when
-it is due, unless it was cancelled or replaced; and the answer to a cancel is true for ever."""
+"""Any history of sends, repeats, cancels, transactions, crashes and failovers: a message is
+delivered once, when it is due, unless it was cancelled, replaced or aborted; and the answer to a
+cancel is true for ever."""
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import TypeVar
+from functools import partial
+from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests.profile import scaled
-from tests.properties.deferred_shard import ShardLog, TargetLog
+from tests.properties.deferred_shard import Marker, ShardLog, TargetLog
 
-from penstock.coordinators.deferred.cancel import CancelReply, cancel_message, forget_ended
+from penstock.coordinators.deferred.cancel import (
+    CancelReply,
+    cancel_message,
+    forget_ended,
+    forget_replaced,
+)
 from penstock.coordinators.deferred.defer import DONE, DeferLimits, SentBy, defer_messages
 from penstock.coordinators.deferred.delivery import (
     DeliveryLimits,
@@ -40,6 +48,7 @@ from penstock.model.ids import TopicId
 TOPIC = TopicId(UUID(int=7))
 TARGETS = [Target(TOPIC, partition) for partition in range(2)]
 IDS = ["a", "b"]
+TRANSACTIONAL_IDS = [21, 22]  # of producers
 LIMITS = DeferLimits(max_delay_ms=100 * HOUR_MS, max_pending=1000)
 FEW = DeliveryLimits(max_messages=3, max_bytes=1000)
 START_MS = 1_000 * HOUR_MS
@@ -71,6 +80,13 @@ class Sent:
     delivered: int = 0
 
 
+class Uncommitted(NamedTuple):
+    value: bytes
+    due_ms: int
+    delay_ms: int
+    delay_id: str | None
+
+
 @settings(
     max_examples=scaled(test=200, verify=2_000, release=20_000),
     stateful_step_count=60,
@@ -87,6 +103,7 @@ class DeferredMessages(RuleBasedStateMachine):
         self.targets = {target: TargetLog() for target in TARGETS}
         self.sequence = 0
         self.last_batch: tuple[list[DeferredMessage], SentBy] | None = None
+        self.transactions: dict[int, list[Uncommitted]] = {}  # the open ones, by producer id
 
     def run(
         self, decide: Callable[[], CoordinatorResult[Reply, DeferredRecord]], *, is_written: bool
@@ -96,7 +113,7 @@ class DeferredMessages(RuleBasedStateMachine):
         if result.records and not is_written:
             return None
         for record in result.records:
-            self.state.replay(*self.log.append(record))
+            self.state.replay(*self.log.append(record, result.written_by.producer_id))
         return result.reply  # type: ignore[return-value]
 
     # -- senders ---------------------------------------------------------------------------
@@ -193,6 +210,86 @@ class DeferredMessages(RuleBasedStateMachine):
         else:
             assert all(sent.delivered or sent.is_cancelled for sent in last)
 
+    # -- transactions ----------------------------------------------------------------------
+
+    @rule(
+        producer_id=st.sampled_from(TRANSACTIONAL_IDS),
+        to=st.sampled_from(TARGETS),
+        delays_ms=st.lists(st.sampled_from([0, 1, 1_000, 50 * HOUR_MS]), min_size=1, max_size=3),
+        delay_id=st.sampled_from([None, *IDS]),
+        is_at=st.booleans(),
+        is_written=st.sampled_from([True, True, False]),
+    )
+    def send_in_transaction(
+        self,
+        producer_id: int,
+        to: Target,
+        delays_ms: list[int],
+        delay_id: str | None,
+        is_at: bool,
+        is_written: bool,
+    ) -> None:
+        """`is_at`: at a time, whenever that is in relation to the commit."""
+        sent: list[Uncommitted] = []
+        for index, delay_ms in enumerate(delays_ms):
+            due_ms, after_ms = (self.now_ms + delay_ms, 0) if is_at else (0, delay_ms)
+            value = b"%d" % (len(self.messages) + len(sent))
+            sent.append(Uncommitted(value, due_ms, after_ms, None if index else delay_id))
+        batch = [
+            DeferredMessage(
+                one.due_ms, to, one.delay_id, 0, None, one.value, (), None, one.delay_ms
+            )
+            for one in sent
+        ]
+        sent_by = SentBy(
+            to, producer_id, 0, SequenceRange(self.sequence, self.sequence + len(batch) - 1)
+        )
+        reply = self.run(
+            lambda: defer_messages(
+                self.state, batch, sent_by, LIMITS, now_ms=self.now_ms, is_transactional=True
+            ),
+            is_written=is_written,
+        )
+        if reply is not None:
+            self.sequence += len(batch)
+            self.transactions.setdefault(producer_id, []).extend(sent)
+            self.messages |= {one.value: Sent(sys.maxsize, None) for one in sent}
+
+    @rule(
+        producer_id=st.sampled_from(TRANSACTIONAL_IDS), commit=st.booleans(), forgets=st.booleans()
+    )
+    def end_transaction(self, producer_id: int, commit: bool, forgets: bool) -> None:
+        """Also if none is open: markers are repeated."""
+        for one in self.transactions.pop(producer_id, []):
+            sent = self.messages.pop(one.value)
+            if commit:
+                self.replace(one.delay_id)
+                sent.delay_id = one.delay_id
+                sent.due_ms = max(one.due_ms, self.now_ms + one.delay_ms)
+            sent.is_cancelled = not commit
+            self.messages[one.value] = sent  # from now on it is the newest
+        self.log.append_marker(Marker(producer_id, commit, self.now_ms))
+        self.state.end_transaction(producer_id, commit=commit, ended_ms=self.now_ms)
+        if forgets:
+            self.forget_replaced()
+
+    def replace(self, delay_id: str | None) -> None:
+        """Neither the newest of the id, if it is not sent, nor one of the same transaction."""
+        newest = [sent for sent in self.messages.values() if delay_id and sent.delay_id == delay_id]
+        number = self.state.by_delay_key.get(DelayKey(TOPIC, delay_id or ""))
+        is_sent = number is not None and self.state.is_sent(number)
+        if newest and not newest[-1].delivered and not (is_sent and self.is_of(number, newest[-1])):
+            newest[-1].is_cancelled = True
+
+    def is_of(self, number: int | None, sent: Sent) -> bool:
+        assert number is not None
+        return self.messages[self.value_of(number)] is sent
+
+    def forget_replaced(self) -> None:
+        while self.state.has_replaced:
+            records = forget_replaced(self.state, 1)
+            self.run(partial(CoordinatorResult, reply=None, records=records), is_written=True)
+
     # -- time, and those who deliver -------------------------------------------------------
 
     @rule(elapsed_ms=st.sampled_from([1, 999, 60_000, HOUR_MS, 200 * HOUR_MS]))
@@ -235,11 +332,16 @@ class DeferredMessages(RuleBasedStateMachine):
         is_cleaned=st.booleans(),
     )
     def fail_over(self, skew_ms: int, compacts: bool, drops: bool, is_cleaned: bool) -> None:
-        before = self.state.snapshot()
+        if drops:  # it takes a day until they may be
+            self.forget_replaced()
         if compacts:
             self.log.compact(drops_tombstones=drops)
-        self.state = self.log.load(is_cleaned=is_cleaned)
-        assert self.state.snapshot() == before
+        before, self.state = self.state, self.log.load(is_cleaned=is_cleaned)
+        for state in (before, self.state):  # what an aborted transaction has left is of no use
+            for producer in list(state.producers):
+                if producer[1] in TRANSACTIONAL_IDS:
+                    del state.producers[producer]
+        assert self.state.snapshot() == before.snapshot()
         self.skew_ms = skew_ms
 
     @rule()
@@ -258,6 +360,8 @@ class DeferredMessages(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """In the end, all that was not cancelled arrives."""
+        for producer_id in TRANSACTIONAL_IDS:
+            self.end_transaction(producer_id, commit=False, forgets=True)
         self.now_ms += 200 * HOUR_MS
         for target in TARGETS:
             while self.state.find_delivery(target).numbers or self.is_ready(target):

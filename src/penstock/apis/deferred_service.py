@@ -4,21 +4,32 @@ The shard of a message may be led by this broker or by another; the implementati
 tries again for as long as the caller gives it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Protocol
 
 from penstock.coordinators.deferred.cancel import CancelReply
 from penstock.coordinators.deferred.defer import DeferReply, SentBy
 from penstock.coordinators.deferred.dependencies import DeliveryReply
 from penstock.coordinators.deferred.half_values import HalfIntake, IntakeReply
-from penstock.coordinators.deferred.values import DeferredMessage, DelayKey, Target
+from penstock.coordinators.deferred.values import (
+    DeferredMessage,
+    DelayKey,
+    InTransaction,
+    Target,
+)
 from penstock.coordinators.runtime.pending_replies import Failed
 from penstock.model.errors import ErrorCode
+from penstock.model.markers import TransactionMarker
 
 
 class DeferredService(Protocol):
     async def defer(
-        self, messages: Sequence[DeferredMessage], sent_by: SentBy | None, *, timeout_ms: int
+        self,
+        messages: Sequence[DeferredMessage],
+        sent_by: SentBy | None,
+        transaction: InTransaction | None = None,
+        *,
+        timeout_ms: int,
     ) -> DeferReply:
         """Messages of one batch. NONE: all of them are durable."""
 
@@ -33,8 +44,17 @@ class DeferredService(Protocol):
     # -- for other brokers: this one leads what is asked for -------------------------------
 
     async def defer_here(
-        self, partition: int, messages: Sequence[DeferredMessage], sent_by: SentBy | None
+        self,
+        partition: int,
+        messages: Sequence[DeferredMessage],
+        sent_by: SentBy | None,
+        transaction: InTransaction | None,
     ) -> DeferReply: ...
+
+    def end_transaction_here(
+        self, partition: int, marker: TransactionMarker
+    ) -> Awaitable[ErrorCode]:
+        """The marker is written when this returns, and committed when the awaited code is NONE."""
 
     async def end_here(
         self, partition: int, delay_key: DelayKey, *, deliver_now: bool

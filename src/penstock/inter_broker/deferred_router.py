@@ -15,14 +15,22 @@ from penstock.coordinators.deferred.coordinator import DeferredCoordinator
 from penstock.coordinators.deferred.defer import DONE, DeferReply, SentBy, find_long_delay
 from penstock.coordinators.deferred.dependencies import DeliveryReply
 from penstock.coordinators.deferred.half_values import HalfIntake, IntakeReply
-from penstock.coordinators.deferred.values import DeferredMessage, DelayKey, Target
+from penstock.coordinators.deferred.values import (
+    DeferredMessage,
+    DelayKey,
+    InTransaction,
+    Target,
+)
 from penstock.coordinators.runtime.dependencies import CoordinatorTimers
 from penstock.coordinators.runtime.pending_replies import Failed
 from penstock.inter_broker.broker_connections import PrivateCalls
 from penstock.inter_broker.config import InterBrokerConfig
 from penstock.inter_broker.deferred_appends import DeferredAppends
+from penstock.inter_broker.deferred_transactions import DeferredTransactions
 from penstock.inter_broker.messages.deferred import (
+    DEFER_MESSAGES_VERSIONS,
     DEFERRED_VERSIONS,
+    WITH_TRANSACTIONS,
     DeferMessagesRequest,
     EndDeferredRequest,
     encode_defer_messages,
@@ -30,6 +38,7 @@ from penstock.inter_broker.messages.deferred import (
 )
 from penstock.model.cluster import DEFERRED_TOPIC, BrokerId, BrokerNode
 from penstock.model.errors import ErrorCode, Refusal
+from penstock.model.markers import TransactionMarker
 from penstock.protocol.private_keys import PrivateKey
 from penstock.protocol.private_response import PrivateResponse
 from penstock.replication.metadata_cache import MetadataCache
@@ -62,6 +71,7 @@ class DeferredRouter:
         get_coordinator: Callable[[], DeferredCoordinator],
         brokers: PrivateCalls,
         appends: DeferredAppends,
+        transactions: DeferredTransactions,
         config: Callable[[], DeferredConfig],
         calls_config: Callable[[], InterBrokerConfig],
         timers: CoordinatorTimers,
@@ -73,6 +83,7 @@ class DeferredRouter:
         self._get_coordinator = get_coordinator
         self._brokers = brokers
         self._appends = appends
+        self._transactions = transactions
         self._config = config
         self._calls_config = calls_config
         self._timers = timers
@@ -90,7 +101,12 @@ class DeferredRouter:
     # -- for handlers of clients -----------------------------------------------------------
 
     async def defer(
-        self, messages: Sequence[DeferredMessage], sent_by: SentBy | None, *, timeout_ms: int
+        self,
+        messages: Sequence[DeferredMessage],
+        sent_by: SentBy | None,
+        transaction: InTransaction | None = None,
+        *,
+        timeout_ms: int,
     ) -> DeferReply:
         too_long = find_long_delay(messages, self._config().max_delay_ms, self._wall_ms())
         if too_long is not None:  # before some of the shards have taken their part
@@ -106,7 +122,7 @@ class DeferredRouter:
         replies = await asyncio.gather(
             *(
                 self._repeat(
-                    partial(self._defer_once, shard, some, sent_by),
+                    partial(self._defer_once, shard, some, sent_by, transaction),
                     deadline_ms,
                     is_recognised=sent_by is not None,
                 )
@@ -131,9 +147,24 @@ class DeferredRouter:
     # -- for other brokers -----------------------------------------------------------------
 
     async def defer_here(
-        self, partition: int, messages: Sequence[DeferredMessage], sent_by: SentBy | None
+        self,
+        partition: int,
+        messages: Sequence[DeferredMessage],
+        sent_by: SentBy | None,
+        transaction: InTransaction | None,
     ) -> DeferReply:
-        return await self._get_coordinator().defer(partition, messages, sent_by)
+        coordinator = self._get_coordinator()
+        if transaction is None:
+            return await coordinator.defer(partition, messages, sent_by)
+        if sent_by is None:
+            return DeferReply(ErrorCode.INVALID_REQUEST, "a transaction has a producer")
+        async with self._transactions.join(partition, sent_by, transaction) as find_refusal:
+            return await coordinator.defer(partition, messages, sent_by, find_refusal)
+
+    def end_transaction_here(
+        self, partition: int, marker: TransactionMarker
+    ) -> Awaitable[ErrorCode]:
+        return self._get_coordinator().end_transaction(partition, marker)
 
     async def end_here(
         self, partition: int, delay_key: DelayKey, *, deliver_now: bool
@@ -157,15 +188,24 @@ class DeferredRouter:
     # -- one attempt -----------------------------------------------------------------------
 
     async def _defer_once(
-        self, shard: int, messages: Sequence[DeferredMessage], sent_by: SentBy | None
+        self,
+        shard: int,
+        messages: Sequence[DeferredMessage],
+        sent_by: SentBy | None,
+        transaction: InTransaction | None,
     ) -> DeferReply:
         node = self._find_leader(shard)
         if node is None:
             return DeferReply(ErrorCode.LEADER_NOT_AVAILABLE)
         if node.id == self._own_id:
-            return await self.defer_here(shard, messages, sent_by)
-        request = DeferMessagesRequest(shard, messages, sent_by)
-        response = await self._ask(node, PrivateKey.DEFER_MESSAGES, encode_defer_messages(request))
+            return await self.defer_here(shard, messages, sent_by, transaction)
+        request = DeferMessagesRequest(shard, messages, sent_by, transaction)
+        response = await self._ask(
+            node,
+            PrivateKey.DEFER_MESSAGES,
+            partial(encode_defer_messages, request),
+            DEFER_MESSAGES_VERSIONS if transaction is None else WITH_TRANSACTIONS,
+        )
         return DeferReply(response.code, response.message)
 
     async def _end_once(
@@ -177,7 +217,8 @@ class DeferredRouter:
         if node.id == self._own_id:
             return await self.end_here(shard, delay_key, deliver_now=deliver_now)
         request = EndDeferredRequest(shard, delay_key, deliver_now)
-        response = await self._ask(node, PrivateKey.END_DEFERRED, encode_end_deferred(request))
+        body = encode_end_deferred(request)
+        response = await self._ask(node, PrivateKey.END_DEFERRED, lambda version: body)
         if response.code is not ErrorCode.NONE:
             return Failed(response.code)
         return CancelReply(response.payload.decode())
@@ -188,11 +229,17 @@ class DeferredRouter:
             return None
         return self._metadata.brokers.get(topic.partitions[shard].leader)
 
-    async def _ask(self, node: BrokerNode, key: PrivateKey, body: bytes) -> PrivateResponse:
+    async def _ask(
+        self,
+        node: BrokerNode,
+        key: PrivateKey,
+        body: Callable[[int], bytes],
+        versions: range = DEFERRED_VERSIONS,
+    ) -> PrivateResponse:
         timeout_ms = self._calls_config().request_timeout_ms
         try:
             return await self._brokers.call_private(
-                node, key, DEFERRED_VERSIONS, lambda version: body, timeout_ms=timeout_ms
+                node, key, versions, body, timeout_ms=timeout_ms
             )
         except ConnectionError as error:
             return PrivateResponse(ErrorCode.NETWORK_EXCEPTION, str(error), 0, 0)

@@ -26,6 +26,7 @@ class InvalidDelay(ValueError):
 class DelayRequest(NamedTuple):
     due_ms: int
     delay_id: str | None
+    delay_ms: int | None = None  # if that is what was asked for
 
 
 class CancelRequest(NamedTuple):
@@ -72,7 +73,7 @@ def _read_delay(values: dict[str, bytes | None], now_ms: int) -> DelayRequest | 
     if DELIVER_AT in values:
         return DelayRequest(_read_number(DELIVER_AT, values[DELIVER_AT]), delay_id)
     delay_ms = _read_number(DELAY_MS, values[DELAY_MS])
-    return DelayRequest(now_ms + delay_ms, delay_id) if delay_ms else None
+    return DelayRequest(now_ms + delay_ms, delay_id, delay_ms) if delay_ms else None
 
 
 def _read_cancel(values: dict[str, bytes | None]) -> CancelRequest:

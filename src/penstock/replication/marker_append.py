@@ -8,10 +8,9 @@ epoch has been seen.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
-from penstock.model.cluster import OFFSETS_TOPIC
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.model.markers import FIRST_WITH_EPOCH_OF_ITS_OWN, TransactionMarker
@@ -22,8 +21,8 @@ from penstock.storage.engine import AppendOrigin
 
 _ALL_IN_SYNC = -1
 
-# A group coordinator shard that is not here is, to a transaction coordinator, a partition that
-# this broker does not lead.
+# A shard that is not here is, to a transaction coordinator, a partition that this broker does not
+# lead.
 _SHARD_IS_ELSEWHERE = frozenset(
     (
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -34,37 +33,38 @@ _SHARD_IS_ELSEWHERE = frozenset(
 
 MarkerWrite = tuple[TransactionMarker, Sequence[TopicPartition]]
 MarkerCodes = dict[TopicPartition, ErrorCode]
-# Ends a transaction in one partition of __consumer_offsets, which its group coordinator appends to.
-EndGroupTransaction = Callable[[int, TransactionMarker], Awaitable[ErrorCode]]
+# Ends a transaction in one partition of an internal topic, which its coordinator appends to.
+EndTransactionInShard = Callable[[int, TransactionMarker], Awaitable[ErrorCode]]
 
 
 async def append_markers(
     writes: Sequence[MarkerWrite],
     *,
     replicas: ReplicaManager,
-    end_group_transaction: EndGroupTransaction,
+    coordinators: Mapping[str, EndTransactionInShard],
     wall_ms: Callable[[], int],
     timeout_ms: int,
 ) -> list[MarkerCodes]:
-    """One result per marker, by partition; NONE: the marker is committed."""
+    """One result per marker, by partition; NONE: the marker is committed. `coordinators`: of
+    internal topics."""
     results: list[MarkerCodes] = [dict.fromkeys(tps, ErrorCode.NONE) for _, tps in writes]
     batches: list[tuple[TopicPartition, memoryview]] = []
     codes_of: list[MarkerCodes] = []  # parallel to `batches`
-    in_groups: list[tuple[MarkerCodes, TopicPartition, Awaitable[ErrorCode]]] = []
+    in_shards: list[tuple[MarkerCodes, TopicPartition, Awaitable[ErrorCode]]] = []
     for (marker, tps), codes in zip(writes, results, strict=True):
         for tp in tps:
             refusal = _find_refusal(replicas, marker, tp)
             if refusal is not None:
                 codes[tp] = refusal
-            elif tp.topic == OFFSETS_TOPIC:
-                in_groups.append((codes, tp, end_group_transaction(tp.partition, marker)))
+            elif tp.topic in coordinators:
+                in_shards.append((codes, tp, coordinators[tp.topic](tp.partition, marker)))
             else:
                 batches.append((tp, memoryview(_build(marker, wall_ms()))))
                 codes_of.append(codes)
     appended = await _append(replicas, batches, timeout_ms)
     for codes, (tp, _), result in zip(codes_of, batches, appended, strict=True):
         codes[tp] = result.code
-    for codes, tp, ended in in_groups:
+    for codes, tp, ended in in_shards:
         code = await ended
         codes[tp] = ErrorCode.NOT_LEADER_OR_FOLLOWER if code in _SHARD_IS_ELSEWHERE else code
     return results

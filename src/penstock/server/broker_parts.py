@@ -19,7 +19,7 @@ from penstock.controller.controller import Controller
 from penstock.controller.producer_ids import BlockProducerIds
 from penstock.inter_broker.controller_request_handler import ControllerRequestHandler
 from penstock.io.disk import Disk
-from penstock.model.cluster import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Endpoint
+from penstock.model.cluster import DEFERRED_TOPIC, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Endpoint
 from penstock.model.producer_ids import ProducerIds
 from penstock.protocol.private_keys import PrivateKey
 from penstock.server.authorization import Authorization
@@ -35,6 +35,7 @@ from penstock.server.metadata_store import BrokerMetadataStore
 from penstock.storage.engine import Engine
 
 if TYPE_CHECKING:
+    from penstock.coordinators.deferred.coordinator import DeferredCoordinator
     from penstock.coordinators.group.coordinator import GroupCoordinator
     from penstock.coordinators.transaction.coordinator import TransactionCoordinator
     from penstock.inter_broker.transaction_verifier import TransactionVerifier
@@ -69,14 +70,16 @@ def build_parts(
     controller = _build_controller(context, raw_config, links, store)
     producer_ids = BlockProducerIds(store.session, context.broker_id)
     groups = _lazy_group_coordinator(context, links, store)
-    transactions: Lazy[TransactionCoordinator] = Lazy(
-        lambda: _build_transaction_coordinator(context, links, producer_ids, groups)
-    )
-    build_when_leading(transactions, TRANSACTIONS_TOPIC, context)
-    deferred = lazy_deferred_messages(context, links, producer_ids, disk, groups)
     verifier: Lazy[TransactionVerifier] = Lazy(
         lambda: _build_verifier(context, links, transactions)
     )
+    deferred = lazy_deferred_messages(context, links, producer_ids, disk, groups, verifier)
+    transactions: Lazy[TransactionCoordinator] = Lazy(
+        lambda: _build_transaction_coordinator(
+            context, links, producer_ids, groups, deferred.coordinator
+        )
+    )
+    build_when_leading(transactions, TRANSACTIONS_TOPIC, context)
     advertised: dict[str, Endpoint] = {}
     services = Services(
         broker_id=context.broker_id,
@@ -174,6 +177,7 @@ def _build_transaction_coordinator(
     links: ClusterLinks,
     producer_ids: ProducerIds,
     groups: "Lazy[GroupCoordinator]",
+    deferred: "Lazy[DeferredCoordinator]",
 ) -> "TransactionCoordinator":
     from penstock.inter_broker.config import InterBrokerConfig
     from penstock.inter_broker.marker_sender import MarkerSender
@@ -186,9 +190,14 @@ def _build_transaction_coordinator(
         return await append_markers(
             markers,
             replicas=context.replicas,
-            end_group_transaction=lambda partition, marker: groups.get().end_transaction(
-                partition, marker
-            ),
+            coordinators={
+                OFFSETS_TOPIC: lambda partition, marker: groups.get().end_transaction(
+                    partition, marker
+                ),
+                DEFERRED_TOPIC: lambda partition, marker: deferred.get().end_transaction(
+                    partition, marker
+                ),
+            },
             wall_ms=context.wall_ms,
             timeout_ms=config().request_timeout_ms,
         )

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from penstock.inter_broker.deferred_router import DeferredRouter
     from penstock.inter_broker.half_calls import HalfCalls
     from penstock.inter_broker.half_topics import HalfTopics
+    from penstock.inter_broker.transaction_verifier import TransactionVerifier
     from penstock.server.half_readers import RunningHalfReaders
 
 
@@ -48,6 +49,7 @@ def lazy_deferred_messages(
     producer_ids: ProducerIds,
     disk: Disk,
     groups: "Lazy[GroupCoordinator]",
+    verifier: "Lazy[TransactionVerifier]",
 ) -> DeferredParts:
     appends: Lazy[DeferredAppends] = Lazy(lambda: _build_appends(context, links))
     topics: Lazy[HalfTopics] = Lazy(lambda: _build_half_topics(context))
@@ -69,7 +71,9 @@ def lazy_deferred_messages(
 
     coordinator: Lazy[DeferredCoordinator] = Lazy(build_coordinator)
     build_when_leading(coordinator, DEFERRED_TOPIC, context)
-    router: Lazy[DeferredRouter] = Lazy(lambda: _build_router(context, links, coordinator, appends))
+    router: Lazy[DeferredRouter] = Lazy(
+        lambda: _build_router(context, links, coordinator, appends, verifier)
+    )
     readers = Lazy(lambda: _build_half_readers(context, topics, calls))
     _build_with_first_half_topic(readers, context)
     return DeferredParts(coordinator, router, readers)
@@ -142,10 +146,12 @@ def _build_router(
     links: ClusterLinks,
     coordinator: "Lazy[DeferredCoordinator]",
     appends: "Lazy[DeferredAppends]",
+    verifier: "Lazy[TransactionVerifier]",
 ) -> "DeferredRouter":
     from penstock.coordinators.deferred.config import DeferredConfig
     from penstock.inter_broker.config import InterBrokerConfig
     from penstock.inter_broker.deferred_router import DeferredRouter
+    from penstock.inter_broker.deferred_transactions import DeferredTransactions
 
     return DeferredRouter(
         context.broker_id,
@@ -153,6 +159,7 @@ def _build_router(
         get_coordinator=coordinator.get,
         brokers=links.open_connections(),
         appends=appends.get(),
+        transactions=DeferredTransactions(context.metadata, context.replicas, verifier.get),
         config=CachedConfig(context.config, DeferredConfig.from_broker),
         calls_config=CachedConfig(context.config, InterBrokerConfig.from_broker),
         timers=context.timers,

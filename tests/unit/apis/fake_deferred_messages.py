@@ -1,15 +1,24 @@
 """Deferred messages without shards: what handlers hand over is kept here, and answered as a test
 says."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from penstock.coordinators.deferred.cancel import CancelReply
 from penstock.coordinators.deferred.defer import DONE, DeferReply, SentBy
 from penstock.coordinators.deferred.dependencies import DeliveryReply
 from penstock.coordinators.deferred.half_values import HalfIntake, IntakeReply
-from penstock.coordinators.deferred.values import DeferredMessage, DelayKey, Target
-from penstock.coordinators.runtime.pending_replies import Failed
+from penstock.coordinators.deferred.values import (
+    DeferredMessage,
+    DelayKey,
+    InTransaction,
+    Target,
+)
+from penstock.coordinators.runtime.pending_replies import Failed, MarkerReply
 from penstock.model.errors import ErrorCode
+from penstock.model.markers import TransactionMarker
+
+
+async def _nothing() -> None: ...
 
 
 class FakeDeferredMessages:
@@ -20,13 +29,22 @@ class FakeDeferredMessages:
         self.ended: list[tuple[DelayKey, bool]] = []
         self.appended: list[tuple[Target, bytes]] = []
         self.steps: list[str] = []
+        self.transactions: list[InTransaction | None] = []
+        self.before_reply: Callable[[], Awaitable[None]] = _nothing
         self.reply: DeferReply = DONE
         self.end_reply: CancelReply | Failed = CancelReply.CANCELLED
 
     async def defer(
-        self, messages: Sequence[DeferredMessage], sent_by: SentBy | None, *, timeout_ms: int
+        self,
+        messages: Sequence[DeferredMessage],
+        sent_by: SentBy | None,
+        transaction: InTransaction | None = None,
+        *,
+        timeout_ms: int,
     ) -> DeferReply:
         self.steps.append("defer")
+        self.transactions.append(transaction)
+        await self.before_reply()
         if self.reply == DONE:
             self.deferred += [(message, sent_by) for message in messages]
         return self.reply
@@ -43,9 +61,18 @@ class FakeDeferredMessages:
         return ErrorCode.NONE
 
     async def defer_here(
-        self, partition: int, messages: Sequence[DeferredMessage], sent_by: SentBy | None
+        self,
+        partition: int,
+        messages: Sequence[DeferredMessage],
+        sent_by: SentBy | None,
+        transaction: InTransaction | None,
     ) -> DeferReply:
-        return await self.defer(messages, sent_by, timeout_ms=0)
+        return await self.defer(messages, sent_by, transaction, timeout_ms=0)
+
+    def end_transaction_here(
+        self, partition: int, marker: TransactionMarker
+    ) -> Awaitable[ErrorCode]:
+        return MarkerReply(ErrorCode.NOT_COORDINATOR)
 
     async def end_here(
         self, partition: int, delay_key: DelayKey, *, deliver_now: bool

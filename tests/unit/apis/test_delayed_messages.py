@@ -8,7 +8,12 @@ from tests.unit.apis.harness import NOW_MS, ApiHarness, Sent
 
 from penstock.coordinators.deferred.cancel import CancelReply
 from penstock.coordinators.deferred.defer import DeferReply
-from penstock.coordinators.deferred.values import DelayKey, SequenceRange, Target
+from penstock.coordinators.deferred.values import (
+    DelayKey,
+    InTransaction,
+    SequenceRange,
+    Target,
+)
 from penstock.coordinators.runtime.pending_replies import Failed
 from penstock.model.errors import ErrorCode, get_error
 from penstock.model.ids import TopicPartition
@@ -229,24 +234,85 @@ def test_a_batch_that_would_be_refused_without_delays_is_refused_before(
     assert harness.deferred.deferred == []
 
 
-def test_records_of_a_transaction_cannot_wait(harness: ApiHarness) -> None:
+# -- transactions ------------------------------------------------------------------------------
+
+
+def send_in_transaction(
+    harness: ApiHarness, *headers: RecordHeaders, sequence: int = 0, version: int = 9
+) -> Sent:
     batch = build_batch(
-        [Record(0, NOW_MS, b"k", b"v", LATER)],
+        [Record(index, NOW_MS, b"k", b"v", given) for index, given in enumerate(headers)],
         producer_id=PRODUCER,
         producer_epoch=0,
-        base_sequence=0,
+        base_sequence=sequence,
         transactional=True,
     )
-    sent = harness.send(
+    return harness.send(
         ApiKey.PRODUCE,
-        9,
+        version,
         acks=-1,
         timeout=timedelta(seconds=2),
         transactional_id="mine",
         topic_data=[{"name": "reminders", "partition_data": [{"index": 0, "records": batch}]}],
     )
+
+
+def write_marker(harness: ApiHarness) -> None:
+    """As `replication.marker_append` does, on the leader of the target."""
+    leadership = harness.replicas.get(P0).leadership
+    assert leadership is not None
+    leadership.verifications.on_marker(PRODUCER, 0)
+
+
+@pytest.mark.parametrize(("version", "is_added"), [(9, False), (12, True)])
+def test_records_of_a_transaction_wait_for_its_commit(
+    harness: ApiHarness, version: int, is_added: bool
+) -> None:
+    at: RecordHeaders = (("penstock-deliver-at", b"%d" % (NOW_MS + 9)),)
+    sent = send_in_transaction(harness, LATER, at, version=version)
+    assert result(sent) == (ErrorCode.NONE, -1)
+    assert harness.deferred.transactions == [InTransaction("mine", is_added)]
+    delayed, timed = (message for message, _ in harness.deferred.deferred)
+    assert (delayed.due_ms, delayed.commit_delay_ms) == (0, 5_000)
+    assert (timed.due_ms, timed.commit_delay_ms) == (NOW_MS + 9, 0)
+    ((header, _),) = stored(harness)
+    assert (header.is_control, header.is_transactional) == (True, True)
+    assert harness.replicas.get(P0).log.producers.has_transaction(PRODUCER, 0)
+
+
+def test_a_batch_of_a_transaction_that_ends_meanwhile_is_not_appended(harness: ApiHarness) -> None:
+    """It would open a transaction that nobody ends."""
+
+    async def end() -> None:
+        write_marker(harness)
+
+    harness.deferred.before_reply = end
+    for headers in ((LATER,), ((), LATER)):
+        sent = send_in_transaction(harness, *headers, version=11)
+        assert result(sent)[0] is ErrorCode.TRANSACTION_ABORTABLE
+    older = send_in_transaction(harness, LATER, version=9)
+    assert result(older)[0] is ErrorCode.INVALID_TXN_STATE
+    assert stored(harness) == []
+    leadership = harness.replicas.get(P0).leadership
+    assert leadership is not None
+    assert len(leadership.verifications) == 0
+
+
+def test_a_shard_that_cannot_join_the_transaction_refuses_the_batch(harness: ApiHarness) -> None:
+    harness.deferred.reply = DeferReply(ErrorCode.CONCURRENT_TRANSACTIONS)
+    assert result(send_in_transaction(harness, LATER))[0] is ErrorCode.NOT_ENOUGH_REPLICAS
+    harness.deferred.reply = DeferReply(ErrorCode.INVALID_PRODUCER_EPOCH)
+    assert result(send_in_transaction(harness, LATER))[0] is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert stored(harness) == []
+
+
+def test_a_cancel_cannot_be_part_of_a_transaction(harness: ApiHarness) -> None:
+    sent = send_in_transaction(harness, CANCEL_X)
     assert result(sent)[0] is ErrorCode.INVALID_RECORD
-    assert "transaction" in message_of(sent)
+    assert "outside of the transaction" in message_of(sent)
+
+
+# -- requests with more, or without answers ----------------------------------------------------
 
 
 def test_other_partitions_of_the_request_are_appended_and_all_are_answered(

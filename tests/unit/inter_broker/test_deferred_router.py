@@ -12,9 +12,11 @@ from tests.unit.apis.harness import ME, OTHER, ApiHarness, batch, node
 from penstock.coordinators.deferred.cancel import CancelReply
 from penstock.coordinators.deferred.config import DeferredConfig
 from penstock.coordinators.deferred.defer import DONE, DeferReply, SentBy
+from penstock.coordinators.deferred.shard import FindRefusal
 from penstock.coordinators.deferred.values import (
     DeferredMessage,
     DelayKey,
+    InTransaction,
     SequenceRange,
     Target,
 )
@@ -22,6 +24,7 @@ from penstock.coordinators.runtime.pending_replies import Failed
 from penstock.inter_broker.config import InterBrokerConfig
 from penstock.inter_broker.deferred_appends import DELETED_AFTER_MS, DeferredAppends
 from penstock.inter_broker.deferred_router import DeferredRouter
+from penstock.inter_broker.deferred_transactions import DeferredTransactions
 from penstock.inter_broker.messages.deferred import (
     AppendDeferredRequest,
     DeferMessagesRequest,
@@ -62,6 +65,7 @@ class FakeShards:
         self.codes: list[ErrorCode] = []
         self.deferred: list[tuple[int, tuple[DeferredMessage, ...]]] = []
         self.ended: list[tuple[int, DelayKey, bool]] = []
+        self.before_write: Callable[[], None] = lambda: None
 
     async def ensure_topic(self) -> ErrorCode:
         return ErrorCode.NONE
@@ -73,8 +77,15 @@ class FakeShards:
         return 1
 
     async def defer(
-        self, partition: int, messages: Sequence[DeferredMessage], sent_by: SentBy | None
+        self,
+        partition: int,
+        messages: Sequence[DeferredMessage],
+        sent_by: SentBy | None,
+        find_refusal: FindRefusal | None = None,
     ) -> DeferReply:
+        self.before_write()
+        if find_refusal is not None and (code := find_refusal()) is not ErrorCode.NONE:
+            return DeferReply(code)
         self.deferred.append((partition, tuple(messages)))
         return DeferReply(self.codes.pop(0)) if self.codes else DONE
 
@@ -132,6 +143,7 @@ class Harness:
             get_coordinator=lambda: self.shards,  # type: ignore[arg-type, return-value]
             brokers=self.brokers,
             appends=self.appends,
+            transactions=DeferredTransactions(api.cluster, api.replicas, lambda: api.verifier),
             config=lambda: self.config,
             calls_config=InterBrokerConfig,
             timers=api.clock,
@@ -140,8 +152,13 @@ class Harness:
         )
         api.update_metadata(brokers=(node(ME), node(OTHER)))
 
-    def defer(self, *messages: DeferredMessage, sent_by: SentBy | None = None) -> DeferReply:
-        return self.run(self.router.defer(messages, sent_by, timeout_ms=1_000))
+    def defer(
+        self,
+        *messages: DeferredMessage,
+        sent_by: SentBy | None = None,
+        transaction: InTransaction | None = None,
+    ) -> DeferReply:
+        return self.run(self.router.defer(messages, sent_by, transaction, timeout_ms=1_000))
 
     def end(self, *, deliver_now: bool = False) -> CancelReply | Failed:
         key = DelayKey(TARGET.topic_id, "x")
@@ -194,12 +211,45 @@ def test_a_shard_elsewhere_is_asked_there(harness: ApiHarness) -> None:
     assert parts.end(deliver_now=True) is CancelReply.DELIVERED
     (first, second) = parts.brokers.requests
     assert first[:2] == (OTHER, PrivateKey.DEFER_MESSAGES)
-    assert decode_defer_messages(first[2]) == DeferMessagesRequest(2, [message()], PRODUCED)
+    assert decode_defer_messages(first[2], 1) == DeferMessagesRequest(2, [message()], PRODUCED)
     assert second[1] is PrivateKey.END_DEFERRED
     assert decode_end_deferred(second[2]).deliver_now
     parts.brokers.response = PrivateResponse(ErrorCode.POLICY_VIOLATION, "too many", 0, 0)
     assert parts.defer(message()) == DeferReply(ErrorCode.POLICY_VIOLATION, "too many")
     assert parts.end() == Failed(ErrorCode.POLICY_VIOLATION)
+
+
+@pytest.mark.parametrize("is_added", [False, True])
+def test_a_shard_joins_the_transaction_of_its_messages(harness: ApiHarness, is_added: bool) -> None:
+    """A producer that adds its partitions by itself may be late: the target is verified again."""
+    parts, transaction = Harness(harness), InTransaction("mine", is_added)
+    lead_shards(harness)
+    harness.make_topic("orders", 3, topic_id=TARGET.topic_id)
+    assert parts.defer(message(), sent_by=PRODUCED, transaction=transaction) == DONE
+    verified = [(request.partitions, request.adds) for request in harness.verifier.requests]
+    shard, target = TopicPartition(DEFERRED_TOPIC, 2), TopicPartition("orders", 2)
+    assert verified == [((shard,), True)] + ([] if is_added else [((target,), False)])
+    harness.verifier.codes[shard if is_added else target] = ErrorCode.TRANSACTION_ABORTABLE
+    refused = parts.defer(message(), sent_by=PRODUCED, transaction=transaction)
+    assert refused.code is ErrorCode.TRANSACTION_ABORTABLE
+    assert len(parts.shards.deferred) == 1
+
+
+def test_a_shard_writes_nothing_for_a_transaction_that_has_ended(harness: ApiHarness) -> None:
+    parts, transaction = Harness(harness), InTransaction("mine", True)
+    lead_shards(harness)
+    partition = harness.replicas.get(TopicPartition(DEFERRED_TOPIC, 2))
+
+    def end() -> None:
+        assert partition.leadership is not None
+        partition.leadership.verifications.on_marker(PRODUCED.producer_id, 0)
+
+    parts.shards.before_write = end
+    refused = parts.defer(message(), sent_by=PRODUCED, transaction=transaction)
+    assert refused.code is ErrorCode.TRANSACTION_ABORTABLE
+    assert parts.shards.deferred == []
+    assert partition.leadership is not None
+    assert len(partition.leadership.verifications) == 0
 
 
 def test_it_is_tried_again_while_the_shard_is_on_its_way(harness: ApiHarness) -> None:
@@ -300,6 +350,11 @@ def test_requests_between_brokers_are_read_as_they_were_written() -> None:
     defer = DeferMessagesRequest(3, [message(), message(1, "x")], None)
     end = EndDeferredRequest(4, key, False)
     append = AppendDeferredRequest(TARGET, 1_000, b"\0\1")
-    assert decode_defer_messages(encode_defer_messages(defer)) == defer
+    transaction = InTransaction("mine", True)
+    committed = [message()._replace(commit_delay_ms=5)]
+    in_transaction = DeferMessagesRequest(3, committed, PRODUCED, transaction)
+    assert decode_defer_messages(encode_defer_messages(defer, 0), 0) == defer
+    assert decode_defer_messages(encode_defer_messages(defer, 1), 1) == defer
+    assert decode_defer_messages(encode_defer_messages(in_transaction, 1), 1) == in_transaction
     assert decode_end_deferred(encode_end_deferred(end)) == end
     assert decode_append_deferred(encode_append_deferred(append)) == append

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.apis.access import allows_topic
 from penstock.apis.api import Request
+from penstock.apis.data.transactional_produce import FIRST_WITH_ABORTABLE, FIRST_WITH_IMPLICIT_ADD
 from penstock.coordinators.deferred.defer import DeferReply, SentBy
 from penstock.coordinators.deferred.values import (
     DeferredMessage,
     DelayKey,
+    InTransaction,
     SequenceRange,
     Target,
 )
@@ -38,6 +40,7 @@ from penstock.protocol.records import Record, build_batch
 from penstock.purgatory.delayed_operations import Purgatory, WatchedOperation
 from penstock.replication.delayed_produce import PartitionAppended
 from penstock.replication.divided_append import DecompressionBudget, Division, check_again, divide
+from penstock.replication.transaction_guard import TransactionGuard
 from penstock.security.authorizer import AclOperation
 from penstock.storage.engine import AppendOrigin
 
@@ -57,6 +60,7 @@ Reply = Callable[[ProduceRequest, list[PartitionAppended]], None]
 # become, without a metadata request.
 _TRANSIENT = frozenset(
     (
+        ErrorCode.CONCURRENT_TRANSACTIONS,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.LEADER_NOT_AVAILABLE,
@@ -150,8 +154,8 @@ class _Sorted:
         )
         if not isinstance(division, Division):
             return division
-        if division.header.is_transactional:
-            return _refuse(ErrorCode.INVALID_RECORD, _IN_TRANSACTION)
+        if division.header.is_transactional and division.batch.cancels:
+            return _refuse(ErrorCode.INVALID_RECORD, _CANCEL_IN_TRANSACTION)
         return self._check_reply_topics(division) or division
 
     def _check_reply_topics(self, division: Division) -> PartitionAppended | None:
@@ -183,6 +187,7 @@ class _DividedProduce:
         self._missing = len(divided.plain) + len(divided.waiting)  # results
         self._reply = reply
         self._memory: Releasable | None = None
+        self._guards: dict[TopicPartition, TransactionGuard] = {}  # of transactional batches
         self._produced: ProduceRequest
 
     def start(
@@ -204,7 +209,18 @@ class _DividedProduce:
         if self._memory is None:
             self._end({waiting.position: _NO_MEMORY for waiting in self._waiting})
         else:
+            self._guard_transactions()
             self._services.run(self._run())
+
+    def _guard_transactions(self) -> None:
+        """They are open now: their batches have just been verified."""
+        for _, tp, division in self._waiting:
+            partition = self._services.replicas.find(tp)
+            if division.header.is_transactional and partition is not None and partition.leadership:
+                header = division.header
+                self._guards[tp] = TransactionGuard(
+                    partition, header.producer_id, header.producer_epoch
+                )
 
     async def _run(self) -> None:
         """An unexpected error closes this connection, as it does without an await."""
@@ -213,16 +229,19 @@ class _DividedProduce:
         except Exception:
             self._request.in_flight.fail("Produce with delayed messages")
         finally:
+            for guard in self._guards.values():
+                guard.close()
             if self._memory is not None:
                 self._memory.release()
 
     async def _defer_and_append(self) -> None:
         refused: Refusals = {}
         kept: list[tuple[_DividedPartition, bytearray]] = []
-        for waiting in self._waiting:
-            result = await self._defer(waiting)
-            if result is not None:
-                refused[waiting.position] = result
+        deferred = [(waiting, await self._defer(waiting)) for waiting in self._waiting]
+        for waiting, result in deferred:
+            refusal = result or self._find_ended(waiting)
+            if refusal is not None:
+                refused[waiting.position] = refusal
                 continue
             batch = waiting.division.what_is_appended(self._services.wall_ms())
             if batch is None:
@@ -241,6 +260,12 @@ class _DividedProduce:
                 ),
             )
 
+    def _find_ended(self, waiting: _DividedPartition) -> PartitionAppended | None:
+        """Its transaction may have ended meanwhile; nothing is awaited from here on."""
+        guard = self._guards.get(waiting.tp)
+        code = ErrorCode.NONE if guard is None else guard.find_refusal()
+        return None if code is ErrorCode.NONE else self._refuse_reply(DeferReply(code))
+
     # -- deferring -------------------------------------------------------------------------
 
     async def _defer(self, waiting: _DividedPartition) -> PartitionAppended | None:
@@ -249,6 +274,7 @@ class _DividedProduce:
         if division.is_duplicate:
             return None
         target = Target(division.topic_id, waiting.tp.partition)
+        transaction = self._find_transaction(division)
         for run in _split(division, target):
             checked = check_again(self._services.replicas.find(waiting.tp), division.header)
             if checked is not False:
@@ -257,10 +283,11 @@ class _DividedProduce:
                 reply = await self._services.deferred.defer(
                     run.messages,
                     _sent_by(division, target, run.last_index),
+                    transaction,
                     timeout_ms=self._timeout_ms,
                 )
                 if reply.code is not ErrorCode.NONE:
-                    return _refuse_reply(reply)
+                    return self._refuse_reply(reply)
             for cancel in run.cancels:
                 refusal = await self._cancel(target, waiting.tp.topic, cancel)
                 if refusal is not None:
@@ -276,12 +303,25 @@ class _DividedProduce:
             timeout_ms=self._timeout_ms,
         )
         if isinstance(reply, Failed):
-            return _refuse_reply(DeferReply(reply.code))
+            return self._refuse_reply(DeferReply(reply.code))
         if cancel.reply_topic is None:
             return None
         state = self._services.metadata.find_topic(cancel.reply_topic)
         code = await self._answer_cancel(cancel.delay_id, topic, reply.value, state)
-        return None if code is ErrorCode.NONE else _refuse_reply(DeferReply(code))
+        return None if code is ErrorCode.NONE else self._refuse_reply(DeferReply(code))
+
+    def _find_transaction(self, division: Division) -> InTransaction | None:
+        if not division.header.is_transactional:
+            return None
+        transactional_id = self._produced.transactional_id
+        assert transactional_id is not None  # else authorization has failed before
+        return InTransaction(transactional_id, self._request.version >= FIRST_WITH_IMPLICIT_ADD)
+
+    def _refuse_reply(self, reply: DeferReply) -> PartitionAppended:
+        code = reply.code
+        if code is ErrorCode.TRANSACTION_ABORTABLE and self._request.version < FIRST_WITH_ABORTABLE:
+            return _refuse(ErrorCode.INVALID_TXN_STATE, reply.message or code.message)
+        return _refuse_reply(reply)
 
     async def _answer_cancel(
         self, delay_id: str, topic: str, word: str, reply_topic: TopicState | None
@@ -367,21 +407,27 @@ def _split(division: Division, target: Target) -> Iterator[_Run]:
             ids[is_cancel].add(wanted.delay_id)
         last_index = record.offset
         if isinstance(wanted, DelayRequest):
-            messages.append(_message(record, wanted, target))
+            messages.append(
+                _message(record, wanted, target, is_transactional=division.header.is_transactional)
+            )
         else:
             cancels.append(wanted)
     yield _Run(messages, cancels, last_index)
 
 
-def _message(record: Record, wanted: DelayRequest, target: Target) -> DeferredMessage:
+def _message(
+    record: Record, wanted: DelayRequest, target: Target, *, is_transactional: bool
+) -> DeferredMessage:
+    is_counted_from_commit = is_transactional and wanted.delay_ms is not None
     return DeferredMessage(
-        due_ms=wanted.due_ms,
+        due_ms=0 if is_counted_from_commit else wanted.due_ms,
         target=target,
         delay_id=wanted.delay_id,
         timestamp_ms=record.timestamp_ms,
         key=record.key,
         value=record.value,
         headers=without_delay_headers(record.headers),
+        commit_delay_ms=(wanted.delay_ms or 0) if is_transactional else None,
     )
 
 
@@ -412,6 +458,7 @@ _ALL_WAITS = _refuse(ErrorCode.NONE, None)  # nothing is appended now
 _NO_MEMORY = _refuse(
     ErrorCode.NOT_ENOUGH_REPLICAS, "too many batches wait for messages to be stored; retry"
 )
-_IN_TRANSACTION = (
-    "records of a transaction cannot be delayed, nor cancel delayed ones; send them outside of it"
+_CANCEL_IN_TRANSACTION = (
+    "a record of a transaction cannot cancel a delayed message, because it is answered before "
+    "the commit; send it outside of the transaction"
 )

@@ -12,6 +12,7 @@ from penstock.apis.access import allows_cluster
 from penstock.apis.api import Api, Request
 from penstock.apis.inter_broker_access import check_broker
 from penstock.apis.response_shapes import response_shape
+from penstock.model.cluster import DEFERRED_TOPIC, OFFSETS_TOPIC
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import TopicPartition
 from penstock.model.markers import TransactionMarker
@@ -77,13 +78,16 @@ def _is_broker(request: Request, services: "Services") -> bool:
 
 
 async def _write(request: Request, services: "Services", markers: Sequence[MarkerWrite]) -> Any:
-    def end_group_transaction(partition: int, marker: TransactionMarker) -> Awaitable[ErrorCode]:
+    def end_in_group(partition: int, marker: TransactionMarker) -> Awaitable[ErrorCode]:
         return services.groups.end_transaction(partition, marker)
+
+    def end_deferred(partition: int, marker: TransactionMarker) -> Awaitable[ErrorCode]:
+        return services.deferred.end_transaction_here(partition, marker)
 
     codes = await append_markers(
         markers,
         replicas=services.replicas,
-        end_group_transaction=end_group_transaction,
+        coordinators={OFFSETS_TOPIC: end_in_group, DEFERRED_TOPIC: end_deferred},
         wall_ms=services.wall_ms,
         timeout_ms=services.config().request_timeout_ms,
     )

@@ -4,6 +4,7 @@ Whoever asks twice gets the same answer, until the end is forgotten.
 """
 
 from enum import Enum
+from itertools import islice
 from typing import NamedTuple
 
 from penstock.coordinators.deferred.records import DeferredRecord, EndedRecord, MessageRecord
@@ -51,7 +52,9 @@ def deliver_now(
         return CoordinatorResult(reply=_find_end(state, delay_key))
     records = (
         MessageRecord(message.number, None),
-        MessageRecord(state.next_number, message.message._replace(due_ms=now_ms)),
+        MessageRecord(
+            state.next_number, message.message._replace(due_ms=now_ms, commit_delay_ms=None)
+        ),
     )
     return CoordinatorResult(reply=CancelReply.DELIVERED, records=records)
 
@@ -62,6 +65,17 @@ def _find_end(state: DeferredShardState, delay_key: DelayKey) -> CancelReply:
     if ended is not None:
         return CancelReply(ended.end.value)
     return CancelReply.UNKNOWN if number is None else CancelReply.DELIVERED
+
+
+def forget_replaced(state: DeferredShardState, limit: int) -> list[DeferredRecord]:
+    """What the messages of committed transactions have replaced. The log says so as long as it has
+    their markers; from now on, without them."""
+    records: list[DeferredRecord] = [
+        MessageRecord(number, None) for number in islice(state.replaced, limit)
+    ]
+    left = limit - len(records)
+    records += (EndedRecord(delay_key, None) for delay_key in islice(state.reused, left))
+    return records
 
 
 def forget_ended(state: DeferredShardState, *, ended_before_ms: int) -> list[EndedRecord]:

@@ -4,7 +4,7 @@ A message with a delay id belongs to the shard of its id, so that a cancel finds
 partition it is sent to; any other belongs to the shard of its target. Owned by the event loop.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from penstock.coordinators.deferred.cancel import CancelReply
 from penstock.coordinators.deferred.config import DeferredConfig
@@ -17,14 +17,19 @@ from penstock.coordinators.deferred.defer import DeferReply, SentBy
 from penstock.coordinators.deferred.dependencies import DeliveryChannel, HalfCluster
 from penstock.coordinators.deferred.due_index import RunStore
 from penstock.coordinators.deferred.half_values import HalfIntake, IntakeReply
-from penstock.coordinators.deferred.shard import DeferredDependencies, DeferredShard
+from penstock.coordinators.deferred.shard import (
+    DeferredDependencies,
+    DeferredShard,
+    FindRefusal,
+)
 from penstock.coordinators.deferred.values import DeferredMessage, DelayKey, Target
 from penstock.coordinators.runtime.coordinator_runtime import CoordinatorRuntime
 from penstock.coordinators.runtime.coordinator_shard import Status
 from penstock.coordinators.runtime.dependencies import CoordinatorLog, CoordinatorTimers
-from penstock.coordinators.runtime.pending_replies import Failed
+from penstock.coordinators.runtime.pending_replies import Failed, MarkerReply
 from penstock.logs.event_logger import EventLogger
 from penstock.model.errors import ErrorCode
+from penstock.model.markers import TransactionMarker
 from penstock.model.producer_ids import ProducerIds
 
 
@@ -115,14 +120,23 @@ class DeferredCoordinator(CoordinatorRuntime[DeferredShard]):
         return any(shard.status is Status.LOADING for shard in self._shards.values())
 
     async def defer(
-        self, partition: int, messages: Sequence[DeferredMessage], sent_by: SentBy | None
+        self,
+        partition: int,
+        messages: Sequence[DeferredMessage],
+        sent_by: SentBy | None,
+        find_refusal: FindRefusal | None = None,
     ) -> DeferReply:
         """Messages of one batch and one shard, all or none of them."""
         shard = self._find_active_shard(partition)
         if isinstance(shard, ErrorCode):
             return DeferReply(shard)
-        reply = await shard.defer(messages, sent_by)
+        reply = await shard.defer(messages, sent_by, find_refusal)
         return DeferReply(reply.code) if isinstance(reply, Failed) else reply
+
+    def end_transaction(self, partition: int, marker: TransactionMarker) -> Awaitable[ErrorCode]:
+        """The marker is written when this returns, and committed when the awaited code is NONE."""
+        shard = self._find_active_shard(partition)
+        return MarkerReply(shard if isinstance(shard, ErrorCode) else shard.end_transaction(marker))
 
     async def cancel(self, delay_key: DelayKey) -> CancelReply | Failed:
         return await self.end(self.partition_of_key(delay_key), delay_key, deliver_now=False)

@@ -6,6 +6,7 @@ without deferred messages never arrive.
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import starmap
 from typing import NamedTuple
 
 from penstock.coordinators.deferred.records import (
@@ -21,6 +22,7 @@ from penstock.coordinators.deferred.values import (
     SequenceRange,
     Target,
 )
+from penstock.coordinators.runtime.record_batches import WrittenBy
 from penstock.coordinators.runtime.result import CoordinatorResult
 from penstock.model.errors import ErrorCode
 from penstock.protocol.batch import MAX_SEQUENCE
@@ -58,8 +60,10 @@ def defer_messages(
     limits: DeferLimits,
     *,
     now_ms: int,
+    is_transactional: bool = False,
 ) -> CoordinatorResult[DeferReply, DeferredRecord]:
-    """All or none of them. Newer messages replace those with the same delay id."""
+    """All or none of them. Newer messages replace those with the same delay id; those of a
+    transaction once it is committed."""
     if sent_by is not None:
         refused = _check_producer(state, sent_by)
         if refused is not None:
@@ -67,6 +71,14 @@ def defer_messages(
     excess = _find_excess(state, messages, limits, now_ms)
     if excess is not None:
         return CoordinatorResult(reply=DeferReply(ErrorCode.POLICY_VIOLATION, excess))
+    if is_transactional:
+        assert sent_by is not None, "a transaction has a producer"
+        numbered = enumerate(messages, start=state.next_number)
+        return CoordinatorResult(
+            reply=DONE,
+            records=(*starmap(MessageRecord, numbered), _remember(state, sent_by, now_ms)),
+            written_by=WrittenBy(sent_by.producer_id, sent_by.producer_epoch),
+        )
     records: list[DeferredRecord] = list(_message_records(state, messages))
     if sent_by is not None:
         records.append(_remember(state, sent_by, now_ms))
@@ -103,7 +115,7 @@ def _covers(done: SequenceRange, wanted: SequenceRange) -> bool:
 def find_long_delay(
     messages: Sequence[DeferredMessage], max_delay_ms: int, now_ms: int
 ) -> str | None:
-    latest_ms = max(message.due_ms for message in messages)
+    latest_ms = max(message.due_after(now_ms) for message in messages)
     if latest_ms - now_ms <= max_delay_ms:
         return None
     return (
@@ -122,9 +134,10 @@ def _find_excess(
     too_long = find_long_delay(messages, limits.max_delay_ms, now_ms)
     if too_long is not None:
         return too_long
-    if len(state.pending) + len(messages) > limits.max_pending:
+    waiting = len(state.pending) + len(state.transactions)
+    if waiting + len(messages) > limits.max_pending:
         return (
-            f"{len(state.pending)} messages are waiting and {len(messages)} more are above the "
+            f"{waiting} messages are waiting and {len(messages)} more are above the "
             f"limit of {limits.max_pending} (penstock.delayed.max.pending); send them later"
         )
     return None

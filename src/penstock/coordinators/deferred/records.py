@@ -39,6 +39,7 @@ from penstock.protocol.coordinator_values import (
 _MESSAGE, _PRODUCER, _DELIVERY, _ENDED, _DELIVERER, _HALF, _SOURCE = range(7)  # kinds
 _VERSION = 0
 _HELD_VERSION = 1  # of a message that is held
+_TRANSACTION_VERSION = 2  # of a message of a transaction
 _ENDS = tuple(MessageEnd)  # by number
 
 
@@ -91,16 +92,14 @@ def encode_record(record: DeferredRecord) -> tuple[bytes, bytes | None]:
         return _encode_half_record(record)
     key = ValueWriter(flexible=True)
     value = ValueWriter(flexible=True)
-    value.int16(_HELD_VERSION if _is_held(record) else _VERSION)
+    value.int16(_version_of(record))
     match record:
         case MessageRecord(number, message):
             key.int16(_MESSAGE)
             key.int64(number)
             is_tombstone = message is None
             if message is not None:
-                write_message(value, message)
-                if message.hold is not None:
-                    write_hold(value, message.hold)
+                _write_any_message(value, message)
         case ProducerRecord(target, producer_id, batches):
             key.int16(_PRODUCER)
             write_target(key, target)
@@ -152,17 +151,26 @@ def _encode_half_record(record: HalfIdRecord | SourceRecord) -> tuple[bytes, byt
     return key.done(), None if is_tombstone else value.done()
 
 
-def _is_held(record: DeferredRecord) -> bool:
-    return (
-        isinstance(record, MessageRecord)
-        and record.value is not None
-        and record.value.hold is not None
-    )
+def _version_of(record: DeferredRecord) -> int:
+    if not isinstance(record, MessageRecord) or record.value is None:
+        return _VERSION
+    if record.value.hold is not None:
+        return _HELD_VERSION
+    return _VERSION if record.value.commit_delay_ms is None else _TRANSACTION_VERSION
 
 
 def write_target(writer: ValueWriter, target: Target) -> None:
     writer.uuid(target.topic_id)
     writer.int32(target.partition)
+
+
+def _write_any_message(writer: ValueWriter, message: DeferredMessage) -> None:
+    """With what its version has in addition."""
+    write_message(writer, message)
+    if message.hold is not None:
+        write_hold(writer, message.hold)
+    elif message.commit_delay_ms is not None:
+        writer.int64(message.commit_delay_ms)
 
 
 def write_message(writer: ValueWriter, message: DeferredMessage) -> None:
@@ -228,10 +236,12 @@ def _decode_message(key: ValueReader, value: ValueReader | None) -> MessageRecor
     number = key.int64()
     if value is None:
         return MessageRecord(number, None)
-    version = _check_version(value, _HELD_VERSION)
+    version = _check_version(value, _TRANSACTION_VERSION)
     message = read_message(value)
     if version == _HELD_VERSION:
         message = message._replace(hold=read_hold(value))
+    elif version == _TRANSACTION_VERSION:
+        message = message._replace(commit_delay_ms=value.int64())
     _close(value)
     return MessageRecord(number, message)
 

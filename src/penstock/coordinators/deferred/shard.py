@@ -16,6 +16,7 @@ from penstock.coordinators.deferred.cancel import (
     cancel_message,
     deliver_now,
     forget_ended,
+    forget_replaced,
 )
 from penstock.coordinators.deferred.config import DeferredConfig
 from penstock.coordinators.deferred.counts import DeferredCounts
@@ -33,7 +34,7 @@ from penstock.coordinators.deferred.half_checks import forget_halves
 from penstock.coordinators.deferred.half_rounds import HalfRounds
 from penstock.coordinators.deferred.half_values import HalfIntake, IntakeReply
 from penstock.coordinators.deferred.halves import HalfLimits, take_intake
-from penstock.coordinators.deferred.loader import DeferredLoader, Entry
+from penstock.coordinators.deferred.loader import DeferredLoader, Entry, LoadedMarker
 from penstock.coordinators.deferred.records import DeferredRecord, DelivererRecord, encode_record
 from penstock.coordinators.deferred.state import DeferredShardState
 from penstock.coordinators.deferred.stored_messages import read_messages
@@ -45,7 +46,9 @@ from penstock.coordinators.runtime.pending_replies import Failed
 from penstock.coordinators.runtime.record_batches import TooLarge, build_batches
 from penstock.coordinators.runtime.result import CoordinatorResult, Waiter
 from penstock.model.errors import ErrorCode, Refusal
+from penstock.model.markers import TransactionMarker
 from penstock.model.producer_ids import FIRST_DELIVERER_ID, ProducerIds
+from penstock.protocol.control import build_end_marker_batch
 
 WRITE_TIMEOUT_MS = 5_000
 FORGOTTEN_AT_ONCE = 500
@@ -56,6 +59,7 @@ _FORGET = "forget ended"
 _HALVES = "look after halves"
 
 ReplyType = TypeVar("ReplyType")
+FindRefusal = Callable[[], ErrorCode]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +84,7 @@ class DeferredShard(CoordinatorShard[DeferredShardState, DeferredRecord]):
         self._choosing_deliverer = asyncio.Lock()
         self._rounds_ms: int | None = None  # when the next round of halves is; None: it is not set
         self._round: object | None = None  # a token of the one that runs
+        self._ended_ms = 0  # the timestamp of the marker that is being written
         super().__init__(partition, dependencies)
         self._rounds = HalfRounds(
             self,
@@ -94,13 +99,32 @@ class DeferredShard(CoordinatorShard[DeferredShardState, DeferredRecord]):
     # -- commands --------------------------------------------------------------------------
 
     async def defer(
-        self, messages: Sequence[DeferredMessage], sent_by: SentBy | None
+        self,
+        messages: Sequence[DeferredMessage],
+        sent_by: SentBy | None,
+        find_refusal: FindRefusal | None,
     ) -> DeferReply | Failed:
+        """`find_refusal`: they are sent in a transaction, and this says, right before they are
+        written, whether it is still open."""
         config = self._dependencies.config()
         limits = DeferLimits(config.max_delay_ms, config.max_pending)
-        return await self.decide(
-            lambda state, now_ms: defer_messages(state, messages, sent_by, limits, now_ms=now_ms)
-        )
+
+        def decide(
+            state: DeferredShardState, now_ms: int
+        ) -> CoordinatorResult[DeferReply, DeferredRecord]:
+            code = ErrorCode.NONE if find_refusal is None else find_refusal()
+            if code is not ErrorCode.NONE:
+                return CoordinatorResult(reply=DeferReply(code))
+            is_transactional = find_refusal is not None
+            return defer_messages(
+                state, messages, sent_by, limits, now_ms=now_ms, is_transactional=is_transactional
+            )
+
+        return await self.decide(decide)
+
+    def end_transaction(self, marker: TransactionMarker) -> "asyncio.Future[ErrorCode | Failed]":
+        """Written when this returns; NONE when it is committed."""
+        return self.run(lambda *_: CoordinatorResult(reply=ErrorCode.NONE, end_marker=marker))
 
     async def cancel(self, delay_key: DelayKey) -> CancelReply | Failed:
         reply = await self.decide(
@@ -268,6 +292,8 @@ class DeferredShard(CoordinatorShard[DeferredShardState, DeferredRecord]):
 
     def _build_batches(self, result: CoordinatorResult[Any, DeferredRecord]) -> Sequence[bytearray]:
         """In one batch: half of a decision would lose messages or deliver them twice."""
+        if result.end_marker is not None:
+            return (self._build_marker(result.end_marker),)
         max_bytes = self._dependencies.log.max_batch_bytes(self.partition)
         batches = build_batches(
             result.records,
@@ -275,6 +301,7 @@ class DeferredShard(CoordinatorShard[DeferredShardState, DeferredRecord]):
             lambda record: type(record).__name__,
             now_ms=self._dependencies.wall_ms(),
             max_bytes=max_bytes,
+            written_by=result.written_by,
         )
         if len(batches) > 1:
             raise TooLarge(
@@ -283,12 +310,34 @@ class DeferredShard(CoordinatorShard[DeferredShardState, DeferredRecord]):
             )
         return batches
 
+    def _build_marker(self, marker: TransactionMarker) -> bytearray:
+        self._ended_ms = self._dependencies.wall_ms()
+        return build_end_marker_batch(
+            commit=marker.commit,
+            coordinator_epoch=marker.coordinator_epoch,
+            producer_id=marker.producer_id,
+            producer_epoch=marker.producer_epoch,
+            timestamp_ms=self._ended_ms,
+        )
+
     def _replay(self, result: CoordinatorResult[Any, DeferredRecord], base_offset: int) -> int:
+        marker = result.end_marker
+        if marker is not None:
+            return self._replay_marker(marker, base_offset)
         for offset, record in enumerate(result.records, start=base_offset):
-            self.state.replay(record, offset)
+            self.state.replay(record, offset, result.written_by.producer_id)
         self._wake_when_due()
         self._wake_for_halves()
         return base_offset + len(result.records)
+
+    def _replay_marker(self, marker: TransactionMarker, offset: int) -> int:
+        self.state.end_transaction(
+            marker.producer_id, commit=marker.commit, ended_ms=self._ended_ms
+        )
+        self._wake_when_due()
+        if self.state.has_replaced:
+            self._forget_later(0)
+        return offset + 1
 
     def _write_timeout_ms(self) -> int:
         return WRITE_TIMEOUT_MS
@@ -306,7 +355,7 @@ class DeferredShard(CoordinatorShard[DeferredShardState, DeferredRecord]):
             state: DeferredShardState, _: Waiter, now_ms: int
         ) -> CoordinatorResult[None, DeferredRecord]:
             nonlocal forgotten
-            records: list[DeferredRecord] = []
+            records = forget_replaced(state, FORGOTTEN_AT_ONCE)
             records += forget_ended(state, ended_before_ms=now_ms - config.ended_retention_ms)
             records += forget_producers(state, idle_since_ms=now_ms - config.producer_expiration_ms)
             records += forget_halves(
@@ -336,14 +385,20 @@ class DeferredShard(CoordinatorShard[DeferredShardState, DeferredRecord]):
         return DeferredLoader(report)
 
     def _load_entry(self, entry: Entry) -> None:
-        self.state.replay(*entry)
+        if isinstance(entry, LoadedMarker):
+            self.state.end_transaction(
+                entry.producer_id, commit=entry.commit, ended_ms=entry.ended_ms
+            )
+        else:
+            self.state.replay(*entry)
 
     def _chunk_bytes(self) -> int:
         return self._dependencies.config().load_buffer_bytes
 
     def _on_active(self) -> None:
         self.state.on_loaded(self._written_end)
-        self._forget_later(self._dependencies.config().forget_interval_ms)
+        interval_ms = self._dependencies.config().forget_interval_ms
+        self._forget_later(0 if self.state.has_replaced else interval_ms)
         self._on_due()
         self._wake_for_halves()
 

@@ -22,6 +22,7 @@ from penstock.coordinators.deferred.records import (
     MessageRecord,
     ProducerRecord,
 )
+from penstock.coordinators.deferred.transactions import OpenTransactions, UncommittedMessage
 from penstock.coordinators.deferred.values import (
     DeferredMessage,
     DelayKey,
@@ -30,6 +31,7 @@ from penstock.coordinators.deferred.values import (
     ProducerBatches,
     Target,
 )
+from penstock.model.ids import NO_PRODUCER_ID
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -49,6 +51,9 @@ class DeferredShardState:
         self.producers: dict[tuple[Target, int], ProducerBatches] = {}
         self.deliveries: dict[Target, Delivery] = {}
         self.ended: dict[DelayKey, EndedMessage] = {}
+        self.transactions = OpenTransactions()
+        self.replaced: dict[int, None] = {}  # by committed transactions; their records are left
+        self.reused: dict[DelayKey, None] = {}  # likewise; records of how they once ended are left
         self._delay_keys: dict[int, DelayKey] = {}  # by the number of a pending message
         self.halves = HalfState()
         self._offsets: dict[int, int] = {}  # of the records of exactly these
@@ -58,18 +63,25 @@ class DeferredShardState:
 
     # -- replaying -------------------------------------------------------------------------
 
-    def replay(self, record: DeferredRecord, offset: int) -> None:
+    def replay(
+        self, record: DeferredRecord, offset: int, producer_id: int = NO_PRODUCER_ID
+    ) -> None:
+        """`producer_id`: whose transaction the record was written in."""
         match record:
             case MessageRecord(number, None):
                 self._remove(number)
             case MessageRecord(number, message) if message is not None:
-                self._add(number, message, offset)
+                if producer_id == NO_PRODUCER_ID:
+                    self._add(number, message, offset)
+                else:
+                    self._keep_until_commit(producer_id, number, message, offset)
             case ProducerRecord(target, producer_id, batches):
                 _put(self.producers, (target, producer_id), batches)
             case DeliveryRecord(target, delivery):
                 self._replay_delivery(target, delivery)
             case EndedRecord(delay_key, ended):
                 _put(self.ended, delay_key, ended)
+                self.reused.pop(delay_key, None)
             case DelivererRecord():
                 self.deliverer = record
             case HalfIdRecord(half_key, half):
@@ -84,13 +96,59 @@ class DeferredShardState:
         if message.hold is not None:
             self._hold(number, message, offset)
             return
-        self.pending.add(number)
-        if message.delay_key is not None:
-            self.by_delay_key[message.delay_key] = number
-            self._delay_keys[number] = message.delay_key
-            self._offsets[number] = offset
-        size_bytes = _size_bytes(message)
-        self._due.add(DueEntry(message.due_ms, number, offset, size_bytes, message.target))
+        entry = DueEntry(message.due_ms, number, offset, _size_bytes(message), message.target)
+        self._put_pending(entry, message.delay_key)
+
+    def _put_pending(self, entry: DueEntry, delay_key: DelayKey | None) -> None:
+        self.pending.add(entry.number)
+        if delay_key is not None:
+            self.by_delay_key[delay_key] = entry.number
+            self._delay_keys[entry.number] = delay_key
+            self._offsets[entry.number] = entry.offset
+        self._due.add(entry)
+
+    # -- transactions ----------------------------------------------------------------------
+
+    def _keep_until_commit(
+        self, producer_id: int, number: int, message: DeferredMessage, offset: int
+    ) -> None:
+        self.next_number = max(self.next_number, number + 1)
+        kept = UncommittedMessage(
+            number,
+            offset,
+            _size_bytes(message),
+            message.target,
+            message.delay_key,
+            message.due_ms,
+            message.commit_delay_ms or 0,
+        )
+        self.transactions.add(producer_id, kept)
+
+    def end_transaction(self, producer_id: int, *, commit: bool, ended_ms: int) -> None:
+        """By its marker. What it committed is a message like any other from here on."""
+        messages = self.transactions.end(producer_id)
+        for message in messages if commit else ():
+            if message.delay_key is not None:
+                self._replace(message.delay_key)
+            entry = DueEntry(
+                max(message.due_ms, ended_ms + message.delay_ms),
+                message.number,
+                message.offset,
+                message.size_bytes,
+                message.target,
+            )
+            self._put_pending(entry, message.delay_key)
+
+    def _replace(self, delay_key: DelayKey) -> None:
+        """The message of this id that waits, unless it is sent, and how an earlier one ended."""
+        number = self.find_waiting(delay_key)
+        if number is not None:
+            self._remove(number)
+            self.replaced[number] = None
+        if self.ended.pop(delay_key, None) is not None:
+            self.reused[delay_key] = None
+
+    # -- half messages, deliveries, ends ---------------------------------------------------
 
     def _hold(self, number: int, message: DeferredMessage, offset: int) -> None:
         assert message.hold is not None
@@ -117,6 +175,7 @@ class DeferredShardState:
         """It stays in the index until it is taken out: whether it is pending is what counts."""
         self.next_number = max(self.next_number, number + 1)
         self.pending.discard(number)
+        self.replaced.pop(number, None)
         self.halves.remove(number)
         self._sent.pop(number, None)
         self._offsets.pop(number, None)
@@ -202,6 +261,11 @@ class DeferredShardState:
     def is_sent(self, number: int) -> bool:
         return number in self._sent
 
+    @property
+    def has_replaced(self) -> bool:
+        """Whether the log has records that no longer count, and does not say so for ever."""
+        return bool(self.replaced or self.reused)
+
     def find_waiting(self, delay_key: DelayKey) -> int | None:
         """The newest message of the id, unless it has been sent."""
         number = self.by_delay_key.get(delay_key)
@@ -223,6 +287,7 @@ class DeferredShardState:
             dict(self.producers),
             dict(self.deliveries),
             dict(self.ended),
+            self.transactions.snapshot(),
             frozenset(self._sent),
             self.halves.snapshot(),
         )

@@ -49,10 +49,24 @@ class DeferredMessage(NamedTuple):
     value: bytes | None
     headers: RecordHeaders
     hold: Hold | None = None  # None: it is delivered when it is due
+    commit_delay_ms: int | None = None  # in a transaction: from its commit on, or when it is due
+
+    def due_after(self, committed_ms: int) -> int:
+        """When it is due if its transaction, if it is in one, is committed then."""
+        if self.commit_delay_ms is None:
+            return self.due_ms
+        return max(self.due_ms, committed_ms + self.commit_delay_ms)
 
     @property
     def delay_key(self) -> DelayKey | None:
         return None if self.delay_id is None else DelayKey(self.target.topic_id, self.delay_id)
+
+
+class InTransaction(NamedTuple):
+    """The transaction that messages were sent in."""
+
+    transactional_id: str
+    is_added: bool  # by the broker (KIP-890); else its producer has added the target to it
 
 
 class SequenceRange(NamedTuple):

@@ -4,11 +4,10 @@ Finds the shard of each group and runs a command on it; a client's fault is a re
 exception. Owned by the event loop.
 """
 
-from asyncio import Future
-from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from penstock.coordinators.group.config import GroupConfig
 from penstock.coordinators.group.consumer.requests import (
@@ -45,7 +44,7 @@ from penstock.coordinators.runtime.coordinator_runtime import CoordinatorRuntime
 from penstock.coordinators.runtime.coordinator_shard import Status
 from penstock.coordinators.runtime.dependencies import CoordinatorLog, CoordinatorTimers
 from penstock.coordinators.runtime.load_times import LoadStatistics
-from penstock.coordinators.runtime.pending_replies import Failed
+from penstock.coordinators.runtime.pending_replies import Failed, MarkerReply
 from penstock.coordinators.runtime.result import LATER, Command, CoordinatorResult, Waiter
 from penstock.logs.event_logger import EventLogger
 from penstock.model.errors import ErrorCode
@@ -259,9 +258,7 @@ class GroupCoordinator(CoordinatorRuntime[GroupShard]):
     def end_transaction(self, partition: int, marker: TransactionMarker) -> Awaitable[ErrorCode]:
         """The marker is written when this returns, and committed when the awaited code is NONE."""
         shard = self._find_active_shard(partition)
-        return _MarkerReply(
-            shard if isinstance(shard, ErrorCode) else shard.end_transaction(marker)
-        )
+        return MarkerReply(shard if isinstance(shard, ErrorCode) else shard.end_transaction(marker))
 
     async def fetch(self, request: FetchOffsets) -> FetchedOffsets:
         reply = await self._run(
@@ -372,18 +369,6 @@ def matches(listing: GroupSummary, states: frozenset[str], kinds: frozenset[str]
     """Case-insensitive, as in Kafka; an empty filter matches everything."""
     has_state = not states or listing.state.lower() in {state.lower() for state in states}
     return has_state and (not kinds or listing.kind.lower() in {kind.lower() for kind in kinds})
-
-
-class _MarkerReply:
-    """Awaits the commit of a marker. The marker is written already, so it may be dropped."""
-
-    def __init__(self, reply: "ErrorCode | Future[ErrorCode | Failed]") -> None:
-        self._reply = reply
-
-    def __await__(self) -> Generator[Any, None, ErrorCode]:
-        pending = self._reply
-        reply = pending if isinstance(pending, ErrorCode) else (yield from pending)
-        return reply.code if isinstance(reply, Failed) else reply
 
 
 def _is_within_limits(request: JoinGroup, config: GroupConfig) -> bool:

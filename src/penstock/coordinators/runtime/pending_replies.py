@@ -6,7 +6,7 @@ cannot be confirmed, the client gets the error instead.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
 
 from penstock.coordinators.runtime.result import Waiter
@@ -20,6 +20,18 @@ class Failed(NamedTuple):
 
 
 Future = asyncio.Future[Any]  # resolves to a reply, or to Failed
+
+
+class MarkerReply:
+    """Awaits the commit of a transaction marker. It is written already, so this may be dropped."""
+
+    def __init__(self, reply: "ErrorCode | asyncio.Future[ErrorCode | Failed]") -> None:
+        self._reply = reply
+
+    def __await__(self) -> Generator[Any, None, ErrorCode]:
+        pending = self._reply
+        reply = pending if isinstance(pending, ErrorCode) else (yield from pending)
+        return reply.code if isinstance(reply, Failed) else reply
 
 
 class PendingWrite:

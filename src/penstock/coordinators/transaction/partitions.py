@@ -22,7 +22,8 @@ def add_partitions(
     version: int,
     now_ms: int,
 ) -> CoordinatorResult[ErrorCode, TransactionRecord]:
-    """AddPartitionsToTxn. The first partition begins the transaction."""
+    """AddPartitionsToTxn. The first partition begins the transaction, by the version of its rules
+    that it keeps: brokers add partitions of internal topics, whatever the client's version."""
     transaction = transactions.get(transactional_id)
     refusal = _find_refusal(transaction, claimed)
     if transaction is None or refusal is not ErrorCode.NONE:
@@ -40,7 +41,7 @@ def add_partitions(
         previous_producer_id=NO_PRODUCER_ID,
         started_ms=transaction.started_ms if is_ongoing else now_ms,
         updated_ms=now_ms,
-        client_version=version,
+        client_version=transaction.client_version if is_ongoing else version,
     )
     record = TransactionRecord(transactional_id, extended)
     return CoordinatorResult(reply=ErrorCode.NONE, records=(record,))

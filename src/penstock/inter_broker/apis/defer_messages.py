@@ -1,6 +1,7 @@
-"""DeferMessages (private key 31008), version 0: messages of a batch, to the leader of their shard.
+"""DeferMessages (private key 31008), versions 0-1: messages of a batch, for their shard.
 
-The code is NONE once all of them are durable.
+Sent to its leader. Version 1 added messages of transactions. The code is NONE once all of them are
+durable.
 """
 
 from collections.abc import Awaitable
@@ -10,7 +11,7 @@ from penstock.apis.api import Api, Request
 from penstock.apis.inter_broker_access import check_broker
 from penstock.apis.private_responses import respond_refusal, respond_unsupported
 from penstock.inter_broker.messages.deferred import (
-    DEFERRED_VERSIONS,
+    DEFER_MESSAGES_VERSIONS,
     DeferMessagesRequest,
     decode_defer_messages,
 )
@@ -30,7 +31,7 @@ def answer(request: Request, services: "Services") -> bytes | Awaitable[bytes]:
     try:
         check_broker(request, services)
     except Refusal as refusal:
-        return respond_refusal(refusal, DEFERRED_VERSIONS)
+        return respond_refusal(refusal, DEFER_MESSAGES_VERSIONS)
     request.in_flight.let_next_start()  # of another client of the sender
     return _defer(request.message, services)
 
@@ -38,20 +39,22 @@ def answer(request: Request, services: "Services") -> bytes | Awaitable[bytes]:
 async def _defer(message: DeferMessagesRequest, services: "Services") -> bytes:
     reply = await services.deferred.defer_here(*message)
     return encode_private_response(
-        PrivateResponse(reply.code, reply.message, DEFERRED_VERSIONS[0], DEFERRED_VERSIONS[-1])
+        PrivateResponse(
+            reply.code, reply.message, DEFER_MESSAGES_VERSIONS[0], DEFER_MESSAGES_VERSIONS[-1]
+        )
     )
 
 
 def _read(body: memoryview, version: int, budget: RequestBudget) -> DeferMessagesRequest:
-    return decode_defer_messages(body, budget)
+    return decode_defer_messages(body, version, budget)
 
 
 API = Api(
     key=PrivateKey.DEFER_MESSAGES,
-    versions=DEFERRED_VERSIONS,
+    versions=DEFER_MESSAGES_VERSIONS,
     answer=answer,
     read=_read,
-    unsupported=respond_unsupported(DEFERRED_VERSIONS),
+    unsupported=respond_unsupported(DEFER_MESSAGES_VERSIONS),
     max_frame_bytes=MAX_FRAME_BYTES,
     max_elements=MAX_ELEMENTS,
 )

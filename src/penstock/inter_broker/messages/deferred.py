@@ -1,6 +1,7 @@
-"""DeferMessages, EndDeferred and AppendDeferred (private keys 31008 to 31010), version 0: bodies.
+"""DeferMessages, EndDeferred and AppendDeferred (private keys 31008 to 31010): bodies.
 
-To bytes and back. A message has the same bytes as in `__penstock_deferred`.
+To bytes and back. Version 1 of DeferMessages added messages of transactions. A message has the same
+bytes as in `__penstock_deferred`, but for its version.
 """
 
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from penstock.coordinators.deferred.records import (
 from penstock.coordinators.deferred.values import (
     DeferredMessage,
     DelayKey,
+    InTransaction,
     SequenceRange,
     Target,
 )
@@ -25,12 +27,15 @@ from penstock.protocol.coordinator_values import ValueReader, ValueWriter
 from penstock.protocol.request_budget import RequestBudget
 
 DEFERRED_VERSIONS = range(1)
+DEFER_MESSAGES_VERSIONS = range(2)
+WITH_TRANSACTIONS = range(1, 2)
 
 
 class DeferMessagesRequest(NamedTuple):
     partition: int  # of __penstock_deferred
     messages: Sequence[DeferredMessage]
     sent_by: SentBy | None
+    transaction: InTransaction | None = None
 
 
 class EndDeferredRequest(NamedTuple):
@@ -45,23 +50,48 @@ class AppendDeferredRequest(NamedTuple):
     batch: bytes
 
 
-def encode_defer_messages(request: DeferMessagesRequest) -> bytes:
+def encode_defer_messages(request: DeferMessagesRequest, version: int) -> bytes:
     writer = ValueWriter(flexible=True)
     writer.int32(request.partition)
     _write_sent_by(writer, request.sent_by)
-    writer.array(request.messages, write_message)
+    if version in WITH_TRANSACTIONS:
+        _write_transaction(writer, request.transaction)
+    is_transactional = request.transaction is not None
+    writer.array(
+        request.messages, _write_transactional_message if is_transactional else write_message
+    )
     writer.tags()
     return writer.done()
 
 
 def decode_defer_messages(
-    body: Buffer, budget: RequestBudget | None = None
+    body: Buffer, version: int, budget: RequestBudget | None = None
 ) -> DeferMessagesRequest:
     reader = ValueReader(body, flexible=True, budget=budget)
     partition, sent_by = reader.int32(), _read_sent_by(reader)
-    request = DeferMessagesRequest(partition, reader.array(read_message), sent_by)
+    transaction = _read_transaction(reader) if version in WITH_TRANSACTIONS else None
+    messages = reader.array(read_message if transaction is None else _read_transactional_message)
     _close(reader)
-    return request
+    return DeferMessagesRequest(partition, messages, sent_by, transaction)
+
+
+def _write_transaction(writer: ValueWriter, transaction: InTransaction | None) -> None:
+    writer.string(None if transaction is None else transaction.transactional_id)
+    writer.int8(transaction is not None and transaction.is_added)
+
+
+def _read_transaction(reader: ValueReader) -> InTransaction | None:
+    transactional_id, is_added = reader.nullable_string(), reader.int8() != 0
+    return None if transactional_id is None else InTransaction(transactional_id, is_added)
+
+
+def _write_transactional_message(writer: ValueWriter, message: DeferredMessage) -> None:
+    write_message(writer, message)
+    writer.int64(message.commit_delay_ms or 0)
+
+
+def _read_transactional_message(reader: ValueReader) -> DeferredMessage:
+    return read_message(reader)._replace(commit_delay_ms=reader.int64())
 
 
 def encode_end_deferred(request: EndDeferredRequest) -> bytes:

@@ -40,6 +40,7 @@ messages = st.builds(
     key=optional_bytes,
     value=optional_bytes,
     headers=st.lists(st.tuples(texts, optional_bytes), max_size=3).map(tuple),
+    commit_delay_ms=st.none() | int64s,
 )
 ranges = st.lists(st.builds(SequenceRange, int32s, int32s), max_size=5).map(tuple)
 batches = st.builds(ProducerBatches, st.integers(0, 2**15 - 1), ranges, int64s)
